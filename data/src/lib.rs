@@ -1,1 +1,25 @@
-//! Engram data.
+//! Data of the Engram toolkit: readers (one data set, one file), tokens, folds, weights from
+//! the hub, and the embedded world. This crate knows no model, no trainer and no recipe.
+//!
+//! | need | module |
+//! |---|---|
+//! | phrase pairs of the patent study, Kaggle or research schema | [`patent`] |
+//! | class titles behind a pair's context | [`titles`] |
+//! | groups that must not be split; other targets of an anchor | [`groups`] |
+//! | grouped, stratified folds and hold-outs | [`folds`] |
+//! | token ids of text pieces | [`tokenise`] |
+//! | files of published weights, local or from the hub | [`hub`] |
+//! | a phrase set that needs no download | [`world::phrases`] |
+//! | word vectors in GloVe or word2vec text form | [`vectors`] |
+
+pub mod error;
+pub mod folds;
+pub mod groups;
+pub mod hub;
+pub mod patent;
+mod table;
+pub mod titles;
+pub mod tokenise;
+pub mod world;
+
+pub use error::DataError;

@@ -1,1 +1,37 @@
-//! Engram eval.
+//! Metrics of the Engram toolkit, equal to their reference tools, each with an interval and a comparison of systems.
+//!
+//! | Folder or file | What it is responsible for |
+//! |---|---|
+//! | [`metric`] | the metrics: slices in, one number out, checked against the reference tool's own output |
+//! | [`bootstrap`] | percentile intervals by row or by group, the same for any number of threads |
+//! | [`compare`] | two systems on the same rows: difference, interval, p value |
+//! | [`result`] | the stable JSON form: figure, version, direction, count, interval, provenance |
+//! | [`phrase`] | the patent phrase study: read, join by id, measure, break down, list the worst rows |
+//!
+//! ```
+//! use engram_eval::phrase::{PhraseOptions, evaluate, parse_gold, parse_predictions};
+//!
+//! let gold = "id,anchor,target,context,score\n\
+//!             a1,abatement,act of abating,A47,0.75\n\
+//!             a2,abatement,forest region,A47,0\n\
+//!             b1,wood article,wooden article,B44,1\n\
+//!             b2,wood article,article of furniture,B44,0.25\n";
+//! let predictions = "id,score\na1,0.7\na2,0.2\nb1,0.9\nb2,0.1\n";
+//! let gold = parse_gold("gold.csv", gold.as_bytes())?;
+//! let predictions = parse_predictions("mine.csv", predictions.as_bytes())?;
+//! let report = evaluate(&gold, &predictions, &PhraseOptions::default())?;
+//! assert!(report.evaluation.primary.value > 0.9);
+//! println!("{}", report.to_text());
+//! # Ok::<(), engram_eval::EvalError>(())
+//! ```
+
+pub mod bootstrap;
+pub mod compare;
+pub mod error;
+pub mod metric;
+pub mod phrase;
+mod random;
+pub mod result;
+mod table;
+
+pub use error::{EvalError, Place};

@@ -1,0 +1,216 @@
+//! Stratified group folds: no group is cut, and each fold has about the same share of each
+//! class. The greedy rule is that of scikit-learn's `StratifiedGroupKFold`: groups with the
+//! most uneven class counts first, each into the fold that keeps the class shares most even.
+//! A hold-out is drawn instead: the most even of many random ones.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use crate::DataError;
+
+/// How many random hold-outs are compared.
+const HOLD_OUT_TRIALS: usize = 64;
+
+/// Rows of the two sides of a split, in ascending order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Split {
+    /// Rows to train on.
+    pub train: Vec<usize>,
+    /// Rows to judge by.
+    pub held_out: Vec<usize>,
+}
+
+/// The class by which scores are stratified: `int(score · 4)`, so 0 to 4.
+pub fn score_class(score: f32) -> usize {
+    (score.clamp(0.0, 1.0) * 4.0) as usize
+}
+
+/// The fold (`0..folds`) of each row.
+///
+/// `classes` and `groups` have one entry a row. `seed` shuffles the groups before the greedy
+/// rule, so that it breaks ties differently; `None` gives scikit-learn's folds without shuffle.
+///
+/// # Errors   `Split` for fewer than 2 folds; `TooFewGroups`; `LengthMismatch`
+pub fn stratified_group_folds(
+    classes: &[usize],
+    groups: &[usize],
+    folds: usize,
+    seed: Option<u64>,
+) -> Result<Vec<usize>, DataError> {
+    if folds < 2 {
+        return Err(DataError::Split {
+            what: "the number of folds",
+            value: folds as f64,
+            wanted: "use 2 or more",
+        });
+    }
+    let mut counted = count_classes(classes, groups, folds)?;
+    let totals = total_counts(&counted);
+    if let Some(seed) = seed {
+        counted.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+    }
+    // A stable sort: ties stay in the (shuffled) order.
+    counted.sort_by(|left, right| deviation(&right.counts).total_cmp(&deviation(&left.counts)));
+
+    let mut counts_of_fold = vec![vec![0.0; totals.len()]; folds];
+    let mut fold_of_group = HashMap::new();
+    for group in &counted {
+        let fold = best_fold(&counts_of_fold, &group.counts, &totals);
+        add(&mut counts_of_fold[fold], &group.counts);
+        fold_of_group.insert(group.group, fold);
+    }
+    Ok(groups.iter().map(|group| fold_of_group[group]).collect())
+}
+
+/// The rows inside and outside of one fold.
+pub fn split_of_fold(fold_of_row: &[usize], fold: usize) -> Split {
+    let (held_out, train) = (0..fold_of_row.len()).partition(|&row| fold_of_row[row] == fold);
+    Split { train, held_out }
+}
+
+/// Holds out about `share` of the rows, in whole groups and with the same share of each class.
+///
+/// # Errors   `Split` for a share outside (0, 1); `TooFewGroups`; `LengthMismatch`
+pub fn hold_out(
+    classes: &[usize],
+    groups: &[usize],
+    share: f64,
+    seed: u64,
+) -> Result<Split, DataError> {
+    if !(share > 0.0 && share < 1.0) {
+        return Err(DataError::Split {
+            what: "the share to hold out",
+            value: share,
+            wanted: "use a number between 0 and 1, such as 0.1",
+        });
+    }
+    let mut counted = count_classes(classes, groups, 2)?;
+    let totals = total_counts(&counted);
+    // How far the held-out share of each class is from the wanted one, on average.
+    let distance = |counts: &[f64]| {
+        let shares = counts
+            .iter()
+            .zip(&totals)
+            .map(|(count, total)| count / total);
+        shares.map(|is| (is - share).abs()).sum::<f64>() / totals.len() as f64
+    };
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut best = (f64::INFINITY, HashSet::new());
+    for _ in 0..HOLD_OUT_TRIALS {
+        counted.shuffle(&mut rng);
+        // The first group is in, whatever its size, and the last is out: no side is empty.
+        let mut counts = counted[0].counts.clone();
+        let mut held_out = HashSet::from([counted[0].group]);
+        for group in &counted[1..counted.len() - 1] {
+            let mut with = counts.clone();
+            add(&mut with, &group.counts);
+            if distance(&with) < distance(&counts) {
+                counts = with;
+                held_out.insert(group.group);
+            }
+        }
+        if distance(&counts) < best.0 {
+            best = (distance(&counts), held_out);
+        }
+    }
+    let (held_out, train) = (0..groups.len()).partition(|&row| best.1.contains(&groups[row]));
+    Ok(Split { train, held_out })
+}
+
+/// Class counts of one group, and its rows' label in `groups`.
+struct GroupCounts {
+    group: usize,
+    counts: Vec<f64>,
+}
+
+fn count_classes(
+    classes: &[usize],
+    groups: &[usize],
+    parts: usize,
+) -> Result<Vec<GroupCounts>, DataError> {
+    if classes.len() != groups.len() {
+        return Err(DataError::LengthMismatch {
+            left_name: "classes",
+            left: classes.len(),
+            right_name: "groups",
+            right: groups.len(),
+        });
+    }
+    // Only classes that occur: the others have no share to keep even.
+    let index_of_class = indices(classes);
+    let index_of_group = indices(groups);
+    if index_of_group.len() < parts {
+        return Err(DataError::TooFewGroups {
+            groups: index_of_group.len(),
+            parts,
+        });
+    }
+    let mut counted: Vec<GroupCounts> = index_of_group
+        .keys()
+        .map(|&group| GroupCounts {
+            group,
+            counts: vec![0.0; index_of_class.len()],
+        })
+        .collect();
+    for (class, group) in classes.iter().zip(groups) {
+        counted[index_of_group[group]].counts[index_of_class[class]] += 1.0;
+    }
+    Ok(counted)
+}
+
+/// Each label that occurs, with its place in ascending order.
+fn indices(labels: &[usize]) -> BTreeMap<usize, usize> {
+    let present: BTreeSet<usize> = labels.iter().copied().collect();
+    present.into_iter().zip(0..).collect()
+}
+
+fn total_counts(counted: &[GroupCounts]) -> Vec<f64> {
+    let mut totals = vec![0.0; counted[0].counts.len()];
+    for group in counted {
+        add(&mut totals, &group.counts);
+    }
+    totals
+}
+
+/// The fold that keeps the class shares most even; of equals, the one with the fewest rows.
+fn best_fold(counts_of_fold: &[Vec<f64>], group: &[f64], totals: &[f64]) -> usize {
+    let mut best = 0;
+    let mut least_spread = f64::INFINITY;
+    let mut fewest_rows = f64::INFINITY;
+    for fold in 0..counts_of_fold.len() {
+        let spread_of_class = |class: usize| {
+            let shares: Vec<f64> = (0..counts_of_fold.len())
+                .map(|other| {
+                    let added = if other == fold { group[class] } else { 0.0 };
+                    (counts_of_fold[other][class] + added) / totals[class]
+                })
+                .collect();
+            deviation(&shares)
+        };
+        let spread = (0..totals.len()).map(spread_of_class).sum::<f64>() / totals.len() as f64;
+        let rows: f64 = counts_of_fold[fold].iter().sum();
+        let equal = (spread - least_spread).abs() <= 1e-8 + 1e-5 * least_spread;
+        if spread < least_spread || (equal && rows < fewest_rows) {
+            best = fold;
+            least_spread = spread;
+            fewest_rows = rows;
+        }
+    }
+    best
+}
+
+fn add(counts: &mut [f64], more: &[f64]) {
+    for (count, more) in counts.iter_mut().zip(more) {
+        *count += more;
+    }
+}
+
+/// The population standard deviation.
+fn deviation(values: &[f64]) -> f64 {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64;
+    variance.sqrt()
+}

@@ -1,0 +1,128 @@
+//! Titles of the CPC and IPC classes: the words behind a context such as `A47`.
+//!
+//! Three forms are read: ours (`code<TAB>title…` with a header), Kaggle's `titles.csv`
+//! (`code,title,section,…`), and the office's title lists (`code<TAB><TAB>title`, no header).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::DataError;
+use crate::table::{Table, read_text};
+
+/// Section letters and names of the CPC; the IPC has the same without Y.
+pub const SECTIONS: [(char, &str); 9] = [
+    ('A', "Human Necessities"),
+    ('B', "Operations and Transport"),
+    ('C', "Chemistry and Metallurgy"),
+    ('D', "Textiles"),
+    ('E', "Fixed Constructions"),
+    ('F', "Mechanical Engineering"),
+    ('G', "Physics"),
+    ('H', "Electricity"),
+    ('Y', "Emerging Cross-Sectional Technologies"),
+];
+
+/// The name of the section of a class code, by its first letter.
+pub fn section_name(code: &str) -> Option<&'static str> {
+    let letter = code.chars().next()?.to_ascii_uppercase();
+    SECTIONS
+        .iter()
+        .find(|(section, _)| *section == letter)
+        .map(|(_, name)| *name)
+}
+
+/// Titles by class code.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClassTitles {
+    titles: BTreeMap<String, String>,
+}
+
+impl ClassTitles {
+    /// Reads a title list in any of the three forms.
+    ///
+    /// # Errors   `Io`, `NotUtf8`, `EmptyFile`, `MissingColumn`, `TitleLine` and the other
+    /// errors of a table, with file and line
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, DataError> {
+        let path = path.as_ref();
+        let text = read_text(path)?;
+        let first_line = text.lines().next().unwrap_or_default();
+        let has_header = first_line
+            .split(['\t', ','])
+            .any(|cell| cell.trim().trim_matches('"').eq_ignore_ascii_case("code"));
+        match (first_line.contains('\t'), has_header) {
+            (true, false) => Self::read_list(path, &text),
+            (true, true) => Self::read_table(path, &text, b'\t'),
+            (false, _) => Self::read_table(path, &text, b','),
+        }
+    }
+
+    /// The title of a class; `None` for a code that the list does not have.
+    pub fn title(&self, code: &str) -> Option<&str> {
+        self.titles.get(code).map(String::as_str)
+    }
+
+    /// The known code that is nearest to a mistyped one, of the same length if there is one.
+    pub fn nearest(&self, code: &str) -> Option<&str> {
+        let wanted = code.to_uppercase();
+        self.titles
+            .keys()
+            .min_by_key(|known| {
+                let length = known.len().abs_diff(wanted.len());
+                (length, strsim::damerau_levenshtein(known, &wanted))
+            })
+            .map(String::as_str)
+    }
+
+    /// Codes and titles, in the order of the codes.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.titles.iter().map(|(code, title)| (&**code, &**title))
+    }
+
+    /// The number of codes.
+    pub fn len(&self) -> usize {
+        self.titles.len()
+    }
+
+    /// Whether there is no code at all.
+    pub fn is_empty(&self) -> bool {
+        self.titles.is_empty()
+    }
+
+    fn read_table(path: &Path, text: &str, delimiter: u8) -> Result<Self, DataError> {
+        let table = Table::parse(path, text, delimiter)?;
+        let code = table.required_column("code")?;
+        let title = table.required_column("title")?;
+        let rows = table.rows.iter();
+        Ok(rows
+            .map(|row| (row.field(code).to_owned(), row.field(title).to_owned()))
+            .collect())
+    }
+
+    /// `code TAB level TAB title`; the level is blank for sections, classes and subclasses.
+    fn read_list(path: &Path, text: &str) -> Result<Self, DataError> {
+        let numbered = text.lines().enumerate();
+        numbered
+            .filter(|(_, line)| !line.trim().is_empty())
+            .map(|(index, line)| {
+                let mut fields = line.split('\t').map(str::trim);
+                let code = fields.next().filter(|code| !code.is_empty());
+                let title = fields.next_back().filter(|title| !title.is_empty());
+                match (code, title) {
+                    (Some(code), Some(title)) => Ok((code.to_owned(), title.to_owned())),
+                    _ => Err(DataError::TitleLine {
+                        path: path.into(),
+                        line: index + 1,
+                    }),
+                }
+            })
+            .collect()
+    }
+}
+
+impl FromIterator<(String, String)> for ClassTitles {
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(titles: I) -> Self {
+        Self {
+            titles: titles.into_iter().collect(),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Token ids of text pieces, through `tokenizers`.
+//!
+//! A study joins pieces (anchor, target, title, …) into one input itself, so a piece is encoded
+//! *without* special tokens, truncation or padding, whatever `tokenizer.json` says about them
+//! (all-MiniLM-L6-v2's pads each text to 128 tokens). Pieces recur (an anchor, a title) and are
+//! encoded once.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rayon::prelude::*;
+
+use crate::DataError;
+
+/// Pieces kept in memory; when there are more, the memory is emptied and filled again.
+const REMEMBERED_PIECES: usize = 1 << 17;
+
+/// Names that published tokenizers give to the special tokens, BERT's and RoBERTa's style.
+const CLS_NAMES: [&str; 2] = ["[CLS]", "<s>"];
+const SEP_NAMES: [&str; 2] = ["[SEP]", "</s>"];
+const PAD_NAMES: [&str; 2] = ["[PAD]", "<pad>"];
+const MASK_NAMES: [&str; 2] = ["[MASK]", "<mask>"];
+
+/// Ids of the special tokens that encoders need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpecialTokens {
+    /// Starts an input: `[CLS]` or `<s>`.
+    pub cls: u32,
+    /// Ends a piece: `[SEP]` or `</s>`.
+    pub sep: u32,
+    /// Fills a batch: `[PAD]` or `<pad>`.
+    pub pad: u32,
+    /// Stands for a hidden token: `[MASK]` or `<mask>`; not every tokenizer has one.
+    pub mask: Option<u32>,
+}
+
+/// Ids of a piece and the byte range of each in the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenisedPiece {
+    /// Token ids.
+    pub ids: Vec<u32>,
+    /// Start and end byte of each token.
+    pub offsets: Vec<(usize, usize)>,
+}
+
+/// A tokenizer that encodes pieces without special tokens and remembers them.
+pub struct Tokeniser {
+    path: PathBuf,
+    tokenizer: tokenizers::Tokenizer,
+    special: SpecialTokens,
+    remembered: Mutex<HashMap<String, Arc<[u32]>>>,
+}
+
+impl Tokeniser {
+    /// Reads a `tokenizer.json`.
+    ///
+    /// # Errors   `Io`; `Tokenizer` for a file that is none; `MissingSpecialToken`
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, DataError> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path).map_err(|source| DataError::Io {
+            path: path.into(),
+            source,
+        })?;
+        Self::from_bytes(path, &bytes)
+    }
+
+    /// Reads the content of a `tokenizer.json`; `path` is its name in messages.
+    ///
+    /// # Errors   `Tokenizer` for content that is none; `MissingSpecialToken`
+    pub fn from_bytes(path: impl AsRef<Path>, bytes: &[u8]) -> Result<Self, DataError> {
+        let path = path.as_ref();
+        let failed = |error: tokenizers::Error| DataError::Tokenizer {
+            path: path.into(),
+            reason: error.to_string(),
+        };
+        let mut tokenizer = tokenizers::Tokenizer::from_bytes(bytes).map_err(failed)?;
+        tokenizer.with_truncation(None).map_err(failed)?;
+        tokenizer.with_padding(None);
+        let find = |names: [&str; 2]| names.iter().find_map(|name| tokenizer.token_to_id(name));
+        let required = |role, names: [&str; 2]| {
+            find(names).ok_or_else(|| DataError::MissingSpecialToken {
+                path: path.into(),
+                role,
+                names: names.join(" or "),
+            })
+        };
+        let special = SpecialTokens {
+            cls: required("cls", CLS_NAMES)?,
+            sep: required("sep", SEP_NAMES)?,
+            pad: required("pad", PAD_NAMES)?,
+            mask: find(MASK_NAMES),
+        };
+        Ok(Self {
+            path: path.into(),
+            tokenizer,
+            special,
+            remembered: Mutex::default(),
+        })
+    }
+
+    /// Ids of the special tokens.
+    pub fn special(&self) -> SpecialTokens {
+        self.special
+    }
+
+    /// The number of entries, added tokens included.
+    pub fn vocabulary_size(&self) -> usize {
+        self.tokenizer.get_vocab_size(true)
+    }
+
+    /// The id of a token by its exact name.
+    pub fn id_of(&self, token: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(token)
+    }
+
+    /// The token behind an id.
+    pub fn token_of(&self, id: u32) -> Option<String> {
+        self.tokenizer.id_to_token(id)
+    }
+
+    /// Checks that this tokenizer belongs to a model of `model_size` embeddings whose padding
+    /// id is `model_pad` (where its configuration names one).
+    ///
+    /// Models round their embeddings up (DeBERTa-v3: 128,001 tokens, 128,100 embeddings), so
+    /// up to a tenth may be unused. An id beyond the embeddings, or fewer tokens than that, is
+    /// another model's tokenizer.
+    ///
+    /// # Errors   `VocabularyMismatch`, `PadMismatch`
+    pub fn check_fits(&self, model_size: usize, model_pad: Option<u32>) -> Result<(), DataError> {
+        let ids = self.tokenizer.get_vocab(true).into_values();
+        let needed = ids.max().map_or(0, |highest| highest as usize + 1);
+        if needed > model_size || needed * 10 < model_size * 9 {
+            return Err(DataError::VocabularyMismatch {
+                path: self.path.clone(),
+                tokenizer: needed,
+                model: model_size,
+            });
+        }
+        match model_pad {
+            Some(model) if model != self.special.pad => Err(DataError::PadMismatch {
+                path: self.path.clone(),
+                tokenizer: self.special.pad,
+                model,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ids of a piece of text, without special tokens.
+    ///
+    /// # Errors   `Encode` for text that the tokenizer cannot express
+    pub fn encode_piece(&self, piece: &str) -> Result<Arc<[u32]>, DataError> {
+        // The map is complete after every statement, so a panic elsewhere leaves it usable.
+        let remembered = || {
+            self.remembered
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        if let Some(ids) = remembered().get(piece) {
+            return Ok(Arc::clone(ids));
+        }
+        let ids: Arc<[u32]> = self.encode(piece)?.get_ids().into();
+        let mut pieces = remembered();
+        if pieces.len() >= REMEMBERED_PIECES {
+            pieces.clear();
+        }
+        pieces.insert(piece.to_owned(), Arc::clone(&ids));
+        Ok(ids)
+    }
+
+    /// Ids of many pieces, on all cores, in the order given.
+    ///
+    /// # Errors   `Encode` for text that the tokenizer cannot express
+    pub fn encode_pieces(&self, pieces: &[&str]) -> Result<Vec<Arc<[u32]>>, DataError> {
+        let encoded = pieces.par_iter().map(|piece| self.encode_piece(piece));
+        encoded.collect()
+    }
+
+    /// Ids of a piece with the byte range of each token; not remembered.
+    ///
+    /// # Errors   `Encode` for text that the tokenizer cannot express
+    pub fn encode_with_offsets(&self, piece: &str) -> Result<TokenisedPiece, DataError> {
+        let encoding = self.encode(piece)?;
+        Ok(TokenisedPiece {
+            ids: encoding.get_ids().to_vec(),
+            offsets: encoding.get_offsets().to_vec(),
+        })
+    }
+
+    fn encode(&self, piece: &str) -> Result<tokenizers::Encoding, DataError> {
+        self.tokenizer
+            .encode(piece, false)
+            .map_err(|error| DataError::Encode {
+                path: self.path.clone(),
+                piece: piece.chars().take(60).collect(),
+                reason: error.to_string(),
+            })
+    }
+}
+
+/// How many tokens of each piece to keep so that all fit into `budget`: the longest are cut
+/// first, as if one token at a time were taken from the longest (of equals, from the last).
+pub fn longest_first(lengths: &[usize], budget: usize) -> Vec<usize> {
+    if lengths.iter().sum::<usize>() <= budget {
+        return lengths.to_vec();
+    }
+    // Raise a common ceiling, shortest piece first: pieces below it stay whole.
+    let mut ascending = lengths.to_vec();
+    ascending.sort_unstable();
+    let mut rest = budget;
+    let mut ceiling = 0;
+    let mut spare = 0;
+    for (index, &length) in ascending.iter().enumerate() {
+        let sharers = ascending.len() - index;
+        ceiling = rest / sharers;
+        spare = rest % sharers;
+        if length > ceiling {
+            break;
+        }
+        rest -= length;
+    }
+    lengths
+        .iter()
+        .map(|&length| {
+            let extra = usize::from(length > ceiling && spare > 0);
+            spare -= extra;
+            length.min(ceiling + extra)
+        })
+        .collect()
+}

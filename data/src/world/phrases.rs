@@ -1,0 +1,375 @@
+//! An embedded set of phrase pairs in the schema of the patent data, built from word lists with
+//! known relations.
+//!
+//! A phrase is a quality and a thing (`metal fastener`). Each pair's score follows from how
+//! quality and thing of the target relate to those of the anchor, in the anchor's context:
+//!
+//! | thing \ quality | same | synonym | narrower, or none | opposite, or other |
+//! |---|---|---|---|---|
+//! | same | 1 (re-ordered) | 0.75 | 0.5 | 0.25 |
+//! | synonym | 0.75 | 0.75 | 0.5 | 0.25 |
+//! | broader or narrower | 0.5 | 0.5 | – | 0.25 |
+//! | another of the family, or related to it | 0.25 | 0.25 | 0.25 | 0.25 |
+//! | of another family | 0 | 0 | 0 | 0 |
+//!
+//! Held-out anchors are new combinations of qualities and things that training has seen, so a
+//! model can get them right only if it has learnt relations between words. Counting shared words
+//! says little: `metal fastener` shares one word with `metal melody` (0), with `plastic
+//! fastener` (0.25), with `fastener` (0.5) and with `metallic fastener` (0.75), and none with
+//! `metallic securing element` (0.75). Five things need the context as well: `metal joint` is
+//! `metal coupling` in F16 and `metal articulation` in A61.
+
+use std::collections::{BTreeSet, HashSet};
+use std::path::Path;
+
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::json;
+
+use super::words::{FAMILIES, Family, QUALITIES, Quality};
+use crate::DataError;
+use crate::patent::{PhrasePair, write_pairs};
+use crate::titles::{ClassTitles, SECTIONS};
+
+/// Anchors made of each thing, with as many qualities.
+const ANCHORS_PER_THING: usize = 3;
+
+/// The embedded phrase set: no anchor is in two parts, nor an anchor of one part among the
+/// targets of another.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PhraseWorld {
+    /// Pairs to train on, about three quarters.
+    pub train: Vec<PhrasePair>,
+    /// Pairs to choose a model by.
+    pub validation: Vec<PhrasePair>,
+    /// Pairs to judge a model by.
+    pub test: Vec<PhrasePair>,
+    /// Titles of all contexts.
+    pub titles: ClassTitles,
+}
+
+impl PhraseWorld {
+    /// Writes `train.csv`, `validation.csv`, `test.csv` (all with scores) and
+    /// `ipc_class_titles.tsv` into a folder.
+    ///
+    /// # Errors   `Io`
+    pub fn write(&self, folder: impl AsRef<Path>) -> Result<(), DataError> {
+        let folder = folder.as_ref();
+        let io_error = |source| DataError::Io {
+            path: folder.into(),
+            source,
+        };
+        std::fs::create_dir_all(folder).map_err(io_error)?;
+        write_pairs(folder.join("train.csv"), &self.train)?;
+        write_pairs(folder.join("validation.csv"), &self.validation)?;
+        write_pairs(folder.join("test.csv"), &self.test)?;
+        let titles: String = self
+            .titles
+            .iter()
+            .map(|(code, title)| format!("{code}\t{title}\n"))
+            .collect();
+        let titles = format!("code\ttitle\n{titles}");
+        std::fs::write(folder.join("ipc_class_titles.tsv"), titles).map_err(io_error)
+    }
+}
+
+/// Builds the phrase set; the same seed gives the same set.
+pub fn phrase_world(seed: u64) -> PhraseWorld {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let anchors = choose_anchors(&mut rng);
+    let anchor_texts: HashSet<String> = anchors.iter().map(Anchor::text).collect();
+    let mut world = PhraseWorld {
+        train: Vec::new(),
+        validation: Vec::new(),
+        test: Vec::new(),
+        titles: class_titles(),
+    };
+    let mut count = 0;
+    for anchor in &anchors {
+        let part = match anchor.part {
+            Part::Train => &mut world.train,
+            Part::Validation => &mut world.validation,
+            Part::Test => &mut world.test,
+        };
+        for family in FAMILIES.iter().filter(|family| family.has(anchor.thing)) {
+            for rated in rated_targets(anchor, family, &anchor_texts, &mut rng) {
+                count += 1;
+                part.push(PhrasePair {
+                    id: format!("{count:016x}"),
+                    anchor: anchor.text(),
+                    target: rated.target,
+                    context: family.context.to_owned(),
+                    score: Some(rated.score),
+                    rating: Some(rated.rating.to_owned()),
+                });
+            }
+        }
+    }
+    world
+}
+
+/// A `tokenizer.json` for the phrase set: one entry for each word of the word lists, the titles
+/// and the section names, behind BERT's special tokens.
+pub fn phrase_tokenizer() -> Vec<u8> {
+    let mut words: BTreeSet<String> = [".", ",", ";", ":", "which", "is"].map(Into::into).into();
+    let texts = word_list_texts().chain(SECTIONS.iter().map(|(_, name)| *name));
+    for text in texts {
+        let letters_only = text.replace(|c: char| !c.is_alphanumeric(), " ");
+        words.extend(letters_only.split_whitespace().map(str::to_lowercase));
+    }
+    let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
+    let vocabulary: serde_json::Map<String, serde_json::Value> = special
+        .into_iter()
+        .map(str::to_owned)
+        .chain(words)
+        .zip(0..)
+        .map(|(word, id)| (word, json!(id)))
+        .collect();
+    let added: Vec<_> = special
+        .iter()
+        .enumerate()
+        .map(|(id, token)| {
+            json!({
+                "id": id, "content": token, "single_word": false, "lstrip": false,
+                "rstrip": false, "normalized": false, "special": true
+            })
+        })
+        .collect();
+    let tokenizer = json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": added,
+        "normalizer": {
+            "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+            "strip_accents": null, "lowercase": true
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
+        "decoder": null,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"}
+    });
+    tokenizer.to_string().into_bytes()
+}
+
+fn word_list_texts() -> impl Iterator<Item = &'static str> {
+    let of_families = FAMILIES
+        .iter()
+        .flat_map(|family| family.words().chain([family.title]));
+    let of_qualities = QUALITIES.iter().flat_map(|quality| {
+        let names = quality.names.iter().chain(quality.narrower).copied();
+        names.chain(quality.opposite)
+    });
+    of_families.chain(of_qualities)
+}
+
+fn class_titles() -> ClassTitles {
+    FAMILIES
+        .iter()
+        .map(|family| (family.context.to_owned(), family.title.to_owned()))
+        .collect()
+}
+
+#[derive(Clone, Copy)]
+enum Part {
+    Train,
+    Validation,
+    Test,
+}
+
+struct Anchor {
+    quality: &'static Quality,
+    thing: &'static str,
+    part: Part,
+}
+
+impl Anchor {
+    fn text(&self) -> String {
+        format!("{} {}", self.quality.names[0], self.thing)
+    }
+}
+
+/// Each thing with some qualities; one anchor of half the things is for testing, of a quarter
+/// for validation, so that each held-out thing is in training with other qualities.
+fn choose_anchors(rng: &mut ChaCha8Rng) -> Vec<Anchor> {
+    let things: BTreeSet<&str> = FAMILIES
+        .iter()
+        .flat_map(|family| family.things.iter().chain([&family.kind]))
+        .map(|names| names[0])
+        .collect();
+    let mut things: Vec<&str> = things.into_iter().collect();
+    things.shuffle(rng);
+    let mut anchors = Vec::new();
+    for (index, thing) in things.into_iter().enumerate() {
+        for (turn, quality) in QUALITIES
+            .choose_multiple(rng, ANCHORS_PER_THING)
+            .enumerate()
+        {
+            let part = match (turn, index % 4) {
+                (0, 0 | 2) => Part::Test,
+                (0, 1) => Part::Validation,
+                _ => Part::Train,
+            };
+            anchors.push(Anchor {
+                quality,
+                thing,
+                part,
+            });
+        }
+    }
+    anchors
+}
+
+struct Rated {
+    target: String,
+    score: f32,
+    rating: &'static str,
+}
+
+impl Family {
+    fn has(&self, thing: &str) -> bool {
+        self.kind[0] == thing || self.things.iter().any(|names| names[0] == thing)
+    }
+
+    /// Every word of the family: names and related words.
+    fn words(&self) -> impl Iterator<Item = &'static str> {
+        let names = self.things.iter().flatten().chain(&self.kind);
+        names.chain(&self.related).copied()
+    }
+}
+
+/// How the things of a family relate to one of them.
+struct Relatives {
+    synonym: &'static str,
+    /// Broader things with the rating of a pair, or narrower ones.
+    across: Vec<&'static str>,
+    across_rating: &'static str,
+    /// Others of the family, and related words.
+    beside: Vec<&'static str>,
+}
+
+impl Relatives {
+    /// `thing` is the first name of the kind or of one of its things.
+    fn new(family: &'static Family, thing: &str) -> Self {
+        let things = family.things.iter();
+        let Some(own) = things.clone().find(|names| names[0] == thing) else {
+            return Self {
+                synonym: family.kind[1],
+                across: things.flatten().copied().collect(),
+                across_rating: "Hyponym",
+                beside: family.related.to_vec(),
+            };
+        };
+        let others = things.filter(|names| *names != own).flatten();
+        Self {
+            synonym: own[1],
+            across: family.kind.to_vec(),
+            across_rating: "Hypernym",
+            beside: others.chain(&family.related).copied().collect(),
+        }
+    }
+}
+
+/// The targets of an anchor in one of its contexts, each once.
+fn rated_targets(
+    anchor: &Anchor,
+    family: &'static Family,
+    anchor_texts: &HashSet<String>,
+    rng: &mut ChaCha8Rng,
+) -> Vec<Rated> {
+    let thing = anchor.thing;
+    let [quality, quality_synonym] = anchor.quality.names;
+    let relatives = Relatives::new(family, thing);
+    let synonym = relatives.synonym;
+    let mut targets = Targets {
+        rated: Vec::new(),
+        taken: anchor_texts.clone(),
+    };
+
+    let reordered = [
+        format!("{thing} {quality}"),
+        format!("{thing} which is {quality}"),
+    ];
+    for target in reordered {
+        targets.add(target, 1.0, "Exact");
+    }
+    targets.add(format!("{quality_synonym} {thing}"), 0.75, "Synonym");
+    targets.add(format!("{quality} {synonym}"), 0.75, "Synonym");
+    targets.add(format!("{quality_synonym} {synonym}"), 0.75, "Synonym");
+
+    targets.add(
+        [thing, synonym][rng.random_range(0..2)].to_owned(),
+        0.5,
+        "Hypernym",
+    );
+    if let Some(narrower) = anchor.quality.narrower.choose(rng) {
+        targets.add(format!("{narrower} {thing}"), 0.5, "Hyponym");
+        targets.add(format!("{narrower} {synonym}"), 0.5, "Hyponym");
+    }
+    for across in relatives.across.choose_multiple(rng, 3) {
+        let quality = [quality, quality_synonym][rng.random_range(0..2)];
+        targets.add(format!("{quality} {across}"), 0.5, relatives.across_rating);
+    }
+
+    let other = other_quality(anchor.quality, rng);
+    for thing in [thing, synonym] {
+        let (quality, rating) = match anchor.quality.opposite {
+            Some(opposite) if rng.random() => (opposite, "Antonym"),
+            _ => (other, "Other high level"),
+        };
+        targets.add(format!("{quality} {thing}"), 0.25, rating);
+    }
+    for beside in relatives.beside.choose_multiple(rng, 3) {
+        let quality = [quality, quality_synonym, other][rng.random_range(0..3)];
+        targets.add(format!("{quality} {beside}"), 0.25, "Domain related");
+    }
+
+    // What the word means elsewhere is nothing in this context.
+    let elsewhere = FAMILIES
+        .iter()
+        .filter(|other| other.context != family.context && other.has(thing));
+    for other_sense in elsewhere {
+        let synonym = Relatives::new(other_sense, thing).synonym;
+        targets.add(format!("{quality} {synonym}"), 0.0, "Not related");
+    }
+    let foreign: Vec<&str> = FAMILIES
+        .iter()
+        .filter(|other| !other.has(thing))
+        .flat_map(Family::words)
+        .filter(|word| !family.words().any(|own| own == *word))
+        .collect();
+    for (turn, word) in foreign.choose_multiple(rng, 4).enumerate() {
+        let quality = [quality, quality, quality_synonym, other][turn];
+        targets.add(format!("{quality} {word}"), 0.0, "Not related");
+    }
+    targets.rated
+}
+
+/// A quality that has nothing to do with the given one.
+fn other_quality(quality: &Quality, rng: &mut ChaCha8Rng) -> &'static str {
+    let others: Vec<&str> = QUALITIES
+        .iter()
+        .map(|other| other.names[0])
+        .filter(|name| *name != quality.names[0])
+        .collect();
+    others.choose(rng).copied().unwrap_or(QUALITIES[0].names[0])
+}
+
+/// Targets so far; a text that is taken, or an anchor somewhere, is left out.
+struct Targets {
+    rated: Vec<Rated>,
+    taken: HashSet<String>,
+}
+
+impl Targets {
+    fn add(&mut self, target: String, score: f32, rating: &'static str) {
+        if self.taken.insert(target.clone()) {
+            self.rated.push(Rated {
+                target,
+                score,
+                rating,
+            });
+        }
+    }
+}

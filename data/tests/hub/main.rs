@@ -1,0 +1,433 @@
+//! Weights from a folder, from the cache and from a hub: a local server plays the hub, and
+//! breaks off, lies about sizes and stays silent on order.
+
+mod server;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use engram_data::DataError;
+use engram_data::hub::{HubSettings, WeightsLocation};
+use server::{COMMIT, Fault, Server};
+use tempfile::TempDir;
+
+/// A cache folder, a server with two files, and settings that join them.
+struct Hub {
+    server: Server,
+    cache: TempDir,
+    settings: HubSettings,
+    weights: Vec<u8>,
+}
+
+impl Hub {
+    fn start() -> Self {
+        let weights: Vec<u8> = (0..200_000_u32)
+            .map(|i| (i.wrapping_mul(i) >> 7) as u8)
+            .collect();
+        let server = Server::start(&[
+            ("config.json", b"{}"),
+            ("onnx/model.onnx", b"nested"),
+            ("big.safetensors", &weights),
+        ]);
+        let cache = tempfile::tempdir().unwrap();
+        let mut settings = HubSettings::new(cache.path());
+        settings.endpoint.clone_from(&server.endpoint);
+        settings.progress = false;
+        settings.retry_pause = Duration::from_millis(1);
+        Self {
+            server,
+            cache,
+            settings,
+            weights,
+        }
+    }
+
+    fn fetch(&self, file: &str) -> Result<PathBuf, DataError> {
+        model().file(file, &self.settings)
+    }
+
+    fn model_folder(&self) -> PathBuf {
+        self.cache.path().join("models--owner--name")
+    }
+
+    /// Whether nothing but whole files can be seen in the cache proper.
+    fn is_clean(&self) -> bool {
+        let is_empty = |folder: &str| {
+            let folder = self.model_folder().join(folder);
+            fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none())
+        };
+        is_empty("blobs") && is_empty("snapshots") && is_empty("refs")
+    }
+}
+
+fn model() -> WeightsLocation {
+    WeightsLocation::parse("hf://owner/name").unwrap()
+}
+
+#[track_caller]
+fn assert_has(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "no {part:?} in: {message}");
+    }
+}
+
+#[test]
+fn fresh_download_then_offline_from_the_cache() {
+    let mut hub = Hub::start();
+    for (file, bytes) in [
+        ("config.json", &b"{}"[..]),
+        ("onnx/model.onnx", b"nested"),
+        ("big.safetensors", &hub.weights),
+    ] {
+        let path = hub.fetch(file).unwrap();
+        let snapshot = hub.model_folder().join("snapshots").join(COMMIT);
+        assert_eq!(path, snapshot.join(file));
+        assert_eq!(fs::read(path).unwrap(), bytes);
+    }
+    assert_eq!(
+        fs::read_to_string(hub.model_folder().join("refs/main")).unwrap(),
+        COMMIT
+    );
+    assert_eq!(
+        fs::read_dir(hub.model_folder().join("blobs"))
+            .unwrap()
+            .count(),
+        3
+    );
+    let requests = hub.server.requests();
+    assert_eq!(requests[0], "/owner/name/resolve/main/config.json 0-0 none");
+    let pinned = format!("/owner/name/resolve/{COMMIT}/onnx/model.onnx 0-0 none");
+    assert!(
+        requests.contains(&pinned),
+        "later files come from the first one's commit: {requests:?}"
+    );
+
+    hub.settings.offline = true;
+    hub.fetch("big.safetensors").unwrap();
+    assert!(hub.server.requests().is_empty());
+    let message = hub.fetch("vocab.txt").unwrap_err().to_string();
+    let put = format!("snapshots/{COMMIT}/vocab.txt");
+    assert_has(
+        &message,
+        &[
+            "hf://owner/name",
+            "vocab.txt",
+            "offline",
+            "run once online",
+            &put,
+        ],
+    );
+    assert_eq!(
+        model().optional_file("vocab.txt", &hub.settings).unwrap(),
+        None
+    );
+}
+
+/// What `hf-hub` itself reads must be what we wrote.
+#[test]
+fn the_cache_is_shared_with_hf_hub() {
+    let hub = Hub::start();
+    let path = hub.fetch("config.json").unwrap();
+    let theirs = hf_hub::Cache::new(hub.cache.path().into()).model("owner/name".into());
+    assert_eq!(theirs.get("config.json"), Some(path));
+}
+
+#[test]
+fn a_hand_filled_cache_needs_no_network() {
+    let mut hub = Hub::start();
+    hub.settings.offline = true;
+    let empty = hub.fetch("config.json").unwrap_err();
+    let DataError::Offline { put, .. } = empty else {
+        panic!("{empty}")
+    };
+    fs::create_dir_all(put.parent().unwrap()).unwrap();
+    fs::write(&put, "{}").unwrap();
+    assert_eq!(hub.fetch("config.json").unwrap(), put);
+}
+
+#[test]
+fn revisions() {
+    let hub = Hub::start();
+    let pinned = WeightsLocation::parse(&format!("hf://owner/name@{COMMIT}")).unwrap();
+    let path = pinned.file("config.json", &hub.settings).unwrap();
+    assert!(path.is_file());
+    assert!(
+        !hub.model_folder().join("refs").exists(),
+        "a commit needs no reference"
+    );
+    hub.server.requests();
+    pinned.file("config.json", &hub.settings).unwrap();
+    assert!(hub.server.requests().is_empty());
+    let other = WeightsLocation::parse("hf://owner/name@v9").unwrap();
+    let message = other
+        .file("config.json", &hub.settings)
+        .unwrap_err()
+        .to_string();
+    assert_has(
+        &message,
+        &["hf://owner/name@v9", "or no such model or revision"],
+    );
+}
+
+#[test]
+fn a_broken_connection_is_taken_up_where_it_broke() {
+    let hub = Hub::start();
+    hub.server
+        .fail(&[Fault::Break(50_000), Fault::Break(70_000)]);
+    let path = hub.fetch("big.safetensors").unwrap();
+    assert_eq!(fs::read(path).unwrap(), hub.weights);
+    let cdn = |range: &str| format!("/cdn/owner/name/resolve/main/big.safetensors {range} none");
+    let requests = hub.server.requests();
+    for range in ["0-", "50000-", "120000-"] {
+        assert!(requests.contains(&cdn(range)), "{range}: {requests:?}");
+    }
+    assert!(!hub.model_folder().join("incoming/big.safetensors").exists());
+}
+
+#[test]
+fn the_next_run_takes_up_a_broken_download() {
+    let mut hub = Hub::start();
+    hub.settings.retries = 0;
+    hub.server.fail(&[Fault::Break(150_000)]);
+    let message = hub.fetch("big.safetensors").unwrap_err().to_string();
+    assert_has(
+        &message,
+        &[
+            "big.safetensors",
+            &hub.server.endpoint,
+            "run again when online",
+        ],
+    );
+    assert!(hub.is_clean());
+    hub.server.requests();
+    let path = hub.fetch("big.safetensors").unwrap();
+    assert_eq!(fs::read(path).unwrap(), hub.weights);
+    let requests = hub.server.requests();
+    assert!(
+        requests.iter().any(|request| request.contains(" 150000- ")),
+        "{requests:?}"
+    );
+}
+
+#[test]
+fn a_short_file_never_reaches_the_cache() {
+    let mut hub = Hub::start();
+    hub.settings.retries = 1;
+    hub.server.fail(&[Fault::Short(1_000), Fault::Short(2_000)]);
+    let message = hub.fetch("big.safetensors").unwrap_err().to_string();
+    assert_has(
+        &message,
+        &["200000 bytes on the hub", "3000 arrived", "run again"],
+    );
+    assert!(hub.is_clean());
+    let path = hub.fetch("big.safetensors").unwrap();
+    assert_eq!(fs::read(path).unwrap(), hub.weights);
+}
+
+#[test]
+fn a_server_without_ranges() {
+    let hub = Hub::start();
+    hub.server.fail(&[Fault::Break(60_000), Fault::IgnoreRange]);
+    let path = hub.fetch("big.safetensors").unwrap();
+    assert_eq!(fs::read(path).unwrap(), hub.weights);
+}
+
+#[test]
+fn a_changed_byte_is_noticed() {
+    let mut hub = Hub::start();
+    hub.settings.retries = 0;
+    hub.server.fail(&[Fault::Flip]);
+    let message = hub.fetch("big.safetensors").unwrap_err().to_string();
+    assert_has(&message, &["big.safetensors", "SHA-256", "run again"]);
+    assert!(hub.is_clean());
+    assert!(hub.fetch("big.safetensors").is_ok());
+}
+
+/// A part that is complete, or longer than the file, cannot be continued: it is dropped.
+#[test]
+fn a_part_that_does_not_fit_is_dropped() {
+    for length in [200_000, 200_001] {
+        let mut hub = Hub::start();
+        hub.settings.retries = 0;
+        hub.server.fail(&[Fault::Break(10)]);
+        hub.fetch("big.safetensors").unwrap_err();
+        let part = find_part(&hub.model_folder().join("incoming")).unwrap();
+        fs::write(part, vec![0; length]).unwrap();
+        hub.settings.retries = 1;
+        let path = hub.fetch("big.safetensors").unwrap();
+        assert_eq!(fs::read(path).unwrap(), hub.weights);
+    }
+}
+
+fn find_part(folder: &Path) -> Option<PathBuf> {
+    fs::read_dir(folder).ok()?.flatten().find_map(|entry| {
+        let path = entry.path();
+        let is_part = path
+            .extension()
+            .is_some_and(|extension| extension == "part");
+        if is_part {
+            Some(path)
+        } else {
+            find_part(&path)
+        }
+    })
+}
+
+#[test]
+fn a_silent_server() {
+    let mut hub = Hub::start();
+    hub.settings.stall_limit = Duration::from_millis(500);
+    hub.server.fail(&[Fault::Silence]);
+    let started = Instant::now();
+    let message = hub.fetch("big.safetensors").unwrap_err().to_string();
+    assert_has(&message, &["nothing arrived for 0.5 s", "run again"]);
+    assert!(started.elapsed() < Duration::from_secs(10));
+    assert!(hub.is_clean());
+}
+
+#[test]
+fn refusals() {
+    let hub = Hub::start();
+    let message = hub.fetch("vocab.txt").unwrap_err().to_string();
+    assert_has(
+        &message,
+        &["hf://owner/name", "\"vocab.txt\"", "check the names"],
+    );
+    assert_eq!(
+        model().optional_file("vocab.txt", &hub.settings).unwrap(),
+        None
+    );
+    assert_eq!(
+        hub.server.requests().len(),
+        2,
+        "a missing file is not asked for again"
+    );
+
+    for (status, parts) in [
+        (401, ["status 401", "HF_TOKEN"]),
+        (403, ["status 403", "HF_TOKEN"]),
+        (503, ["status code 503", "run again when online"]),
+        (418, ["status code 418", "check HF_ENDPOINT"]),
+        (302, ["makes no sense", "check HF_ENDPOINT"]),
+    ] {
+        hub.server.refuse(status);
+        assert_has(&hub.fetch("config.json").unwrap_err().to_string(), &parts);
+        let asked = hub.server.requests().len();
+        assert_eq!(
+            asked,
+            if status == 503 { 5 } else { 1 },
+            "requests after {status}"
+        );
+    }
+    assert!(hub.is_clean());
+}
+
+#[test]
+fn no_network() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut settings = HubSettings::new(cache.path());
+    settings.endpoint = "http://127.0.0.1:1".to_owned();
+    settings.retries = 1;
+    settings.retry_pause = Duration::from_millis(1);
+    let message = model()
+        .file("config.json", &settings)
+        .unwrap_err()
+        .to_string();
+    let put = "models--owner--name/snapshots/main/config.json";
+    assert_has(
+        &message,
+        &["http://127.0.0.1:1", "run again when online", put],
+    );
+}
+
+#[test]
+fn the_token_is_sent() {
+    let mut hub = Hub::start();
+    hub.settings.token = Some("hf_secret".to_owned());
+    hub.fetch("config.json").unwrap();
+    assert!(hub.server.requests()[0].ends_with(" Bearer hf_secret"));
+}
+
+#[test]
+fn a_cache_that_cannot_be_written() {
+    let mut hub = Hub::start();
+    let file = hub.cache.path().join("file");
+    fs::write(&file, "").unwrap();
+    hub.settings.cache.clone_from(&file);
+    let message = hub.fetch("config.json").unwrap_err().to_string();
+    assert_has(
+        &message,
+        &[file.to_str().unwrap(), "check the path and its permissions"],
+    );
+}
+
+#[test]
+fn locations() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("config.json"), "{}").unwrap();
+    let location = WeightsLocation::parse(folder.path().to_str().unwrap()).unwrap();
+    let settings = HubSettings::new("/nowhere");
+    assert!(location.file("config.json", &settings).unwrap().is_file());
+    for missing in ["model.safetensors", "../config.json", "", "/etc/passwd"] {
+        let message = location.file(missing, &settings).unwrap_err().to_string();
+        assert_has(
+            &message,
+            &[
+                folder.path().to_str().unwrap(),
+                "give a folder that has the file",
+            ],
+        );
+    }
+    let named = WeightsLocation::parse("hf://owner/name@refs/pr/1").unwrap();
+    assert_eq!(named.to_string(), "hf://owner/name@refs/pr/1");
+    assert_eq!(model().to_string(), "hf://owner/name");
+    for bad in [
+        "hf://",
+        "hf://a/b/c",
+        "hf://a/",
+        "hf://../x",
+        "hf://a/b@",
+        "hf://a/b@../c",
+    ] {
+        let message = WeightsLocation::parse(bad).unwrap_err().to_string();
+        assert_has(&message, &[bad, "write hf://owner/name"]);
+    }
+}
+
+#[test]
+fn settings_from_variables() {
+    let from = |variables: &[(&str, &str)]| {
+        HubSettings::from_variables(|name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    };
+    let settings = from(&[
+        ("HF_HOME", "/h"),
+        ("HF_ENDPOINT", "http://mirror/"),
+        ("HF_TOKEN", " t\n"),
+    ]);
+    assert_eq!(settings.cache, Path::new("/h/hub"));
+    assert_eq!(settings.endpoint, "http://mirror");
+    assert_eq!(settings.token.as_deref(), Some("t"));
+    assert!(!settings.offline);
+
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("token"), "stored\n").unwrap();
+    let settings = from(&[
+        ("HF_HOME", home.path().to_str().unwrap()),
+        ("HF_HUB_CACHE", "/c"),
+        ("HF_HUB_OFFLINE", "ON"),
+        ("HF_TOKEN", ""),
+    ]);
+    assert_eq!(settings.cache, Path::new("/c"));
+    assert_eq!(settings.token.as_deref(), Some("stored"));
+    assert!(settings.offline);
+    assert_eq!(settings.endpoint, "https://huggingface.co");
+    assert!(!from(&[("HF_HUB_OFFLINE", "0")]).offline);
+    assert_eq!(
+        from(&[("XDG_CACHE_HOME", "/x")]).cache,
+        Path::new("/x/huggingface/hub")
+    );
+}

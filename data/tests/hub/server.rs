@@ -1,0 +1,181 @@
+//! A small server that speaks the hub's download route, with faults on order.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// What the server does wrong with one transfer.
+#[derive(Clone, Copy)]
+pub enum Fault {
+    /// Closes the connection after so many bytes, having announced more.
+    Break(usize),
+    /// Sends so many bytes without a length, so that the end looks regular.
+    Short(usize),
+    /// Sends the whole file although a range was asked for.
+    IgnoreRange,
+    /// Flips a bit.
+    Flip,
+    /// Sends nothing and keeps the connection open.
+    Silence,
+}
+
+#[derive(Default)]
+struct State {
+    files: HashMap<String, Vec<u8>>,
+    faults: VecDeque<Fault>,
+    status: Option<u16>,
+    requests: Vec<String>,
+}
+
+/// The server; its thread ends with the test process.
+pub struct Server {
+    pub endpoint: String,
+    state: Arc<Mutex<State>>,
+}
+
+impl Server {
+    pub fn start(files: &[(&str, &[u8])]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let files = files
+            .iter()
+            .map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec()));
+        let state = Arc::new(Mutex::new(State {
+            files: files.collect(),
+            ..State::default()
+        }));
+        let shared = Arc::clone(&state);
+        let address = endpoint.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (shared, address) = (Arc::clone(&shared), address.clone());
+                // A client that hangs up early is part of the tests.
+                thread::spawn(move || answer(stream, &shared, &address).ok());
+            }
+        });
+        Self { endpoint, state }
+    }
+
+    /// The faults of the next transfers, in order; questions for the size are not counted.
+    pub fn fail(&self, faults: &[Fault]) {
+        self.state.lock().unwrap().faults.extend(faults);
+    }
+
+    /// Answers everything with this status.
+    pub fn refuse(&self, status: u16) {
+        self.state.lock().unwrap().status = Some(status);
+    }
+
+    /// `path range authorization` of each request since the last call.
+    pub fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut self.state.lock().unwrap().requests)
+    }
+}
+
+/// Big files are on a CDN, as on the hub: a redirection with the facts, then the bytes.
+fn answer(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut out = stream;
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+    let (mut range, mut authorization) = ("none".to_owned(), "none".to_owned());
+    loop {
+        line.clear();
+        reader.read_line(&mut line)?;
+        let Some((name, value)) = line.trim().split_once(": ") else {
+            break;
+        };
+        match name.to_lowercase().as_str() {
+            "range" => range = value.trim_start_matches("bytes=").to_owned(),
+            "authorization" => authorization = value.to_owned(),
+            _ => {}
+        }
+    }
+    let mut locked = state.lock().unwrap();
+    locked
+        .requests
+        .push(format!("{path} {range} {authorization}"));
+    if let Some(status) = locked.status {
+        return write!(
+            out,
+            "HTTP/1.1 {status} No\r\nETag: x\r\nX-Repo-Commit: {COMMIT}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
+    }
+    let route = path.strip_prefix("/cdn").unwrap_or(&path);
+    let prefix = ["main", COMMIT].map(|revision| format!("/owner/name/resolve/{revision}/"));
+    let name = prefix
+        .iter()
+        .find_map(|prefix| route.strip_prefix(prefix.as_str()));
+    let Some(bytes) = name.and_then(|name| locked.files.get(name)).cloned() else {
+        return write!(
+            out,
+            "HTTP/1.1 404 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
+    };
+    let redirected = name == Some("big.safetensors") && !path.starts_with("/cdn");
+    let is_transfer = range != "0-0" && !redirected;
+    let fault = if is_transfer {
+        locked.faults.pop_front()
+    } else {
+        None
+    };
+    drop(locked);
+
+    let etag = format!("{:x}", Sha256::digest(&bytes));
+    let facts = format!(
+        "X-Repo-Commit: {COMMIT}\r\nX-Linked-Etag: \"{etag}\"\r\nETag: \"cdn\"\r\nConnection: close\r\n"
+    );
+    if redirected {
+        return write!(
+            out,
+            "HTTP/1.1 302 Found\r\nLocation: {endpoint}/cdn{path}\r\nContent-Length: 0\r\n{facts}\r\n"
+        );
+    }
+    let (start, end) = range.split_once('-').unwrap_or(("0", ""));
+    let start: usize = start.parse().unwrap_or(0);
+    let end = end.parse().map_or(bytes.len(), |last: usize| last + 1);
+    if start >= bytes.len() {
+        return write!(out, "HTTP/1.1 416 No\r\nContent-Length: 0\r\n{facts}\r\n");
+    }
+    let mut body = bytes[start..end].to_vec();
+    let total = bytes.len();
+    let last = end - 1;
+    let partial =
+        format!("HTTP/1.1 206 Partial\r\nContent-Range: bytes {start}-{last}/{total}\r\n{facts}");
+    let length = format!("Content-Length: {}\r\n\r\n", body.len());
+    match fault {
+        None => write!(out, "{partial}{length}")?,
+        Some(Fault::Break(count)) => {
+            write!(out, "{partial}{length}")?;
+            body.truncate(count);
+        }
+        Some(Fault::Short(count)) => {
+            write!(out, "{partial}\r\n")?;
+            body.truncate(count);
+        }
+        Some(Fault::IgnoreRange) => {
+            write!(
+                out,
+                "HTTP/1.1 200 OK\r\n{facts}Content-Length: {total}\r\n\r\n"
+            )?;
+            body = bytes;
+        }
+        Some(Fault::Flip) => {
+            write!(out, "{partial}{length}")?;
+            body[0] ^= 1;
+        }
+        Some(Fault::Silence) => {
+            thread::sleep(Duration::from_secs(20));
+            return Ok(());
+        }
+    }
+    out.write_all(&body)
+}

@@ -1,0 +1,295 @@
+//! The readers of phrase pairs and class titles: both schemas, and every bad input by its
+//! message (file, line, reason, remedy).
+
+use std::fs;
+use std::path::PathBuf;
+
+use engram_data::DataError;
+use engram_data::patent::{Labels, PhrasePair, read_pairs, read_pairs_with_titles, write_pairs};
+use engram_data::titles::{ClassTitles, section_name};
+use tempfile::TempDir;
+
+struct File {
+    _folder: TempDir,
+    path: PathBuf,
+}
+
+fn file(content: impl AsRef<[u8]>) -> File {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pairs.csv");
+    fs::write(&path, content).unwrap();
+    File {
+        _folder: folder,
+        path,
+    }
+}
+
+fn read(content: impl AsRef<[u8]>) -> Result<Vec<PhrasePair>, DataError> {
+    read_pairs(&file(content).path, Labels::Required)
+}
+
+/// The message of a failed read, which must name the file and end with a remedy after `;`.
+#[track_caller]
+fn message(content: impl AsRef<[u8]>) -> String {
+    let message = read(content).unwrap_err().to_string();
+    assert!(message.contains("pairs.csv"), "no file in: {message}");
+    assert!(message.contains("; "), "no remedy in: {message}");
+    message
+}
+
+#[track_caller]
+fn assert_has(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "no {part:?} in: {message}");
+    }
+}
+
+fn pair(id: &str, anchor: &str, target: &str, score: Option<f32>) -> PhrasePair {
+    PhrasePair {
+        id: id.into(),
+        anchor: anchor.into(),
+        target: target.into(),
+        context: "A47".into(),
+        score,
+        rating: None,
+    }
+}
+
+const HEADER: &str = "id,anchor,target,context,score\n";
+
+#[test]
+fn kaggle_schema() {
+    let pairs = read(format!(
+        "{HEADER}a1,abatement,act of abating,A47,0.75\na2,abatement,\"fish, \"\"dried\"\"\",A47,0\n"
+    ));
+    let expected = vec![
+        pair("a1", "abatement", "act of abating", Some(0.75)),
+        pair("a2", "abatement", "fish, \"dried\"", Some(0.0)),
+    ];
+    assert_eq!(pairs.unwrap(), expected);
+}
+
+#[test]
+fn research_schema_without_id_in_any_order() {
+    let pairs =
+        read("score,Rating,Context,extra,target,anchor\n0.5,Hypernym,A47,x,t,a\n1,,A47,,u,a\n");
+    let mut first = pair("1", "a", "t", Some(0.5));
+    first.rating = Some("Hypernym".into());
+    assert_eq!(pairs.unwrap(), vec![first, pair("2", "a", "u", Some(1.0))]);
+}
+
+#[test]
+fn bom_windows_line_ends_and_no_final_newline() {
+    let pairs = read("\u{feff}id,anchor,target,context,score\r\n1,a,t,A47,1\r\n\r\n2,a,é,A47,0");
+    let expected = vec![
+        pair("1", "a", "t", Some(1.0)),
+        pair("2", "a", "é", Some(0.0)),
+    ];
+    assert_eq!(pairs.unwrap(), expected);
+}
+
+#[test]
+fn test_rows_need_no_score() {
+    let without = file("id,anchor,target,context\n1,a,t,A47\n");
+    let pairs = read_pairs(&without.path, Labels::Optional).unwrap();
+    assert_eq!(pairs, vec![pair("1", "a", "t", None)]);
+    let message = read_pairs(&without.path, Labels::Required)
+        .unwrap_err()
+        .to_string();
+    assert_has(
+        &message,
+        &["no column \"score\"", "id, anchor, target, context"],
+    );
+
+    let blank = file(format!("{HEADER}1,a,t,A47,\n"));
+    assert_eq!(
+        read_pairs(&blank.path, Labels::Optional).unwrap()[0].score,
+        None
+    );
+    assert_has(&message_of_required(&blank), &["line 2", "\"\" is blank"]);
+}
+
+fn message_of_required(file: &File) -> String {
+    read_pairs(&file.path, Labels::Required)
+        .unwrap_err()
+        .to_string()
+}
+
+#[test]
+fn a_target_of_3000_words_is_read_whole() {
+    let target = vec!["word"; 3000].join(" ");
+    let pairs = read(format!("{HEADER}1,a,{target},A47,0.25\n")).unwrap();
+    assert_eq!(pairs[0].target, target);
+}
+
+#[test]
+fn columns() {
+    assert_has(
+        &message("id,anchor,targets,context,score\n1,a,t,A47,1\n"),
+        &[
+            "line 1",
+            "no column \"target\"",
+            "id, anchor, targets, context, score",
+        ],
+    );
+    assert_has(
+        &message("id,anchor,anchor,target,context,score\n1,a,a,t,A47,1\n"),
+        &["\"anchor\" appears twice"],
+    );
+}
+
+#[test]
+fn bad_scores_name_their_line_with_either_line_end() {
+    for (score, reason) in [
+        ("high", "is not a number"),
+        ("1.25", "is outside [0, 1]"),
+        ("-0.1", "is outside [0, 1]"),
+        ("NaN", "is not finite"),
+        ("inf", "is not finite"),
+        ("1e99", "is not finite"),
+    ] {
+        for end in ["\n", "\r\n"] {
+            let text = format!("{HEADER}1,a,\"two\nlines\",A47,1\n\n2,a,t,A47,{score}\n");
+            let message = message(text.replace('\n', end));
+            assert_has(&message, &["line 5", &format!("{score:?} {reason}")]);
+        }
+    }
+}
+
+#[test]
+fn doubled_id_names_both_lines() {
+    let message = message(format!("{HEADER}x,a,t,A47,1\ny,a,u,A47,1\nx,a,v,A47,1\n"));
+    assert_has(&message, &["line 4", "id \"x\"", "line 2"]);
+}
+
+#[test]
+fn blank_fields() {
+    assert_has(
+        &message(format!("{HEADER}1, ,t,A47,1\n")),
+        &["line 2", "anchor is empty"],
+    );
+    assert_has(
+        &message(format!("{HEADER}1,a,,A47,1\n")),
+        &["target is empty"],
+    );
+    assert_has(
+        &message(format!("{HEADER}1,a,t,,1\n")),
+        &["context is empty"],
+    );
+    assert_has(&message(format!("{HEADER},a,t,A47,1\n")), &["id is empty"]);
+}
+
+#[test]
+fn malformed_quoting_and_field_counts() {
+    assert_has(
+        &message(format!("{HEADER}1,a,\"t,A47,1\n2,a,u,A47,1\n")),
+        &["line 2", "never closed"],
+    );
+    assert_has(
+        &message(format!("{HEADER}1,a,t,A47,1\n2,a,\"t\"x,A47,1\n")),
+        &["line 3", "text after a closing quote"],
+    );
+    assert_has(
+        &message(format!("{HEADER}1,a,t,u,A47,1\n")),
+        &["line 2", "6 fields where the header has 5"],
+    );
+}
+
+#[test]
+fn no_content() {
+    assert_has(&message(""), &["the file is empty"]);
+    assert_has(&message("\u{feff}\r\n"), &["the file is empty"]);
+    assert_has(&message(HEADER), &["no rows"]);
+    let missing = read_pairs("/nowhere/pairs.csv", Labels::Required)
+        .unwrap_err()
+        .to_string();
+    assert_has(&missing, &["/nowhere/pairs.csv", "check the path"]);
+}
+
+#[test]
+fn not_utf8_names_the_line() {
+    let mut bytes = format!("{HEADER}1,a,t,A47,1\n2,a,").into_bytes();
+    bytes.extend_from_slice(b"caf\xe9,A47,1\n");
+    assert_has(&message(bytes), &["line 3", "not UTF-8"]);
+}
+
+#[test]
+fn unknown_context_suggests_the_nearest() {
+    let titles: ClassTitles = [
+        ("A47", "FURNITURE"),
+        ("B08", "CLEANING"),
+        ("A", "NECESSITIES"),
+    ]
+    .map(|(code, title)| (code.to_owned(), title.to_owned()))
+    .into_iter()
+    .collect();
+    let bad = file(format!("{HEADER}1,a,t,A47,1\n2,a,t,b80,1\n"));
+    let message = read_pairs_with_titles(&bad.path, Labels::Required, &titles)
+        .unwrap_err()
+        .to_string();
+    assert_has(&message, &["line 3", "\"b80\"", "nearest is \"B08\""]);
+    let good = file(format!("{HEADER}1,a,t,A47,1\n"));
+    assert!(read_pairs_with_titles(&good.path, Labels::Required, &titles).is_ok());
+}
+
+/// Truncation and bit flips: an error or fewer rows, never a panic.
+#[test]
+fn damaged_files_do_not_panic() {
+    let whole = format!("\u{feff}{HEADER}1,a,\"t, \"\"q\"\"\",A47,0.25\r\n2,a,é,A47,1\r\n");
+    for length in 0..whole.len() {
+        let _ = read(&whole.as_bytes()[..length]);
+    }
+    for bit in 0..whole.len() * 8 {
+        let mut bytes = whole.clone().into_bytes();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let _ = read(&bytes);
+    }
+}
+
+#[test]
+fn written_pairs_read_back() {
+    let mut pairs = vec![
+        pair("1", "a \"quoted\" anchor", "t, u", Some(0.25)),
+        pair("2", "b", "line\nbreak", Some(1.0)),
+    ];
+    pairs[1].rating = Some("Exact".into());
+    let written = file("");
+    write_pairs(&written.path, &pairs).unwrap();
+    assert_eq!(read_pairs(&written.path, Labels::Required).unwrap(), pairs);
+
+    let unlabelled = vec![pair("1", "a", "t", None)];
+    write_pairs(&written.path, &unlabelled).unwrap();
+    let text = fs::read_to_string(&written.path).unwrap();
+    assert_eq!(text, "id,anchor,target,context\n1,a,t,A47\n");
+}
+
+#[test]
+fn three_forms_of_title_lists() {
+    let ours = "code\ttitle\trows_in_train\r\nA47\tFURNITURE; \"COFFEE\" MILLS\t7\r\n";
+    let kaggle = "code,title,section,class,subclass,group,main_group\nA47,\"FURNITURE; \"\"COFFEE\"\" MILLS\",A,47,,,\n";
+    let list =
+        "\u{feff}A\t\tHUMAN NECESSITIES\nA47\t\tFURNITURE; \"COFFEE\" MILLS\nA47B1/00\t0\tTables\n";
+    for text in [ours, kaggle, list] {
+        let titles = ClassTitles::read(&file(text).path).unwrap();
+        assert_eq!(
+            titles.title("A47"),
+            Some("FURNITURE; \"COFFEE\" MILLS"),
+            "{text}"
+        );
+        assert_eq!(titles.title("A48"), None);
+    }
+    let message = ClassTitles::read(&file("A47\t\tFURNITURE\nA48\n").path)
+        .unwrap_err()
+        .to_string();
+    assert_has(&message, &["line 2", "code<TAB>title"]);
+    let message = ClassTitles::read(&file("class,title\nA47,x\n").path)
+        .unwrap_err()
+        .to_string();
+    assert_has(&message, &["no column \"code\"", "class, title"]);
+    assert_eq!(section_name("h04"), Some("Electricity"));
+    assert_eq!(
+        section_name("Y02"),
+        Some("Emerging Cross-Sectional Technologies")
+    );
+    assert_eq!(section_name("Z"), None);
+}

@@ -1,0 +1,79 @@
+//! The readers and folds on the real patent files. `ENGRAM_DATA` is the folder that holds
+//! `patent/train.csv`; without it these tests pass without checking anything, and say so.
+
+use std::path::PathBuf;
+
+use engram_data::folds::{score_class, stratified_group_folds};
+use engram_data::groups::{Grouping, anchor_groups, grouped_targets};
+use engram_data::patent::{Labels, read_pairs, read_pairs_with_titles};
+use engram_data::titles::ClassTitles;
+
+fn patent_folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("ENGRAM_DATA").map(|root| PathBuf::from(root).join("patent"));
+    let found = folder.filter(|folder| folder.join("train.csv").exists());
+    if found.is_none() {
+        eprintln!("SKIPPED: set ENGRAM_DATA to the folder that holds patent/train.csv");
+    }
+    found
+}
+
+#[test]
+fn counts_of_the_files() {
+    let Some(folder) = patent_folder() else {
+        return;
+    };
+    let titles = ClassTitles::read(folder.join("ipc_class_titles.tsv")).unwrap();
+    assert_eq!(titles.len(), 106);
+    assert!(
+        titles
+            .title("A21")
+            .unwrap()
+            .starts_with("BAKING; EQUIPMENT")
+    );
+    let read =
+        |name: &str, labels| read_pairs_with_titles(folder.join(name), labels, &titles).unwrap();
+    let train = read("train.csv", Labels::Required);
+    let validation = read("validation.csv", Labels::Required);
+    let test = read("test.csv", Labels::Optional);
+    assert_eq!(
+        (train.len(), validation.len(), test.len()),
+        (27_309, 1_859, 7_305)
+    );
+    assert!(test.iter().all(|pair| pair.score.is_none()));
+    assert!(read_pairs(folder.join("test.csv"), Labels::Required).is_err());
+
+    let all = train.iter().chain(&validation).chain(&test);
+    let targets = grouped_targets(all, Grouping::AnchorContext);
+    assert!(targets.others(&train[0]).count() > 5);
+}
+
+/// Expected figures by scikit-learn 1.9.1's `StratifiedGroupKFold(5)` on the same groups.
+#[test]
+fn folds_of_the_training_file() {
+    let Some(folder) = patent_folder() else {
+        return;
+    };
+    let pairs = read_pairs(folder.join("train.csv"), Labels::Required).unwrap();
+    let groups = anchor_groups(&pairs);
+    assert_eq!(groups.iter().max(), Some(&518));
+    let classes: Vec<usize> = pairs
+        .iter()
+        .map(|pair| score_class(pair.score.unwrap()))
+        .collect();
+    let folds = stratified_group_folds(&classes, &groups, 5, None).unwrap();
+    let expected = [
+        [1103, 1728, 1855, 605, 169],
+        [1093, 1733, 1839, 606, 171],
+        [1110, 1734, 1842, 605, 170],
+        [1091, 1739, 1871, 609, 171],
+        [1103, 1735, 1852, 606, 169],
+    ];
+    let mut counts = [[0; 5]; 5];
+    let mut row_sums = [0; 5];
+    for (row, (&fold, &class)) in folds.iter().zip(&classes).enumerate() {
+        counts[fold][class] += 1;
+        row_sums[fold] = (row_sums[fold] + row * (fold + 1)) % 1_000_003;
+    }
+    assert_eq!(counts, expected);
+    assert_eq!(row_sums, [391_473, 636_186, 959_074, 979_249, 426_176]);
+}

@@ -1,0 +1,361 @@
+//! Bootstrap: how much a figure would move with another sample of rows, or of groups of rows.
+//!
+//! A resample is a count per row (how often it was drawn), so a metric can sort and group its rows once for all
+//! resamples. Resample `i` has its own random stream, made from the seed and `i`: the result is the same to the last
+//! bit for any number of threads.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use rayon::prelude::*;
+
+use crate::error::EvalError;
+use crate::random::SplitMix64;
+use crate::result::Interval;
+
+/// How many resamples, how wide an interval, and from which seed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BootstrapOptions {
+    /// Number of resamples; 0 turns intervals off.
+    pub resamples: usize,
+    /// Coverage of the interval, between 0 and 1.
+    pub level: f64,
+    /// Seed of the random streams.
+    pub seed: u64,
+}
+
+impl Default for BootstrapOptions {
+    fn default() -> Self {
+        Self {
+            resamples: 1000,
+            level: 0.95,
+            seed: 1,
+        }
+    }
+}
+
+impl BootstrapOptions {
+    /// Checks that the level is a share.
+    ///
+    /// # Errors   [`EvalError::BadOption`]
+    pub fn validate(&self) -> Result<(), EvalError> {
+        if self.level > 0.0 && self.level < 1.0 {
+            return Ok(());
+        }
+        Err(EvalError::BadOption {
+            option: "level",
+            found: self.level.to_string(),
+            expected: "a share between 0 and 1, such as 0.95",
+        })
+    }
+}
+
+/// What is drawn with replacement: single rows, or whole groups of rows.
+///
+/// Rows of one group (the phrases of one anchor, the utterances of one speaker) are not independent. Drawing whole
+/// groups keeps what they share, and gives the wider, honest interval; drawing rows is for rows without groups.
+#[derive(Debug, Clone)]
+pub struct Resampling {
+    unit: String,
+    rows: usize,
+    /// The rows of each group; `None` when single rows are drawn.
+    groups: Option<Vec<Vec<u32>>>,
+}
+
+impl Resampling {
+    /// Draws single rows.
+    pub fn by_row(rows: usize) -> Self {
+        Self {
+            unit: "row".to_owned(),
+            rows,
+            groups: None,
+        }
+    }
+
+    /// Draws whole groups; `labels` has the group of each row, `unit` is the word for a group ("anchor").
+    ///
+    /// With fewer than two groups every resample would be the sample itself, so single rows are drawn instead;
+    /// [`unit`](Self::unit) tells which it is.
+    pub fn by_group<L: Hash + Eq>(unit: &str, labels: &[L]) -> Self {
+        let mut index = HashMap::new();
+        let mut groups: Vec<Vec<u32>> = Vec::new();
+        for (row, label) in labels.iter().enumerate() {
+            let group = *index.entry(label).or_insert(groups.len());
+            if group == groups.len() {
+                groups.push(Vec::new());
+            }
+            groups[group].push(row as u32);
+        }
+        if groups.len() < 2 {
+            return Self::by_row(labels.len());
+        }
+        Self {
+            unit: unit.to_owned(),
+            rows: labels.len(),
+            groups: Some(groups),
+        }
+    }
+
+    /// The word for what is drawn: `row`, or the name given to a group.
+    pub fn unit(&self) -> &str {
+        &self.unit
+    }
+
+    /// Number of rows in the sample.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of rows, or of groups, that one resample draws.
+    pub fn draws(&self) -> usize {
+        self.groups.as_ref().map_or(self.rows, Vec::len)
+    }
+
+    /// The method as stored with an interval.
+    pub fn method(&self) -> String {
+        format!("percentile bootstrap by {}", self.unit)
+    }
+
+    /// Fills `counts` with how often each row is in one resample.
+    fn draw(&self, random: &mut SplitMix64, counts: &mut [u32]) {
+        counts.fill(0);
+        match &self.groups {
+            None => (0..self.rows).for_each(|_| counts[random.below(self.rows)] += 1),
+            Some(groups) => {
+                for _ in 0..groups.len() {
+                    for &row in &groups[random.below(groups.len())] {
+                        counts[row as usize] += 1;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The values of a statistic over all resamples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Distribution {
+    /// The defined values, in rising order.
+    pub values: Vec<f64>,
+    /// Number of resamples whose value is NaN, for example because the resample was constant.
+    pub undefined: usize,
+}
+
+/// Evaluates `statistic` on every resample, in parallel.
+///
+/// `statistic` gets how often each row was drawn, one count per row.
+pub fn bootstrap<F>(
+    resampling: &Resampling,
+    options: &BootstrapOptions,
+    statistic: F,
+) -> Distribution
+where
+    F: Fn(&[u32]) -> f64 + Sync,
+{
+    let mut values: Vec<f64> = (0..options.resamples as u64)
+        .into_par_iter()
+        .map_init(
+            || vec![0; resampling.rows],
+            |counts, resample| {
+                resampling.draw(&mut SplitMix64::stream(options.seed, resample), counts);
+                statistic(counts)
+            },
+        )
+        .collect();
+    values.retain(|value| !value.is_nan());
+    values.sort_unstable_by(f64::total_cmp);
+    let undefined = options.resamples - values.len();
+    Distribution { values, undefined }
+}
+
+/// The percentile interval of `statistic`; `None` when intervals are turned off.
+///
+/// # Source   B. Efron, R. Tibshirani, "An Introduction to the Bootstrap", ch. 13
+///
+/// ```
+/// use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
+/// use engram_eval::metric::mean::weighted_mean;
+///
+/// let accuracy = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0];
+/// let speaker = ["a", "a", "b", "b", "c", "c"];
+/// let resampling = Resampling::by_group("speaker", &speaker);
+/// let interval = interval(&resampling, &BootstrapOptions::default(), |counts| {
+///     weighted_mean(&accuracy, counts)
+/// });
+/// assert!(interval.is_some_and(|i| i.low <= 4.0 / 6.0 && 4.0 / 6.0 <= i.high));
+/// ```
+pub fn interval<F>(
+    resampling: &Resampling,
+    options: &BootstrapOptions,
+    statistic: F,
+) -> Option<Interval>
+where
+    F: Fn(&[u32]) -> f64 + Sync,
+{
+    (options.resamples > 0)
+        .then(|| bootstrap(resampling, options, statistic).interval(resampling, options))
+}
+
+impl Distribution {
+    /// The central part of the values that holds `options.level` of them; NaN limits if no value is defined.
+    pub fn interval(&self, resampling: &Resampling, options: &BootstrapOptions) -> Interval {
+        let tail = (1.0 - options.level) / 2.0;
+        Interval {
+            low: self.quantile(tail),
+            high: self.quantile(1.0 - tail),
+            level: options.level,
+            method: resampling.method(),
+            units: resampling.draws(),
+            resamples: options.resamples,
+            undefined_resamples: self.undefined,
+            seed: options.seed,
+        }
+    }
+
+    /// The value below which the share `share` of the values lies, interpolated as `numpy.quantile` does.
+    pub fn quantile(&self, share: f64) -> f64 {
+        let Some(last) = self.values.len().checked_sub(1) else {
+            return f64::NAN;
+        };
+        let position = share.clamp(0.0, 1.0) * last as f64;
+        let below = position.floor() as usize;
+        let (low, high) = (self.values[below], self.values[(below + 1).min(last)]);
+        low + (high - low) * position.fract()
+    }
+
+    /// Standard deviation of the values (over `n - 1`); NaN below two values.
+    pub fn standard_error(&self) -> f64 {
+        let n = self.values.len() as f64;
+        let mean = self.values.iter().sum::<f64>() / n;
+        let squares: f64 = self.values.iter().map(|v| (v - mean).powi(2)).sum();
+        if self.values.len() < 2 {
+            f64::NAN
+        } else {
+            (squares / (n - 1.0)).sqrt()
+        }
+    }
+
+    /// Two-sided p value of "the statistic is 0": twice the share of resamples on the far side of 0.
+    ///
+    /// One is added to count and number, so that p is never 0; it is at most 1, and NaN without values.
+    pub fn p_value(&self) -> f64 {
+        if self.values.is_empty() {
+            return f64::NAN;
+        }
+        let at_most_0 = self.values.iter().filter(|&&v| v <= 0.0).count();
+        let at_least_0 = self.values.iter().filter(|&&v| v >= 0.0).count();
+        let tail = (at_most_0.min(at_least_0) + 1) as f64 / (self.values.len() + 1) as f64;
+        (2.0 * tail).min(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metric::mean::weighted_mean;
+
+    fn noise(n: usize) -> Vec<f64> {
+        let mut random = SplitMix64::stream(7, 0);
+        (0..n).map(|_| random.below(1000) as f64 / 1000.0).collect()
+    }
+
+    #[test]
+    fn standard_error_of_a_mean_is_sigma_over_root_n() {
+        let values = noise(400);
+        let options = BootstrapOptions {
+            resamples: 4000,
+            ..Default::default()
+        };
+        let mean = values.iter().sum::<f64>() / 400.0;
+        let sigma = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 400.0).sqrt();
+        let by_row = bootstrap(&Resampling::by_row(400), &options, |c| {
+            weighted_mean(&values, c)
+        });
+        assert!((by_row.standard_error() / (sigma / 20.0) - 1.0).abs() < 0.05);
+
+        // Each value written four times: the groups hold no more knowledge than 400 rows, and only they know it.
+        let copies: Vec<f64> = values.iter().flat_map(|&v| [v; 4]).collect();
+        let labels: Vec<usize> = (0..1600).map(|row| row / 4).collect();
+        let groups = Resampling::by_group("copy", &labels);
+        let by_group = bootstrap(&groups, &options, |c| weighted_mean(&copies, c));
+        assert!((by_group.standard_error() / (sigma / 20.0) - 1.0).abs() < 0.05);
+        let naive = bootstrap(&Resampling::by_row(1600), &options, |c| {
+            weighted_mean(&copies, c)
+        });
+        assert!((naive.standard_error() / (sigma / 40.0) - 1.0).abs() < 0.05);
+    }
+
+    #[test]
+    fn threads_do_not_change_a_bit() {
+        let values = noise(500);
+        let labels: Vec<usize> = (0..500).map(|row| row % 31).collect();
+        for resampling in [Resampling::by_row(500), Resampling::by_group("x", &labels)] {
+            let run = |threads| {
+                let pool = rayon::ThreadPoolBuilder::new()
+                    .num_threads(threads)
+                    .build()
+                    .unwrap();
+                pool.install(|| {
+                    bootstrap(&resampling, &BootstrapOptions::default(), |c| {
+                        weighted_mean(&values, c)
+                    })
+                })
+            };
+            assert_eq!(run(1), run(3));
+        }
+    }
+
+    #[test]
+    fn groups_are_drawn_whole() {
+        let resampling = Resampling::by_group("speaker", &["a", "b", "a", "c", "b", "a"]);
+        assert_eq!((resampling.unit(), resampling.draws()), ("speaker", 3));
+        let whole = bootstrap(&resampling, &BootstrapOptions::default(), |c| {
+            let sum = c[0] + c[1] + c[3];
+            f64::from(u8::from(
+                c[0] == c[2] && c[2] == c[5] && c[1] == c[4] && sum == 3,
+            ))
+        });
+        assert_eq!(whole.quantile(0.0), 1.0);
+        assert_eq!(Resampling::by_group("speaker", &["a", "a"]).unit(), "row");
+    }
+
+    #[test]
+    fn undefined_resamples_are_counted_not_used() {
+        let options = BootstrapOptions {
+            resamples: 200,
+            ..Default::default()
+        };
+        let resampling = Resampling::by_row(3);
+        let some = bootstrap(&resampling, &options, |c| {
+            if c[0] == 0 { f64::NAN } else { 1.0 }
+        });
+        assert!(some.undefined > 20 && some.values.len() + some.undefined == 200);
+        assert_eq!(some.interval(&resampling, &options).low, 1.0);
+        let none = bootstrap(&resampling, &options, |_| f64::NAN);
+        assert!(none.interval(&resampling, &options).high.is_nan() && none.p_value().is_nan());
+        assert!(
+            interval(
+                &resampling,
+                &BootstrapOptions {
+                    resamples: 0,
+                    ..options
+                },
+                |_| 0.0
+            )
+            .is_none()
+        );
+    }
+
+    #[test]
+    fn quantiles_and_p_values() {
+        let of = |values: &[f64]| Distribution {
+            values: values.to_vec(),
+            undefined: 0,
+        };
+        assert_eq!(of(&[0.0, 1.0, 2.0, 10.0]).quantile(0.5), 1.5);
+        assert_eq!(of(&[0.0, 1.0, 2.0, 10.0]).quantile(1.0), 10.0);
+        assert_eq!(of(&[1.0; 99]).p_value(), 0.02);
+        assert_eq!(of(&[-1.0, 1.0]).p_value(), 1.0);
+        assert_eq!(of(&[0.0; 5]).p_value(), 1.0);
+    }
+}

@@ -1,0 +1,205 @@
+//! Kendall's rank correlation with ties (tau-b), as `scipy.stats.kendalltau` computes it.
+
+use super::rank::DenseRanks;
+use super::{MetricError, MetricInfo, check_lengths};
+
+/// Name, version and direction stored with every figure.
+pub const INFO: MetricInfo = MetricInfo {
+    name: "kendall",
+    version: 1,
+    higher_is_better: Some(true),
+};
+
+/// Kendall's `τ_b`, in `[-1, 1]`, in `O(n log n)`.
+///
+/// `τ_b = (C - D) / √(T - T_x) / √(T - T_y)`: concordant less discordant pairs, over all `T = n(n-1)/2` pairs without
+/// those tied in `x` (`T_x`) and in `y` (`T_y`). NaN for a constant input, a NaN, or fewer than two rows.
+///
+/// # Errors   [`MetricError::LengthMismatch`]
+/// # Source   `scipy.stats.kendalltau` 1.17 (`variant="b"`), statistic only
+pub fn kendall_tau_b(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {
+    Ok(WeightedKendall::new(x, y)?.value(&vec![1; x.len()]))
+}
+
+/// Kendall's `τ_b` of a resample, in which row `i` stands `counts[i]` times.
+///
+/// The rows are sorted once; a resample takes `O(n log m)`, with `m` the smaller number of distinct values.
+#[derive(Debug, Clone)]
+pub struct WeightedKendall {
+    /// `None` if an input holds NaN: every resample is NaN then.
+    ranks: Option<SortedRanks>,
+}
+
+/// Both inputs as dense ranks, and the rows in the order of the first, then the second.
+#[derive(Debug, Clone)]
+struct SortedRanks {
+    outer: DenseRanks,
+    inner: DenseRanks,
+    order: Vec<u32>,
+}
+
+impl WeightedKendall {
+    /// Ranks and sorts both inputs.
+    ///
+    /// # Errors   [`MetricError::LengthMismatch`]
+    pub fn new(x: &[f64], y: &[f64]) -> Result<Self, MetricError> {
+        check_lengths(INFO.name, x, y)?;
+        let ranks = DenseRanks::new(x).zip(DenseRanks::new(y)).map(|(x, y)| {
+            // τ is symmetric: the input with fewer distinct values makes the smaller tree of counts.
+            let (outer, inner) = if x.distinct >= y.distinct {
+                (x, y)
+            } else {
+                (y, x)
+            };
+            let mut order: Vec<u32> = (0..outer.ranks.len() as u32).collect();
+            order.sort_unstable_by_key(|&row| {
+                (outer.ranks[row as usize], inner.ranks[row as usize])
+            });
+            SortedRanks {
+                outer,
+                inner,
+                order,
+            }
+        });
+        Ok(Self { ranks })
+    }
+
+    /// `τ_b` of the resample; NaN if one of its inputs is constant or holds NaN.
+    ///
+    /// `counts` has one entry per row; missing entries count as 0.
+    pub fn value(&self, counts: &[u32]) -> f64 {
+        let Some(SortedRanks {
+            outer,
+            inner,
+            order,
+        }) = &self.ranks
+        else {
+            return f64::NAN;
+        };
+        let count = |row: u32| {
+            counts
+                .get(row as usize)
+                .map_or(0, |&count| u64::from(count))
+        };
+        let total = pairs(order.iter().map(|&row| count(row)).sum());
+        let outer_ties: u64 = outer.tie_counts(counts).into_iter().map(pairs).sum();
+        let inner_ties: u64 = inner.tie_counts(counts).into_iter().map(pairs).sum();
+        if outer_ties == total || inner_ties == total {
+            return f64::NAN;
+        }
+
+        let mut seen = CountTree::new(inner.distinct);
+        let (mut discordant, mut joint_ties) = (0, 0);
+        for tied in order.chunk_by(|&a, &b| outer.ranks[a as usize] == outer.ranks[b as usize]) {
+            for &row in tied {
+                if count(row) > 0 {
+                    discordant += count(row) * seen.above(inner.ranks[row as usize]);
+                }
+            }
+            for same in tied.chunk_by(|&a, &b| inner.ranks[a as usize] == inner.ranks[b as usize]) {
+                let rows = same.iter().map(|&row| count(row)).sum();
+                joint_ties += pairs(rows);
+                if rows > 0 {
+                    seen.add(inner.ranks[same[0] as usize], rows);
+                }
+            }
+        }
+        let untied = total + joint_ties - outer_ties - inner_ties;
+        let difference = untied as f64 - 2.0 * discordant as f64;
+        let tau = difference
+            / ((total - outer_ties) as f64).sqrt()
+            / ((total - inner_ties) as f64).sqrt();
+        tau.clamp(-1.0, 1.0)
+    }
+}
+
+/// Number of pairs among `rows` rows.
+fn pairs(rows: u64) -> u64 {
+    rows * rows.saturating_sub(1) / 2
+}
+
+/// Row counts by dense rank with fast sums over a range (a Fenwick tree).
+struct CountTree {
+    nodes: Vec<u64>,
+    total: u64,
+}
+
+impl CountTree {
+    fn new(ranks: usize) -> Self {
+        Self {
+            nodes: vec![0; ranks + 1],
+            total: 0,
+        }
+    }
+
+    fn add(&mut self, rank: u32, rows: u64) {
+        self.total += rows;
+        let mut node = rank as usize + 1;
+        while node < self.nodes.len() {
+            self.nodes[node] += rows;
+            node += node & node.wrapping_neg();
+        }
+    }
+
+    /// Number of rows added so far whose rank is greater than `rank`.
+    fn above(&self, rank: u32) -> u64 {
+        let mut node = rank as usize + 1;
+        let mut up_to = 0;
+        while node > 0 {
+            up_to += self.nodes[node];
+            node &= node - 1;
+        }
+        self.total - up_to
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// τ_b by its definition, over all pairs.
+    fn by_definition(x: &[f64], y: &[f64]) -> f64 {
+        let (mut balance, mut x_untied, mut y_untied) = (0.0, 0.0f64, 0.0f64);
+        for i in 0..x.len() {
+            for j in 0..i {
+                let sign = |a: f64, b: f64| f64::from(i8::from(a > b) - i8::from(a < b));
+                let (dx, dy) = (sign(x[i], x[j]), sign(y[i], y[j]));
+                balance += dx * dy;
+                x_untied += dx * dx;
+                y_untied += dy * dy;
+            }
+        }
+        balance / x_untied.sqrt() / y_untied.sqrt()
+    }
+
+    #[test]
+    fn equals_the_definition_with_many_ties() {
+        let x: Vec<f64> = (0..97).map(|i| f64::from(i * 37 % 11)).collect();
+        let y: Vec<f64> = (0..97).map(|i| f64::from(i * i % 23)).collect();
+        assert!((kendall_tau_b(&x, &y).unwrap() - by_definition(&x, &y)).abs() < 1e-14);
+        assert!((kendall_tau_b(&y, &x).unwrap() - by_definition(&x, &y)).abs() < 1e-14);
+    }
+
+    #[test]
+    fn weighted_equals_the_written_out_resample() {
+        let (x, y) = ([0.0, 0.5, 0.5, 1.0], [2.0, 1.0, 3.0, 3.0]);
+        let weighted = WeightedKendall::new(&x, &y).unwrap();
+        let expected = by_definition(&[0.0, 0.0, 0.5, 1.0, 1.0], &[2.0, 2.0, 3.0, 3.0, 3.0]);
+        assert!((weighted.value(&[2, 0, 1, 2]) - expected).abs() < 1e-14);
+        assert!(weighted.value(&[0, 3, 1, 0]).is_nan(), "x is constant");
+        assert!(weighted.value(&[0; 4]).is_nan());
+    }
+
+    #[test]
+    fn undefined_is_nan() {
+        assert!(kendall_tau_b(&[], &[]).unwrap().is_nan());
+        assert!(kendall_tau_b(&[1.0], &[1.0]).unwrap().is_nan());
+        assert!(kendall_tau_b(&[1.0, 1.0], &[1.0, 2.0]).unwrap().is_nan());
+        assert!(
+            kendall_tau_b(&[f64::NAN, 1.0], &[1.0, 2.0])
+                .unwrap()
+                .is_nan()
+        );
+        assert!(kendall_tau_b(&[1.0], &[]).is_err());
+    }
+}

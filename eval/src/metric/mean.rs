@@ -1,0 +1,39 @@
+//! The mean of per-row values, plain or of a bootstrap resample.
+
+use super::MetricInfo;
+
+/// Name and version of the mean prediction of a class; it describes, so it has no direction.
+pub const MEAN_PREDICTION: MetricInfo = MetricInfo {
+    name: "mean_prediction",
+    version: 1,
+    higher_is_better: None,
+};
+
+/// Mean of `values`; NaN for none.
+pub fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Mean of a resample, in which row `i` stands `counts[i]` times; NaN if it is empty.
+pub fn weighted_mean(values: &[f64], counts: &[u32]) -> f64 {
+    let mut total = 0.0;
+    let mut sum = 0.0;
+    for (&value, &count) in values.iter().zip(counts) {
+        total += f64::from(count);
+        sum += f64::from(count) * value;
+    }
+    sum / total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_weights() {
+        assert_eq!(mean(&[1.0, 2.0, 6.0]), 3.0);
+        assert_eq!(weighted_mean(&[1.0, 2.0, 6.0], &[2, 1, 0]), 4.0 / 3.0);
+        assert!(mean(&[]).is_nan());
+        assert!(weighted_mean(&[1.0], &[0]).is_nan());
+    }
+}

@@ -1,0 +1,42 @@
+//! Mean absolute error.
+
+use super::mean::mean;
+use super::{MetricError, MetricInfo, check_lengths};
+
+/// Name, version and direction stored with every figure.
+pub const INFO: MetricInfo = MetricInfo {
+    name: "mean_absolute_error",
+    version: 1,
+    higher_is_better: Some(false),
+};
+
+/// `Σ |xᵢ-yᵢ| / n`, 0 or more; NaN for no rows.
+///
+/// Unlike a correlation it has the unit of the scores: it says something only if both inputs share one scale.
+///
+/// # Errors   [`MetricError::LengthMismatch`]
+pub fn mean_absolute_error(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {
+    absolute_errors(x, y).map(|errors| mean(&errors))
+}
+
+/// `|xᵢ-yᵢ|` of each row.
+///
+/// # Errors   [`MetricError::LengthMismatch`]
+pub fn absolute_errors(x: &[f64], y: &[f64]) -> Result<Vec<f64>, MetricError> {
+    check_lengths(INFO.name, x, y)?;
+    Ok(x.iter().zip(y).map(|(x, y)| (x - y).abs()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_the_mean_distance() {
+        assert_eq!(
+            mean_absolute_error(&[0.0, 1.0], &[0.5, 0.75]).unwrap(),
+            0.375
+        );
+        assert!(mean_absolute_error(&[0.0], &[]).is_err());
+    }
+}

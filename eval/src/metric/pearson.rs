@@ -1,0 +1,230 @@
+//! Pearson's product-moment correlation, as `scipy.stats.pearsonr` computes it.
+
+use super::input::constant_value;
+use super::{MetricError, MetricInfo, check_lengths};
+
+/// Name, version and direction stored with every figure.
+pub const INFO: MetricInfo = MetricInfo {
+    name: "pearson",
+    version: 1,
+    higher_is_better: Some(true),
+};
+
+/// Pearson's `r` of two equally long inputs, in `[-1, 1]`.
+///
+/// `r = Σ (xᵢ-x̄)/‖x-x̄‖ · (yᵢ-ȳ)/‖y-ȳ‖`, clipped to `[-1, 1]`; for two rows exactly ±1.
+/// The norms are taken after division by the largest value, so that neither tiny nor huge values under- or overflow.
+/// A constant input and a NaN give NaN: [`input_warning`](super::input_warning) says which.
+///
+/// # Errors   [`MetricError::LengthMismatch`]; [`MetricError::TooFewRows`] below 2 rows
+/// # Source   `scipy.stats.pearsonr` 1.17, statistic only
+///
+/// ```
+/// let gold = [0.0, 0.25, 0.5, 0.75, 1.0];
+/// let predicted = [0.1, 0.2, 0.2, 0.9, 0.8];
+/// let r = engram_eval::metric::pearson::pearson(&gold, &predicted)?;
+/// assert!((r - 0.8780541105074453).abs() < 1e-12);
+/// # Ok::<(), engram_eval::metric::MetricError>(())
+/// ```
+pub fn pearson(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {
+    check_lengths(INFO.name, x, y)?;
+    if x.len() < 2 {
+        return Err(MetricError::TooFewRows {
+            metric: INFO.name,
+            found: x.len(),
+            needed: 2,
+        });
+    }
+    if constant_value(x).is_some() || constant_value(y).is_some() {
+        return Ok(f64::NAN);
+    }
+    let (x_mean, x_norm) = centred_norm(x);
+    let (y_mean, y_norm) = centred_norm(y);
+    let r = pairwise_sum(0, x.len(), &|i| {
+        ((x[i] - x_mean) / x_norm) * ((y[i] - y_mean) / y_norm)
+    });
+    let r = r.clamp(-1.0, 1.0);
+    Ok(if x.len() == 2 { r.round() } else { r })
+}
+
+/// The mean of `values` and the Euclidean norm of their differences from it; NaN if any value is NaN.
+pub(super) fn centred_norm(values: &[f64]) -> (f64, f64) {
+    let mean = pairwise_sum(0, values.len(), &|i| values[i]) / values.len() as f64;
+    let largest = values.iter().map(|v| (v - mean).abs()).fold(0.0, f64::max);
+    let sum_of_squares = pairwise_sum(0, values.len(), &|i| {
+        let scaled = (values[i] - mean) / largest;
+        scaled * scaled
+    });
+    (mean, largest * sum_of_squares.sqrt())
+}
+
+/// Σ `term(i)` for `i` in `start..end`, in numpy's order of addition, so that means agree with numpy to the last bit.
+fn pairwise_sum(start: usize, end: usize, term: &impl Fn(usize) -> f64) -> f64 {
+    const LANES: usize = 8;
+    const BLOCK: usize = 128;
+    let count = end - start;
+    if count < LANES {
+        return (start..end).map(term).fold(0.0, |sum, value| sum + value);
+    }
+    if count > BLOCK {
+        let half = count / 2;
+        let middle = start + half - half % LANES;
+        return pairwise_sum(start, middle, term) + pairwise_sum(middle, end, term);
+    }
+    let mut lanes: [f64; LANES] = std::array::from_fn(|lane| term(start + lane));
+    let whole = end - count % LANES;
+    for base in (start + LANES..whole).step_by(LANES) {
+        for (lane, sum) in lanes.iter_mut().enumerate() {
+            *sum += term(base + lane);
+        }
+    }
+    let [a, b, c, d, e, f, g, h] = lanes;
+    let sum = ((a + b) + (c + d)) + ((e + f) + (g + h));
+    (whole..end).map(term).fold(sum, |sum, value| sum + value)
+}
+
+/// Pearson's `r` of a resample, in which row `i` stands `counts[i]` times.
+///
+/// Equals [`pearson`] of the written-out resample to rounding.
+#[derive(Debug, Clone)]
+pub struct WeightedPearson {
+    x: Vec<f64>,
+    y: Vec<f64>,
+}
+
+impl WeightedPearson {
+    /// Prepares the two inputs: both are centred and divided by their norm, which leaves `r` as it is.
+    ///
+    /// # Errors   [`MetricError::LengthMismatch`]
+    pub fn new(x: &[f64], y: &[f64]) -> Result<Self, MetricError> {
+        check_lengths(INFO.name, x, y)?;
+        Ok(Self {
+            x: standardised(x),
+            y: standardised(y),
+        })
+    }
+
+    /// `r` of the resample; NaN if one of its inputs is constant or if it is empty.
+    ///
+    /// `counts` has one entry per row; missing entries count as 0.
+    pub fn value(&self, counts: &[u32]) -> f64 {
+        weighted_pearson(&self.x, &self.y, counts)
+    }
+}
+
+/// `values` centred and divided by their norm; a constant input stays constant.
+fn standardised(values: &[f64]) -> Vec<f64> {
+    if constant_value(values).is_some() {
+        return vec![0.0; values.len()];
+    }
+    let (mean, norm) = centred_norm(values);
+    values.iter().map(|v| (v - mean) / norm).collect()
+}
+
+/// Weighted `r` in two passes: means first, then centred sums.
+pub(super) fn weighted_pearson(x: &[f64], y: &[f64], counts: &[u32]) -> f64 {
+    let Some(first) = x.iter().zip(counts).position(|(_, &count)| count > 0) else {
+        return f64::NAN;
+    };
+    let rows = || {
+        x.iter()
+            .zip(y)
+            .zip(counts)
+            .map(|((&x, &y), &count)| (x, y, f64::from(count)))
+    };
+    let (mut total, mut x_sum, mut y_sum) = (0.0, 0.0, 0.0);
+    let (mut x_varies, mut y_varies) = (false, false);
+    for (x_row, y_row, weight) in rows() {
+        total += weight;
+        x_sum += weight * x_row;
+        y_sum += weight * y_row;
+        x_varies |= (weight > 0.0) & (x_row != x[first]);
+        y_varies |= (weight > 0.0) & (y_row != y[first]);
+    }
+    if !(x_varies && y_varies) {
+        return f64::NAN;
+    }
+    let (x_mean, y_mean) = (x_sum / total, y_sum / total);
+    let (mut xx, mut yy, mut xy) = (0.0, 0.0, 0.0);
+    for (x_row, y_row, weight) in rows() {
+        let (dx, dy) = (x_row - x_mean, y_row - y_mean);
+        xx += weight * dx * dx;
+        yy += weight * dy * dy;
+        xy += weight * dx * dy;
+    }
+    (xy / (xx.sqrt() * yy.sqrt())).clamp(-1.0, 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_value_and_two_rows() {
+        let r = pearson(&[0.0, 0.25, 0.5, 0.75, 1.0], &[0.1, 0.2, 0.2, 0.9, 0.8]).unwrap();
+        assert_eq!(r, 0.8780541105074453);
+        assert_eq!(pearson(&[1.0, 2.0], &[0.3, 0.1]).unwrap(), -1.0);
+        assert_eq!(pearson(&[1.0, 2.0], &[0.1, 0.3]).unwrap(), 1.0);
+    }
+
+    #[test]
+    fn undefined_is_nan_and_impossible_is_an_error() {
+        assert!(pearson(&[1.0, 1.0], &[0.0, 1.0]).unwrap().is_nan());
+        assert!(
+            pearson(&[1.0, f64::NAN, 2.0], &[0.0, 1.0, 2.0])
+                .unwrap()
+                .is_nan()
+        );
+        assert!(
+            pearson(&[1.0, f64::INFINITY, 2.0], &[0.0, 1.0, 2.0])
+                .unwrap()
+                .is_nan()
+        );
+        assert!(matches!(
+            pearson(&[1.0], &[1.0]),
+            Err(MetricError::TooFewRows { found: 1, .. })
+        ));
+        assert!(matches!(
+            pearson(&[1.0, 2.0], &[1.0]),
+            Err(MetricError::LengthMismatch {
+                first: 2,
+                second: 1,
+                ..
+            })
+        ));
+    }
+
+    #[test]
+    fn weighted_equals_the_written_out_resample() {
+        let x = [0.0, 0.25, 0.5, 0.75, 1.0, 0.25];
+        let y = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0];
+        let counts = [2, 0, 1, 3, 0, 1];
+        let written_out = |values: &[f64]| -> Vec<f64> {
+            let copies = values.iter().zip(counts);
+            copies
+                .flat_map(|(&v, count)| std::iter::repeat_n(v, count as usize))
+                .collect()
+        };
+        let expected = pearson(&written_out(&x), &written_out(&y)).unwrap();
+        let weighted = WeightedPearson::new(&x, &y).unwrap();
+        assert!((weighted.value(&counts) - expected).abs() < 1e-12);
+        assert!(weighted.value(&[0; 6]).is_nan());
+        assert!(weighted.value(&[4, 0, 0, 0, 0, 0]).is_nan());
+        assert!(
+            weighted.value(&[0, 1, 0, 1, 0, 0]).is_nan(),
+            "y is 1 in both rows"
+        );
+    }
+
+    #[test]
+    fn pairwise_sum_adds_every_term_once() {
+        for count in [0, 1, 7, 8, 9, 127, 128, 129, 1000, 4097] {
+            let sum = pairwise_sum(0, count, &|i| i as f64);
+            assert_eq!(
+                sum,
+                (count * count.saturating_sub(1) / 2) as f64,
+                "{count} terms"
+            );
+        }
+    }
+}

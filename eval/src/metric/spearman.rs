@@ -1,0 +1,97 @@
+//! Spearman's rank correlation, as `scipy.stats.spearmanr` computes it.
+
+use super::pearson::{pearson, weighted_pearson};
+use super::rank::DenseRanks;
+use super::{MetricError, MetricInfo, check_lengths};
+
+/// Name, version and direction stored with every figure.
+pub const INFO: MetricInfo = MetricInfo {
+    name: "spearman",
+    version: 1,
+    higher_is_better: Some(true),
+};
+
+/// Spearman's `ρ`, in `[-1, 1]`: Pearson's `r` of the average ranks.
+///
+/// NaN for a constant input, a NaN, or fewer than two rows (scipy returns NaN there, where `pearsonr` raises);
+/// infinities are legal values.
+///
+/// # Errors   [`MetricError::LengthMismatch`]
+/// # Source   `scipy.stats.spearmanr` 1.17, statistic only
+pub fn spearman(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {
+    check_lengths(INFO.name, x, y)?;
+    if x.len() < 2 {
+        return Ok(f64::NAN);
+    }
+    let (Some(x), Some(y)) = (DenseRanks::new(x), DenseRanks::new(y)) else {
+        return Ok(f64::NAN);
+    };
+    let once = vec![1; x.ranks.len()];
+    pearson(&x.average_ranks(&once), &y.average_ranks(&once))
+}
+
+/// Spearman's `ρ` of a resample, in which row `i` stands `counts[i]` times, in linear time.
+///
+/// The rows are sorted once; a resample only changes how many places each distinct value takes.
+#[derive(Debug, Clone)]
+pub struct WeightedSpearman {
+    /// `None` if an input holds NaN: every resample is NaN then.
+    ranks: Option<(DenseRanks, DenseRanks)>,
+}
+
+impl WeightedSpearman {
+    /// Ranks both inputs.
+    ///
+    /// # Errors   [`MetricError::LengthMismatch`]
+    pub fn new(x: &[f64], y: &[f64]) -> Result<Self, MetricError> {
+        check_lengths(INFO.name, x, y)?;
+        Ok(Self {
+            ranks: DenseRanks::new(x).zip(DenseRanks::new(y)),
+        })
+    }
+
+    /// `ρ` of the resample; NaN if one of its inputs is constant or holds NaN.
+    ///
+    /// `counts` has one entry per row; missing entries count as 0.
+    pub fn value(&self, counts: &[u32]) -> f64 {
+        match &self.ranks {
+            Some((x, y)) => {
+                weighted_pearson(&x.average_ranks(counts), &y.average_ranks(counts), counts)
+            }
+            None => f64::NAN,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_order_matters() {
+        let x = [1.0, 2.0, 3.0, 4.0];
+        assert_eq!(
+            spearman(&x, &[1.0, 10.0, 100.0, f64::INFINITY]).unwrap(),
+            1.0
+        );
+        assert_eq!(spearman(&x, &[4.0, 3.0, 2.0, 1.0]).unwrap(), -1.0);
+    }
+
+    #[test]
+    fn undefined_is_nan() {
+        assert!(spearman(&[1.0], &[1.0]).unwrap().is_nan());
+        assert!(spearman(&[], &[]).unwrap().is_nan());
+        assert!(spearman(&[1.0, 1.0], &[1.0, 2.0]).unwrap().is_nan());
+        assert!(spearman(&[f64::NAN, 1.0], &[1.0, 2.0]).unwrap().is_nan());
+        assert!(spearman(&[1.0], &[]).is_err());
+    }
+
+    #[test]
+    fn weighted_equals_the_written_out_resample() {
+        let (x, y) = ([0.0, 0.5, 0.5, 1.0], [2.0, 1.0, 3.0, 3.0]);
+        let weighted = WeightedSpearman::new(&x, &y).unwrap();
+        let expected = spearman(&[0.0, 0.0, 0.5, 1.0, 1.0], &[2.0, 2.0, 3.0, 3.0, 3.0]).unwrap();
+        assert!((weighted.value(&[2, 0, 1, 2]) - expected).abs() < 1e-12);
+        assert!(weighted.value(&[0, 3, 1, 0]).is_nan(), "x is constant");
+    }
+}

@@ -1,0 +1,124 @@
+//! The figures by score class, rating, context section and anchor.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+
+use super::sample::{PhraseMetric, Sample};
+use super::{GoldRow, PhraseOptions};
+use crate::result::{Breakdown, Measure};
+
+/// Sections of the Cooperative Patent Classification, by first letter of the context.
+const SECTIONS: [(char, &str); 9] = [
+    ('A', "Human Necessities"),
+    ('B', "Operations and Transport"),
+    ('C', "Chemistry and Metallurgy"),
+    ('D', "Textiles"),
+    ('E', "Fixed Constructions"),
+    ('F', "Mechanical Engineering"),
+    ('G', "Physics"),
+    ('H', "Electricity"),
+    ('Y', "Emerging Cross-Sectional Technologies"),
+];
+
+/// With more distinct gold scores than this they are a scale, not classes.
+const MOST_CLASSES: usize = 20;
+
+/// All tables: `score` (if the scores are classes), `rating` (if given), `section`, `anchor`.
+///
+/// Within one score the gold values are equal, so a class has no correlation; its mean prediction shows whether the
+/// classes come out in order. Anchors are sorted by Pearson, worst first, undefined last.
+pub(super) fn all(sample: &Sample, options: &PhraseOptions) -> Vec<Breakdown> {
+    use PhraseMetric::{MeanAbsoluteError, MeanPrediction, Pearson, Spearman};
+    let divide = |label: &dyn Fn(&GoldRow) -> String| Division::new(sample, label);
+    let mut tables = Vec::new();
+
+    let mut scores = divide(&|row| (row.score + 0.0).to_string());
+    if scores.parts.len() <= MOST_CLASSES {
+        scores
+            .parts
+            .sort_by(|(_, a), (_, b)| a.gold()[0].total_cmp(&b.gold()[0]));
+        tables.extend(scores.tables("score", &[MeanPrediction, MeanAbsoluteError], options));
+    }
+    if sample.rows().iter().any(|row| row.rating.is_some()) {
+        let ratings = divide(&|row| row.rating.clone().unwrap_or_else(|| "(none)".to_owned()));
+        tables.extend(ratings.tables(
+            "rating",
+            &[Pearson, MeanPrediction, MeanAbsoluteError],
+            options,
+        ));
+    }
+    let sections = divide(&|row| section(&row.context));
+    tables.extend(sections.tables("section", &[Pearson, Spearman, MeanAbsoluteError], options));
+
+    let anchors = divide(&|row| row.anchor.clone());
+    for mut table in anchors.tables("anchor", &[Pearson], options) {
+        table.rows.sort_by(|a, b| {
+            let undefined_last = a.value.is_nan().cmp(&b.value.is_nan());
+            undefined_last.then(a.value.total_cmp(&b.value))
+        });
+        tables.push(table);
+    }
+    tables
+}
+
+/// The letter and the name of a context's section; other letters stay as they are.
+fn section(context: &str) -> String {
+    let Some(letter) = context.chars().next() else {
+        return "(none)".to_owned();
+    };
+    let letter = letter.to_ascii_uppercase();
+    match SECTIONS.iter().find(|(section, _)| *section == letter) {
+        Some((_, name)) => format!("{letter} {name}"),
+        None => letter.to_string(),
+    }
+}
+
+/// The parts of a sample by label, in the order of the labels.
+struct Division<'a> {
+    parts: Vec<(String, Sample<'a>)>,
+}
+
+impl<'a> Division<'a> {
+    fn new(sample: &Sample<'a>, label: &dyn Fn(&GoldRow) -> String) -> Self {
+        let mut positions: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (position, row) in sample.rows().iter().enumerate() {
+            positions.entry(label(row)).or_default().push(position);
+        }
+        let subset = |(name, rows): (String, Vec<usize>)| (name, sample.subset(&rows));
+        Self {
+            parts: positions.into_iter().map(subset).collect(),
+        }
+    }
+
+    /// One table per metric.
+    fn tables(
+        &self,
+        name: &str,
+        metrics: &[PhraseMetric],
+        options: &PhraseOptions,
+    ) -> Vec<Breakdown> {
+        let table = |&metric: &PhraseMetric| {
+            let measured: Vec<(String, Measure)> = self
+                .parts
+                .par_iter()
+                .map(|(name, part)| (name.clone(), part.measure(metric, options)))
+                .collect();
+            Breakdown::new(name, &metric.info(), measured)
+        };
+        metrics.iter().map(table).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_have_names() {
+        assert_eq!(section("G06"), "G Physics");
+        assert_eq!(section("y02"), "Y Emerging Cross-Sectional Technologies");
+        assert_eq!(section("Q99"), "Q");
+        assert_eq!(section(""), "(none)");
+    }
+}

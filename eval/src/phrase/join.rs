@@ -1,0 +1,113 @@
+//! Joins gold rows and predictions by id: each must have exactly one partner.
+
+use std::collections::HashMap;
+
+use super::{GoldRow, Prediction};
+use crate::error::{EvalError, Place};
+
+/// What gold rows and predictions have in common.
+pub(super) trait Row {
+    fn id(&self) -> &str;
+    fn score(&self) -> f64;
+    fn line(&self) -> Option<u64>;
+}
+
+impl Row for GoldRow {
+    fn id(&self) -> &str {
+        &self.id
+    }
+    fn score(&self) -> f64 {
+        self.score
+    }
+    fn line(&self) -> Option<u64> {
+        self.line
+    }
+}
+
+impl Row for Prediction {
+    fn id(&self) -> &str {
+        &self.id
+    }
+    fn score(&self) -> f64 {
+        self.score
+    }
+    fn line(&self) -> Option<u64> {
+        self.line
+    }
+}
+
+/// The rows by id, after a check that there are any, that ids are given and unique, and that scores are finite.
+pub(super) fn checked_index<'a, R: Row>(
+    rows: &'a [R],
+    file: &str,
+) -> Result<HashMap<&'a str, &'a R>, EvalError> {
+    if rows.is_empty() {
+        return Err(EvalError::Empty {
+            file: file.to_owned(),
+        });
+    }
+    let mut index: HashMap<&str, &R> = HashMap::with_capacity(rows.len());
+    for row in rows {
+        let place = Place::new(file, row.line());
+        if row.id().is_empty() {
+            return Err(EvalError::EmptyId { place });
+        }
+        if !row.score().is_finite() {
+            let found = row.score().to_string();
+            return Err(EvalError::BadScore {
+                place,
+                id: row.id().to_owned(),
+                found,
+            });
+        }
+        if let Some(first) = index.insert(row.id(), row) {
+            let first = Place::new(file, first.line());
+            return Err(EvalError::DoubledId {
+                place,
+                first,
+                id: row.id().to_owned(),
+            });
+        }
+    }
+    Ok(index)
+}
+
+/// The predicted score of each gold row, in gold order.
+pub(super) fn join(
+    gold: &[GoldRow],
+    gold_file: &str,
+    predictions: &[Prediction],
+    predictions_file: &str,
+) -> Result<Vec<f64>, EvalError> {
+    let gold_index = checked_index(gold, gold_file)?;
+    let prediction_index = checked_index(predictions, predictions_file)?;
+
+    let mut missing = gold
+        .iter()
+        .filter(|row| !prediction_index.contains_key(row.id.as_str()));
+    if let Some(first) = missing.next() {
+        return Err(EvalError::MissingPrediction {
+            predictions: predictions_file.to_owned(),
+            gold: Place::new(gold_file, first.line),
+            id: first.id.clone(),
+            missing: 1 + missing.count(),
+            rows: gold.len(),
+        });
+    }
+    let mut extra = predictions
+        .iter()
+        .filter(|row| !gold_index.contains_key(row.id.as_str()));
+    if let Some(first) = extra.next() {
+        return Err(EvalError::ExtraPrediction {
+            place: Place::new(predictions_file, first.line),
+            gold: gold_file.to_owned(),
+            id: first.id.clone(),
+            extra: 1 + extra.count(),
+            rows: predictions.len(),
+        });
+    }
+    Ok(gold
+        .iter()
+        .map(|row| prediction_index[row.id.as_str()].score)
+        .collect())
+}

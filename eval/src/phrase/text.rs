@@ -1,0 +1,180 @@
+//! The report as aligned plain text.
+
+use std::fmt::Write as _;
+
+use super::{PhraseReport, WorstRow};
+use crate::result::{Breakdown, BreakdownRow, FEW_UNITS, Interval};
+use crate::table::{Align, TextTable, limits, number, shortened};
+
+/// Anchors shown at each end; the JSON form has them all.
+const ANCHORS_SHOWN: usize = 5;
+/// Widest phrase in a table, in characters.
+const PHRASE_WIDTH: usize = 32;
+
+/// The whole report, one paragraph per table.
+pub(super) fn render(report: &PhraseReport) -> String {
+    let evaluation = &report.evaluation;
+    let mut paragraphs = vec![heading(report), figures(report)];
+    paragraphs.extend(
+        report
+            .warnings
+            .iter()
+            .map(|warning| format!("Warning: {warning}.\n")),
+    );
+    let tables = &evaluation.breakdowns;
+    for same_division in tables.chunk_by(|a, b| a.name == b.name) {
+        paragraphs.push(match same_division {
+            [anchors] if anchors.name == "anchor" => worst_and_best(anchors),
+            tables => side_by_side(tables, evaluation.primary.interval.as_ref()),
+        });
+    }
+    if !report.worst_rows.is_empty() {
+        paragraphs.push(worst_rows(&report.worst_rows));
+    }
+    paragraphs.join("\n")
+}
+
+fn heading(report: &PhraseReport) -> String {
+    let rows = report.evaluation.primary.n;
+    let mut text = format!(
+        "Phrase similarity, {rows} rows, {} anchors\n",
+        report.anchors
+    );
+    for source in &report.evaluation.sources {
+        let _ = writeln!(text, "{:<12} {}", source.role, source.path);
+    }
+    text
+}
+
+fn figures(report: &PhraseReport) -> String {
+    let evaluation = &report.evaluation;
+    let measures = || std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
+    let with_interval = measures().find_map(|measure| measure.interval.as_ref());
+    let interval_heading = with_interval.map_or_else(|| "interval".to_owned(), level);
+    let mut table = TextTable::new(&[
+        ("metric", Align::Left),
+        ("value", Align::Right),
+        (&interval_heading, Align::Left),
+        ("better", Align::Left),
+    ]);
+    for measure in measures() {
+        let better = measure
+            .higher_is_better
+            .map_or("", |up| if up { "higher" } else { "lower" });
+        table.push(vec![
+            words(&measure.metric),
+            number(measure.value),
+            limits(measure.interval.as_ref()),
+            better.to_owned(),
+        ]);
+    }
+    let method = match with_interval {
+        Some(i) => format!(
+            "Intervals: {}, {} resamples, seed {}; * from too few, rough.\n",
+            i.method, i.resamples, i.seed
+        ),
+        None => String::new(),
+    };
+    format!("{table}{method}")
+}
+
+/// Tables of the same parts, merged into one with a column pair per metric.
+///
+/// A part with a single anchor draws rows where `overall` draws anchors: its interval gets a star too.
+fn side_by_side(tables: &[Breakdown], overall: Option<&Interval>) -> String {
+    let starred = |interval: &Interval| {
+        let other_method = overall.is_some_and(|overall| overall.method != interval.method);
+        let star = if other_method && interval.units >= FEW_UNITS {
+            "*"
+        } else {
+            ""
+        };
+        limits(Some(interval)) + star
+    };
+    let metrics: Vec<String> = tables.iter().map(|table| words(&table.metric)).collect();
+    let mut columns = vec![(tables[0].name.as_str(), Align::Left), ("n", Align::Right)];
+    for metric in &metrics {
+        columns.extend([(metric.as_str(), Align::Right), ("interval", Align::Left)]);
+    }
+    let mut text = TextTable::new(&columns);
+    for (position, part) in tables[0].rows.iter().enumerate() {
+        let mut cells = vec![shortened(&part.name, PHRASE_WIDTH + 8), part.n.to_string()];
+        for row in tables.iter().filter_map(|table| table.rows.get(position)) {
+            let limits = row.interval.as_ref().map_or_else(String::new, starred);
+            cells.extend([number(row.value), limits]);
+        }
+        text.push(cells);
+    }
+    format!("By {}\n{text}", tables[0].name)
+}
+
+fn worst_and_best(table: &Breakdown) -> String {
+    let (undefined, defined): (Vec<&BreakdownRow>, Vec<&BreakdownRow>) =
+        table.rows.iter().partition(|row| row.value.is_nan());
+    let metric = words(&table.metric);
+    let mut text = TextTable::new(&[
+        (table.name.as_str(), Align::Left),
+        ("n", Align::Right),
+        (metric.as_str(), Align::Right),
+        ("interval", Align::Left),
+    ]);
+    let best_from = defined
+        .len()
+        .saturating_sub(ANCHORS_SHOWN)
+        .max(ANCHORS_SHOWN);
+    let worst = defined.iter().take(ANCHORS_SHOWN);
+    for row in worst.chain(defined.iter().skip(best_from)) {
+        text.push(vec![
+            shortened(&row.name, PHRASE_WIDTH),
+            row.n.to_string(),
+            number(row.value),
+            limits(row.interval.as_ref()),
+        ]);
+    }
+    let mean = defined.iter().map(|row| row.value).sum::<f64>() / defined.len() as f64;
+    format!(
+        "By {}, worst and best {ANCHORS_SHOWN} of {}; mean {metric} {}, undefined for {}\n{text}",
+        table.name,
+        table.rows.len(),
+        number(mean),
+        undefined.len(),
+    )
+}
+
+fn worst_rows(rows: &[WorstRow]) -> String {
+    let mut table = TextTable::new(&[
+        ("gold", Align::Right),
+        ("prediction", Align::Right),
+        ("difference", Align::Right),
+        ("context", Align::Left),
+        ("anchor", Align::Left),
+        ("target", Align::Left),
+        ("id", Align::Left),
+    ]);
+    for row in rows {
+        table.push(vec![
+            row.gold.to_string(),
+            number(row.prediction),
+            format!("{:+.2}", row.difference),
+            shortened(&row.context, PHRASE_WIDTH),
+            shortened(&row.anchor, PHRASE_WIDTH),
+            shortened(&row.target, PHRASE_WIDTH),
+            shortened(&row.id, PHRASE_WIDTH),
+        ]);
+    }
+    format!(
+        "Worst {} rows, by the difference of prediction and gold in standard deviations\n{table}",
+        rows.len()
+    )
+}
+
+/// `mean_absolute_error` as words.
+fn words(metric: &str) -> String {
+    metric.replace('_', " ")
+}
+
+/// `95 % interval`.
+fn level(interval: &Interval) -> String {
+    let percent = (interval.level * 1e6).round() / 1e4;
+    format!("{percent} % interval")
+}

@@ -1,0 +1,71 @@
+//! The rows that cost the most correlation.
+
+use serde::{Deserialize, Serialize};
+
+use super::sample::Sample;
+use crate::metric::mean::mean;
+
+/// A row and how far its prediction lies from the gold score, both in standard deviations from their means.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorstRow {
+    /// Id of the row.
+    pub id: String,
+    /// The phrase that is compared.
+    pub anchor: String,
+    /// The phrase that it is compared with.
+    pub target: String,
+    /// Patent class in which they are compared.
+    pub context: String,
+    /// Gold score.
+    pub gold: f64,
+    /// Prediction as given.
+    pub prediction: f64,
+    /// Gold score in standard deviations from the mean gold score.
+    pub gold_z: f64,
+    /// Prediction in standard deviations from the mean prediction.
+    pub prediction_z: f64,
+    /// `prediction_z - gold_z`: positive when the model sees too much likeness.
+    pub difference: f64,
+}
+
+/// The `count` rows with the largest difference of z scores, worst first; none if an input is constant.
+///
+/// The mean of the squared differences is `2(1 - r)`: a row's square is its share of what is missing to `r = 1`.
+pub(super) fn worst_rows(sample: &Sample, count: usize) -> Vec<WorstRow> {
+    let (gold_z, prediction_z) = (z_scores(sample.gold()), z_scores(sample.predicted()));
+    let (Some(gold_z), Some(prediction_z)) = (gold_z, prediction_z) else {
+        return Vec::new();
+    };
+    let difference = |i: usize| prediction_z[i] - gold_z[i];
+    let mut order: Vec<usize> = (0..gold_z.len()).collect();
+    order.sort_by(|&a, &b| difference(b).abs().total_cmp(&difference(a).abs()));
+    order.truncate(count);
+    let worst_row = |i: usize| {
+        let row = sample.rows()[i];
+        WorstRow {
+            id: row.id.clone(),
+            anchor: row.anchor.clone(),
+            target: row.target.clone(),
+            context: row.context.clone(),
+            gold: row.score,
+            prediction: sample.predicted()[i],
+            gold_z: gold_z[i],
+            prediction_z: prediction_z[i],
+            difference: difference(i),
+        }
+    };
+    order.into_iter().map(worst_row).collect()
+}
+
+/// Distances from the mean in standard deviations (over `n`); `None` for constant values.
+fn z_scores(values: &[f64]) -> Option<Vec<f64>> {
+    let mean_value = mean(values);
+    let squares: Vec<f64> = values.iter().map(|v| (v - mean_value).powi(2)).collect();
+    let deviation = mean(&squares).sqrt();
+    (deviation > 0.0).then(|| {
+        values
+            .iter()
+            .map(|v| (v - mean_value) / deviation)
+            .collect()
+    })
+}

@@ -1,0 +1,289 @@
+//! The stable JSON form of an evaluation.
+//!
+//! Names and meanings change only together with [`SCHEMA_VERSION`]. A figure that is not defined is written as `null`
+//! with a `reason`, never as 0 and never left out.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::metric::MetricInfo;
+
+/// Version of the JSON form written by this crate.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// With fewer units than this a percentile interval is rough, and mostly too narrow.
+pub const FEW_UNITS: usize = 10;
+
+/// A confidence interval and how it was made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Lower limit; NaN (`null`) if no resample gave a value.
+    #[serde(with = "null_for_nan")]
+    pub low: f64,
+    /// Upper limit; NaN (`null`) if no resample gave a value.
+    #[serde(with = "null_for_nan")]
+    pub high: f64,
+    /// Coverage, 0.95 by default.
+    pub level: f64,
+    /// The method and what was drawn: `percentile bootstrap by anchor`.
+    pub method: String,
+    /// Number of units (rows, or groups of rows) in the sample; below [`FEW_UNITS`] the interval is rough.
+    pub units: usize,
+    /// Number of resamples drawn.
+    pub resamples: usize,
+    /// How many of them had no value (NaN) and were left out.
+    pub undefined_resamples: usize,
+    /// Seed of the resamples.
+    pub seed: u64,
+}
+
+/// One figure with all that is needed to cite it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measure {
+    /// Name of the metric.
+    pub metric: String,
+    /// Version of the metric's definition.
+    pub version: u32,
+    /// Direction; `null` for a description that is neither good nor bad.
+    pub higher_is_better: Option<bool>,
+    /// The figure; NaN is `null`.
+    #[serde(with = "null_for_nan")]
+    pub value: f64,
+    /// Why the figure is `null`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Low and high limit of a 95 % interval; `null` if `interval` is absent or has another level.
+    pub ci95: Option<[Option<f64>; 2]>,
+    /// Number of rows.
+    pub n: usize,
+    /// The interval; `null` when turned off or when the figure is undefined.
+    pub interval: Option<Interval>,
+}
+
+impl Measure {
+    /// A defined figure, or the reason why there is none; the interval is dropped with the figure.
+    pub fn new(
+        metric: &MetricInfo,
+        n: usize,
+        value: Result<f64, String>,
+        interval: Option<Interval>,
+    ) -> Self {
+        let interval = interval.filter(|_| value.is_ok());
+        let defined = |limit: f64| limit.is_finite().then_some(limit);
+        let ci95 = interval
+            .as_ref()
+            .filter(|interval| interval.level == 0.95)
+            .map(|interval| [defined(interval.low), defined(interval.high)]);
+        Self {
+            metric: metric.name.to_owned(),
+            version: metric.version,
+            higher_is_better: metric.higher_is_better,
+            value: *value.as_ref().unwrap_or(&f64::NAN),
+            reason: value.err(),
+            ci95,
+            n,
+            interval,
+        }
+    }
+}
+
+/// One row of a [`Breakdown`]: the metric over a part of the rows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BreakdownRow {
+    /// The part: a class, a section, an anchor.
+    pub name: String,
+    /// Number of rows in it.
+    pub n: usize,
+    /// The figure over these rows; NaN is `null`.
+    #[serde(with = "null_for_nan")]
+    pub value: f64,
+    /// Why the figure is `null`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The interval; `null` when turned off or when the figure is undefined.
+    pub interval: Option<Interval>,
+}
+
+/// One metric over the parts of a division of the rows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Breakdown {
+    /// What the rows are divided by.
+    pub name: String,
+    /// Name of the metric.
+    pub metric: String,
+    /// Version of the metric's definition.
+    pub version: u32,
+    /// Direction; `null` for a description that is neither good nor bad.
+    pub higher_is_better: Option<bool>,
+    /// One row per part.
+    pub rows: Vec<BreakdownRow>,
+}
+
+impl Breakdown {
+    /// A table from the measures of its parts; all must be of `metric`.
+    pub fn new(name: &str, metric: &MetricInfo, parts: Vec<(String, Measure)>) -> Self {
+        let row = |(name, measure): (String, Measure)| BreakdownRow {
+            name,
+            n: measure.n,
+            value: measure.value,
+            reason: measure.reason,
+            interval: measure.interval,
+        };
+        Self {
+            name: name.to_owned(),
+            metric: metric.name.to_owned(),
+            version: metric.version,
+            higher_is_better: metric.higher_is_better,
+            rows: parts.into_iter().map(row).collect(),
+        }
+    }
+}
+
+/// A file that went into an evaluation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceFile {
+    /// `gold`, `predictions`, …
+    pub role: String,
+    /// The path as given by the user.
+    pub path: String,
+    /// Number of rows read from it.
+    pub rows: usize,
+}
+
+/// The run that made the predictions, as far as it is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provenance {
+    /// Hash of the resolved recipe.
+    pub recipe_hash: Option<String>,
+    /// Commit of the code.
+    pub code_commit: Option<String>,
+    /// Seed of the run (the seed of an interval stands in the interval).
+    pub seed: Option<u64>,
+    /// Number of threads of the run.
+    pub threads: Option<usize>,
+}
+
+/// One evaluation: the primary figure, the others, and where they come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// [`SCHEMA_VERSION`] of the writer.
+    pub schema_version: u32,
+    /// The primary figure.
+    #[serde(flatten)]
+    pub primary: Measure,
+    /// Every figure by the name of its metric, the primary one first; `null` for NaN.
+    pub detail: Map<String, Value>,
+    /// The other figures, in full.
+    pub secondary: Vec<Measure>,
+    /// The figures over parts of the rows.
+    pub breakdowns: Vec<Breakdown>,
+    /// Name and version of the text normaliser, or `none`.
+    pub normaliser: String,
+    /// The run that made the predictions.
+    #[serde(flatten)]
+    pub provenance: Provenance,
+    /// The files that were read.
+    pub sources: Vec<SourceFile>,
+}
+
+impl Evaluation {
+    /// An evaluation without a text normaliser.
+    pub fn new(
+        primary: Measure,
+        secondary: Vec<Measure>,
+        breakdowns: Vec<Breakdown>,
+        provenance: Provenance,
+        sources: Vec<SourceFile>,
+    ) -> Self {
+        let detail = std::iter::once(&primary)
+            .chain(&secondary)
+            .map(|measure| (measure.metric.clone(), Value::from(measure.value)))
+            .collect();
+        Self {
+            schema_version: SCHEMA_VERSION,
+            primary,
+            detail,
+            secondary,
+            breakdowns,
+            normaliser: "none".to_owned(),
+            provenance,
+            sources,
+        }
+    }
+}
+
+/// Writes NaN as `null` and reads it back.
+mod null_for_nan {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        value.is_finite().then_some(*value).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metric::{mean_absolute_error, pearson};
+
+    fn interval(level: f64) -> Interval {
+        Interval {
+            low: 0.25,
+            high: f64::NAN,
+            level,
+            method: "percentile bootstrap by row".to_owned(),
+            units: 3,
+            resamples: 10,
+            undefined_resamples: 3,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn nan_is_null_with_a_reason_and_comes_back() {
+        let primary = Measure::new(
+            &pearson::INFO,
+            3,
+            Err("constant".to_owned()),
+            Some(interval(0.95)),
+        );
+        let error = Measure::new(&mean_absolute_error::INFO, 3, Ok(0.5), Some(interval(0.95)));
+        let part = Measure::new(&pearson::INFO, 1, Err("one row".to_owned()), None);
+        let table = Breakdown::new("section", &pearson::INFO, vec![("A".to_owned(), part)]);
+        let written = Evaluation::new(
+            primary,
+            vec![error],
+            vec![table],
+            Provenance::default(),
+            Vec::new(),
+        );
+        let json = serde_json::to_value(&written).unwrap();
+        assert_eq!(json["value"], Value::Null);
+        assert_eq!(json["reason"], "constant");
+        assert_eq!(json["interval"], Value::Null);
+        assert_eq!(
+            json["detail"],
+            serde_json::json!({"pearson": null, "mean_absolute_error": 0.5})
+        );
+        assert_eq!(
+            json["secondary"][0]["ci95"],
+            serde_json::json!([0.25, null])
+        );
+        assert_eq!(json["breakdowns"][0]["rows"][0]["reason"], "one row");
+
+        let read: Evaluation = serde_json::from_value(json.clone()).unwrap();
+        assert!(read.primary.value.is_nan());
+        assert_eq!(serde_json::to_value(&read).unwrap(), json);
+    }
+
+    #[test]
+    fn ci95_is_only_a_95_percent_interval() {
+        let measure = Measure::new(&pearson::INFO, 3, Ok(0.5), Some(interval(0.9)));
+        assert_eq!(measure.ci95, None);
+        assert!(measure.interval.is_some());
+    }
+}

@@ -1,0 +1,113 @@
+//! Plain text tables with aligned columns, and how figures are written in them.
+
+use std::fmt;
+
+use crate::result::{FEW_UNITS, Interval};
+
+/// How a column is aligned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Align {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// A table that is as wide as its longest cells; the columns are two spaces apart.
+#[derive(Debug)]
+pub(crate) struct TextTable {
+    align: Vec<Align>,
+    rows: Vec<Vec<String>>,
+}
+
+impl TextTable {
+    /// A table with these headings and no rows.
+    pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
+        let headings = columns
+            .iter()
+            .map(|&(heading, _)| heading.to_owned())
+            .collect();
+        Self {
+            align: columns.iter().map(|&(_, align)| align).collect(),
+            rows: vec![headings],
+        }
+    }
+
+    /// Adds a row with one cell per column.
+    pub(crate) fn push(&mut self, cells: Vec<String>) {
+        debug_assert_eq!(cells.len(), self.align.len());
+        self.rows.push(cells);
+    }
+}
+
+impl fmt::Display for TextTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = |column: usize| {
+            let lengths = self.rows.iter().map(|row| row[column].chars().count());
+            lengths.max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.align.len()).map(width).collect();
+        for row in &self.rows {
+            let cells: Vec<String> = row
+                .iter()
+                .zip(&widths)
+                .zip(&self.align)
+                .map(|((cell, &width), align)| match align {
+                    Align::Left => format!("{cell:<width$}"),
+                    Align::Right => format!("{cell:>width$}"),
+                })
+                .collect();
+            writeln!(f, "{}", cells.join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// `text` on one line, cut to `width` characters with an ellipsis; control characters become spaces.
+pub(crate) fn shortened(text: &str, width: usize) -> String {
+    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    if text.chars().count() <= width {
+        return text.chars().map(clean).collect();
+    }
+    text.chars()
+        .map(clean)
+        .take(width.saturating_sub(1))
+        .chain(['…'])
+        .collect()
+}
+
+/// A figure with four decimals, or a dash for NaN.
+pub(crate) fn number(value: f64) -> String {
+    if value.is_nan() {
+        "–".to_owned()
+    } else {
+        format!("{value:.4}")
+    }
+}
+
+/// `[low, high]`, with a star where too few units were drawn for a sound interval; nothing for none.
+pub(crate) fn limits(interval: Option<&Interval>) -> String {
+    interval.map_or_else(String::new, |i| {
+        let star = if i.units < FEW_UNITS { "*" } else { "" };
+        format!("[{}, {}]{star}", number(i.low), number(i.high))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_by_characters() {
+        let mut table = TextTable::new(&[("name", Align::Left), ("n", Align::Right)]);
+        table.push(vec!["é".to_owned(), "10".to_owned()]);
+        table.push(vec!["longer".to_owned(), "5".to_owned()]);
+        assert_eq!(table.to_string(), "name     n\né       10\nlonger   5\n");
+    }
+
+    #[test]
+    fn long_text_is_cut() {
+        assert_eq!(shortened("abcdef", 4), "abc…");
+        assert_eq!(shortened("ab\ncd", 8), "ab cd");
+    }
+}

@@ -1,0 +1,114 @@
+//! The correlations against scipy: on the committed fixture always, on the large shared one where `ENGRAM_DATA` is set.
+
+use std::path::Path;
+use std::process::Command;
+
+use engram_eval::metric::kendall::{WeightedKendall, kendall_tau_b};
+use engram_eval::metric::pearson::{WeightedPearson, pearson};
+use engram_eval::metric::spearman::{WeightedSpearman, spearman};
+use serde_json::Value;
+
+const TOLERANCE: f64 = 1e-12;
+
+/// A number of a fixture, written as a number, as a string, or (NaN) as null.
+fn number(value: &Value) -> f64 {
+    match value {
+        Value::Number(number) => number.as_f64().expect("a fixture number"),
+        Value::String(text) => text.parse().expect("a fixture number"),
+        Value::Null => f64::NAN,
+        other => panic!("not a number: {other}"),
+    }
+}
+
+fn numbers(values: &Value) -> Vec<f64> {
+    values
+        .as_array()
+        .expect("a fixture number")
+        .iter()
+        .map(number)
+        .collect()
+}
+
+fn assert_equal(case: &str, metric: &str, ours: f64, reference: f64) {
+    // The weighted form centres a second time, which corrects scipy's rounding of the mean.
+    let corrected = metric == "weighted pearson" && case.starts_with("nearly_constant");
+    let tolerance = if corrected { 1e-5 } else { TOLERANCE };
+    let equal = (ours - reference).abs() <= tolerance || (ours.is_nan() && reference.is_nan());
+    assert!(equal, "{case}: {metric} is {ours}, scipy gives {reference}");
+}
+
+#[test]
+fn equal_to_scipy_on_the_committed_fixture() {
+    let cases: Value = serde_json::from_str(include_str!("reference/phrase_scipy.json")).unwrap();
+    let cases = cases.as_array().unwrap();
+    assert!(cases.len() > 30);
+    for case in cases {
+        let name = case["name"].as_str().unwrap();
+        let (x, y) = (numbers(&case["x"]), numbers(&case["y"]));
+        let once = vec![1; x.len()];
+
+        if case["pearson"] == "error" {
+            assert!(pearson(&x, &y).is_err(), "{name}");
+        } else {
+            let reference = number(&case["pearson"]);
+            assert_equal(name, "pearson", pearson(&x, &y).unwrap(), reference);
+            let weighted = WeightedPearson::new(&x, &y).unwrap();
+            assert_equal(name, "weighted pearson", weighted.value(&once), reference);
+        }
+        let reference = number(&case["spearman"]);
+        assert_equal(name, "spearman", spearman(&x, &y).unwrap(), reference);
+        let weighted = WeightedSpearman::new(&x, &y).unwrap();
+        assert_equal(name, "weighted spearman", weighted.value(&once), reference);
+
+        let reference = number(&case["kendall"]);
+        assert_equal(name, "kendall", kendall_tau_b(&x, &y).unwrap(), reference);
+        let weighted = WeightedKendall::new(&x, &y).unwrap();
+        assert_equal(name, "weighted kendall", weighted.value(&once), reference);
+    }
+}
+
+#[test]
+fn equal_to_scipy_on_the_shared_fixture() {
+    let Some(data) = std::env::var_os("ENGRAM_DATA") else {
+        eprintln!("skipped: ENGRAM_DATA is not set");
+        return;
+    };
+    let folder = Path::new(&data).join("metrics");
+    let unpacked = Command::new("gzip")
+        .arg("-dc")
+        .arg(folder.join("sts.csv.gz"))
+        .output()
+        .unwrap();
+    assert!(unpacked.status.success());
+    let expected = std::fs::read_to_string(folder.join("sts.expected.json")).unwrap();
+    let expected: Value = serde_json::from_str(&expected).unwrap();
+
+    let mut sets = std::collections::HashMap::<String, (Vec<f64>, Vec<f64>)>::new();
+    for row in csv::Reader::from_reader(unpacked.stdout.as_slice()).records() {
+        let row = row.unwrap();
+        let (gold, predicted) = sets.entry(row[1].to_owned()).or_default();
+        gold.push(row[2].parse().unwrap());
+        predicted.push(row[3].parse().unwrap());
+    }
+    let expected = expected.as_object().unwrap();
+    assert_eq!(sets.len(), expected.len());
+    for (name, reference) in expected {
+        let (gold, predicted) = &sets[name];
+        assert_eq!(reference["n"], gold.len(), "{name}");
+        if gold.len() > 1 {
+            let ours = pearson(gold, predicted).unwrap();
+            assert_equal(name, "pearson", ours, number(&reference["pearson"]["r"]));
+        } else {
+            assert!(pearson(gold, predicted).is_err(), "{name}");
+        }
+        let ours = spearman(gold, predicted).unwrap();
+        assert_equal(name, "spearman", ours, number(&reference["spearman"]["r"]));
+        let ours = kendall_tau_b(gold, predicted).unwrap();
+        assert_equal(
+            name,
+            "kendall",
+            ours,
+            number(&reference["kendall_tau_b"]["r"]),
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! Proof of gradients: central differences in f64, and the fused f32 kernel against them.
+//!
+//! candle drops or corrupts some gradients without a word, so every operation and layer that is
+//! trained here passes [`check_gradients`]; use it for your own.
+
+use candle_core::{DType, Device, Tensor, Var};
+
+use crate::error::{ModelError, Result};
+
+/// The step of the central differences in f64.
+const STEP: f64 = 1e-5;
+
+/// Checks every gradient of `f` at `inputs` (each `(values, shape)`).
+///
+/// `f` may return a tensor of any shape; its elements are weighed with fixed irregular numbers and
+/// summed, so that no error cancels. Checked are: (1) backward in f64 against central differences,
+/// for every element; (2) value and backward in f32, where fused kernels run, against (1);
+/// (3) backward in f32 against a difference in f32 along the gradient.
+///
+/// # Errors
+/// [`ModelError::BadInput`] naming the input, the element and both numbers.
+pub fn check_gradients(
+    inputs: &[(Vec<f64>, &[usize])],
+    f: impl Fn(&[Tensor]) -> Result<Tensor>,
+) -> Result<()> {
+    let (value, exact) = value_and_gradients(inputs, DType::F64, &f)?;
+    for (i, (values, shape)) in inputs.iter().enumerate() {
+        for j in 0..values.len() {
+            let at = |step: f64| -> Result<f64> {
+                let mut moved = inputs.to_vec();
+                moved[i].0[j] += step;
+                Ok(value_and_gradients(&moved, DType::F64, &f)?.0)
+            };
+            let difference = (at(STEP)? - at(-STEP)?) / (2.0 * STEP);
+            let place = || format!("input {i} {shape:?}, element {j}, f64");
+            compare(place, exact[i][j], difference, 1e-6, 1.0)?;
+        }
+    }
+    let (fused_value, fused) = value_and_gradients(inputs, DType::F32, &f)?;
+    compare(|| "the value in f32".into(), fused_value, value, 2e-5, value.abs())?;
+    for (i, (fused, exact)) in fused.iter().zip(&exact).enumerate() {
+        let scale = exact.iter().fold(0.0f64, |a, b| a.max(b.abs()));
+        for (j, (fused, exact)) in fused.iter().zip(exact).enumerate() {
+            compare(|| format!("input {i}, element {j}, f32"), *fused, *exact, 5e-5, scale)?;
+        }
+    }
+    along_the_gradient(inputs, &fused, &f)
+}
+
+/// The f32 check that knows nothing of f64: one step along the whole gradient.
+fn along_the_gradient(
+    inputs: &[(Vec<f64>, &[usize])],
+    gradients: &[Vec<f64>],
+    f: &impl Fn(&[Tensor]) -> Result<Tensor>,
+) -> Result<()> {
+    let length = gradients.iter().flatten().map(|g| g * g).sum::<f64>().sqrt();
+    if length == 0.0 {
+        return Err(ModelError::BadInput("every gradient is zero".into()));
+    }
+    let at = |step: f64| -> Result<f64> {
+        let mut moved = inputs.to_vec();
+        for ((values, _), gradient) in moved.iter_mut().zip(gradients) {
+            for (value, g) in values.iter_mut().zip(gradient) {
+                *value += step * g / length;
+            }
+        }
+        Ok(value_and_gradients(&moved, DType::F32, f)?.0)
+    };
+    let step = 4e-3;
+    let difference = (at(step)? - at(-step)?) / (2.0 * step);
+    compare(|| "along the gradient, f32".into(), length, difference, 2e-2, length)
+}
+
+fn value_and_gradients(
+    inputs: &[(Vec<f64>, &[usize])],
+    dtype: DType,
+    f: &impl Fn(&[Tensor]) -> Result<Tensor>,
+) -> Result<(f64, Vec<Vec<f64>>)> {
+    let mut variables = Vec::with_capacity(inputs.len());
+    for (values, shape) in inputs {
+        let tensor = Tensor::from_slice(values, *shape, &Device::Cpu)?.to_dtype(dtype)?;
+        variables.push(Var::from_tensor(&tensor)?);
+    }
+    let tensors: Vec<Tensor> = variables.iter().map(|v| v.as_tensor().clone()).collect();
+    let output = f(&tensors)?.flatten_all()?;
+    let weights: Vec<f64> = (0..output.elem_count()).map(|i| (i as f64 * 1.7 + 0.3).sin()).collect();
+    let weights = Tensor::from_vec(weights, output.shape(), &Device::Cpu)?.to_dtype(dtype)?;
+    let loss = (output * weights)?.sum_all()?;
+    let store = loss.backward()?;
+    let mut gradients = Vec::with_capacity(tensors.len());
+    for tensor in &tensors {
+        gradients.push(match store.get(tensor) {
+            Some(g) => g.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?,
+            None => vec![0.0; tensor.elem_count()],
+        });
+    }
+    Ok((loss.to_dtype(DType::F64)?.to_scalar()?, gradients))
+}
+
+fn compare(
+    place: impl Fn() -> String,
+    got: f64,
+    want: f64,
+    tolerance: f64,
+    scale: f64,
+) -> Result<()> {
+    let allowed = tolerance * scale.max(want.abs()).max(1e-3);
+    if (got - want).abs() <= allowed {
+        return Ok(());
+    }
+    Err(ModelError::BadInput(format!("{}: gradient {got:e}, wanted {want:e}", place())))
+}

@@ -1,0 +1,162 @@
+//! The gradients of all trainable parameters, in buffers that are reused from step to step.
+//!
+//! `Tensor::backward` makes zeros for every gradient and adds to them. Here the fused kernels find
+//! the buffer of a parameter by its identity while the backward pass runs and write (first use) or
+//! accumulate (later uses, further micro-batches) straight into it; whatever ordinary candle
+//! operations return is added afterwards.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use candle_core::{Tensor, TensorId};
+use rayon::prelude::*;
+
+use crate::error::Result;
+use crate::params::Parameters;
+
+/// One gradient buffer for each trainable parameter, in the order of [`Parameters::trainable`].
+pub struct Gradients {
+    names: Vec<String>,
+    ids: Vec<TensorId>,
+    sink: Sink,
+}
+
+#[derive(Default)]
+struct Sink {
+    index: HashMap<TensorId, usize>,
+    buffers: Vec<Vec<f32>>,
+    written: Vec<bool>,
+}
+
+thread_local! {
+    /// The sink of the backward pass that runs on this thread.
+    static ACTIVE: RefCell<Option<Sink>> = const { RefCell::new(None) };
+}
+
+impl Gradients {
+    /// Buffers for the trainable parameters.
+    pub fn new(parameters: &Parameters) -> Self {
+        let mut gradients =
+            Self { names: Vec::new(), ids: Vec::new(), sink: Sink::default() };
+        for (i, parameter) in parameters.trainable().enumerate() {
+            gradients.names.push(parameter.name().to_string());
+            gradients.ids.push(parameter.id());
+            gradients.sink.index.insert(parameter.id(), i);
+            gradients.sink.buffers.push(vec![0.0; parameter.tensor().elem_count()]);
+            gradients.sink.written.push(false);
+        }
+        gradients
+    }
+
+    /// Forgets the last step's gradients; the buffers stay.
+    pub fn clear(&mut self) {
+        self.sink.written.fill(false);
+    }
+
+    /// Adds the gradient of `loss` with respect to every trainable parameter.
+    pub fn backward(&mut self, loss: &Tensor) -> Result<()> {
+        let sink = std::mem::take(&mut self.sink);
+        ACTIVE.with_borrow_mut(|active| *active = Some(sink));
+        let store = loss.backward();
+        self.sink = ACTIVE.take().unwrap_or_default();
+        let store = store?;
+        for (i, id) in self.ids.iter().enumerate() {
+            if let Some(gradient) = store.get_id(*id) {
+                let values = gradient.flatten_all()?.to_vec1::<f32>()?;
+                let buffer = &mut self.sink.buffers[i];
+                if std::mem::replace(&mut self.sink.written[i], true) {
+                    add_into(buffer, &values);
+                } else {
+                    buffer.copy_from_slice(&values);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The gradient of the `index`-th trainable parameter; `None` if no gradient reached it.
+    pub fn get(&self, index: usize) -> Option<&[f32]> {
+        self.sink.written[index].then(|| self.sink.buffers[index].as_slice())
+    }
+
+    /// The same, to be changed in place.
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut [f32]> {
+        self.sink.written[index].then(|| self.sink.buffers[index].as_mut_slice())
+    }
+
+    /// The gradient of the parameter of this name.
+    pub fn by_name(&self, name: &str) -> Option<&[f32]> {
+        self.names.iter().position(|n| n == name).and_then(|i| self.get(i))
+    }
+
+    /// How many trainable parameters there are.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The Euclidean norm over all gradients, in f64, the same whatever the thread count.
+    pub fn global_norm(&self) -> f64 {
+        let squares = (0..self.len()).filter_map(|i| self.get(i)).map(|gradient| {
+            let blocks: Vec<f64> = gradient
+                .par_chunks(1 << 14)
+                .map(|block| block.iter().map(|g| f64::from(*g) * f64::from(*g)).sum())
+                .collect();
+            blocks.iter().sum::<f64>()
+        });
+        squares.sum::<f64>().sqrt()
+    }
+
+    /// Names of trainable parameters that no gradient reached, or whose gradient is all zero or
+    /// not finite, each with the reason.
+    pub fn suspicious(&self) -> Vec<(String, &'static str)> {
+        let mut found = Vec::new();
+        for (i, name) in self.names.iter().enumerate() {
+            let reason = match self.get(i) {
+                None => Some("no gradient reaches it"),
+                Some(g) if g.iter().any(|v| !v.is_finite()) => Some("its gradient is not finite"),
+                Some(g) if g.iter().all(|v| *v == 0.0) => Some("its gradient is all zero"),
+                Some(_) => None,
+            };
+            if let Some(reason) = reason {
+                found.push((name.clone(), reason));
+            }
+        }
+        found
+    }
+}
+
+/// Takes the buffer of `id` out of the running backward pass; the flag says whether it already
+/// holds a gradient to add to. `None` if this tensor has none (or it is taken already).
+pub(crate) fn take_buffer(id: TensorId) -> Option<(Vec<f32>, bool)> {
+    ACTIVE.with_borrow_mut(|active| {
+        let sink = active.as_mut()?;
+        let index = *sink.index.get(&id)?;
+        let buffer = std::mem::take(&mut sink.buffers[index]);
+        (!buffer.is_empty()).then(|| (buffer, sink.written[index]))
+    })
+}
+
+/// Gives back a buffer that now holds a gradient.
+pub(crate) fn return_buffer(id: TensorId, buffer: Vec<f32>) {
+    ACTIVE.with_borrow_mut(|active| {
+        if let Some(sink) = active.as_mut()
+            && let Some(&index) = sink.index.get(&id)
+        {
+            sink.buffers[index] = buffer;
+            sink.written[index] = true;
+        }
+    });
+}
+
+fn add_into(sum: &mut [f32], values: &[f32]) {
+    sum.par_chunks_mut(1 << 14).zip(values.par_chunks(1 << 14)).for_each(|(sum, values)| {
+        for (s, v) in sum.iter_mut().zip(values) {
+            *s += v;
+        }
+    });
+}

@@ -1,0 +1,198 @@
+//! Activation functions, alone or with the bias added in the same pass.
+
+use candle_core::{Shape, Tensor};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::math::{erf, exp, tanh};
+use super::operation::{Gradient, Input, Kernel, apply};
+use super::rows::{ROWS, add_column_sums};
+
+/// An activation function, by its published name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Activation {
+    /// `x Φ(x)` with the exact normal distribution function.
+    #[serde(rename = "gelu")]
+    Gelu,
+    /// The tanh approximation of GELU.
+    #[serde(rename = "gelu_new", alias = "gelu_pytorch_tanh")]
+    GeluTanh,
+    /// `max(x, 0)`.
+    #[serde(rename = "relu")]
+    Relu,
+    /// `x σ(x)`, also called swish.
+    #[serde(rename = "silu", alias = "swish")]
+    Silu,
+    /// The hyperbolic tangent.
+    #[serde(rename = "tanh")]
+    Tanh,
+}
+
+/// `sqrt(2 / π)` and the cubic factor of the tanh approximation.
+const TANH_SCALE: f32 = 0.797_884_6;
+const TANH_CUBIC: f32 = 0.044_715;
+
+impl Activation {
+    /// The value and the derivative at `x`.
+    #[inline(always)]
+    pub(crate) fn at(self, x: f32) -> (f32, f32) {
+        match self {
+            Self::Gelu => {
+                let cdf = 0.5 * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2));
+                let pdf = 0.398_942_3 * exp(-0.5 * x * x);
+                (x * cdf, x.mul_add(pdf, cdf))
+            }
+            Self::GeluTanh => {
+                let t = tanh(TANH_SCALE * (TANH_CUBIC * x * x).mul_add(x, x));
+                let slope = TANH_SCALE * (3.0 * TANH_CUBIC * x).mul_add(x, 1.0);
+                let half = 0.5 * (1.0 + t);
+                (x * half, (0.5 * x * (1.0 - t * t)).mul_add(slope, half))
+            }
+            Self::Relu => (x.max(0.0), if x > 0.0 { 1.0 } else { 0.0 }),
+            Self::Silu => {
+                let s = 1.0 / (1.0 + exp(-x.max(-80.0)));
+                (x * s, s * x.mul_add(1.0 - s, 1.0))
+            }
+            Self::Tanh => {
+                let t = tanh(x);
+                (t, 1.0 - t * t)
+            }
+        }
+    }
+
+    /// The same function out of candle's differentiable operations.
+    pub(crate) fn composite(self, x: &Tensor) -> candle_core::Result<Tensor> {
+        match self {
+            Self::Gelu => x.gelu_erf(),
+            Self::GeluTanh => x.gelu(),
+            Self::Relu => x.relu(),
+            Self::Silu => x.silu(),
+            Self::Tanh => x.tanh(),
+        }
+    }
+}
+
+/// `f(x)` for `x` of any shape.
+pub fn activation(x: &Tensor, f: Activation) -> candle_core::Result<Tensor> {
+    apply(ActivationKernel(f), &[x])
+}
+
+/// `f(x + bias)` for `x` `[.., D]` and `bias` `[D]`.
+pub fn bias_activation(x: &Tensor, bias: &Tensor, f: Activation) -> candle_core::Result<Tensor> {
+    apply(ActivationKernel(f), &[x, bias])
+}
+
+struct ActivationKernel(Activation);
+
+impl Kernel for ActivationKernel {
+    fn name(&self) -> &'static str {
+        "activation"
+    }
+
+    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+        let (x, bias, width) = split(inputs)?;
+        let mut output = vec![0.0; x.len()];
+        let blocks = output.par_chunks_mut(ROWS * width).zip(x.par_chunks(ROWS * width));
+        blocks.for_each(|(y, x)| values(self.0, x, bias, width, y));
+        Ok((output, Shape::from(inputs[0].dims)))
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Input<'_>],
+        _: &[f32],
+        gradient: &[f32],
+        wanted: &mut [Option<Gradient>],
+    ) -> candle_core::Result<()> {
+        let (x, bias, width) = split(inputs)?;
+        let mut dx = vec![0.0; x.len()];
+        let blocks = dx.par_chunks_mut(ROWS * width).zip(x.par_chunks(ROWS * width));
+        blocks.zip(gradient.par_chunks(ROWS * width)).for_each(|((dx, x), dy)| {
+            slopes(self.0, x, bias, width, dy, dx);
+        });
+        if let Some(Some(db)) = wanted.get_mut(1) {
+            add_column_sums(&dx, width, width, db.as_sum());
+        }
+        if let Some(wanted) = &mut wanted[0] {
+            super::rows::add(&dx, wanted.as_sum());
+        }
+        Ok(())
+    }
+
+    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        match inputs {
+            [x, bias] => self.0.composite(&x.broadcast_add(bias)?),
+            _ => self.0.composite(&inputs[0]),
+        }
+    }
+}
+
+fn split<'a>(inputs: &[Input<'a>]) -> candle_core::Result<(&'a [f32], Option<&'a [f32]>, usize)> {
+    let width = inputs[0].dims.last().copied().unwrap_or(1).max(1);
+    let bias = inputs.get(1).map(|bias| bias.data);
+    if bias.is_some_and(|bias| bias.len() != width) {
+        candle_core::bail!("activation: bias {:?} for {:?}", inputs[1].dims, inputs[0].dims);
+    }
+    Ok((inputs[0].data, bias, width))
+}
+
+vectorised! {
+    fn values(f: Activation, x: &[f32], bias: Option<&[f32]>, width: usize, y: &mut [f32]) {
+        match f {
+            Activation::Gelu => each(x, bias, width, y, |x, y| *y = Activation::Gelu.at(x).0),
+            f => each(x, bias, width, y, |x, y| *y = f.at(x).0),
+        }
+    }
+
+    fn slopes(
+        f: Activation,
+        x: &[f32],
+        bias: Option<&[f32]>,
+        width: usize,
+        dy: &[f32],
+        dx: &mut [f32],
+    ) {
+        dx.copy_from_slice(dy);
+        match f {
+            Activation::Gelu => each(x, bias, width, dx, |x, d| *d *= Activation::Gelu.at(x).1),
+            f => each(x, bias, width, dx, |x, d| *d *= f.at(x).1),
+        }
+    }
+
+    /// `(g, dh) = (f(h), dg * f'(h))` in one pass: `dg` becomes `dh`, `g` is filled.
+    pub(crate) fn values_and_slopes(f: Activation, h: &[f32], g: &mut [f32], dg: &mut [f32]) {
+        match f {
+            Activation::Gelu => pairs(Activation::Gelu, h, g, dg),
+            f => pairs(f, h, g, dg),
+        }
+    }
+
+    /// `g = f(h)`.
+    pub(crate) fn all_values(f: Activation, h: &[f32], g: &mut [f32]) {
+        match f {
+            Activation::Gelu => each(h, None, h.len().max(1), g, |h, g| *g = Activation::Gelu.at(h).0),
+            f => each(h, None, h.len().max(1), g, |h, g| *g = f.at(h).0),
+        }
+    }
+}
+
+#[inline(always)]
+fn pairs(f: Activation, h: &[f32], g: &mut [f32], dg: &mut [f32]) {
+    for ((h, g), dg) in h.iter().zip(g).zip(dg) {
+        let (value, slope) = f.at(*h);
+        *g = value;
+        *dg *= slope;
+    }
+}
+
+#[inline(always)]
+fn each(x: &[f32], bias: Option<&[f32]>, width: usize, y: &mut [f32], f: impl Fn(f32, &mut f32)) {
+    match bias {
+        None => x.iter().zip(y).for_each(|(x, y)| f(*x, y)),
+        Some(bias) => {
+            for (x, y) in x.chunks(width).zip(y.chunks_mut(width)) {
+                x.iter().zip(bias).zip(y).for_each(|((x, b), y)| f(x + b, y));
+            }
+        }
+    }
+}

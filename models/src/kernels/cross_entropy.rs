@@ -1,0 +1,126 @@
+//! Softmax cross-entropy with label smoothing and an ignored target.
+
+use std::sync::Arc;
+
+use candle_core::{D, Shape, Tensor};
+use rayon::prelude::*;
+
+use super::math::{exp, max, sum};
+use super::operation::{Gradient, Input, Kernel, apply};
+
+/// Targets and options of a cross-entropy.
+#[derive(Debug, Clone)]
+pub struct CrossEntropy {
+    /// One class for each row.
+    pub targets: Arc<[u32]>,
+    /// Rows with this target count nothing.
+    pub ignored: Option<u32>,
+    /// The share `ε` of the target's weight that is spread over all classes.
+    pub label_smoothing: f32,
+}
+
+/// `-Σ_v t_v log softmax(logits)_v` for each row, in nats; 0 for ignored rows.
+///
+/// # Shapes
+/// logits `[N, V]` → `[N]`
+///
+/// # Errors
+/// If the number of targets is not `N` or a target is not below `V`.
+pub fn cross_entropy(logits: &Tensor, options: CrossEntropy) -> candle_core::Result<Tensor> {
+    apply(options, &[logits])
+}
+
+impl CrossEntropy {
+    fn check(&self, dims: &[usize]) -> candle_core::Result<usize> {
+        let &[rows, width] = dims else {
+            candle_core::bail!("cross-entropy: logits of shape {dims:?}, wanted [N, V]");
+        };
+        if rows != self.targets.len() {
+            candle_core::bail!("cross-entropy: {rows} rows, {} targets", self.targets.len());
+        }
+        let beyond = |t: &&u32| Some(**t) != self.ignored && **t as usize >= width;
+        if let Some(target) = self.targets.iter().find(beyond) {
+            candle_core::bail!("cross-entropy: target {target} among {width} classes");
+        }
+        Ok(width)
+    }
+
+    fn is_ignored(&self, row: usize) -> bool {
+        Some(self.targets[row]) == self.ignored
+    }
+}
+
+impl Kernel for CrossEntropy {
+    fn name(&self) -> &'static str {
+        "cross-entropy"
+    }
+
+    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+        let width = self.check(inputs[0].dims)?;
+        let rows = inputs[0].data.par_chunks(width.max(1)).enumerate();
+        let losses = rows.map(|(row, logits)| {
+            if self.is_ignored(row) {
+                return 0.0;
+            }
+            row_loss(logits, self.targets[row] as usize, self.label_smoothing)
+        });
+        Ok((losses.collect(), Shape::from(self.targets.len())))
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Input<'_>],
+        _: &[f32],
+        gradient: &[f32],
+        wanted: &mut [Option<Gradient>],
+    ) -> candle_core::Result<()> {
+        let width = self.check(inputs[0].dims)?.max(1);
+        if let Some(dx) = &mut wanted[0] {
+            let rows = inputs[0].data.par_chunks(width).zip(gradient);
+            let rows = dx.as_sum().par_chunks_mut(width).zip(rows).enumerate();
+            rows.for_each(|(row, (dx, (logits, dy)))| {
+                if !self.is_ignored(row) {
+                    row_slope(logits, self.targets[row] as usize, self.label_smoothing, *dy, dx);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        let logits = &inputs[0];
+        let width = self.check(logits.dims())?;
+        let shifted = logits.broadcast_sub(&logits.detach().max_keepdim(D::Minus1)?)?;
+        let total = shifted.exp()?.sum_keepdim(D::Minus1)?.log()?;
+        let log_probability = shifted.broadcast_sub(&total)?;
+        let spread = f64::from(self.label_smoothing) / width as f64;
+        let mut weights = vec![0f64; self.targets.len() * width];
+        for (row, weights) in weights.chunks_mut(width).enumerate() {
+            if !self.is_ignored(row) {
+                weights.fill(spread);
+                weights[self.targets[row] as usize] += 1.0 - f64::from(self.label_smoothing);
+            }
+        }
+        let weights = Tensor::from_vec(weights, logits.shape(), logits.device())?;
+        (log_probability * weights.to_dtype(logits.dtype())?)?.sum(D::Minus1)?.neg()
+    }
+}
+
+vectorised! {
+    fn row_loss(logits: &[f32], target: usize, smoothing: f32) -> f32 {
+        let top = max(logits);
+        let total = sum(logits, |v| exp(v - top)).ln() + top;
+        let mean = sum(logits, |v| v) / logits.len() as f32;
+        total - (1.0 - smoothing) * logits[target] - smoothing * mean
+    }
+
+    fn row_slope(logits: &[f32], target: usize, smoothing: f32, dy: f32, dx: &mut [f32]) {
+        let top = max(logits);
+        let scale = dy / sum(logits, |v| exp(v - top));
+        let spread = dy * smoothing / logits.len() as f32;
+        for (dx, v) in dx.iter_mut().zip(logits) {
+            *dx += scale * exp(v - top) - spread;
+        }
+        dx[target] -= dy * (1.0 - smoothing);
+    }
+}

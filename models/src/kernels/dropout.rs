@@ -1,0 +1,167 @@
+//! Dropout from our own generator: a mask is a function of (seed, use, element) and never stored.
+
+use std::cell::Cell;
+
+use candle_core::{Shape, Tensor};
+use rayon::prelude::*;
+
+use super::operation::{Gradient, Input, Kernel, apply};
+use super::rows::ELEMENTS;
+
+/// Whether a forward pass trains (dropout on, from this step's seed) or evaluates.
+#[derive(Debug)]
+pub struct Mode {
+    seed: Option<u64>,
+    uses: Cell<u64>,
+}
+
+impl Mode {
+    /// Evaluation: dropout does nothing.
+    pub fn evaluate() -> Self {
+        Self { seed: None, uses: Cell::new(0) }
+    }
+
+    /// Training with the masks of `seed`. Each use of dropout in a forward pass draws the next
+    /// mask, so one `Mode` belongs to one forward pass.
+    pub fn train(seed: u64) -> Self {
+        Self { seed: Some(seed), uses: Cell::new(0) }
+    }
+
+    /// Whether this pass trains.
+    pub fn is_training(&self) -> bool {
+        self.seed.is_some()
+    }
+
+    /// The next mask; `None` when evaluating or when `probability` is 0.
+    pub fn dropout(&self, probability: f64) -> Option<Dropout> {
+        let seed = self.seed?;
+        let used = self.uses.replace(self.uses.get() + 1);
+        (probability > 0.0).then(|| Dropout::new(probability, split_mix(seed ^ split_mix(used))))
+    }
+}
+
+/// One dropout mask.
+#[derive(Debug, Clone, Copy)]
+pub struct Dropout {
+    key: [u32; 2],
+    threshold: u32,
+    scale: f32,
+}
+
+impl Dropout {
+    /// The mask of `key` that drops each element with `probability` (in `[0, 1)`).
+    pub fn new(probability: f64, key: u64) -> Self {
+        let probability = probability.clamp(0.0, 0.999_999);
+        Self {
+            key: [key as u32, (key >> 32) as u32],
+            threshold: (probability * 4_294_967_296.0) as u32,
+            scale: (1.0 / (1.0 - probability)) as f32,
+        }
+    }
+
+    /// What element `index` is multiplied by: 0 or `1 / (1 - probability)`.
+    #[inline(always)]
+    pub fn factor(&self, index: usize) -> f32 {
+        let hash = mix(mix(index as u32 ^ self.key[0]).wrapping_add(self.key[1]));
+        if hash >= self.threshold { self.scale } else { 0.0 }
+    }
+
+    /// The mask as a tensor of this shape and kind, for composites.
+    pub(crate) fn mask_like(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+        let mask: Vec<f32> = (0..x.elem_count()).map(|i| self.factor(i)).collect();
+        Tensor::from_vec(mask, x.shape(), x.device())?.to_dtype(x.dtype())
+    }
+}
+
+/// Drops elements of `x` (any shape) and scales up the rest.
+pub fn dropout(x: &Tensor, mask: Option<Dropout>) -> candle_core::Result<Tensor> {
+    match mask {
+        Some(mask) => apply(DropoutKernel(mask), &[x]),
+        None => Ok(x.clone()),
+    }
+}
+
+struct DropoutKernel(Dropout);
+
+impl Kernel for DropoutKernel {
+    fn name(&self) -> &'static str {
+        "dropout"
+    }
+
+    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+        let mut output = vec![0.0; inputs[0].data.len()];
+        self.add_masked(inputs[0].data, &mut output);
+        Ok((output, Shape::from(inputs[0].dims)))
+    }
+
+    fn backward(
+        &self,
+        _: &[Input<'_>],
+        _: &[f32],
+        gradient: &[f32],
+        wanted: &mut [Option<Gradient>],
+    ) -> candle_core::Result<()> {
+        if let Some(wanted) = &mut wanted[0] {
+            self.add_masked(gradient, wanted.as_sum());
+        }
+        Ok(())
+    }
+
+    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        inputs[0].mul(&self.0.mask_like(&inputs[0])?)
+    }
+}
+
+impl DropoutKernel {
+    fn add_masked(&self, from: &[f32], to: &mut [f32]) {
+        let blocks = to.par_chunks_mut(ELEMENTS).zip(from.par_chunks(ELEMENTS));
+        blocks.enumerate().for_each(|(block, (to, from))| {
+            add_masked_block(self.0, block * ELEMENTS, from, to);
+        });
+    }
+}
+
+vectorised! {
+    /// Adds the masked values of the block that starts at element `start`.
+    pub(crate) fn add_masked_block(mask: Dropout, start: usize, from: &[f32], to: &mut [f32]) {
+        for (i, (to, from)) in to.iter_mut().zip(from).enumerate() {
+            *to += from * mask.factor(start + i);
+        }
+    }
+}
+
+/// A 32-bit mixer of low bias (Wellons, "lowbias32").
+#[inline(always)]
+fn mix(mut x: u32) -> u32 {
+    x ^= x >> 16;
+    x = x.wrapping_mul(0x7feb_352d);
+    x ^= x >> 15;
+    x = x.wrapping_mul(0x846c_a68b);
+    x ^ (x >> 16)
+}
+
+/// One step of the SplitMix64 generator: spreads neighbouring seeds far apart.
+fn split_mix(x: u64) -> u64 {
+    let z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_have_their_rate_differ_and_repeat() {
+        let mode = Mode::train(7);
+        let (a, b) = (mode.dropout(0.3).unwrap(), mode.dropout(0.3).unwrap());
+        let kept = |d: Dropout| (0..100_000).filter(|&i| d.factor(i) > 0.0).count();
+        assert!((kept(a) as i64 - 70_000).abs() < 600, "{}", kept(a));
+        let both = (0..100_000).filter(|&i| a.factor(i) > 0.0 && b.factor(i) > 0.0).count();
+        assert!((both as i64 - 49_000).abs() < 600, "two masks are independent: {both}");
+        let again = Mode::train(7).dropout(0.3).unwrap();
+        assert!((0..1000).all(|i| again.factor(i) == a.factor(i)));
+        assert!(Mode::evaluate().dropout(0.3).is_none());
+    }
+}

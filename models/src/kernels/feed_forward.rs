@@ -1,0 +1,129 @@
+//! The position-wise feed-forward block, `f(x W₁ᵀ + b₁) W₂ᵀ + b₂`, as one operation.
+//!
+//! Only the hidden values before the activation are kept; the backward pass makes the activation
+//! again together with its slope.
+
+use candle_core::{Shape, Tensor};
+use rayon::prelude::*;
+
+use super::activation::{Activation, all_values, values_and_slopes};
+use super::linear::fill_rows;
+use super::matmul::{Matrix, matmul};
+use super::operation::{Gradient, Input, Kernel, apply};
+use super::rows::{ELEMENTS, add_column_sums};
+
+/// `x` `[.., D]`, `w1` `[M, D]`, `b1` `[M]`, `w2` `[D_out, M]`, `b2` `[D_out]` → `[.., D_out]`.
+pub fn feed_forward(
+    x: &Tensor,
+    (w1, b1): (&Tensor, &Tensor),
+    (w2, b2): (&Tensor, &Tensor),
+    f: Activation,
+) -> candle_core::Result<Tensor> {
+    apply(FeedForward { f, hidden: Vec::new() }, &[x, w1, b1, w2, b2])
+}
+
+struct FeedForward {
+    f: Activation,
+    /// `x W₁ᵀ + b₁`.
+    hidden: Vec<f32>,
+}
+
+/// Widths: of the input, of the hidden layer, of the output; and the number of rows.
+struct Sizes {
+    d_in: usize,
+    mid: usize,
+    d_out: usize,
+    rows: usize,
+}
+
+fn sizes(inputs: &[Input<'_>]) -> candle_core::Result<Sizes> {
+    let d_in = inputs[0].dims.last().copied().unwrap_or(0);
+    match (inputs[1].dims, inputs[2].dims, inputs[3].dims, inputs[4].dims) {
+        (&[mid, inner], &[b1], &[d_out, mid2], &[b2])
+            if inner == d_in && inputs[0].data.len() >= d_in.max(1) && b1 == mid && mid2 == mid && b2 == d_out =>
+        {
+            Ok(Sizes { d_in, mid, d_out, rows: inputs[0].data.len() / d_in })
+        }
+        _ => candle_core::bail!(
+            "feed-forward: input {:?}, weights {:?} and {:?}",
+            inputs[0].dims,
+            inputs[1].dims,
+            inputs[3].dims
+        ),
+    }
+}
+
+impl Kernel for FeedForward {
+    fn name(&self) -> &'static str {
+        "feed-forward"
+    }
+
+    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+        let Sizes { d_in, mid, d_out, rows } = sizes(inputs)?;
+        let mut hidden = vec![0.0; rows * mid];
+        let mut output = vec![0.0; rows * d_out];
+        fill_rows(&mut hidden, mid, inputs[2].data);
+        let x = Matrix::new(inputs[0].data, rows, d_in);
+        matmul(1.0, x, Matrix::new(inputs[1].data, mid, d_in).t(), 1.0, &mut hidden, mid);
+        let mut active = vec![0.0; rows * mid];
+        active
+            .par_chunks_mut(ELEMENTS)
+            .zip(hidden.par_chunks(ELEMENTS))
+            .for_each(|(g, h)| all_values(self.f, h, g));
+        fill_rows(&mut output, d_out, inputs[4].data);
+        let g = Matrix::new(&active, rows, mid);
+        matmul(1.0, g, Matrix::new(inputs[3].data, d_out, mid).t(), 1.0, &mut output, d_out);
+        self.hidden = hidden;
+        let mut shape = inputs[0].dims.to_vec();
+        if let Some(last) = shape.last_mut() {
+            *last = d_out;
+        }
+        Ok((output, Shape::from(shape)))
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Input<'_>],
+        _: &[f32],
+        gradient: &[f32],
+        wanted: &mut [Option<Gradient>],
+    ) -> candle_core::Result<()> {
+        let Sizes { d_in, mid, d_out, rows } = sizes(inputs)?;
+        let dy = Matrix::new(gradient, rows, d_out);
+        let mut dh = vec![0.0; rows * mid];
+        matmul(1.0, dy, Matrix::new(inputs[3].data, d_out, mid), 0.0, &mut dh, mid);
+        let mut active = vec![0.0; rows * mid];
+        active
+            .par_chunks_mut(ELEMENTS)
+            .zip(dh.par_chunks_mut(ELEMENTS))
+            .zip(self.hidden.par_chunks(ELEMENTS))
+            .for_each(|((g, dg), h)| values_and_slopes(self.f, h, g, dg));
+        if let Some(dw2) = &mut wanted[3] {
+            let g = Matrix::new(&active, rows, mid);
+            matmul(1.0, dy.t(), g, dw2.beta(), &mut dw2.data, mid);
+        }
+        drop(active);
+        if let Some(db2) = &mut wanted[4] {
+            add_column_sums(gradient, d_out, d_out, db2.as_sum());
+        }
+        let dh_matrix = Matrix::new(&dh, rows, mid);
+        if let Some(dw1) = &mut wanted[1] {
+            let x = Matrix::new(inputs[0].data, rows, d_in);
+            matmul(1.0, dh_matrix.t(), x, dw1.beta(), &mut dw1.data, d_in);
+        }
+        if let Some(db1) = &mut wanted[2] {
+            add_column_sums(&dh, mid, mid, db1.as_sum());
+        }
+        if let Some(dx) = &mut wanted[0] {
+            let w1 = Matrix::new(inputs[1].data, mid, d_in);
+            matmul(1.0, dh_matrix, w1, dx.beta(), &mut dx.data, d_in);
+        }
+        Ok(())
+    }
+
+    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        let hidden = inputs[0].broadcast_matmul(&inputs[1].t()?)?.broadcast_add(&inputs[2])?;
+        let active = self.f.composite(&hidden)?;
+        active.broadcast_matmul(&inputs[3].t()?)?.broadcast_add(&inputs[4])
+    }
+}

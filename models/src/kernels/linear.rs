@@ -1,0 +1,144 @@
+//! `x Wᵀ + b`, and several such maps of one input in one operation.
+
+use candle_core::{Shape, Tensor};
+use rayon::prelude::*;
+
+use super::matmul::{Matrix, matmul};
+use super::operation::{Gradient, Holds, Input, Kernel, apply};
+use super::rows::{ROWS, add_column_sums};
+
+/// A linear map: `x` `[.., D_in]`, `weight` `[D_out, D_in]`, `bias` `[D_out]` → `[.., D_out]`.
+pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> candle_core::Result<Tensor> {
+    stacked_linear(x, &[(weight, bias)])
+}
+
+/// Several linear maps of one input, side by side: `x` `[.., D_in]`, weights `[D_i, D_in]` →
+/// `[.., ΣD_i]`. The parameters stay apart (as published), the activations lie together.
+pub fn stacked_linear(
+    x: &Tensor,
+    maps: &[(&Tensor, Option<&Tensor>)],
+) -> candle_core::Result<Tensor> {
+    let mut inputs = vec![x];
+    let mut biased = Vec::with_capacity(maps.len());
+    for (weight, bias) in maps {
+        inputs.push(weight);
+        inputs.extend(bias);
+        biased.push(bias.is_some());
+    }
+    apply(StackedLinear { biased }, &inputs)
+}
+
+struct StackedLinear {
+    /// For each map, whether its weight is followed by a bias among the inputs.
+    biased: Vec<bool>,
+}
+
+/// One map: the indices of its weight and bias among the inputs, its columns in the output.
+struct Map {
+    weight: usize,
+    bias: Option<usize>,
+    column: usize,
+    width: usize,
+}
+
+impl StackedLinear {
+    /// The maps, the width of the input and that of the output.
+    fn maps(&self, dims: &[&[usize]]) -> candle_core::Result<(Vec<Map>, usize, usize)> {
+        let d_in = dims[0].last().copied().unwrap_or(0);
+        let (mut maps, mut index, mut column) = (Vec::new(), 1, 0);
+        for &biased in &self.biased {
+            let &[width, inner] = dims[index] else {
+                candle_core::bail!("linear: a weight of shape {:?}", dims[index]);
+            };
+            let bias = biased.then_some(index + 1);
+            if inner != d_in || bias.is_some_and(|bias| dims[bias] != [width]) {
+                candle_core::bail!("linear: weight {:?} for input {:?}", dims[index], dims[0]);
+            }
+            maps.push(Map { weight: index, bias, column, width });
+            index += 1 + usize::from(biased);
+            column += width;
+        }
+        Ok((maps, d_in, column))
+    }
+}
+
+impl Kernel for StackedLinear {
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
+        let (maps, d_in, d_out) = self.maps(&dims)?;
+        let rows = inputs[0].data.len() / d_in.max(1);
+        if rows == 0 {
+            candle_core::bail!("linear: an input of shape {:?} has no rows", inputs[0].dims);
+        }
+        let mut output = vec![0.0; rows * d_out];
+        for map in &maps {
+            if let Some(bias) = map.bias {
+                fill_rows(&mut output[map.column..], d_out, inputs[bias].data);
+            }
+            let weight = Matrix::new(inputs[map.weight].data, map.width, d_in).t();
+            let beta = if map.bias.is_some() { 1.0 } else { 0.0 };
+            let x = Matrix::new(inputs[0].data, rows, d_in);
+            matmul(1.0, x, weight, beta, &mut output[map.column..], d_out);
+        }
+        let mut shape = inputs[0].dims.to_vec();
+        if let Some(last) = shape.last_mut() {
+            *last = d_out;
+        }
+        Ok((output, Shape::from(shape)))
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Input<'_>],
+        _: &[f32],
+        gradient: &[f32],
+        wanted: &mut [Option<Gradient>],
+    ) -> candle_core::Result<()> {
+        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
+        let (maps, d_in, d_out) = self.maps(&dims)?;
+        let rows = inputs[0].data.len() / d_in.max(1);
+        let x = Matrix::new(inputs[0].data, rows, d_in);
+        for map in &maps {
+            let dy = Matrix::strided(&gradient[map.column..], rows, map.width, d_out);
+            if let Some(dx) = &mut wanted[0] {
+                let weight = Matrix::new(inputs[map.weight].data, map.width, d_in);
+                matmul(1.0, dy, weight, dx.beta(), &mut dx.data, d_in);
+                dx.holds = Holds::Sum;
+            }
+            if let Some(dw) = &mut wanted[map.weight] {
+                matmul(1.0, dy.t(), x, dw.beta(), &mut dw.data, d_in);
+            }
+            if let Some(Some(db)) = map.bias.map(|bias| &mut wanted[bias]) {
+                add_column_sums(&gradient[map.column..], map.width, d_out, db.as_sum());
+            }
+        }
+        Ok(())
+    }
+
+    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
+        let (maps, _, _) = self.maps(&dims)?;
+        let mut outputs = Vec::new();
+        for map in maps {
+            let y = inputs[0].broadcast_matmul(&inputs[map.weight].t()?)?;
+            outputs.push(match map.bias {
+                Some(bias) => y.broadcast_add(&inputs[bias])?,
+                None => y,
+            });
+        }
+        Tensor::cat(&outputs, candle_core::D::Minus1)
+    }
+}
+
+/// Writes `values` to the start of each row.
+pub(crate) fn fill_rows(rows: &mut [f32], stride: usize, values: &[f32]) {
+    rows.par_chunks_mut(ROWS * stride).for_each(|block| {
+        for row in block.chunks_mut(stride) {
+            row[..values.len()].copy_from_slice(values);
+        }
+    });
+}

@@ -1,0 +1,160 @@
+//! The one function through which every matrix product of the fused kernels goes.
+
+use gemm::{Parallelism, gemm};
+
+/// A matrix inside a slice: element `(i, j)` lies at `i * row_stride + j * column_stride`.
+#[derive(Clone, Copy)]
+pub(crate) struct Matrix<'a> {
+    pub data: &'a [f32],
+    pub rows: usize,
+    pub columns: usize,
+    pub row_stride: usize,
+    pub column_stride: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// A row-major matrix.
+    pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
+        Self::strided(data, rows, columns, columns)
+    }
+
+    /// A row-major matrix whose rows lie `row_stride` apart.
+    pub fn strided(data: &'a [f32], rows: usize, columns: usize, row_stride: usize) -> Self {
+        Self { data, rows, columns, row_stride, column_stride: 1 }
+    }
+
+    /// The transpose, without a copy.
+    pub fn t(self) -> Self {
+        Self {
+            data: self.data,
+            rows: self.columns,
+            columns: self.rows,
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+        }
+    }
+
+    fn reach(&self) -> usize {
+        match (self.rows, self.columns) {
+            (0, _) | (_, 0) => 0,
+            (m, n) => (m - 1) * self.row_stride + (n - 1) * self.column_stride + 1,
+        }
+    }
+}
+
+/// Products of fewer multiplications than this run on the calling thread.
+const PARALLEL_FROM: usize = 1 << 20;
+
+/// `out = alpha * a b + beta * out`, where `out` is row-major with rows `out_stride` apart.
+///
+/// With `beta` 0 the content of `out` is not read. The result does not depend on the number of
+/// threads: work is divided over rows and columns, never over the summed dimension.
+///
+/// # Panics
+/// If a matrix reaches beyond its slice or the dimensions do not fit.
+pub(crate) fn matmul(
+    alpha: f32,
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    beta: f32,
+    out: &mut [f32],
+    out_stride: usize,
+) {
+    let (m, n, k) = (a.rows, b.columns, a.columns);
+    assert_eq!(k, b.rows, "inner dimensions of a matrix product");
+    let out_reach = if m == 0 || n == 0 { 0 } else { (m - 1) * out_stride + n };
+    assert!(
+        a.reach() <= a.data.len() && b.reach() <= b.data.len() && out_reach <= out.len(),
+        "a matrix reaches beyond its memory"
+    );
+    let threads = rayon::current_num_threads();
+    let parallel = threads > 1 && m * n * k >= PARALLEL_FROM;
+    let parallelism = if parallel { Parallelism::Rayon(threads) } else { Parallelism::None };
+    // SAFETY: every element that the strides reach lies inside its slice (asserted above), and
+    // `out` is borrowed mutably, so it overlaps neither input.
+    unsafe {
+        gemm(
+            m,
+            n,
+            k,
+            out.as_mut_ptr(),
+            1,
+            out_stride as isize,
+            beta != 0.0,
+            a.data.as_ptr(),
+            a.column_stride as isize,
+            a.row_stride as isize,
+            b.data.as_ptr(),
+            b.column_stride as isize,
+            b.row_stride as isize,
+            beta,
+            alpha,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(count: usize, seed: u32) -> Vec<f32> {
+        let mut state = seed;
+        let next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        };
+        std::iter::repeat_with(next).take(count).collect()
+    }
+
+    #[test]
+    fn equals_the_triple_loop_with_strides_and_transposes() {
+        for (m, n, k) in [(1, 1, 1), (3, 5, 7), (33, 17, 65), (128, 96, 40)] {
+            let (a, b) = (numbers(m * (k + 3), 1), numbers(n * (k + 2), 2));
+            let start = numbers(m * (n + 1), 3);
+            let mut out = start.clone();
+            let left = Matrix::strided(&a, m, k, k + 3);
+            let right = Matrix::strided(&b, n, k, k + 2).t();
+            matmul(0.5, left, right, 2.0, &mut out, n + 1);
+            for i in 0..m {
+                for j in 0..n {
+                    let dot: f32 = (0..k).map(|l| a[i * (k + 3) + l] * b[j * (k + 2) + l]).sum();
+                    let want = 0.5 * dot + 2.0 * start[i * (n + 1) + j];
+                    let got = out[i * (n + 1) + j];
+                    assert!((got - want).abs() < 1e-4, "{m}x{n}x{k} at {i},{j}: {got} {want}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_thread_count_changes_no_bit() {
+        let run = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| {
+                let mut bits = Vec::new();
+                for (m, n, k) in [(200, 384, 384), (1024, 384, 1536), (384, 1536, 333), (64, 8, 4096)] {
+                    let (a, b) = (numbers(m * k, 4), numbers(n * k, 5));
+                    for transposed in [false, true] {
+                        let mut out = vec![0.0; m * n];
+                        let left = if transposed {
+                            Matrix::new(&a, k, m).t()
+                        } else {
+                            Matrix::new(&a, m, k)
+                        };
+                        matmul(1.0, left, Matrix::new(&b, n, k).t(), 0.0, &mut out, n);
+                        bits.extend(out.iter().map(|v| v.to_bits()));
+                    }
+                }
+                bits
+            })
+        };
+        let one = run(1);
+        for threads in [2, 3, 4] {
+            assert!(one == run(threads), "{threads} threads");
+        }
+    }
+}

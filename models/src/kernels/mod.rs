@@ -1,0 +1,43 @@
+//! Fused operations, each with its backward pass.
+//!
+//! Every operation takes candle tensors and is part of candle's graph. In f32 on the CPU it runs
+//! as one kernel (vector code chosen at run time, all cores, the same bytes for any number of
+//! threads); elsewhere as its composite of candle operations.
+
+/// Compiles functions once for each instruction set and picks the best at run time. What they call
+/// must be `#[inline(always)]`.
+macro_rules! vectorised {
+    ($($function:item)*) => {$(
+        #[multiversion::multiversion(targets(
+            "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
+            "x86_64+avx2+fma"
+        ))]
+        $function
+    )*};
+}
+
+mod activation;
+mod attention;
+mod cross_entropy;
+mod dropout;
+mod embedding;
+mod feed_forward;
+mod linear;
+mod math;
+mod matmul;
+mod norm;
+mod operation;
+mod pooling;
+mod rows;
+mod softmax;
+
+pub use activation::{Activation, activation, bias_activation};
+pub use attention::{Attention, AttentionBias, Segments, attention, self_attention};
+pub use cross_entropy::{CrossEntropy, cross_entropy};
+pub use dropout::{Dropout, Mode, dropout};
+pub use embedding::embedding_sum;
+pub use feed_forward::feed_forward;
+pub use linear::{linear, stacked_linear};
+pub use norm::{Norm, norm, residual_norm};
+pub use pooling::{Span, span_mean};
+pub use softmax::softmax;

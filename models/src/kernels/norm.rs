@@ -1,0 +1,254 @@
+//! Layer norm and RMS norm, alone or with dropout and the residual sum in the same pass.
+
+use candle_core::{D, Shape, Tensor};
+use rayon::prelude::*;
+
+use super::dropout::{Dropout, add_masked_block};
+use super::math::{sum, sum2};
+use super::operation::{Gradient, Holds, Input, Kernel, apply};
+use super::rows::{ROWS, add};
+
+/// The parameters of a norm over the last dimension.
+#[derive(Debug, Clone, Copy)]
+pub struct Norm<'a> {
+    /// The scale `[D]`.
+    pub weight: &'a Tensor,
+    /// The shift `[D]` of a layer norm; `None` makes it an RMS norm, which does not subtract the
+    /// mean (T5, LLaMA).
+    pub bias: Option<&'a Tensor>,
+    /// Added to the variance.
+    pub epsilon: f32,
+}
+
+/// The norm of `x` `[.., D]`.
+pub fn norm(x: &Tensor, norm: Norm<'_>) -> candle_core::Result<Tensor> {
+    run(&[x], norm, None)
+}
+
+/// `norm(residual + dropout(x))`, the end of a post-norm block; both `[.., D]`.
+pub fn residual_norm(
+    x: &Tensor,
+    residual: &Tensor,
+    norm: Norm<'_>,
+    dropout: Option<Dropout>,
+) -> candle_core::Result<Tensor> {
+    run(&[x, residual], norm, dropout)
+}
+
+fn run(x: &[&Tensor], norm: Norm<'_>, dropout: Option<Dropout>) -> candle_core::Result<Tensor> {
+    let mut inputs = x.to_vec();
+    inputs.push(norm.weight);
+    inputs.extend(norm.bias);
+    let kernel = NormKernel {
+        residual: x.len() == 2,
+        centred: norm.bias.is_some(),
+        epsilon: norm.epsilon,
+        dropout,
+        statistics: Vec::new(),
+    };
+    apply(kernel, &inputs)
+}
+
+struct NormKernel {
+    /// Whether input 1 is a residual.
+    residual: bool,
+    /// Whether the mean is subtracted and a bias added (layer norm).
+    centred: bool,
+    epsilon: f32,
+    dropout: Option<Dropout>,
+    /// Mean and reciprocal standard deviation of each row.
+    statistics: Vec<[f32; 2]>,
+}
+
+/// The inputs by their roles.
+struct Roles<'a> {
+    x: &'a [f32],
+    residual: Option<&'a [f32]>,
+    weight: &'a [f32],
+    bias: Option<&'a [f32]>,
+    width: usize,
+}
+
+impl NormKernel {
+    fn roles<'a>(&self, inputs: &[Input<'a>]) -> candle_core::Result<Roles<'a>> {
+        let width = inputs[0].dims.last().copied().unwrap_or(0);
+        let at = usize::from(self.residual);
+        let fits = inputs[at + 1..].iter().all(|p| p.dims == [width]) && width > 0;
+        if !fits || inputs[at].dims != inputs[0].dims {
+            let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
+            candle_core::bail!("norm: shapes do not fit: {dims:?}");
+        }
+        Ok(Roles {
+            x: inputs[0].data,
+            residual: self.residual.then(|| inputs[1].data),
+            weight: inputs[at + 1].data,
+            bias: self.centred.then(|| inputs[at + 2].data),
+            width,
+        })
+    }
+}
+
+impl Kernel for NormKernel {
+    fn name(&self) -> &'static str {
+        "norm"
+    }
+
+    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+        let roles = self.roles(inputs)?;
+        let width = roles.width;
+        let mut output = vec![0.0; roles.x.len()];
+        let mut statistics = vec![[0.0; 2]; roles.x.len() / width];
+        output
+            .par_chunks_mut(ROWS * width)
+            .zip(statistics.par_chunks_mut(ROWS))
+            .enumerate()
+            .for_each(|(block, (y, statistics))| {
+                let start = block * ROWS * width;
+                sums_into(&roles, self.dropout, start, y);
+                normalise(&roles, self.epsilon, y, statistics);
+            });
+        self.statistics = statistics;
+        Ok((output, Shape::from(inputs[0].dims)))
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Input<'_>],
+        _: &[f32],
+        gradient: &[f32],
+        wanted: &mut [Option<Gradient>],
+    ) -> candle_core::Result<()> {
+        let roles = self.roles(inputs)?;
+        let width = roles.width;
+        let mut ds = vec![0.0; roles.x.len()];
+        let partial: Vec<(Vec<f32>, Vec<f32>)> = ds
+            .par_chunks_mut(ROWS * width)
+            .zip(gradient.par_chunks(ROWS * width))
+            .zip(self.statistics.par_chunks(ROWS))
+            .enumerate()
+            .map(|(block, ((ds, dy), statistics))| {
+                let (mut dw, mut db) = (vec![0.0; width], vec![0.0; width]);
+                sums_into(&roles, self.dropout, block * ROWS * width, ds);
+                slopes(&roles, statistics, dy, ds, &mut dw, &mut db);
+                (dw, db)
+            })
+            .collect();
+        let at = usize::from(self.residual);
+        for (dw, db) in &partial {
+            if let Some(wanted) = &mut wanted[at + 1] {
+                add(dw, wanted.as_sum());
+            }
+            if let Some(Some(wanted)) = wanted.get_mut(at + 2) {
+                add(db, wanted.as_sum());
+            }
+        }
+        let (dx, rest) = wanted.split_at_mut(1);
+        if let Some(dx) = &mut dx[0] {
+            let dx = dx.as_sum();
+            let blocks = dx.par_chunks_mut(ROWS * width).zip(ds.par_chunks(ROWS * width));
+            blocks.enumerate().for_each(|(block, (dx, ds))| match self.dropout {
+                None => add(ds, dx),
+                Some(dropout) => add_masked_block(dropout, block * ROWS * width, ds, dx),
+            });
+        }
+        if let (true, Some(dr)) = (self.residual, &mut rest[0]) {
+            match dr.holds {
+                // The sum's gradient is the residual's: hand the memory over.
+                Holds::Zeros => dr.data = ds,
+                _ => add(&ds, dr.as_sum()),
+            }
+        }
+        Ok(())
+    }
+
+    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        let mut x = inputs[0].clone();
+        if let Some(dropout) = self.dropout {
+            x = x.mul(&dropout.mask_like(&x)?)?;
+        }
+        let at = usize::from(self.residual);
+        if self.residual {
+            x = x.add(&inputs[1])?;
+        }
+        if self.centred {
+            x = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
+        }
+        let variance = (x.sqr()?.mean_keepdim(D::Minus1)? + f64::from(self.epsilon))?;
+        let y = x.broadcast_div(&variance.sqrt()?)?.broadcast_mul(&inputs[at + 1])?;
+        if self.centred { y.broadcast_add(&inputs[at + 2]) } else { Ok(y) }
+    }
+}
+
+vectorised! {
+    /// `out = residual + dropout(x)` for the block that starts at element `start`.
+    fn sums_into(roles: &Roles<'_>, dropout: Option<Dropout>, start: usize, out: &mut [f32]) {
+        let x = &roles.x[start..start + out.len()];
+        match dropout {
+            None => out.copy_from_slice(x),
+            Some(dropout) => {
+                for (i, (out, x)) in out.iter_mut().zip(x).enumerate() {
+                    *out = x * dropout.factor(start + i);
+                }
+            }
+        }
+        if let Some(residual) = roles.residual {
+            for (out, r) in out.iter_mut().zip(&residual[start..start + x.len()]) {
+                *out += r;
+            }
+        }
+    }
+
+    /// Norms each row in place and keeps its statistics.
+    fn normalise(roles: &Roles<'_>, epsilon: f32, y: &mut [f32], statistics: &mut [[f32; 2]]) {
+        let scale = 1.0 / roles.width as f32;
+        for (row, statistics) in y.chunks_mut(roles.width).zip(statistics) {
+            let mean = if roles.bias.is_some() { sum(row, |v| v) * scale } else { 0.0 };
+            let variance = sum(row, |v| (v - mean) * (v - mean)) * scale;
+            let reciprocal = 1.0 / (variance + epsilon).sqrt();
+            *statistics = [mean, reciprocal];
+            match roles.bias {
+                Some(bias) => {
+                    for ((v, w), b) in row.iter_mut().zip(roles.weight).zip(bias) {
+                        *v = ((*v - mean) * reciprocal).mul_add(*w, *b);
+                    }
+                }
+                None => {
+                    for (v, w) in row.iter_mut().zip(roles.weight) {
+                        *v = *v * reciprocal * w;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Turns the sums in `ds` into their gradients, adding those of weight and bias.
+    fn slopes(
+        roles: &Roles<'_>,
+        statistics: &[[f32; 2]],
+        dy: &[f32],
+        ds: &mut [f32],
+        dw: &mut [f32],
+        db: &mut [f32],
+    ) {
+        let width = roles.width;
+        let scale = 1.0 / width as f32;
+        let mut g = vec![0.0; width];
+        for ((ds, dy), [mean, reciprocal]) in
+            ds.chunks_mut(width).zip(dy.chunks(width)).zip(statistics)
+        {
+            for s in ds.iter_mut() {
+                *s = (*s - mean) * reciprocal;
+            }
+            for i in 0..width {
+                dw[i] = dy[i].mul_add(ds[i], dw[i]);
+                db[i] += dy[i];
+                g[i] = dy[i] * roles.weight[i];
+            }
+            let mean_g = if roles.bias.is_some() { sum(&g, |v| v) * scale } else { 0.0 };
+            let mean_gx = sum2(&g, ds, |g, x| g * x) * scale;
+            for (x, g) in ds.iter_mut().zip(&g) {
+                *x = reciprocal * (g - mean_g - *x * mean_gx);
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! How a fused kernel becomes a differentiable operation of candle's graph.
+//!
+//! candle's custom operations take at most three differentiable inputs and its backward pass makes
+//! zeros for each gradient and adds. Two devices lift both:
+//!
+//! - **Relays.** Inputs beyond the second hang on a chain of one-element tensors. The operation's
+//!   backward leaves their gradients with the chain, which hands them on when candle reaches it.
+//! - **Buffers.** The gradient of a parameter is written or accumulated in the buffer that
+//!   [`crate::gradients::Gradients`] keeps for it, and candle sees none.
+//!
+//! On other devices and types than f32 on the CPU an operation runs as its composite: the same
+//! arithmetic in candle operations whose gradients are right.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use candle_core::{
+    CpuStorage, CustomOp1, CustomOp2, CustomOp3, DType, Device, Layout, Shape, Storage, Tensor,
+};
+
+use rayon::prelude::*;
+
+use crate::gradients::{return_buffer, take_buffer};
+
+/// A fused forward and backward pass over f32 slices on the CPU.
+pub(crate) trait Kernel: Send + Sync + 'static {
+    /// The name in error messages.
+    fn name(&self) -> &'static str;
+
+    /// The output and its shape, from contiguous inputs. What the backward pass wants to keep is
+    /// kept in `self`.
+    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)>;
+
+    /// Writes the gradient of each wanted input, given the output and its gradient.
+    fn backward(
+        &self,
+        inputs: &[Input<'_>],
+        output: &[f32],
+        gradient: &[f32],
+        wanted: &mut [Option<Gradient>],
+    ) -> candle_core::Result<()>;
+
+    /// The same function out of candle's differentiable operations.
+    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor>;
+}
+
+/// One input of a kernel: contiguous values and their dimensions.
+#[derive(Clone, Copy)]
+pub(crate) struct Input<'a> {
+    pub data: &'a [f32],
+    pub dims: &'a [usize],
+}
+
+/// Where the gradient of one input goes.
+pub(crate) struct Gradient {
+    pub data: Vec<f32>,
+    pub holds: Holds,
+}
+
+/// What a gradient's memory holds before a kernel writes to it.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Holds {
+    /// An earlier step's values, to be overwritten.
+    Stale,
+    /// Zeros.
+    Zeros,
+    /// A gradient, to be added to.
+    Sum,
+}
+
+impl Gradient {
+    /// The factor on what `data` holds: 1 when accumulating, 0 when overwriting.
+    pub fn beta(&self) -> f32 {
+        if self.holds == Holds::Sum { 1.0 } else { 0.0 }
+    }
+
+    /// The memory as a sum to add to.
+    pub fn as_sum(&mut self) -> &mut [f32] {
+        if self.holds == Holds::Stale {
+            self.data.par_chunks_mut(1 << 16).for_each(|block| block.fill(0.0));
+        }
+        self.holds = Holds::Sum;
+        &mut self.data
+    }
+}
+
+/// Applies a kernel to its inputs, as part of the graph.
+pub(crate) fn apply<K: Kernel>(mut kernel: K, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
+    let fused = inputs.iter().all(|x| x.dtype() == DType::F32 && x.device().is_cpu());
+    if !fused {
+        let inputs: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
+        return kernel.composite(&inputs);
+    }
+    let inputs = inputs.iter().map(|x| x.contiguous()).collect::<candle_core::Result<Vec<_>>>()?;
+    let (output, shape) = with_inputs(&inputs, |inputs| kernel.forward(inputs))?;
+    if inputs.iter().all(|x| !x.track_op()) {
+        return Tensor::from_vec(output, shape, &Device::Cpu);
+    }
+    let node = Node {
+        kernel,
+        inputs: inputs.clone(),
+        output: Mutex::new(Some((output, shape))),
+        relayed: Arc::default(),
+    };
+    match inputs.as_slice() {
+        [only] => only.apply_op1(node),
+        [first, second] => first.apply_op2(second, node),
+        [first, rest @ ..] => {
+            let token = relay(rest, &node.relayed)?;
+            first.apply_op2(&token, node)
+        }
+        [] => candle_core::bail!("{}: no inputs", node.kernel.name()),
+    }
+}
+
+/// Gradients that an operation has left for the relays of its inputs, in input order.
+type Relayed = Arc<Mutex<Vec<Option<Tensor>>>>;
+
+struct Node<K> {
+    kernel: K,
+    inputs: Vec<Tensor>,
+    output: Mutex<Option<(Vec<f32>, Shape)>>,
+    relayed: Relayed,
+}
+
+impl<K: Kernel> Node<K> {
+    fn take_output(&self) -> candle_core::Result<(CpuStorage, Shape)> {
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        match output.take() {
+            Some((data, shape)) => Ok((CpuStorage::F32(data), shape)),
+            None => candle_core::bail!("{}: the forward pass ran twice", self.kernel.name()),
+        }
+    }
+
+    /// One gradient for each input; `None` where none is wanted or a buffer has taken it.
+    fn gradients(
+        &self,
+        output: &Tensor,
+        gradient: &Tensor,
+    ) -> candle_core::Result<Vec<Option<Tensor>>> {
+        let mut buffered = vec![false; self.inputs.len()];
+        let mut wanted: Vec<Option<Gradient>> = Vec::with_capacity(self.inputs.len());
+        for (input, buffered) in self.inputs.iter().zip(&mut buffered) {
+            wanted.push(if !input.track_op() {
+                None
+            } else if let Some((data, sum)) = take_buffer(input.id()) {
+                *buffered = true;
+                Some(Gradient { data, holds: if sum { Holds::Sum } else { Holds::Stale } })
+            } else {
+                Some(Gradient { data: vec![0.0; input.elem_count()], holds: Holds::Zeros })
+            });
+        }
+        let ends = [output.clone(), gradient.contiguous()?];
+        with_inputs(&ends, |ends| {
+            let (output, gradient) = (ends[0].data, ends[1].data);
+            with_inputs(&self.inputs, |inputs| {
+                self.kernel.backward(inputs, output, gradient, &mut wanted)
+            })
+        })?;
+        let mut gradients = Vec::with_capacity(wanted.len());
+        for ((input, wanted), buffered) in self.inputs.iter().zip(wanted).zip(buffered) {
+            gradients.push(match wanted {
+                None => None,
+                Some(gradient) if buffered => {
+                    return_buffer(input.id(), gradient.data);
+                    None
+                }
+                Some(gradient) => {
+                    Some(Tensor::from_vec(gradient.data, input.shape(), &Device::Cpu)?)
+                }
+            });
+        }
+        Ok(gradients)
+    }
+}
+
+impl<K: Kernel> CustomOp1 for Node<K> {
+    fn name(&self) -> &'static str {
+        self.kernel.name()
+    }
+
+    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+        self.take_output()
+    }
+
+    fn bwd(&self, _: &Tensor, out: &Tensor, grad: &Tensor) -> candle_core::Result<Option<Tensor>> {
+        Ok(self.gradients(out, grad)?.swap_remove(0))
+    }
+}
+
+impl<K: Kernel> CustomOp2 for Node<K> {
+    fn name(&self) -> &'static str {
+        self.kernel.name()
+    }
+
+    fn cpu_fwd(
+        &self,
+        _: &CpuStorage,
+        _: &Layout,
+        _: &CpuStorage,
+        _: &Layout,
+    ) -> candle_core::Result<(CpuStorage, Shape)> {
+        self.take_output()
+    }
+
+    fn bwd(
+        &self,
+        _: &Tensor,
+        second: &Tensor,
+        out: &Tensor,
+        grad: &Tensor,
+    ) -> candle_core::Result<(Option<Tensor>, Option<Tensor>)> {
+        let mut gradients = self.gradients(out, grad)?;
+        if self.inputs.len() == 2 {
+            let second = gradients.swap_remove(1);
+            return Ok((gradients.swap_remove(0), second));
+        }
+        // The second argument is the head of the relay chain.
+        let first = gradients.remove(0);
+        *self.relayed.lock().unwrap_or_else(PoisonError::into_inner) = gradients;
+        Ok((first, Some(second.zeros_like()?)))
+    }
+}
+
+/// A chain of one-element tensors on which `inputs` hang, two to a link.
+fn relay(inputs: &[Tensor], relayed: &Relayed) -> candle_core::Result<Tensor> {
+    let mut token: Option<Tensor> = None;
+    let mut start = inputs.len();
+    while start > 0 {
+        let count = if start.is_multiple_of(2) { 2 } else { 1 };
+        start -= count;
+        let end = Tensor::zeros(1, DType::F32, &Device::Cpu)?;
+        let next = token.take().unwrap_or(end);
+        let second = if count == 2 { inputs[start + 1].clone() } else { next.clone() };
+        let link = Relay { first: start, count, relayed: relayed.clone() };
+        token = Some(inputs[start].apply_op3(&second, &next, link)?);
+    }
+    token.ok_or_else(|| candle_core::Error::Msg("a relay without inputs".into()))
+}
+
+/// One link: inputs `first` (and `first + 1`), then the next link.
+struct Relay {
+    first: usize,
+    count: usize,
+    relayed: Relayed,
+}
+
+impl CustomOp3 for Relay {
+    fn name(&self) -> &'static str {
+        "relay"
+    }
+
+    fn cpu_fwd(
+        &self,
+        _: &CpuStorage,
+        _: &Layout,
+        _: &CpuStorage,
+        _: &Layout,
+        _: &CpuStorage,
+        _: &Layout,
+    ) -> candle_core::Result<(CpuStorage, Shape)> {
+        Ok((CpuStorage::F32(vec![0.0]), Shape::from(1)))
+    }
+
+    fn bwd(
+        &self,
+        _: &Tensor,
+        _: &Tensor,
+        next: &Tensor,
+        _: &Tensor,
+        _: &Tensor,
+    ) -> candle_core::Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let mut relayed = self.relayed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut take = |i: usize| relayed.get_mut(i).and_then(Option::take);
+        let first = take(self.first);
+        let second = if self.count == 2 { take(self.first + 1) } else { None };
+        let next = if next.track_op() { Some(next.zeros_like()?) } else { None };
+        Ok((first, second, next))
+    }
+}
+
+/// Runs `f` over the contiguous f32 values of CPU tensors.
+fn with_inputs<R>(
+    tensors: &[Tensor],
+    f: impl FnOnce(&[Input<'_>]) -> candle_core::Result<R>,
+) -> candle_core::Result<R> {
+    let guards: Vec<_> = tensors.iter().map(|t| t.storage_and_layout()).collect();
+    let mut inputs = Vec::with_capacity(tensors.len());
+    for ((storage, layout), tensor) in guards.iter().zip(tensors) {
+        let data = match &**storage {
+            Storage::Cpu(storage) => storage.as_slice::<f32>()?,
+            _ => candle_core::bail!("a fused kernel got a tensor that is not on the CPU"),
+        };
+        let Some((start, end)) = layout.contiguous_offsets() else {
+            candle_core::bail!("a fused kernel got a tensor that is not contiguous");
+        };
+        inputs.push(Input { data: &data[start..end], dims: tensor.dims() });
+    }
+    f(&inputs)
+}

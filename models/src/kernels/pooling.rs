@@ -1,0 +1,94 @@
+//! Means over spans of tokens.
+
+use std::sync::Arc;
+
+use candle_core::{Shape, Tensor};
+use rayon::prelude::*;
+
+use super::operation::{Gradient, Input, Kernel, apply};
+use super::rows::add;
+
+/// A run of rows in a packed batch: the first and how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// The first row.
+    pub start: usize,
+    /// How many rows; at least 1.
+    pub length: usize,
+}
+
+/// The mean row of each span (spans may overlap): `x` `[T, D]`, `S` spans → `[S, D]`.
+///
+/// # Errors
+/// If a span is empty or reaches beyond the rows.
+pub fn span_mean(x: &Tensor, spans: Arc<[Span]>) -> candle_core::Result<Tensor> {
+    apply(SpanMean { spans }, &[x])
+}
+
+struct SpanMean {
+    spans: Arc<[Span]>,
+}
+
+impl SpanMean {
+    fn check(&self, dims: &[usize]) -> candle_core::Result<usize> {
+        let &[rows, width] = dims else {
+            candle_core::bail!("span mean: an input of shape {dims:?}, wanted [T, D]");
+        };
+        let outside = |s: &&Span| s.length == 0 || s.start + s.length > rows;
+        if let Some(span) = self.spans.iter().find(outside) {
+            candle_core::bail!("span mean: {span:?} in {rows} rows");
+        }
+        Ok(width)
+    }
+}
+
+impl Kernel for SpanMean {
+    fn name(&self) -> &'static str {
+        "span mean"
+    }
+
+    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+        let width = self.check(inputs[0].dims)?;
+        let mut output = vec![0.0; self.spans.len() * width];
+        output.par_chunks_mut(width.max(1)).zip(&*self.spans).for_each(|(mean, span)| {
+            let rows = &inputs[0].data[span.start * width..(span.start + span.length) * width];
+            for row in rows.chunks(width) {
+                add(row, mean);
+            }
+            let scale = 1.0 / span.length as f32;
+            mean.iter_mut().for_each(|v| *v *= scale);
+        });
+        Ok((output, Shape::from((self.spans.len(), width))))
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Input<'_>],
+        _: &[f32],
+        gradient: &[f32],
+        wanted: &mut [Option<Gradient>],
+    ) -> candle_core::Result<()> {
+        let width = self.check(inputs[0].dims)?;
+        if let Some(dx) = &mut wanted[0] {
+            let dx = dx.as_sum();
+            for (span, mean) in self.spans.iter().zip(gradient.chunks(width.max(1))) {
+                let scale = 1.0 / span.length as f32;
+                let share: Vec<f32> = mean.iter().map(|v| v * scale).collect();
+                for row in dx[span.start * width..].chunks_mut(width).take(span.length) {
+                    add(&share, row);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        self.check(inputs[0].dims())?;
+        let means: Vec<Tensor> = self
+            .spans
+            .iter()
+            .map(|span| inputs[0].narrow(0, span.start, span.length)?.mean(0))
+            .collect::<candle_core::Result<_>>()?;
+        Tensor::stack(&means, 0)
+    }
+}

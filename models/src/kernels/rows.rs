@@ -1,0 +1,43 @@
+//! Work on blocks of rows: the same blocks whatever the thread count.
+
+use rayon::prelude::*;
+
+/// Rows in one block. Partial sums over blocks are added in block order.
+pub(crate) const ROWS: usize = 64;
+
+/// Elements in one block of an element-wise kernel.
+pub(crate) const ELEMENTS: usize = 1 << 14;
+
+/// Adds the sum over rows of `[rows, columns]` values to `sums`.
+pub(crate) fn add_column_sums(values: &[f32], columns: usize, stride: usize, sums: &mut [f32]) {
+    let partial: Vec<Vec<f32>> = values
+        .par_chunks(ROWS * stride)
+        .map(|block| {
+            let mut sums = vec![0.0; columns];
+            block_sums(block, stride, &mut sums);
+            sums
+        })
+        .collect();
+    for partial in &partial {
+        add(partial, sums);
+    }
+}
+
+vectorised! {
+    /// Adds `values` to `sums`, element by element.
+    pub(crate) fn add(values: &[f32], sums: &mut [f32]) {
+        for (sum, value) in sums.iter_mut().zip(values) {
+            *sum += value;
+        }
+    }
+}
+
+vectorised! {
+    fn block_sums(block: &[f32], stride: usize, sums: &mut [f32]) {
+        for row in block.chunks(stride) {
+            for (sum, value) in sums.iter_mut().zip(row) {
+                *sum += value;
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Softmax over the last dimension.
+
+use candle_core::{D, Shape, Tensor};
+use rayon::prelude::*;
+
+use super::math::{exp, max, sum2};
+use super::operation::{Gradient, Input, Kernel, apply};
+
+/// The softmax of `x` `[.., N]` over its last dimension.
+pub fn softmax(x: &Tensor) -> candle_core::Result<Tensor> {
+    apply(Softmax, &[x])
+}
+
+struct Softmax;
+
+impl Kernel for Softmax {
+    fn name(&self) -> &'static str {
+        "softmax"
+    }
+
+    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+        let width = inputs[0].dims.last().copied().unwrap_or(1).max(1);
+        let mut output = inputs[0].data.to_vec();
+        output.par_chunks_mut(width).for_each(|row| {
+            softmax_row(row);
+        });
+        Ok((output, Shape::from(inputs[0].dims)))
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Input<'_>],
+        output: &[f32],
+        gradient: &[f32],
+        wanted: &mut [Option<Gradient>],
+    ) -> candle_core::Result<()> {
+        let width = inputs[0].dims.last().copied().unwrap_or(1).max(1);
+        if let Some(dx) = &mut wanted[0] {
+            let rows = output.par_chunks(width).zip(gradient.par_chunks(width));
+            dx.as_sum().par_chunks_mut(width).zip(rows).for_each(|(dx, (y, dy))| slope(y, dy, dx));
+        }
+        Ok(())
+    }
+
+    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        let x = &inputs[0];
+        let shifted = x.broadcast_sub(&x.detach().max_keepdim(D::Minus1)?)?.exp()?;
+        shifted.broadcast_div(&shifted.sum_keepdim(D::Minus1)?)
+    }
+}
+
+vectorised! {
+    /// Makes a row its softmax and returns the logarithm of the sum of its exponentials (minus
+    /// infinity for a row of minus infinities, which becomes all zero).
+    pub(crate) fn softmax_row(row: &mut [f32]) -> f32 {
+        let top = max(row);
+        if top == f32::NEG_INFINITY {
+            row.fill(0.0);
+            return top;
+        }
+        for v in row.iter_mut() {
+            *v = exp(*v - top);
+        }
+        let total = super::math::sum(row, |v| v);
+        let scale = 1.0 / total;
+        for v in row.iter_mut() {
+            *v *= scale;
+        }
+        top + total.ln()
+    }
+
+    fn slope(y: &[f32], dy: &[f32], dx: &mut [f32]) {
+        let mean = sum2(y, dy, |y, dy| y * dy);
+        for ((dx, y), dy) in dx.iter_mut().zip(y).zip(dy) {
+            *dx = y.mul_add(dy - mean, *dx);
+        }
+    }
+}

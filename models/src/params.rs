@@ -1,0 +1,440 @@
+//! Ordered, named, seeded parameters, and which of them move.
+//!
+//! candle's own `VarMap` is unordered and cannot be seeded on the CPU. Here parameters keep the
+//! order in which the model asked for them, a fresh one is drawn from a generator seeded by the
+//! run's seed and the parameter's *name* (so adding a layer never changes another's start), and a
+//! frozen one is a plain tensor: gradients flow through it and never into it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Storage, Tensor, TensorId, Var};
+use rand::SeedableRng;
+use rand::distr::{Distribution, Uniform};
+use rand_chacha::ChaCha8Rng;
+use sha2::{Digest, Sha256};
+
+use crate::error::{ModelError, Result};
+use crate::weights::{self, Weights};
+
+/// How a parameter that is not in the published weights starts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Init {
+    /// All zero (biases, the up-projection of an adapter).
+    Zeros,
+    /// All one (the scale of a norm).
+    Ones,
+    /// Normal with mean 0 and this standard deviation.
+    Normal(f64),
+    /// Uniform in `[-bound, bound]`.
+    Uniform(f64),
+}
+
+/// Which parameters move, and how fast: a path pattern with a factor on the learning rate.
+///
+/// In a pattern `*` stands for any run of characters but `.`, and `**` for any run at all. Of
+/// several patterns that match a name the last one counts. Rate 0 freezes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ParameterGroup {
+    /// The path pattern, for example `encoder.layer.*.attention.**`.
+    pub pattern: String,
+    /// The factor on the learning rate; 0 freezes.
+    pub rate: f64,
+}
+
+/// One named parameter.
+#[derive(Debug, Clone)]
+pub struct Parameter {
+    name: String,
+    tensor: Tensor,
+    rate: f64,
+}
+
+/// All parameters of a model, in the order in which it asked for them.
+#[derive(Debug, Clone, Default)]
+pub struct Parameters {
+    list: Vec<Parameter>,
+}
+
+/// Hands a model its parameters: from published weights where it has a source, drawn from the seed
+/// elsewhere; movable or frozen by the groups.
+#[derive(Clone)]
+pub struct ParameterBuilder {
+    shared: Arc<Mutex<Shared>>,
+    source: Option<Arc<Weights>>,
+    prefix: String,
+}
+
+struct Shared {
+    list: Vec<Parameter>,
+    groups: Vec<ParameterGroup>,
+    used: Vec<bool>,
+    seed: u64,
+    dtype: DType,
+    device: Device,
+}
+
+impl Parameter {
+    /// The path, equal to the published one.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The value. For a trainable parameter this is the variable that gradients are kept for.
+    pub fn tensor(&self) -> &Tensor {
+        &self.tensor
+    }
+
+    /// candle's identity of the tensor.
+    pub fn id(&self) -> TensorId {
+        self.tensor.id()
+    }
+
+    /// The factor on the learning rate; 0 for a frozen parameter.
+    pub fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// Whether training moves it.
+    pub fn is_trainable(&self) -> bool {
+        self.rate > 0.0
+    }
+
+    /// A copy of the values in row-major order, as f32.
+    pub fn to_vec(&self) -> Result<Vec<f32>> {
+        Ok(self.tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?)
+    }
+
+    /// Lets `change` write the values in place (f32 on the CPU), so that every model that holds
+    /// this parameter sees them.
+    ///
+    /// # Errors
+    /// Fails for tensors of another type or on another device.
+    pub fn update(&self, change: &mut dyn FnMut(&mut [f32])) -> Result<()> {
+        struct Update<'a>(Mutex<&'a mut dyn FnMut(&mut [f32])>);
+        impl InplaceOp1 for Update<'_> {
+            fn name(&self) -> &'static str {
+                "update-parameter"
+            }
+            fn cpu_fwd(
+                &self,
+                storage: &mut CpuStorage,
+                layout: &Layout,
+            ) -> candle_core::Result<()> {
+                let range = layout.contiguous_offsets();
+                match (storage, range) {
+                    (CpuStorage::F32(data), Some((start, end))) => {
+                        let mut change = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                        (*change)(&mut data[start..end]);
+                        Ok(())
+                    }
+                    _ => candle_core::bail!("only contiguous f32 parameters can be updated"),
+                }
+            }
+        }
+        self.tensor.inplace_op1(&Update(Mutex::new(change)))?;
+        Ok(())
+    }
+
+    /// Lets `read` see the values without a copy (f32 on the CPU).
+    pub fn read<R>(&self, read: impl FnOnce(&[f32]) -> R) -> Result<R> {
+        let (storage, layout) = self.tensor.storage_and_layout();
+        match (&*storage, layout.contiguous_offsets()) {
+            (Storage::Cpu(CpuStorage::F32(data)), Some((start, end))) => Ok(read(&data[start..end])),
+            _ => Err(ModelError::BadInput(format!(
+                "parameter `{}` is not contiguous f32 on the CPU",
+                self.name
+            ))),
+        }
+    }
+}
+
+impl Parameters {
+    /// All parameters, in order.
+    pub fn iter(&self) -> std::slice::Iter<'_, Parameter> {
+        self.list.iter()
+    }
+
+    /// The trainable ones, in order.
+    pub fn trainable(&self) -> impl Iterator<Item = &Parameter> {
+        self.list.iter().filter(|p| p.is_trainable())
+    }
+
+    /// The parameter of this name.
+    pub fn get(&self, name: &str) -> Option<&Parameter> {
+        self.list.iter().find(|p| p.name == name)
+    }
+
+    /// How many parameters there are (tensors, not numbers).
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// How many numbers all parameters hold, and how many of them are trainable.
+    pub fn element_counts(&self) -> (usize, usize) {
+        let all = self.list.iter().map(|p| p.tensor.elem_count()).sum();
+        let trainable = self.trainable().map(|p| p.tensor.elem_count()).sum();
+        (all, trainable)
+    }
+
+    /// SHA-256 over names, shapes and values of the parameters for which `keep` holds: equal
+    /// before and after a run proves that none of them moved.
+    pub fn fingerprint(&self, keep: impl Fn(&Parameter) -> bool) -> Result<String> {
+        let mut hash = Sha256::new();
+        for parameter in self.list.iter().filter(|p| keep(p)) {
+            hash.update(parameter.name.as_bytes());
+            hash.update(format!("{:?}", parameter.tensor.dims()));
+            for value in parameter.to_vec()? {
+                hash.update(value.to_le_bytes());
+            }
+        }
+        Ok(format!("{:x}", hash.finalize()))
+    }
+
+    /// Writes all parameters under their names as safetensors: beside, synced, renamed.
+    pub fn save(&self, path: &std::path::Path) -> Result<()> {
+        let named = self.list.iter().map(|p| (p.name.as_str(), &p.tensor));
+        weights::save(path, named)
+    }
+
+    /// Sets every parameter to its value in a file that [`Parameters::save`] wrote.
+    ///
+    /// # Errors
+    /// [`ModelError::MissingTensor`], [`ModelError::MisshapenTensor`]; nothing is changed then.
+    pub fn load(&self, path: &std::path::Path) -> Result<()> {
+        let source = Weights::open(path)?;
+        let mut values = Vec::with_capacity(self.list.len());
+        for parameter in &self.list {
+            let tensor =
+                source.get(&parameter.name, parameter.tensor.dims(), DType::F32, &Device::Cpu)?;
+            values.push(tensor.flatten_all()?.to_vec1::<f32>()?);
+        }
+        for (parameter, value) in self.list.iter().zip(values) {
+            parameter.update(&mut |data| data.copy_from_slice(&value))?;
+        }
+        Ok(())
+    }
+}
+
+impl ParameterBuilder {
+    /// A builder whose parameters live on `device` as `dtype` and start from `seed`.
+    pub fn new(seed: u64, groups: Vec<ParameterGroup>, dtype: DType, device: &Device) -> Self {
+        let used = vec![false; groups.len()];
+        let shared =
+            Shared { list: Vec::new(), groups, used, seed, dtype, device: device.clone() };
+        Self { shared: Arc::new(Mutex::new(shared)), source: None, prefix: String::new() }
+    }
+
+    /// A CPU builder in f32 in which everything moves.
+    pub fn on_cpu(seed: u64) -> Self {
+        Self::new(seed, Vec::new(), DType::F32, &Device::Cpu)
+    }
+
+    /// The same builder, taking values from `weights` from here on down.
+    pub fn with_weights(&self, weights: Arc<Weights>) -> Self {
+        Self { source: Some(weights), ..self.clone() }
+    }
+
+    /// The same builder for a new part that published weights do not hold.
+    pub fn without_weights(&self) -> Self {
+        Self { source: None, ..self.clone() }
+    }
+
+    /// Whether values come from published weights here.
+    pub fn has_weights(&self) -> bool {
+        self.source.is_some()
+    }
+
+    /// The file that values come from, if any.
+    pub fn weights_path(&self) -> Option<PathBuf> {
+        self.source.as_ref().map(|weights| weights.path().to_path_buf())
+    }
+
+    /// Goes down one level of the path.
+    pub fn pp(&self, level: impl std::fmt::Display) -> Self {
+        Self { prefix: self.full_name(&level.to_string()), ..self.clone() }
+    }
+
+    /// The device that parameters are put on.
+    pub fn device(&self) -> Device {
+        self.lock().device.clone()
+    }
+
+    /// Whether the weights hold a tensor of this name (false without weights).
+    pub fn weights_hold(&self, name: &str) -> bool {
+        self.source.as_ref().is_some_and(|weights| weights.contains(&self.full_name(name)))
+    }
+
+    /// The parameter `name` of this shape: loaded if there is a source, else drawn by `init`.
+    ///
+    /// # Errors
+    /// [`ModelError::MissingTensor`] and [`ModelError::MisshapenTensor`] from the source;
+    /// [`ModelError::BadInput`] if a model asks for one name twice.
+    pub fn get(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
+        let name = self.full_name(name);
+        let mut shared = self.lock();
+        if shared.list.iter().any(|p| p.name == name) {
+            return Err(ModelError::BadInput(format!("parameter `{name}` is asked for twice")));
+        }
+        let value = match &self.source {
+            Some(weights) => weights.get(&name, shape, shared.dtype, &shared.device)?,
+            None => {
+                let values = draw(shared.seed, &name, shape.iter().product(), init)?;
+                Tensor::from_vec(values, shape, &Device::Cpu)?
+                    .to_dtype(shared.dtype)?
+                    .to_device(&shared.device)?
+            }
+        };
+        let rate = shared.rate_of(&name);
+        let tensor = if rate > 0.0 { Var::from_tensor(&value)?.as_tensor().clone() } else { value };
+        shared.list.push(Parameter { name, tensor: tensor.clone(), rate });
+        Ok(tensor)
+    }
+
+    /// The finished list.
+    ///
+    /// # Errors
+    /// [`ModelError::UnusedPattern`] if a group's pattern named no parameter: most often a typo.
+    pub fn finish(&self) -> Result<Parameters> {
+        let shared = self.lock();
+        if let Some(unused) = shared.used.iter().position(|used| !used) {
+            return Err(ModelError::UnusedPattern {
+                pattern: shared.groups[unused].pattern.clone(),
+                count: shared.list.len(),
+                example: shared.list.first().map(|p| p.name.clone()).unwrap_or_default(),
+            });
+        }
+        Ok(Parameters { list: shared.list.clone() })
+    }
+
+    fn full_name(&self, name: &str) -> String {
+        if self.prefix.is_empty() { name.to_string() } else { format!("{}.{name}", self.prefix) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn rate_of(&mut self, name: &str) -> f64 {
+        let mut rate = 1.0;
+        for (group, used) in self.groups.iter().zip(&mut self.used) {
+            if path_matches(group.pattern.as_bytes(), name.as_bytes()) {
+                rate = group.rate;
+                *used = true;
+            }
+        }
+        rate
+    }
+}
+
+fn draw(seed: u64, name: &str, count: usize, init: Init) -> Result<Vec<f32>> {
+    let mut hash = Sha256::new();
+    hash.update(seed.to_le_bytes());
+    hash.update(name.as_bytes());
+    let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
+    let bad = |e| ModelError::BadInput(format!("parameter `{name}`: {init:?}: {e}"));
+    Ok(match init {
+        Init::Zeros => vec![0.0; count],
+        Init::Ones => vec![1.0; count],
+        Init::Uniform(bound) => {
+            let uniform = Uniform::new_inclusive(-bound, bound).map_err(bad)?;
+            (0..count).map(|_| uniform.sample(&mut rng) as f32).collect()
+        }
+        Init::Normal(std) => {
+            // Box-Muller: two uniform numbers give two independent normal ones.
+            let uniform = Uniform::new(f64::MIN_POSITIVE, 1.0).map_err(bad)?;
+            let mut values = Vec::with_capacity(count + 1);
+            while values.len() < count {
+                let radius = (-2.0 * f64::ln(uniform.sample(&mut rng))).sqrt() * std;
+                let angle = std::f64::consts::TAU * uniform.sample(&mut rng);
+                values.push((radius * angle.cos()) as f32);
+                values.push((radius * angle.sin()) as f32);
+            }
+            values.truncate(count);
+            values
+        }
+    })
+}
+
+/// Whether `name` fits `pattern`, in which `*` stands for characters but `.`, `**` for any.
+pub fn path_matches(pattern: &[u8], name: &[u8]) -> bool {
+    match pattern {
+        [] => name.is_empty(),
+        [b'*', b'*', rest @ ..] => (0..=name.len()).any(|cut| path_matches(rest, &name[cut..])),
+        [b'*', rest @ ..] => {
+            let level = name.iter().position(|&c| c == b'.').unwrap_or(name.len());
+            (0..=level).any(|cut| path_matches(rest, &name[cut..]))
+        }
+        [first, rest @ ..] => name.first() == Some(first) && path_matches(rest, &name[1..]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_levels() {
+        let m = |p: &str, n: &str| path_matches(p.as_bytes(), n.as_bytes());
+        assert!(m("encoder.**", "encoder.layer.0.weight"));
+        assert!(m("encoder.layer.*.weight", "encoder.layer.11.weight"));
+        assert!(!m("encoder.*", "encoder.layer.0"));
+        assert!(m("**.bias", "a.b.bias"));
+        assert!(!m("**.bias", "a.b.weight"));
+    }
+
+    #[test]
+    fn the_last_group_counts_and_frozen_is_a_plain_tensor() -> Result<()> {
+        let group = |pattern: &str, rate| ParameterGroup { pattern: pattern.into(), rate };
+        let groups = vec![group("**", 0.0), group("head.**", 2.0)];
+        let builder = ParameterBuilder::new(1, groups, DType::F32, &Device::Cpu);
+        let body = builder.pp("body").get("weight", &[2, 3], Init::Normal(1.0))?;
+        let head = builder.pp("head").get("weight", &[3], Init::Uniform(0.5))?;
+        assert!(!body.is_variable() && head.is_variable());
+        let parameters = builder.finish()?;
+        let names: Vec<_> = parameters.iter().map(|p| (p.name(), p.rate())).collect();
+        assert_eq!(names, [("body.weight", 0.0), ("head.weight", 2.0)]);
+        assert_eq!(parameters.element_counts(), (9, 3));
+        Ok(())
+    }
+
+    #[test]
+    fn a_pattern_that_names_nothing_is_an_error() {
+        let groups = vec![ParameterGroup { pattern: "encodr.**".into(), rate: 0.0 }];
+        let builder = ParameterBuilder::new(1, groups, DType::F32, &Device::Cpu);
+        builder.get("weight", &[1], Init::Ones).unwrap();
+        let error = builder.finish().unwrap_err().to_string();
+        assert!(error.contains("encodr.**") && error.contains("weight"), "{error}");
+    }
+
+    #[test]
+    fn a_start_depends_on_seed_and_name_alone() -> Result<()> {
+        let start = |seed, other: bool| -> Result<Vec<f32>> {
+            let builder = ParameterBuilder::on_cpu(seed);
+            if other {
+                builder.get("other", &[7], Init::Normal(1.0))?;
+            }
+            Ok(builder.get("weight", &[5], Init::Normal(1.0))?.to_vec1()?)
+        };
+        assert_eq!(start(3, false)?, start(3, true)?);
+        assert_ne!(start(3, false)?, start(4, false)?);
+        Ok(())
+    }
+
+    #[test]
+    fn an_update_is_seen_by_every_holder() -> Result<()> {
+        let builder = ParameterBuilder::on_cpu(0);
+        let held = builder.get("weight", &[3], Init::Ones)?;
+        let parameters = builder.finish()?;
+        parameters.list[0].update(&mut |data| data[1] = 5.0)?;
+        assert_eq!(held.to_vec1::<f32>()?, [1.0, 5.0, 1.0]);
+        Ok(())
+    }
+}
