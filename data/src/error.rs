@@ -32,11 +32,7 @@ pub enum DataError {
         "{path}, line 1: no column {column:?}, found: {}; add it to the header or correct its name",
         found.join(", "), path = path.display()
     )]
-    MissingColumn {
-        path: PathBuf,
-        column: String,
-        found: Vec<String>,
-    },
+    MissingColumn { path: PathBuf, column: String, found: Vec<String> },
 
     /// A column is in the header twice.
     #[error("{path}, line 1: column {column:?} appears twice; remove or rename one", path = path.display())]
@@ -52,51 +48,27 @@ pub enum DataError {
 
     /// A row has more or fewer fields than the header.
     #[error("{path}, line {line}: {found} fields where the header has {expected}; quote a field that contains the separator", path = path.display())]
-    FieldCount {
-        path: PathBuf,
-        line: usize,
-        expected: usize,
-        found: usize,
-    },
+    FieldCount { path: PathBuf, line: usize, expected: usize, found: usize },
 
     /// A field that must have text is blank.
     #[error("{path}, line {line}: {column} is empty; fill it in or remove the row", path = path.display())]
-    EmptyField {
-        path: PathBuf,
-        line: usize,
-        column: &'static str,
-    },
+    EmptyField { path: PathBuf, line: usize, column: &'static str },
 
     // Phrase pairs
     /// A score is not a number from 0 to 1.
     #[error("{path}, line {line}: score {value:?} {reason}; scores are numbers from 0 to 1", path = path.display())]
-    Score {
-        path: PathBuf,
-        line: usize,
-        value: String,
-        reason: &'static str,
-    },
+    Score { path: PathBuf, line: usize, value: String, reason: &'static str },
 
     /// Two rows have one id.
     #[error("{path}, line {second}: id {id:?} was already used on line {first}; make ids unique", path = path.display())]
-    DoubledId {
-        path: PathBuf,
-        id: String,
-        first: usize,
-        second: usize,
-    },
+    DoubledId { path: PathBuf, id: String, first: usize, second: usize },
 
     /// A context has no title.
     #[error(
         "{path}, line {line}: context {context:?} is not in the list of class titles{}; correct it, or use a title list that has it",
         nearest.as_ref().map(|n| format!(", the nearest is {n:?}")).unwrap_or_default(), path = path.display()
     )]
-    UnknownContext {
-        path: PathBuf,
-        line: usize,
-        context: String,
-        nearest: Option<String>,
-    },
+    UnknownContext { path: PathBuf, line: usize, context: String, nearest: Option<String> },
 
     /// A line of a title list is not `code TAB … TAB title`.
     #[error("{path}, line {line}: expected `code<TAB>title` or `code<TAB><TAB>title`; is this a list of class titles?", path = path.display())]
@@ -109,20 +81,11 @@ pub enum DataError {
 
     /// Fewer than two folds, or a share outside (0, 1).
     #[error("{what} is {value}; {wanted}")]
-    Split {
-        what: &'static str,
-        value: f64,
-        wanted: &'static str,
-    },
+    Split { what: &'static str, value: f64, wanted: &'static str },
 
     /// Two columns of one data set differ in length.
     #[error("{left} {left_name} but {right} {right_name}: one of each is needed for every row")]
-    LengthMismatch {
-        left_name: &'static str,
-        left: usize,
-        right_name: &'static str,
-        right: usize,
-    },
+    LengthMismatch { left_name: &'static str, left: usize, right_name: &'static str, right: usize },
 
     // Tokens
     /// The file is no tokenizer.
@@ -131,35 +94,24 @@ pub enum DataError {
 
     /// A special token is not in the vocabulary.
     #[error("{path}: no {role} token (looked for {names}); take the tokenizer.json of an encoder such as BERT or RoBERTa", path = path.display())]
-    MissingSpecialToken {
-        path: PathBuf,
-        role: &'static str,
-        names: String,
-    },
+    MissingSpecialToken { path: PathBuf, role: &'static str, names: String },
 
     /// The tokenizer and the model count different vocabularies.
     #[error("{path}: the tokenizer has {tokenizer} entries, the model {model} embeddings; use the tokenizer.json that was published with the weights", path = path.display())]
-    VocabularyMismatch {
-        path: PathBuf,
-        tokenizer: usize,
-        model: usize,
-    },
+    VocabularyMismatch { path: PathBuf, tokenizer: usize, model: usize },
 
     /// The tokenizer and the model fill batches with different ids.
     #[error("{path}: the tokenizer pads with id {tokenizer}, the model with id {model}; use the tokenizer.json that was published with the weights", path = path.display())]
-    PadMismatch {
-        path: PathBuf,
-        tokenizer: u32,
-        model: u32,
-    },
+    PadMismatch { path: PathBuf, tokenizer: u32, model: u32 },
 
     /// A text cannot be expressed in the vocabulary.
     #[error("{path}: cannot encode {piece:?}: {reason}; use a tokenizer with an unknown token", path = path.display())]
-    Encode {
-        path: PathBuf,
-        piece: String,
-        reason: String,
-    },
+    Encode { path: PathBuf, piece: String, reason: String },
+
+    // Word vectors
+    /// A line of a vector file is not a word and its values.
+    #[error("{path}, line {line}: {reason}; give a GloVe or word2vec file in text form, whole", path = path.display())]
+    VectorLine { path: PathBuf, line: usize, reason: String },
 
     // Weights from the hub
     /// An `hf://` address that names no model.
@@ -174,21 +126,11 @@ pub enum DataError {
 
     /// The file is not in the cache, and the network must not be used.
     #[error("{location}: {file} is not in the cache, and this run is offline; run once online, or put the file at {put}", put = put.display())]
-    Offline {
-        location: String,
-        file: String,
-        put: PathBuf,
-    },
+    Offline { location: String, file: String, put: PathBuf },
 
     /// The hub cannot be reached, or the connection broke once too often.
     #[error("{location}: cannot fetch {file} from {endpoint}: {reason}; run again when online (what has arrived is kept), or put the file at {put}", put = put.display())]
-    NoNetwork {
-        location: String,
-        file: String,
-        endpoint: String,
-        reason: String,
-        put: PathBuf,
-    },
+    NoNetwork { location: String, file: String, endpoint: String, reason: String, put: PathBuf },
 
     /// The hub wants a token, or a better one.
     #[error(
@@ -198,21 +140,11 @@ pub enum DataError {
 
     /// The hub's answer cannot be used.
     #[error("{location}: {endpoint} answers for {file} with {reason}; check HF_ENDPOINT")]
-    HubAnswer {
-        location: String,
-        file: String,
-        endpoint: String,
-        reason: String,
-    },
+    HubAnswer { location: String, file: String, endpoint: String, reason: String },
 
     /// A download ended with another size than was announced.
     #[error("{location}: {file} has {announced} bytes on the hub, {found} arrived; run again")]
-    WrongSize {
-        location: String,
-        file: String,
-        announced: u64,
-        found: u64,
-    },
+    WrongSize { location: String, file: String, announced: u64, found: u64 },
 
     /// A download is not what the hub says it is.
     #[error(

@@ -91,10 +91,7 @@ pub fn hold_out(
     let totals = total_counts(&counted);
     // How far the held-out share of each class is from the wanted one, on average.
     let distance = |counts: &[f64]| {
-        let shares = counts
-            .iter()
-            .zip(&totals)
-            .map(|(count, total)| count / total);
+        let shares = counts.iter().zip(&totals).map(|(count, total)| count / total);
         shares.map(|is| (is - share).abs()).sum::<f64>() / totals.len() as f64
     };
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -143,17 +140,11 @@ fn count_classes(
     let index_of_class = indices(classes);
     let index_of_group = indices(groups);
     if index_of_group.len() < parts {
-        return Err(DataError::TooFewGroups {
-            groups: index_of_group.len(),
-            parts,
-        });
+        return Err(DataError::TooFewGroups { groups: index_of_group.len(), parts });
     }
     let mut counted: Vec<GroupCounts> = index_of_group
         .keys()
-        .map(|&group| GroupCounts {
-            group,
-            counts: vec![0.0; index_of_class.len()],
-        })
+        .map(|&group| GroupCounts { group, counts: vec![0.0; index_of_class.len()] })
         .collect();
     for (class, group) in classes.iter().zip(groups) {
         counted[index_of_group[group]].counts[index_of_class[class]] += 1.0;

@@ -64,9 +64,7 @@ pub struct GroupedTargets {
 impl GroupedTargets {
     /// The targets of the pair's group, its own included; empty for an unknown group.
     pub fn targets(&self, pair: &PhrasePair) -> &[String] {
-        self.targets
-            .get(&self.grouping.key(pair))
-            .map_or(&[], Vec::as_slice)
+        self.targets.get(&self.grouping.key(pair)).map_or(&[], Vec::as_slice)
     }
 
     /// The targets of the pair's group without its own.
@@ -101,9 +99,7 @@ struct DisjointSets {
 
 impl DisjointSets {
     fn new(count: usize) -> Self {
-        Self {
-            parent: (0..count).collect(),
-        }
+        Self { parent: (0..count).collect() }
     }
 
     fn root(&mut self, mut item: usize) -> usize {

@@ -16,7 +16,7 @@ use hf_hub::{Repo, RepoType};
 use crate::DataError;
 
 /// How to reach the hub and where its files are kept.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct HubSettings {
     /// The cache folder, which holds `models--owner--name` folders.
     pub cache: PathBuf,
@@ -84,12 +84,21 @@ impl HubSettings {
             .map(|token| token.trim().to_owned())
             .filter(|token| !token.is_empty());
         settings.offline = set("HF_HUB_OFFLINE").is_some_and(|value| {
-            matches!(
-                value.trim().to_lowercase().as_str(),
-                "1" | "true" | "yes" | "on"
-            )
+            matches!(value.trim().to_lowercase().as_str(), "1" | "true" | "yes" | "on")
         });
         settings
+    }
+}
+
+impl std::fmt::Debug for HubSettings {
+    /// Without the token: settings end up in logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HubSettings")
+            .field("cache", &self.cache)
+            .field("endpoint", &self.endpoint)
+            .field("has_token", &self.token.is_some())
+            .field("offline", &self.offline)
+            .finish_non_exhaustive()
     }
 }
 
@@ -119,14 +128,9 @@ impl WeightsLocation {
         let parts: Vec<&str> = repository.split('/').collect();
         let revision_parts = revision.split('/');
         if parts.len() > 2 || !parts.into_iter().chain(revision_parts).all(is_plain_name) {
-            return Err(DataError::HubLocation {
-                location: text.to_owned(),
-            });
+            return Err(DataError::HubLocation { location: text.to_owned() });
         }
-        Ok(Self::Hub {
-            repository: repository.to_owned(),
-            revision: revision.to_owned(),
-        })
+        Ok(Self::Hub { repository: repository.to_owned(), revision: revision.to_owned() })
     }
 
     /// The local path of a file such as `config.json`, downloaded first if need be.
@@ -134,10 +138,8 @@ impl WeightsLocation {
     /// # Errors   `MissingFile` where neither the folder nor the hub has it; `Offline`;
     /// `NoNetwork`, `AccessRefused`, `DiskFull` and the other failures of a download
     pub fn file(&self, name: &str, settings: &HubSettings) -> Result<PathBuf, DataError> {
-        let missing = || DataError::MissingFile {
-            location: self.to_string(),
-            file: name.to_owned(),
-        };
+        let missing =
+            || DataError::MissingFile { location: self.to_string(), file: name.to_owned() };
         if !name.split('/').all(is_plain_name) {
             return Err(missing());
         }
@@ -146,10 +148,7 @@ impl WeightsLocation {
                 let path = folder.join(name);
                 path.is_file().then_some(path).ok_or_else(missing)
             }
-            Self::Hub {
-                repository,
-                revision,
-            } => {
+            Self::Hub { repository, revision } => {
                 let model = CachedModel::new(repository, revision, settings);
                 match model.lookup(name) {
                     Some(path) => Ok(path),
@@ -186,14 +185,10 @@ impl std::fmt::Display for WeightsLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Folder(folder) => write!(f, "{}", folder.display()),
-            Self::Hub {
-                repository,
-                revision,
-            } if revision == "main" => write!(f, "hf://{repository}"),
-            Self::Hub {
-                repository,
-                revision,
-            } => write!(f, "hf://{repository}@{revision}"),
+            Self::Hub { repository, revision } if revision == "main" => {
+                write!(f, "hf://{repository}")
+            }
+            Self::Hub { repository, revision } => write!(f, "hf://{repository}@{revision}"),
         }
     }
 }
@@ -259,8 +254,5 @@ impl CachedModel {
 
 /// A path without the parts that are relative to the current folder.
 fn absolute(path: &Path) -> Result<PathBuf, DataError> {
-    std::path::absolute(path).map_err(|source| DataError::Io {
-        path: path.into(),
-        source,
-    })
+    std::path::absolute(path).map_err(|source| DataError::Io { path: path.into(), source })
 }

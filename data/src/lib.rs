@@ -20,6 +20,7 @@ pub mod patent;
 mod table;
 pub mod titles;
 pub mod tokenise;
+pub mod vectors;
 pub mod world;
 
 pub use error::DataError;

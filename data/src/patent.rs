@@ -69,10 +69,7 @@ pub fn write_pairs(path: impl AsRef<Path>, pairs: &[PhrasePair]) -> Result<(), D
     header.extend(has_rating.then_some("rating"));
     header.extend(has_score.then_some("score"));
 
-    let io_error = |source| DataError::Io {
-        path: path.into(),
-        source,
-    };
+    let io_error = |source| DataError::Io { path: path.into(), source };
     let mut writer = csv::Writer::from_writer(Vec::new());
     let mut write = |fields: &[&str]| writer.write_record(fields).map_err(|e| io_error(e.into()));
     write(&header)?;
@@ -87,9 +84,7 @@ pub fn write_pairs(path: impl AsRef<Path>, pairs: &[PhrasePair]) -> Result<(), D
         }
         write(&fields)?;
     }
-    let bytes = writer
-        .into_inner()
-        .map_err(|error| io_error(error.into_error()))?;
+    let bytes = writer.into_inner().map_err(|error| io_error(error.into_error()))?;
     fs::write(path, bytes).map_err(io_error)
 }
 
@@ -117,12 +112,7 @@ fn read(
             None => (index + 1).to_string(),
         };
         if let Some(first) = line_of_id.insert(id.clone(), row.line) {
-            return Err(DataError::DoubledId {
-                path: path.into(),
-                id,
-                first,
-                second: row.line,
-            });
+            return Err(DataError::DoubledId { path: path.into(), id, first, second: row.line });
         }
         let context = filled(path, row, context_column, "context")?;
         if let Some(titles) = titles
@@ -154,11 +144,7 @@ fn read(
 
 fn filled(path: &Path, row: &Row, column: usize, name: &'static str) -> Result<String, DataError> {
     match row.field(column) {
-        "" => Err(DataError::EmptyField {
-            path: path.into(),
-            line: row.line,
-            column: name,
-        }),
+        "" => Err(DataError::EmptyField { path: path.into(), line: row.line, column: name }),
         text => Ok(text.to_owned()),
     }
 }
@@ -175,10 +161,5 @@ fn score(path: &Path, row: &Row, column: usize, labels: Labels) -> Result<Option
         Err(_) if text.is_empty() => "is blank",
         Err(_) => "is not a number",
     };
-    Err(DataError::Score {
-        path: path.into(),
-        line: row.line,
-        value: text.to_owned(),
-        reason,
-    })
+    Err(DataError::Score { path: path.into(), line: row.line, value: text.to_owned(), reason })
 }

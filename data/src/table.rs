@@ -62,11 +62,7 @@ impl Table {
         if rows.is_empty() {
             return Err(DataError::NoRows { path: path.into() });
         }
-        Ok(Self {
-            path: path.into(),
-            columns,
-            rows,
-        })
+        Ok(Self { path: path.into(), columns, rows })
     }
 
     /// The index of a column, if the header has it (in any letter case).
@@ -75,10 +71,9 @@ impl Table {
         let first = found.next();
         match found.next() {
             None => Ok(first),
-            Some(_) => Err(DataError::DoubledColumn {
-                path: self.path.clone(),
-                column: name.into(),
-            }),
+            Some(_) => {
+                Err(DataError::DoubledColumn { path: self.path.clone(), column: name.into() })
+            }
         }
     }
 
@@ -94,16 +89,10 @@ impl Table {
 
 /// Reads a UTF-8 file with or without BOM; an empty one is an error.
 pub(crate) fn read_text(path: &Path) -> Result<String, DataError> {
-    let bytes = fs::read(path).map_err(|source| DataError::Io {
-        path: path.into(),
-        source,
-    })?;
+    let bytes = fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
     let mut text = String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        DataError::NotUtf8 {
-            path: path.into(),
-            line: 1 + count_newlines(valid),
-        }
+        DataError::NotUtf8 { path: path.into(), line: 1 + count_newlines(valid) }
     })?;
     if text.starts_with('\u{feff}') {
         text.drain(..'\u{feff}'.len_utf8());
@@ -118,10 +107,10 @@ fn next_record(
     path: &Path,
     records: &mut csv::StringRecordsIntoIter<&[u8]>,
 ) -> Result<Option<csv::StringRecord>, DataError> {
-    records.next().transpose().map_err(|error| DataError::Io {
-        path: path.into(),
-        source: error.into(),
-    })
+    records
+        .next()
+        .transpose()
+        .map_err(|error| DataError::Io { path: path.into(), source: error.into() })
 }
 
 /// Line numbers for byte positions that only grow. The position that `csv` gives lies before
@@ -134,18 +123,12 @@ struct LineCounter<'a> {
 
 impl<'a> LineCounter<'a> {
     fn new(bytes: &'a [u8]) -> Self {
-        Self {
-            bytes,
-            position: 0,
-            line: 1,
-        }
+        Self { bytes, position: 0, line: 1 }
     }
 
     fn line_of_record(&mut self, start: usize) -> usize {
-        let skipped = self.bytes[start..]
-            .iter()
-            .take_while(|byte| matches!(byte, b'\r' | b'\n'))
-            .count();
+        let skipped =
+            self.bytes[start..].iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
         self.line += count_newlines(&self.bytes[self.position..start + skipped]);
         self.position = start + skipped;
         self.line
@@ -169,19 +152,13 @@ fn check_quotes(path: &Path, bytes: &[u8], delimiter: u8) -> Result<(), DataErro
             loop {
                 match (bytes.get(position), bytes.get(position + 1)) {
                     (None, _) => {
-                        return Err(DataError::UnclosedQuote {
-                            path: path.into(),
-                            line: opened,
-                        });
+                        return Err(DataError::UnclosedQuote { path: path.into(), line: opened });
                     }
                     (Some(b'"'), Some(b'"')) => position += 2,
                     (Some(b'"'), next) => {
                         let ends = next.is_none_or(|&n| n == delimiter || n == b'\r' || n == b'\n');
                         if !ends {
-                            return Err(DataError::TextAfterQuote {
-                                path: path.into(),
-                                line,
-                            });
+                            return Err(DataError::TextAfterQuote { path: path.into(), line });
                         }
                         break;
                     }

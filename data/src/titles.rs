@@ -25,10 +25,7 @@ pub const SECTIONS: [(char, &str); 9] = [
 /// The name of the section of a class code, by its first letter.
 pub fn section_name(code: &str) -> Option<&'static str> {
     let letter = code.chars().next()?.to_ascii_uppercase();
-    SECTIONS
-        .iter()
-        .find(|(section, _)| *section == letter)
-        .map(|(_, name)| *name)
+    SECTIONS.iter().find(|(section, _)| *section == letter).map(|(_, name)| *name)
 }
 
 /// Titles by class code.
@@ -93,9 +90,7 @@ impl ClassTitles {
         let code = table.required_column("code")?;
         let title = table.required_column("title")?;
         let rows = table.rows.iter();
-        Ok(rows
-            .map(|row| (row.field(code).to_owned(), row.field(title).to_owned()))
-            .collect())
+        Ok(rows.map(|row| (row.field(code).to_owned(), row.field(title).to_owned())).collect())
     }
 
     /// `code TAB level TAB title`; the level is blank for sections, classes and subclasses.
@@ -109,10 +104,7 @@ impl ClassTitles {
                 let title = fields.next_back().filter(|title| !title.is_empty());
                 match (code, title) {
                     (Some(code), Some(title)) => Ok((code.to_owned(), title.to_owned())),
-                    _ => Err(DataError::TitleLine {
-                        path: path.into(),
-                        line: index + 1,
-                    }),
+                    _ => Err(DataError::TitleLine { path: path.into(), line: index + 1 }),
                 }
             })
             .collect()
@@ -121,8 +113,6 @@ impl ClassTitles {
 
 impl FromIterator<(String, String)> for ClassTitles {
     fn from_iter<I: IntoIterator<Item = (String, String)>>(titles: I) -> Self {
-        Self {
-            titles: titles.into_iter().collect(),
-        }
+        Self { titles: titles.into_iter().collect() }
     }
 }

@@ -58,10 +58,8 @@ impl Tokeniser {
     /// # Errors   `Io`; `Tokenizer` for a file that is none; `MissingSpecialToken`
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|source| DataError::Io {
-            path: path.into(),
-            source,
-        })?;
+        let bytes =
+            std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
         Self::from_bytes(path, &bytes)
     }
 
@@ -91,12 +89,7 @@ impl Tokeniser {
             pad: required("pad", PAD_NAMES)?,
             mask: find(MASK_NAMES),
         };
-        Ok(Self {
-            path: path.into(),
-            tokenizer,
-            special,
-            remembered: Mutex::default(),
-        })
+        Ok(Self { path: path.into(), tokenizer, special, remembered: Mutex::default() })
     }
 
     /// Ids of the special tokens.
@@ -152,11 +145,7 @@ impl Tokeniser {
     /// # Errors   `Encode` for text that the tokenizer cannot express
     pub fn encode_piece(&self, piece: &str) -> Result<Arc<[u32]>, DataError> {
         // The map is complete after every statement, so a panic elsewhere leaves it usable.
-        let remembered = || {
-            self.remembered
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        };
+        let remembered = || self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ids) = remembered().get(piece) {
             return Ok(Arc::clone(ids));
         }
@@ -189,13 +178,11 @@ impl Tokeniser {
     }
 
     fn encode(&self, piece: &str) -> Result<tokenizers::Encoding, DataError> {
-        self.tokenizer
-            .encode(piece, false)
-            .map_err(|error| DataError::Encode {
-                path: self.path.clone(),
-                piece: piece.chars().take(60).collect(),
-                reason: error.to_string(),
-            })
+        self.tokenizer.encode(piece, false).map_err(|error| DataError::Encode {
+            path: self.path.clone(),
+            piece: piece.chars().take(60).collect(),
+            reason: error.to_string(),
+        })
     }
 }
 

@@ -1,6 +1,8 @@
 //! Groups, other targets and folds: the rules on small cases, equality with scikit-learn, and
 //! properties on random data.
 
+#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+
 use std::collections::HashSet;
 
 use engram_data::folds::{Split, hold_out, score_class, split_of_fold, stratified_group_folds};
@@ -54,11 +56,7 @@ fn other_targets_by_each_grouping() {
     assert_eq!(others(Grouping::AnchorSection, 0), ["nut", "rivet"]);
     assert_eq!(others(Grouping::Anchor, 0), ["nut", "rivet", "lightning"]);
     let unseen = pair("washer", "ring", "F16");
-    assert!(
-        grouped_targets(&pairs, Grouping::Anchor)
-            .targets(&unseen)
-            .is_empty()
-    );
+    assert!(grouped_targets(&pairs, Grouping::Anchor).targets(&unseen).is_empty());
 }
 
 #[test]
@@ -108,30 +106,20 @@ fn class_share(classes: &[usize], rows: &[usize], class: usize) -> f64 {
 }
 
 #[track_caller]
-fn check_split(classes: &[usize], groups: &[usize], split: &Split, share: f64) {
+fn check_split(classes: &[usize], groups: &[usize], split: &Split, share: f64, tolerance: f64) {
     let mut rows: Vec<usize> = split.train.iter().chain(&split.held_out).copied().collect();
     rows.sort_unstable();
-    assert!(
-        rows.into_iter().eq(0..classes.len()),
-        "each row on exactly one side"
-    );
+    assert!(rows.into_iter().eq(0..classes.len()), "each row on exactly one side");
     let groups_of = |rows: &[usize]| rows.iter().map(|&row| groups[row]).collect::<HashSet<_>>();
     assert!(groups_of(&split.train).is_disjoint(&groups_of(&split.held_out)));
     let held_out_share = split.held_out.len() as f64 / classes.len() as f64;
-    assert!(
-        (held_out_share - share).abs() < 0.02,
-        "{held_out_share} held out, {share} wanted"
-    );
+    assert!((held_out_share - share).abs() < 0.02, "{held_out_share} held out, {share} wanted");
     for class in 0..5 {
         let (train, held_out) = (
             class_share(classes, &split.train, class),
             class_share(classes, &split.held_out, class),
         );
-        let tolerance = 0.01 + 8.0 / split.train.len().min(split.held_out.len()) as f64;
-        assert!(
-            (train - held_out).abs() < tolerance,
-            "class {class}: {train} and {held_out}"
-        );
+        assert!((train - held_out).abs() < tolerance, "class {class}: {train} and {held_out}");
     }
 }
 
@@ -143,11 +131,11 @@ fn properties_of_folds_and_hold_outs() {
         let folds = stratified_group_folds(&classes, &groups, 5, Some(seed)).unwrap();
         assert!(folds.iter().all(|&fold| fold < 5));
         for fold in 0..5 {
-            check_split(&classes, &groups, &split_of_fold(&folds, fold), 0.2);
+            check_split(&classes, &groups, &split_of_fold(&folds, fold), 0.2, 0.06);
         }
         for share in [0.1, 0.3, 0.8] {
             let split = hold_out(&classes, &groups, share, seed).unwrap();
-            check_split(&classes, &groups, &split, share);
+            check_split(&classes, &groups, &split, share, 0.03);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The readers of phrase pairs and class titles: both schemas, and every bad input by its
 //! message (file, line, reason, remedy).
 
+#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+
 use std::fs;
 use std::path::PathBuf;
 
@@ -18,10 +20,7 @@ fn file(content: impl AsRef<[u8]>) -> File {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pairs.csv");
     fs::write(&path, content).unwrap();
-    File {
-        _folder: folder,
-        path,
-    }
+    File { _folder: folder, path }
 }
 
 fn read(content: impl AsRef<[u8]>) -> Result<Vec<PhrasePair>, DataError> {
@@ -81,10 +80,7 @@ fn research_schema_without_id_in_any_order() {
 #[test]
 fn bom_windows_line_ends_and_no_final_newline() {
     let pairs = read("\u{feff}id,anchor,target,context,score\r\n1,a,t,A47,1\r\n\r\n2,a,é,A47,0");
-    let expected = vec![
-        pair("1", "a", "t", Some(1.0)),
-        pair("2", "a", "é", Some(0.0)),
-    ];
+    let expected = vec![pair("1", "a", "t", Some(1.0)), pair("2", "a", "é", Some(0.0))];
     assert_eq!(pairs.unwrap(), expected);
 }
 
@@ -93,26 +89,16 @@ fn test_rows_need_no_score() {
     let without = file("id,anchor,target,context\n1,a,t,A47\n");
     let pairs = read_pairs(&without.path, Labels::Optional).unwrap();
     assert_eq!(pairs, vec![pair("1", "a", "t", None)]);
-    let message = read_pairs(&without.path, Labels::Required)
-        .unwrap_err()
-        .to_string();
-    assert_has(
-        &message,
-        &["no column \"score\"", "id, anchor, target, context"],
-    );
+    let message = read_pairs(&without.path, Labels::Required).unwrap_err().to_string();
+    assert_has(&message, &["no column \"score\"", "id, anchor, target, context"]);
 
     let blank = file(format!("{HEADER}1,a,t,A47,\n"));
-    assert_eq!(
-        read_pairs(&blank.path, Labels::Optional).unwrap()[0].score,
-        None
-    );
+    assert_eq!(read_pairs(&blank.path, Labels::Optional).unwrap()[0].score, None);
     assert_has(&message_of_required(&blank), &["line 2", "\"\" is blank"]);
 }
 
 fn message_of_required(file: &File) -> String {
-    read_pairs(&file.path, Labels::Required)
-        .unwrap_err()
-        .to_string()
+    read_pairs(&file.path, Labels::Required).unwrap_err().to_string()
 }
 
 #[test]
@@ -126,11 +112,7 @@ fn a_target_of_3000_words_is_read_whole() {
 fn columns() {
     assert_has(
         &message("id,anchor,targets,context,score\n1,a,t,A47,1\n"),
-        &[
-            "line 1",
-            "no column \"target\"",
-            "id, anchor, targets, context, score",
-        ],
+        &["line 1", "no column \"target\"", "id, anchor, targets, context, score"],
     );
     assert_has(
         &message("id,anchor,anchor,target,context,score\n1,a,a,t,A47,1\n"),
@@ -164,18 +146,9 @@ fn doubled_id_names_both_lines() {
 
 #[test]
 fn blank_fields() {
-    assert_has(
-        &message(format!("{HEADER}1, ,t,A47,1\n")),
-        &["line 2", "anchor is empty"],
-    );
-    assert_has(
-        &message(format!("{HEADER}1,a,,A47,1\n")),
-        &["target is empty"],
-    );
-    assert_has(
-        &message(format!("{HEADER}1,a,t,,1\n")),
-        &["context is empty"],
-    );
+    assert_has(&message(format!("{HEADER}1, ,t,A47,1\n")), &["line 2", "anchor is empty"]);
+    assert_has(&message(format!("{HEADER}1,a,,A47,1\n")), &["target is empty"]);
+    assert_has(&message(format!("{HEADER}1,a,t,,1\n")), &["context is empty"]);
     assert_has(&message(format!("{HEADER},a,t,A47,1\n")), &["id is empty"]);
 }
 
@@ -200,9 +173,7 @@ fn no_content() {
     assert_has(&message(""), &["the file is empty"]);
     assert_has(&message("\u{feff}\r\n"), &["the file is empty"]);
     assert_has(&message(HEADER), &["no rows"]);
-    let missing = read_pairs("/nowhere/pairs.csv", Labels::Required)
-        .unwrap_err()
-        .to_string();
+    let missing = read_pairs("/nowhere/pairs.csv", Labels::Required).unwrap_err().to_string();
     assert_has(&missing, &["/nowhere/pairs.csv", "check the path"]);
 }
 
@@ -215,18 +186,13 @@ fn not_utf8_names_the_line() {
 
 #[test]
 fn unknown_context_suggests_the_nearest() {
-    let titles: ClassTitles = [
-        ("A47", "FURNITURE"),
-        ("B08", "CLEANING"),
-        ("A", "NECESSITIES"),
-    ]
-    .map(|(code, title)| (code.to_owned(), title.to_owned()))
-    .into_iter()
-    .collect();
+    let titles: ClassTitles = [("A47", "FURNITURE"), ("B08", "CLEANING"), ("A", "NECESSITIES")]
+        .map(|(code, title)| (code.to_owned(), title.to_owned()))
+        .into_iter()
+        .collect();
     let bad = file(format!("{HEADER}1,a,t,A47,1\n2,a,t,b80,1\n"));
-    let message = read_pairs_with_titles(&bad.path, Labels::Required, &titles)
-        .unwrap_err()
-        .to_string();
+    let message =
+        read_pairs_with_titles(&bad.path, Labels::Required, &titles).unwrap_err().to_string();
     assert_has(&message, &["line 3", "\"b80\"", "nearest is \"B08\""]);
     let good = file(format!("{HEADER}1,a,t,A47,1\n"));
     assert!(read_pairs_with_titles(&good.path, Labels::Required, &titles).is_ok());
@@ -271,25 +237,14 @@ fn three_forms_of_title_lists() {
         "\u{feff}A\t\tHUMAN NECESSITIES\nA47\t\tFURNITURE; \"COFFEE\" MILLS\nA47B1/00\t0\tTables\n";
     for text in [ours, kaggle, list] {
         let titles = ClassTitles::read(&file(text).path).unwrap();
-        assert_eq!(
-            titles.title("A47"),
-            Some("FURNITURE; \"COFFEE\" MILLS"),
-            "{text}"
-        );
+        assert_eq!(titles.title("A47"), Some("FURNITURE; \"COFFEE\" MILLS"), "{text}");
         assert_eq!(titles.title("A48"), None);
     }
-    let message = ClassTitles::read(&file("A47\t\tFURNITURE\nA48\n").path)
-        .unwrap_err()
-        .to_string();
+    let message = ClassTitles::read(&file("A47\t\tFURNITURE\nA48\n").path).unwrap_err().to_string();
     assert_has(&message, &["line 2", "code<TAB>title"]);
-    let message = ClassTitles::read(&file("class,title\nA47,x\n").path)
-        .unwrap_err()
-        .to_string();
+    let message = ClassTitles::read(&file("class,title\nA47,x\n").path).unwrap_err().to_string();
     assert_has(&message, &["no column \"code\"", "class, title"]);
     assert_eq!(section_name("h04"), Some("Electricity"));
-    assert_eq!(
-        section_name("Y02"),
-        Some("Emerging Cross-Sectional Technologies")
-    );
+    assert_eq!(section_name("Y02"), Some("Emerging Cross-Sectional Technologies"));
     assert_eq!(section_name("Z"), None);
 }

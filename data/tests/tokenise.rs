@@ -1,5 +1,7 @@
 //! The tokeniser wrapper: pieces without special tokens, checks against a model, truncation.
 
+#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+
 use engram_data::tokenise::{SpecialTokens, Tokeniser, longest_first};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -38,9 +40,7 @@ fn pieces_have_no_special_tokens_no_padding_and_no_cut() {
     assert_eq!(tokeniser.encode_piece(&long).unwrap().len(), 3000);
     assert!(tokeniser.encode_piece("").unwrap().is_empty());
 
-    let many = tokeniser
-        .encode_pieces(&["metal", "", "fastener", "metal"])
-        .unwrap();
+    let many = tokeniser.encode_pieces(&["metal", "", "fastener", "metal"]).unwrap();
     let many: Vec<&[u32]> = many.iter().map(|ids| &**ids).collect();
     assert_eq!(many, [&[5][..], &[], &[6, 7], &[5]]);
 
@@ -51,12 +51,7 @@ fn pieces_have_no_special_tokens_no_padding_and_no_cut() {
 
 #[test]
 fn special_tokens_of_both_styles() {
-    let bert = SpecialTokens {
-        cls: 2,
-        sep: 3,
-        pad: 0,
-        mask: Some(4),
-    };
+    let bert = SpecialTokens { cls: 2, sep: 3, pad: 0, mask: Some(4) };
     assert_eq!(word_piece().special(), bert);
     let roberta = WORD_PIECE
         .replace("[CLS]", "<s>")
@@ -67,15 +62,10 @@ fn special_tokens_of_both_styles() {
     assert_eq!(roberta.special(), SpecialTokens { mask: None, ..bert });
 
     let without = WORD_PIECE.replace("[SEP]", "[END]");
-    let error = Tokeniser::from_bytes("some/tokenizer.json", without.as_bytes())
-        .err()
-        .unwrap();
+    let error = Tokeniser::from_bytes("some/tokenizer.json", without.as_bytes()).err().unwrap();
     let message = error.to_string();
     assert!(message.contains("some/tokenizer.json"), "{message}");
-    assert!(
-        message.contains("no sep token (looked for [SEP] or </s>)"),
-        "{message}"
-    );
+    assert!(message.contains("no sep token (looked for [SEP] or </s>)"), "{message}");
 }
 
 #[test]
@@ -87,34 +77,20 @@ fn a_tokenizer_of_another_model_is_refused() {
     for size in [8, 11, 30_522] {
         let message = tokeniser.check_fits(size, None).unwrap_err().to_string();
         assert!(message.contains("9 entries"), "{message}");
-        assert!(
-            message.contains(&format!("{size} embeddings; use")),
-            "{message}"
-        );
+        assert!(message.contains(&format!("{size} embeddings; use")), "{message}");
     }
     let message = tokeniser.check_fits(9, Some(1)).unwrap_err().to_string();
-    assert!(
-        message.contains("pads with id 0, the model with id 1"),
-        "{message}"
-    );
+    assert!(message.contains("pads with id 0, the model with id 1"), "{message}");
 }
 
 #[test]
 fn files_that_are_no_tokenizer() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tokenizer.json");
-    for content in [
-        "",
-        "{}",
-        "{\"model\": 1}",
-        &WORD_PIECE[..WORD_PIECE.len() / 2],
-    ] {
+    for content in ["", "{}", "{\"model\": 1}", &WORD_PIECE[..WORD_PIECE.len() / 2]] {
         std::fs::write(&path, content).unwrap();
         let message = Tokeniser::from_file(&path).err().unwrap().to_string();
-        assert!(
-            message.contains("tokenizer.json: not a usable tokenizer"),
-            "{message}"
-        );
+        assert!(message.contains("tokenizer.json: not a usable tokenizer"), "{message}");
     }
     let missing = folder.path().join("none.json");
     let message = Tokeniser::from_file(missing).err().unwrap().to_string();
@@ -140,16 +116,9 @@ fn longest_first_equals_one_token_at_a_time() {
         let mut expected = lengths.clone();
         while expected.iter().sum::<usize>() > budget {
             let longest = *expected.iter().max().unwrap();
-            let last = expected
-                .iter()
-                .rposition(|&length| length == longest)
-                .unwrap();
+            let last = expected.iter().rposition(|&length| length == longest).unwrap();
             expected[last] -= 1;
         }
-        assert_eq!(
-            longest_first(&lengths, budget),
-            expected,
-            "seed {seed}: {lengths:?}, {budget}"
-        );
+        assert_eq!(longest_first(&lengths, budget), expected, "seed {seed}: {lengths:?}, {budget}");
     }
 }

@@ -1,10 +1,16 @@
 //! Differentiable models of the Engram toolkit.
 
+pub mod bert;
+pub mod deberta;
 pub mod error;
 pub mod finite_difference;
 pub mod gradients;
 pub mod kernels;
+pub mod layers;
+pub mod packed;
 pub mod params;
+pub mod similarity;
+pub mod text_encoder;
 pub mod weights;
 
 pub use error::{ModelError, Result};

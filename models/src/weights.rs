@@ -66,7 +66,11 @@ impl Weights {
     ) -> Result<Tensor> {
         let tensors = self.tensors()?;
         let stored = self.stored(name);
-        let view = tensors.tensor(&stored).map_err(|_| ModelError::MissingTensor {
+        let found = tensors.tensor(&stored).or_else(|e| match original_name(&stored) {
+            Some(original) => tensors.tensor(&original),
+            None => Err(e),
+        });
+        let view = found.map_err(|_| ModelError::MissingTensor {
             path: self.path.clone(),
             name: stored.clone(),
             wanted: shape.to_vec(),
@@ -110,6 +114,13 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
     let mut file = AtomicWriteFile::open(path).map_err(io)?;
     file.write_all(&bytes).map_err(io)?;
     file.commit().map_err(io)
+}
+
+/// The first BERT weights call the parameters of a norm `gamma` and `beta`.
+fn original_name(name: &str) -> Option<String> {
+    let renamed = |new: &str, old: &str| Some(format!("{}{old}", name.strip_suffix(new)?));
+    renamed("LayerNorm.weight", "LayerNorm.gamma")
+        .or_else(|| renamed("LayerNorm.bias", "LayerNorm.beta"))
 }
 
 /// The name that shares the most trailing levels with the wanted one.

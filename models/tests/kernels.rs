@@ -146,6 +146,36 @@ fn attention_self_and_cross() -> Result<()> {
     Ok(())
 }
 
+/// Both terms alone and together, for segments of several lengths and rows that several distances
+/// share, and the whole into an attention.
+#[test]
+fn disentangled_biases() -> Result<()> {
+    let options = |segments| Disentangled {
+        num_heads: 2,
+        scale: 0.7,
+        segments,
+        rows: [0, 0, 1, 2, 3, 4, 4, 4, 5].into(),
+    };
+    let (qkv, key, query) = (input(&[8, 12], 1), input(&[7, 4], 2), input(&[7, 4], 3));
+    for segments in [Segments::packed(&[4, 1, 3]), Segments::padded(4, &[2, 4])] {
+        let options = options(segments.clone());
+        check_gradients(&[qkv.clone(), key.clone()], |t| {
+            Ok(disentangled_bias(&t[0], Some(&t[1]), None, &options)?)
+        })?;
+        check_gradients(&[qkv.clone(), query.clone()], |t| {
+            Ok(disentangled_bias(&t[0], None, Some(&t[1]), &options)?)
+        })?;
+        check_gradients(&[qkv.clone(), key.clone(), query.clone()], |t| {
+            let bias = disentangled_bias(&t[0], Some(&t[1]), Some(&t[2]), &options)?;
+            let segments = segments.clone();
+            let options =
+                Attention { num_heads: 2, scale: 0.7, causal: false, segments, dropout: None };
+            Ok(self_attention(&t[0], Some(AttentionBias::PerSegment(&bias)), &options)?)
+        })?;
+    }
+    Ok(())
+}
+
 fn random(shape: &[usize], seed: u64) -> Result<Tensor> {
     let builder = ParameterBuilder::on_cpu(seed);
     builder.get("x", shape, Init::Normal(1.0))

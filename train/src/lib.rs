@@ -1,1 +1,26 @@
-//! Engram train.
+//! The trainer of the Engram toolkit: recipes, one loop for every study, phases as data.
+//!
+//! A [`Study`] brings data, model, loss and evaluation; a [`Recipe`] says how it is trained; and
+//! [`train`] runs it, leaving a run folder that can be resumed to the same bytes.
+
+mod awp;
+mod card;
+pub mod checkpoint;
+mod ema;
+mod error;
+mod layer_rate;
+mod log;
+pub mod optimiser;
+pub mod recipe;
+mod run_folder;
+pub mod schedule;
+mod study;
+pub mod studies;
+mod trainer;
+
+pub use error::{Result, StudyError, TrainError};
+pub use recipe::{Phase, Recipe, RecipeOptions};
+pub use study::{
+    BatchLoss, Evaluation, EvaluationContext, MetricSpec, StepContext, Study, StudyResult,
+};
+pub use trainer::{CheckOutcome, RunOptions, RunSummary, train};

@@ -29,13 +29,10 @@ pub(super) fn download(
     file: &str,
     settings: &HubSettings,
 ) -> Result<PathBuf, DataError> {
-    let transfer = Transfer {
-        location,
-        model,
-        file,
-        settings,
-        incoming: absolute(&model.incoming(file))?,
-    };
+    let transfer =
+        Transfer { location, model, file, settings, incoming: absolute(&model.incoming(file))? };
+    // Who comes second waits here, and then finds the file in the cache.
+    let _lock = transfer.lock()?;
     let mut pause = settings.retry_pause;
     for _ in 0..settings.retries {
         match transfer.attempt() {
@@ -88,8 +85,24 @@ impl Progress for Reporter {
 }
 
 impl Transfer<'_> {
+    /// Keeps other processes and threads from this file until it is dropped.
+    fn lock(&self) -> Result<fs::File, DataError> {
+        let mut path = self.incoming.clone().into_os_string();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        let lock = || {
+            if let Some(folder) = path.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            let file = fs::File::create(&path)?;
+            file.lock()?;
+            Ok(file)
+        };
+        lock().map_err(|error| self.disk_error(error))
+    }
+
     fn attempt(&self) -> Result<PathBuf, Failure> {
-        // Another process may have been faster.
+        // Another process may have been faster, while this one waited for the lock.
         if let Some(path) = self.model.lookup(self.file) {
             return Ok(path);
         }
@@ -113,9 +126,7 @@ impl Transfer<'_> {
             Ok(Ok(pointer)) => pointer,
             Ok(Err(error)) => return Err(self.api_failure(error)),
             Err(_) => {
-                return Err(Failure::Final(
-                    self.refused("an answer that makes no sense"),
-                ));
+                return Err(Failure::Final(self.refused("an answer that makes no sense")));
             }
         };
         self.adopt(&arrived, announced)
@@ -123,11 +134,8 @@ impl Transfer<'_> {
 
     /// Draws the bar until the transfer ends; returns the announced size.
     fn follow(&self, events: &mpsc::Receiver<Event>) -> Result<u64, Failure> {
-        let bar = if self.settings.progress {
-            ProgressBar::no_length()
-        } else {
-            ProgressBar::hidden()
-        };
+        let bar =
+            if self.settings.progress { ProgressBar::no_length() } else { ProgressBar::hidden() };
         if let Ok(style) = ProgressStyle::with_template(
             "{msg} [{elapsed_precise}] [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} ({eta})",
         ) {
@@ -164,11 +172,9 @@ impl Transfer<'_> {
         let disk = |error| Failure::Final(self.disk_error(error));
         let blob = fs::canonicalize(pointer).map_err(disk)?;
         let etag = name_of(&blob);
-        let snapshots = pointer.ancestors().find(|folder| {
-            folder
-                .parent()
-                .is_some_and(|parent| parent.ends_with("snapshots"))
-        });
+        let snapshots = pointer
+            .ancestors()
+            .find(|folder| folder.parent().is_some_and(|parent| parent.ends_with("snapshots")));
         let commit = snapshots.map(name_of).unwrap_or_default();
         if !is_plain_name(&etag) || !is_plain_name(&commit) {
             return Err(Failure::Final(self.refused("an unusable etag or commit")));
@@ -336,4 +342,41 @@ fn sha256(path: &Path) -> io::Result<String> {
     let mut hasher = Sha256::new();
     io::copy(&mut fs::File::open(path)?, &mut hasher)?;
     Ok(format!("{:x}", hasher.finalize()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Neither can be had from a test server: errors of writing that hf-hub reports.
+    #[test]
+    fn errors_of_the_disk_are_not_taken_for_the_network() {
+        let settings = HubSettings::new("/cache");
+        let location = WeightsLocation::Folder("x".into());
+        let model = CachedModel::new("owner/name", "main", &settings);
+        let transfer = Transfer {
+            location: &location,
+            model: &model,
+            file: "config.json",
+            settings: &settings,
+            incoming: PathBuf::new(),
+        };
+        let failure = |kind: io::ErrorKind| transfer.api_failure(ApiError::IoError(kind.into()));
+        assert!(matches!(
+            failure(io::ErrorKind::StorageFull),
+            Failure::Final(DataError::DiskFull { .. })
+        ));
+        assert!(matches!(
+            failure(io::ErrorKind::PermissionDenied),
+            Failure::Final(DataError::Io { .. })
+        ));
+        assert!(matches!(
+            failure(io::ErrorKind::ConnectionReset),
+            Failure::Passing(DataError::NoNetwork { .. })
+        ));
+        assert!(matches!(
+            transfer.api_failure(ApiError::LockAcquisition("l".into())),
+            Failure::Final(DataError::Locked { .. })
+        ));
+    }
 }

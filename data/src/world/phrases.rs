@@ -8,15 +8,15 @@
 //! |---|---|---|---|---|
 //! | same | 1 (re-ordered) | 0.75 | 0.5 | 0.25 |
 //! | synonym | 0.75 | 0.75 | 0.5 | 0.25 |
-//! | broader or narrower | 0.5 | 0.5 | – | 0.25 |
-//! | another of the family, or related to it | 0.25 | 0.25 | 0.25 | 0.25 |
-//! | of another family | 0 | 0 | 0 | 0 |
+//! | broader or narrower | 0.5 | 0.5 | – | – |
+//! | another of the family, or related to it | 0.25 | 0.25 | – | 0.25 |
+//! | of another family | 0 | 0 | – | 0 |
 //!
 //! Held-out anchors are new combinations of qualities and things that training has seen, so a
 //! model can get them right only if it has learnt relations between words. Counting shared words
 //! says little: `metal fastener` shares one word with `metal melody` (0), with `plastic
 //! fastener` (0.25), with `fastener` (0.5) and with `metallic fastener` (0.75), and none with
-//! `metallic securing element` (0.75). Five things need the context as well: `metal joint` is
+//! `metallic securing element` (0.75). Four things need the context as well: `metal joint` is
 //! `metal coupling` in F16 and `metal articulation` in A61.
 
 use std::collections::{BTreeSet, HashSet};
@@ -33,7 +33,7 @@ use crate::patent::{PhrasePair, write_pairs};
 use crate::titles::{ClassTitles, SECTIONS};
 
 /// Anchors made of each thing, with as many qualities.
-const ANCHORS_PER_THING: usize = 3;
+const ANCHORS_PER_THING: usize = 4;
 
 /// The embedded phrase set: no anchor is in two parts, nor an anchor of one part among the
 /// targets of another.
@@ -56,19 +56,13 @@ impl PhraseWorld {
     /// # Errors   `Io`
     pub fn write(&self, folder: impl AsRef<Path>) -> Result<(), DataError> {
         let folder = folder.as_ref();
-        let io_error = |source| DataError::Io {
-            path: folder.into(),
-            source,
-        };
+        let io_error = |source| DataError::Io { path: folder.into(), source };
         std::fs::create_dir_all(folder).map_err(io_error)?;
         write_pairs(folder.join("train.csv"), &self.train)?;
         write_pairs(folder.join("validation.csv"), &self.validation)?;
         write_pairs(folder.join("test.csv"), &self.test)?;
-        let titles: String = self
-            .titles
-            .iter()
-            .map(|(code, title)| format!("{code}\t{title}\n"))
-            .collect();
+        let titles: String =
+            self.titles.iter().map(|(code, title)| format!("{code}\t{title}\n")).collect();
         let titles = format!("code\ttitle\n{titles}");
         std::fs::write(folder.join("ipc_class_titles.tsv"), titles).map_err(io_error)
     }
@@ -154,9 +148,7 @@ pub fn phrase_tokenizer() -> Vec<u8> {
 }
 
 fn word_list_texts() -> impl Iterator<Item = &'static str> {
-    let of_families = FAMILIES
-        .iter()
-        .flat_map(|family| family.words().chain([family.title]));
+    let of_families = FAMILIES.iter().flat_map(|family| family.words().chain([family.title]));
     let of_qualities = QUALITIES.iter().flat_map(|quality| {
         let names = quality.names.iter().chain(quality.narrower).copied();
         names.chain(quality.opposite)
@@ -165,10 +157,7 @@ fn word_list_texts() -> impl Iterator<Item = &'static str> {
 }
 
 fn class_titles() -> ClassTitles {
-    FAMILIES
-        .iter()
-        .map(|family| (family.context.to_owned(), family.title.to_owned()))
-        .collect()
+    FAMILIES.iter().map(|family| (family.context.to_owned(), family.title.to_owned())).collect()
 }
 
 #[derive(Clone, Copy)]
@@ -190,8 +179,8 @@ impl Anchor {
     }
 }
 
-/// Each thing with some qualities; one anchor of half the things is for testing, of a quarter
-/// for validation, so that each held-out thing is in training with other qualities.
+/// Each thing with some qualities. One of a thing's anchors is held out, two in three of these
+/// for testing; the others are in training, so the thing is known with other qualities.
 fn choose_anchors(rng: &mut ChaCha8Rng) -> Vec<Anchor> {
     let things: BTreeSet<&str> = FAMILIES
         .iter()
@@ -202,20 +191,13 @@ fn choose_anchors(rng: &mut ChaCha8Rng) -> Vec<Anchor> {
     things.shuffle(rng);
     let mut anchors = Vec::new();
     for (index, thing) in things.into_iter().enumerate() {
-        for (turn, quality) in QUALITIES
-            .choose_multiple(rng, ANCHORS_PER_THING)
-            .enumerate()
-        {
-            let part = match (turn, index % 4) {
-                (0, 0 | 2) => Part::Test,
-                (0, 1) => Part::Validation,
+        for (turn, quality) in QUALITIES.choose_multiple(rng, ANCHORS_PER_THING).enumerate() {
+            let part = match (turn, index % 3) {
+                (0, 0 | 1) => Part::Test,
+                (0, _) => Part::Validation,
                 _ => Part::Train,
             };
-            anchors.push(Anchor {
-                quality,
-                thing,
-                part,
-            });
+            anchors.push(Anchor { quality, thing, part });
         }
     }
     anchors
@@ -242,8 +224,9 @@ impl Family {
 /// How the things of a family relate to one of them.
 struct Relatives {
     synonym: &'static str,
-    /// Broader things with the rating of a pair, or narrower ones.
+    /// Names of the kind for a thing, names of the things for a kind.
     across: Vec<&'static str>,
+    /// The rating of a pair with one of these.
     across_rating: &'static str,
     /// Others of the family, and related words.
     beside: Vec<&'static str>,
@@ -282,15 +265,9 @@ fn rated_targets(
     let [quality, quality_synonym] = anchor.quality.names;
     let relatives = Relatives::new(family, thing);
     let synonym = relatives.synonym;
-    let mut targets = Targets {
-        rated: Vec::new(),
-        taken: anchor_texts.clone(),
-    };
+    let mut targets = Targets { rated: Vec::new(), taken: anchor_texts.clone() };
 
-    let reordered = [
-        format!("{thing} {quality}"),
-        format!("{thing} which is {quality}"),
-    ];
+    let reordered = [format!("{thing} {quality}"), format!("{thing} which is {quality}")];
     for target in reordered {
         targets.add(target, 1.0, "Exact");
     }
@@ -298,11 +275,7 @@ fn rated_targets(
     targets.add(format!("{quality} {synonym}"), 0.75, "Synonym");
     targets.add(format!("{quality_synonym} {synonym}"), 0.75, "Synonym");
 
-    targets.add(
-        [thing, synonym][rng.random_range(0..2)].to_owned(),
-        0.5,
-        "Hypernym",
-    );
+    targets.add([thing, synonym][rng.random_range(0..2)].to_owned(), 0.5, "Hypernym");
     if let Some(narrower) = anchor.quality.narrower.choose(rng) {
         targets.add(format!("{narrower} {thing}"), 0.5, "Hyponym");
         targets.add(format!("{narrower} {synonym}"), 0.5, "Hyponym");
@@ -326,9 +299,8 @@ fn rated_targets(
     }
 
     // What the word means elsewhere is nothing in this context.
-    let elsewhere = FAMILIES
-        .iter()
-        .filter(|other| other.context != family.context && other.has(thing));
+    let elsewhere =
+        FAMILIES.iter().filter(|other| other.context != family.context && other.has(thing));
     for other_sense in elsewhere {
         let synonym = Relatives::new(other_sense, thing).synonym;
         targets.add(format!("{quality} {synonym}"), 0.0, "Not related");
@@ -365,11 +337,7 @@ struct Targets {
 impl Targets {
     fn add(&mut self, target: String, score: f32, rating: &'static str) {
         if self.taken.insert(target.clone()) {
-            self.rated.push(Rated {
-                target,
-                score,
-                rating,
-            });
+            self.rated.push(Rated { target, score, rating });
         }
     }
 }

@@ -44,13 +44,8 @@ impl Server {
     pub fn start(files: &[(&str, &[u8])]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let files = files
-            .iter()
-            .map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec()));
-        let state = Arc::new(Mutex::new(State {
-            files: files.collect(),
-            ..State::default()
-        }));
+        let files = files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec()));
+        let state = Arc::new(Mutex::new(State { files: files.collect(), ..State::default() }));
         let shared = Arc::clone(&state);
         let address = endpoint.clone();
         thread::spawn(move || {
@@ -100,9 +95,7 @@ fn answer(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::R
         }
     }
     let mut locked = state.lock().unwrap();
-    locked
-        .requests
-        .push(format!("{path} {range} {authorization}"));
+    locked.requests.push(format!("{path} {range} {authorization}"));
     if let Some(status) = locked.status {
         return write!(
             out,
@@ -111,22 +104,13 @@ fn answer(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::R
     }
     let route = path.strip_prefix("/cdn").unwrap_or(&path);
     let prefix = ["main", COMMIT].map(|revision| format!("/owner/name/resolve/{revision}/"));
-    let name = prefix
-        .iter()
-        .find_map(|prefix| route.strip_prefix(prefix.as_str()));
+    let name = prefix.iter().find_map(|prefix| route.strip_prefix(prefix.as_str()));
     let Some(bytes) = name.and_then(|name| locked.files.get(name)).cloned() else {
-        return write!(
-            out,
-            "HTTP/1.1 404 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-        );
+        return write!(out, "HTTP/1.1 404 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     };
     let redirected = name == Some("big.safetensors") && !path.starts_with("/cdn");
     let is_transfer = range != "0-0" && !redirected;
-    let fault = if is_transfer {
-        locked.faults.pop_front()
-    } else {
-        None
-    };
+    let fault = if is_transfer { locked.faults.pop_front() } else { None };
     drop(locked);
 
     let etag = format!("{:x}", Sha256::digest(&bytes));
@@ -162,10 +146,7 @@ fn answer(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::R
             body.truncate(count);
         }
         Some(Fault::IgnoreRange) => {
-            write!(
-                out,
-                "HTTP/1.1 200 OK\r\n{facts}Content-Length: {total}\r\n\r\n"
-            )?;
+            write!(out, "HTTP/1.1 200 OK\r\n{facts}Content-Length: {total}\r\n\r\n")?;
             body = bytes;
         }
         Some(Fault::Flip) => {

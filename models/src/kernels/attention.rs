@@ -44,6 +44,12 @@ impl Segments {
         Self { queries, keys: consecutive(key_lengths).into() }
     }
 
+    /// One query row for each span of keys (attention pooling).
+    pub fn of_spans(spans: Arc<[Span]>) -> Self {
+        let queries = (0..spans.len()).map(|start| Span { start, length: 1 }).collect();
+        Self { queries, keys: spans }
+    }
+
     /// A padded batch `[B, L]` flattened to `[B L]` rows: every row asks, only the first
     /// `lengths[b]` of sequence `b` answer.
     pub fn padded(length: usize, lengths: &[usize]) -> Self {
@@ -58,11 +64,11 @@ impl Segments {
         &self.queries
     }
 
-    fn iter(&self) -> impl Iterator<Item = (Span, Span)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Span, Span)> {
         self.queries.iter().copied().zip(self.keys.iter().copied())
     }
 
-    fn check(&self, query_rows: usize, key_rows: usize) -> candle_core::Result<()> {
+    pub(super) fn check(&self, query_rows: usize, key_rows: usize) -> candle_core::Result<()> {
         let in_order = |spans: &[Span], rows: usize| {
             let mut end = 0;
             spans.iter().all(|span| {
@@ -662,7 +668,11 @@ impl Kernel for AttentionKernel {
 }
 
 /// The runs of rows of a matrix, each to be written by its own thread.
-fn split_runs<'a>(mut data: &'a mut [f32], stride: usize, spans: &[Span]) -> Vec<&'a mut [f32]> {
+pub(super) fn split_runs<'a>(
+    mut data: &'a mut [f32],
+    stride: usize,
+    spans: &[Span],
+) -> Vec<&'a mut [f32]> {
     let (mut runs, mut position) = (Vec::with_capacity(spans.len()), 0);
     for span in spans {
         let (_, rest) = data.split_at_mut((span.start - position) * stride);

@@ -1,0 +1,179 @@
+//! Word vectors in text form: GloVe (`word v1 v2 …`) and word2vec (the same below a first line
+//! `count width`). Phrases are compared by the cosine of their mean vectors: the first zero-shot
+//! baseline of the patent study.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use crate::DataError;
+
+/// Vectors by word.
+#[derive(Debug, Clone)]
+pub struct WordVectors {
+    width: usize,
+    place: HashMap<String, usize>,
+    /// One row of `width` values for each word.
+    values: Vec<f32>,
+}
+
+/// The mean vector of a phrase, and how much of the phrase it stands for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PhraseVector {
+    /// The mean of the vectors of the words found; zeros if there is none.
+    pub mean: Vec<f32>,
+    /// The share of the phrase's words that have a vector.
+    pub found: f32,
+}
+
+impl WordVectors {
+    /// Reads a file of word vectors; with `wanted`, only those words are kept in memory.
+    ///
+    /// A word may contain spaces: the vector is taken from the right. Bytes of a word that are
+    /// not UTF-8 become U+FFFD, since published files have such words. Of a word that occurs
+    /// twice the first vector counts.
+    ///
+    /// # Errors   `Io`; `EmptyFile`; `VectorLine` with the line, for too few values, a value
+    /// that is no finite number, or fewer lines than the first one announces
+    pub fn read(
+        path: impl AsRef<Path>,
+        wanted: Option<&HashSet<String>>,
+    ) -> Result<Self, DataError> {
+        let path = path.as_ref();
+        let io_error = |source| DataError::Io { path: path.into(), source };
+        let mut reader = BufReader::with_capacity(1 << 20, File::open(path).map_err(io_error)?);
+        let mut bytes = Vec::new();
+        let mut line = 0;
+        let mut header = None;
+        let mut vectors: Option<Self> = None;
+        let mut rows = 0;
+        loop {
+            bytes.clear();
+            if reader.read_until(b'\n', &mut bytes).map_err(io_error)? == 0 {
+                break;
+            }
+            line += 1;
+            let bad = |reason: String| DataError::VectorLine { path: path.into(), line, reason };
+            let text = String::from_utf8_lossy(&bytes);
+            let text = text.trim_matches(['\u{feff}', ' ', '\r', '\n', '\t']);
+            if text.is_empty() {
+                continue;
+            }
+            if line == 1 {
+                header = count_and_width(text);
+                if header.is_some() {
+                    continue;
+                }
+            }
+            let vectors = vectors.get_or_insert_with(|| {
+                let width = header.map_or_else(|| text.split(SEPARATORS).count() - 1, |h| h.1);
+                Self { width, place: HashMap::new(), values: Vec::new() }
+            });
+            vectors.read_line(text, wanted).map_err(bad)?;
+            rows += 1;
+        }
+        let vectors = vectors.ok_or_else(|| DataError::EmptyFile { path: path.into() })?;
+        match header {
+            Some((count, _)) if rows != count => Err(DataError::VectorLine {
+                path: path.into(),
+                line,
+                reason: format!("the file ends after {rows} words, line 1 announces {count}"),
+            }),
+            _ => Ok(vectors),
+        }
+    }
+
+    /// The number of values of a vector.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// The number of words kept.
+    pub fn len(&self) -> usize {
+        self.place.len()
+    }
+
+    /// Whether no word was kept.
+    pub fn is_empty(&self) -> bool {
+        self.place.is_empty()
+    }
+
+    /// The vector of a word as written or, failing that, in lower case.
+    pub fn word(&self, word: &str) -> Option<&[f32]> {
+        let place = self.place.get(word);
+        let place = *place.or_else(|| self.place.get(&word.to_lowercase()))?;
+        self.values.get(place * self.width..(place + 1) * self.width)
+    }
+
+    /// The mean vector of a phrase's words, split at white space.
+    pub fn phrase(&self, phrase: &str) -> PhraseVector {
+        let mut mean = vec![0.0; self.width];
+        let (mut words, mut found) = (0_usize, 0_usize);
+        for word in phrase.split_whitespace() {
+            words += 1;
+            if let Some(vector) = self.word(word) {
+                found += 1;
+                for (sum, value) in mean.iter_mut().zip(vector) {
+                    *sum += value;
+                }
+            }
+        }
+        for sum in &mut mean {
+            *sum /= found.max(1) as f32;
+        }
+        PhraseVector { mean, found: found as f32 / words.max(1) as f32 }
+    }
+
+    /// The cosine of two phrases' mean vectors; 0 where one of them has no known word.
+    pub fn similarity(&self, left: &str, right: &str) -> f32 {
+        cosine(&self.phrase(left).mean, &self.phrase(right).mean)
+    }
+
+    fn read_line(&mut self, text: &str, wanted: Option<&HashSet<String>>) -> Result<(), String> {
+        let width = self.width;
+        let too_few = || format!("a word and {width} values are expected");
+        if width == 0 {
+            return Err("a word and its values are expected".to_owned());
+        }
+        let mut fields = text.rsplitn(width + 1, SEPARATORS);
+        let start = self.values.len();
+        for field in fields.by_ref().take(width) {
+            match field.parse::<f32>() {
+                Ok(value) if value.is_finite() => self.values.push(value),
+                _ if text.split(SEPARATORS).count() <= width => return Err(too_few()),
+                _ => return Err(format!("{field:?} is not a finite number")),
+            }
+        }
+        let word = fields.next().ok_or_else(too_few)?;
+        self.values[start..].reverse();
+        let is_wanted = wanted.is_none_or(|wanted| wanted.contains(word));
+        if !is_wanted || self.place.contains_key(word) {
+            self.values.truncate(start);
+        } else {
+            self.place.insert(word.to_owned(), start / width);
+        }
+        Ok(())
+    }
+}
+
+/// Not all white space: words of published files contain no-break spaces and the like.
+const SEPARATORS: [char; 2] = [' ', '\t'];
+
+fn count_and_width(line: &str) -> Option<(usize, usize)> {
+    let (count, width) = line.split_once(SEPARATORS)?;
+    Some((count.parse().ok()?, width.trim().parse().ok()?))
+}
+
+/// The cosine of two vectors of one width; 0 where one of them is all zeros.
+pub fn cosine(left: &[f32], right: &[f32]) -> f32 {
+    let dot = |a: &[f32], b: &[f32]| -> f64 {
+        let products = a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y));
+        products.sum()
+    };
+    let norms = (dot(left, left) * dot(right, right)).sqrt();
+    if norms == 0.0 {
+        return 0.0;
+    }
+    (dot(left, right) / norms) as f32
+}

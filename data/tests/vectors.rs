@@ -1,0 +1,104 @@
+//! Word vectors in both text forms, and every bad line by its message.
+
+#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+
+use std::collections::HashSet;
+
+use engram_data::DataError;
+use engram_data::vectors::{WordVectors, cosine};
+
+fn read(content: impl AsRef<[u8]>) -> Result<WordVectors, DataError> {
+    read_wanted(content, None)
+}
+
+fn read_wanted(
+    content: impl AsRef<[u8]>,
+    wanted: Option<&HashSet<String>>,
+) -> Result<WordVectors, DataError> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vectors.txt");
+    std::fs::write(&path, content).unwrap();
+    WordVectors::read(&path, wanted)
+}
+
+#[track_caller]
+fn assert_fails(content: impl AsRef<[u8]>, parts: &[&str]) {
+    let message = read(content).unwrap_err().to_string();
+    for part in ["vectors.txt", "; "].iter().chain(parts) {
+        assert!(message.contains(part), "no {part:?} in: {message}");
+    }
+}
+
+#[test]
+fn both_forms() {
+    for text in [
+        "metal 1 0 -0.5\nbolt 0 2e-1 0\n",
+        "2 3\nmetal 1 0 -0.5\nbolt 0 2e-1 0\n",
+        "\u{feff}2 3\r\nmetal 1 0 -0.5 \r\nbolt\t0 2e-1 0",
+    ] {
+        let vectors = read(text).unwrap();
+        assert_eq!((vectors.width(), vectors.len()), (3, 2), "{text:?}");
+        assert_eq!(vectors.word("metal"), Some(&[1.0, 0.0, -0.5][..]));
+        assert_eq!(vectors.word("Bolt"), Some(&[0.0, 0.2, 0.0][..]));
+        assert_eq!(vectors.word("nut"), None);
+    }
+}
+
+#[test]
+fn odd_words() {
+    let vectors = read("2 2\n. . . 1 2\nno\u{a0}break 3 4\n").unwrap();
+    assert_eq!(vectors.word(". . ."), Some(&[1.0, 2.0][..]));
+    assert_eq!(vectors.word("no\u{a0}break"), Some(&[3.0, 4.0][..]));
+    let vectors = read(b"a 1 2\ncaf\xe9 3 4\na 5 6\n").unwrap();
+    assert_eq!(vectors.word("caf\u{fffd}"), Some(&[3.0, 4.0][..]));
+    assert_eq!(vectors.word("a"), Some(&[1.0, 2.0][..]), "the first of two");
+    assert_eq!(vectors.len(), 2);
+}
+
+#[test]
+fn only_wanted_words_are_kept() {
+    let wanted = HashSet::from(["b".to_owned(), "x".to_owned()]);
+    let vectors = read_wanted("a 1 2\nb 3 4\nc 5 6\n", Some(&wanted)).unwrap();
+    assert_eq!(vectors.len(), 1);
+    assert_eq!(vectors.word("b"), Some(&[3.0, 4.0][..]));
+}
+
+#[test]
+fn bad_lines() {
+    assert_fails("", &["empty"]);
+    assert_fails("\n\n", &["empty"]);
+    assert_fails("3 2\n", &["empty"]);
+    assert_fails("a 1 2\nb 3\n", &["line 2", "a word and 2 values"]);
+    assert_fails("2 3\na 1 2 3\nb 1 2\n", &["line 3", "a word and 3 values"]);
+    assert_fails("a 1 2\nb 3 x\n", &["line 2", "\"x\" is not a finite number"]);
+    assert_fails("a 1 2\nb NaN 3\n", &["line 2", "\"NaN\" is not a finite number"]);
+    assert_fails("a 1 2\nb inf 3\n", &["line 2", "\"inf\" is not a finite number"]);
+    assert_fails("word\n", &["line 1", "a word and its values"]);
+    assert_fails("3 2\na 1 2\nb 3 4\n", &["line 3", "after 2 words, line 1 announces 3"]);
+}
+
+#[test]
+fn damaged_files_do_not_panic() {
+    let whole = b"2 3\nmetal 1 0 -0.5\nbolt 0 2e-1 0\n";
+    for length in 0..whole.len() {
+        let _ = read(&whole[..length]);
+    }
+    for bit in 0..whole.len() * 8 {
+        let mut bytes = whole.to_vec();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let _ = read(&bytes);
+    }
+}
+
+#[test]
+fn phrases() {
+    let vectors = read("metal 1 0\nbolt 0 1\nscrew 0 3\n").unwrap();
+    let phrase = vectors.phrase("Metal  bolt unknown");
+    assert_eq!(phrase.mean, [0.5, 0.5]);
+    assert!((phrase.found - 2.0 / 3.0).abs() < 1e-6);
+    assert_eq!(vectors.phrase("").found, 0.0);
+    assert!((vectors.similarity("bolt", "screw") - 1.0).abs() < 1e-6);
+    assert!((vectors.similarity("metal bolt", "bolt") - 0.5_f32.sqrt()).abs() < 1e-6);
+    assert_eq!(vectors.similarity("metal", "unknown"), 0.0);
+    assert!((cosine(&[3.0, 4.0], &[4.0, 3.0]) - 0.96).abs() < 1e-6);
+}

@@ -1,0 +1,209 @@
+//! BERT (arXiv 1810.04805), and all encoders of its shape: MiniLM, BERT-for-patents, E5, …
+//!
+//! Reference: `transformers` 5, `models/bert/modeling_bert.py`. Parameter names are the published
+//! ones. We run packed sequences instead of padded ones, so no work is done on padding; the
+//! pooler, which none of our studies uses, is left out.
+
+use std::sync::Arc;
+
+use candle_core::Tensor;
+use serde::Deserialize;
+
+use crate::error::{ModelError, Result};
+use crate::kernels::{Activation, Attention, Mode, embedding_sum, feed_forward, self_attention};
+use crate::kernels::{dropout, stacked_linear};
+use crate::layers::{LayerNorm, Linear};
+use crate::packed::PackedTokens;
+use crate::params::{Init, ParameterBuilder};
+
+/// The fields of a published `config.json` that shape the encoder (others are not read).
+#[derive(Debug, Clone, Deserialize)]
+pub struct BertConfig {
+    /// Vocabulary `V`.
+    pub vocab_size: usize,
+    /// Width `D`.
+    pub hidden_size: usize,
+    /// Blocks.
+    pub num_hidden_layers: usize,
+    /// Heads `H`; `D` is divided among them.
+    pub num_attention_heads: usize,
+    /// Width of the feed-forward block.
+    pub intermediate_size: usize,
+    /// Activation of the feed-forward block.
+    pub hidden_act: Activation,
+    /// Longest sequence.
+    pub max_position_embeddings: usize,
+    /// Segment ids.
+    pub type_vocab_size: usize,
+    /// Added to the variance in norms.
+    #[serde(default = "default_layer_norm_eps")]
+    pub layer_norm_eps: f64,
+    /// Dropout after the embeddings and in each residual branch.
+    #[serde(default)]
+    pub hidden_dropout_prob: f64,
+    /// Dropout of attention weights.
+    #[serde(default)]
+    pub attention_probs_dropout_prob: f64,
+    /// Standard deviation of fresh weights.
+    #[serde(default = "default_initializer_range")]
+    pub initializer_range: f64,
+}
+
+fn default_layer_norm_eps() -> f64 {
+    1e-12
+}
+
+fn default_initializer_range() -> f64 {
+    0.02
+}
+
+impl BertConfig {
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`] naming the field.
+    pub fn validate(&self) -> Result<()> {
+        let bad = |what: &str, reason: String| {
+            Err(ModelError::BadConfig { what: what.to_string(), reason })
+        };
+        let (width, heads) = (self.hidden_size, self.num_attention_heads);
+        if heads == 0 || width == 0 || width % heads != 0 {
+            let reason = format!("hidden_size {width} is not a multiple of {heads} heads");
+            return bad("num_attention_heads", reason);
+        }
+        for (what, p) in [
+            ("hidden_dropout_prob", self.hidden_dropout_prob),
+            ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
+        ] {
+            if !(0.0..1.0).contains(&p) {
+                return bad(what, format!("{p} is not a probability below 1"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The encoder.
+#[derive(Debug, Clone)]
+pub struct Bert {
+    config: BertConfig,
+    word_embeddings: Tensor,
+    position_embeddings: Tensor,
+    token_type_embeddings: Tensor,
+    embedding_norm: LayerNorm,
+    layers: Vec<BertLayer>,
+}
+
+#[derive(Debug, Clone)]
+struct BertLayer {
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    attention_output: Linear,
+    attention_norm: LayerNorm,
+    intermediate: Linear,
+    output: Linear,
+    output_norm: LayerNorm,
+}
+
+impl BertLayer {
+    fn new(config: &BertConfig, builder: &ParameterBuilder) -> Result<Self> {
+        let (d, m, std) = (config.hidden_size, config.intermediate_size, config.initializer_range);
+        let eps = config.layer_norm_eps;
+        let attention = builder.pp("attention");
+        let own = attention.pp("self");
+        Ok(Self {
+            query: Linear::new(d, d, std, &own.pp("query"))?,
+            key: Linear::new(d, d, std, &own.pp("key"))?,
+            value: Linear::new(d, d, std, &own.pp("value"))?,
+            attention_output: Linear::new(d, d, std, &attention.pp("output.dense"))?,
+            attention_norm: LayerNorm::new(d, eps, &attention.pp("output.LayerNorm"))?,
+            intermediate: Linear::new(d, m, std, &builder.pp("intermediate.dense"))?,
+            output: Linear::new(m, d, std, &builder.pp("output.dense"))?,
+            output_norm: LayerNorm::new(d, eps, &builder.pp("output.LayerNorm"))?,
+        })
+    }
+
+    /// `[T, D]` → `[T, D]`.
+    fn forward(
+        &self,
+        x: &Tensor,
+        config: &BertConfig,
+        tokens: &PackedTokens,
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let options = Attention {
+            num_heads: config.num_attention_heads,
+            scale: 1.0 / ((config.hidden_size / config.num_attention_heads) as f32).sqrt(),
+            causal: false,
+            segments: tokens.segments.clone(),
+            dropout: mode.dropout(config.attention_probs_dropout_prob),
+        };
+        let parts = [self.query.as_part(), self.key.as_part(), self.value.as_part()];
+        let context = self_attention(&stacked_linear(x, &parts)?, None, &options)?;
+        let attended = self.attention_output.forward(&context)?;
+        let masked = mode.dropout(config.hidden_dropout_prob);
+        let x = self.attention_norm.forward_residual(&attended, x, masked)?;
+        let (up, down) = (self.intermediate.with_bias()?, self.output.with_bias()?);
+        let y = feed_forward(&x, up, down, config.hidden_act)?;
+        let masked = mode.dropout(config.hidden_dropout_prob);
+        self.output_norm.forward_residual(&y, &x, masked)
+    }
+}
+
+impl Bert {
+    /// Builds the encoder from published weights or fresh.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
+    pub fn new(config: &BertConfig, builder: &ParameterBuilder) -> Result<Self> {
+        config.validate()?;
+        let d = config.hidden_size;
+        let embeddings = builder.pp("embeddings");
+        let table = |name: &str, rows: usize| {
+            embeddings.pp(name).get("weight", &[rows, d], Init::Normal(config.initializer_range))
+        };
+        Ok(Self {
+            word_embeddings: table("word_embeddings", config.vocab_size)?,
+            position_embeddings: table("position_embeddings", config.max_position_embeddings)?,
+            token_type_embeddings: table("token_type_embeddings", config.type_vocab_size)?,
+            embedding_norm: LayerNorm::new(d, config.layer_norm_eps, &embeddings.pp("LayerNorm"))?,
+            layers: (0..config.num_hidden_layers)
+                .map(|i| BertLayer::new(config, &builder.pp("encoder.layer").pp(i)))
+                .collect::<Result<_>>()?,
+            config: config.clone(),
+        })
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &BertConfig {
+        &self.config
+    }
+
+    /// The hidden states after the embeddings and after each block, the last being the output;
+    /// `[T, D]` each.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] for a place, id or type beyond its table.
+    pub fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
+        let longest = self.config.max_position_embeddings;
+        if let Some(place) = tokens.positions.iter().find(|p| **p as usize >= longest) {
+            return Err(ModelError::BadInput(format!(
+                "a sequence of {} tokens; this encoder takes {longest}: truncate it",
+                place + 1
+            )));
+        }
+        let embedded = embedding_sum(&[
+            (&self.word_embeddings, Arc::clone(&tokens.ids)),
+            (&self.position_embeddings, Arc::clone(&tokens.positions)),
+            (&self.token_type_embeddings, Arc::clone(&tokens.types)),
+        ])?;
+        let x = self.embedding_norm.forward(&embedded)?;
+        let mut states = vec![dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?];
+        for layer in &self.layers {
+            let next = layer.forward(&states[states.len() - 1], &self.config, tokens, mode)?;
+            states.push(next);
+        }
+        Ok(states)
+    }
+}

@@ -1,0 +1,330 @@
+//! The bias of disentangled attention (DeBERTa, arXiv 2006.03654, eq. 4): content to position and
+//! position to content, forward and backward.
+//!
+//! Only the relative places that a segment can have are multiplied, so short sequences do not pay
+//! for the whole table of relative embeddings.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use candle_core::{Shape, Tensor};
+use rayon::prelude::*;
+
+use super::attention::{Segments, split_runs};
+use super::matmul::{Matrix, matmul};
+use super::operation::{Gradient, Input, Kernel, apply};
+use super::pooling::Span;
+use super::rows::add;
+
+/// The options of a disentangled bias.
+#[derive(Debug, Clone)]
+pub struct Disentangled {
+    /// Heads `H`; the width is divided among them.
+    pub num_heads: usize,
+    /// The factor on both terms, that of the attention.
+    pub scale: f32,
+    /// Who attends to whom.
+    pub segments: Segments,
+    /// For each query place minus key place, from `-n` to `n` (at least the longest run less 1):
+    /// the row of the position projections. Never falls.
+    pub rows: Arc<[u32]>,
+}
+
+/// `scale (q_i · pos_key[r(i - j)] + k_j · pos_query[r(i - j)])` for each segment, head, query
+/// place `i` and key place `j`: `qkv` `[T, 3 D]`, projections of relative embeddings `[R, D]` →
+/// flat, as [`super::AttentionBias::PerSegment`] takes it. A projection that is `None` leaves its
+/// term out.
+///
+/// # Errors
+/// If shapes, heads, segments or rows do not fit, or both projections are `None`.
+pub fn disentangled_bias(
+    qkv: &Tensor,
+    pos_key: Option<&Tensor>,
+    pos_query: Option<&Tensor>,
+    options: &Disentangled,
+) -> candle_core::Result<Tensor> {
+    let mut inputs = vec![qkv];
+    inputs.extend(pos_key);
+    inputs.extend(pos_query);
+    let mut contents = Vec::new();
+    contents.extend(pos_key.map(|_| Content::Query));
+    contents.extend(pos_query.map(|_| Content::Key));
+    apply(DisentangledBias { options: options.clone(), contents }, &inputs)
+}
+
+struct DisentangledBias {
+    options: Disentangled,
+    /// One term for each input beyond the first.
+    contents: Vec<Content>,
+}
+
+/// What a term multiplies with the positions.
+#[derive(Clone, Copy, PartialEq)]
+enum Content {
+    Query,
+    Key,
+}
+
+/// One head of one segment.
+struct Block {
+    query: Span,
+    key: Span,
+    /// The first column of the head.
+    column: usize,
+    /// The rows of the position projections that occur.
+    rows: Range<usize>,
+    /// Where its scores lie in the bias.
+    scores: Span,
+}
+
+impl Block {
+    fn content(&self, content: Content) -> Span {
+        if content == Content::Query { self.query } else { self.key }
+    }
+}
+
+/// The gradients that one term of one block has: content `[L, d]`, positions `[rows, d]`.
+struct TermGradients {
+    content: Vec<f32>,
+    positions: Vec<f32>,
+}
+
+impl DisentangledBias {
+    /// The width `D`.
+    fn check(&self, dims: &[&[usize]]) -> candle_core::Result<usize> {
+        let Disentangled { num_heads, segments, rows, .. } = &self.options;
+        let &[tokens, columns] = dims[0] else {
+            candle_core::bail!("disentangled bias: input {:?}, wanted [T, 3 D]", dims[0]);
+        };
+        let width = columns / 3;
+        if *num_heads == 0 || width == 0 || columns != 3 * width || width % num_heads != 0 {
+            candle_core::bail!("disentangled bias: {num_heads} heads for input {:?}", dims[0]);
+        }
+        segments.check(tokens, tokens)?;
+        if self.contents.is_empty() {
+            candle_core::bail!("disentangled bias: neither projection of positions is given");
+        }
+        let highest = rows.iter().max().map_or(0, |row| *row as usize);
+        for dims in &dims[1..] {
+            if !matches!(dims, [r, d] if *d == width && *r > highest) {
+                candle_core::bail!("disentangled bias: positions {dims:?} for width {width}");
+            }
+        }
+        let longest = segments.iter().map(|(q, k)| q.length.max(k.length)).max().unwrap_or(0);
+        if rows.len() % 2 == 0 || rows.len() + 1 < 2 * longest || !rows.is_sorted() {
+            candle_core::bail!(
+                "disentangled bias: {} relative places for {longest} tokens",
+                rows.len()
+            );
+        }
+        Ok(width)
+    }
+
+    /// The rows for query place `i` less each key place of a run of `length`, last key first.
+    fn rows_of(&self, i: usize, length: usize) -> &[u32] {
+        let end = self.options.rows.len() / 2 + i + 1;
+        &self.options.rows[end - length..end]
+    }
+
+    /// The blocks, in the order of the bias.
+    fn blocks(&self, width: usize) -> Vec<Block> {
+        let (heads, size) = (self.options.num_heads, width / self.options.num_heads);
+        let (mut blocks, mut start) = (Vec::new(), 0);
+        for (query, key) in self.options.segments.iter() {
+            let length = query.length * key.length;
+            let rows = if length == 0 {
+                0..0
+            } else {
+                let first = self.rows_of(0, key.length)[0];
+                let last = self.rows_of(query.length - 1, 1)[0];
+                first as usize..last as usize + 1
+            };
+            for h in 0..heads {
+                let (column, rows, scores) = (h * size, rows.clone(), Span { start, length });
+                blocks.push(Block { query, key, column, rows, scores });
+                start += length;
+            }
+        }
+        blocks
+    }
+
+    /// Calls `f` with each element of a block's bias and of a term's products `[L, rows]`.
+    #[inline(always)]
+    fn for_each_pair(&self, block: &Block, content: Content, mut f: impl FnMut(usize, usize)) {
+        let length = block.key.length;
+        for i in 0..block.query.length {
+            for (j, row) in self.rows_of(i, length).iter().rev().enumerate() {
+                let place = if content == Content::Query { i } else { j };
+                f(i * length + j, place * block.rows.len() + *row as usize - block.rows.start);
+            }
+        }
+    }
+
+    fn block_forward(&self, inputs: &[Input<'_>], width: usize, block: &Block, bias: &mut [f32]) {
+        for (&content, positions) in self.contents.iter().zip(&inputs[1..]) {
+            let (x, p) = self.factors(inputs[0], *positions, width, block, content);
+            let mut products = vec![0.0; x.rows * p.rows];
+            matmul(self.options.scale, x, p.t(), 0.0, &mut products, p.rows);
+            self.for_each_pair(block, content, |at, product| bias[at] += products[product]);
+        }
+    }
+
+    /// One pair of gradients for each term.
+    fn block_backward(
+        &self,
+        inputs: &[Input<'_>],
+        width: usize,
+        block: &Block,
+        gradient: &[f32],
+    ) -> Vec<TermGradients> {
+        let size = width / self.options.num_heads;
+        let of_term = |(&content, positions): (&Content, &Input<'_>)| {
+            let (x, p) = self.factors(inputs[0], *positions, width, block, content);
+            let mut slopes = vec![0.0; x.rows * p.rows];
+            self.for_each_pair(block, content, |at, product| slopes[product] += gradient[at]);
+            let slopes = Matrix::new(&slopes, x.rows, p.rows);
+            let mut made = TermGradients {
+                content: vec![0.0; x.rows * size],
+                positions: vec![0.0; p.rows * size],
+            };
+            matmul(self.options.scale, slopes, p, 0.0, &mut made.content, size);
+            matmul(self.options.scale, slopes.t(), x, 0.0, &mut made.positions, size);
+            made
+        };
+        self.contents.iter().zip(&inputs[1..]).map(of_term).collect()
+    }
+
+    /// A head's content `[L, d]` and positions `[rows, d]`.
+    fn factors<'a>(
+        &self,
+        qkv: Input<'a>,
+        positions: Input<'a>,
+        width: usize,
+        block: &Block,
+        content: Content,
+    ) -> (Matrix<'a>, Matrix<'a>) {
+        let size = width / self.options.num_heads;
+        let span = block.content(content);
+        let start = span.start * 3 * width + first_column(content, width) + block.column;
+        let x = Matrix::strided(tail(qkv.data, start), span.length, size, 3 * width);
+        let start = block.rows.start * width + block.column;
+        (x, Matrix::strided(tail(positions.data, start), block.rows.len(), size, width))
+    }
+}
+
+/// Where the content lies in a row of `qkv`.
+fn first_column(content: Content, width: usize) -> usize {
+    if content == Content::Query { 0 } else { width }
+}
+
+/// The values from `start` on; none for an empty run at the end.
+fn tail(data: &[f32], start: usize) -> &[f32] {
+    data.get(start..).unwrap_or(&[])
+}
+
+impl Kernel for DisentangledBias {
+    fn name(&self) -> &'static str {
+        "disentangled bias"
+    }
+
+    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
+        let width = self.check(&dims)?;
+        let blocks = self.blocks(width);
+        let scores: Vec<Span> = blocks.iter().map(|block| block.scores).collect();
+        let mut output = vec![0.0; scores.iter().map(|span| span.length).sum()];
+        split_runs(&mut output, 1, &scores)
+            .into_par_iter()
+            .zip(&blocks)
+            .for_each(|(bias, block)| self.block_forward(inputs, width, block, bias));
+        let count = output.len();
+        Ok((output, Shape::from(count)))
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Input<'_>],
+        _: &[f32],
+        gradient: &[f32],
+        wanted: &mut [Option<Gradient>],
+    ) -> candle_core::Result<()> {
+        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
+        let width = self.check(&dims)?;
+        let (heads, size) = (self.options.num_heads, width / self.options.num_heads);
+        let blocks = self.blocks(width);
+        let made: Vec<Vec<TermGradients>> = blocks
+            .par_iter()
+            .map(|block| {
+                let Span { start, length } = block.scores;
+                self.block_backward(inputs, width, block, &gradient[start..start + length])
+            })
+            .collect();
+        for (term, &content) in self.contents.iter().enumerate() {
+            if let Some(wanted) = &mut wanted[0] {
+                // The heads of a segment share its run of rows.
+                let spans: Vec<Span> =
+                    blocks.iter().step_by(heads).map(|block| block.content(content)).collect();
+                let runs = split_runs(wanted.as_sum(), 3 * width, &spans);
+                let segments = blocks.par_chunks(heads).zip(made.par_chunks(heads));
+                runs.into_par_iter().zip(segments).for_each(|(run, (blocks, made))| {
+                    for (block, made) in blocks.iter().zip(made) {
+                        let column = first_column(content, width) + block.column;
+                        add_rows(&made[term].content, size, run, 3 * width, column);
+                    }
+                });
+            }
+            if let Some(wanted) = &mut wanted[1 + term] {
+                let sums = wanted.as_sum();
+                for (block, made) in blocks.iter().zip(&made) {
+                    let sums = &mut sums[block.rows.start * width..];
+                    add_rows(&made[term].positions, size, sums, width, block.column);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
+        let width = self.check(&dims)?;
+        let (heads, size) = (self.options.num_heads, width / self.options.num_heads);
+        let by_head = |x: &Tensor| x.reshape(((), heads, size))?.transpose(0, 1)?.contiguous();
+        let mut parts = Vec::new();
+        for (query, key) in self.options.segments.iter() {
+            let rows: Vec<u32> = (0..query.length)
+                .flat_map(|i| self.rows_of(i, key.length).iter().rev().copied())
+                .collect();
+            let rows = Tensor::from_vec(rows, (query.length, key.length), inputs[0].device())?;
+            let mut bias: Option<Tensor> = None;
+            for (&content, positions) in self.contents.iter().zip(&inputs[1..]) {
+                let span = if content == Content::Query { query } else { key };
+                let x = inputs[0].narrow(0, span.start, span.length)?;
+                let x = x.narrow(1, first_column(content, width), width)?;
+                let products = by_head(&x)?.matmul(&by_head(positions)?.t()?)?;
+                let gather = |rows: &Tensor| {
+                    let rows = rows.broadcast_left(heads)?.contiguous()?;
+                    products.gather(&rows, 2)
+                };
+                let term = match content {
+                    Content::Query => gather(&rows)?,
+                    Content::Key => gather(&rows.t()?)?.transpose(1, 2)?,
+                };
+                bias = Some(match bias {
+                    Some(bias) => (bias + term)?,
+                    None => term,
+                });
+            }
+            if let Some(bias) = bias {
+                parts.push((bias * f64::from(self.options.scale))?.flatten_all()?);
+            }
+        }
+        Tensor::cat(&parts, 0)
+    }
+}
+
+/// Adds rows of `size` values to the columns from `column` on of rows that lie `stride` apart.
+fn add_rows(values: &[f32], size: usize, sums: &mut [f32], stride: usize, column: usize) {
+    for (values, row) in values.chunks(size).zip(sums.chunks_mut(stride)) {
+        add(values, &mut row[column..column + size]);
+    }
+}

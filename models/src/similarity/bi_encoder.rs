@@ -1,0 +1,53 @@
+//! The bi-encoder: each phrase alone becomes a unit vector, a pair's score is their cosine.
+//!
+//! Source: Sentence-BERT (arXiv 1908.10084); mean pooling and normalisation as in
+//! `sentence-transformers`' all-MiniLM-L6-v2.
+
+use candle_core::{D, Tensor};
+
+use crate::error::Result;
+use crate::kernels::{Mode, embedding_sum};
+use crate::packed::PackedTokens;
+use crate::similarity::pooling::SpanPooler;
+use crate::text_encoder::TextEncoder;
+
+/// An encoder with its pooling.
+#[derive(Debug, Clone)]
+pub struct BiEncoder {
+    encoder: TextEncoder,
+    pooler: SpanPooler,
+}
+
+impl BiEncoder {
+    /// Puts a pooling on an encoder.
+    pub fn new(encoder: TextEncoder, pooler: SpanPooler) -> Self {
+        Self { encoder, pooler }
+    }
+
+    /// Unit vectors `[S, D]` of the `S` packed phrases.
+    pub fn embed(&self, phrases: &PackedTokens, mode: &Mode) -> Result<Tensor> {
+        let states = self.encoder.encode(phrases, mode)?;
+        normalise(&self.pooler.forward(&states, phrases.sequences())?)
+    }
+
+    /// Cosines of pairs `(i, j)` of the packed phrases: `[N]`.
+    pub fn score(
+        &self,
+        phrases: &PackedTokens,
+        pairs: &[(u32, u32)],
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let embeddings = self.embed(phrases, mode)?;
+        let side = |pick: fn(&(u32, u32)) -> u32| {
+            let rows: Vec<u32> = pairs.iter().map(pick).collect();
+            embedding_sum(&[(&embeddings, rows.into())])
+        };
+        Ok((side(|p| p.0)? * side(|p| p.1)?)?.sum(D::Minus1)?)
+    }
+}
+
+/// Rows divided by their length (at least 1e-6): `[S, D]` → `[S, D]`.
+pub(crate) fn normalise(x: &Tensor) -> Result<Tensor> {
+    let length = (x.sqr()?.sum_keepdim(D::Minus1)? + 1e-12)?.sqrt()?;
+    Ok(x.broadcast_div(&length)?)
+}

@@ -1,0 +1,91 @@
+//! The cross-encoder: both phrases, the context and the rivals are read together.
+//!
+//! Two shapes share this code. *Pair by pair*: one sequence `anchor [SEP] target [SEP] title …`
+//! for each row, scored from the whole sequence (the usual one). *Listwise*: one sequence
+//! `anchor [SEP] title [SEP] target₁ [SEP] target₂ …` for all rows of an anchor, each scored from
+//! its own tokens, so that the encoder sees every rival at a tenth of the tokens.
+
+use std::sync::Arc;
+
+use candle_core::{D, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::kernels::{Mode, Span, dropout};
+use crate::layers::Linear;
+use crate::packed::PackedTokens;
+use crate::params::ParameterBuilder;
+use crate::similarity::bi_encoder::normalise;
+use crate::similarity::pooling::{Pooling, SpanPooler};
+use crate::text_encoder::TextEncoder;
+
+/// How the head turns states into scores.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CrossEncoderConfig {
+    /// How the states of a scored span become one vector.
+    pub pooling: Pooling,
+    /// Whether the head also sees how the target's vector `t` compares to the anchor's `a`:
+    /// `|t - a|`, `t a` and their cosine.
+    pub compare_anchor: bool,
+    /// Dropout before the head.
+    #[serde(default)]
+    pub head_dropout: f64,
+}
+
+/// What is scored in a packed batch, one entry for each row.
+#[derive(Debug, Clone)]
+pub struct ScoredSpans {
+    /// The tokens whose states are pooled.
+    pub targets: Arc<[Span]>,
+    /// The anchor's tokens in the same sequence.
+    pub anchors: Arc<[Span]>,
+}
+
+/// An encoder with a head that gives one score for each span.
+#[derive(Debug, Clone)]
+pub struct CrossEncoder {
+    config: CrossEncoderConfig,
+    encoder: TextEncoder,
+    pooler: SpanPooler,
+    head: Linear,
+}
+
+/// The cosine is given to the head times this, to match the size of the other features.
+const COSINE_SCALE: f64 = 4.0;
+
+impl CrossEncoder {
+    /// Puts a fresh head of an encoder of width `d` under `head`.
+    pub fn new(
+        config: CrossEncoderConfig,
+        encoder: TextEncoder,
+        d: usize,
+        builder: &ParameterBuilder,
+    ) -> Result<Self> {
+        let head = builder.pp("head");
+        let features = if config.compare_anchor { 3 * d + 1 } else { d };
+        Ok(Self {
+            encoder,
+            pooler: SpanPooler::new(config.pooling, d, &head.pp("pooling"))?,
+            head: Linear::new(features, 1, 1.0 / (features as f64).sqrt() / 3.0, &head.pp("score"))?,
+            config,
+        })
+    }
+
+    /// One score (a logit) for each span: `[N]`.
+    pub fn score(&self, tokens: &PackedTokens, spans: &ScoredSpans, mode: &Mode) -> Result<Tensor> {
+        let states = self.encoder.encode(tokens, mode)?;
+        let target = self.pooler.forward(&states, &spans.targets)?;
+        let features = if self.config.compare_anchor {
+            let anchor = crate::kernels::span_mean(&states, spans.anchors.clone())?;
+            let cosine = (normalise(&target)? * normalise(&anchor)?)?.sum_keepdim(D::Minus1)?;
+            let difference = (&target - &anchor)?.abs()?;
+            let product = (&target * &anchor)?;
+            Tensor::cat(&[target, difference, product, (cosine * COSINE_SCALE)?], D::Minus1)?
+        } else {
+            target
+        };
+        let features = dropout(&features, mode.dropout(self.config.head_dropout))?;
+        Ok(self.head.forward(&features)?.squeeze(D::Minus1)?)
+    }
+}

@@ -1,0 +1,191 @@
+//! Losses over scored pairs: scores in, one number out.
+//!
+//! All take `scores` `[N]` and gold scores in `[0, 1]`, and return a scalar.
+
+use candle_core::Tensor;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{ModelError, Result};
+
+/// A loss of a scorer.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PairLoss {
+    /// `mean (σ(s) - y)²`, of a logit; bounded, so one bad label cannot dominate.
+    Mse,
+    /// Binary cross-entropy of the logit, with graded targets, in nats.
+    Bce,
+    /// `1 - r` over the batch, Pearson's r of logits and gold: the metric itself. Wants batches of
+    /// 64 rows or more, and scores come out on no particular scale.
+    Pearson,
+    /// [`cosent`] of a cosine, with scale 20.
+    Cosent,
+    /// `mean (s - y)²` of a cosine.
+    CosineMse,
+    /// [`contrastive`] of a cosine: gold of at least 0.5 counts as similar, margin 0.5.
+    Contrastive,
+}
+
+impl PairLoss {
+    /// The loss of `scores` `[N]` against `gold` of the same length.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] if the lengths differ.
+    pub fn loss(self, scores: &Tensor, gold: &[f32]) -> Result<Tensor> {
+        if scores.dims() != [gold.len()] {
+            return Err(ModelError::BadInput(format!(
+                "{:?} scores for {} gold scores",
+                scores.dims(),
+                gold.len()
+            )));
+        }
+        let gold_tensor =
+            Tensor::from_slice(gold, gold.len(), scores.device())?.to_dtype(scores.dtype())?;
+        match self {
+            Self::Mse => {
+                let probability = candle_nn::ops::sigmoid(scores)?;
+                Ok((probability - gold_tensor)?.sqr()?.mean_all()?)
+            }
+            Self::CosineMse => Ok((scores - gold_tensor)?.sqr()?.mean_all()?),
+            Self::Bce => binary_cross_entropy(scores, &gold_tensor),
+            Self::Pearson => one_minus_pearson(scores, &gold_tensor),
+            Self::Cosent => cosent(scores, gold, 20.0),
+            Self::Contrastive => contrastive(scores, &gold_tensor, 0.5, 0.5),
+        }
+    }
+
+    /// Whether the loss is of a cosine (a bi-encoder's score) and not of a logit.
+    pub fn is_of_cosines(self) -> bool {
+        matches!(self, Self::Cosent | Self::CosineMse | Self::Contrastive)
+    }
+}
+
+/// `max(s, 0) - s y + ln(1 + e^-|s|)`, which overflows nowhere.
+fn binary_cross_entropy(scores: &Tensor, gold: &Tensor) -> Result<Tensor> {
+    let tail = (scores.abs()?.neg()?.exp()? + 1.0)?.log()?;
+    Ok(((scores.relu()? - (scores * gold)?)? + tail)?.mean_all()?)
+}
+
+/// `1 - r`; the denominator is kept above 1e-6, so constant scores give 1 and no NaN.
+fn one_minus_pearson(scores: &Tensor, gold: &Tensor) -> Result<Tensor> {
+    let scores = scores.broadcast_sub(&scores.mean_all()?)?;
+    let gold = gold.broadcast_sub(&gold.mean_all()?)?;
+    let product = (&scores * &gold)?.sum_all()?;
+    let squares = (scores.sqr()?.sum_all()? * gold.sqr()?.sum_all()?)?;
+    let r = (product / (squares + 1e-12)?.sqrt()?)?;
+    Ok((1.0 - r)?)
+}
+
+/// CoSENT (Su 2022; `sentence-transformers`' `CoSENTLoss`): `ln(1 + Σ e^(λ (sᵢ - sⱼ)))` over the
+/// pairs with `yᵢ < yⱼ`: rank the more similar pair higher.
+///
+/// # Requirements
+/// Scores are cosines; gold scores only need an order. Larger batches give more pairs.
+pub fn cosent(scores: &Tensor, gold: &[f32], scale: f64) -> Result<Tensor> {
+    let n = gold.len();
+    let (mut lower, mut higher) = (Vec::new(), Vec::new());
+    for i in 0..n {
+        for j in 0..n {
+            if gold[i] < gold[j] {
+                lower.push(i as u32);
+                higher.push(j as u32);
+            }
+        }
+    }
+    let count = lower.len();
+    if count == 0 {
+        return Ok((scores.sum_all()? * 0.0)?);
+    }
+    let pick = |ids: Vec<u32>| {
+        let ids = Tensor::from_vec(ids, count, scores.device())?;
+        scores.index_select(&ids, 0)
+    };
+    let differences = ((pick(lower)? - pick(higher)?)? * scale)?;
+    // ln(1 + Σ e^d), with the largest of 0 and all d taken out.
+    let top = differences.detach().max(0)?.relu()?;
+    let sum = differences.broadcast_sub(&top)?.exp()?.sum_all()?;
+    Ok(((sum + top.neg()?.exp()?)?.log()? + top)?)
+}
+
+/// The contrastive loss of Hadsell et al. (CVPR 2006) with distance `d = 1 - s`:
+/// `½ d²` for similar pairs (gold ≥ `threshold`), `½ max(margin - d, 0)²` for others; the mean.
+///
+/// # Requirements
+/// Scores are cosines; gold is only compared with the threshold.
+pub fn contrastive(scores: &Tensor, gold: &Tensor, threshold: f64, margin: f64) -> Result<Tensor> {
+    let similar = gold.ge(threshold)?.to_dtype(scores.dtype())?;
+    let distance = (1.0 - scores)?;
+    let far = (margin - &distance)?.relu()?.sqr()?;
+    let loss = ((&similar * distance.sqr()?)? + ((1.0 - &similar)? * far)?)?;
+    Ok((loss.mean_all()? * 0.5)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+    use crate::finite_difference::check_gradients;
+
+    const GOLD: [f32; 5] = [0.0, 0.25, 0.5, 0.5, 1.0];
+    const SCORES: [f64; 5] = [0.1, -0.3, 0.9, 0.2, 0.4];
+
+    #[test]
+    fn every_loss_has_right_gradients() -> Result<()> {
+        for loss in [
+            PairLoss::Mse,
+            PairLoss::Bce,
+            PairLoss::Pearson,
+            PairLoss::Cosent,
+            PairLoss::CosineMse,
+            PairLoss::Contrastive,
+        ] {
+            check_gradients(&[(SCORES.to_vec(), &[5])], |t| loss.loss(&t[0], &GOLD))?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn values_match_their_formulas() -> Result<()> {
+        let scores = Tensor::from_slice(&SCORES, 5, &Device::Cpu)?;
+        let value = |loss: PairLoss| loss.loss(&scores, &GOLD)?.to_scalar::<f64>().map_err(ModelError::from);
+        let pairs = SCORES.iter().zip(GOLD.map(f64::from));
+        let bce: f64 = pairs
+            .clone()
+            .map(|(s, y)| {
+                let p = 1.0 / (1.0 + (-s).exp());
+                -(y * p.ln() + (1.0 - y) * (1.0 - p).ln())
+            })
+            .sum::<f64>()
+            / 5.0;
+        assert!((value(PairLoss::Bce)? - bce).abs() < 1e-12);
+        let mut total = 1.0;
+        for (s_i, y_i) in pairs.clone() {
+            for (s_j, y_j) in pairs.clone() {
+                if y_i < y_j {
+                    total += (20.0 * (s_i - s_j)).exp();
+                }
+            }
+        }
+        assert!((value(PairLoss::Cosent)? - total.ln()).abs() < 1e-9);
+        let (mean_s, mean_y) = (SCORES.iter().sum::<f64>() / 5.0, 0.45);
+        let (mut product, mut s2, mut y2) = (0.0, 0.0, 0.0);
+        for (s, y) in pairs {
+            product += (s - mean_s) * (y - mean_y);
+            s2 += (s - mean_s).powi(2);
+            y2 += (y - mean_y).powi(2);
+        }
+        assert!((value(PairLoss::Pearson)? - (1.0 - product / (s2 * y2).sqrt())).abs() < 1e-9);
+        Ok(())
+    }
+
+    #[test]
+    fn equal_gold_scores_give_no_nan() -> Result<()> {
+        let scores = Tensor::from_slice(&SCORES, 5, &Device::Cpu)?;
+        for loss in [PairLoss::Pearson, PairLoss::Cosent] {
+            let value = loss.loss(&scores, &[0.5; 5])?.to_scalar::<f64>()?;
+            assert!(value.is_finite(), "{loss:?}: {value}");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! From token states to one vector for each span.
+
+use std::sync::Arc;
+
+use candle_core::Tensor;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::kernels::{Attention, Segments, Span, attention, embedding_sum, span_mean};
+use crate::params::{Init, ParameterBuilder};
+
+/// How the states of a span become one vector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// Their mean.
+    Mean,
+    /// The first one (`[CLS]`, where the span is the whole sequence).
+    First,
+    /// Their mean weighted by `softmax(w·h)` with a learned `w`.
+    Attention,
+}
+
+/// A pooling with its parameters.
+#[derive(Debug, Clone)]
+pub struct SpanPooler {
+    pooling: Pooling,
+    /// The learned `w` `[1, D]` of attention pooling.
+    query: Option<Tensor>,
+}
+
+impl SpanPooler {
+    /// Attention pooling starts as the mean (`w = 0`).
+    pub fn new(pooling: Pooling, width: usize, builder: &ParameterBuilder) -> Result<Self> {
+        let query = match pooling {
+            Pooling::Attention => Some(builder.get("weight", &[1, width], Init::Zeros)?),
+            Pooling::Mean | Pooling::First => None,
+        };
+        Ok(Self { pooling, query })
+    }
+
+    /// One vector for each span: `[T, D]`, `S` spans → `[S, D]`. Attention pooling takes spans in
+    /// order that do not overlap.
+    pub fn forward(&self, states: &Tensor, spans: &Arc<[Span]>) -> Result<Tensor> {
+        match (self.pooling, &self.query) {
+            (Pooling::Attention, Some(query)) => {
+                let first_row = Arc::from(vec![0u32; spans.len()]);
+                let queries = embedding_sum(&[(query, first_row)])?;
+                let options = Attention {
+                    num_heads: 1,
+                    scale: 1.0,
+                    causal: false,
+                    segments: Segments::of_spans(spans.clone()),
+                    dropout: None,
+                };
+                Ok(attention((&queries, states, states), None, &options)?)
+            }
+            (Pooling::First, _) => {
+                let rows: Vec<u32> = spans.iter().map(|span| span.start as u32).collect();
+                Ok(embedding_sum(&[(states, rows.into())])?)
+            }
+            _ => Ok(span_mean(states, spans.clone())?),
+        }
+    }
+}

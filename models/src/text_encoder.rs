@@ -1,0 +1,138 @@
+//! A published text encoder, picked by the `model_type` of its folder's `config.json`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use candle_core::Tensor;
+use serde::Deserialize;
+
+use crate::bert::{Bert, BertConfig};
+use crate::error::{ModelError, Result};
+use crate::kernels::Mode;
+use crate::packed::PackedTokens;
+use crate::params::ParameterBuilder;
+use crate::weights::Weights;
+
+/// The configuration of an encoder.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum TextEncoderConfig {
+    /// BERT and everything of its shape.
+    Bert(BertConfig),
+}
+
+/// An encoder of packed token sequences.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum TextEncoder {
+    /// BERT and everything of its shape.
+    Bert(Bert),
+}
+
+impl TextEncoderConfig {
+    /// Reads a published `config.json`.
+    ///
+    /// # Errors
+    /// [`ModelError::Io`]; [`ModelError::BadConfig`] for a model type that is not known, a field
+    /// that is missing, or values that do not fit each other.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// The same from the text of a `config.json`; `name` goes into errors.
+    pub fn parse(text: &str, name: &str) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct ModelType {
+            model_type: String,
+        }
+        let bad = |reason: String| ModelError::BadConfig { what: name.to_string(), reason };
+        let kind: ModelType = serde_json::from_str(text).map_err(|e| bad(e.to_string()))?;
+        match kind.model_type.as_str() {
+            "bert" => {
+                let config: BertConfig =
+                    serde_json::from_str(text).map_err(|e| bad(e.to_string()))?;
+                config.validate()?;
+                Ok(Self::Bert(config))
+            }
+            other => Err(bad(format!("model_type `{other}` is not one of: bert"))),
+        }
+    }
+
+    /// Builds the encoder, from the weights that the builder carries or fresh.
+    pub fn build(&self, builder: &ParameterBuilder) -> Result<TextEncoder> {
+        match self {
+            Self::Bert(config) => Ok(TextEncoder::Bert(Bert::new(config, builder)?)),
+        }
+    }
+
+    /// Opens published weights; names may carry the level of the model with a head (`bert.`).
+    pub fn open_weights(&self, path: &Path) -> Result<Arc<Weights>> {
+        let prefix = match self {
+            Self::Bert(_) => "bert.",
+        };
+        Ok(Arc::new(Weights::open(path)?.with_optional_prefix(prefix)?))
+    }
+
+    /// The size of the vocabulary.
+    pub fn vocab_size(&self) -> usize {
+        match self {
+            Self::Bert(config) => config.vocab_size,
+        }
+    }
+
+    /// The longest sequence.
+    pub fn max_length(&self) -> usize {
+        match self {
+            Self::Bert(config) => config.max_position_embeddings,
+        }
+    }
+
+    /// The width `D` of hidden states.
+    pub fn hidden_size(&self) -> usize {
+        match self {
+            Self::Bert(config) => config.hidden_size,
+        }
+    }
+
+    /// The number of blocks.
+    pub fn num_layers(&self) -> usize {
+        match self {
+            Self::Bert(config) => config.num_hidden_layers,
+        }
+    }
+
+    /// Sets dropout in residual branches and of attention weights.
+    pub fn set_dropout(&mut self, hidden: f64, attention: f64) {
+        match self {
+            Self::Bert(config) => {
+                config.hidden_dropout_prob = hidden;
+                config.attention_probs_dropout_prob = attention;
+            }
+        }
+    }
+
+    /// The fresh start: weights for a model that nobody has trained.
+    pub fn initializer_range(&self) -> f64 {
+        match self {
+            Self::Bert(config) => config.initializer_range,
+        }
+    }
+}
+
+impl TextEncoder {
+    /// The hidden states after the embeddings and after each block; the last is the output.
+    /// `[T, D]` each.
+    pub fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
+        match self {
+            Self::Bert(bert) => bert.forward(tokens, mode),
+        }
+    }
+
+    /// The last hidden state, `[T, D]`.
+    pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
+        let mut states = self.forward(tokens, mode)?;
+        states.pop().ok_or_else(|| ModelError::BadInput("an encoder without states".into()))
+    }
+}

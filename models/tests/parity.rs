@@ -1,0 +1,370 @@
+//! The text encoders against `transformers`: hidden states and every gradient, in the packed form.
+//!
+//! The fixtures are made by `tests/reference/text_encoders.py`.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor};
+use engram_models::bert::{Bert, BertConfig};
+use engram_models::deberta::Deberta;
+use engram_models::gradients::Gradients;
+use engram_models::kernels::Mode;
+use engram_models::packed::PackedTokens;
+use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::weights::{self, Weights};
+use engram_models::{ModelError, Result};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+const ENCODERS: [&str; 3] = ["bert", "deberta_v2", "deberta_v3"];
+
+enum Encoder {
+    Bert(Bert),
+    Deberta(Deberta),
+}
+
+impl Encoder {
+    /// The encoder of a fixture, with `changes` to its configuration.
+    fn new(name: &str, changes: Value, builder: &ParameterBuilder) -> Result<Self> {
+        if name == "bert" {
+            Ok(Self::Bert(Bert::new(&config(name, changes), builder)?))
+        } else {
+            Ok(Self::Deberta(Deberta::new(&config(name, changes), builder)?))
+        }
+    }
+
+    /// The last hidden states `[T, D]`.
+    fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
+        let mut states = match self {
+            Self::Bert(encoder) => encoder.forward(tokens, mode)?,
+            Self::Deberta(encoder) => encoder.forward(tokens, mode)?,
+        };
+        Ok(states.pop().expect("the embeddings at least"))
+    }
+}
+
+fn fixture(name: &str, file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name).join(file)
+}
+
+fn config<C: DeserializeOwned>(name: &str, changes: Value) -> C {
+    let text = std::fs::read_to_string(fixture(name, "config.json")).expect("a configuration");
+    let mut config: Value = serde_json::from_str(&text).expect("JSON");
+    for (field, value) in changes.as_object().expect("fields") {
+        config[field] = value.clone();
+    }
+    serde_json::from_value(config).expect("a configuration")
+}
+
+/// Weights of a fixture or of a changed copy.
+fn open(path: &Path) -> Result<Arc<Weights>> {
+    let weights = Weights::open(path)?;
+    let prefix = if path.to_string_lossy().contains("deberta") { "deberta." } else { "bert." };
+    Ok(Arc::new(weights.with_optional_prefix(prefix)?))
+}
+
+/// The encoder of a fixture with its weights, and its parameters.
+fn load(name: &str, groups: Vec<ParameterGroup>) -> Result<(Encoder, Parameters)> {
+    load_changed(name, json!({}), groups)
+}
+
+fn load_changed(
+    name: &str,
+    changes: Value,
+    groups: Vec<ParameterGroup>,
+) -> Result<(Encoder, Parameters)> {
+    let builder = ParameterBuilder::new(0, groups, DType::F32, &Device::Cpu);
+    let weights = open(&fixture(name, "model.safetensors"))?;
+    let encoder = Encoder::new(name, changes, &builder.with_weights(weights))?;
+    Ok((encoder, builder.finish()?))
+}
+
+/// What `transformers` was given and what it gave.
+struct Expected {
+    sequences: Vec<Vec<u32>>,
+    tokens: PackedTokens,
+    tensors: HashMap<String, Tensor>,
+}
+
+fn expected(name: &str) -> Result<Expected> {
+    let path = fixture(name, "expected.safetensors");
+    let tensors = candle_core::safetensors::load(path, &Device::Cpu)?;
+    let list = |name: &str| tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>();
+    let (ids, mut sequences, mut start) = (list("ids")?, Vec::new(), 0);
+    for length in list("lengths")? {
+        sequences.push(ids[start..start + length as usize].to_vec());
+        start += length as usize;
+    }
+    let mut tokens = PackedTokens::new(&sequences);
+    tokens.types = list("types")?.into();
+    Ok(Expected { sequences, tokens, tensors })
+}
+
+/// The scalar whose gradients the fixtures hold.
+fn loss(hidden: &Tensor) -> Result<Tensor> {
+    let weights: Vec<f64> =
+        (0..hidden.elem_count()).map(|n| (1.7 * n as f64 + 0.3).sin()).collect();
+    let weights = Tensor::from_vec(weights, hidden.shape(), &Device::Cpu)?;
+    Ok((hidden * weights.to_dtype(hidden.dtype())?)?.sum_all()?)
+}
+
+fn values(tensor: &Tensor) -> Result<Vec<f32>> {
+    Ok(tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
+}
+
+fn largest(values: impl Iterator<Item = f32>) -> f32 {
+    values.fold(0.0, |a, b| a.max(b.abs()))
+}
+
+fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    largest(a.iter().zip(b).map(|(a, b)| a - b))
+}
+
+/// A gradient that differs from the reference by no more than `tolerance` of its largest element.
+fn assert_gradient(name: &str, got: &[f32], want: &Tensor, tolerance: f32) -> Result<()> {
+    let want = values(want)?;
+    let (scale, difference) = (largest(want.iter().copied()), largest_difference(got, &want));
+    println!("  {name}: up to {scale:.1e}, off by {difference:.1e}");
+    // A bias that shifts all scores of a row alike changes nothing: its gradient is rounding.
+    let scale = if scale < 1e-12 { 1.0 } else { scale };
+    assert!(difference <= tolerance * scale, "{name} is off by {difference:e}");
+    Ok(())
+}
+
+#[test]
+fn hidden_states_and_every_gradient_equal_the_reference() -> Result<()> {
+    for name in ENCODERS {
+        let (encoder, parameters) = load(name, Vec::new())?;
+        let Expected { tokens, tensors, .. } = expected(name)?;
+        let hidden = encoder.forward(&tokens, &Mode::evaluate())?;
+        let difference = largest_difference(&values(&hidden)?, &values(&tensors["hidden"])?);
+        println!("{name}: hidden states are off by {difference:.1e}");
+        assert!(difference < 1e-5, "{name}: hidden states are off by {difference:e}");
+
+        let mut gradients = Gradients::new(&parameters);
+        gradients.backward(&loss(&hidden)?)?;
+        let mut names: Vec<_> =
+            tensors.keys().filter_map(|name| name.strip_prefix("gradient.")).collect();
+        let mut ours: Vec<_> = parameters.iter().map(|parameter| parameter.name()).collect();
+        names.sort();
+        ours.sort();
+        assert_eq!(ours, names, "{name}: parameters");
+        for parameter in names {
+            let got = gradients.by_name(parameter).expect("a gradient");
+            assert_gradient(parameter, got, &tensors[&format!("gradient.{parameter}")], 1e-4)?;
+        }
+    }
+    Ok(())
+}
+
+/// The composites, which run in f64 and on other devices, make up the same encoders.
+#[test]
+fn the_composites_equal_the_reference_too() -> Result<()> {
+    for name in ENCODERS {
+        let builder = ParameterBuilder::new(0, Vec::new(), DType::F64, &Device::Cpu);
+        let weights = open(&fixture(name, "model.safetensors"))?;
+        let encoder = Encoder::new(name, json!({}), &builder.with_weights(weights))?;
+        let Expected { tokens, tensors, .. } = expected(name)?;
+        let hidden = encoder.forward(&tokens, &Mode::evaluate())?;
+        let difference = largest_difference(&values(&hidden)?, &values(&tensors["hidden"])?);
+        println!("{name} in f64: hidden states are off by {difference:.1e}");
+        assert!(difference < 1e-6, "{name}: hidden states are off by {difference:e}");
+        let store = loss(&hidden)?.backward()?;
+        for parameter in builder.finish()?.iter() {
+            let got = values(store.get(parameter.tensor()).expect("a gradient"))?;
+            let want = &tensors[&format!("gradient.{}", parameter.name())];
+            assert_gradient(parameter.name(), &got, want, 1e-6)?;
+        }
+    }
+    Ok(())
+}
+
+/// A packed batch is nothing but its sequences.
+#[test]
+fn a_sequence_alone_equals_itself_in_a_batch() -> Result<()> {
+    for name in ENCODERS {
+        let (encoder, _) = load(name, Vec::new())?;
+        let Expected { sequences, .. } = expected(name)?;
+        let batch = encoder.forward(&PackedTokens::new(&sequences), &Mode::evaluate())?;
+        let mut alone = Vec::new();
+        for sequence in &sequences {
+            let tokens = PackedTokens::new(std::slice::from_ref(sequence));
+            alone.extend(values(&encoder.forward(&tokens, &Mode::evaluate())?)?);
+        }
+        // Not to the bit: a product with one row takes another path than one with many.
+        let difference = largest_difference(&values(&batch)?, &alone);
+        assert!(difference < 2e-6, "{name}: differs by {difference:e}");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_empty_sequence_in_a_batch_does_no_harm() -> Result<()> {
+    for name in ENCODERS {
+        let run = |sequences: &[Vec<u32>]| -> Result<(Vec<f32>, f64)> {
+            let (encoder, parameters) = load(name, Vec::new())?;
+            let hidden = encoder.forward(&PackedTokens::new(sequences), &Mode::evaluate())?;
+            let mut gradients = Gradients::new(&parameters);
+            gradients.backward(&loss(&hidden)?)?;
+            Ok((values(&hidden)?, gradients.global_norm()))
+        };
+        let (full, empty) = (vec![3, 1, 4, 1, 5], Vec::new());
+        let want = run(std::slice::from_ref(&full))?;
+        assert!(run(&[empty.clone(), full, empty])? == want, "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_thread_count_changes_no_bit() -> Result<()> {
+    for name in ENCODERS {
+        let run = |threads: usize| -> Result<Vec<u32>> {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+            pool.map_err(|e| ModelError::BadInput(e.to_string()))?.install(|| {
+                let (encoder, parameters) = load(name, Vec::new())?;
+                let hidden = encoder.forward(&expected(name)?.tokens, &Mode::train(3))?;
+                let mut gradients = Gradients::new(&parameters);
+                gradients.backward(&loss(&hidden)?)?;
+                let all = (0..gradients.len()).filter_map(|i| gradients.get(i));
+                Ok(all.flatten().chain(&values(&hidden)?).map(|v| v.to_bits()).collect())
+            })
+        };
+        assert!(run(1)? == run(3)?, "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_sequence_beyond_the_absolute_places_is_an_error() -> Result<()> {
+    let long = PackedTokens::new(&[vec![1; 3], vec![1; 25]]);
+    for name in ["bert", "deberta_v2"] {
+        let (encoder, _) = load(name, Vec::new())?;
+        let text = encoder.forward(&long, &Mode::evaluate()).unwrap_err().to_string();
+        assert!(text.contains("25 tokens") && text.contains("takes 24"), "{text}");
+    }
+    let (without_places, _) = load("deberta_v3", Vec::new())?;
+    assert_eq!(without_places.forward(&long, &Mode::evaluate())?.dims(), [28, 32]);
+    Ok(())
+}
+
+#[test]
+fn weights_that_do_not_fit_are_named_with_their_shapes() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (name, projection) in [("bert", "query"), ("deberta_v3", "query_proj")] {
+        let missing = format!("encoder.layer.1.attention.self.{projection}.weight");
+        let path = folder.path().join(format!("{name}.safetensors"));
+        let all = candle_core::safetensors::load(fixture(name, "model.safetensors"), &Device::Cpu)?;
+        let kept = all.iter().filter(|(name, _)| **name != missing);
+        weights::save(&path, kept.map(|(name, tensor)| (name.as_str(), tensor)))?;
+        let builder = ParameterBuilder::on_cpu(0).with_weights(open(&path)?);
+        let error = Encoder::new(name, json!({}), &builder).err().expect("a tensor is missing");
+        let text = error.to_string();
+        assert!(text.contains(&missing) && text.contains("[32, 32]"), "{text}");
+
+        let error = load_changed(name, json!({"vocab_size": 61}), Vec::new()).err();
+        let text = error.expect("another vocabulary").to_string();
+        for part in ["embeddings.word_embeddings.weight", "[60, 32]", "[61, 32]"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+    Ok(())
+}
+
+/// With dropout on: a gradient for each parameter that moves, none for a frozen one.
+#[test]
+fn gradients_reach_what_moves_and_nothing_else() -> Result<()> {
+    for name in ENCODERS {
+        for frozen in [&[][..], &["embeddings.**", "encoder.layer.0.**"]] {
+            let group = |pattern: &&str| ParameterGroup { pattern: pattern.to_string(), rate: 0.0 };
+            let groups = frozen.iter().map(group).collect();
+            let dropout = json!({"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1});
+            let (encoder, parameters) = load_changed(name, dropout, groups)?;
+            let fingerprint = |moves: bool| parameters.fingerprint(|p| p.is_trainable() == moves);
+            let before = (fingerprint(true)?, fingerprint(false)?);
+
+            let hidden = encoder.forward(&expected(name)?.tokens, &Mode::train(1))?;
+            let mut gradients = Gradients::new(&parameters);
+            gradients.backward(&loss(&hidden)?)?;
+            assert_eq!(gradients.suspicious(), [], "{name}");
+            for parameter in parameters.iter() {
+                let moves = !frozen.iter().any(|f| parameter.name().starts_with(&f[..f.len() - 2]));
+                let gradient = gradients.by_name(parameter.name());
+                assert_eq!(gradient.is_some(), moves, "{name}: {}", parameter.name());
+                if let Some(gradient) = gradient {
+                    parameter.update(&mut |data| {
+                        data.iter_mut().zip(gradient).for_each(|(value, slope)| *value -= slope);
+                    })?;
+                }
+            }
+            assert_ne!(before.0, fingerprint(true)?, "{name}: nothing moved");
+            assert_eq!(before.1, fingerprint(false)?, "{name}: a frozen parameter moved");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn configurations_that_cannot_be_built_are_refused() {
+    for (name, field, value) in [
+        ("bert", "num_attention_heads", json!(5)),
+        ("bert", "hidden_dropout_prob", json!(1.0)),
+        ("deberta_v3", "num_attention_heads", json!(0)),
+        ("deberta_v3", "attention_probs_dropout_prob", json!(-0.1)),
+        ("deberta_v3", "conv_kernel_size", json!(3)),
+        ("deberta_v3", "attention_head_size", json!(16)),
+        ("deberta_v3", "pos_att_type", json!([])),
+        ("deberta_v3", "position_buckets", json!(1)),
+        ("deberta_v3", "position_buckets", json!(64)),
+        ("deberta_v3", "max_relative_positions", json!(i64::MAX)),
+    ] {
+        let error = load_changed(name, json!({ field: value }), Vec::new()).err();
+        match error.expect("a refusal") {
+            ModelError::BadConfig { what, .. } => assert_eq!(what, field),
+            other => panic!("{field}: {other}"),
+        }
+    }
+}
+
+/// The published MiniLM, where `ENGRAM_MINILM` names its folder.
+#[test]
+fn minilm_equals_the_reference() -> Result<()> {
+    let Some(folder) = std::env::var_os("ENGRAM_MINILM").map(PathBuf::from) else {
+        // Not by a macro, whose output the test runner swallows.
+        let text = b"SKIPPED: set ENGRAM_MINILM to the folder of all-MiniLM-L6-v2 to compare it\n";
+        std::io::stderr().write_all(text).expect("standard error");
+        return Ok(());
+    };
+    let read = |path: PathBuf| std::fs::read_to_string(path).expect("a file");
+    let config: BertConfig = serde_json::from_str(&read(folder.join("config.json"))).expect("it");
+    let builder = ParameterBuilder::on_cpu(0);
+    let source = open(&folder.join("model.safetensors"))?;
+    let encoder = Encoder::Bert(Bert::new(&config, &builder.with_weights(source))?);
+
+    #[derive(serde::Deserialize)]
+    struct Sentence {
+        ids: Vec<u32>,
+        first_token: Vec<f32>,
+        last_token: Vec<f32>,
+        mean_magnitude: f32,
+    }
+    let sentences: Vec<Sentence> =
+        serde_json::from_str(&read(fixture("", "minilm.json"))).expect("sentences");
+    let ids: Vec<_> = sentences.iter().map(|sentence| &sentence.ids).collect();
+    let tokens = PackedTokens::new(&ids);
+    let hidden = encoder.forward(&tokens, &Mode::evaluate())?;
+    for (sentence, span) in sentences.iter().zip(tokens.sequences().iter()) {
+        let hidden = values(&hidden.narrow(0, span.start, span.length)?)?;
+        let magnitude = hidden.iter().map(|v| v.abs()).sum::<f32>() / hidden.len() as f32;
+        let (first, last) = (&hidden[..8], &hidden[hidden.len() - 8..]);
+        let difference = largest_difference(first, &sentence.first_token)
+            .max(largest_difference(last, &sentence.last_token))
+            .max((magnitude - sentence.mean_magnitude).abs());
+        println!("MiniLM: {} tokens, off by {difference:.1e}", span.length);
+        assert!(difference < 1e-5, "differs by {difference:e}");
+    }
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! `engram data`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use engram_data::hub::{HubSettings, WeightsLocation};
+use engram_data::world::phrases::phrase_world;
+
+use super::{Outcome, output};
+
+/// Fetch published weights, write the embedded data.
+#[derive(Debug, Subcommand)]
+pub enum Data {
+    /// Put a model's files into the hub's cache, for offline use
+    Fetch(Fetch),
+    /// Write the embedded phrase set as CSV files in the patent schema
+    Phrases(Phrases),
+}
+
+/// Put a model's files into the hub's cache, for offline use.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are obeyed.
+Example:
+  engram data fetch hf://sentence-transformers/all-MiniLM-L6-v2")]
+pub struct Fetch {
+    /// `hf://owner/name[@revision]`
+    location: String,
+    /// Files to fetch
+    #[arg(long = "file", value_name = "NAME", default_values_t =
+        ["config.json", "tokenizer.json", "model.safetensors"].map(String::from))]
+    files: Vec<String>,
+}
+
+/// Write the embedded phrase set as CSV files in the patent schema.
+#[derive(Debug, Args)]
+pub struct Phrases {
+    /// The folder to write
+    folder: PathBuf,
+    /// The seed of the set
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl Data {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        match self {
+            Self::Fetch(fetch) => {
+                let location = WeightsLocation::parse(&fetch.location)?;
+                let settings = HubSettings::from_env();
+                for file in &fetch.files {
+                    output::print(&location.file(file, &settings)?.display().to_string())?;
+                }
+            }
+            Self::Phrases(phrases) => phrase_world(phrases.seed).write(&phrases.folder)?,
+        }
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,78 @@
+//! `engram eval`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use engram_eval::phrase::{PhraseOptions, compare, evaluate, read_gold, read_predictions};
+
+use super::{Outcome, output};
+
+/// Measure predictions.
+#[derive(Debug, Subcommand)]
+pub enum Eval {
+    /// Phrase similarity: Pearson, Spearman, Kendall, by class, section and anchor
+    Phrase(Phrase),
+}
+
+/// Phrase similarity: Pearson, Spearman, Kendall, by class, section and anchor.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  engram eval phrase --gold validation.csv --predictions mine.csv
+  engram eval phrase --gold validation.csv --predictions mine.csv --baseline cosine.csv
+  engram eval phrase --gold validation.csv --predictions mine.csv --json > result.json")]
+pub struct Phrase {
+    /// Gold pairs: CSV with id, anchor, target, context, score and maybe rating
+    #[arg(long, value_name = "FILE")]
+    gold: PathBuf,
+    /// Predictions: CSV with id, score
+    #[arg(long, value_name = "FILE")]
+    predictions: PathBuf,
+    /// Other predictions to compare with, pair by pair
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// How many of the worst rows to list
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    worst: usize,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Eval {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let Self::Phrase(command) = self;
+        command.run()
+    }
+}
+
+impl Phrase {
+    fn run(self) -> anyhow::Result<Outcome> {
+        let gold = read_gold(&self.gold)?;
+        let predictions = read_predictions(&self.predictions)?;
+        let options = PhraseOptions {
+            gold_file: self.gold.display().to_string(),
+            predictions_file: self.predictions.display().to_string(),
+            worst_rows: self.worst,
+            ..PhraseOptions::default()
+        };
+        if let Some(baseline) = &self.baseline {
+            let other = read_predictions(baseline)?;
+            let names = (self.predictions.display().to_string(), baseline.display().to_string());
+            let comparison =
+                compare(&gold, (&names.0, &predictions), (&names.1, &other), &options)?;
+            return match self.json {
+                true => output::print_json(&comparison),
+                false => output::print(&comparison.to_text()),
+            }
+            .map(|()| Outcome::Done);
+        }
+        let report = evaluate(&gold, &predictions, &options)?;
+        match self.json {
+            true => output::print_json(&report)?,
+            false => output::print(&report.to_text())?,
+        }
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,64 @@
+//! The command line: what was typed, and which part of the toolkit does it.
+
+mod data;
+mod eval;
+mod output;
+mod predict;
+mod reproduce;
+mod train;
+
+use clap::{Parser, Subcommand};
+
+/// How a command ended, if it could run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done: exit code 0.
+    Done,
+    /// Finished, but a check or a threshold failed: exit code 1.
+    CheckFailed,
+}
+
+/// Research toolkit for models that read from a memory or from a second sense.
+///
+/// Exit codes: 0 done; 1 finished, but a check or threshold failed; 2 could not run.
+#[derive(Debug, Parser)]
+#[command(name = "engram", version, max_term_width = 100)]
+#[command(after_help = "Start with `engram reproduce`: it needs no data, no weights, no network.")]
+pub struct Cli {
+    /// Threads to use; all cores without it. Results do not depend on it.
+    #[arg(long, global = true, value_name = "N")]
+    threads: Option<usize>,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the studies on the embedded world and set the papers' figures beside ours
+    Reproduce(reproduce::Reproduce),
+    /// Train a study by a recipe
+    Train(train::Train),
+    /// Score phrase pairs with a trained run or a baseline
+    Predict(predict::Predict),
+    /// Measure predictions
+    #[command(subcommand)]
+    Eval(eval::Eval),
+    /// Fetch published weights
+    #[command(subcommand)]
+    Data(data::Data),
+}
+
+/// Runs a command.
+pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
+    if let Some(threads) = cli.threads {
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+    }
+    match cli.command {
+        Command::Reproduce(command) => command.run(),
+        Command::Train(command) => command.run(),
+        Command::Predict(command) => command.run(),
+        Command::Eval(command) => command.run(),
+        Command::Data(command) => command.run(),
+    }
+}

@@ -1,0 +1,75 @@
+//! `engram predict`.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use engram_data::patent::{Labels, PhrasePair, read_pairs};
+use engram_train::studies::patent::{run, zero_shot};
+
+use super::{Outcome, output};
+
+/// Score phrase pairs with a trained run, or with a baseline that trains nothing.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  engram predict runs/p1 --input test.csv --output predictions.csv
+  engram predict --encoder hf://sentence-transformers/all-MiniLM-L6-v2 \\
+      --input validation.csv --output cosine.csv
+  engram predict --vectors glove.6B.300d.txt --input validation.csv --output glove.csv")]
+pub struct Predict {
+    /// The folder of a finished run
+    #[arg(required_unless_present_any = ["encoder", "vectors"])]
+    run: Option<PathBuf>,
+    /// Baseline: the cosine of a sentence encoder, `hf://owner/name` or a folder
+    #[arg(long, value_name = "WEIGHTS", conflicts_with_all = ["run", "vectors"])]
+    encoder: Option<String>,
+    /// Baseline: the cosine of mean word vectors, a GloVe or word2vec text file
+    #[arg(long, value_name = "FILE", conflicts_with = "run")]
+    vectors: Option<PathBuf>,
+    /// Pairs to score: CSV with id, anchor, target, context
+    #[arg(long, value_name = "FILE")]
+    input: PathBuf,
+    /// Where `id,score` goes
+    #[arg(long, value_name = "FILE")]
+    output: PathBuf,
+    /// Show no progress
+    #[arg(long)]
+    quiet: bool,
+}
+
+impl Predict {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let rows = read_pairs(&self.input, Labels::Optional)?;
+        let scores = self.scores(&rows)?;
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        writer.write_record(["id", "score"])?;
+        for (row, score) in rows.iter().zip(&scores) {
+            writer.write_record([row.id.as_str(), &format!("{score:.6}")])?;
+        }
+        let bytes = writer.into_inner().context("the predictions")?;
+        output::write_whole(&self.output, &bytes)?;
+        if !self.quiet {
+            eprintln!("{} scores written to {}", scores.len(), self.output.display());
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn scores(&self, rows: &[PhrasePair]) -> anyhow::Result<Vec<f64>> {
+        match (&self.run, &self.encoder, &self.vectors) {
+            (Some(folder), _, _) => {
+                let work = run::prediction_work(folder, rows.len())?;
+                let bar = output::progress_bar(work, "scores", self.quiet);
+                let scores = run::predict(folder, rows, &|done| bar.inc(done as u64))?;
+                bar.finish_and_clear();
+                Ok(scores)
+            }
+            (None, Some(weights), _) => {
+                zero_shot::encoder_cosines(weights, rows).map_err(anyhow::Error::from_boxed)
+            }
+            (None, None, Some(file)) => Ok(zero_shot::word_vector_cosines(file, rows)?),
+            (None, None, None) => anyhow::bail!("name a run, --encoder or --vectors"),
+        }
+    }
+}

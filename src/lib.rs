@@ -1,0 +1,16 @@
+//! Engram: research on models that read from a memory or from a second sense.
+//!
+//! This crate re-exports the toolkit's parts, so that a program or a notebook needs one
+//! dependency:
+//!
+//! - [`models`]: differentiable models with fused kernels and proven gradients
+//! - [`data`]: readers, tokens, folds, weights from the hub, the embedded world
+//! - [`train`]: recipes, the one training loop, the studies
+//! - [`eval`]: metrics with intervals (builds without candle)
+//!
+//! The command `engram` is glue over the same parts.
+
+pub use engram_data as data;
+pub use engram_eval as eval;
+pub use engram_models as models;
+pub use engram_train as train;

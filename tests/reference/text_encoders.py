@@ -1,0 +1,166 @@
+"""Reference fixtures for the text encoders of engram-models, made by `transformers`.
+
+Writes to models/tests/fixtures:
+- bert/, deberta_v2/, deberta_v3/: tiny random encoders, each with `config.json`,
+  `model.safetensors` (published names; f16, in which every value is exact) and
+  `expected.safetensors` (inputs, last hidden states `[T, D]` of the real tokens, and the gradient
+  of every parameter for the loss `sum(hidden[n] * sin(1.7 n + 0.3))` over flat elements n);
+- deberta_buckets.json: the position buckets of the published DeBERTa-v3 models (256 buckets, 512
+  places) for the distances 0 to 600;
+- minilm.json: a few numbers of the published MiniLM, if its folder is given.
+
+The reference runs in f64, on a padded batch with an attention mask.
+
+    python tests/reference/text_encoders.py [--minilm FOLDER]
+
+Made with Python 3.11, torch 2.15.0, transformers 5.23.0, safetensors 0.8.0.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from transformers import AutoTokenizer, BertConfig, BertModel, DebertaV2Config, DebertaV2Model
+from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
+
+FIXTURES = Path(__file__).resolve().parents[2] / "models" / "tests" / "fixtures"
+
+SHARED = {
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 24,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+BERT = SHARED | {
+    "model_type": "bert",
+    "hidden_act": "gelu",
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+}
+# As the published v3 models: shared projections, normed relative embeddings, no absolute places.
+DEBERTA_V3 = SHARED | {
+    "model_type": "deberta-v2",
+    "hidden_act": "gelu",
+    "type_vocab_size": 0,
+    "layer_norm_eps": 1e-7,
+    "relative_attention": True,
+    "position_buckets": 8,
+    "max_relative_positions": -1,
+    "pos_att_type": "p2c|c2p",
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "position_biased_input": False,
+}
+# Everything the other way round.
+DEBERTA_V2 = SHARED | {
+    "model_type": "deberta-v2",
+    "hidden_act": "gelu_new",
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-7,
+    "embedding_size": 16,
+    "relative_attention": True,
+    "position_buckets": -1,
+    "max_relative_positions": 6,
+    "pos_att_type": ["c2p", "p2c"],
+    "share_att_key": False,
+    "norm_rel_ebd": "none",
+    "position_biased_input": True,
+}
+
+
+def randomise(model, generator):
+    """Draws every parameter, biases and norms too, so that nothing is zero or one by chance."""
+    for name, parameter in model.named_parameters():
+        values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        if name.endswith("LayerNorm.weight"):
+            values = 1 + 0.2 * values
+        elif name.endswith("bias"):
+            values = 0.2 * values
+        elif "embeddings" not in name:
+            values = values * parameter.shape[-1] ** -0.5
+        parameter.data = values.to(torch.float16).to(torch.float64)
+
+
+def write(name, model, config, lengths, prefix=""):
+    """Writes one folder; `lengths` are those of the sequences, which lie padded in the batch."""
+    generator = torch.Generator().manual_seed(7)
+    model = model.double().eval()
+    randomise(model, generator)
+    longest = max(lengths)
+    real = torch.arange(longest) < torch.tensor(lengths)[:, None]
+    # Id 0 is the padding, whose row `torch.nn.Embedding` gives no gradient.
+    ids = torch.randint(1, config["vocab_size"], real.shape, generator=generator) * real
+    types = (torch.arange(longest) * 2 >= torch.tensor(lengths)[:, None]).long() * real
+    if config["type_vocab_size"] == 0:
+        types = torch.zeros_like(types)
+    output = model(input_ids=ids, attention_mask=real.long(), token_type_ids=types)
+    hidden = output.last_hidden_state[real]
+    weights = torch.sin(1.7 * torch.arange(hidden.numel(), dtype=torch.float64) + 0.3)
+    (hidden.flatten() * weights).sum().backward()
+
+    folder = FIXTURES / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    named = dict(model.named_parameters())
+    save_file({prefix + n: p.data.half() for n, p in named.items()}, folder / "model.safetensors")
+    expected = {
+        "ids": ids[real],
+        "types": types[real],
+        "lengths": torch.tensor(lengths),
+        "hidden": hidden.detach().float(),
+    }
+    expected |= {f"gradient.{n}": p.grad.float() for n, p in named.items()}
+    save_file(expected, folder / "expected.safetensors")
+
+
+def write_minilm(folder):
+    """Writes the ends of two sentences' hidden states."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = BertModel.from_pretrained(folder, add_pooling_layer=False, dtype=torch.float64).eval()
+    sentences = []
+    for text in [
+        "A retrieval memory is a list of keys and values.",
+        "Was the photograph taken in winter?",
+    ]:
+        ids = tokenizer(text, return_tensors="pt").input_ids
+        with torch.no_grad():
+            hidden = model(input_ids=ids).last_hidden_state[0]
+        sentences.append(
+            {
+                "text": text,
+                "ids": ids[0].tolist(),
+                "first_token": [round(v, 7) for v in hidden[0, :8].tolist()],
+                "last_token": [round(v, 7) for v in hidden[-1, -8:].tolist()],
+                "mean_magnitude": round(hidden.abs().mean().item(), 7),
+            }
+        )
+    (FIXTURES / "minilm.json").write_text(json.dumps(sentences, indent=2) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minilm", help="folder of the published all-MiniLM-L6-v2")
+    arguments = parser.parse_args()
+    FIXTURES.mkdir(parents=True, exist_ok=True)
+
+    bert = BertModel(BertConfig(**BERT), add_pooling_layer=False)
+    write("bert", bert, BERT, [5, 1, 24, 13])
+    # 30 places: beyond the linear part of the buckets (4) and beyond the last bucket (23).
+    write("deberta_v3", DebertaV2Model(DebertaV2Config(**DEBERTA_V3)), DEBERTA_V3, [3, 30, 1, 11])
+    v2 = DebertaV2Model(DebertaV2Config(**DEBERTA_V2))
+    write("deberta_v2", v2, DEBERTA_V2, [9, 1, 20, 4], prefix="deberta.")
+
+    buckets = make_log_bucket_position(torch.arange(601), 256, 512).long().tolist()
+    (FIXTURES / "deberta_buckets.json").write_text(json.dumps(buckets) + "\n")
+    if arguments.minilm:
+        write_minilm(arguments.minilm)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+//! Adversarial weight perturbation (Wu et al., 2020), as the winner of the patent-phrase
+//! competition used it.
+//!
+//! After the first backward pass each chosen tensor takes a step up its gradient,
+//! `w + η · g/(‖g‖ + 1e-6) · (‖w‖ + 1e-6)`, cut element by element to `w ± ε·|w|`. The gradient
+//! of a second pass there replaces the first, and the weights are put back bit for bit.
+
+use engram_models::gradients::Gradients;
+use engram_models::params::{Parameters, path_matches};
+
+use crate::error::Result;
+use crate::recipe::AwpSettings;
+
+const TINY: f64 = 1e-6;
+
+/// The weights as they were before the perturbation, by index among the trainable ones.
+pub(crate) struct Perturbation {
+    saved: Vec<(usize, Vec<f32>)>,
+}
+
+impl Perturbation {
+    /// Moves the chosen weights up the gradients, of which `gradient_scale` is the factor.
+    pub(crate) fn apply(
+        settings: &AwpSettings,
+        parameters: &Parameters,
+        gradients: &Gradients,
+        gradient_scale: f64,
+    ) -> Result<Self> {
+        let mut saved = Vec::new();
+        for (i, parameter) in parameters.trainable().enumerate() {
+            let name = parameter.name().as_bytes();
+            let chosen = settings.patterns.iter().any(|p| path_matches(p.as_bytes(), name));
+            let Some(gradient) = gradients.get(i).filter(|_| chosen) else { continue };
+            let gradient_norm = norm(gradient) * gradient_scale;
+            if gradient_norm == 0.0 {
+                continue;
+            }
+            saved.push((i, parameter.read(<[f32]>::to_vec)?));
+            let epsilon = settings.epsilon as f32;
+            parameter.update(&mut |values| {
+                let length = settings.learning_rate * (norm(values) + TINY);
+                let step = (length / (gradient_norm + TINY) * gradient_scale) as f32;
+                for (value, gradient) in values.iter_mut().zip(gradient) {
+                    let reach = epsilon * value.abs();
+                    let moved = *value + step * gradient;
+                    *value = moved.max(*value - reach).min(*value + reach);
+                }
+            })?;
+        }
+        Ok(Self { saved })
+    }
+
+    /// Puts the weights back.
+    pub(crate) fn restore(self, parameters: &Parameters) -> Result<()> {
+        let mut saved = self.saved.into_iter().peekable();
+        for (i, parameter) in parameters.trainable().enumerate() {
+            if let Some((_, before)) = saved.next_if(|(index, _)| *index == i) {
+                parameter.update(&mut |values| values.copy_from_slice(&before))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn norm(values: &[f32]) -> f64 {
+    values.iter().map(|v| f64::from(*v) * f64::from(*v)).sum::<f64>().sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engram_models::params::{Init, ParameterBuilder};
+
+    #[test]
+    fn weights_move_within_their_reach_and_come_back_bit_for_bit() -> Result<()> {
+        let builder = ParameterBuilder::on_cpu(3);
+        let weight = builder.get("dense.weight", &[4, 3], Init::Normal(1.0))?;
+        let bias = builder.get("dense.bias", &[3], Init::Normal(1.0))?;
+        let parameters = builder.finish()?;
+        let mut gradients = Gradients::new(&parameters);
+        let loss = weight.sqr().and_then(|w| w.broadcast_mul(&bias)?.sum_all());
+        gradients.backward(&loss.map_err(engram_models::ModelError::from)?)?;
+        let values =
+            || -> Result<Vec<Vec<f32>>> { parameters.iter().map(|p| Ok(p.to_vec()?)).collect() };
+        let before = values()?;
+        let gradient = gradients.get(0).unwrap_or_default().to_vec();
+
+        // A short step is not cut: its length relative to the weights' norm is the rate.
+        let settings = AwpSettings { learning_rate: 1e-3, epsilon: 1e9, ..AwpSettings::default() };
+        let moved = Perturbation::apply(&settings, &parameters, &gradients, 0.5)?;
+        let after = values()?;
+        let scale = 1e-3 * norm(&before[0]) / norm(&gradient);
+        for ((before, after), gradient) in before[0].iter().zip(&after[0]).zip(&gradient) {
+            let expected = f64::from(*before) + scale * f64::from(*gradient);
+            assert!((f64::from(*after) - expected).abs() < 1e-6, "{after} for {expected}");
+        }
+        assert_eq!(before[1], after[1]);
+        moved.restore(&parameters)?;
+        assert_eq!(before, values()?);
+
+        // A long one ends at the reach, epsilon times the weight.
+        let settings = AwpSettings { learning_rate: 1e6, epsilon: 0.01, ..AwpSettings::default() };
+        let moved = Perturbation::apply(&settings, &parameters, &gradients, 1.0)?;
+        for (before, after) in before[0].iter().zip(&values()?[0]) {
+            assert!(((after - before).abs() - 0.01 * before.abs()).abs() < 1e-6);
+        }
+        moved.restore(&parameters)?;
+        assert_eq!(before, values()?);
+        Ok(())
+    }
+}

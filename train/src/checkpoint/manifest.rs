@@ -1,0 +1,68 @@
+//! The list of a checkpoint's files with their sizes and hashes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::error::{Result, TrainError};
+
+const MANIFEST: &str = "manifest.json";
+
+#[derive(Serialize, Deserialize)]
+struct Manifest {
+    files: BTreeMap<String, Entry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    bytes: u64,
+    sha256: String,
+}
+
+/// Lists every file of the folder; called when all of them are written.
+pub(super) fn write(folder: &Path) -> Result<()> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(folder).map_err(TrainError::io(folder))?.flatten() {
+        let (bytes, sha256) = measure(&entry.path())?;
+        files.insert(entry.file_name().to_string_lossy().into_owned(), Entry { bytes, sha256 });
+    }
+    let path = folder.join(MANIFEST);
+    let text = serde_json::to_vec_pretty(&Manifest { files })
+        .map_err(|e| damaged(&path, e.to_string()))?;
+    fs::write(&path, text).map_err(TrainError::io(&path))?;
+    super::sync(&path)
+}
+
+/// Checks every listed file's size, then its hash.
+pub(super) fn verify(folder: &Path) -> Result<()> {
+    let path = folder.join(MANIFEST);
+    let text = fs::read(&path).map_err(|e| damaged(folder, format!("{MANIFEST}: {e}")))?;
+    let manifest: Manifest =
+        serde_json::from_slice(&text).map_err(|e| damaged(folder, format!("{MANIFEST}: {e}")))?;
+    for (name, entry) in &manifest.files {
+        let path = folder.join(name);
+        let found = fs::metadata(&path).map_err(|e| damaged(folder, format!("{name}: {e}")))?.len();
+        if found != entry.bytes {
+            let reason = format!("{name} has {found} bytes instead of {}", entry.bytes);
+            return Err(damaged(folder, reason));
+        }
+        if measure(&path)?.1 != entry.sha256 {
+            return Err(damaged(folder, format!("{name} does not fit its SHA-256")));
+        }
+    }
+    Ok(())
+}
+
+fn measure(path: &Path) -> Result<(u64, String)> {
+    let mut hash = Sha256::new();
+    let mut file = fs::File::open(path).map_err(TrainError::io(path))?;
+    let bytes = std::io::copy(&mut file, &mut hash).map_err(TrainError::io(path))?;
+    Ok((bytes, format!("{:x}", hash.finalize())))
+}
+
+fn damaged(path: &Path, reason: String) -> TrainError {
+    TrainError::BadCheckpoint { path: path.to_path_buf(), reason }
+}

@@ -1,0 +1,9 @@
+//! What a run writes down while it goes on.
+
+mod metrics;
+mod progress;
+mod tensorboard;
+
+pub(crate) use metrics::{Metrics, Timing, Window};
+pub(crate) use progress::Progress;
+pub(crate) use tensorboard::EventWriter;

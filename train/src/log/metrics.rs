@@ -1,0 +1,164 @@
+//! `metrics.jsonl`, which two equal runs share byte for byte, and `timing.jsonl`, which they do not.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::error::{Result, TrainError};
+
+/// The file of figures that depend on recipe, seed and data alone.
+pub(crate) struct Metrics {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+}
+
+impl Metrics {
+    /// Opens the file and cuts it to the length that it had at a checkpoint (0 for a new run).
+    pub(crate) fn open(run: &Path, bytes: u64) -> Result<Self> {
+        let path = run.join("metrics.jsonl");
+        let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let mut file = opened.map_err(TrainError::io(&path))?;
+        let found = file.metadata().map_err(TrainError::io(&path))?.len();
+        if found < bytes {
+            let reason = format!("it has {found} bytes, at the checkpoint it had {bytes}");
+            return Err(TrainError::BadCheckpoint { path, reason });
+        }
+        file.set_len(bytes).map_err(TrainError::io(&path))?;
+        file.seek(SeekFrom::End(0)).map_err(TrainError::io(&path))?;
+        Ok(Self { path, file, bytes })
+    }
+
+    /// Adds one line.
+    pub(crate) fn write(&mut self, line: &Value) -> Result<()> {
+        let line = format!("{line}\n");
+        self.file.write_all(line.as_bytes()).map_err(TrainError::io(&self.path))?;
+        self.bytes += line.len() as u64;
+        Ok(())
+    }
+
+    /// Makes everything durable and says how long the file is.
+    pub(crate) fn sync(&self) -> Result<u64> {
+        self.file.sync_all().map_err(TrainError::io(&self.path))?;
+        Ok(self.bytes)
+    }
+}
+
+/// Sums since the last line.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Window {
+    steps: u64,
+    skipped: u64,
+    examples: u64,
+    tokens: u64,
+    loss: f64,
+    gradient_norm: f64,
+    parts: Vec<(String, f64)>,
+}
+
+impl Window {
+    /// Takes in a step that was made.
+    pub(crate) fn add(
+        &mut self,
+        loss: f64,
+        gradient_norm: f64,
+        examples: usize,
+        tokens: usize,
+        parts: &[(String, f64)],
+    ) {
+        self.steps += 1;
+        self.examples += examples as u64;
+        self.tokens += tokens as u64;
+        self.loss += loss;
+        self.gradient_norm += gradient_norm;
+        for (name, value) in parts {
+            match self.parts.iter_mut().find(|(known, _)| known == name) {
+                Some((_, sum)) => *sum += value,
+                None => self.parts.push((name.clone(), *value)),
+            }
+        }
+    }
+
+    /// Counts a step that was left out.
+    pub(crate) fn skip(&mut self) {
+        self.skipped += 1;
+    }
+
+    /// Whether nothing has happened since the last line.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.steps + self.skipped == 0
+    }
+
+    /// The mean loss, if a step was made.
+    pub(crate) fn mean_loss(&self) -> Option<f64> {
+        (self.steps > 0).then(|| self.loss / self.steps as f64)
+    }
+
+    /// Examples and tokens.
+    pub(crate) fn amounts(&self) -> (u64, u64) {
+        (self.examples, self.tokens)
+    }
+
+    /// The line's figures by name.
+    pub(crate) fn figures(&self, learning_rate: f64) -> Map<String, Value> {
+        let mean = |sum: f64| (self.steps > 0).then(|| sum / self.steps as f64);
+        let mut figures = Map::new();
+        let mut put = |name: &str, value: Value| figures.insert(name.to_string(), value);
+        put("loss", json!(mean(self.loss)));
+        put("learning_rate", json!(learning_rate));
+        put("gradient_norm", json!(mean(self.gradient_norm)));
+        put("examples", json!(self.examples));
+        put("tokens", json!(self.tokens));
+        if self.skipped > 0 {
+            put("skipped_steps", json!(self.skipped));
+        }
+        for (name, sum) in &self.parts {
+            put(&format!("loss/{name}"), json!(mean(*sum)));
+        }
+        figures
+    }
+}
+
+/// The file of speeds.
+pub(crate) struct Timing {
+    path: PathBuf,
+    file: File,
+    since: Instant,
+}
+
+impl Timing {
+    /// Opens the file; a resumed run adds to it.
+    pub(crate) fn open(run: &Path) -> Result<Self> {
+        let path = run.join("timing.jsonl");
+        let opened = OpenOptions::new().create(true).append(true).open(&path);
+        Ok(Self { file: opened.map_err(TrainError::io(&path))?, path, since: Instant::now() })
+    }
+
+    /// Forgets the time that went into an evaluation or a checkpoint.
+    pub(crate) fn restart(&mut self) {
+        self.since = Instant::now();
+    }
+
+    /// Adds a line with the speed since the last one; gives examples and tokens per second.
+    pub(crate) fn write(
+        &mut self,
+        step: u64,
+        (examples, tokens): (u64, u64),
+    ) -> Result<(f64, f64)> {
+        let seconds = self.since.elapsed().as_secs_f64().max(1e-9);
+        let speeds = (examples as f64 / seconds, tokens as f64 / seconds);
+        let line = json!({
+            "step": step,
+            "seconds": seconds,
+            "examples_per_second": speeds.0,
+            "tokens_per_second": speeds.1,
+        });
+        writeln!(self.file, "{line}").map_err(TrainError::io(&self.path))?;
+        self.restart();
+        Ok(speeds)
+    }
+}

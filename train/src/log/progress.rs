@@ -1,0 +1,84 @@
+//! What a person sees: a bar with the time left on a terminal, plain lines elsewhere.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+
+/// Seconds between plain lines.
+const PLAIN_EVERY: Duration = Duration::from_secs(10);
+
+/// The progress of a phase.
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    plain: bool,
+    phase: String,
+    total: u64,
+    first: u64,
+    started: Instant,
+    shown: Option<Instant>,
+}
+
+impl Progress {
+    /// Starts at `done` of `total` steps.
+    pub(crate) fn new(quiet: bool, phase: &str, done: u64, total: u64) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let bar = (terminal && !quiet).then(|| {
+            let template = "{prefix} [{bar:30}] {pos}/{len} {msg} ({eta} left)";
+            let style = ProgressStyle::with_template(template);
+            let bar = ProgressBar::new(total).with_position(done).with_prefix(phase.to_string());
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.reset_eta();
+            bar
+        });
+        Self {
+            bar,
+            plain: !terminal && !quiet,
+            phase: phase.to_string(),
+            total,
+            first: done,
+            started: Instant::now(),
+            shown: None,
+        }
+    }
+
+    /// A step was made.
+    pub(crate) fn step(&self, done: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+        }
+    }
+
+    /// A log line's figures.
+    pub(crate) fn figures(&mut self, done: u64, loss: Option<f64>, examples_per_second: f64) {
+        let loss = loss.map_or("none".to_string(), |loss| format!("{loss:.4}"));
+        let text = format!("loss {loss}, {examples_per_second:.1} examples/s");
+        if let Some(bar) = &self.bar {
+            bar.set_message(text);
+        } else if self.plain && self.shown.is_none_or(|at| at.elapsed() >= PLAIN_EVERY) {
+            self.shown = Some(Instant::now());
+            let steps = (done - self.first).max(1) as f64;
+            let left = self.total.saturating_sub(done) as f64;
+            let left = Duration::from_secs_f64(self.started.elapsed().as_secs_f64() / steps * left);
+            let (phase, total, left) = (&self.phase, self.total, HumanDuration(left));
+            eprintln!("{phase}: step {done}/{total}, {text}, {left} left");
+        }
+    }
+
+    /// A line that stays: an evaluation, a warning.
+    pub(crate) fn note(&self, text: &str) {
+        if let Some(bar) = &self.bar {
+            bar.println(text);
+        } else if self.plain {
+            eprintln!("{text}");
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

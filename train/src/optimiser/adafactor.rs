@@ -1,0 +1,414 @@
+//! Adafactor (Shazeer and Stern, 2018), with the arithmetic of `optax.adafactor`.
+//!
+//! Of a tensor whose two largest sides are both at least 128, only the row and column means of
+//! the squared gradients are kept. Order, as in optax: scale by the second moment, cut the
+//! update's root mean square, learning rate, the parameter's own root mean square, momentum,
+//! weight decay (not multiplied by the learning rate), and last the group's factor.
+
+use engram_models::gradients::Gradients;
+use engram_models::params::Parameters;
+use multiversion::multiversion;
+use rayon::prelude::*;
+
+use super::{BLOCK, Optimiser, StateTensor, StepSize, decay_of};
+use crate::error::Result;
+use crate::recipe::OptimiserSettings;
+
+/// Sides shorter than this are not factored.
+const SHORTEST_FACTORED_SIDE: usize = 128;
+
+/// The least root mean square by which a parameter scales its update.
+const LEAST_PARAMETER_SCALE: f64 = 1e-3;
+
+/// Partial sums of a reduction; fixed, so that results do not depend on threads.
+const PARTS: usize = 32;
+
+/// Adafactor with its second moments.
+pub struct Adafactor {
+    decay_exponent: f64,
+    epsilon: f64,
+    update_clip: f64,
+    momentum: f64,
+    steps: u64,
+    states: Vec<State>,
+    update: Vec<f32>,
+}
+
+struct State {
+    moment: SecondMoment,
+    momentum: Option<(String, Vec<f32>)>,
+    weight_decay: f64,
+}
+
+enum SecondMoment {
+    Full { name: String, values: Vec<f32> },
+    Factored { axes: Axes, names: [String; 2], rows: Vec<f32>, columns: Vec<f32> },
+}
+
+/// The two largest sides of a tensor: `rows` are means over the largest side, `columns` over the
+/// second largest.
+#[derive(Clone, Copy)]
+struct Axes {
+    largest: Axis,
+    second: Axis,
+    /// The length of the last side: the run within which indices move by one.
+    run: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Axis {
+    length: usize,
+    stride: usize,
+}
+
+impl Axis {
+    /// The place of the element `index` in the tensor without this side.
+    fn drop_from(self, index: usize) -> usize {
+        index / (self.stride * self.length) * self.stride + index % self.stride
+    }
+}
+
+impl Axes {
+    fn of(shape: &[usize]) -> Option<Self> {
+        let mut order: Vec<usize> = (0..shape.len()).collect();
+        order.sort_by_key(|side| shape[*side]);
+        let [.., second, largest] = order[..] else { return None };
+        let axis =
+            |side: usize| Axis { length: shape[side], stride: shape[side + 1..].iter().product() };
+        (shape[second] >= SHORTEST_FACTORED_SIDE).then(|| Self {
+            largest: axis(largest),
+            second: axis(second),
+            run: shape[shape.len() - 1],
+        })
+    }
+}
+
+impl Adafactor {
+    /// Fresh second moments for the trainable parameters.
+    pub fn new(settings: &OptimiserSettings, parameters: &Parameters) -> Self {
+        let mut longest = 0;
+        let states = parameters.trainable().map(|parameter| {
+            let name = |state: &str| format!("{}#{state}", parameter.name());
+            let count = parameter.tensor().elem_count();
+            longest = longest.max(count);
+            let moment = match Axes::of(parameter.tensor().dims()) {
+                None => {
+                    SecondMoment::Full { name: name("second_moment"), values: vec![0.0; count] }
+                }
+                Some(axes) => SecondMoment::Factored {
+                    names: [name("second_moment_rows"), name("second_moment_columns")],
+                    rows: vec![0.0; count / axes.largest.length],
+                    columns: vec![0.0; count / axes.second.length],
+                    axes,
+                },
+            };
+            State {
+                moment,
+                momentum: (settings.momentum > 0.0).then(|| (name("momentum"), vec![0.0; count])),
+                weight_decay: decay_of(settings, parameter.tensor().rank()),
+            }
+        });
+        let states = states.collect();
+        Self {
+            decay_exponent: settings.decay_exponent,
+            epsilon: settings.epsilon.unwrap_or(1e-30),
+            update_clip: settings.update_clip,
+            momentum: settings.momentum,
+            steps: 0,
+            states,
+            update: vec![0.0; longest],
+        }
+    }
+}
+
+impl Optimiser for Adafactor {
+    fn step(
+        &mut self,
+        parameters: &Parameters,
+        gradients: &Gradients,
+        rates: &[f64],
+        size: StepSize,
+    ) -> Result<()> {
+        self.steps += 1;
+        let decay = 1.0 - (self.steps as f64).powf(-self.decay_exponent);
+        let scale = size.gradient_scale as f32;
+        let epsilon = self.epsilon as f32;
+        for (i, (parameter, state)) in parameters.trainable().zip(&mut self.states).enumerate() {
+            let Some(gradient) = gradients.get(i) else { continue };
+            let update = &mut self.update[..gradient.len()];
+            state.moment.scale(gradient, update, scale, epsilon, decay as f32);
+            let cut = (root_mean_square(update) / self.update_clip).max(1.0);
+            let own = parameter.read(root_mean_square)?.max(LEAST_PARAMETER_SCALE);
+            let factor = (size.learning_rate * own / cut) as f32;
+            if let Some((_, running)) = &mut state.momentum {
+                running_mean(running, update, factor, self.momentum as f32);
+            }
+            let factor = if state.momentum.is_some() { 1.0 } else { factor };
+            let rate = rates[i] as f32;
+            let keep = (1.0 - rates[i] * state.weight_decay) as f32;
+            parameter.update(&mut |values| {
+                let blocks = values.par_chunks_mut(BLOCK).zip(update.par_chunks(BLOCK));
+                blocks.for_each(|(values, update)| apply(values, update, -rate * factor, keep));
+            })?;
+        }
+        Ok(())
+    }
+
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn set_steps(&mut self, steps: u64) {
+        self.steps = steps;
+    }
+
+    fn state(&self) -> Vec<StateTensor<'_>> {
+        let mut all = Vec::new();
+        for state in &self.states {
+            match &state.moment {
+                SecondMoment::Full { name, values } => all.push(StateTensor { name, values }),
+                SecondMoment::Factored { names: [first, second], rows, columns, .. } => {
+                    all.push(StateTensor { name: first, values: rows });
+                    all.push(StateTensor { name: second, values: columns });
+                }
+            }
+            if let Some((name, values)) = &state.momentum {
+                all.push(StateTensor { name, values });
+            }
+        }
+        all
+    }
+
+    fn state_mut(&mut self) -> Vec<(&str, &mut [f32])> {
+        let mut all: Vec<(&str, &mut [f32])> = Vec::new();
+        for state in &mut self.states {
+            match &mut state.moment {
+                SecondMoment::Full { name, values } => all.push((name, values)),
+                SecondMoment::Factored { names: [first, second], rows, columns, .. } => {
+                    all.push((first, rows));
+                    all.push((second, columns));
+                }
+            }
+            if let Some((name, values)) = &mut state.momentum {
+                all.push((name, values));
+            }
+        }
+        all
+    }
+}
+
+impl SecondMoment {
+    /// Takes the gradient in and writes the gradient over the moment's root to `update`.
+    fn scale(
+        &mut self,
+        gradient: &[f32],
+        update: &mut [f32],
+        scale: f32,
+        epsilon: f32,
+        decay: f32,
+    ) {
+        match self {
+            Self::Full { values, .. } => {
+                values
+                    .par_chunks_mut(BLOCK)
+                    .zip(gradient.par_chunks(BLOCK))
+                    .zip(update.par_chunks_mut(BLOCK))
+                    .for_each(|((values, gradient), update)| {
+                        scale_full(values, gradient, update, scale, epsilon, decay);
+                    });
+            }
+            Self::Factored { axes, rows, columns, .. } => {
+                let (row_means, column_means) =
+                    squared_means(gradient, *axes, rows.len(), columns.len(), scale, epsilon);
+                let take_in = |moment: &mut [f32], means: &[f64]| {
+                    for (moment, mean) in moment.iter_mut().zip(means) {
+                        *moment = decay.mul_add(*moment, (1.0 - decay) * *mean as f32);
+                    }
+                };
+                take_in(rows, &row_means);
+                take_in(columns, &column_means);
+                let row_factors = row_factors(rows, *axes);
+                let column_factors: Vec<f32> = columns.iter().map(|v| 1.0 / v.sqrt()).collect();
+                let runs = (BLOCK / axes.run).max(1) * axes.run;
+                gradient.par_chunks(runs).zip(update.par_chunks_mut(runs)).enumerate().for_each(
+                    |(block, (gradient, update))| {
+                        let start = block * runs;
+                        let factors = (row_factors.as_slice(), column_factors.as_slice());
+                        scale_factored(gradient, update, start, *axes, factors, scale);
+                    },
+                );
+            }
+        }
+    }
+}
+
+/// `(row / mean of its rows)^−1/2`, where the mean runs along the second largest side.
+fn row_factors(rows: &[f32], axes: Axes) -> Vec<f32> {
+    // The second side's stride shrinks where the dropped largest side lay to its right.
+    let stride = if axes.largest.stride < axes.second.stride {
+        axes.second.stride / axes.largest.length
+    } else {
+        axes.second.stride
+    };
+    let second = Axis { length: axes.second.length, stride };
+    let mut means = vec![0.0f64; rows.len() / second.length];
+    for (i, row) in rows.iter().enumerate() {
+        means[second.drop_from(i)] += f64::from(*row);
+    }
+    let length = second.length as f64;
+    let factor = |(i, row): (usize, &f32)| {
+        let mean = means[second.drop_from(i)] / length;
+        (f64::from(*row) / mean).powf(-0.5) as f32
+    };
+    rows.iter().enumerate().map(factor).collect()
+}
+
+/// Means of the squared gradient (plus epsilon) along the largest and the second largest side.
+fn squared_means(
+    gradient: &[f32],
+    axes: Axes,
+    row_count: usize,
+    column_count: usize,
+    scale: f32,
+    epsilon: f32,
+) -> (Vec<f64>, Vec<f64>) {
+    let part = (gradient.len() / axes.run).div_ceil(PARTS) * axes.run;
+    let sums: Vec<_> = gradient
+        .par_chunks(part)
+        .enumerate()
+        .map(|(index, chunk)| {
+            let (mut rows, mut columns) = (vec![0.0; row_count], vec![0.0; column_count]);
+            for (r, run) in chunk.chunks_exact(axes.run).enumerate() {
+                let start = index * part + r * axes.run;
+                add_squares(&mut rows, axes.largest, start, run, scale, epsilon);
+                add_squares(&mut columns, axes.second, start, run, scale, epsilon);
+            }
+            (rows, columns)
+        })
+        .collect();
+    let (rows, columns): (Vec<_>, Vec<_>) = sums.into_iter().unzip();
+    (total(&rows, axes.largest.length), total(&columns, axes.second.length))
+}
+
+/// The sum of the parts, element by element and in their order, over `length`.
+fn total(parts: &[Vec<f64>], length: usize) -> Vec<f64> {
+    let mut total = vec![0.0; parts.first().map_or(0, Vec::len)];
+    for part in parts {
+        for (total, value) in total.iter_mut().zip(part) {
+            *total += value;
+        }
+    }
+    total.iter_mut().for_each(|value| *value /= length as f64);
+    total
+}
+
+/// Adds a run's squares to the sums of the tensor without `axis`.
+#[multiversion(targets("x86_64+avx512f+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+fn add_squares(sums: &mut [f64], axis: Axis, start: usize, run: &[f32], scale: f32, epsilon: f32) {
+    let square = |g: &f32| {
+        let g = g * scale;
+        f64::from(g.mul_add(g, epsilon))
+    };
+    let first = axis.drop_from(start);
+    if axis.stride == 1 {
+        // Eight running sums, so that the loop can be vectorised.
+        let mut lanes = [0.0f64; 8];
+        let chunks = run.chunks_exact(8);
+        let rest: f64 = chunks.remainder().iter().map(square).sum();
+        for chunk in chunks {
+            for (lane, g) in lanes.iter_mut().zip(chunk) {
+                *lane += square(g);
+            }
+        }
+        sums[first] += lanes.iter().sum::<f64>() + rest;
+    } else {
+        for (sum, g) in sums[first..].iter_mut().zip(run) {
+            *sum += square(g);
+        }
+    }
+}
+
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
+    "x86_64+avx2+fma"
+))]
+fn scale_full(
+    moment: &mut [f32],
+    gradient: &[f32],
+    update: &mut [f32],
+    scale: f32,
+    epsilon: f32,
+    decay: f32,
+) {
+    let rest = 1.0 - decay;
+    for ((moment, gradient), update) in moment.iter_mut().zip(gradient).zip(update.iter_mut()) {
+        let gradient = gradient * scale;
+        *moment = decay.mul_add(*moment, rest * gradient.mul_add(gradient, epsilon));
+        *update = gradient / moment.sqrt();
+    }
+}
+
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
+    "x86_64+avx2+fma"
+))]
+fn scale_factored(
+    gradient: &[f32],
+    update: &mut [f32],
+    start: usize,
+    axes: Axes,
+    factors: (&[f32], &[f32]),
+    scale: f32,
+) {
+    let (rows, columns) = factors;
+    let runs = gradient.chunks_exact(axes.run).zip(update.chunks_exact_mut(axes.run));
+    for (r, (gradient, update)) in runs.enumerate() {
+        let index = start + r * axes.run;
+        let row = axes.largest.drop_from(index);
+        let column = axes.second.drop_from(index);
+        let pairs = gradient.iter().zip(update.iter_mut());
+        if axes.largest.stride == 1 {
+            let row = rows[row] * scale;
+            for ((g, u), column) in pairs.zip(&columns[column..]) {
+                *u = g * row * column;
+            }
+        } else if axes.second.stride == 1 {
+            let column = columns[column] * scale;
+            for ((g, u), row) in pairs.zip(&rows[row..]) {
+                *u = g * row * column;
+            }
+        } else {
+            for (((g, u), row), column) in pairs.zip(&rows[row..]).zip(&columns[column..]) {
+                *u = g * scale * row * column;
+            }
+        }
+    }
+}
+
+fn running_mean(running: &mut [f32], update: &mut [f32], factor: f32, momentum: f32) {
+    let blocks = running.par_chunks_mut(BLOCK).zip(update.par_chunks_mut(BLOCK));
+    blocks.for_each(|(running, update)| {
+        for (running, update) in running.iter_mut().zip(update) {
+            *running = momentum.mul_add(*running, (1.0 - momentum) * (*update * factor));
+            *update = *running;
+        }
+    });
+}
+
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
+    "x86_64+avx2+fma"
+))]
+fn apply(values: &mut [f32], update: &[f32], step: f32, keep: f32) {
+    for (value, update) in values.iter_mut().zip(update) {
+        *value = step.mul_add(*update, *value * keep);
+    }
+}
+
+fn root_mean_square(values: &[f32]) -> f64 {
+    let sums: Vec<f64> = values
+        .par_chunks(BLOCK)
+        .map(|block| block.iter().map(|v| f64::from(*v) * f64::from(*v)).sum())
+        .collect();
+    (sums.iter().sum::<f64>() / values.len().max(1) as f64).sqrt()
+}

@@ -1,0 +1,145 @@
+//! AdamW: Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
+//!
+//! The arithmetic and its order are those of `torch.optim.AdamW`.
+
+use engram_models::gradients::Gradients;
+use engram_models::params::Parameters;
+use multiversion::multiversion;
+use rayon::prelude::*;
+
+use super::{BLOCK, Optimiser, StateTensor, StepSize, decay_of};
+use crate::error::Result;
+use crate::recipe::OptimiserSettings;
+
+/// AdamW with its moments.
+pub struct AdamW {
+    betas: [f64; 2],
+    epsilon: f64,
+    steps: u64,
+    moments: Vec<Moments>,
+}
+
+struct Moments {
+    names: [String; 2],
+    first: Vec<f32>,
+    second: Vec<f32>,
+    weight_decay: f64,
+}
+
+/// One step's numbers for one tensor.
+#[derive(Clone, Copy)]
+struct Factors {
+    gradient_scale: f32,
+    /// `1 − rate · decay`
+    keep: f32,
+    beta1: f32,
+    beta2: f32,
+    /// `−rate / (1 − beta1^t)`
+    step: f32,
+    /// `√(1 − beta2^t)`, of which the second moment's root is a multiple.
+    correction: f32,
+    epsilon: f32,
+}
+
+impl AdamW {
+    /// Fresh moments for the trainable parameters.
+    pub fn new(settings: &OptimiserSettings, parameters: &Parameters) -> Self {
+        let moments = parameters.trainable().map(|parameter| {
+            let count = parameter.tensor().elem_count();
+            Moments {
+                names: ["first_moment", "second_moment"]
+                    .map(|state| format!("{}#{state}", parameter.name())),
+                first: vec![0.0; count],
+                second: vec![0.0; count],
+                weight_decay: decay_of(settings, parameter.tensor().rank()),
+            }
+        });
+        Self {
+            betas: settings.betas,
+            epsilon: settings.epsilon.unwrap_or(1e-8),
+            steps: 0,
+            moments: moments.collect(),
+        }
+    }
+}
+
+impl Optimiser for AdamW {
+    fn step(
+        &mut self,
+        parameters: &Parameters,
+        gradients: &Gradients,
+        rates: &[f64],
+        size: StepSize,
+    ) -> Result<()> {
+        self.steps += 1;
+        let [beta1, beta2] = self.betas;
+        let correction1 = 1.0 - beta1.powf(self.steps as f64);
+        let correction2 = 1.0 - beta2.powf(self.steps as f64);
+        for (i, (parameter, moments)) in parameters.trainable().zip(&mut self.moments).enumerate() {
+            let Some(gradient) = gradients.get(i) else { continue };
+            let rate = size.learning_rate * rates[i];
+            let factors = Factors {
+                gradient_scale: size.gradient_scale as f32,
+                keep: (1.0 - rate * moments.weight_decay) as f32,
+                beta1: beta1 as f32,
+                beta2: beta2 as f32,
+                step: (-rate / correction1) as f32,
+                correction: correction2.sqrt() as f32,
+                epsilon: self.epsilon as f32,
+            };
+            parameter.update(&mut |values| {
+                values
+                    .par_chunks_mut(BLOCK)
+                    .zip(gradient.par_chunks(BLOCK))
+                    .zip(moments.first.par_chunks_mut(BLOCK))
+                    .zip(moments.second.par_chunks_mut(BLOCK))
+                    .for_each(|(((values, gradient), first), second)| {
+                        update(values, gradient, first, second, factors);
+                    });
+            })?;
+        }
+        Ok(())
+    }
+
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn set_steps(&mut self, steps: u64) {
+        self.steps = steps;
+    }
+
+    fn state(&self) -> Vec<StateTensor<'_>> {
+        let all = self.moments.iter().flat_map(|m| {
+            let [first, second] = &m.names;
+            [(first, &m.first), (second, &m.second)]
+        });
+        all.map(|(name, values)| StateTensor { name, values }).collect()
+    }
+
+    fn state_mut(&mut self) -> Vec<(&str, &mut [f32])> {
+        let all = self.moments.iter_mut().flat_map(|m| {
+            let [first, second] = &m.names;
+            [(first.as_str(), m.first.as_mut_slice()), (second.as_str(), m.second.as_mut_slice())]
+        });
+        all.collect()
+    }
+}
+
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
+    "x86_64+avx2+fma"
+))]
+fn update(values: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut [f32], f: Factors) {
+    let rest1 = 1.0 - f.beta1;
+    let rest2 = 1.0 - f.beta2;
+    for (((value, gradient), first), second) in
+        values.iter_mut().zip(gradient).zip(first.iter_mut()).zip(second.iter_mut())
+    {
+        let gradient = gradient * f.gradient_scale;
+        *first = rest1.mul_add(gradient - *first, *first);
+        *second = f.beta2.mul_add(*second, rest2 * gradient * gradient);
+        let denominator = second.sqrt() / f.correction + f.epsilon;
+        *value = f.step.mul_add(*first / denominator, *value * f.keep);
+    }
+}

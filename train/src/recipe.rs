@@ -1,0 +1,271 @@
+//! Recipes: a whole experiment in one TOML file.
+
+mod document;
+mod settings;
+
+use std::path::Path;
+
+use engram_models::params::ParameterGroup;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+use toml::{Table, Value};
+
+use crate::error::{Result, TrainError};
+use crate::schedule::Schedule;
+use document::Document;
+use settings::Body;
+pub use settings::{
+    AwpSettings, BatchSettings, CheckSettings, CheckpointSettings, EmaSettings, EvaluationSettings,
+    GradientCheckSettings, GroupSettings, LogSettings, OptimiserKind, OptimiserSettings, Phase,
+};
+
+/// How a recipe is read: what the command line says over the file.
+#[derive(Debug, Clone, Default)]
+pub struct RecipeOptions {
+    /// Puts the recipe's `[tiny]` section over the others.
+    pub tiny: bool,
+    /// Assignments `section.key=value`, obeyed in order after `tiny`.
+    pub set: Vec<String>,
+}
+
+/// A recipe, checked and with every default filled in.
+///
+/// `[data]`, `[model]`, `[memory]` and a phase's `feed` belong to the study: it reads them with
+/// [`Recipe::data`] and its like as structs of its own, which also fills in *its* defaults.
+#[derive(Debug, Clone)]
+pub struct Recipe {
+    body: Body,
+    check: CheckSettings,
+    document: Document,
+}
+
+impl Recipe {
+    /// Reads a recipe file.
+    ///
+    /// # Errors
+    /// [`TrainError::Io`]; [`TrainError::Recipe`] with the line, and the nearest key for a typo.
+    pub fn load(path: &Path, options: &RecipeOptions) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(TrainError::io(path))?;
+        Self::parse(&text, path, options)
+    }
+
+    /// Reads a recipe's text; `file` is only used in messages.
+    ///
+    /// # Errors
+    /// [`TrainError::Recipe`].
+    pub fn parse(text: &str, file: &Path, options: &RecipeOptions) -> Result<Self> {
+        let mut document = Document::parse(text, file)?;
+        document.take_tiny(options.tiny)?;
+        for assignment in &options.set {
+            document.set(assignment)?;
+        }
+        let mut body: Body = document.decode()?;
+        for (index, phase) in body.phase.iter_mut().enumerate() {
+            phase.index = index;
+        }
+        let Some(check) = body.check.clone() else {
+            return Err(document.error(
+                "check",
+                "is missing: say which files, loss and figure the run has to show",
+            ));
+        };
+        let recipe = Self { body, check, document };
+        recipe.validate()?;
+        Ok(recipe)
+    }
+
+    /// The study that the recipe is for.
+    pub fn study(&self) -> &str {
+        &self.body.study
+    }
+
+    /// The seed of the run.
+    pub fn seed(&self) -> u64 {
+        self.body.seed
+    }
+
+    /// Reads `[data]` as the study's own struct and fills its defaults into the recipe. Relative
+    /// paths in it stand for themselves: they are relative to the working directory.
+    ///
+    /// # Errors
+    /// [`TrainError::Recipe`]; give the struct `#[serde(deny_unknown_fields, default)]`, so that
+    /// a typo is one of them.
+    pub fn data<T: DeserializeOwned + Serialize>(&mut self) -> Result<T> {
+        read_section(&self.document, "data", &mut self.body.data)
+    }
+
+    /// Reads `[model]`, as [`Recipe::data`] does.
+    pub fn model<T: DeserializeOwned + Serialize>(&mut self) -> Result<T> {
+        read_section(&self.document, "model", &mut self.body.model)
+    }
+
+    /// Reads `[memory]`, as [`Recipe::data`] does.
+    pub fn memory<T: DeserializeOwned + Serialize>(&mut self) -> Result<T> {
+        read_section(&self.document, "memory", &mut self.body.memory)
+    }
+
+    /// Reads the `feed` of each phase, as [`Recipe::data`] does; in the order of the phases.
+    pub fn feed<T: DeserializeOwned + Serialize>(&mut self) -> Result<Vec<T>> {
+        let document = &self.document;
+        let phases = self.body.phase.iter_mut().enumerate();
+        phases
+            .map(|(i, phase)| read_section(document, &format!("phase.{i}.feed"), &mut phase.feed))
+            .collect()
+    }
+
+    /// An error about the value at a dotted path such as `model.pooling`, with its file and line;
+    /// for a study's own checks.
+    pub fn error(&self, path: &str, reason: impl std::fmt::Display) -> TrainError {
+        self.document.error(path, reason)
+    }
+
+    /// `[batch]`.
+    pub fn batch(&self) -> &BatchSettings {
+        &self.body.batch
+    }
+
+    /// `[optimiser]`.
+    pub fn optimiser(&self) -> &OptimiserSettings {
+        &self.body.optimiser
+    }
+
+    /// `[schedule]`.
+    pub fn schedule(&self) -> &Schedule {
+        &self.body.schedule
+    }
+
+    /// `[gradient_check]`.
+    pub fn gradient_check(&self) -> &GradientCheckSettings {
+        &self.body.gradient_check
+    }
+
+    /// `[awp]`, if weights are perturbed.
+    pub fn awp(&self) -> Option<&AwpSettings> {
+        self.body.awp.as_ref()
+    }
+
+    /// `[ema]`, if a running mean is kept.
+    pub fn ema(&self) -> Option<&EmaSettings> {
+        self.body.ema.as_ref()
+    }
+
+    /// `[checkpoint]`.
+    pub fn checkpoint(&self) -> &CheckpointSettings {
+        &self.body.checkpoint
+    }
+
+    /// `[evaluation]`.
+    pub fn evaluation(&self) -> &EvaluationSettings {
+        &self.body.evaluation
+    }
+
+    /// `[log]`.
+    pub fn log(&self) -> &LogSettings {
+        &self.body.log
+    }
+
+    /// The phases, in order; at least one.
+    pub fn phases(&self) -> &[Phase] {
+        &self.body.phase
+    }
+
+    /// `[check]`.
+    pub fn check(&self) -> &CheckSettings {
+        &self.check
+    }
+
+    /// The parameter groups of a phase: the recipe's own, then the phase's.
+    pub fn groups(&self, phase: &Phase) -> Vec<ParameterGroup> {
+        let all = self.body.group.iter().chain(&phase.group);
+        all.map(|g| ParameterGroup { pattern: g.pattern.clone(), rate: g.rate }).collect()
+    }
+
+    /// The recipe with overrides obeyed and defaults filled in, as TOML. Reading it gives the
+    /// same recipe again.
+    ///
+    /// # Errors
+    /// [`TrainError::Recipe`] if a study's struct holds something that TOML cannot.
+    pub fn resolved(&self) -> Result<String> {
+        toml::to_string(&self.body).map_err(|e| TrainError::Recipe {
+            place: "the resolved recipe".to_string(),
+            reason: e.to_string(),
+        })
+    }
+
+    /// SHA-256 of the resolved form.
+    ///
+    /// # Errors
+    /// As [`Recipe::resolved`].
+    pub fn hash(&self) -> Result<String> {
+        Ok(format!("{:x}", Sha256::digest(self.resolved()?)))
+    }
+
+    fn validate(&self) -> Result<()> {
+        let body = &self.body;
+        let refuse = |path: &str, wrong: bool, reason: &str| match wrong {
+            true => Err(self.error(path, reason)),
+            false => Ok(()),
+        };
+        let optimiser = &body.optimiser;
+        let positive = |x: f64| x > 0.0 && x.is_finite();
+        let at_least_zero = |x: f64| x >= 0.0;
+        let below_one = |x: f64| (0.0..1.0).contains(&x);
+        refuse("batch.examples", body.batch.examples == 0, "has to be at least 1")?;
+        refuse("batch.accumulate", body.batch.accumulate == 0, "has to be at least 1")?;
+        refuse("optimiser.learning_rate", !positive(optimiser.learning_rate), "has to be above 0")?;
+        let betas_fit = optimiser.betas.iter().all(|beta| below_one(*beta));
+        refuse("optimiser.betas", !betas_fit, "have to lie in [0, 1)")?;
+        let epsilon_fits = optimiser.epsilon.is_none_or(positive);
+        refuse("optimiser.epsilon", !epsilon_fits, "has to be above 0")?;
+        refuse(
+            "optimiser.weight_decay",
+            !at_least_zero(optimiser.weight_decay),
+            "cannot be negative",
+        )?;
+        refuse("optimiser.clip_norm", !at_least_zero(optimiser.clip_norm), "cannot be negative")?;
+        let decay_fits = positive(optimiser.layer_rate_decay) && optimiser.layer_rate_decay <= 1.0;
+        refuse("optimiser.layer_rate_decay", !decay_fits, "has to lie in (0, 1]")?;
+        refuse("optimiser.update_clip", !positive(optimiser.update_clip), "has to be above 0")?;
+        refuse("optimiser.momentum", !below_one(optimiser.momentum), "has to lie in [0, 1)")?;
+        if let Err(reason) = body.schedule.validate() {
+            return Err(self.error("schedule", reason));
+        }
+        let ema_fits = body.ema.as_ref().is_none_or(|ema| below_one(ema.decay));
+        refuse("ema.decay", !ema_fits, "has to lie in [0, 1)")?;
+        refuse("checkpoint.keep", body.checkpoint.keep == 0, "has to be at least 1")?;
+        refuse("log.every_steps", body.log.every_steps == 0, "has to be at least 1")?;
+        refuse("phase", body.phase.is_empty(), "is missing: a run needs at least one [[phase]]")?;
+        for (i, group) in body.group.iter().enumerate() {
+            refuse(&format!("group.{i}.rate"), !at_least_zero(group.rate), "cannot be negative")?;
+        }
+        for (i, phase) in body.phase.iter().enumerate() {
+            let path = format!("phase.{i}");
+            let length = [phase.epochs.map(|n| n as u64), phase.steps];
+            let fits = matches!(length, [Some(1..), None] | [None, Some(1..)]);
+            refuse(&path, !fits, "needs either `epochs` or `steps`, at least 1")?;
+            let twice = body.phase[..i].iter().any(|other| other.name == phase.name);
+            refuse(&path, twice, "has the name of an earlier phase")?;
+            let rate_fits = phase.learning_rate.is_none_or(positive);
+            refuse(&format!("{path}.learning_rate"), !rate_fits, "has to be above 0")?;
+        }
+        let check = &self.check;
+        let empty =
+            check.files.is_empty() && check.loss_at_most.is_none() && check.figure.is_none();
+        refuse("check", empty, "asks for nothing: give `files`, `loss_at_most` or `figure`")
+    }
+}
+
+fn read_section<T: DeserializeOwned + Serialize>(
+    document: &Document,
+    path: &str,
+    table: &mut Table,
+) -> Result<T> {
+    let value: T = document.decode_section(path, table)?;
+    match Value::try_from(&value) {
+        Ok(Value::Table(filled)) => *table = filled,
+        Ok(_) => return Err(document.error(path, "is not read as a table by the study")),
+        Err(e) => return Err(document.error(path, e)),
+    }
+    Ok(value)
+}

@@ -1,0 +1,264 @@
+//! A recipe's text as a tree of values, each of which knows where it was written.
+//!
+//! Overrides change the tree, and an error still points to the line or the option at fault.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use toml::de::{DeTable, DeValue};
+use toml::{Table, Value};
+
+use crate::error::{Result, TrainError};
+
+/// The parsed text of a recipe.
+#[derive(Debug, Clone)]
+pub(crate) struct Document {
+    file: PathBuf,
+    table: Table,
+    /// The place of each value, by its dotted path.
+    places: BTreeMap<String, Place>,
+}
+
+#[derive(Debug, Clone)]
+enum Place {
+    Line(usize),
+    Option(String),
+}
+
+impl Document {
+    /// Parses a recipe's text; `file` is only used in messages.
+    pub(crate) fn parse(text: &str, file: &Path) -> Result<Self> {
+        let broken = |e: toml::de::Error| {
+            let line = e.span().map_or(1, |span| line_at(text, span.start));
+            recipe_error(format!("{}:{line}", file.display()), e.message().trim().to_string())
+        };
+        let table = toml::from_str(text).map_err(broken)?;
+        let mut places = BTreeMap::new();
+        note_lines(DeTable::parse(text).map_err(broken)?.get_ref(), "", text, &mut places);
+        Ok(Self { file: file.to_path_buf(), table, places })
+    }
+
+    /// Takes the `[tiny]` table out and, if `apply`, puts its values over the others.
+    pub(crate) fn take_tiny(&mut self, apply: bool) -> Result<()> {
+        let tiny = match self.table.remove("tiny") {
+            Some(Value::Table(tiny)) => tiny,
+            Some(_) => return Err(self.error("tiny", "has to be a table of overrides")),
+            None if apply => {
+                let reason = "the recipe has no [tiny] section, so --tiny has no meaning";
+                return Err(recipe_error(self.file.display().to_string(), reason));
+            }
+            None => return Ok(()),
+        };
+        if apply {
+            self.overlay(&[], tiny)?;
+        }
+        Ok(())
+    }
+
+    /// Obeys one `--set path=value`. The value is read as TOML, and as a string if it is none.
+    ///
+    /// A path steps into a list of tables by position or by `name`: `phase.warmup.steps=10`.
+    pub(crate) fn set(&mut self, assignment: &str) -> Result<()> {
+        let option = format!("--set {assignment}");
+        let Some((path, text)) = assignment.split_once('=') else {
+            return Err(recipe_error(option, "write it as --set section.key=value"));
+        };
+        let path: Vec<&str> = path.trim().split('.').collect();
+        if path.iter().any(|key| key.is_empty()) {
+            return Err(recipe_error(option, "the path has an empty part"));
+        }
+        let value = match toml::from_str::<Table>(&format!("value = {text}")) {
+            Ok(mut table) if table.len() == 1 => {
+                table.remove("value").unwrap_or_else(|| Value::String(text.into()))
+            }
+            _ => Value::String(text.into()),
+        };
+        self.put(&path, value, Place::Option(option))
+    }
+
+    /// Reads the tree as `T`, whose unknown keys are errors.
+    pub(crate) fn decode<T: DeserializeOwned>(&self) -> Result<T> {
+        self.decode_value("", Value::Table(self.table.clone()))
+    }
+
+    /// Reads one section, such as `data`, as `T`.
+    pub(crate) fn decode_section<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        table: &Table,
+    ) -> Result<T> {
+        self.decode_value(path, Value::Table(table.clone()))
+    }
+
+    /// An error about the value at `path`.
+    pub(crate) fn error(&self, path: &str, reason: impl std::fmt::Display) -> TrainError {
+        recipe_error(self.place(path), format!("`{path}` {reason}"))
+    }
+
+    fn decode_value<T: DeserializeOwned>(&self, section: &str, value: Value) -> Result<T> {
+        value.try_into().map_err(|e: toml::de::Error| {
+            let shown = e.to_string();
+            let inner =
+                shown.trim().rsplit_once("\nin `").map_or("", |(_, k)| k.trim_end_matches('`'));
+            self.explain(&join(section, inner), e.message())
+        })
+    }
+
+    /// Turns a message of the decoder into one with a place and the nearest key.
+    fn explain(&self, section: &str, message: &str) -> TrainError {
+        let quoted = |text: &str| -> Vec<String> {
+            text.split('`').skip(1).step_by(2).map(str::to_string).collect()
+        };
+        let unknown = message.strip_prefix("unknown field").map(quoted);
+        let Some((key, known)) = unknown.as_ref().and_then(|names| names.split_first()) else {
+            let what = match section {
+                "" => message.trim().to_string(),
+                section => format!("`{section}`: {}", message.trim()),
+            };
+            return recipe_error(self.place(section), what);
+        };
+        let place = self.place_of_key(section, key);
+        let at = if section.is_empty() {
+            "at the top level".to_string()
+        } else {
+            format!("in [{section}]")
+        };
+        let near = known
+            .iter()
+            .map(|name| (strsim::jaro_winkler(key, name), name))
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .filter(|(likeness, _)| *likeness > 0.7);
+        let advice = match near {
+            Some((_, name)) => format!("did you mean `{name}`?"),
+            None if known.is_empty() => "nothing can be set there".to_string(),
+            None => format!("known are {}", known.join(", ")),
+        };
+        recipe_error(place, format!("unknown key `{key}` {at}; {advice}"))
+    }
+
+    /// The place of `section.key`, where lists between are looked through for the key.
+    fn place_of_key(&self, section: &str, key: &str) -> String {
+        let wanted = join(section, key);
+        let without_positions = |path: &str| {
+            let levels = path.split('.').filter(|level| level.parse::<usize>().is_err());
+            levels.collect::<Vec<_>>().join(".")
+        };
+        let found = self.places.keys().find(|path| without_positions(path) == wanted);
+        self.place(found.unwrap_or(&wanted))
+    }
+
+    /// The place of the value at `path`, or of the nearest level above it.
+    fn place(&self, path: &str) -> String {
+        let mut path = path;
+        loop {
+            match self.places.get(path) {
+                Some(Place::Line(line)) => return format!("{}:{line}", self.file.display()),
+                Some(Place::Option(option)) => return option.clone(),
+                None => match path.rsplit_once('.') {
+                    Some((above, _)) => path = above,
+                    None => return self.file.display().to_string(),
+                },
+            }
+        }
+    }
+
+    fn overlay(&mut self, path: &[&str], table: Table) -> Result<()> {
+        for (key, value) in table {
+            let mut path = path.to_vec();
+            path.push(&key);
+            match value {
+                Value::Table(inner) if !inner.is_empty() => self.overlay(&path, inner)?,
+                value => {
+                    let origin = join("tiny", &path.join("."));
+                    let place = self.places.get(&origin).cloned().unwrap_or(Place::Line(1));
+                    self.put(&path, value, place)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, path: &[&str], value: Value, place: Place) -> Result<()> {
+        let mut resolved: Vec<String> = Vec::new();
+        let mut table = &mut self.table;
+        let mut levels = path.iter().peekable();
+        while let Some(level) = levels.next() {
+            resolved.push((*level).to_string());
+            if levels.peek().is_none() {
+                table.insert((*level).to_string(), value);
+                break;
+            }
+            let entry = table.entry(*level).or_insert_with(|| Value::Table(Table::new()));
+            let next = match entry {
+                Value::Table(inner) => Some(inner),
+                Value::Array(list) => {
+                    let chosen = levels.next().and_then(|wanted| {
+                        list.iter()
+                            .position(|item| {
+                                item.get("name").and_then(Value::as_str) == Some(*wanted)
+                            })
+                            .or_else(|| wanted.parse().ok())
+                    });
+                    resolved.extend(chosen.map(|position: usize| position.to_string()));
+                    // A list element itself cannot be replaced, only a key in it.
+                    chosen
+                        .filter(|_| levels.peek().is_some())
+                        .and_then(|position| list.get_mut(position))
+                        .and_then(Value::as_table_mut)
+                }
+                _ => None,
+            };
+            table = next.ok_or_else(|| {
+                let reason = format!("there is no table at `{}` of the recipe", path.join("."));
+                recipe_error(place_text(&place, &self.file), reason)
+            })?;
+        }
+        self.places.insert(resolved.join("."), place);
+        Ok(())
+    }
+}
+
+/// Line numbers for every path below `table`.
+fn note_lines(table: &DeTable<'_>, path: &str, text: &str, places: &mut BTreeMap<String, Place>) {
+    for (key, value) in table {
+        let path = join(path, key.get_ref());
+        places.insert(path.clone(), Place::Line(line_at(text, key.span().start)));
+        match value.get_ref() {
+            DeValue::Table(inner) => note_lines(inner, &path, text, places),
+            DeValue::Array(list) => {
+                for (position, item) in list.iter().enumerate() {
+                    let path = join(&path, &position.to_string());
+                    places.insert(path.clone(), Place::Line(line_at(text, item.span().start)));
+                    if let DeValue::Table(inner) = item.get_ref() {
+                        note_lines(inner, &path, text, places);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn line_at(text: &str, offset: usize) -> usize {
+    1 + text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count()
+}
+
+fn join(above: &str, key: &str) -> String {
+    match (above, key) {
+        ("", key) => key.to_string(),
+        (above, "") => above.to_string(),
+        (above, key) => format!("{above}.{key}"),
+    }
+}
+
+fn place_text(place: &Place, file: &Path) -> String {
+    match place {
+        Place::Line(line) => format!("{}:{line}", file.display()),
+        Place::Option(option) => option.clone(),
+    }
+}
+
+fn recipe_error(place: String, reason: impl Into<String>) -> TrainError {
+    TrainError::Recipe { place, reason: reason.into() }
+}

@@ -1,0 +1,142 @@
+//! Learning-rate schedules.
+
+use serde::{Deserialize, Serialize};
+
+/// The curve of the learning rate after its warm-up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Curve {
+    /// Stays at its height.
+    Constant,
+    /// Falls in a straight line.
+    #[default]
+    Linear,
+    /// Falls as half a cosine.
+    Cosine,
+    /// Falls as one over the root of the step, without knowing the end.
+    InverseSqrt,
+}
+
+/// `[schedule]`: how the learning rate moves within a phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Schedule {
+    /// The curve.
+    pub kind: Curve,
+    /// Warm-up as a share of the phase's steps.
+    pub warmup_fraction: f64,
+    /// Warm-up in steps, instead of the share.
+    pub warmup_steps: Option<u64>,
+    /// Linear, cosine: the share of the learning rate that is left at the end.
+    pub final_fraction: f64,
+    /// Inverse root: the steps after which the fall sets in.
+    pub timescale: u64,
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        Self {
+            kind: Curve::Linear,
+            warmup_fraction: 0.0,
+            warmup_steps: None,
+            final_fraction: 0.0,
+            timescale: 10_000,
+        }
+    }
+}
+
+impl Schedule {
+    /// The factor on the learning rate at `step` (counted from 0) of a phase of `total` steps.
+    ///
+    /// The warm-up rises to 1 in equal parts and reaches it at its last step, so no step is
+    /// wasted on a rate of 0. A step beyond `total` counts as the last one.
+    ///
+    /// # Source
+    /// Inverse root: scenic `lr_schedules.py`, `sqrt(T) / sqrt(t + T − W)`.
+    pub fn factor(&self, step: u64, total: u64) -> f64 {
+        let warmup = self.warmup_length(total);
+        if step < warmup {
+            return (step + 1) as f64 / warmup as f64;
+        }
+        let after = (step - warmup) as f64;
+        let left = total.saturating_sub(warmup).max(1) as f64;
+        let done = (after / left).min(1.0);
+        let falling = match self.kind {
+            Curve::Constant => return 1.0,
+            Curve::InverseSqrt => {
+                let timescale = self.timescale as f64;
+                return (timescale / (after + timescale)).sqrt();
+            }
+            Curve::Linear => 1.0 - done,
+            Curve::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * done).cos()),
+        };
+        self.final_fraction + (1.0 - self.final_fraction) * falling
+    }
+
+    fn warmup_length(&self, total: u64) -> u64 {
+        self.warmup_steps.unwrap_or((self.warmup_fraction * total as f64).round() as u64)
+    }
+
+    /// What is wrong with the settings, if anything.
+    pub(crate) fn validate(&self) -> Result<(), &'static str> {
+        let share = |x: f64| (0.0..=1.0).contains(&x);
+        if !share(self.warmup_fraction) {
+            return Err("`warmup_fraction` has to lie in [0, 1]");
+        }
+        if self.warmup_steps.is_some() && self.warmup_fraction > 0.0 {
+            return Err("has both `warmup_fraction` and `warmup_steps`; give one");
+        }
+        if !share(self.final_fraction) {
+            return Err("`final_fraction` has to lie in [0, 1]");
+        }
+        if self.timescale == 0 {
+            return Err("`timescale` has to be at least 1");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn factors(schedule: &Schedule, steps: &[u64], total: u64) -> Vec<f64> {
+        let rounded = |x: f64| (x * 1e6).round() / 1e6;
+        steps.iter().map(|step| rounded(schedule.factor(*step, total))).collect()
+    }
+
+    #[test]
+    fn linear_warms_up_and_falls_to_its_final_share() {
+        let schedule = Schedule { warmup_fraction: 0.2, ..Schedule::default() };
+        assert_eq!(
+            factors(&schedule, &[0, 1, 2, 6, 9, 10, 99], 10),
+            [0.5, 1.0, 1.0, 0.5, 0.125, 0.0, 0.0]
+        );
+        let schedule = Schedule { warmup_steps: Some(0), final_fraction: 0.1, ..schedule };
+        assert_eq!(factors(&schedule, &[0, 5, 10], 10), [1.0, 0.55, 0.1]);
+    }
+
+    #[test]
+    fn cosine_is_half_way_at_the_middle() {
+        let schedule = Schedule { kind: Curve::Cosine, ..Schedule::default() };
+        assert_eq!(factors(&schedule, &[0, 25, 50, 100], 100), [1.0, 0.853553, 0.5, 0.0]);
+    }
+
+    #[test]
+    fn inverse_sqrt_is_that_of_scenic() {
+        // base * min(1, t/W) * sqrt(T)/sqrt(t + T - W), W = 4, T = 12
+        let schedule = Schedule {
+            kind: Curve::InverseSqrt,
+            warmup_steps: Some(4),
+            timescale: 12,
+            ..Schedule::default()
+        };
+        assert_eq!(factors(&schedule, &[0, 3, 4, 8, 40], 7), [0.25, 1.0, 1.0, 0.866025, 0.5]);
+    }
+
+    #[test]
+    fn constant_stays() {
+        let schedule = Schedule { kind: Curve::Constant, ..Schedule::default() };
+        assert_eq!(factors(&schedule, &[0, 7, 1000], 10), [1.0, 1.0, 1.0]);
+    }
+}

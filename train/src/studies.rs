@@ -1,0 +1,3 @@
+//! The studies, one module each: what they feed, what they train, how they are judged.
+
+pub mod patent;

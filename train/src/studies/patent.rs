@@ -1,0 +1,19 @@
+//! Patent phrase similarity (arXiv 2208.01171): how alike are two phrases in a patent class?
+//!
+//! | part | module |
+//! |---|---|
+//! | what a recipe says in `[data]` and `[model]` | [`settings`] |
+//! | rows, titles, folds | [`corpus`] |
+//! | rows laid out as token sequences, pair by pair or listwise | `sequences` |
+//! | encoder and head | `scorer` |
+//! | the study as the trainer sees it | [`study`] |
+//! | runs of several folds, prediction from a run | [`run`] |
+//! | baselines without training | [`zero_shot`] |
+
+pub mod corpus;
+pub mod run;
+mod scorer;
+mod sequences;
+pub mod settings;
+pub mod study;
+pub mod zero_shot;

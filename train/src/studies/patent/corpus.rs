@@ -1,0 +1,62 @@
+//! Rows, titles and folds of the patent study.
+
+use std::path::{Path, PathBuf};
+
+use engram_data::DataError;
+use engram_data::folds::{score_class, split_of_fold, stratified_group_folds};
+use engram_data::groups::anchor_groups;
+use engram_data::patent::{Labels, PhrasePair, read_pairs_with_titles};
+use engram_data::titles::ClassTitles;
+use engram_data::world::phrases::phrase_world;
+
+use super::settings::PatentData;
+
+/// The rows of a recipe.
+#[derive(Debug, Clone)]
+pub struct Corpus {
+    /// Rows to train on, all with scores.
+    pub train: Vec<PhrasePair>,
+    /// Rows that are measured at the end.
+    pub validation: Vec<PhrasePair>,
+    /// Titles of the classes.
+    pub titles: ClassTitles,
+    /// The fold of each training row; empty without folds.
+    pub fold_of_row: Vec<usize>,
+}
+
+impl Corpus {
+    /// Reads the files that `[data]` names, or builds the embedded set.
+    ///
+    /// # Errors
+    /// Those of [`read_pairs_with_titles`] and of the folds.
+    pub fn load(data: &PatentData) -> Result<Self, DataError> {
+        let (train, validation, titles) = if data.dir.is_empty() {
+            let world = phrase_world(data.fold_seed);
+            (world.train, world.validation, world.titles)
+        } else {
+            let path = |name: &str| -> PathBuf { Path::new(&data.dir).join(name) };
+            let titles = ClassTitles::read(path(&data.titles))?;
+            let read = |name: &str| read_pairs_with_titles(path(name), Labels::Required, &titles);
+            (read(&data.train)?, read(&data.validation)?, titles)
+        };
+        let fold_of_row = if data.folds == 0 {
+            Vec::new()
+        } else {
+            let classes: Vec<usize> =
+                train.iter().map(|row| score_class(row.score.unwrap_or(0.0))).collect();
+            stratified_group_folds(&classes, &anchor_groups(&train), data.folds, Some(data.fold_seed))?
+        };
+        Ok(Self { train, validation, titles, fold_of_row })
+    }
+
+    /// The rows that member `fold` trains on, and those that choose its checkpoint. `None` is the
+    /// only model of a recipe without folds.
+    pub fn split(&self, fold: Option<usize>) -> (Vec<PhrasePair>, Vec<PhrasePair>) {
+        let Some(fold) = fold else {
+            return (self.train.clone(), self.validation.clone());
+        };
+        let split = split_of_fold(&self.fold_of_row, fold);
+        let pick = |rows: &[usize]| rows.iter().map(|&row| self.train[row].clone()).collect();
+        (pick(&split.train), pick(&split.held_out))
+    }
+}

@@ -1,0 +1,314 @@
+//! Rows laid out as token sequences.
+
+use std::collections::HashMap;
+
+use engram_data::DataError;
+use engram_data::patent::PhrasePair;
+use engram_data::titles::ClassTitles;
+use engram_data::tokenise::{Tokeniser, longest_first};
+use engram_models::kernels::Span;
+use engram_models::packed::PackedTokens;
+use engram_models::similarity::ScoredSpans;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use super::settings::{Group, Layout, PatentModel};
+
+/// One sequence and the rows that are scored in it.
+#[derive(Debug, Clone)]
+pub struct Sequence {
+    ids: Vec<u32>,
+    scored: Vec<Scored>,
+}
+
+/// A row and its tokens within the sequence.
+#[derive(Debug, Clone)]
+struct Scored {
+    row: usize,
+    target: Span,
+    anchor: Span,
+}
+
+/// What one forward pass of a scorer takes.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// A cross-encoder's: scored spans of packed sequences.
+    Spans(PackedTokens, ScoredSpans),
+    /// A bi-encoder's: packed phrases and pairs of them.
+    Phrases(PackedTokens, Vec<(u32, u32)>),
+}
+
+/// An input with the rows that its scores belong to.
+#[derive(Debug, Clone)]
+pub struct RowBatch {
+    /// What the scorer takes.
+    pub input: Input,
+    /// For each score, its row.
+    pub rows: Vec<usize>,
+}
+
+impl RowBatch {
+    /// The number of tokens.
+    pub fn tokens(&self) -> usize {
+        match &self.input {
+            Input::Spans(tokens, _) | Input::Phrases(tokens, _) => tokens.len(),
+        }
+    }
+}
+
+/// Lays rows out in the way that a recipe's `[model]` says.
+pub struct Sequencer<'a> {
+    tokeniser: &'a Tokeniser,
+    titles: &'a ClassTitles,
+    model: &'a PatentModel,
+}
+
+impl<'a> Sequencer<'a> {
+    /// A sequencer of these settings.
+    pub fn new(tokeniser: &'a Tokeniser, titles: &'a ClassTitles, model: &'a PatentModel) -> Self {
+        Self { tokeniser, titles, model }
+    }
+
+    /// All rows in batches of at most about `examples` rows and `tokens` tokens (0 for no limit):
+    /// in random order where `shuffled`, in order elsewhere. The targets that share a sequence are
+    /// shuffled either way.
+    pub fn batches(
+        &self,
+        rows: &[PhrasePair],
+        (examples, tokens): (usize, usize),
+        rng: &mut ChaCha8Rng,
+        shuffled: bool,
+    ) -> Result<Vec<RowBatch>, DataError> {
+        let mut sequences = match self.model.layout {
+            Layout::Listwise => self.listwise(rows, rng)?,
+            Layout::Pairs => self.pairs(rows, rng)?,
+            Layout::BiEncoder => self.phrases(rows)?,
+        };
+        if shuffled {
+            sequences.shuffle(rng);
+        }
+        let mut batches = Vec::new();
+        let (mut batch, mut num_rows, mut num_tokens) = (Vec::new(), 0, 0);
+        for sequence in sequences {
+            let (more_rows, more_tokens) = (sequence.scored.len(), sequence.ids.len());
+            let full = num_rows + more_rows > examples.max(more_rows)
+                || (tokens > 0 && num_tokens + more_tokens > tokens);
+            if full && !batch.is_empty() {
+                batches.push(self.pack(std::mem::take(&mut batch)));
+                (num_rows, num_tokens) = (0, 0);
+            }
+            num_rows += more_rows;
+            num_tokens += more_tokens;
+            batch.push(sequence);
+        }
+        if !batch.is_empty() {
+            batches.push(self.pack(batch));
+        }
+        Ok(batches)
+    }
+
+    /// Puts sequences one after the other.
+    fn pack(&self, sequences: Vec<Sequence>) -> RowBatch {
+        let ids: Vec<&[u32]> = sequences.iter().map(|s| s.ids.as_slice()).collect();
+        if self.model.layout == Layout::BiEncoder {
+            return pack_phrases(&sequences);
+        }
+        let packed = PackedTokens::new(&ids);
+        let (mut rows, mut targets, mut anchors) = (Vec::new(), Vec::new(), Vec::new());
+        for (sequence, run) in sequences.iter().zip(packed.sequences().iter()) {
+            let moved = |span: Span| Span { start: run.start + span.start, length: span.length };
+            for scored in &sequence.scored {
+                rows.push(scored.row);
+                targets.push(moved(scored.target));
+                anchors.push(moved(scored.anchor));
+            }
+        }
+        let spans = ScoredSpans { targets: targets.into(), anchors: anchors.into() };
+        RowBatch { input: Input::Spans(packed, spans), rows }
+    }
+
+    /// `[CLS] anchor [SEP] title [SEP] target [SEP] target [SEP] …`: the rows of a group in one
+    /// sequence, or in several where they are too long. A title stands before the targets of its
+    /// class.
+    fn listwise(
+        &self,
+        rows: &[PhrasePair],
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Vec<Sequence>, DataError> {
+        let special = self.tokeniser.special();
+        let mut sequences = Vec::new();
+        for mut group in self.groups(rows) {
+            group.shuffle(rng);
+            let mut contexts: Vec<&str> = Vec::new();
+            for &row in &group {
+                if !contexts.contains(&rows[row].context.as_str()) {
+                    contexts.push(&rows[row].context);
+                }
+            }
+            group.sort_by_key(|&row| contexts.iter().position(|c| *c == rows[row].context));
+            let anchor = self.piece(&rows[group[0]].anchor, self.model.max_tokens / 4)?;
+            let mut start = vec![special.cls];
+            start.extend(anchor);
+            start.push(special.sep);
+            let anchor = Span { start: 1, length: start.len() - 2 };
+            let mut sequence = Sequence { ids: start.clone(), scored: Vec::new() };
+            let mut context = "";
+            for row in group {
+                let longest = self.model.max_tokens / 4;
+                let target = self.piece(&rows[row].target, longest)?;
+                let title = self.title(&rows[row].context, longest)?;
+                let more = target.len() + 1 + if rows[row].context == context { 0 } else { title.len() };
+                if !sequence.scored.is_empty() && sequence.ids.len() + more > self.model.max_tokens {
+                    let next = Sequence { ids: start.clone(), scored: Vec::new() };
+                    sequences.push(std::mem::replace(&mut sequence, next));
+                    context = "";
+                }
+                if rows[row].context != context {
+                    sequence.ids.extend(title);
+                    context = &rows[row].context;
+                }
+                let span = Span { start: sequence.ids.len(), length: target.len() };
+                sequence.scored.push(Scored { row, target: span, anchor });
+                sequence.ids.extend(target);
+                sequence.ids.push(special.sep);
+            }
+            sequences.push(sequence);
+        }
+        Ok(sequences)
+    }
+
+    /// `[CLS] anchor [SEP] target [SEP] title [SEP] other; other; … [SEP]` for each row; scored
+    /// from the whole sequence.
+    fn pairs(&self, rows: &[PhrasePair], rng: &mut ChaCha8Rng) -> Result<Vec<Sequence>, DataError> {
+        let special = self.tokeniser.special();
+        let separator = self.tokeniser.encode_piece(";")?;
+        let mut group_of_row = vec![0; rows.len()];
+        let groups = self.groups(rows);
+        for (index, group) in groups.iter().enumerate() {
+            group.iter().for_each(|&row| group_of_row[row] = index);
+        }
+        let mut sequences = Vec::with_capacity(rows.len());
+        for (row, pair) in rows.iter().enumerate() {
+            let budget = self.model.max_tokens - 4;
+            let texts = [&pair.anchor, &pair.target];
+            let pieces = texts.map(|text| self.tokeniser.encode_piece(text));
+            let [anchor, target] = pieces;
+            let (anchor, target) = (anchor?, target?);
+            let title = self.title(&pair.context, budget / 4)?;
+            let kept = longest_first(&[anchor.len(), target.len()], budget - title.len());
+            let mut ids = vec![special.cls];
+            ids.extend(&anchor[..kept[0]]);
+            ids.push(special.sep);
+            ids.extend(&target[..kept[1]]);
+            ids.push(special.sep);
+            ids.extend(title);
+            if self.model.other_targets > 0 {
+                let group = &groups[group_of_row[row]];
+                let mut others: Vec<usize> =
+                    group.iter().copied().filter(|o| rows[*o].target != pair.target).collect();
+                let (chosen, _) = others.partial_shuffle(rng, self.model.other_targets);
+                for (i, other) in chosen.iter().enumerate() {
+                    let other = self.tokeniser.encode_piece(&rows[*other].target)?;
+                    if ids.len() + other.len() + separator.len() + 1 > self.model.max_tokens {
+                        break;
+                    }
+                    if i > 0 {
+                        ids.extend(&*separator);
+                    }
+                    ids.extend(&*other);
+                }
+                ids.push(special.sep);
+            }
+            let whole = Span { start: 0, length: ids.len() };
+            let anchor = Span { start: 1, length: kept[0].max(1) };
+            sequences.push(Sequence { ids, scored: vec![Scored { row, target: whole, anchor }] });
+        }
+        Ok(sequences)
+    }
+
+    /// `[CLS] anchor [SEP]` and `[CLS] target [SEP]` of each row, in one sequence until they are
+    /// packed.
+    fn phrases(&self, rows: &[PhrasePair]) -> Result<Vec<Sequence>, DataError> {
+        let special = self.tokeniser.special();
+        let mut sequences = Vec::with_capacity(rows.len());
+        for (row, pair) in rows.iter().enumerate() {
+            let mut ids = Vec::new();
+            let mut span_of = |text: &str| -> Result<Span, DataError> {
+                let piece = self.piece(text, self.model.max_tokens - 2)?;
+                let span = Span { start: ids.len(), length: piece.len() + 2 };
+                ids.push(special.cls);
+                ids.extend(piece);
+                ids.push(special.sep);
+                Ok(span)
+            };
+            let (anchor, target) = (span_of(&pair.anchor)?, span_of(&pair.target)?);
+            sequences.push(Sequence { ids, scored: vec![Scored { row, target, anchor }] });
+        }
+        Ok(sequences)
+    }
+
+    /// The rows of each group, in order of first appearance.
+    fn groups(&self, rows: &[PhrasePair]) -> Vec<Vec<usize>> {
+        let mut index: HashMap<(&str, &str), usize> = HashMap::new();
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for (row, pair) in rows.iter().enumerate() {
+            let place = match self.model.group {
+                Group::Context => pair.context.as_str(),
+                Group::Section => pair.context.get(..1).unwrap_or_default(),
+                Group::Anchor => "",
+            };
+            let group = *index.entry((&pair.anchor, place)).or_insert(groups.len());
+            if group == groups.len() {
+                groups.push(Vec::new());
+            }
+            groups[group].push(row);
+        }
+        groups
+    }
+
+    /// Tokens of a phrase, cut after `longest`; an unknown token where there is none at all.
+    fn piece(&self, text: &str, longest: usize) -> Result<Vec<u32>, DataError> {
+        let ids = self.tokeniser.encode_piece(text)?;
+        if ids.is_empty() {
+            return Ok(vec![self.tokeniser.special().pad]);
+        }
+        Ok(ids[..ids.len().min(longest.max(1))].to_vec())
+    }
+
+    /// Tokens of a class title and a separator; nothing where titles are not read.
+    fn title(&self, context: &str, longest: usize) -> Result<Vec<u32>, DataError> {
+        match self.titles.title(context) {
+            Some(title) if self.model.context_title => {
+                let mut ids = self.piece(&title.to_lowercase(), longest.min(TITLE_TOKENS))?;
+                ids.push(self.tokeniser.special().sep);
+                Ok(ids)
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Class titles are lists of headings, most general first; the first words say what is needed.
+const TITLE_TOKENS: usize = 24;
+
+/// Packs the phrases of bi-encoder rows, each distinct one once.
+fn pack_phrases(sequences: &[Sequence]) -> RowBatch {
+    let mut index: HashMap<&[u32], u32> = HashMap::new();
+    let mut phrases: Vec<&[u32]> = Vec::new();
+    let (mut pairs, mut rows) = (Vec::new(), Vec::new());
+    for sequence in sequences {
+        for scored in &sequence.scored {
+            let mut place = |span: Span| {
+                let ids = &sequence.ids[span.start..span.start + span.length];
+                *index.entry(ids).or_insert_with(|| {
+                    phrases.push(ids);
+                    phrases.len() as u32 - 1
+                })
+            };
+            pairs.push((place(scored.anchor), place(scored.target)));
+            rows.push(scored.row);
+        }
+    }
+    let packed = PackedTokens::new(&phrases);
+    RowBatch { input: Input::Phrases(packed, pairs), rows }
+}

@@ -1,0 +1,206 @@
+//! What a recipe of the patent study says in `[data]` and `[model]`.
+
+use engram_data::groups::Grouping;
+use engram_models::kernels::Activation;
+use engram_models::bert::BertConfig;
+use engram_models::similarity::{PairLoss, Pooling};
+use serde::{Deserialize, Serialize};
+
+/// `[data]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PatentData {
+    /// The folder of the files below; empty for the embedded phrase set.
+    pub dir: String,
+    /// Rows to train on.
+    pub train: String,
+    /// Rows that are measured at the end and choose nothing.
+    pub validation: String,
+    /// Titles of the classes: our `ipc_class_titles.tsv`, Kaggle's `titles.csv` or the CPC list.
+    pub titles: String,
+    /// Grouped, stratified folds of the training rows. Each fold trains a member on the other
+    /// folds' rows and chooses its checkpoint by its own; 0 trains one model on all rows and
+    /// chooses by the validation rows, which are then no honest measure any more.
+    pub folds: usize,
+    /// How many of the folds are trained; 0 for all.
+    pub members: usize,
+    /// The seed of the folds (and of the embedded set), apart from the run's.
+    pub fold_seed: u64,
+}
+
+impl Default for PatentData {
+    fn default() -> Self {
+        Self {
+            dir: String::new(),
+            train: "train.csv".into(),
+            validation: "validation.csv".into(),
+            titles: "ipc_class_titles.tsv".into(),
+            folds: 5,
+            members: 0,
+            fold_seed: 1,
+        }
+    }
+}
+
+/// What reads the phrases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// A cross-encoder over `anchor, title, target₁, target₂, …`: all rows of a group at once.
+    Listwise,
+    /// A cross-encoder over `anchor, target, title, other targets`: one row at a time.
+    Pairs,
+    /// A bi-encoder: each phrase alone, scored by the cosine.
+    BiEncoder,
+}
+
+/// Rows that see each other's targets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Group {
+    /// Those of one anchor in one class.
+    Context,
+    /// Those of one anchor in classes of one section.
+    Section,
+    /// All of an anchor.
+    Anchor,
+}
+
+impl From<Group> for Grouping {
+    fn from(group: Group) -> Self {
+        match group {
+            Group::Context => Self::AnchorContext,
+            Group::Section => Self::AnchorSection,
+            Group::Anchor => Self::Anchor,
+        }
+    }
+}
+
+/// The shape of an encoder that starts from random weights.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FreshEncoder {
+    /// Width.
+    pub hidden_size: usize,
+    /// Blocks.
+    pub num_layers: usize,
+    /// Heads.
+    pub num_heads: usize,
+    /// Width of the feed-forward block.
+    pub intermediate_size: usize,
+}
+
+impl Default for FreshEncoder {
+    fn default() -> Self {
+        Self { hidden_size: 128, num_layers: 2, num_heads: 4, intermediate_size: 256 }
+    }
+}
+
+impl FreshEncoder {
+    /// A BERT of this shape.
+    pub fn config(&self, vocab_size: usize, max_tokens: usize) -> BertConfig {
+        BertConfig {
+            vocab_size,
+            hidden_size: self.hidden_size,
+            num_hidden_layers: self.num_layers,
+            num_attention_heads: self.num_heads,
+            intermediate_size: self.intermediate_size,
+            hidden_act: Activation::Gelu,
+            max_position_embeddings: max_tokens,
+            type_vocab_size: 2,
+            layer_norm_eps: 1e-12,
+            hidden_dropout_prob: 0.0,
+            attention_probs_dropout_prob: 0.0,
+            initializer_range: 0.02,
+        }
+    }
+}
+
+/// `[model]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PatentModel {
+    /// Published weights, `hf://owner/name[@revision]` or a folder; empty starts afresh.
+    pub weights: String,
+    /// The encoder to start afresh where `weights` is empty.
+    pub fresh: FreshEncoder,
+    /// What reads the phrases.
+    pub layout: Layout,
+    /// Rows that see each other's targets.
+    pub group: Group,
+    /// Whether the class title is read (not by a bi-encoder).
+    pub context_title: bool,
+    /// How many other targets of the group a pair sees.
+    pub other_targets: usize,
+    /// The longest sequence; what is longer is cut or divided.
+    pub max_tokens: usize,
+    /// The loss.
+    pub loss: PairLoss,
+    /// How states become one vector.
+    pub pooling: Pooling,
+    /// Whether the head sees how target and anchor compare (listwise only).
+    pub compare_anchor: bool,
+    /// Dropout before the head.
+    pub head_dropout: f64,
+    /// Dropout in residual branches.
+    pub hidden_dropout: f64,
+    /// Dropout of attention weights.
+    pub attention_dropout: f64,
+    /// Predictions are means over so many shuffles of the targets.
+    pub passes: usize,
+}
+
+impl Default for PatentModel {
+    fn default() -> Self {
+        Self {
+            weights: String::new(),
+            fresh: FreshEncoder::default(),
+            layout: Layout::Listwise,
+            group: Group::Context,
+            context_title: true,
+            other_targets: 0,
+            max_tokens: 400,
+            loss: PairLoss::Pearson,
+            pooling: Pooling::Mean,
+            compare_anchor: true,
+            head_dropout: 0.0,
+            hidden_dropout: 0.1,
+            attention_dropout: 0.0,
+            passes: 4,
+        }
+    }
+}
+
+impl PatentModel {
+    /// What does not fit together, as the key and the reason.
+    pub fn conflict(&self) -> Option<(&'static str, String)> {
+        let of_cosines = self.loss.is_of_cosines();
+        let bi_encoder = self.layout == Layout::BiEncoder;
+        if of_cosines && !bi_encoder {
+            let reason = "is a loss of cosines: use it with `layout = \"bi_encoder\"`, or one of \
+                          mse, bce, pearson";
+            return Some(("loss", reason.into()));
+        }
+        if bi_encoder && matches!(self.loss, PairLoss::Mse | PairLoss::Bce) {
+            let reason = "is a loss of logits, and a bi-encoder scores by cosines: use one of \
+                          cosent, cosine_mse, contrastive, pearson";
+            return Some(("loss", reason.into()));
+        }
+        if self.max_tokens < 16 {
+            return Some(("max_tokens", format!("is {}; give at least 16", self.max_tokens)));
+        }
+        if self.passes == 0 {
+            return Some(("passes", "has to be at least 1".into()));
+        }
+        for (key, p) in [
+            ("head_dropout", self.head_dropout),
+            ("hidden_dropout", self.hidden_dropout),
+            ("attention_dropout", self.attention_dropout),
+        ] {
+            if !(0.0..1.0).contains(&p) {
+                return Some((key, format!("is {p}; give a probability below 1")));
+            }
+        }
+        None
+    }
+}

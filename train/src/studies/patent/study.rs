@@ -1,0 +1,160 @@
+//! The patent study as the trainer sees it: one model on one split of the rows.
+
+use engram_data::patent::PhrasePair;
+use engram_data::titles::ClassTitles;
+use engram_eval::metric::pearson::pearson;
+use engram_eval::metric::spearman::spearman;
+use engram_models::kernels::Mode;
+use engram_models::params::{ParameterGroup, Parameters};
+use engram_models::similarity::PairLoss;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use sha2::{Digest, Sha256};
+
+use super::scorer::{EncoderFiles, Scorer};
+use super::sequences::{RowBatch, Sequencer};
+use super::settings::PatentModel;
+use crate::recipe::{BatchSettings, Phase};
+use crate::study::{
+    BatchLoss, Evaluation, EvaluationContext, MetricSpec, StepContext, Study, StudyResult,
+};
+
+/// Tokens in a forward pass that trains nothing.
+const PREDICT_TOKENS: usize = 2048;
+
+/// One model on one split.
+pub struct PatentStudy {
+    model: PatentModel,
+    batch: BatchSettings,
+    titles: ClassTitles,
+    train: Vec<PhrasePair>,
+    held_out: Vec<PhrasePair>,
+    files: EncoderFiles,
+    seed: u64,
+    scorer: Option<Scorer>,
+}
+
+impl PatentStudy {
+    /// A study that trains on `train` and is measured on `held_out`.
+    pub fn new(
+        model: PatentModel,
+        batch: BatchSettings,
+        titles: ClassTitles,
+        (train, held_out): (Vec<PhrasePair>, Vec<PhrasePair>),
+        files: EncoderFiles,
+        seed: u64,
+    ) -> Self {
+        Self { model, batch, titles, train, held_out, files, seed, scorer: None }
+    }
+
+    /// The files that a run keeps beside its weights.
+    pub fn files(&self) -> &EncoderFiles {
+        &self.files
+    }
+
+    /// The rows that choose the checkpoint.
+    pub fn held_out(&self) -> &[PhrasePair] {
+        &self.held_out
+    }
+
+    /// Scores of rows: probabilities, cosines, or for the Pearson loss numbers on no particular
+    /// scale. The mean over the recipe's passes. Rows may see each other's targets (and nothing
+    /// else of each other).
+    ///
+    /// # Errors
+    /// If the model has not been built, or a phrase cannot be tokenised.
+    pub fn predict(&self, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> StudyResult<Vec<f64>> {
+        let scorer = self.scorer.as_ref().ok_or("the model is not built yet")?;
+        let sequencer = Sequencer::new(&self.files.tokeniser, &self.titles, &self.model);
+        let mut sums = vec![0.0f64; rows.len()];
+        for pass in 0..self.model.passes {
+            let mut rng = ChaCha8Rng::seed_from_u64(pass as u64);
+            let limits = (usize::MAX, PREDICT_TOKENS);
+            for batch in sequencer.batches(rows, limits, &mut rng, false)? {
+                let scores = scorer.score(&batch.input, &Mode::evaluate())?.to_vec1::<f32>()?;
+                for (row, score) in batch.rows.iter().zip(scores) {
+                    sums[*row] += self.on_scale(f64::from(score));
+                }
+                progress(batch.rows.len());
+            }
+        }
+        let passes = self.model.passes as f64;
+        Ok(sums.into_iter().map(|sum| sum / passes).collect())
+    }
+
+    /// A logit that was trained as one, as a probability.
+    fn on_scale(&self, score: f64) -> f64 {
+        match self.model.loss {
+            PairLoss::Mse | PairLoss::Bce => 1.0 / (1.0 + (-score).exp()),
+            _ => score,
+        }
+    }
+}
+
+impl Study for PatentStudy {
+    type Batch = RowBatch;
+
+    fn name(&self) -> &str {
+        "patent"
+    }
+
+    fn primary_metric(&self) -> MetricSpec {
+        MetricSpec::higher("pearson")
+    }
+
+    fn build(&mut self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<Parameters> {
+        let (scorer, parameters) = Scorer::build(&self.files, &self.model, groups, seed)?;
+        self.scorer = Some(scorer);
+        Ok(parameters)
+    }
+
+    fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<RowBatch>> {
+        let mut hash = Sha256::new();
+        for number in [self.seed, phase.index as u64, epoch as u64] {
+            hash.update(number.to_le_bytes());
+        }
+        let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
+        let sequencer = Sequencer::new(&self.files.tokeniser, &self.titles, &self.model);
+        let limits = (self.batch.examples, self.batch.tokens);
+        Ok(sequencer.batches(&self.train, limits, &mut rng, true)?)
+    }
+
+    fn loss(&self, batch: &RowBatch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
+        let scorer = self.scorer.as_ref().ok_or("the model is not built yet")?;
+        let scores = scorer.score(&batch.input, &Mode::train(step.step_seed))?;
+        let gold: Vec<f32> =
+            batch.rows.iter().map(|row| self.train[*row].score.unwrap_or(0.0)).collect();
+        let loss = self.model.loss.loss(&scores, &gold)?;
+        let (examples, tokens) = (batch.rows.len(), batch.tokens());
+        Ok(BatchLoss { loss, examples, tokens, parts: Vec::new() })
+    }
+
+    fn evaluate(&self, _: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
+        let predicted = self.predict(&self.held_out, &|_| {})?;
+        let gold = gold_scores(&self.held_out);
+        Ok(Evaluation {
+            metrics: vec![
+                ("pearson".into(), pearson(&gold, &predicted)?),
+                ("spearman".into(), spearman(&gold, &predicted)?),
+            ],
+            counts: vec![("held_out".into(), self.held_out.len() as u64)],
+        })
+    }
+
+    fn card(&self) -> Vec<(String, String)> {
+        let base = match self.model.weights.as_str() {
+            "" => "none (random start)".to_string(),
+            weights => weights.to_string(),
+        };
+        vec![
+            ("Base model".into(), base),
+            ("Training rows".into(), self.train.len().to_string()),
+            ("Held-out rows".into(), self.held_out.len().to_string()),
+        ]
+    }
+}
+
+/// The gold scores of rows that all have one.
+pub(super) fn gold_scores(rows: &[PhrasePair]) -> Vec<f64> {
+    rows.iter().map(|row| f64::from(row.score.unwrap_or(f32::NAN))).collect()
+}

@@ -1,0 +1,133 @@
+//! The one loop that trains every study.
+
+mod finish;
+mod phase;
+mod state;
+mod step;
+
+use std::path::PathBuf;
+
+use crate::checkpoint::Checkpoints;
+use crate::error::{Result, TrainError};
+use crate::log::{EventWriter, Metrics, Timing};
+use crate::recipe::Recipe;
+use crate::run_folder::RunFolder;
+use crate::study::{Evaluation, Study};
+use phase::{Outcome, PhaseRun};
+pub(crate) use state::State;
+
+/// How a run is started.
+#[derive(Debug, Clone, Default)]
+pub struct RunOptions {
+    /// The run folder; it is made if it is missing.
+    pub run: PathBuf,
+    /// Goes on with the run in the folder, if there is one.
+    pub resume: bool,
+    /// Shows no progress.
+    pub quiet: bool,
+    /// Stops dead after this many steps of this call, as a kill would; for tests.
+    pub stop_after_steps: Option<u64>,
+}
+
+/// What a run came to.
+#[derive(Debug, Clone)]
+pub struct RunSummary {
+    /// The run folder.
+    pub run: PathBuf,
+    /// Whether all phases were finished; if not, `weights` and `check` say nothing.
+    pub finished: bool,
+    /// Steps done over all phases, by all calls.
+    pub steps: u64,
+    /// The training loss of the last log line.
+    pub last_loss: Option<f64>,
+    /// The last evaluation.
+    pub last_evaluation: Option<Evaluation>,
+    /// The best figure of the primary metric in the last phase, and its step.
+    pub best: Option<(f64, u64)>,
+    /// The weights to use: of the best checkpoint (or the last one, as the recipe says), and the
+    /// running mean's where one is kept.
+    pub weights: PathBuf,
+    /// The recipe's hash.
+    pub recipe_hash: String,
+    /// What the recipe's `[check]` found.
+    pub check: CheckOutcome,
+}
+
+/// What the recipe's `[check]` found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckOutcome {
+    /// What was not as the recipe says; empty if all was.
+    pub failures: Vec<String>,
+}
+
+impl CheckOutcome {
+    /// Whether everything was as the recipe says.
+    pub fn passed(&self) -> bool {
+        self.failures.is_empty()
+    }
+}
+
+/// What the phases of a run share.
+struct Session<'a> {
+    recipe: &'a Recipe,
+    options: &'a RunOptions,
+    folder: RunFolder,
+    checkpoints: Checkpoints,
+    metrics: Metrics,
+    timing: Timing,
+    events: Option<EventWriter>,
+    state: State,
+    /// Steps that this call may still make.
+    steps_left: Option<u64>,
+}
+
+/// Trains `study` by `recipe` and leaves everything in the run folder.
+///
+/// The study's model ends with the last step's values; the ones to use are in
+/// [`RunSummary::weights`].
+///
+/// # Errors
+/// See [`TrainError`]. After any of them the run can be resumed from its last checkpoint.
+pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> Result<RunSummary> {
+    if study.name() != recipe.study() {
+        let (recipe, study) = (recipe.study().to_string(), study.name().to_string());
+        return Err(TrainError::WrongStudy { recipe, study });
+    }
+    let folder = RunFolder::open(&options.run, options.resume, &recipe.resolved()?)?;
+    let checkpoints = Checkpoints::open(folder.path())?;
+    let mut warn = |error: &TrainError| {
+        if !options.quiet {
+            eprintln!("{error}; going back to the checkpoint before it");
+        }
+    };
+    let restored = checkpoints.newest_good(&mut warn)?;
+    let state = restored.as_ref().map_or_else(State::default, |(_, state)| state.clone());
+    checkpoints.reset_best(state.best.map(|best| best.step))?;
+    let mut session = Session {
+        recipe,
+        options,
+        metrics: Metrics::open(folder.path(), state.metrics_bytes)?,
+        timing: Timing::open(folder.path())?,
+        events: match recipe.log().tensorboard {
+            true => Some(EventWriter::create(folder.path(), state.step + 1)?),
+            false => None,
+        },
+        folder,
+        checkpoints,
+        state,
+        steps_left: options.stop_after_steps,
+    };
+    let mut checkpoint = restored.map(|(path, _)| path);
+    let mut before = None;
+    for phase in &recipe.phases()[session.state.phase..] {
+        let mut run = match checkpoint.take() {
+            Some(path) => PhaseRun::restore(&mut session, study, phase, &path)?,
+            None => PhaseRun::begin(&mut session, study, phase, before)?,
+        };
+        if run.train(study)? == Outcome::Stopped {
+            return finish::summary(&session);
+        }
+        before = Some(run.into_parameters());
+    }
+    finish::finish(&session, study)
+}

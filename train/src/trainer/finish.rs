@@ -1,0 +1,93 @@
+//! The end of a run: the weights to use, the model card, the recipe's check.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{CheckOutcome, RunSummary, Session};
+use crate::card;
+use crate::checkpoint::{EMA, PARAMETERS, write_file};
+use crate::error::{Result, TrainError};
+use crate::study::{Evaluation, Study};
+
+const WEIGHTS: &str = "model.safetensors";
+const CARD: &str = "README.md";
+
+/// Publishes the weights, writes the card and checks what the recipe asks for.
+pub(super) fn finish<S: Study>(session: &Session<'_>, study: &S) -> Result<RunSummary> {
+    let run = session.folder.path();
+    let checkpoints = &session.checkpoints;
+    let keep_best = session.recipe.evaluation().keep_best;
+    let chosen = if keep_best { checkpoints.best() } else { None };
+    if let Some(chosen) = chosen.or_else(|| checkpoints.latest()) {
+        let file = if session.recipe.ema().is_some() { EMA } else { PARAMETERS };
+        publish(&chosen.join(file), &run.join(WEIGHTS))?;
+    }
+    let mut summary = summary(session)?;
+    summary.finished = true;
+    let card = card::write(study, session.recipe, &summary)?;
+    write_file(&run.join(CARD), card.as_bytes())?;
+    summary.check = check(session, study, &summary);
+    Ok(summary)
+}
+
+/// Where the run stands.
+pub(super) fn summary(session: &Session<'_>) -> Result<RunSummary> {
+    let state = &session.state;
+    let metrics =
+        state.metrics.iter().map(|(name, value)| (name.clone(), value.unwrap_or(f64::NAN)));
+    let evaluation = Evaluation { metrics: metrics.collect(), counts: state.counts.clone() };
+    Ok(RunSummary {
+        run: session.folder.path().to_path_buf(),
+        finished: false,
+        steps: state.step,
+        last_loss: state.last_loss,
+        last_evaluation: (!evaluation.metrics.is_empty()).then_some(evaluation),
+        best: state.best.map(|best| (best.value, best.step)),
+        weights: session.folder.path().join(WEIGHTS),
+        recipe_hash: session.recipe.hash()?,
+        check: CheckOutcome::default(),
+    })
+}
+
+fn check<S: Study>(session: &Session<'_>, study: &S, summary: &RunSummary) -> CheckOutcome {
+    let asked = session.recipe.check();
+    let mut failures = Vec::new();
+    for file in asked.files.iter().filter(|file| !summary.run.join(file).exists()) {
+        failures.push(format!("the run left no `{file}`"));
+    }
+    if let Some(bound) = asked.loss_at_most
+        && summary.last_loss.is_none_or(|loss| loss > bound)
+    {
+        let found = summary.last_loss.map_or("none".to_string(), |loss| format!("{loss:.6}"));
+        failures.push(format!("the last loss is {found}, the recipe allows {bound}"));
+    }
+    if let Some(figure) = asked.figure {
+        let metric = study.primary_metric();
+        let best = summary.best.map(|(value, _)| value);
+        let last = summary.last_evaluation.as_ref().and_then(|e| e.get(&metric.name));
+        let found = if session.recipe.evaluation().keep_best { best } else { last };
+        let worse_by = |found: f64| match metric.higher_is_better {
+            true => figure - found,
+            false => found - figure,
+        };
+        if !found.is_some_and(|found| worse_by(found) <= asked.tolerance) {
+            let found = found.map_or("none".to_string(), |found| format!("{found:.6}"));
+            let (name, tolerance) = (metric.name, asked.tolerance);
+            failures.push(format!("{name} is {found}, the recipe expects {figure} ± {tolerance}"));
+        }
+    }
+    CheckOutcome { failures }
+}
+
+/// Makes `target` the same file as one of a checkpoint, without a copy where the system can.
+fn publish(source: &Path, target: &Path) -> Result<()> {
+    let beside: PathBuf = target.with_extension("unfinished");
+    let _ = fs::remove_file(&beside);
+    if fs::hard_link(source, &beside).is_err() {
+        fs::copy(source, &beside).map_err(TrainError::io(&beside))?;
+    }
+    fs::rename(&beside, target).map_err(TrainError::io(target))?;
+    // A rename between two links to one file does nothing and leaves both.
+    let _ = fs::remove_file(&beside);
+    Ok(())
+}

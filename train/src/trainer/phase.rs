@@ -1,0 +1,363 @@
+//! One phase: epochs of steps, with log lines, evaluations and checkpoints on the way.
+
+use std::path::Path;
+
+use engram_models::params::Parameters;
+use serde_json::{Map, Value, json};
+
+use super::Session;
+use super::state::Best;
+use super::step::{Position, StepOutcome, Stepper};
+use crate::checkpoint::{self, Contents};
+use crate::error::{Result, StudyError, TrainError};
+use crate::log::{Progress, Window};
+use crate::recipe::Phase;
+use crate::study::{Evaluation, EvaluationContext, Study};
+
+/// Steps that may be left out in a row, less one.
+const BAD_STEPS_ALLOWED: u32 = 2;
+
+/// Why training came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The phase has ended.
+    Ended,
+    /// `stop_after_steps` was reached.
+    Stopped,
+}
+
+/// A phase under way.
+pub(super) struct PhaseRun<'s, 'a> {
+    session: &'s mut Session<'a>,
+    phase: &'a Phase,
+    stepper: Stepper,
+    progress: Progress,
+}
+
+impl<'s, 'a> PhaseRun<'s, 'a> {
+    /// Starts a phase with the values that the phase before left.
+    pub(super) fn begin<S: Study>(
+        session: &'s mut Session<'a>,
+        study: &mut S,
+        phase: &'a Phase,
+        before: Option<Parameters>,
+    ) -> Result<Self> {
+        let parameters = build(session, study, phase)?;
+        if let Some(before) = before {
+            carry_over(&before, &parameters, phase)?;
+        }
+        let batches = study.batches(phase, 0).map_err(study_error(study, "batches"))?;
+        let per_epoch = batches.len().div_ceil(session.recipe.batch().accumulate) as u64;
+        let planned = phase.epochs.map_or(0, |epochs| epochs as u64 * per_epoch);
+        let frozen = parameters.fingerprint(|parameter| !parameter.is_trainable())?;
+        session.state.start_phase(phase.index, phase.steps.unwrap_or(planned), frozen);
+        let stepper = Stepper::new(session.recipe, parameters)?;
+        Ok(Self::new(session, phase, stepper))
+    }
+
+    /// Goes on from a checkpoint, whose state the session already holds.
+    pub(super) fn restore<S: Study>(
+        session: &'s mut Session<'a>,
+        study: &mut S,
+        phase: &'a Phase,
+        path: &Path,
+    ) -> Result<Self> {
+        let parameters = build(session, study, phase)?;
+        let mut stepper = Stepper::new(session.recipe, parameters)?;
+        let Stepper { parameters, optimiser, ema, .. } = &mut stepper;
+        checkpoint::load(path, parameters, optimiser.as_mut(), ema.as_mut())?;
+        optimiser.set_steps(session.state.optimiser_steps);
+        Ok(Self::new(session, phase, stepper))
+    }
+
+    fn new(session: &'s mut Session<'a>, phase: &'a Phase, stepper: Stepper) -> Self {
+        let (quiet, state) = (session.options.quiet, &session.state);
+        let progress = Progress::new(quiet, &phase.name, state.phase_step, state.phase_steps);
+        Self { session, phase, stepper, progress }
+    }
+
+    /// The parameters, with the values that the phase ended with.
+    pub(super) fn into_parameters(self) -> Parameters {
+        self.stepper.parameters
+    }
+
+    /// Trains until the phase ends.
+    pub(super) fn train<S: Study>(&mut self, study: &mut S) -> Result<Outcome> {
+        let accumulate = self.session.recipe.batch().accumulate;
+        self.session.timing.restart();
+        while !self.session.state.phase_done {
+            let epoch = self.session.state.epoch;
+            let batches =
+                study.batches(self.phase, epoch).map_err(study_error(study, "batches"))?;
+            if batches.is_empty() {
+                return Err(self.empty(format!("epoch {epoch} has no batches")));
+            }
+            while self.session.state.epoch == epoch && !self.session.state.phase_done {
+                if self.session.steps_left == Some(0) {
+                    return Ok(Outcome::Stopped);
+                }
+                let start = self.session.state.batch.min(batches.len());
+                let end = (start + accumulate).min(batches.len());
+                self.step(study, &batches[start..end])?;
+                self.advance(end, batches.len());
+                self.after_step(study, epoch)?;
+                self.session.steps_left = self.session.steps_left.map(|left| left - 1);
+            }
+        }
+        Ok(Outcome::Ended)
+    }
+
+    fn step<S: Study>(&mut self, study: &S, batches: &[S::Batch]) -> Result<()> {
+        let learning_rate = self.learning_rate(self.session.state.phase_step);
+        let state = &mut self.session.state;
+        state.step += 1;
+        let position = Position {
+            recipe: self.session.recipe,
+            phase: self.phase,
+            epoch: state.epoch,
+            step: state.step,
+            progress: (state.phase_step as f64 / state.phase_steps.max(1) as f64).min(1.0),
+            learning_rate,
+            check_gradients: !state.gradients_checked,
+        };
+        match self.stepper.step(study, batches, &position)? {
+            StepOutcome::Moved(pass, norm) => {
+                state.gradients_checked = true;
+                state.bad_steps = 0;
+                state.optimiser_steps = self.stepper.optimiser.steps();
+                state.window.add(pass.loss, norm, pass.examples, pass.tokens, &pass.parts);
+                Ok(())
+            }
+            StepOutcome::NotFinite(what) => {
+                state.bad_steps += 1;
+                state.window.skip();
+                self.progress.note(&format!("step {} is left out: {what}", state.step));
+                if state.bad_steps <= BAD_STEPS_ALLOWED {
+                    return Ok(());
+                }
+                let (in_a_row, step) = (state.bad_steps, state.step);
+                let last_good = self.session.checkpoints.latest();
+                Err(TrainError::NotFinite { what, in_a_row, step, last_good })
+            }
+        }
+    }
+
+    /// Moves the position on after a step whose micro-batches ended at `end` of `count`.
+    fn advance(&mut self, end: usize, count: usize) {
+        let state = &mut self.session.state;
+        state.phase_step += 1;
+        state.batch = end;
+        if end == count {
+            state.epoch += 1;
+            state.batch = 0;
+        }
+        let out_of_epochs = self.phase.epochs.is_some_and(|epochs| state.epoch >= epochs);
+        let out_of_steps = self.phase.steps.is_some_and(|steps| state.phase_step >= steps);
+        state.phase_done = out_of_epochs || out_of_steps;
+        self.progress.step(state.phase_step);
+    }
+
+    /// Log line, evaluation and checkpoint, where they are due.
+    fn after_step<S: Study>(&mut self, study: &S, epoch: usize) -> Result<()> {
+        let recipe = self.session.recipe;
+        let epoch_ended = self.session.state.epoch != epoch;
+        let due = |every: u64, step: u64| every > 0 && step.is_multiple_of(every);
+        let step = self.session.state.phase_step;
+        if due(recipe.log().every_steps, step) || self.session.state.phase_done {
+            self.log_line(epoch)?;
+        }
+        let settings = recipe.evaluation();
+        let epochs = self.session.state.epoch as u64;
+        let evaluate = due(settings.every_steps, step)
+            || (settings.every_steps == 0
+                && epoch_ended
+                && due(settings.every_epochs as u64, epochs))
+            || self.session.state.phase_done;
+        let mut improved = false;
+        if evaluate {
+            improved = self.evaluate(study, epoch)?;
+            let patience = settings.early_stop;
+            if patience > 0 && self.session.state.evaluations_without_gain >= patience {
+                self.log_line(epoch)?;
+                self.session.state.phase_done = true;
+            }
+        }
+        let done = self.session.state.phase_done;
+        if done {
+            self.check_frozen()?;
+        }
+        let every = recipe.checkpoint().every_steps;
+        let best = improved && settings.keep_best;
+        if done || best || due(every, step) || (every == 0 && epoch_ended) {
+            self.save(best)?;
+        }
+        if evaluate || done {
+            self.session.timing.restart();
+        }
+        Ok(())
+    }
+
+    /// The learning rate of a step of this phase, counted from 0.
+    fn learning_rate(&self, step: u64) -> f64 {
+        let recipe = self.session.recipe;
+        let highest = self.phase.learning_rate.unwrap_or(recipe.optimiser().learning_rate);
+        highest * recipe.schedule().factor(step, self.session.state.phase_steps)
+    }
+
+    fn log_line(&mut self, epoch: usize) -> Result<()> {
+        if self.session.state.window.is_empty() {
+            return Ok(());
+        }
+        let state = &self.session.state;
+        let figures = state.window.figures(self.learning_rate(state.phase_step - 1));
+        let amounts = state.window.amounts();
+        let speeds = self.session.timing.write(state.step, amounts)?;
+        if let Some(loss) = state.window.mean_loss() {
+            self.session.state.last_loss = Some(loss);
+        }
+        let state = &self.session.state;
+        self.progress.figures(state.phase_step, state.window.mean_loss(), speeds.0);
+        self.write_line(epoch, "train", &figures)?;
+        if let Some(events) = &mut self.session.events {
+            let speeds = [("examples_per_second", speeds.0), ("tokens_per_second", speeds.1)];
+            events.scalars(self.session.state.step, speeds.into_iter())?;
+        }
+        self.session.state.window = Window::default();
+        Ok(())
+    }
+
+    /// One line of `metrics.jsonl`, and its numbers as TensorBoard scalars.
+    fn write_line(&mut self, epoch: usize, kind: &str, figures: &Map<String, Value>) -> Result<()> {
+        let step = self.session.state.step;
+        let mut line = Map::new();
+        line.insert("kind".to_string(), json!(kind));
+        line.insert("step".to_string(), json!(step));
+        line.insert("phase".to_string(), json!(self.phase.name));
+        line.insert("epoch".to_string(), json!(epoch));
+        line.extend(figures.clone());
+        self.session.metrics.write(&Value::Object(line))?;
+        if let Some(events) = &mut self.session.events {
+            let numbers = figures.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
+            let tagged: Vec<(String, f64)> =
+                numbers.map(|(name, value)| (format!("{kind}/{name}"), value)).collect();
+            events.scalars(step, tagged.iter().map(|(tag, value)| (tag.as_str(), *value)))?;
+        }
+        Ok(())
+    }
+
+    /// Evaluates (the running mean, where one is kept) and says whether it is the best so far.
+    fn evaluate<S: Study>(&mut self, study: &S, epoch: usize) -> Result<bool> {
+        let context = EvaluationContext {
+            step: self.session.state.step,
+            phase: self.phase,
+            epoch,
+            run: self.session.folder.path(),
+        };
+        let parameters = &self.stepper.parameters;
+        if let Some(ema) = &mut self.stepper.ema {
+            ema.swap(parameters)?;
+        }
+        let found = study.evaluate(&context);
+        if let Some(ema) = &mut self.stepper.ema {
+            ema.swap(parameters)?;
+        }
+        let found = found.map_err(study_error(study, "evaluate"))?;
+        let metric = study.primary_metric();
+        let Some(value) = found.get(&metric.name) else {
+            let names = found.metrics.into_iter().map(|(name, _)| name).collect();
+            return Err(TrainError::MissingMetric { wanted: metric.name, found: names });
+        };
+        let figures = figures_of(&found);
+        self.write_line(epoch, "evaluation", &figures)?;
+        let state = &mut self.session.state;
+        self.progress.note(&format!(
+            "{}: step {}, {}",
+            self.phase.name,
+            state.step,
+            found.metrics.iter().map(|(n, v)| format!("{n} {v:.4}")).collect::<Vec<_>>().join(", ")
+        ));
+        let margin = self.session.recipe.evaluation().margin;
+        let improved = metric.improves(value, state.best.map(|best| best.value), margin);
+        if improved {
+            state.best = Some(Best { value, step: state.step });
+            state.evaluations_without_gain = 0;
+        } else {
+            state.evaluations_without_gain += 1;
+        }
+        let finite = |value: f64| value.is_finite().then_some(value);
+        state.metrics = found.metrics.into_iter().map(|(name, v)| (name, finite(v))).collect();
+        state.counts = found.counts;
+        Ok(improved)
+    }
+
+    fn check_frozen(&self) -> Result<()> {
+        let after = self.stepper.parameters.fingerprint(|p| !p.is_trainable())?;
+        let before = self.session.state.frozen.clone();
+        if before == after {
+            return Ok(());
+        }
+        Err(TrainError::FrozenMoved { phase: self.phase.name.clone(), before, after })
+    }
+
+    fn save(&mut self, best: bool) -> Result<()> {
+        self.session.state.metrics_bytes = self.session.metrics.sync()?;
+        let contents = Contents {
+            parameters: &self.stepper.parameters,
+            optimiser: self.stepper.optimiser.as_ref(),
+            ema: self.stepper.ema.as_ref(),
+            state: &self.session.state,
+        };
+        let keep = self.session.recipe.checkpoint().keep;
+        self.session.checkpoints.save(&contents, best, keep)?;
+        Ok(())
+    }
+
+    fn empty(&self, reason: String) -> TrainError {
+        TrainError::EmptyPhase { phase: self.phase.name.clone(), reason }
+    }
+}
+
+/// An error of the study's own code, for use in `map_err`.
+pub(super) fn study_error<S: Study>(
+    study: &S,
+    part: &'static str,
+) -> impl FnOnce(StudyError) -> TrainError + use<S> {
+    let study = study.name().to_string();
+    move |source| TrainError::Study { study, part, source }
+}
+
+fn build<S: Study>(session: &Session<'_>, study: &mut S, phase: &Phase) -> Result<Parameters> {
+    let groups = session.recipe.groups(phase);
+    let built = study.build(groups, session.recipe.seed());
+    let parameters = built.map_err(study_error(study, "build"))?;
+    if parameters.trainable().next().is_none() {
+        let reason = "all parameters are frozen: nothing can be trained".to_string();
+        return Err(TrainError::EmptyPhase { phase: phase.name.clone(), reason });
+    }
+    Ok(parameters)
+}
+
+/// Gives the new parameters the values of the old ones of the same name.
+fn carry_over(before: &Parameters, now: &Parameters, phase: &Phase) -> Result<()> {
+    for old in before.iter() {
+        let shape = old.tensor().dims();
+        let Some(new) = now.get(old.name()).filter(|new| new.tensor().dims() == shape) else {
+            let (phase, name) = (phase.name.clone(), old.name().to_string());
+            return Err(TrainError::ParameterLost { phase, name, shape: shape.to_vec() });
+        };
+        let values = old.read(<[f32]>::to_vec)?;
+        new.update(&mut |data| data.copy_from_slice(&values))?;
+    }
+    Ok(())
+}
+
+fn figures_of(evaluation: &Evaluation) -> Map<String, Value> {
+    let mut figures = Map::new();
+    for (name, value) in &evaluation.metrics {
+        figures.insert(name.clone(), json!(value));
+    }
+    for (name, count) in &evaluation.counts {
+        figures.insert(format!("count/{name}"), json!(count));
+    }
+    figures
+}

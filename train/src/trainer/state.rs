@@ -1,0 +1,94 @@
+//! Where a run stands: all that a resumed one needs beside the tensors.
+
+use serde::{Deserialize, Serialize};
+
+use crate::log::Window;
+
+/// The training state that goes into a checkpoint.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct State {
+    /// Steps over all phases, those that were left out included.
+    pub(crate) step: u64,
+    /// The phase, its epoch, and the next micro-batch of that epoch.
+    pub(crate) phase: usize,
+    pub(crate) epoch: usize,
+    pub(crate) batch: usize,
+    /// Steps done in the phase, and how many it was planned to have.
+    pub(crate) phase_step: u64,
+    pub(crate) phase_steps: u64,
+    /// Whether the phase has ended.
+    pub(crate) phase_done: bool,
+    /// Steps that the optimiser has made in this phase.
+    pub(crate) optimiser_steps: u64,
+    /// Whether the phase's gradients have been checked.
+    pub(crate) gradients_checked: bool,
+    /// Steps left out in a row, up to now.
+    pub(crate) bad_steps: u32,
+    /// The best evaluation of the phase.
+    pub(crate) best: Option<Best>,
+    /// Evaluations since the last gain.
+    pub(crate) evaluations_without_gain: usize,
+    /// The last evaluation.
+    pub(crate) metrics: Vec<(String, Option<f64>)>,
+    pub(crate) counts: Vec<(String, u64)>,
+    /// SHA-256 of the parameters that this phase does not move.
+    pub(crate) frozen: String,
+    /// Sums since the last log line, and that line's loss.
+    pub(crate) window: Window,
+    pub(crate) last_loss: Option<f64>,
+    /// The length of `metrics.jsonl`.
+    pub(crate) metrics_bytes: u64,
+}
+
+/// The best evaluation.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Best {
+    pub(crate) value: f64,
+    pub(crate) step: u64,
+}
+
+impl State {
+    /// The state at the start of phase `phase`, `steps` long.
+    pub(crate) fn start_phase(&mut self, phase: usize, steps: u64, frozen: String) {
+        *self = Self {
+            step: self.step,
+            metrics_bytes: self.metrics_bytes,
+            phase,
+            phase_steps: steps,
+            frozen,
+            ..Self::default()
+        };
+    }
+}
+
+/// The seed of one micro-batch's randomness.
+pub(super) fn step_seed(seed: u64, step: u64, micro_batch: usize) -> u64 {
+    let mixed = mix(mix(seed) ^ step);
+    mix(mixed ^ (micro_batch as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// The finaliser of SplitMix64: every bit of the input changes half of the output's.
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn seeds_differ_by_run_step_and_micro_batch() {
+        let mut seen = HashSet::new();
+        for seed in 0..8 {
+            for step in 0..32 {
+                for micro_batch in 0..8 {
+                    assert!(seen.insert(step_seed(seed, step, micro_batch)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! One step: micro-batches, checks, clipping, optimiser, running mean.
+
+use engram_models::gradients::Gradients;
+use engram_models::params::{Parameters, path_matches};
+
+use crate::awp::Perturbation;
+use crate::ema::Ema;
+use crate::error::{Result, TrainError};
+use crate::layer_rate::layer_rates;
+use crate::optimiser::{self, Optimiser, StepSize};
+use crate::recipe::{Phase, Recipe};
+use crate::study::{StepContext, Study};
+
+/// A phase's parameters with all that moves them.
+pub(super) struct Stepper {
+    pub(super) parameters: Parameters,
+    pub(super) optimiser: Box<dyn Optimiser>,
+    pub(super) ema: Option<Ema>,
+    gradients: Gradients,
+    rates: Vec<f64>,
+}
+
+/// Where a step stands in its run.
+#[derive(Clone, Copy)]
+pub(super) struct Position<'a> {
+    pub(super) recipe: &'a Recipe,
+    pub(super) phase: &'a Phase,
+    pub(super) epoch: usize,
+    /// Over all phases, counted from 1.
+    pub(super) step: u64,
+    pub(super) progress: f64,
+    pub(super) learning_rate: f64,
+    /// Whether the phase's gradients are still to be checked.
+    pub(super) check_gradients: bool,
+}
+
+/// What a step came to.
+pub(super) enum StepOutcome {
+    /// The parameters moved.
+    Moved(Pass, f64),
+    /// Something was not finite, and the step was left out.
+    NotFinite(String),
+}
+
+/// One forward and backward pass over the micro-batches of a step.
+pub(super) struct Pass {
+    /// The mean loss over all examples.
+    pub(super) loss: f64,
+    pub(super) examples: usize,
+    pub(super) tokens: usize,
+    pub(super) parts: Vec<(String, f64)>,
+    /// The factor that turns the summed gradients into their mean.
+    scale: f64,
+}
+
+impl Stepper {
+    /// Fresh optimiser state for these parameters.
+    pub(super) fn new(recipe: &Recipe, parameters: Parameters) -> Result<Self> {
+        let names: Vec<&str> = parameters.trainable().map(|p| p.name()).collect();
+        let layers = layer_rates(&names, recipe.optimiser().layer_rate_decay);
+        let rates = parameters.trainable().zip(layers).map(|(p, layer)| p.rate() * layer);
+        Ok(Self {
+            rates: rates.collect(),
+            optimiser: optimiser::new(recipe.optimiser(), &parameters),
+            ema: recipe.ema().map(|ema| Ema::new(ema.decay, &parameters)).transpose()?,
+            gradients: Gradients::new(&parameters),
+            parameters,
+        })
+    }
+
+    /// Makes one step from the micro-batches.
+    pub(super) fn step<S: Study>(
+        &mut self,
+        study: &S,
+        batches: &[S::Batch],
+        position: &Position<'_>,
+    ) -> Result<StepOutcome> {
+        let mut pass = match self.pass(study, batches, position)? {
+            Ok(pass) => pass,
+            Err(not_finite) => return Ok(StepOutcome::NotFinite(not_finite)),
+        };
+        if position.check_gradients {
+            self.check_gradients(position)?;
+        }
+        if let Some(awp) = position.recipe.awp().filter(|awp| position.epoch >= awp.start_epoch) {
+            let moved = Perturbation::apply(awp, &self.parameters, &self.gradients, pass.scale)?;
+            let second = self.pass(study, batches, position);
+            moved.restore(&self.parameters)?;
+            match second? {
+                // The loss that is logged stays that of the unperturbed weights.
+                Ok(second) => pass.scale = second.scale,
+                Err(not_finite) => return Ok(StepOutcome::NotFinite(not_finite)),
+            }
+        }
+        let norm = self.gradients.global_norm() * pass.scale;
+        let size = StepSize {
+            learning_rate: position.learning_rate,
+            gradient_scale: pass.scale * clip_factor(norm, position.recipe.optimiser().clip_norm),
+        };
+        self.optimiser.step(&self.parameters, &self.gradients, &self.rates, size)?;
+        if let Some(ema) = &mut self.ema {
+            ema.update(&self.parameters, self.optimiser.steps())?;
+        }
+        Ok(StepOutcome::Moved(pass, norm))
+    }
+
+    /// Fills the gradients, or says what was not finite.
+    fn pass<S: Study>(
+        &mut self,
+        study: &S,
+        batches: &[S::Batch],
+        position: &Position<'_>,
+    ) -> Result<Result<Pass, String>> {
+        self.gradients.clear();
+        let mut sum = Pass { loss: 0.0, examples: 0, tokens: 0, parts: Vec::new(), scale: 1.0 };
+        let mut first_examples = 0;
+        for (micro_batch, batch) in batches.iter().enumerate() {
+            let context = StepContext {
+                step_seed: super::state::step_seed(
+                    position.recipe.seed(),
+                    position.step,
+                    micro_batch,
+                ),
+                step: position.step,
+                micro_batch,
+                phase: position.phase,
+                epoch: position.epoch,
+                progress: position.progress,
+            };
+            let found =
+                study.loss(batch, &context).map_err(super::phase::study_error(study, "loss"))?;
+            let examples = found.examples.max(1);
+            let loss = candle(found.loss.flatten_all().and_then(|loss| loss.to_vec1::<f32>()))?;
+            let [loss] = loss[..] else {
+                let reason = format!("the loss has shape {:?}, not one value", found.loss.dims());
+                return Err(super::phase::study_error(study, "loss")(reason.into()));
+            };
+            let loss = f64::from(loss);
+            if !loss.is_finite() {
+                return Ok(Err(format!("the loss was {loss}")));
+            }
+            // The first micro-batch has weight 1, so a step of one is not scaled at all.
+            if micro_batch == 0 {
+                first_examples = examples;
+            }
+            let weight = examples as f64 / first_examples as f64;
+            let weighted = match examples == first_examples {
+                true => found.loss,
+                false => candle(found.loss.affine(weight, 0.0))?,
+            };
+            self.gradients.backward(&weighted)?;
+            sum.loss += loss * examples as f64;
+            sum.examples += examples;
+            sum.tokens += found.tokens;
+            for (name, value) in found.parts {
+                let value = value * examples as f64;
+                match sum.parts.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, total)) => *total += value,
+                    None => sum.parts.push((name, value)),
+                }
+            }
+        }
+        let examples = sum.examples as f64;
+        sum.loss /= examples;
+        sum.parts.iter_mut().for_each(|(_, value)| *value /= examples);
+        sum.scale = first_examples as f64 / examples;
+        if !self.gradients.global_norm().is_finite() {
+            let suspicious = self.gradients.suspicious().into_iter();
+            let named = suspicious.filter(|(_, reason)| reason.contains("not finite"));
+            let names: Vec<String> = named.take(5).map(|(name, _)| format!("`{name}`")).collect();
+            return Ok(Err(format!("the gradients of {} were not finite", names.join(", "))));
+        }
+        Ok(Ok(sum))
+    }
+
+    fn check_gradients(&self, position: &Position<'_>) -> Result<()> {
+        let allowed = &position.recipe.gradient_check().allow;
+        let mut found = self.gradients.suspicious();
+        found.retain(|(name, _)| {
+            !allowed.iter().any(|pattern| path_matches(pattern.as_bytes(), name.as_bytes()))
+        });
+        if found.is_empty() {
+            return Ok(());
+        }
+        Err(TrainError::GradientCheck { phase: position.phase.name.clone(), found })
+    }
+}
+
+/// The factor that cuts a norm to `limit` (0 for none), as `torch.nn.utils.clip_grad_norm_`.
+fn clip_factor(norm: f64, limit: f64) -> f64 {
+    if limit > 0.0 { (limit / (norm + 1e-6)).min(1.0) } else { 1.0 }
+}
+
+fn candle<T>(result: candle_core::Result<T>) -> Result<T> {
+    result.map_err(|e| TrainError::Model(e.into()))
+}

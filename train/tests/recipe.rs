@@ -1,0 +1,163 @@
+//! Recipes: overrides, and errors that point to the place.
+
+use std::path::Path;
+
+use engram_train::{Recipe, RecipeOptions};
+use serde::{Deserialize, Serialize};
+
+const TEXT: &str = r#"study = "toy"
+
+[data]
+folder = "data"
+
+[optimiser]
+kind = "adamw"
+learning_rate = 0.01
+
+[[phase]]
+name = "only"
+epochs = 3
+
+[check]
+files = ["README.md"]
+
+[tiny]
+data.rows = 10
+phase.only = { epochs = 1 }
+"#;
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Data {
+    folder: String,
+    rows: usize,
+}
+
+impl Default for Data {
+    fn default() -> Self {
+        Self { folder: String::new(), rows: 1000 }
+    }
+}
+
+fn parse(text: &str, tiny: bool, set: &[&str]) -> Result<Recipe, String> {
+    let set = set.iter().map(|s| s.to_string()).collect();
+    let options = RecipeOptions { tiny, set };
+    Recipe::parse(text, Path::new("recipe.toml"), &options).map_err(|e| e.to_string())
+}
+
+fn error(from: &str, to: &str) -> String {
+    assert!(TEXT.contains(from));
+    parse(&TEXT.replace(from, to), false, &[]).map(|_| ()).expect_err("the recipe is wrong")
+}
+
+#[test]
+fn a_typo_is_named_with_its_line_and_the_near_key() {
+    assert_eq!(
+        error("learning_rate", "learning_rte"),
+        "recipe.toml:8: unknown key `learning_rte` in [optimiser]; did you mean `learning_rate`?"
+    );
+    assert_eq!(
+        error("[optimiser]", "[optimizer]"),
+        "recipe.toml:6: unknown key `optimizer` at the top level; did you mean `optimiser`?"
+    );
+    assert_eq!(
+        error("epochs = 3", "epoch = 3"),
+        "recipe.toml:12: unknown key `epoch` in [phase]; did you mean `epochs`?"
+    );
+    let found = error("epochs = 3", "epochs = 3\nzzzzzz = 1");
+    assert!(found.starts_with("recipe.toml:13: unknown key `zzzzzz`"), "{found}");
+    assert!(found.contains("known are"), "{found}");
+}
+
+#[test]
+fn a_wrong_value_is_named_with_its_line() {
+    let found = error("0.01", "\"fast\"");
+    assert!(found.starts_with("recipe.toml:8: `optimiser.learning_rate`"), "{found}");
+    let found = error("0.01", "-0.01");
+    assert_eq!(found, "recipe.toml:8: `optimiser.learning_rate` has to be above 0");
+    let found = error("\"adamw\"", "\"adam\"");
+    assert!(found.starts_with("recipe.toml:7:") && found.contains("adafactor"), "{found}");
+    let found = error("epochs = 3", "epochs = 3\nsteps = 3");
+    assert!(found.starts_with("recipe.toml:10: `phase.0` needs either"), "{found}");
+    let found = error("\"adamw\"", "\"adamw");
+    assert!(found.starts_with("recipe.toml:7:"), "{found}");
+}
+
+#[test]
+fn a_recipe_without_a_check_is_refused() {
+    let found = error("[check]\nfiles = [\"README.md\"]", "");
+    assert!(found.contains("`check` is missing"), "{found}");
+    let found = error("files = [\"README.md\"]", "tolerance = 0.1");
+    assert!(found.contains("asks for nothing"), "{found}");
+}
+
+#[test]
+fn a_studys_own_section_is_checked_too() -> Result<(), String> {
+    let mut recipe = parse(TEXT, false, &[])?;
+    let data: Data = recipe.data().map_err(|e| e.to_string())?;
+    assert_eq!(data, Data { folder: "data".to_string(), rows: 1000 });
+    assert!(recipe.resolved().map_err(|e| e.to_string())?.contains("rows = 1000"));
+    let mut recipe = parse(&TEXT.replace("folder =", "foldr ="), false, &[])?;
+    let found = recipe.data::<Data>().map_err(|e| e.to_string());
+    assert_eq!(
+        found.expect_err("a typo"),
+        "recipe.toml:4: unknown key `foldr` in [data]; did you mean `folder`?"
+    );
+    Ok(())
+}
+
+#[test]
+fn assignments_go_over_tiny_and_tiny_over_the_rest() -> Result<(), String> {
+    let full = parse(TEXT, false, &[])?;
+    assert_eq!(full.phases()[0].epochs, Some(3));
+    let mut tiny = parse(TEXT, true, &[])?;
+    assert_eq!(tiny.phases()[0].epochs, Some(1));
+    assert_eq!(tiny.data::<Data>().map_err(|e| e.to_string())?.rows, 10);
+    let set = [
+        "phase.only.epochs=7",
+        "phase.0.name=renamed",
+        "data.rows=5",
+        "data.folder=/some where",
+        "optimiser.betas=[0.8, 0.9]",
+        "ema.decay=0.99",
+    ];
+    let mut set = parse(TEXT, true, &set)?;
+    assert_eq!(set.phases()[0].epochs, Some(7));
+    assert_eq!(set.phases()[0].name, "renamed");
+    let data: Data = set.data().map_err(|e| e.to_string())?;
+    assert_eq!(data, Data { folder: "/some where".to_string(), rows: 5 });
+    assert_eq!(set.optimiser().betas, [0.8, 0.9]);
+    assert_eq!(set.ema().map(|ema| ema.decay), Some(0.99));
+    Ok(())
+}
+
+#[test]
+fn a_wrong_assignment_is_named() {
+    let found = |set: &str| parse(TEXT, false, &[set]).map(|_| ()).expect_err("a wrong assignment");
+    assert_eq!(
+        found("optimiser.learning_rte=1"),
+        "--set optimiser.learning_rte=1: unknown key `learning_rte` in [optimiser]; \
+         did you mean `learning_rate`?"
+    );
+    assert!(
+        found("optimiser.learning_rate=fast").starts_with("--set optimiser.learning_rate=fast:")
+    );
+    assert!(found("seed").contains("section.key=value"));
+    assert!(found("study.name=1").contains("no table at `study.name`"));
+    assert!(found("phase.other.epochs=1").contains("no table at `phase.other.epochs`"));
+    let without_tiny = TEXT.split("[tiny]").next().expect("the text before it");
+    assert!(parse(without_tiny, true, &[]).is_err_and(|e| e.contains("[tiny]")));
+}
+
+#[test]
+fn the_resolved_form_reads_as_the_same_recipe() -> Result<(), String> {
+    let mut recipe = parse(TEXT, true, &["awp.epsilon=0.5", "phase.only.feed.visual=true"])?;
+    recipe.data::<Data>().map_err(|e| e.to_string())?;
+    let resolved = recipe.resolved().map_err(|e| e.to_string())?;
+    let again = parse(&resolved, false, &[])?;
+    assert_eq!(again.resolved().map_err(|e| e.to_string())?, resolved);
+    assert_eq!(again.hash().map_err(|e| e.to_string())?, recipe.hash().map_err(|e| e.to_string())?);
+    let other = parse(TEXT, true, &["seed=1"])?;
+    assert_ne!(other.hash().map_err(|e| e.to_string())?, recipe.hash().map_err(|e| e.to_string())?);
+    Ok(())
+}

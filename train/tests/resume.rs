@@ -1,0 +1,177 @@
+//! Equal runs leave equal bytes, however often they are killed and on however many threads.
+
+mod toy;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use engram_train::TrainError;
+use tempfile::tempdir;
+use toy::{Breakage, Toy, lasting_files, train};
+
+const EMA_AND_AWP: [&str; 3] = ["ema.decay=0.9", "awp.start_epoch=1", "awp.epsilon=0.01"];
+
+fn whole(run: &Path, set: &[&str]) {
+    let summary = train(&mut Toy::default(), run, set, false, None).expect("an unbroken run");
+    assert!(summary.finished && summary.check.passed());
+    assert_eq!(summary.steps, 16);
+}
+
+fn kill_and_resume(run: &Path, set: &[&str], stops: &[u64]) {
+    for (i, stop) in stops.iter().enumerate() {
+        let stopped = train(&mut Toy::default(), run, set, i > 0, Some(*stop)).expect("a start");
+        assert!(!stopped.finished);
+    }
+    let last = train(&mut Toy::default(), run, set, true, None).expect("a resumed run");
+    assert!(last.finished);
+}
+
+/// Asserts that two runs left the same bytes.
+fn assert_equal_runs(a: &Path, b: &Path) {
+    let (a, b) = (lasting_files(a), lasting_files(b));
+    let names = |files: &[(PathBuf, Vec<u8>)]| -> Vec<PathBuf> {
+        files.iter().map(|(name, _)| name.clone()).collect()
+    };
+    assert_eq!(names(&a), names(&b));
+    for ((name, a), (_, b)) in a.iter().zip(&b) {
+        assert!(a == b, "{} differs", name.display());
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_another_does_not() {
+    let folder = tempdir().expect("a temporary folder");
+    let runs = ["a", "b", "c"].map(|name| folder.path().join(name));
+    whole(&runs[0], &[]);
+    whole(&runs[1], &[]);
+    whole(&runs[2], &["seed=8"]);
+    assert_equal_runs(&runs[0], &runs[1]);
+    let metrics = |run: &Path| fs::read(run.join("metrics.jsonl")).expect("metrics");
+    assert_ne!(metrics(&runs[0]), metrics(&runs[2]));
+}
+
+#[test]
+fn a_killed_run_resumes_to_the_same_bytes() {
+    // 10 batches an epoch, 2 to a step: steps 5 and 10 end epochs, 10 ends the first phase.
+    for set in [&[][..], &EMA_AND_AWP, &["optimiser.kind=adafactor"], &["checkpoint.every_steps=0"]]
+    {
+        let folder = tempdir().expect("a temporary folder");
+        let reference = folder.path().join("reference");
+        whole(&reference, set);
+        for stop in [1, 4, 5, 7, 9, 10, 11, 13, 15] {
+            let run = folder.path().join(format!("killed-{stop}"));
+            kill_and_resume(&run, set, &[stop]);
+            assert_equal_runs(&reference, &run);
+        }
+        let run = folder.path().join("killed-often");
+        kill_and_resume(&run, set, &[3, 6, 1, 5]);
+        assert_equal_runs(&reference, &run);
+    }
+}
+
+#[test]
+fn a_crash_between_micro_batches_resumes_to_the_same_bytes() {
+    let folder = tempdir().expect("a temporary folder");
+    let reference = folder.path().join("reference");
+    whole(&reference, &[]);
+    for crash in [0, 1, 9, 15, 22, 27] {
+        let run = folder.path().join(format!("crash-{crash}"));
+        let mut crashing =
+            Toy::broken(Breakage { crash_at_loss: Some(crash), ..Breakage::default() });
+        let error = train(&mut crashing, &run, &[], false, None).expect_err("it crashes");
+        assert!(error.to_string().contains("the power went off"), "{error}");
+        kill_and_resume(&run, &[], &[]);
+        assert_equal_runs(&reference, &run);
+    }
+}
+
+#[test]
+fn a_finished_run_resumes_to_itself() {
+    let folder = tempdir().expect("a temporary folder");
+    let run = folder.path().join("run");
+    whole(&run, &[]);
+    let before = lasting_files(&run);
+    let again = train(&mut Toy::default(), &run, &[], true, None).expect("nothing to do");
+    assert!(again.finished && again.last_loss.is_some() && again.best.is_some());
+    assert_eq!(before, lasting_files(&run));
+}
+
+#[test]
+fn threads_do_not_change_a_bit() {
+    let folder = tempdir().expect("a temporary folder");
+    let runs = [1, 2].map(|threads| {
+        let run = folder.path().join(threads.to_string());
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+        pool.install(|| whole(&run, &EMA_AND_AWP));
+        run
+    });
+    assert_equal_runs(&runs[0], &runs[1]);
+}
+
+fn newest_checkpoint(run: &Path) -> PathBuf {
+    let pointer = fs::read_to_string(run.join("checkpoints/LATEST")).expect("the pointer");
+    run.join("checkpoints").join(pointer.trim())
+}
+
+#[test]
+fn a_damaged_checkpoint_falls_back_to_the_one_before() {
+    let folder = tempdir().expect("a temporary folder");
+    let reference = folder.path().join("reference");
+    whole(&reference, &[]);
+    for (i, damage) in ["cut", "flip", "no manifest", "lost file"].into_iter().enumerate() {
+        let run = folder.path().join(format!("damaged-{i}"));
+        train(&mut Toy::default(), &run, &[], false, Some(9)).expect("a start");
+        let checkpoint = newest_checkpoint(&run);
+        let file = checkpoint.join("optimiser.safetensors");
+        let bytes = fs::read(&file).expect("the optimiser's file");
+        match damage {
+            "cut" => fs::write(&file, &bytes[..bytes.len() - 3]),
+            "flip" => {
+                let mut bytes = bytes;
+                let last = bytes.len() - 1;
+                bytes[last] ^= 1;
+                fs::write(&file, bytes)
+            }
+            "no manifest" => fs::remove_file(checkpoint.join("manifest.json")),
+            _ => fs::remove_file(file),
+        }
+        .expect("the damage is done");
+        kill_and_resume(&run, &[], &[]);
+        assert_equal_runs(&reference, &run);
+    }
+}
+
+#[test]
+fn damage_to_all_checkpoints_is_an_error_and_not_a_fresh_start() {
+    let folder = tempdir().expect("a temporary folder");
+    let run = folder.path().join("run");
+    train(&mut Toy::default(), &run, &[], false, Some(9)).expect("a start");
+    for entry in fs::read_dir(run.join("checkpoints")).expect("checkpoints").flatten() {
+        if entry.path().is_dir() {
+            fs::remove_file(entry.path().join("manifest.json")).expect("the damage is done");
+        }
+    }
+    let error = train(&mut Toy::default(), &run, &[], true, None).expect_err("nothing is whole");
+    assert!(matches!(error, TrainError::NoGoodCheckpoint { .. }), "{error}");
+}
+
+#[test]
+fn old_checkpoints_go_and_the_best_stays() {
+    let folder = tempdir().expect("a temporary folder");
+    let run = folder.path().join("run");
+    // The first evaluation of each phase is the best one.
+    let figures = vec![0.1, 0.5, 0.2, 0.6];
+    let mut study = Toy::broken(Breakage { figures, ..Breakage::default() });
+    let set = ["checkpoint.keep=1", "checkpoint.every_steps=1"];
+    let summary = train(&mut study, &run, &set, false, None).expect("an unbroken run");
+    assert_eq!(summary.best, Some((0.2, 15)));
+    let mut names: Vec<String> = fs::read_dir(run.join("checkpoints"))
+        .expect("checkpoints")
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["BEST", "LATEST", "step-00000015", "step-00000016"]);
+    let best = run.join("checkpoints/step-00000015/parameters.safetensors");
+    assert_eq!(fs::read(&summary.weights).expect("weights"), fs::read(best).expect("the best"));
+}

@@ -1,0 +1,164 @@
+//! What the trainer refuses, leaves out or stops at.
+
+mod toy;
+
+use std::fs;
+
+use engram_models::weights::Weights;
+use engram_train::TrainError;
+use tempfile::tempdir;
+use toy::{Breakage, Toy, lasting_files, train};
+
+fn broken(breakage: Breakage) -> (Result<engram_train::RunSummary, TrainError>, tempfile::TempDir) {
+    let folder = tempdir().expect("a temporary folder");
+    let result = train(&mut Toy::broken(breakage), &folder.path().join("run"), &[], false, None);
+    (result, folder)
+}
+
+#[test]
+fn a_parameter_without_a_gradient_is_named() {
+    let (result, _folder) = broken(Breakage { cut_gradient: true, ..Breakage::default() });
+    let error = result.expect_err("the check fails").to_string();
+    assert!(error.contains("`head.bias`: no gradient reaches it"), "{error}");
+    assert!(!error.contains("body") && error.contains("gradient_check"), "{error}");
+}
+
+#[test]
+fn a_recipe_may_allow_a_parameter_without_a_gradient() {
+    let folder = tempdir().expect("a temporary folder");
+    let mut study = Toy::broken(Breakage { cut_gradient: true, ..Breakage::default() });
+    let set = [r#"gradient_check.allow=["head.*"]"#];
+    train(&mut study, &folder.path().join("run"), &set, false, None).expect("it is allowed");
+}
+
+#[test]
+fn frozen_parameters_keep_their_bytes_and_moving_them_is_an_error() {
+    let folder = tempdir().expect("a temporary folder");
+    let run = folder.path().join("run");
+    train(&mut Toy::default(), &run, &[], false, None).expect("an unbroken run");
+    let values = |step: &str, name: &str, shape: &[usize]| -> Vec<f32> {
+        let path = run.join(format!("checkpoints/step-{step}/parameters.safetensors"));
+        let weights = Weights::open(&path).expect("weights");
+        let device = candle_core::Device::Cpu;
+        let tensor = weights.get(name, shape, candle_core::DType::F32, &device);
+        tensor.and_then(|t| Ok(t.flatten_all()?.to_vec1()?)).expect("the tensor")
+    };
+    // With `keep = 2` these are left, both in phase two.
+    let both = |name: &str, shape: &[usize]| {
+        (values("00000015", name, shape), values("00000016", name, shape))
+    };
+    let (before, after) = both("body.weight", &[3, 8]);
+    assert_eq!(before, after);
+    let (before, after) = both("head.weight", &[8, 1]);
+    assert_ne!(before, after);
+
+    let (result, _folder) = broken(Breakage { move_frozen: true, ..Breakage::default() });
+    let error = result.expect_err("the fingerprint differs");
+    assert!(
+        matches!(&error, TrainError::FrozenMoved { phase, .. } if phase == "second"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_loss_that_is_not_a_number_is_left_out_twice_and_stops_at_the_third() {
+    let (result, folder) = broken(Breakage { nan_steps: vec![2, 3, 7], ..Breakage::default() });
+    assert!(result.expect("two in a row are left out").finished);
+    let metrics = fs::read_to_string(folder.path().join("run/metrics.jsonl")).expect("metrics");
+    assert!(metrics.lines().next().is_some_and(|l| l.contains("\"skipped_steps\":2")), "{metrics}");
+
+    let (result, folder) = broken(Breakage { nan_steps: vec![6, 7, 8, 9], ..Breakage::default() });
+    let error = result.expect_err("three in a row");
+    let TrainError::NotFinite { step: 8, in_a_row: 3, last_good: Some(path), .. } = &error else {
+        panic!("{error}");
+    };
+    assert!(path.ends_with("step-00000005") && path.join("manifest.json").exists(), "{error}");
+    drop(folder);
+}
+
+#[test]
+fn a_phase_stops_early_without_a_gain() {
+    let folder = tempdir().expect("a temporary folder");
+    let figures = vec![0.5, 0.6, 0.7, 0.1];
+    let mut study = Toy::broken(Breakage { figures, ..Breakage::default() });
+    let set = ["evaluation.every_steps=1", "evaluation.early_stop=2", "phase.second.steps=1"];
+    let run = folder.path().join("run");
+    let summary = train(&mut study, &run, &set, false, None).expect("an unbroken run");
+    // Three steps of the first phase, one of the second.
+    assert_eq!(summary.steps, 4);
+    assert_eq!(summary.best, Some((0.1, 4)));
+}
+
+#[test]
+fn a_run_folder_in_use_names_its_holder() {
+    use fs4::fs_std::FileExt;
+    let folder = tempdir().expect("a temporary folder");
+    let path = folder.path().join(".lock");
+    fs::write(&path, "4711\n").expect("a lock file");
+    let holder = fs::File::open(&path).expect("the lock file");
+    assert!(holder.try_lock_exclusive().expect("a lock"));
+    let error = train(&mut Toy::default(), folder.path(), &[], false, None).expect_err("in use");
+    assert!(error.to_string().contains("process 4711"), "{error}");
+    drop(holder);
+    train(&mut Toy::default(), folder.path(), &[], false, Some(1)).expect("the lock is free");
+}
+
+#[test]
+fn a_folder_with_content_is_refused_and_left_alone() {
+    let folder = tempdir().expect("a temporary folder");
+    train(&mut Toy::default(), folder.path(), &[], false, Some(6)).expect("a start");
+    let before = lasting_files(folder.path());
+    let error = train(&mut Toy::default(), folder.path(), &[], false, None).expect_err("not empty");
+    assert!(error.to_string().contains("--resume"), "{error}");
+    let error = train(&mut Toy::default(), folder.path(), &["seed=9"], true, None);
+    let error = error.expect_err("another recipe").to_string();
+    assert!(error.contains("`seed` was 7, now 9"), "{error}");
+    assert_eq!(before, lasting_files(folder.path()));
+}
+
+const FULL_DISK_RUN: &str = "ENGRAM_TEST_FULL_DISK_RUN";
+const EACH_STEP: [&str; 2] = ["checkpoint.every_steps=1", "log.every_steps=100"];
+
+/// What a limit on file sizes does to a write is what a full disk does: it fails half-way.
+#[test]
+#[cfg(unix)]
+fn a_write_that_fails_leaves_no_half_checkpoint() {
+    if let Some(run) = std::env::var_os(FULL_DISK_RUN) {
+        // In the limited process.
+        let error = train(&mut Toy::default(), run.as_ref(), &EACH_STEP, true, None);
+        let error = error.expect_err("the optimiser's state does not fit");
+        assert!(error.to_string().contains("optimiser.safetensors"), "{error}");
+        return;
+    }
+    let folder = tempdir().expect("a temporary folder");
+    let run = folder.path().join("run");
+    train(&mut Toy::default(), &run, &EACH_STEP, false, Some(1)).expect("a start");
+    let before = lasting_files(&run);
+    let output = std::process::Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" --exact \"$1\""])
+        .arg(std::env::current_exe().expect("this test"))
+        .arg("a_write_that_fails_leaves_no_half_checkpoint")
+        .env(FULL_DISK_RUN, &run)
+        .output()
+        .expect("a shell");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    assert_eq!(before, lasting_files(&run));
+    let left = fs::read_dir(run.join("checkpoints")).expect("checkpoints").flatten();
+    let names: Vec<_> = left.map(|entry| entry.file_name()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    train(&mut Toy::default(), &run, &EACH_STEP, true, None).expect("with space, it goes on");
+}
+
+#[test]
+fn the_check_of_a_recipe_can_fail() {
+    let folder = tempdir().expect("a temporary folder");
+    let set = ["check.files=[\"nowhere\"]", "check.loss_at_most=0.0", "check.figure=0.0"];
+    let run = folder.path().join("run");
+    let summary = train(&mut Toy::default(), &run, &set, false, None).expect("an unbroken run");
+    assert_eq!(summary.check.failures.len(), 3, "{:?}", summary.check.failures);
+    let card = fs::read_to_string(run.join("README.md")).expect("the card");
+    for part in ["training examples", "| seed | 7 |", "study = \"toy\"", "| step | phase |"] {
+        assert!(card.contains(part), "no {part} in\n{card}");
+    }
+}

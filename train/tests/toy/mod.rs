@@ -1,0 +1,237 @@
+//! A small study made of plain candle operations, with switches to break it.
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Device, Tensor};
+use engram_models::params::{Init, ParameterBuilder, ParameterGroup, Parameters};
+use engram_train::{
+    BatchLoss, Evaluation, EvaluationContext, MetricSpec, Phase, Recipe, RecipeOptions, RunOptions,
+    RunSummary, StepContext, Study, StudyResult, TrainError,
+};
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+pub const RECIPE: &str = r#"
+study = "toy"
+seed = 7
+
+[batch]
+examples = 4
+accumulate = 2
+
+[optimiser]
+learning_rate = 0.01
+
+[schedule]
+warmup_fraction = 0.1
+
+[checkpoint]
+every_steps = 4
+
+[evaluation]
+every_steps = 5
+
+[log]
+every_steps = 3
+
+[[phase]]
+name = "first"
+epochs = 2
+group = [{ match = "head.**", rate = 0.5 }]
+
+[[phase]]
+name = "second"
+steps = 6
+group = [{ match = "body.**", rate = 0 }]
+
+[check]
+files = ["metrics.jsonl"]
+loss_at_most = 10.0
+"#;
+
+const EXAMPLES: usize = 38;
+const INPUTS: usize = 3;
+const HIDDEN: usize = 8;
+
+/// Ways in which the study can fail.
+#[derive(Default)]
+pub struct Breakage {
+    /// The call of `loss`, counted from 0, that fails as a crash would.
+    pub crash_at_loss: Option<usize>,
+    /// The steps whose loss is not a number.
+    pub nan_steps: Vec<u64>,
+    /// Whether a parameter gets no gradient.
+    pub cut_gradient: bool,
+    /// Whether the loss writes to a frozen parameter.
+    pub move_frozen: bool,
+    /// Figures that the evaluations find, instead of the real ones.
+    pub figures: Vec<f64>,
+}
+
+#[derive(Default)]
+pub struct Toy {
+    pub broken: Breakage,
+    model: Option<Model>,
+    seed: u64,
+    losses: Cell<usize>,
+    evaluations: Cell<usize>,
+}
+
+struct Model {
+    parameters: Parameters,
+    weights: [Tensor; 4],
+}
+
+impl Toy {
+    pub fn broken(broken: Breakage) -> Self {
+        Self { broken, ..Self::default() }
+    }
+
+    fn model(&self) -> StudyResult<&Model> {
+        Ok(self.model.as_ref().ok_or("the model is not built")?)
+    }
+
+    fn forward(&self, examples: &[usize], dropout: Option<u64>) -> StudyResult<Tensor> {
+        let [w1, b1, w2, b2] = &self.model()?.weights;
+        let inputs: Vec<f32> = examples.iter().flat_map(|e| input(*e)).collect();
+        let inputs = Tensor::from_vec(inputs, (examples.len(), INPUTS), &Device::Cpu)?;
+        let mut hidden = inputs.matmul(w1)?.broadcast_add(b1)?.tanh()?;
+        if let Some(seed) = dropout {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let keep = |_| if rng.random_bool(0.8) { 1.25f32 } else { 0.0 };
+            let mask: Vec<f32> = (0..examples.len() * HIDDEN).map(keep).collect();
+            hidden = (hidden * Tensor::from_vec(mask, (examples.len(), HIDDEN), &Device::Cpu)?)?;
+        }
+        let b2 = if self.broken.cut_gradient { b2.detach() } else { b2.clone() };
+        Ok(hidden.matmul(w2)?.broadcast_add(&b2)?)
+    }
+
+    fn mean_squared_error(&self, examples: &[usize], dropout: Option<u64>) -> StudyResult<Tensor> {
+        let targets: Vec<f32> = examples.iter().map(|e| target(*e)).collect();
+        let targets = Tensor::from_vec(targets, (examples.len(), 1), &Device::Cpu)?;
+        Ok((self.forward(examples, dropout)? - targets)?.sqr()?.mean_all()?)
+    }
+}
+
+fn input(example: usize) -> [f32; INPUTS] {
+    let part = |salt: usize| ((example * 7919 + salt * 104_729) % 1000) as f32 / 500.0 - 1.0;
+    [part(1), part(2), part(3)]
+}
+
+fn target(example: usize) -> f32 {
+    let [a, b, c] = input(example);
+    a * b + 0.5 * c
+}
+
+impl Study for Toy {
+    type Batch = Vec<usize>;
+
+    fn name(&self) -> &str {
+        "toy"
+    }
+
+    fn primary_metric(&self) -> MetricSpec {
+        MetricSpec::lower("mse")
+    }
+
+    fn build(&mut self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<Parameters> {
+        let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
+        let (body, head) = (builder.pp("body"), builder.pp("head"));
+        let weights = [
+            body.get("weight", &[INPUTS, HIDDEN], Init::Normal(0.5))?,
+            body.get("bias", &[HIDDEN], Init::Zeros)?,
+            head.get("weight", &[HIDDEN, 1], Init::Normal(0.5))?,
+            head.get("bias", &[1], Init::Zeros)?,
+        ];
+        let parameters = builder.finish()?;
+        self.seed = seed;
+        self.model = Some(Model { parameters: parameters.clone(), weights });
+        Ok(parameters)
+    }
+
+    fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<Self::Batch>> {
+        let salt = (phase.index * 1000 + epoch) as u64;
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ salt << 32);
+        let mut order: Vec<usize> = (0..EXAMPLES).collect();
+        order.shuffle(&mut rng);
+        Ok(order.chunks(4).map(<[usize]>::to_vec).collect())
+    }
+
+    fn loss(&self, batch: &Self::Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
+        let call = self.losses.replace(self.losses.get() + 1);
+        if self.broken.crash_at_loss == Some(call) {
+            return Err("the power went off".into());
+        }
+        if self.broken.move_frozen {
+            let mut parameters = self.model()?.parameters.iter();
+            let frozen = parameters.find(|p| !p.is_trainable());
+            if let Some(frozen) = frozen {
+                frozen.update(&mut |values| values[0] += 1.0)?;
+            }
+        }
+        let mut loss = self.mean_squared_error(batch, Some(step.step_seed))?;
+        if self.broken.nan_steps.contains(&step.step) {
+            loss = (loss * f64::NAN)?;
+        }
+        let parts = vec![("mse".to_string(), f64::from(loss.to_scalar::<f32>()?))];
+        Ok(BatchLoss { loss, examples: batch.len(), tokens: batch.len() * INPUTS, parts })
+    }
+
+    fn evaluate(&self, _: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
+        let call = self.evaluations.replace(self.evaluations.get() + 1);
+        let examples: Vec<usize> = (EXAMPLES..EXAMPLES + 10).collect();
+        let found = f64::from(self.mean_squared_error(&examples, None)?.to_scalar::<f32>()?);
+        let value = self.broken.figures.get(call).copied().unwrap_or(found);
+        Ok(Evaluation {
+            metrics: vec![("mse".to_string(), value)],
+            counts: vec![("validation".to_string(), examples.len() as u64)],
+        })
+    }
+
+    fn card(&self) -> Vec<(String, String)> {
+        vec![("training examples".to_string(), EXAMPLES.to_string())]
+    }
+}
+
+/// The recipe with some assignments over it.
+pub fn recipe(set: &[&str]) -> Recipe {
+    let set = set.iter().map(|s| s.to_string()).collect();
+    let options = RecipeOptions { tiny: false, set };
+    Recipe::parse(RECIPE, Path::new("toy.toml"), &options).expect("the recipe is right")
+}
+
+/// Trains in `run`.
+pub fn train(
+    study: &mut Toy,
+    run: &Path,
+    set: &[&str],
+    resume: bool,
+    stop_after_steps: Option<u64>,
+) -> Result<RunSummary, TrainError> {
+    let options = RunOptions { run: run.to_path_buf(), resume, quiet: true, stop_after_steps };
+    engram_train::train(study, &recipe(set), &options)
+}
+
+/// Every file of a run that has to be the same in an equal run, with its bytes.
+pub fn lasting_files(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut folders = vec![run.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder").flatten() {
+            let path = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if path.is_dir() {
+                folders.push(path);
+            } else if !["timing.jsonl", ".lock", "README.md"].contains(&name.as_str())
+                && !name.starts_with("events.")
+            {
+                let inside = path.strip_prefix(run).expect("a path inside").to_path_buf();
+                found.push((inside, std::fs::read(&path).expect("a file")));
+            }
+        }
+    }
+    found.sort();
+    found
+}
