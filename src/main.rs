@@ -16,10 +16,21 @@ fn main() -> ExitCode {
         Ok(cli::Outcome::CheckFailed) => ExitCode::from(1),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", one_line(&error));
             ExitCode::from(2)
         }
     }
+}
+
+/// The error and its causes on one line; a cause that the text before already tells is left out.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// Whether whoever read our output has stopped reading, as `head` does.

@@ -26,11 +26,7 @@ pub struct BootstrapOptions {
 
 impl Default for BootstrapOptions {
     fn default() -> Self {
-        Self {
-            resamples: 1000,
-            level: 0.95,
-            seed: 1,
-        }
+        Self { resamples: 1000, level: 0.95, seed: 1 }
     }
 }
 
@@ -65,11 +61,7 @@ pub struct Resampling {
 impl Resampling {
     /// Draws single rows.
     pub fn by_row(rows: usize) -> Self {
-        Self {
-            unit: "row".to_owned(),
-            rows,
-            groups: None,
-        }
+        Self { unit: "row".to_owned(), rows, groups: None }
     }
 
     /// Draws whole groups; `labels` has the group of each row, `unit` is the word for a group ("anchor").
@@ -89,11 +81,7 @@ impl Resampling {
         if groups.len() < 2 {
             return Self::by_row(labels.len());
         }
-        Self {
-            unit: unit.to_owned(),
-            rows: labels.len(),
-            groups: Some(groups),
-        }
+        Self { unit: unit.to_owned(), rows: labels.len(), groups: Some(groups) }
     }
 
     /// The word for what is drawn: `row`, or the name given to a group.
@@ -228,11 +216,7 @@ impl Distribution {
         let n = self.values.len() as f64;
         let mean = self.values.iter().sum::<f64>() / n;
         let squares: f64 = self.values.iter().map(|v| (v - mean).powi(2)).sum();
-        if self.values.len() < 2 {
-            f64::NAN
-        } else {
-            (squares / (n - 1.0)).sqrt()
-        }
+        if self.values.len() < 2 { f64::NAN } else { (squares / (n - 1.0)).sqrt() }
     }
 
     /// Two-sided p value of "the statistic is 0": twice the share of resamples on the far side of 0.
@@ -262,15 +246,10 @@ mod tests {
     #[test]
     fn standard_error_of_a_mean_is_sigma_over_root_n() {
         let values = noise(400);
-        let options = BootstrapOptions {
-            resamples: 4000,
-            ..Default::default()
-        };
+        let options = BootstrapOptions { resamples: 4000, ..Default::default() };
         let mean = values.iter().sum::<f64>() / 400.0;
         let sigma = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 400.0).sqrt();
-        let by_row = bootstrap(&Resampling::by_row(400), &options, |c| {
-            weighted_mean(&values, c)
-        });
+        let by_row = bootstrap(&Resampling::by_row(400), &options, |c| weighted_mean(&values, c));
         assert!((by_row.standard_error() / (sigma / 20.0) - 1.0).abs() < 0.05);
 
         // Each value written four times: the groups hold no more knowledge than 400 rows, and only they know it.
@@ -279,9 +258,7 @@ mod tests {
         let groups = Resampling::by_group("copy", &labels);
         let by_group = bootstrap(&groups, &options, |c| weighted_mean(&copies, c));
         assert!((by_group.standard_error() / (sigma / 20.0) - 1.0).abs() < 0.05);
-        let naive = bootstrap(&Resampling::by_row(1600), &options, |c| {
-            weighted_mean(&copies, c)
-        });
+        let naive = bootstrap(&Resampling::by_row(1600), &options, |c| weighted_mean(&copies, c));
         assert!((naive.standard_error() / (sigma / 40.0) - 1.0).abs() < 0.05);
     }
 
@@ -291,10 +268,7 @@ mod tests {
         let labels: Vec<usize> = (0..500).map(|row| row % 31).collect();
         for resampling in [Resampling::by_row(500), Resampling::by_group("x", &labels)] {
             let run = |threads| {
-                let pool = rayon::ThreadPoolBuilder::new()
-                    .num_threads(threads)
-                    .build()
-                    .unwrap();
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
                 pool.install(|| {
                     bootstrap(&resampling, &BootstrapOptions::default(), |c| {
                         weighted_mean(&values, c)
@@ -311,9 +285,7 @@ mod tests {
         assert_eq!((resampling.unit(), resampling.draws()), ("speaker", 3));
         let whole = bootstrap(&resampling, &BootstrapOptions::default(), |c| {
             let sum = c[0] + c[1] + c[3];
-            f64::from(u8::from(
-                c[0] == c[2] && c[2] == c[5] && c[1] == c[4] && sum == 3,
-            ))
+            f64::from(u8::from(c[0] == c[2] && c[2] == c[5] && c[1] == c[4] && sum == 3))
         });
         assert_eq!(whole.quantile(0.0), 1.0);
         assert_eq!(Resampling::by_group("speaker", &["a", "a"]).unit(), "row");
@@ -321,37 +293,21 @@ mod tests {
 
     #[test]
     fn undefined_resamples_are_counted_not_used() {
-        let options = BootstrapOptions {
-            resamples: 200,
-            ..Default::default()
-        };
+        let options = BootstrapOptions { resamples: 200, ..Default::default() };
         let resampling = Resampling::by_row(3);
-        let some = bootstrap(&resampling, &options, |c| {
-            if c[0] == 0 { f64::NAN } else { 1.0 }
-        });
+        let some = bootstrap(&resampling, &options, |c| if c[0] == 0 { f64::NAN } else { 1.0 });
         assert!(some.undefined > 20 && some.values.len() + some.undefined == 200);
         assert_eq!(some.interval(&resampling, &options).low, 1.0);
         let none = bootstrap(&resampling, &options, |_| f64::NAN);
         assert!(none.interval(&resampling, &options).high.is_nan() && none.p_value().is_nan());
         assert!(
-            interval(
-                &resampling,
-                &BootstrapOptions {
-                    resamples: 0,
-                    ..options
-                },
-                |_| 0.0
-            )
-            .is_none()
+            interval(&resampling, &BootstrapOptions { resamples: 0, ..options }, |_| 0.0).is_none()
         );
     }
 
     #[test]
     fn quantiles_and_p_values() {
-        let of = |values: &[f64]| Distribution {
-            values: values.to_vec(),
-            undefined: 0,
-        };
+        let of = |values: &[f64]| Distribution { values: values.to_vec(), undefined: 0 };
         assert_eq!(of(&[0.0, 1.0, 2.0, 10.0]).quantile(0.5), 1.5);
         assert_eq!(of(&[0.0, 1.0, 2.0, 10.0]).quantile(1.0), 10.0);
         assert_eq!(of(&[1.0; 99]).p_value(), 0.02);

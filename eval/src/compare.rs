@@ -45,11 +45,9 @@ impl Comparison {
             (&self.a.metric, Align::Right),
             ("interval", Align::Left),
         ]);
-        for (name, measure) in [
-            (a.as_str(), &self.a),
-            (b, &self.b),
-            ("difference", &self.difference),
-        ] {
+        for (name, measure) in
+            [(a.as_str(), &self.a), (b, &self.b), ("difference", &self.difference)]
+        {
             let interval = limits(measure.interval.as_ref());
             table.push(vec![name.to_owned(), number(measure.value), interval]);
         }
@@ -63,12 +61,8 @@ impl Comparison {
             ),
             _ => String::new(),
         };
-        let reasons = [&self.a, &self.b]
-            .into_iter()
-            .filter_map(|measure| measure.reason.as_ref());
-        let reasons: String = reasons
-            .map(|reason| format!("Warning: {reason}.\n"))
-            .collect();
+        let reasons = [&self.a, &self.b].into_iter().filter_map(|measure| measure.reason.as_ref());
+        let reasons: String = reasons.map(|reason| format!("Warning: {reason}.\n")).collect();
         format!("{table}{finding}{reasons}")
     }
 }
@@ -117,17 +111,10 @@ pub fn compare_pearson(
     let single =
         |weighted: &WeightedPearson| interval(resampling, options, |counts| weighted.value(counts));
     let paired = (options.resamples > 0 && difference.is_ok()).then(|| {
-        bootstrap(resampling, options, |counts| {
-            weighted_a.value(counts) - weighted_b.value(counts)
-        })
+        bootstrap(resampling, options, |counts| weighted_a.value(counts) - weighted_b.value(counts))
     });
-    let info = MetricInfo {
-        name: "pearson_difference",
-        ..pearson::INFO
-    };
-    let paired_interval = paired
-        .as_ref()
-        .map(|paired| paired.interval(resampling, options));
+    let info = MetricInfo { name: "pearson_difference", ..pearson::INFO };
+    let paired_interval = paired.as_ref().map(|paired| paired.interval(resampling, options));
     let finite = |value: f64| value.is_finite().then_some(value);
     Ok(Comparison {
         schema_version: SCHEMA_VERSION,
@@ -158,10 +145,7 @@ mod tests {
         let wave = |row: usize, step: f64| (row as f64 * step).sin();
         let gold: Vec<f64> = (0..n).map(|row| wave(row, 12.9898)).collect();
         let noisy = |noise: f64, step: f64| -> Vec<f64> {
-            gold.iter()
-                .enumerate()
-                .map(|(row, g)| g + noise * wave(row, step))
-                .collect()
+            gold.iter().enumerate().map(|(row, g)| g + noise * wave(row, step)).collect()
         };
         let (a, b) = (noisy(noise_a, 78.233), noisy(noise_b, 37.719));
         [gold, a, b]
@@ -177,21 +161,12 @@ mod tests {
     fn a_clear_difference_is_found_and_none_is_not() {
         let clear = compare(&systems(300, 0.3, 1.0));
         let interval = clear.difference.interval.clone().unwrap();
-        assert!(
-            interval.low > 0.0 && clear.p_value.unwrap() < 0.01,
-            "{clear:?}"
-        );
+        assert!(interval.low > 0.0 && clear.p_value.unwrap() < 0.01, "{clear:?}");
         assert!((clear.a.value - clear.b.value - clear.difference.value).abs() < 1e-15);
 
         let text = clear.to_text();
-        assert!(
-            text.starts_with("system      pearson  interval\nA"),
-            "{text}"
-        );
-        assert!(
-            text.contains("; 300 rows would show a true difference of 0.0"),
-            "{text}"
-        );
+        assert!(text.starts_with("system      pearson  interval\nA"), "{text}");
+        assert!(text.contains("; 300 rows would show a true difference of 0.0"), "{text}");
 
         let alike = compare(&systems(300, 0.6, 0.6));
         let interval = alike.difference.interval.clone().unwrap();
@@ -204,14 +179,8 @@ mod tests {
         let [gold, a, _] = systems(50, 0.5, 0.5);
         let same = compare(&[gold, a.clone(), a]);
         let interval = same.difference.interval.clone().unwrap();
-        assert_eq!(
-            (same.difference.value, interval.low, interval.high),
-            (0.0, 0.0, 0.0)
-        );
-        assert_eq!(
-            (same.p_value, same.detectable_difference),
-            (Some(1.0), Some(0.0))
-        );
+        assert_eq!((same.difference.value, interval.low, interval.high), (0.0, 0.0, 0.0));
+        assert_eq!((same.p_value, same.detectable_difference), (Some(1.0), Some(0.0)));
     }
 
     #[test]
@@ -244,10 +213,6 @@ mod tests {
         );
         assert!(constant.difference.value.is_nan() && constant.p_value.is_none());
         assert!(constant.a.interval.is_some());
-        assert!(
-            constant
-                .to_text()
-                .contains("Warning: undefined: system B is constant")
-        );
+        assert!(constant.to_text().contains("Warning: undefined: system B is constant"));
     }
 }

@@ -19,10 +19,7 @@ pub struct Place {
 impl Place {
     /// The whole of `file`, or a line in it.
     pub fn new(file: &str, line: impl Into<Option<u64>>) -> Self {
-        Self {
-            file: file.to_owned(),
-            line: line.into(),
-        }
+        Self { file: file.to_owned(), line: line.into() }
     }
 }
 

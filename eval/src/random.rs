@@ -13,9 +13,7 @@ impl SplitMix64 {
     /// The stream `number` of a seed; streams of other seeds or numbers start elsewhere.
     pub(crate) fn stream(seed: u64, number: u64) -> Self {
         let start = Self { state: seed }.next() ^ number;
-        Self {
-            state: Self { state: start }.next(),
-        }
+        Self { state: Self { state: start }.next() }
     }
 
     /// The next 64 random bits.
@@ -48,14 +46,7 @@ mod tests {
     fn splitmix_gives_the_published_numbers() {
         let mut random = SplitMix64 { state: 1_234_567 };
         let first: Vec<u64> = (0..3).map(|_| random.next()).collect();
-        assert_eq!(
-            first,
-            [
-                6457827717110365317,
-                3203168211198807973,
-                9817491932198370423
-            ]
-        );
+        assert_eq!(first, [6457827717110365317, 3203168211198807973, 9817491932198370423]);
     }
 
     #[test]
@@ -63,10 +54,7 @@ mod tests {
         let mut random = SplitMix64::stream(3, 5);
         let mut counts = [0u32; 7];
         (0..70_000).for_each(|_| counts[random.below(7)] += 1);
-        assert!(
-            counts.iter().all(|c| c.abs_diff(10_000) < 400),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|c| c.abs_diff(10_000) < 400), "{counts:?}");
     }
 
     #[test]

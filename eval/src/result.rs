@@ -245,22 +245,13 @@ mod tests {
 
     #[test]
     fn nan_is_null_with_a_reason_and_comes_back() {
-        let primary = Measure::new(
-            &pearson::INFO,
-            3,
-            Err("constant".to_owned()),
-            Some(interval(0.95)),
-        );
+        let primary =
+            Measure::new(&pearson::INFO, 3, Err("constant".to_owned()), Some(interval(0.95)));
         let error = Measure::new(&mean_absolute_error::INFO, 3, Ok(0.5), Some(interval(0.95)));
         let part = Measure::new(&pearson::INFO, 1, Err("one row".to_owned()), None);
         let table = Breakdown::new("section", &pearson::INFO, vec![("A".to_owned(), part)]);
-        let written = Evaluation::new(
-            primary,
-            vec![error],
-            vec![table],
-            Provenance::default(),
-            Vec::new(),
-        );
+        let written =
+            Evaluation::new(primary, vec![error], vec![table], Provenance::default(), Vec::new());
         let json = serde_json::to_value(&written).unwrap();
         assert_eq!(json["value"], Value::Null);
         assert_eq!(json["reason"], "constant");
@@ -269,10 +260,7 @@ mod tests {
             json["detail"],
             serde_json::json!({"pearson": null, "mean_absolute_error": 0.5})
         );
-        assert_eq!(
-            json["secondary"][0]["ci95"],
-            serde_json::json!([0.25, null])
-        );
+        assert_eq!(json["secondary"][0]["ci95"], serde_json::json!([0.25, null]));
         assert_eq!(json["breakdowns"][0]["rows"][0]["reason"], "one row");
 
         let read: Evaluation = serde_json::from_value(json.clone()).unwrap();

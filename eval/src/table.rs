@@ -23,14 +23,8 @@ pub(crate) struct TextTable {
 impl TextTable {
     /// A table with these headings and no rows.
     pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
-        let headings = columns
-            .iter()
-            .map(|&(heading, _)| heading.to_owned())
-            .collect();
-        Self {
-            align: columns.iter().map(|&(_, align)| align).collect(),
-            rows: vec![headings],
-        }
+        let headings = columns.iter().map(|&(heading, _)| heading.to_owned()).collect();
+        Self { align: columns.iter().map(|&(_, align)| align).collect(), rows: vec![headings] }
     }
 
     /// Adds a row with one cell per column.
@@ -69,20 +63,12 @@ pub(crate) fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.chars().map(clean).collect();
     }
-    text.chars()
-        .map(clean)
-        .take(width.saturating_sub(1))
-        .chain(['…'])
-        .collect()
+    text.chars().map(clean).take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
 /// A figure with four decimals, or a dash for NaN.
 pub(crate) fn number(value: f64) -> String {
-    if value.is_nan() {
-        "–".to_owned()
-    } else {
-        format!("{value:.4}")
-    }
+    if value.is_nan() { "–".to_owned() } else { format!("{value:.4}") }
 }
 
 /// `[low, high]`, with a star where too few units were drawn for a sound interval; nothing for none.

@@ -30,32 +30,18 @@ fn study(anchors: usize) -> (Vec<GoldRow>, Vec<Prediction>) {
         };
         let slope = 1.0 + 1.2 * wave(anchor, 12.9898);
         let score = slope * score + 0.2 * wave(i, 78.233);
-        (
-            gold,
-            Prediction {
-                id: format!("id{i}"),
-                score,
-                line: None,
-            },
-        )
+        (gold, Prediction { id: format!("id{i}"), score, line: None })
     });
     rows.unzip()
 }
 
 fn table<'a>(report: &'a PhraseReport, name: &str, metric: &str) -> &'a Breakdown {
     let tables = &report.evaluation.breakdowns;
-    tables
-        .iter()
-        .find(|table| table.name == name && table.metric == metric)
-        .expect("in the report")
+    tables.iter().find(|table| table.name == name && table.metric == metric).expect("in the report")
 }
 
 fn part<'a>(table: &'a Breakdown, name: &str) -> &'a BreakdownRow {
-    table
-        .rows
-        .iter()
-        .find(|row| row.name == name)
-        .expect("in the report")
+    table.rows.iter().find(|row| row.name == name).expect("in the report")
 }
 
 #[test]
@@ -68,26 +54,18 @@ fn the_order_of_the_predictions_does_not_matter() {
     assert_eq!(report, reversed);
     let gold_scores: Vec<f64> = gold.iter().map(|row| row.score).collect();
     let predicted: Vec<f64> = predictions.iter().rev().map(|row| row.score).collect();
-    assert_eq!(
-        report.evaluation.primary.value,
-        pearson(&gold_scores, &predicted).unwrap()
-    );
+    assert_eq!(report.evaluation.primary.value, pearson(&gold_scores, &predicted).unwrap());
 }
 
 #[test]
 fn intervals_by_anchor_are_wider_than_by_row() {
     let (gold, predictions) = study(40);
     let interval = |unit| {
-        let options = PhraseOptions {
-            unit,
-            ..PhraseOptions::default()
-        };
+        let options = PhraseOptions { unit, ..PhraseOptions::default() };
         let report = evaluate(&gold, &predictions, &options).unwrap();
         assert!(report.warnings.is_empty(), "{:?}", report.warnings);
-        let (value, interval) = (
-            report.evaluation.primary.value,
-            report.evaluation.primary.interval.unwrap(),
-        );
+        let (value, interval) =
+            (report.evaluation.primary.value, report.evaluation.primary.interval.unwrap());
         assert!(interval.low < value && value < interval.high);
         interval
     };
@@ -105,38 +83,20 @@ fn breakdowns_hold_every_row_once() {
     }
     let report = evaluate(&gold, &predictions, &PhraseOptions::default()).unwrap();
     for table in &report.evaluation.breakdowns {
-        assert_eq!(
-            table.rows.iter().map(|row| row.n).sum::<usize>(),
-            120,
-            "{}",
-            table.name
-        );
+        assert_eq!(table.rows.iter().map(|row| row.n).sum::<usize>(), 120, "{}", table.name);
     }
     let names = |name, metric| -> Vec<String> {
-        table(&report, name, metric)
-            .rows
-            .iter()
-            .map(|row| row.name.clone())
-            .collect()
+        table(&report, name, metric).rows.iter().map(|row| row.name.clone()).collect()
     };
-    assert_eq!(
-        names("score", "mean_prediction"),
-        ["0", "0.25", "0.5", "0.75", "1"]
-    );
+    assert_eq!(names("score", "mean_prediction"), ["0", "0.25", "0.5", "0.75", "1"]);
     assert_eq!(names("rating", "pearson"), ["(none)", "synonym"]);
-    assert_eq!(
-        names("section", "pearson"),
-        ["A Human Necessities", "G Physics", "H Electricity"]
-    );
+    assert_eq!(names("section", "pearson"), ["A Human Necessities", "G Physics", "H Electricity"]);
 
     let in_section: Vec<usize> = (0..120).filter(|i| gold[*i].context == "G06").collect();
     let column = |value: &dyn Fn(usize) -> f64| -> Vec<f64> {
         in_section.iter().map(|&i| value(i)).collect()
     };
-    let expected = pearson(
-        &column(&|i| gold[i].score),
-        &column(&|i| predictions[i].score),
-    );
+    let expected = pearson(&column(&|i| gold[i].score), &column(&|i| predictions[i].score));
     let section = part(table(&report, "section", "pearson"), "G Physics");
     assert_eq!(section.value, expected.unwrap());
 
@@ -149,10 +109,7 @@ fn breakdowns_hold_every_row_once() {
 fn the_worst_rows_account_for_what_is_missing_to_one() {
     let (gold, mut predictions) = study(12);
     predictions[33].score += 9.0;
-    let options = PhraseOptions {
-        worst_rows: usize::MAX,
-        ..PhraseOptions::default()
-    };
+    let options = PhraseOptions { worst_rows: usize::MAX, ..PhraseOptions::default() };
     let report = evaluate(&gold, &predictions, &options).unwrap();
     let worst = &report.worst_rows;
     assert_eq!((worst.len(), worst[0].id.as_str()), (120, "id33"));
@@ -169,10 +126,7 @@ fn constant_predictions_give_null_with_a_reason() {
     let report = evaluate(&gold, &predictions, &PhraseOptions::default()).unwrap();
     let json = serde_json::to_value(&report).unwrap();
     let reason = "undefined: the prediction is constant (always 0.5)";
-    assert_eq!(
-        (&json["value"], &json["reason"]),
-        (&Value::Null, &reason.into())
-    );
+    assert_eq!((&json["value"], &json["reason"]), (&Value::Null, &reason.into()));
     assert_eq!(json["detail"]["kendall"], Value::Null);
     assert_eq!(json["detail"]["mean_absolute_error"], 0.3);
     assert_eq!(json["warnings"][0], reason);
@@ -193,11 +147,7 @@ fn resamples_without_a_correlation_are_reported() {
     assert!(interval.undefined_resamples.abs_diff(352) < 50);
     let undefined = interval.undefined_resamples;
     let warning = format!("{undefined} of 1000 resamples have no Pearson correlation");
-    assert!(
-        report.warnings[0].starts_with(&warning),
-        "{:?}",
-        report.warnings
-    );
+    assert!(report.warnings[0].starts_with(&warning), "{:?}", report.warnings);
 }
 
 #[test]
@@ -205,26 +155,15 @@ fn json_has_the_stable_names_and_reads_back() {
     let (gold, predictions) = study(4);
     let report = evaluate(&gold, &predictions, &PhraseOptions::default()).unwrap();
     let json = serde_json::to_value(&report).unwrap();
-    let keys: Vec<&str> = json
-        .as_object()
-        .unwrap()
-        .keys()
-        .map(String::as_str)
-        .collect();
+    let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
     let expected = "schema_version metric version higher_is_better value ci95 n interval detail secondary \
                     breakdowns normaliser recipe_hash code_commit seed threads sources anchors warnings worst_rows";
     assert_eq!(keys, expected.split_whitespace().collect::<Vec<_>>());
-    assert_eq!(
-        (&json["metric"], &json["n"]),
-        (&"pearson".into(), &40.into())
-    );
+    assert_eq!((&json["metric"], &json["n"]), (&"pearson".into(), &40.into()));
     assert_eq!(json["normaliser"], "none");
     assert_eq!(json["ci95"][0], json["interval"]["low"]);
     let detail: Vec<&String> = json["detail"].as_object().unwrap().keys().collect();
-    assert_eq!(
-        detail,
-        ["pearson", "spearman", "kendall", "mean_absolute_error"]
-    );
+    assert_eq!(detail, ["pearson", "spearman", "kendall", "mean_absolute_error"]);
     let read: PhraseReport = serde_json::from_value(json.clone()).unwrap();
     assert_eq!(serde_json::to_value(&read).unwrap(), json);
 }
@@ -245,21 +184,12 @@ fn the_text_has_every_table_and_aligned_columns() {
         "By anchor, worst and best 5 of 12",
         "Worst 20 rows",
     ] {
-        assert!(
-            text.contains(expected),
-            "`{expected}` is missing in\n{text}"
-        );
+        assert!(text.contains(expected), "`{expected}` is missing in\n{text}");
     }
-    let lines: Vec<&str> = text
-        .lines()
-        .filter(|line| line.starts_with("anchor "))
-        .collect();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("anchor ")).collect();
     assert_eq!(lines.len(), 11, "a heading and ten anchors");
     let place = |line: &str| line.find('[');
-    assert!(
-        lines[1..].iter().all(|line| place(line) == place(lines[1])),
-        "{text}"
-    );
+    assert!(lines[1..].iter().all(|line| place(line) == place(lines[1])), "{text}");
 }
 
 #[test]
@@ -269,31 +199,20 @@ fn turned_off_intervals_leave_no_trace() {
     assert_eq!(with.warnings, ["only 9 units to draw: intervals are rough"]);
     assert!(with.to_text().contains("]*"));
     assert!(!with.to_text().contains("]**"));
-    let bootstrap = BootstrapOptions {
-        resamples: 0,
-        ..BootstrapOptions::default()
-    };
-    let options = PhraseOptions {
-        bootstrap,
-        ..PhraseOptions::default()
-    };
+    let bootstrap = BootstrapOptions { resamples: 0, ..BootstrapOptions::default() };
+    let options = PhraseOptions { bootstrap, ..PhraseOptions::default() };
     let report = evaluate(&gold, &predictions, &options).unwrap();
     assert!(report.evaluation.primary.interval.is_none());
     assert!(report.warnings.is_empty() && !report.to_text().contains("Intervals:"));
     let comparison = compare(&gold, ("a", &predictions), ("b", &predictions), &options).unwrap();
-    assert_eq!(
-        (comparison.difference.value, comparison.p_value),
-        (0.0, None)
-    );
+    assert_eq!((comparison.difference.value, comparison.p_value), (0.0, None));
 }
 
 #[test]
 fn rows_without_a_partner_are_named() {
     let (gold, predictions) = study(2);
     let failure = |gold: &[GoldRow], predictions: &[Prediction]| {
-        evaluate(gold, predictions, &PhraseOptions::default())
-            .unwrap_err()
-            .to_string()
+        evaluate(gold, predictions, &PhraseOptions::default()).unwrap_err().to_string()
     };
     assert_eq!(
         failure(&gold, &predictions[2..]),
@@ -314,35 +233,17 @@ fn rows_without_a_partner_are_named() {
         failure(&[], &predictions),
         "gold: has no rows; expected a header line and one line per row"
     );
-    assert_eq!(
-        failure(&gold[..1], &predictions[..1]),
-        "pearson: needs at least 2 rows, got 1"
-    );
+    assert_eq!(failure(&gold[..1], &predictions[..1]), "pearson: needs at least 2 rows, got 1");
 }
 
 #[test]
 fn a_level_that_is_no_share_is_refused() {
     let (gold, predictions) = study(2);
     for level in [0.0, 1.0, 95.0, f64::NAN] {
-        let bootstrap = BootstrapOptions {
-            level,
-            ..BootstrapOptions::default()
-        };
-        let options = PhraseOptions {
-            bootstrap,
-            ..PhraseOptions::default()
-        };
+        let bootstrap = BootstrapOptions { level, ..BootstrapOptions::default() };
+        let options = PhraseOptions { bootstrap, ..PhraseOptions::default() };
         let error = evaluate(&gold, &predictions, &options).unwrap_err();
-        assert!(
-            matches!(
-                error,
-                EvalError::BadOption {
-                    option: "level",
-                    ..
-                }
-            ),
-            "{error}"
-        );
+        assert!(matches!(error, EvalError::BadOption { option: "level", .. }), "{error}");
     }
 }
 

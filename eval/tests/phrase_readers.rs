@@ -9,15 +9,11 @@ const GOLD: &str = "id,anchor,target,context,score\n\
                     a2,abatement,forest region,A47,0\n";
 
 fn gold_error(text: &str) -> String {
-    parse_gold("g.csv", text.as_bytes())
-        .expect_err("a refusal")
-        .to_string()
+    parse_gold("g.csv", text.as_bytes()).expect_err("a refusal").to_string()
 }
 
 fn prediction_error(bytes: &[u8]) -> String {
-    parse_predictions("p.csv", bytes)
-        .expect_err("a refusal")
-        .to_string()
+    parse_predictions("p.csv", bytes).expect_err("a refusal").to_string()
 }
 
 #[test]
@@ -25,16 +21,10 @@ fn quoting_windows_line_ends_and_byte_order_mark() {
     let plain = parse_gold("g.csv", GOLD.as_bytes()).unwrap();
     assert_eq!(plain.len(), 2);
     assert_eq!(plain[0].target, "act, of \"abating\"");
-    assert_eq!(
-        (plain[0].score, plain[0].line, plain[1].line),
-        (0.75, Some(2), Some(3))
-    );
+    assert_eq!((plain[0].score, plain[0].line, plain[1].line), (0.75, Some(2), Some(3)));
     let windows = format!("\u{FEFF}{}", GOLD.replace('\n', "\r\n"));
     assert_eq!(parse_gold("g.csv", windows.as_bytes()).unwrap(), plain);
-    assert_eq!(
-        parse_gold("g.csv", GOLD.trim_end().as_bytes()).unwrap(),
-        plain
-    );
+    assert_eq!(parse_gold("g.csv", GOLD.trim_end().as_bytes()).unwrap(), plain);
 }
 
 #[test]
@@ -44,10 +34,7 @@ fn columns_in_any_order_and_more_of_them() {
     assert_eq!(rows[1].score, -0.001);
     let rated = "rating,id,anchor,target,context,score\nsynonym,a1,x,y,A47,1\n,a2,x,z,A47,0\n";
     let rated = parse_gold("g.csv", rated.as_bytes()).unwrap();
-    assert_eq!(
-        (rated[0].rating.as_deref(), rated[1].rating.as_deref()),
-        (Some("synonym"), None)
-    );
+    assert_eq!((rated[0].rating.as_deref(), rated[1].rating.as_deref()), (Some("synonym"), None));
 }
 
 #[test]
@@ -86,17 +73,7 @@ fn columns_are_checked() {
 
 #[test]
 fn scores_must_be_finite_numbers() {
-    for score in [
-        "",
-        "high",
-        "nan",
-        "inf",
-        "-Infinity",
-        "1e999",
-        "\"0,5\"",
-        "0.5 0.6",
-        "0x1",
-    ] {
+    for score in ["", "high", "nan", "inf", "-Infinity", "1e999", "\"0,5\"", "0.5 0.6", "0x1"] {
         let error = prediction_error(format!("id,score\na1,0.5\na2,{score}\n").as_bytes());
         assert!(error.starts_with("p.csv:3: id `a2`: score `"), "{error}");
         assert!(error.contains("is not a finite number"), "{error}");
@@ -133,10 +110,7 @@ fn what_is_not_csv_text_is_refused() {
         prediction_error(b"\x1F\x8B\x08"),
         "p.csv: is gzip-compressed; unpack it with gunzip first"
     );
-    assert_eq!(
-        prediction_error(b"\xFF\xFEi\0d\0"),
-        "p.csv: is UTF-16 text; save it as UTF-8"
-    );
+    assert_eq!(prediction_error(b"\xFF\xFEi\0d\0"), "p.csv: is UTF-16 text; save it as UTF-8");
 }
 
 #[test]
@@ -144,15 +118,9 @@ fn files_are_named_as_given() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gold.csv");
     let missing = read_gold(&path).unwrap_err().to_string();
-    assert!(
-        missing.starts_with(&format!("{}: cannot be read: ", path.display())),
-        "{missing}"
-    );
+    assert!(missing.starts_with(&format!("{}: cannot be read: ", path.display())), "{missing}");
     fs::write(&path, GOLD).unwrap();
-    assert_eq!(
-        read_gold(&path).unwrap(),
-        parse_gold("", GOLD.as_bytes()).unwrap()
-    );
+    assert_eq!(read_gold(&path).unwrap(), parse_gold("", GOLD.as_bytes()).unwrap());
     assert_eq!(read_predictions(&path).unwrap().len(), 2);
     assert!(read_gold(folder.path()).is_err(), "a folder is no file");
 }
@@ -161,9 +129,7 @@ fn files_are_named_as_given() {
 fn damaged_files_never_panic() {
     let mut state = 0x5EED_u64;
     let mut random = |bound: usize| {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 33) as usize % bound
     };
     let alphabet = b"\0\"',;\r\n\t\xEF\xBB\xBF\xFF0.5e-id";
@@ -185,17 +151,11 @@ fn damaged_files_never_panic() {
         match parse_gold("g.csv", &bytes) {
             Ok(rows) => {
                 accepted += 1;
-                assert!(
-                    rows.iter()
-                        .all(|row| row.score.is_finite() && !row.id.is_empty())
-                );
+                assert!(rows.iter().all(|row| row.score.is_finite() && !row.id.is_empty()));
             }
             Err(error) => assert!(error.to_string().starts_with("g.csv"), "{error}"),
         }
         let _ = parse_predictions("p.csv", &bytes);
     }
-    assert!(
-        accepted > 50,
-        "the damage is too heavy to test what is accepted: {accepted}"
-    );
+    assert!(accepted > 50, "the damage is too heavy to test what is accepted: {accepted}");
 }

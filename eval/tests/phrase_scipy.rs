@@ -21,12 +21,7 @@ fn number(value: &Value) -> f64 {
 }
 
 fn numbers(values: &Value) -> Vec<f64> {
-    values
-        .as_array()
-        .expect("a fixture number")
-        .iter()
-        .map(number)
-        .collect()
+    values.as_array().expect("a fixture number").iter().map(number).collect()
 }
 
 fn assert_equal(case: &str, metric: &str, ours: f64, reference: f64) {
@@ -74,11 +69,7 @@ fn equal_to_scipy_on_the_shared_fixture() {
         return;
     };
     let folder = Path::new(&data).join("metrics");
-    let unpacked = Command::new("gzip")
-        .arg("-dc")
-        .arg(folder.join("sts.csv.gz"))
-        .output()
-        .unwrap();
+    let unpacked = Command::new("gzip").arg("-dc").arg(folder.join("sts.csv.gz")).output().unwrap();
     assert!(unpacked.status.success());
     let expected = std::fs::read_to_string(folder.join("sts.expected.json")).unwrap();
     let expected: Value = serde_json::from_str(&expected).unwrap();
@@ -104,11 +95,6 @@ fn equal_to_scipy_on_the_shared_fixture() {
         let ours = spearman(gold, predicted).unwrap();
         assert_equal(name, "spearman", ours, number(&reference["spearman"]["r"]));
         let ours = kendall_tau_b(gold, predicted).unwrap();
-        assert_equal(
-            name,
-            "kendall",
-            ours,
-            number(&reference["kendall_tau_b"]["r"]),
-        );
+        assert_equal(name, "kendall", ours, number(&reference["kendall_tau_b"]["r"]));
     }
 }

@@ -72,7 +72,9 @@ pub enum ModelError {
     BadInput(String),
 
     /// A pattern that names no parameter.
-    #[error("parameter pattern `{pattern}` matches none of {count} parameters, such as `{example}`")]
+    #[error(
+        "parameter pattern `{pattern}` matches none of {count} parameters, such as `{example}`"
+    )]
     UnusedPattern {
         /// The pattern.
         pattern: String,

@@ -24,8 +24,8 @@ pub fn check_gradients(
     f: impl Fn(&[Tensor]) -> Result<Tensor>,
 ) -> Result<()> {
     let (value, exact) = value_and_gradients(inputs, DType::F64, &f)?;
-    for (i, (values, shape)) in inputs.iter().enumerate() {
-        for j in 0..values.len() {
+    for (i, (_, shape)) in inputs.iter().enumerate() {
+        for (j, exact) in exact[i].iter().enumerate() {
             let at = |step: f64| -> Result<f64> {
                 let mut moved = inputs.to_vec();
                 moved[i].0[j] += step;
@@ -33,7 +33,7 @@ pub fn check_gradients(
             };
             let difference = (at(STEP)? - at(-STEP)?) / (2.0 * STEP);
             let place = || format!("input {i} {shape:?}, element {j}, f64");
-            compare(place, exact[i][j], difference, 1e-6, 1.0)?;
+            compare(place, *exact, difference, 1e-6, 1.0)?;
         }
     }
     let (fused_value, fused) = value_and_gradients(inputs, DType::F32, &f)?;
@@ -83,7 +83,8 @@ fn value_and_gradients(
     }
     let tensors: Vec<Tensor> = variables.iter().map(|v| v.as_tensor().clone()).collect();
     let output = f(&tensors)?.flatten_all()?;
-    let weights: Vec<f64> = (0..output.elem_count()).map(|i| (i as f64 * 1.7 + 0.3).sin()).collect();
+    let weights: Vec<f64> =
+        (0..output.elem_count()).map(|i| (i as f64 * 1.7 + 0.3).sin()).collect();
     let weights = Tensor::from_vec(weights, output.shape(), &Device::Cpu)?.to_dtype(dtype)?;
     let loss = (output * weights)?.sum_all()?;
     let store = loss.backward()?;

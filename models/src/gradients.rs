@@ -36,8 +36,7 @@ thread_local! {
 impl Gradients {
     /// Buffers for the trainable parameters.
     pub fn new(parameters: &Parameters) -> Self {
-        let mut gradients =
-            Self { names: Vec::new(), ids: Vec::new(), sink: Sink::default() };
+        let mut gradients = Self { names: Vec::new(), ids: Vec::new(), sink: Sink::default() };
         for (i, parameter) in parameters.trainable().enumerate() {
             gradients.names.push(parameter.name().to_string());
             gradients.ids.push(parameter.id());

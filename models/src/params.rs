@@ -50,6 +50,9 @@ pub struct Parameter {
     rate: f64,
 }
 
+/// Writes the values of a parameter.
+type Change<'a> = &'a mut dyn FnMut(&mut [f32]);
+
 /// All parameters of a model, in the order in which it asked for them.
 #[derive(Debug, Clone, Default)]
 pub struct Parameters {
@@ -110,8 +113,8 @@ impl Parameter {
     ///
     /// # Errors
     /// Fails for tensors of another type or on another device.
-    pub fn update(&self, change: &mut dyn FnMut(&mut [f32])) -> Result<()> {
-        struct Update<'a>(Mutex<&'a mut dyn FnMut(&mut [f32])>);
+    pub fn update(&self, change: Change<'_>) -> Result<()> {
+        struct Update<'a>(Mutex<Change<'a>>);
         impl InplaceOp1 for Update<'_> {
             fn name(&self) -> &'static str {
                 "update-parameter"
@@ -140,7 +143,9 @@ impl Parameter {
     pub fn read<R>(&self, read: impl FnOnce(&[f32]) -> R) -> Result<R> {
         let (storage, layout) = self.tensor.storage_and_layout();
         match (&*storage, layout.contiguous_offsets()) {
-            (Storage::Cpu(CpuStorage::F32(data)), Some((start, end))) => Ok(read(&data[start..end])),
+            (Storage::Cpu(CpuStorage::F32(data)), Some((start, end))) => {
+                Ok(read(&data[start..end]))
+            }
             _ => Err(ModelError::BadInput(format!(
                 "parameter `{}` is not contiguous f32 on the CPU",
                 self.name
@@ -225,8 +230,7 @@ impl ParameterBuilder {
     /// A builder whose parameters live on `device` as `dtype` and start from `seed`.
     pub fn new(seed: u64, groups: Vec<ParameterGroup>, dtype: DType, device: &Device) -> Self {
         let used = vec![false; groups.len()];
-        let shared =
-            Shared { list: Vec::new(), groups, used, seed, dtype, device: device.clone() };
+        let shared = Shared { list: Vec::new(), groups, used, seed, dtype, device: device.clone() };
         Self { shared: Arc::new(Mutex::new(shared)), source: None, prefix: String::new() }
     }
 

@@ -7,6 +7,7 @@ use candle_core::Tensor;
 use serde::Deserialize;
 
 use crate::bert::{Bert, BertConfig};
+use crate::deberta::{Deberta, DebertaConfig};
 use crate::error::{ModelError, Result};
 use crate::kernels::Mode;
 use crate::packed::PackedTokens;
@@ -19,6 +20,8 @@ use crate::weights::Weights;
 pub enum TextEncoderConfig {
     /// BERT and everything of its shape.
     Bert(BertConfig),
+    /// DeBERTa-v2 and -v3.
+    Deberta(DebertaConfig),
 }
 
 /// An encoder of packed token sequences.
@@ -27,6 +30,8 @@ pub enum TextEncoderConfig {
 pub enum TextEncoder {
     /// BERT and everything of its shape.
     Bert(Bert),
+    /// DeBERTa-v2 and -v3.
+    Deberta(Deberta),
 }
 
 impl TextEncoderConfig {
@@ -56,7 +61,16 @@ impl TextEncoderConfig {
                 config.validate()?;
                 Ok(Self::Bert(config))
             }
-            other => Err(bad(format!("model_type `{other}` is not one of: bert"))),
+            "deberta-v2" => {
+                let config: DebertaConfig =
+                    serde_json::from_str(text).map_err(|e| bad(e.to_string()))?;
+                config.validate()?;
+                Ok(Self::Deberta(config))
+            }
+            other => {
+                let reason = format!("model_type `{other}` is not one of: bert, deberta-v2");
+                Err(bad(reason))
+            }
         }
     }
 
@@ -64,6 +78,7 @@ impl TextEncoderConfig {
     pub fn build(&self, builder: &ParameterBuilder) -> Result<TextEncoder> {
         match self {
             Self::Bert(config) => Ok(TextEncoder::Bert(Bert::new(config, builder)?)),
+            Self::Deberta(config) => Ok(TextEncoder::Deberta(Deberta::new(config, builder)?)),
         }
     }
 
@@ -71,6 +86,7 @@ impl TextEncoderConfig {
     pub fn open_weights(&self, path: &Path) -> Result<Arc<Weights>> {
         let prefix = match self {
             Self::Bert(_) => "bert.",
+            Self::Deberta(_) => "deberta.",
         };
         Ok(Arc::new(Weights::open(path)?.with_optional_prefix(prefix)?))
     }
@@ -79,6 +95,7 @@ impl TextEncoderConfig {
     pub fn vocab_size(&self) -> usize {
         match self {
             Self::Bert(config) => config.vocab_size,
+            Self::Deberta(config) => config.vocab_size,
         }
     }
 
@@ -86,6 +103,7 @@ impl TextEncoderConfig {
     pub fn max_length(&self) -> usize {
         match self {
             Self::Bert(config) => config.max_position_embeddings,
+            Self::Deberta(config) => config.max_position_embeddings,
         }
     }
 
@@ -93,6 +111,7 @@ impl TextEncoderConfig {
     pub fn hidden_size(&self) -> usize {
         match self {
             Self::Bert(config) => config.hidden_size,
+            Self::Deberta(config) => config.hidden_size,
         }
     }
 
@@ -100,6 +119,7 @@ impl TextEncoderConfig {
     pub fn num_layers(&self) -> usize {
         match self {
             Self::Bert(config) => config.num_hidden_layers,
+            Self::Deberta(config) => config.num_hidden_layers,
         }
     }
 
@@ -110,13 +130,10 @@ impl TextEncoderConfig {
                 config.hidden_dropout_prob = hidden;
                 config.attention_probs_dropout_prob = attention;
             }
-        }
-    }
-
-    /// The fresh start: weights for a model that nobody has trained.
-    pub fn initializer_range(&self) -> f64 {
-        match self {
-            Self::Bert(config) => config.initializer_range,
+            Self::Deberta(config) => {
+                config.hidden_dropout_prob = hidden;
+                config.attention_probs_dropout_prob = attention;
+            }
         }
     }
 }
@@ -127,6 +144,7 @@ impl TextEncoder {
     pub fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
         match self {
             Self::Bert(bert) => bert.forward(tokens, mode),
+            Self::Deberta(deberta) => deberta.forward(tokens, mode),
         }
     }
 

@@ -92,10 +92,8 @@ impl Weights {
     }
 
     fn tensors(&self) -> Result<SafeTensors<'_>> {
-        SafeTensors::deserialize(&self.map).map_err(|e| ModelError::BadWeights {
-            path: self.path.clone(),
-            reason: e.to_string(),
-        })
+        SafeTensors::deserialize(&self.map)
+            .map_err(|e| ModelError::BadWeights { path: self.path.clone(), reason: e.to_string() })
     }
 }
 
@@ -107,10 +105,8 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
     for (name, tensor) in named {
         tensors.push((name, tensor.to_device(&Device::Cpu)?.contiguous()?));
     }
-    let bytes = safetensors::serialize(tensors, None).map_err(|e| ModelError::BadWeights {
-        path: path.to_path_buf(),
-        reason: e.to_string(),
-    })?;
+    let bytes = safetensors::serialize(tensors, None)
+        .map_err(|e| ModelError::BadWeights { path: path.to_path_buf(), reason: e.to_string() })?;
     let mut file = AtomicWriteFile::open(path).map_err(io)?;
     file.write_all(&bytes).map_err(io)?;
     file.commit().map_err(io)

@@ -46,13 +46,8 @@ fn linear_maps_alone_and_stacked() -> Result<()> {
 
 #[test]
 fn feed_forward_blocks() -> Result<()> {
-    let inputs = [
-        input(&[3, 4], 1),
-        input(&[6, 4], 2),
-        input(&[6], 3),
-        input(&[5, 6], 4),
-        input(&[5], 5),
-    ];
+    let inputs =
+        [input(&[3, 4], 1), input(&[6, 4], 2), input(&[6], 3), input(&[5, 6], 4), input(&[5], 5)];
     for f in [Activation::Gelu, Activation::GeluTanh, Activation::Relu] {
         check_gradients(&inputs, |t| Ok(feed_forward(&t[0], (&t[1], &t[2]), (&t[3], &t[4]), f)?))?;
     }
@@ -116,7 +111,8 @@ fn embeddings() -> Result<()> {
 fn attention_self_and_cross() -> Result<()> {
     for causal in [false, true] {
         for dropout in [None, Some(Dropout::new(0.25, 3))] {
-            let options = |segments| Attention { num_heads: 2, scale: 0.7, causal, segments, dropout };
+            let options =
+                |segments| Attention { num_heads: 2, scale: 0.7, causal, segments, dropout };
             let packed = options(Segments::packed(&[4, 1, 3]));
             let qkv = input(&[8, 12], 1);
             check_gradients(std::slice::from_ref(&qkv), |t| {
@@ -229,7 +225,8 @@ fn network(builder: &ParameterBuilder) -> Result<impl Fn() -> Result<Tensor>> {
     let table = builder.get("table", &[30, 32], Init::Normal(1.0))?;
     let w = |name: &str, shape: &[usize]| builder.get(name, shape, Init::Normal(0.2));
     let (wq, wk, wv) = (w("q", &[32, 32])?, w("k", &[32, 32])?, w("v", &[32, 32])?);
-    let (w1, b1, w2, b2) = (w("w1", &[64, 32])?, w("b1", &[64])?, w("w2", &[32, 64])?, w("b2", &[32])?);
+    let (w1, b1, w2, b2) =
+        (w("w1", &[64, 32])?, w("b1", &[64])?, w("w2", &[32, 64])?, w("b2", &[32])?);
     let (scale, shift) = (w("scale", &[32])?, w("shift", &[32])?);
     Ok(move || {
         let ids: Arc<[u32]> = (0..300u32).map(|i| i * 7 % 30).collect();
@@ -305,9 +302,8 @@ fn the_thread_count_changes_no_bit() -> Result<()> {
 #[test]
 fn a_cut_gradient_is_noticed() -> Result<()> {
     let x = input(&[2, 7], 1);
-    let cut = check_gradients(std::slice::from_ref(&x), |t| {
-        Ok(candle_nn::ops::softmax_last_dim(&t[0])?)
-    });
+    let cut =
+        check_gradients(std::slice::from_ref(&x), |t| Ok(candle_nn::ops::softmax_last_dim(&t[0])?));
     assert!(cut.is_err(), "candle's softmax_last_dim has a gradient now: retire this test");
     let cut = check_gradients(&[x, input(&[7], 2), input(&[7], 3)], |t| {
         Ok(candle_nn::ops::layer_norm(&t[0], &t[1], &t[2], 1e-5)?)

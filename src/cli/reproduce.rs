@@ -122,8 +122,12 @@ impl Reproduce {
             std::fs::remove_dir_all(&run)
                 .with_context(|| format!("{}: could not be cleared", run.display()))?;
         }
-        let options =
-            RunOptions { run: run.clone(), resume: false, quiet: self.quiet, stop_after_steps: None };
+        let options = RunOptions {
+            run: run.clone(),
+            resume: false,
+            quiet: self.quiet,
+            stop_after_steps: None,
+        };
         train_patent(&mut recipe, &options)?.context("the run was stopped")?;
         measure(system, test, &predict(&run, test, &|_| {})?)
     }

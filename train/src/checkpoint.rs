@@ -26,6 +26,8 @@ use tensors::Source;
 pub const PARAMETERS: &str = "parameters.safetensors";
 /// The running mean's file, complete with the frozen parameters.
 pub const EMA: &str = "ema.safetensors";
+/// The folder of a run's checkpoints.
+pub(crate) const FOLDER: &str = "checkpoints";
 const OPTIMISER: &str = "optimiser.safetensors";
 const STATE: &str = "state.json";
 const LATEST: &str = "LATEST";
@@ -48,7 +50,7 @@ pub(crate) struct Contents<'a> {
 impl Checkpoints {
     /// Opens the folder of checkpoints of a run and removes what a killed writer left there.
     pub(crate) fn open(run: &Path) -> Result<Self> {
-        let folder = run.join("checkpoints");
+        let folder = run.join(FOLDER);
         fs::create_dir_all(&folder).map_err(TrainError::io(&folder))?;
         for entry in fs::read_dir(&folder).map_err(TrainError::io(&folder))?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {

@@ -14,8 +14,8 @@ pub mod optimiser;
 pub mod recipe;
 mod run_folder;
 pub mod schedule;
-mod study;
 pub mod studies;
+mod study;
 mod trainer;
 
 pub use error::{Result, StudyError, TrainError};

@@ -2,10 +2,12 @@
 //!
 //! Start-up, in this order of precedence:
 //! 1. the folder is missing or empty: a new run, with or without `resume`;
-//! 2. it holds something and `resume` is not given: refused;
-//! 3. it holds another recipe than the present one: refused;
-//! 4. it holds checkpoints: the newest whole one is continued (all damaged: refused);
-//! 5. it holds none, because the run died before the first: the run starts again from nothing.
+//! 2. it holds a run that ended before its first checkpoint, and `resume` is not given: nothing is
+//!    lost, so a new run;
+//! 3. it holds something else and `resume` is not given: refused;
+//! 4. it holds another recipe than the present one: refused;
+//! 5. it holds checkpoints: the newest whole one is continued (all damaged: refused);
+//! 6. it holds none, because the run died before the first: the run starts again from nothing.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use fs4::fs_std::FileExt;
 
-use crate::checkpoint::write_file;
+use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
 
 const LOCK: &str = ".lock";
@@ -32,7 +34,7 @@ impl RunFolder {
         let lock = lock(path)?;
         let folder = Self { path: path.to_path_buf(), _lock: lock };
         let stored = path.join(RECIPE);
-        if folder.is_empty()? {
+        if folder.is_empty()? || (!resume && folder.has_unstarted_run()) {
             write_file(&stored, recipe.as_bytes())?;
         } else if !resume {
             return Err(TrainError::RunExists { run: path.to_path_buf() });
@@ -46,6 +48,13 @@ impl RunFolder {
     /// The folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether all that is here is a run that never wrote a checkpoint.
+    fn has_unstarted_run(&self) -> bool {
+        let checkpoints = self.path.join(checkpoint::FOLDER);
+        let none = fs::read_dir(checkpoints).map_or(true, |mut entries| entries.next().is_none());
+        self.path.join(RECIPE).is_file() && none
     }
 
     fn is_empty(&self) -> Result<bool> {

@@ -52,10 +52,9 @@ impl InputWarning {
             Self::Constant { side, value } => {
                 format!("undefined: {} is constant (always {value})", name(side))
             }
-            Self::NearlyConstant { side } => format!(
-                "{} is nearly constant: the correlation may be inaccurate",
-                name(side)
-            ),
+            Self::NearlyConstant { side } => {
+                format!("{} is nearly constant: the correlation may be inaccurate", name(side))
+            }
         }
     }
 }
@@ -112,17 +111,11 @@ mod tests {
         assert_eq!(input_warning(&varied, &varied), None);
         assert_eq!(
             input_warning(&[1.0, 1.0, 1.0], &[0.0, f64::NAN, 1.0]),
-            Some(InputWarning::NotANumber {
-                side: Side::Second,
-                row: 1
-            })
+            Some(InputWarning::NotANumber { side: Side::Second, row: 1 })
         );
         assert_eq!(
             input_warning(&varied, &[0.0, -0.0, 0.0]),
-            Some(InputWarning::Constant {
-                side: Side::Second,
-                value: 0.0
-            })
+            Some(InputWarning::Constant { side: Side::Second, value: 0.0 })
         );
         assert_eq!(
             input_warning(&[1e9, 1e9 + 1e-7, 1e9], &varied),
@@ -132,10 +125,7 @@ mod tests {
 
     #[test]
     fn messages_name_the_caller_s_inputs() {
-        let warning = InputWarning::Constant {
-            side: Side::Second,
-            value: 0.5,
-        };
+        let warning = InputWarning::Constant { side: Side::Second, value: 0.5 };
         assert!(warning.is_undefined());
         assert_eq!(
             warning.message("gold", "prediction"),

@@ -4,11 +4,8 @@ use super::rank::DenseRanks;
 use super::{MetricError, MetricInfo, check_lengths};
 
 /// Name, version and direction stored with every figure.
-pub const INFO: MetricInfo = MetricInfo {
-    name: "kendall",
-    version: 1,
-    higher_is_better: Some(true),
-};
+pub const INFO: MetricInfo =
+    MetricInfo { name: "kendall", version: 1, higher_is_better: Some(true) };
 
 /// Kendall's `τ_b`, in `[-1, 1]`, in `O(n log n)`.
 ///
@@ -46,20 +43,12 @@ impl WeightedKendall {
         check_lengths(INFO.name, x, y)?;
         let ranks = DenseRanks::new(x).zip(DenseRanks::new(y)).map(|(x, y)| {
             // τ is symmetric: the input with fewer distinct values makes the smaller tree of counts.
-            let (outer, inner) = if x.distinct >= y.distinct {
-                (x, y)
-            } else {
-                (y, x)
-            };
+            let (outer, inner) = if x.distinct >= y.distinct { (x, y) } else { (y, x) };
             let mut order: Vec<u32> = (0..outer.ranks.len() as u32).collect();
             order.sort_unstable_by_key(|&row| {
                 (outer.ranks[row as usize], inner.ranks[row as usize])
             });
-            SortedRanks {
-                outer,
-                inner,
-                order,
-            }
+            SortedRanks { outer, inner, order }
         });
         Ok(Self { ranks })
     }
@@ -68,19 +57,10 @@ impl WeightedKendall {
     ///
     /// `counts` has one entry per row; missing entries count as 0.
     pub fn value(&self, counts: &[u32]) -> f64 {
-        let Some(SortedRanks {
-            outer,
-            inner,
-            order,
-        }) = &self.ranks
-        else {
+        let Some(SortedRanks { outer, inner, order }) = &self.ranks else {
             return f64::NAN;
         };
-        let count = |row: u32| {
-            counts
-                .get(row as usize)
-                .map_or(0, |&count| u64::from(count))
-        };
+        let count = |row: u32| counts.get(row as usize).map_or(0, |&count| u64::from(count));
         let total = pairs(order.iter().map(|&row| count(row)).sum());
         let outer_ties: u64 = outer.tie_counts(counts).into_iter().map(pairs).sum();
         let inner_ties: u64 = inner.tie_counts(counts).into_iter().map(pairs).sum();
@@ -126,10 +106,7 @@ struct CountTree {
 
 impl CountTree {
     fn new(ranks: usize) -> Self {
-        Self {
-            nodes: vec![0; ranks + 1],
-            total: 0,
-        }
+        Self { nodes: vec![0; ranks + 1], total: 0 }
     }
 
     fn add(&mut self, rank: u32, rows: u64) {
@@ -195,11 +172,7 @@ mod tests {
         assert!(kendall_tau_b(&[], &[]).unwrap().is_nan());
         assert!(kendall_tau_b(&[1.0], &[1.0]).unwrap().is_nan());
         assert!(kendall_tau_b(&[1.0, 1.0], &[1.0, 2.0]).unwrap().is_nan());
-        assert!(
-            kendall_tau_b(&[f64::NAN, 1.0], &[1.0, 2.0])
-                .unwrap()
-                .is_nan()
-        );
+        assert!(kendall_tau_b(&[f64::NAN, 1.0], &[1.0, 2.0]).unwrap().is_nan());
         assert!(kendall_tau_b(&[1.0], &[]).is_err());
     }
 }

@@ -3,11 +3,8 @@
 use super::MetricInfo;
 
 /// Name and version of the mean prediction of a class; it describes, so it has no direction.
-pub const MEAN_PREDICTION: MetricInfo = MetricInfo {
-    name: "mean_prediction",
-    version: 1,
-    higher_is_better: None,
-};
+pub const MEAN_PREDICTION: MetricInfo =
+    MetricInfo { name: "mean_prediction", version: 1, higher_is_better: None };
 
 /// Mean of `values`; NaN for none.
 pub fn mean(values: &[f64]) -> f64 {

@@ -4,11 +4,8 @@ use super::mean::mean;
 use super::{MetricError, MetricInfo, check_lengths};
 
 /// Name, version and direction stored with every figure.
-pub const INFO: MetricInfo = MetricInfo {
-    name: "mean_absolute_error",
-    version: 1,
-    higher_is_better: Some(false),
-};
+pub const INFO: MetricInfo =
+    MetricInfo { name: "mean_absolute_error", version: 1, higher_is_better: Some(false) };
 
 /// `Σ |xᵢ-yᵢ| / n`, 0 or more; NaN for no rows.
 ///
@@ -33,10 +30,7 @@ mod tests {
 
     #[test]
     fn is_the_mean_distance() {
-        assert_eq!(
-            mean_absolute_error(&[0.0, 1.0], &[0.5, 0.75]).unwrap(),
-            0.375
-        );
+        assert_eq!(mean_absolute_error(&[0.0, 1.0], &[0.5, 0.75]).unwrap(), 0.375);
         assert!(mean_absolute_error(&[0.0], &[]).is_err());
     }
 }

@@ -60,10 +60,6 @@ fn check_lengths(metric: &'static str, x: &[f64], y: &[f64]) -> Result<(), Metri
     if x.len() == y.len() {
         Ok(())
     } else {
-        Err(MetricError::LengthMismatch {
-            metric,
-            first: x.len(),
-            second: y.len(),
-        })
+        Err(MetricError::LengthMismatch { metric, first: x.len(), second: y.len() })
     }
 }

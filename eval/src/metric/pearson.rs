@@ -4,11 +4,8 @@ use super::input::constant_value;
 use super::{MetricError, MetricInfo, check_lengths};
 
 /// Name, version and direction stored with every figure.
-pub const INFO: MetricInfo = MetricInfo {
-    name: "pearson",
-    version: 1,
-    higher_is_better: Some(true),
-};
+pub const INFO: MetricInfo =
+    MetricInfo { name: "pearson", version: 1, higher_is_better: Some(true) };
 
 /// Pearson's `r` of two equally long inputs, in `[-1, 1]`.
 ///
@@ -29,20 +26,14 @@ pub const INFO: MetricInfo = MetricInfo {
 pub fn pearson(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {
     check_lengths(INFO.name, x, y)?;
     if x.len() < 2 {
-        return Err(MetricError::TooFewRows {
-            metric: INFO.name,
-            found: x.len(),
-            needed: 2,
-        });
+        return Err(MetricError::TooFewRows { metric: INFO.name, found: x.len(), needed: 2 });
     }
     if constant_value(x).is_some() || constant_value(y).is_some() {
         return Ok(f64::NAN);
     }
     let (x_mean, x_norm) = centred_norm(x);
     let (y_mean, y_norm) = centred_norm(y);
-    let r = pairwise_sum(0, x.len(), &|i| {
-        ((x[i] - x_mean) / x_norm) * ((y[i] - y_mean) / y_norm)
-    });
+    let r = pairwise_sum(0, x.len(), &|i| ((x[i] - x_mean) / x_norm) * ((y[i] - y_mean) / y_norm));
     let r = r.clamp(-1.0, 1.0);
     Ok(if x.len() == 2 { r.round() } else { r })
 }
@@ -98,10 +89,7 @@ impl WeightedPearson {
     /// # Errors   [`MetricError::LengthMismatch`]
     pub fn new(x: &[f64], y: &[f64]) -> Result<Self, MetricError> {
         check_lengths(INFO.name, x, y)?;
-        Ok(Self {
-            x: standardised(x),
-            y: standardised(y),
-        })
+        Ok(Self { x: standardised(x), y: standardised(y) })
     }
 
     /// `r` of the resample; NaN if one of its inputs is constant or if it is empty.
@@ -126,12 +114,7 @@ pub(super) fn weighted_pearson(x: &[f64], y: &[f64], counts: &[u32]) -> f64 {
     let Some(first) = x.iter().zip(counts).position(|(_, &count)| count > 0) else {
         return f64::NAN;
     };
-    let rows = || {
-        x.iter()
-            .zip(y)
-            .zip(counts)
-            .map(|((&x, &y), &count)| (x, y, f64::from(count)))
-    };
+    let rows = || x.iter().zip(y).zip(counts).map(|((&x, &y), &count)| (x, y, f64::from(count)));
     let (mut total, mut x_sum, mut y_sum) = (0.0, 0.0, 0.0);
     let (mut x_varies, mut y_varies) = (false, false);
     for (x_row, y_row, weight) in rows() {
@@ -170,27 +153,12 @@ mod tests {
     #[test]
     fn undefined_is_nan_and_impossible_is_an_error() {
         assert!(pearson(&[1.0, 1.0], &[0.0, 1.0]).unwrap().is_nan());
-        assert!(
-            pearson(&[1.0, f64::NAN, 2.0], &[0.0, 1.0, 2.0])
-                .unwrap()
-                .is_nan()
-        );
-        assert!(
-            pearson(&[1.0, f64::INFINITY, 2.0], &[0.0, 1.0, 2.0])
-                .unwrap()
-                .is_nan()
-        );
-        assert!(matches!(
-            pearson(&[1.0], &[1.0]),
-            Err(MetricError::TooFewRows { found: 1, .. })
-        ));
+        assert!(pearson(&[1.0, f64::NAN, 2.0], &[0.0, 1.0, 2.0]).unwrap().is_nan());
+        assert!(pearson(&[1.0, f64::INFINITY, 2.0], &[0.0, 1.0, 2.0]).unwrap().is_nan());
+        assert!(matches!(pearson(&[1.0], &[1.0]), Err(MetricError::TooFewRows { found: 1, .. })));
         assert!(matches!(
             pearson(&[1.0, 2.0], &[1.0]),
-            Err(MetricError::LengthMismatch {
-                first: 2,
-                second: 1,
-                ..
-            })
+            Err(MetricError::LengthMismatch { first: 2, second: 1, .. })
         ));
     }
 
@@ -201,30 +169,21 @@ mod tests {
         let counts = [2, 0, 1, 3, 0, 1];
         let written_out = |values: &[f64]| -> Vec<f64> {
             let copies = values.iter().zip(counts);
-            copies
-                .flat_map(|(&v, count)| std::iter::repeat_n(v, count as usize))
-                .collect()
+            copies.flat_map(|(&v, count)| std::iter::repeat_n(v, count as usize)).collect()
         };
         let expected = pearson(&written_out(&x), &written_out(&y)).unwrap();
         let weighted = WeightedPearson::new(&x, &y).unwrap();
         assert!((weighted.value(&counts) - expected).abs() < 1e-12);
         assert!(weighted.value(&[0; 6]).is_nan());
         assert!(weighted.value(&[4, 0, 0, 0, 0, 0]).is_nan());
-        assert!(
-            weighted.value(&[0, 1, 0, 1, 0, 0]).is_nan(),
-            "y is 1 in both rows"
-        );
+        assert!(weighted.value(&[0, 1, 0, 1, 0, 0]).is_nan(), "y is 1 in both rows");
     }
 
     #[test]
     fn pairwise_sum_adds_every_term_once() {
         for count in [0, 1, 7, 8, 9, 127, 128, 129, 1000, 4097] {
             let sum = pairwise_sum(0, count, &|i| i as f64);
-            assert_eq!(
-                sum,
-                (count * count.saturating_sub(1) / 2) as f64,
-                "{count} terms"
-            );
+            assert_eq!(sum, (count * count.saturating_sub(1) / 2) as f64, "{count} terms");
         }
     }
 }

@@ -24,11 +24,7 @@ impl DenseRanks {
             rank += u32::from(values[pair[0]] != values[pair[1]]);
             ranks[pair[1]] = rank;
         }
-        let distinct = if values.is_empty() {
-            0
-        } else {
-            rank as usize + 1
-        };
+        let distinct = if values.is_empty() { 0 } else { rank as usize + 1 };
         Some(Self { ranks, distinct })
     }
 
@@ -53,10 +49,7 @@ impl DenseRanks {
                 rank
             })
             .collect();
-        self.ranks
-            .iter()
-            .map(|&rank| by_value[rank as usize])
-            .collect()
+        self.ranks.iter().map(|&rank| by_value[rank as usize]).collect()
     }
 }
 

@@ -5,11 +5,8 @@ use super::rank::DenseRanks;
 use super::{MetricError, MetricInfo, check_lengths};
 
 /// Name, version and direction stored with every figure.
-pub const INFO: MetricInfo = MetricInfo {
-    name: "spearman",
-    version: 1,
-    higher_is_better: Some(true),
-};
+pub const INFO: MetricInfo =
+    MetricInfo { name: "spearman", version: 1, higher_is_better: Some(true) };
 
 /// Spearman's `ρ`, in `[-1, 1]`: Pearson's `r` of the average ranks.
 ///
@@ -45,9 +42,7 @@ impl WeightedSpearman {
     /// # Errors   [`MetricError::LengthMismatch`]
     pub fn new(x: &[f64], y: &[f64]) -> Result<Self, MetricError> {
         check_lengths(INFO.name, x, y)?;
-        Ok(Self {
-            ranks: DenseRanks::new(x).zip(DenseRanks::new(y)),
-        })
+        Ok(Self { ranks: DenseRanks::new(x).zip(DenseRanks::new(y)) })
     }
 
     /// `ρ` of the resample; NaN if one of its inputs is constant or holds NaN.
@@ -70,10 +65,7 @@ mod tests {
     #[test]
     fn only_the_order_matters() {
         let x = [1.0, 2.0, 3.0, 4.0];
-        assert_eq!(
-            spearman(&x, &[1.0, 10.0, 100.0, f64::INFINITY]).unwrap(),
-            1.0
-        );
+        assert_eq!(spearman(&x, &[1.0, 10.0, 100.0, f64::INFINITY]).unwrap(), 1.0);
         assert_eq!(spearman(&x, &[4.0, 3.0, 2.0, 1.0]).unwrap(), -1.0);
     }
 

@@ -35,9 +35,7 @@ pub(super) fn all(sample: &Sample, options: &PhraseOptions) -> Vec<Breakdown> {
 
     let mut scores = divide(&|row| (row.score + 0.0).to_string());
     if scores.parts.len() <= MOST_CLASSES {
-        scores
-            .parts
-            .sort_by(|(_, a), (_, b)| a.gold()[0].total_cmp(&b.gold()[0]));
+        scores.parts.sort_by(|(_, a), (_, b)| a.gold()[0].total_cmp(&b.gold()[0]));
         tables.extend(scores.tables("score", &[MeanPrediction, MeanAbsoluteError], options));
     }
     if sample.rows().iter().any(|row| row.rating.is_some()) {
@@ -86,9 +84,7 @@ impl<'a> Division<'a> {
             positions.entry(label(row)).or_default().push(position);
         }
         let subset = |(name, rows): (String, Vec<usize>)| (name, sample.subset(&rows));
-        Self {
-            parts: positions.into_iter().map(subset).collect(),
-        }
+        Self { parts: positions.into_iter().map(subset).collect() }
     }
 
     /// One table per metric.

@@ -42,9 +42,7 @@ pub(super) fn checked_index<'a, R: Row>(
     file: &str,
 ) -> Result<HashMap<&'a str, &'a R>, EvalError> {
     if rows.is_empty() {
-        return Err(EvalError::Empty {
-            file: file.to_owned(),
-        });
+        return Err(EvalError::Empty { file: file.to_owned() });
     }
     let mut index: HashMap<&str, &R> = HashMap::with_capacity(rows.len());
     for row in rows {
@@ -54,19 +52,11 @@ pub(super) fn checked_index<'a, R: Row>(
         }
         if !row.score().is_finite() {
             let found = row.score().to_string();
-            return Err(EvalError::BadScore {
-                place,
-                id: row.id().to_owned(),
-                found,
-            });
+            return Err(EvalError::BadScore { place, id: row.id().to_owned(), found });
         }
         if let Some(first) = index.insert(row.id(), row) {
             let first = Place::new(file, first.line());
-            return Err(EvalError::DoubledId {
-                place,
-                first,
-                id: row.id().to_owned(),
-            });
+            return Err(EvalError::DoubledId { place, first, id: row.id().to_owned() });
         }
     }
     Ok(index)
@@ -82,9 +72,7 @@ pub(super) fn join(
     let gold_index = checked_index(gold, gold_file)?;
     let prediction_index = checked_index(predictions, predictions_file)?;
 
-    let mut missing = gold
-        .iter()
-        .filter(|row| !prediction_index.contains_key(row.id.as_str()));
+    let mut missing = gold.iter().filter(|row| !prediction_index.contains_key(row.id.as_str()));
     if let Some(first) = missing.next() {
         return Err(EvalError::MissingPrediction {
             predictions: predictions_file.to_owned(),
@@ -94,9 +82,7 @@ pub(super) fn join(
             rows: gold.len(),
         });
     }
-    let mut extra = predictions
-        .iter()
-        .filter(|row| !gold_index.contains_key(row.id.as_str()));
+    let mut extra = predictions.iter().filter(|row| !gold_index.contains_key(row.id.as_str()));
     if let Some(first) = extra.next() {
         return Err(EvalError::ExtraPrediction {
             place: Place::new(predictions_file, first.line),
@@ -106,8 +92,5 @@ pub(super) fn join(
             rows: predictions.len(),
         });
     }
-    Ok(gold
-        .iter()
-        .map(|row| prediction_index[row.id.as_str()].score)
-        .collect())
+    Ok(gold.iter().map(|row| prediction_index[row.id.as_str()].score).collect())
 }

@@ -128,23 +128,15 @@ pub fn evaluate(
     options: &PhraseOptions,
 ) -> Result<PhraseReport, EvalError> {
     options.bootstrap.validate()?;
-    let predicted = join::join(
-        gold,
-        &options.gold_file,
-        predictions,
-        &options.predictions_file,
-    )?;
+    let predicted = join::join(gold, &options.gold_file, predictions, &options.predictions_file)?;
     let sample = Sample::new(gold.iter().collect(), predicted);
     // A single row is refused; an undefined correlation is reported.
     pearson(sample.gold(), sample.predicted())?;
 
     let measure = |metric| sample.measure(metric, options);
     let primary = measure(PhraseMetric::Pearson);
-    let secondary = [
-        PhraseMetric::Spearman,
-        PhraseMetric::Kendall,
-        PhraseMetric::MeanAbsoluteError,
-    ];
+    let secondary =
+        [PhraseMetric::Spearman, PhraseMetric::Kendall, PhraseMetric::MeanAbsoluteError];
     let secondary = secondary.into_iter().map(measure).collect();
     let source = |role: &str, path: &str, rows| SourceFile {
         role: role.to_owned(),
@@ -183,17 +175,9 @@ pub fn compare(
     let sample = Sample::new(gold.iter().collect(), predicted_a);
     let resampling = sample.resampling(options.unit);
     let (gold, a_scores) = (sample.gold(), sample.predicted());
-    let comparison = compare_pearson(
-        gold,
-        a_scores,
-        &predicted_b,
-        &resampling,
-        &options.bootstrap,
-    )?;
-    Ok(Comparison {
-        systems: [a.0, b.0].map(str::to_owned),
-        ..comparison
-    })
+    let comparison =
+        compare_pearson(gold, a_scores, &predicted_b, &resampling, &options.bootstrap)?;
+    Ok(Comparison { systems: [a.0, b.0].map(str::to_owned), ..comparison })
 }
 
 /// Findings that leave the figures defined but less certain than they look, and the reason of an undefined one.
@@ -208,10 +192,7 @@ fn warnings(sample: &Sample, evaluation: &Evaluation, options: &PhraseOptions) -
     if options.unit == ResampleUnit::Anchor && sample.anchors() == 1 {
         warnings.push("only one anchor: intervals draw single rows".to_owned());
     } else if interval.units < FEW_UNITS {
-        warnings.push(format!(
-            "only {} units to draw: intervals are rough",
-            interval.units
-        ));
+        warnings.push(format!("only {} units to draw: intervals are rough", interval.units));
     }
     if interval.undefined_resamples > 0 {
         warnings.push(format!(

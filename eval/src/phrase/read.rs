@@ -41,9 +41,7 @@ pub fn parse_gold(file: &str, bytes: &[u8]) -> Result<Vec<GoldRow>, EvalError> {
             anchor: record[anchor].to_owned(),
             target: record[target].to_owned(),
             context: record[context].trim().to_owned(),
-            rating: rating
-                .map(|column| record[column].trim().to_owned())
-                .filter(|r| !r.is_empty()),
+            rating: rating.map(|column| record[column].trim().to_owned()).filter(|r| !r.is_empty()),
             line: place.line,
         })
     })
@@ -57,11 +55,7 @@ pub fn parse_predictions(file: &str, bytes: &[u8]) -> Result<Vec<Prediction>, Ev
     let [id, score] = csv.columns(["id", "score"])?;
     csv.collect(|record, place| {
         let id = record[id].trim().to_owned();
-        Ok(Prediction {
-            score: parse_score(&record[score], &id, place)?,
-            id,
-            line: place.line,
-        })
+        Ok(Prediction { score: parse_score(&record[score], &id, place)?, id, line: place.line })
     })
 }
 
@@ -78,11 +72,7 @@ fn read<T>(
 
 /// A finite number with a decimal point.
 fn parse_score(text: &str, id: &str, place: &Place) -> Result<f64, EvalError> {
-    let parsed = text
-        .trim()
-        .parse()
-        .ok()
-        .filter(|score: &f64| score.is_finite());
+    let parsed = text.trim().parse().ok().filter(|score: &f64| score.is_finite());
     parsed.ok_or_else(|| EvalError::BadScore {
         place: place.clone(),
         id: shortened(id, 60),
@@ -103,56 +93,34 @@ impl<'a> CsvRows<'a> {
     fn new(file: &'a str, bytes: &'a [u8]) -> Result<Self, EvalError> {
         let bytes = text_bytes(file, bytes)?;
         if bytes.iter().all(u8::is_ascii_whitespace) {
-            return Err(EvalError::Empty {
-                file: file.to_owned(),
-            });
+            return Err(EvalError::Empty { file: file.to_owned() });
         }
-        let mut reader = csv::ReaderBuilder::new()
-            .trim(csv::Trim::Headers)
-            .from_reader(bytes);
-        let header = reader
-            .headers()
-            .map_err(|e| malformed(file, 1, &e))?
-            .clone();
+        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::Headers).from_reader(bytes);
+        let header = reader.headers().map_err(|e| malformed(file, 1, &e))?.clone();
         let header_line = LineCounter::new(bytes).line_of(0);
-        Ok(Self {
-            file,
-            bytes,
-            header,
-            header_line,
-            reader,
-        })
+        Ok(Self { file, bytes, header, header_line, reader })
     }
 
     /// The positions of columns that must be there.
     fn columns<const N: usize>(&self, names: [&'static str; N]) -> Result<[usize; N], EvalError> {
         let mut positions = [0; N];
         for (position, name) in positions.iter_mut().zip(names) {
-            *position = self
-                .optional_column(name)?
-                .ok_or_else(|| EvalError::MissingColumn {
-                    place: Place::new(self.file, self.header_line),
-                    column: name,
-                    found: shortened(&self.header.iter().collect::<Vec<_>>().join(", "), 200),
-                })?;
+            *position = self.optional_column(name)?.ok_or_else(|| EvalError::MissingColumn {
+                place: Place::new(self.file, self.header_line),
+                column: name,
+                found: shortened(&self.header.iter().collect::<Vec<_>>().join(", "), 200),
+            })?;
         }
         Ok(positions)
     }
 
     /// The position of a column that may be there.
     fn optional_column(&self, name: &'static str) -> Result<Option<usize>, EvalError> {
-        let mut found = self
-            .header
-            .iter()
-            .enumerate()
-            .filter(|(_, heading)| *heading == name);
+        let mut found = self.header.iter().enumerate().filter(|(_, heading)| *heading == name);
         let first = found.next().map(|(position, _)| position);
         if found.next().is_some() {
             let place = Place::new(self.file, self.header_line);
-            return Err(EvalError::DoubledColumn {
-                place,
-                column: name,
-            });
+            return Err(EvalError::DoubledColumn { place, column: name });
         }
         Ok(first)
     }
@@ -181,11 +149,7 @@ impl<'a> CsvRows<'a> {
 fn text_bytes<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a [u8], EvalError> {
     let refuse = |reason: &str, remedy| {
         let reason = reason.to_owned();
-        Err(EvalError::Malformed {
-            place: Place::new(file, None),
-            reason,
-            remedy,
-        })
+        Err(EvalError::Malformed { place: Place::new(file, None), reason, remedy })
     };
     match bytes {
         [0x1F, 0x8B, ..] => refuse("is gzip-compressed", "unpack it with gunzip first"),
@@ -197,26 +161,16 @@ fn text_bytes<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a [u8], EvalError> {
 
 fn malformed(file: &str, line: u64, error: &csv::Error) -> EvalError {
     let (reason, remedy) = match error.kind() {
-        ErrorKind::UnequalLengths {
-            expected_len, len, ..
-        } => (
+        ErrorKind::UnequalLengths { expected_len, len, .. } => (
             format!("the row has {len} fields, the header {expected_len}"),
             "quote fields that hold a comma, a quote or a line end",
         ),
-        ErrorKind::Utf8 { .. } => (
-            "the row is not UTF-8 text".to_owned(),
-            "save the file as UTF-8",
-        ),
-        _ => (
-            error.to_string(),
-            "write the file as comma-separated values with a header",
-        ),
+        ErrorKind::Utf8 { .. } => {
+            ("the row is not UTF-8 text".to_owned(), "save the file as UTF-8")
+        }
+        _ => (error.to_string(), "write the file as comma-separated values with a header"),
     };
-    EvalError::Malformed {
-        place: Place::new(file, line),
-        reason,
-        remedy,
-    }
+    EvalError::Malformed { place: Place::new(file, line), reason, remedy }
 }
 
 /// Turns rising byte offsets into line numbers, past the empty lines that the CSV reader skips.
@@ -228,11 +182,7 @@ struct LineCounter<'a> {
 
 impl<'a> LineCounter<'a> {
     fn new(bytes: &'a [u8]) -> Self {
-        Self {
-            bytes,
-            byte: 0,
-            line: 1,
-        }
+        Self { bytes, byte: 0, line: 1 }
     }
 
     fn line_of(&mut self, byte: u64) -> u64 {

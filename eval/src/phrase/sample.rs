@@ -49,11 +49,7 @@ impl<'a> Sample<'a> {
     /// Pairs each row with its prediction; both have the same order and length.
     pub(super) fn new(rows: Vec<&'a GoldRow>, predicted: Vec<f64>) -> Self {
         let gold = rows.iter().map(|row| row.score).collect();
-        Self {
-            rows,
-            gold,
-            predicted,
-        }
+        Self { rows, gold, predicted }
     }
 
     /// The part of the sample at `positions`.
@@ -76,11 +72,7 @@ impl<'a> Sample<'a> {
 
     /// Number of distinct anchors.
     pub(super) fn anchors(&self) -> usize {
-        self.rows
-            .iter()
-            .map(|row| row.anchor.as_str())
-            .collect::<HashSet<_>>()
-            .len()
+        self.rows.iter().map(|row| row.anchor.as_str()).collect::<HashSet<_>>().len()
     }
 
     /// Draws anchors or rows; with one anchor always rows.
@@ -117,38 +109,23 @@ impl<'a> Sample<'a> {
         Ok(match metric {
             PhraseMetric::Pearson => {
                 let weighted = WeightedPearson::new(gold, predicted)?;
-                (
-                    pearson(gold, predicted)?,
-                    Box::new(move |counts| weighted.value(counts)),
-                )
+                (pearson(gold, predicted)?, Box::new(move |counts| weighted.value(counts)))
             }
             PhraseMetric::Spearman => {
                 let weighted = WeightedSpearman::new(gold, predicted)?;
-                (
-                    spearman(gold, predicted)?,
-                    Box::new(move |counts| weighted.value(counts)),
-                )
+                (spearman(gold, predicted)?, Box::new(move |counts| weighted.value(counts)))
             }
             PhraseMetric::Kendall => {
                 let weighted = WeightedKendall::new(gold, predicted)?;
-                (
-                    kendall_tau_b(gold, predicted)?,
-                    Box::new(move |counts| weighted.value(counts)),
-                )
+                (kendall_tau_b(gold, predicted)?, Box::new(move |counts| weighted.value(counts)))
             }
             PhraseMetric::MeanAbsoluteError => {
                 let errors = absolute_errors(gold, predicted)?;
-                (
-                    mean(&errors),
-                    Box::new(move |counts| weighted_mean(&errors, counts)),
-                )
+                (mean(&errors), Box::new(move |counts| weighted_mean(&errors, counts)))
             }
             PhraseMetric::MeanPrediction => {
                 let predicted = predicted.to_vec();
-                (
-                    mean(&predicted),
-                    Box::new(move |counts| weighted_mean(&predicted, counts)),
-                )
+                (mean(&predicted), Box::new(move |counts| weighted_mean(&predicted, counts)))
             }
         })
     }

@@ -15,12 +15,7 @@ const PHRASE_WIDTH: usize = 32;
 pub(super) fn render(report: &PhraseReport) -> String {
     let evaluation = &report.evaluation;
     let mut paragraphs = vec![heading(report), figures(report)];
-    paragraphs.extend(
-        report
-            .warnings
-            .iter()
-            .map(|warning| format!("Warning: {warning}.\n")),
-    );
+    paragraphs.extend(report.warnings.iter().map(|warning| format!("Warning: {warning}.\n")));
     let tables = &evaluation.breakdowns;
     for same_division in tables.chunk_by(|a, b| a.name == b.name) {
         paragraphs.push(match same_division {
@@ -36,10 +31,7 @@ pub(super) fn render(report: &PhraseReport) -> String {
 
 fn heading(report: &PhraseReport) -> String {
     let rows = report.evaluation.primary.n;
-    let mut text = format!(
-        "Phrase similarity, {rows} rows, {} anchors\n",
-        report.anchors
-    );
+    let mut text = format!("Phrase similarity, {rows} rows, {} anchors\n", report.anchors);
     for source in &report.evaluation.sources {
         let _ = writeln!(text, "{:<12} {}", source.role, source.path);
     }
@@ -58,9 +50,7 @@ fn figures(report: &PhraseReport) -> String {
         ("better", Align::Left),
     ]);
     for measure in measures() {
-        let better = measure
-            .higher_is_better
-            .map_or("", |up| if up { "higher" } else { "lower" });
+        let better = measure.higher_is_better.map_or("", |up| if up { "higher" } else { "lower" });
         table.push(vec![
             words(&measure.metric),
             number(measure.value),
@@ -84,11 +74,7 @@ fn figures(report: &PhraseReport) -> String {
 fn side_by_side(tables: &[Breakdown], overall: Option<&Interval>) -> String {
     let starred = |interval: &Interval| {
         let other_method = overall.is_some_and(|overall| overall.method != interval.method);
-        let star = if other_method && interval.units >= FEW_UNITS {
-            "*"
-        } else {
-            ""
-        };
+        let star = if other_method && interval.units >= FEW_UNITS { "*" } else { "" };
         limits(Some(interval)) + star
     };
     let metrics: Vec<String> = tables.iter().map(|table| words(&table.metric)).collect();
@@ -118,10 +104,7 @@ fn worst_and_best(table: &Breakdown) -> String {
         (metric.as_str(), Align::Right),
         ("interval", Align::Left),
     ]);
-    let best_from = defined
-        .len()
-        .saturating_sub(ANCHORS_SHOWN)
-        .max(ANCHORS_SHOWN);
+    let best_from = defined.len().saturating_sub(ANCHORS_SHOWN).max(ANCHORS_SHOWN);
     let worst = defined.iter().take(ANCHORS_SHOWN);
     for row in worst.chain(defined.iter().skip(best_from)) {
         text.push(vec![

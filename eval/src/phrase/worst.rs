@@ -62,10 +62,5 @@ fn z_scores(values: &[f64]) -> Option<Vec<f64>> {
     let mean_value = mean(values);
     let squares: Vec<f64> = values.iter().map(|v| (v - mean_value).powi(2)).collect();
     let deviation = mean(&squares).sqrt();
-    (deviation > 0.0).then(|| {
-        values
-            .iter()
-            .map(|v| (v - mean_value) / deviation)
-            .collect()
-    })
+    (deviation > 0.0).then(|| values.iter().map(|v| (v - mean_value) / deviation).collect())
 }

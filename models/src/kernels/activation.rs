@@ -127,7 +127,10 @@ impl Kernel for ActivationKernel {
     }
 }
 
-fn split<'a>(inputs: &[Input<'a>]) -> candle_core::Result<(&'a [f32], Option<&'a [f32]>, usize)> {
+/// The values, the bias and the width.
+type Parts<'a> = (&'a [f32], Option<&'a [f32]>, usize);
+
+fn split<'a>(inputs: &[Input<'a>]) -> candle_core::Result<Parts<'a>> {
     let width = inputs[0].dims.last().copied().unwrap_or(1).max(1);
     let bias = inputs.get(1).map(|bias| bias.data);
     if bias.is_some_and(|bias| bias.len() != width) {

@@ -581,18 +581,15 @@ impl Kernel for AttentionKernel {
             })
             .collect();
         let segments = &self.options.segments;
-        let targets: [(usize, usize, &[Span], fn(&HeadGradients) -> &[f32]); 3] = [
-            (0, 0, &segments.queries, |d| &d.q),
-            (usize::from(self.separate), 1, &segments.keys, |d| &d.k),
-            (2 * usize::from(self.separate), 2, &segments.keys, |d| &d.v),
-        ];
-        for (input, part, spans, select) in targets {
+        for part in 0..3 {
+            let input = if self.separate { part } else { 0 };
             let Some(wanted) = &mut wanted[input] else { continue };
             let column = if self.separate { 0 } else { part * s.width };
+            let spans = if part == 0 { &segments.queries } else { &segments.keys };
             let runs = split_runs(wanted.as_sum(), s.stride, spans);
             runs.into_par_iter().zip(&heads).zip(&made).for_each(|((run, heads), made)| {
                 for (head, d) in heads.iter().zip(made) {
-                    place(select(d), *head, s.stride, column, run);
+                    place([&d.q, &d.k, &d.v][part], *head, s.stride, column, run);
                 }
             });
         }
@@ -643,7 +640,8 @@ impl Kernel for AttentionKernel {
                 scores = (scores + bias)?;
             }
             if self.options.causal {
-                let hidden = |i: usize| (0..key.length).map(move |j| j + query.length > i + key.length);
+                let hidden =
+                    |i: usize| (0..key.length).map(move |j| j + query.length > i + key.length);
                 let mask: Vec<f32> = (0..query.length)
                     .flat_map(hidden)
                     .map(|hidden| if hidden { f32::NEG_INFINITY } else { 0.0 })

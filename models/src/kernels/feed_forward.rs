@@ -40,7 +40,11 @@ fn sizes(inputs: &[Input<'_>]) -> candle_core::Result<Sizes> {
     let d_in = inputs[0].dims.last().copied().unwrap_or(0);
     match (inputs[1].dims, inputs[2].dims, inputs[3].dims, inputs[4].dims) {
         (&[mid, inner], &[b1], &[d_out, mid2], &[b2])
-            if inner == d_in && inputs[0].data.len() >= d_in.max(1) && b1 == mid && mid2 == mid && b2 == d_out =>
+            if inner == d_in
+                && inputs[0].data.len() >= d_in.max(1)
+                && b1 == mid
+                && mid2 == mid
+                && b2 == d_out =>
         {
             Ok(Sizes { d_in, mid, d_out, rows: inputs[0].data.len() / d_in })
         }

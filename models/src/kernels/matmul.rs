@@ -136,7 +136,9 @@ mod tests {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {
                 let mut bits = Vec::new();
-                for (m, n, k) in [(200, 384, 384), (1024, 384, 1536), (384, 1536, 333), (64, 8, 4096)] {
+                for (m, n, k) in
+                    [(200, 384, 384), (1024, 384, 1536), (384, 1536, 333), (64, 8, 4096)]
+                {
                     let (a, b) = (numbers(m * k, 4), numbers(n * k, 5));
                     for transposed in [false, true] {
                         let mut out = vec![0.0; m * n];

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use candle_core::{D, Tensor};
-use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::kernels::{Mode, Span, dropout};
@@ -20,8 +19,7 @@ use crate::similarity::pooling::{Pooling, SpanPooler};
 use crate::text_encoder::TextEncoder;
 
 /// How the head turns states into scores.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone)]
 pub struct CrossEncoderConfig {
     /// How the states of a scored span become one vector.
     pub pooling: Pooling,
@@ -29,8 +27,10 @@ pub struct CrossEncoderConfig {
     /// `|t - a|`, `t a` and their cosine.
     pub compare_anchor: bool,
     /// Dropout before the head.
-    #[serde(default)]
     pub head_dropout: f64,
+    /// Whether the score has a bias; under a loss that no shift changes (Pearson) it would never
+    /// move.
+    pub score_bias: bool,
 }
 
 /// What is scored in a packed batch, one entry for each row.
@@ -64,10 +64,12 @@ impl CrossEncoder {
     ) -> Result<Self> {
         let head = builder.pp("head");
         let features = if config.compare_anchor { 3 * d + 1 } else { d };
+        let std = 1.0 / (features as f64).sqrt() / 3.0;
+        let make = if config.score_bias { Linear::new } else { Linear::without_bias };
         Ok(Self {
             encoder,
             pooler: SpanPooler::new(config.pooling, d, &head.pp("pooling"))?,
-            head: Linear::new(features, 1, 1.0 / (features as f64).sqrt() / 3.0, &head.pp("score"))?,
+            head: make(features, 1, std, &head.pp("score"))?,
             config,
         })
     }

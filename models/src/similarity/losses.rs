@@ -148,7 +148,9 @@ mod tests {
     #[test]
     fn values_match_their_formulas() -> Result<()> {
         let scores = Tensor::from_slice(&SCORES, 5, &Device::Cpu)?;
-        let value = |loss: PairLoss| loss.loss(&scores, &GOLD)?.to_scalar::<f64>().map_err(ModelError::from);
+        let value = |loss: PairLoss| {
+            loss.loss(&scores, &GOLD)?.to_scalar::<f64>().map_err(ModelError::from)
+        };
         let pairs = SCORES.iter().zip(GOLD.map(f64::from));
         let bce: f64 = pairs
             .clone()

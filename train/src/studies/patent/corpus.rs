@@ -44,7 +44,12 @@ impl Corpus {
         } else {
             let classes: Vec<usize> =
                 train.iter().map(|row| score_class(row.score.unwrap_or(0.0))).collect();
-            stratified_group_folds(&classes, &anchor_groups(&train), data.folds, Some(data.fold_seed))?
+            stratified_group_folds(
+                &classes,
+                &anchor_groups(&train),
+                data.folds,
+                Some(data.fold_seed),
+            )?
         };
         Ok(Self { train, validation, titles, fold_of_row })
     }

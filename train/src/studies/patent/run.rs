@@ -98,12 +98,11 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
             Some(fold) => options.run.join(format!("fold-{fold}")),
             None => options.run.clone(),
         };
-        let files = EncoderFiles::find(&model).map_err(in_part("finding the weights"))?;
+        let files = EncoderFiles::find(&model).map_err(in_part_boxed("finding the weights"))?;
         let titles = corpus.titles.clone();
         let split = corpus.split(fold);
         let batch = recipe.batch().clone();
-        let mut study =
-            PatentStudy::new(model.clone(), batch, titles, split, files, recipe.seed());
+        let mut study = PatentStudy::new(model.clone(), batch, titles, split, files, recipe.seed());
         let options = RunOptions { run: run.clone(), ..options.clone() };
         let summary = train(&mut study, recipe, &options)?;
         if !summary.finished {
@@ -189,16 +188,11 @@ fn finish_member(
 ///
 /// # Errors
 /// [`TrainError::Io`] for a file that the run does not have.
-pub fn predict(
-    run: &Path,
-    rows: &[PhrasePair],
-    progress: &dyn Fn(usize),
-) -> Result<Vec<f64>> {
+pub fn predict(run: &Path, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> Result<Vec<f64>> {
     let members = member_folders(run)?;
     let mut sums = vec![0.0; rows.len()];
     for member in &members {
-        let mut recipe =
-            Recipe::load(&member.join("recipe.toml"), &RecipeOptions::default())?;
+        let mut recipe = Recipe::load(&member.join("recipe.toml"), &RecipeOptions::default())?;
         let model: PatentModel = recipe.model()?;
         let files = EncoderFiles::of_run(member, &model).map_err(in_part_boxed("loading"))?;
         let titles = ClassTitles::read(member.join(TITLES)).map_err(in_part("reading titles"))?;
@@ -257,8 +251,7 @@ fn member_folders(run: &Path) -> Result<Vec<PathBuf>> {
 
 /// Builds the study's model with every parameter plain and sets its values from a file.
 fn load_weights(study: &mut PatentStudy, seed: u64, path: &Path) -> Result<()> {
-    let frozen =
-        vec![engram_models::params::ParameterGroup { pattern: "**".into(), rate: 0.0 }];
+    let frozen = vec![engram_models::params::ParameterGroup { pattern: "**".into(), rate: 0.0 }];
     let parameters: Parameters = study.build(frozen, seed).map_err(in_part_boxed("build"))?;
     parameters.load(path)?;
     Ok(())

@@ -9,7 +9,9 @@ use engram_data::tokenise::Tokeniser;
 use engram_data::world::phrases::phrase_tokenizer;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
-use engram_models::similarity::{BiEncoder, CrossEncoder, CrossEncoderConfig, SpanPooler};
+use engram_models::similarity::{
+    BiEncoder, CrossEncoder, CrossEncoderConfig, PairLoss, SpanPooler,
+};
 use engram_models::text_encoder::TextEncoderConfig;
 
 use super::sequences::Input;
@@ -40,9 +42,7 @@ impl EncoderFiles {
         let config_path = location.file("config.json", &settings)?;
         let tokenizer_path = location.file("tokenizer.json", &settings)?;
         let weights = location.file("model.safetensors", &settings)?;
-        let read = |path: &PathBuf| {
-            std::fs::read(path).map_err(crate::error::TrainError::io(path))
-        };
+        let read = |path: &PathBuf| std::fs::read(path).map_err(crate::error::TrainError::io(path));
         let config_json = String::from_utf8_lossy(&read(&config_path)?).into_owned();
         let tokenizer_json = read(&tokenizer_path)?;
         let tokeniser = Tokeniser::from_bytes(&tokenizer_path, &tokenizer_json)?;
@@ -67,10 +67,6 @@ impl EncoderFiles {
         let tokenizer_json = phrase_tokenizer();
         let tokeniser = Tokeniser::from_bytes("the embedded tokenizer", &tokenizer_json)?;
         let config = model.fresh.config(tokeniser.vocabulary_size(), model.max_tokens);
-        let mut config = serde_json::to_value(config)?;
-        if let Some(fields) = config.as_object_mut() {
-            fields.insert("model_type".into(), "bert".into());
-        }
         let config_json = serde_json::to_string_pretty(&config)?;
         Self::new(config_json, "[model.fresh]", tokenizer_json, tokeniser, None, model)
     }
@@ -130,6 +126,7 @@ impl Scorer {
                 pooling: model.pooling,
                 compare_anchor: model.compare_anchor && model.layout == Layout::Listwise,
                 head_dropout: model.head_dropout,
+                score_bias: model.loss != PairLoss::Pearson,
             };
             Self::Cross(CrossEncoder::new(config, encoder, width, &builder)?)
         };

@@ -157,8 +157,10 @@ impl<'a> Sequencer<'a> {
                 let longest = self.model.max_tokens / 4;
                 let target = self.piece(&rows[row].target, longest)?;
                 let title = self.title(&rows[row].context, longest)?;
-                let more = target.len() + 1 + if rows[row].context == context { 0 } else { title.len() };
-                if !sequence.scored.is_empty() && sequence.ids.len() + more > self.model.max_tokens {
+                let more =
+                    target.len() + 1 + if rows[row].context == context { 0 } else { title.len() };
+                if !sequence.scored.is_empty() && sequence.ids.len() + more > self.model.max_tokens
+                {
                     let next = Sequence { ids: start.clone(), scored: Vec::new() };
                     sequences.push(std::mem::replace(&mut sequence, next));
                     context = "";

@@ -1,10 +1,9 @@
 //! What a recipe of the patent study says in `[data]` and `[model]`.
 
 use engram_data::groups::Grouping;
-use engram_models::kernels::Activation;
-use engram_models::bert::BertConfig;
 use engram_models::similarity::{PairLoss, Pooling};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// `[data]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -76,10 +75,22 @@ impl From<Group> for Grouping {
     }
 }
 
+/// The architecture of an encoder that starts from random weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Architecture {
+    /// BERT.
+    Bert,
+    /// DeBERTa-v3.
+    Deberta,
+}
+
 /// The shape of an encoder that starts from random weights.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FreshEncoder {
+    /// Its kind.
+    pub architecture: Architecture,
     /// Width.
     pub hidden_size: usize,
     /// Blocks.
@@ -92,27 +103,41 @@ pub struct FreshEncoder {
 
 impl Default for FreshEncoder {
     fn default() -> Self {
-        Self { hidden_size: 128, num_layers: 2, num_heads: 4, intermediate_size: 256 }
+        Self {
+            architecture: Architecture::Bert,
+            hidden_size: 128,
+            num_layers: 2,
+            num_heads: 4,
+            intermediate_size: 256,
+        }
     }
 }
 
 impl FreshEncoder {
-    /// A BERT of this shape.
-    pub fn config(&self, vocab_size: usize, max_tokens: usize) -> BertConfig {
-        BertConfig {
-            vocab_size,
-            hidden_size: self.hidden_size,
-            num_hidden_layers: self.num_layers,
-            num_attention_heads: self.num_heads,
-            intermediate_size: self.intermediate_size,
-            hidden_act: Activation::Gelu,
-            max_position_embeddings: max_tokens,
-            type_vocab_size: 2,
-            layer_norm_eps: 1e-12,
-            hidden_dropout_prob: 0.0,
-            attention_probs_dropout_prob: 0.0,
-            initializer_range: 0.02,
+    /// The `config.json` of an encoder of this shape.
+    pub fn config(&self, vocab_size: usize, max_tokens: usize) -> Value {
+        let mut config = json!({
+            "model_type": "bert",
+            "vocab_size": vocab_size,
+            "hidden_size": self.hidden_size,
+            "num_hidden_layers": self.num_layers,
+            "num_attention_heads": self.num_heads,
+            "intermediate_size": self.intermediate_size,
+            "hidden_act": "gelu",
+            "max_position_embeddings": max_tokens,
+            "type_vocab_size": 2,
+        });
+        if self.architecture == Architecture::Deberta {
+            config["model_type"] = "deberta-v2".into();
+            config["type_vocab_size"] = 0.into();
+            config["relative_attention"] = true.into();
+            config["position_buckets"] = 32.into();
+            config["pos_att_type"] = "p2c|c2p".into();
+            config["share_att_key"] = true.into();
+            config["norm_rel_ebd"] = "layer_norm".into();
+            config["position_biased_input"] = false.into();
         }
+        config
     }
 }
 

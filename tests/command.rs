@@ -1,0 +1,300 @@
+//! The whole command, run as a user runs it: results, resuming, and every kind of bad input.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const WORLD: &str = "train/recipes/patent/world.toml";
+
+fn engram(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_engram"))
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("the binary runs")
+}
+
+/// Runs a command that must succeed; its standard output.
+fn done(arguments: &[&str]) -> String {
+    let output = engram(arguments);
+    let (out, err) = texts(&output);
+    assert!(output.status.success(), "{arguments:?}\n{out}\n{err}");
+    out
+}
+
+/// Runs a command that cannot run; its message, one line, which must hold all of `parts`.
+fn refused(arguments: &[&str], parts: &[&str]) {
+    let output = engram(arguments);
+    let (out, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}\n{out}\n{err}");
+    let message = err.lines().last().unwrap_or_default();
+    for part in parts {
+        assert!(message.contains(part), "`{part}` is not in: {message}");
+    }
+    assert!(!err.contains("panicked"), "{err}");
+}
+
+fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// A folder with the embedded phrases as files, to be spoilt.
+struct Files {
+    folder: tempfile::TempDir,
+}
+
+impl Files {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        done(&["data", "phrases", folder.path().join("data").to_str().expect("a name")]);
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// `engram train patent` on these files at tiny size, with further arguments.
+    fn train_arguments<'a>(&self, run: &'a str, data: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+        let mut arguments = vec!["train", "patent", "--recipe", WORLD, "--tiny", "--quiet"];
+        arguments.extend(["--set", data, "--run", run]);
+        arguments.extend(more);
+        arguments
+    }
+
+    fn edit(&self, name: &str, change: impl Fn(String) -> String) {
+        let path = self.path(name);
+        let text = std::fs::read_to_string(&path).expect("a file");
+        std::fs::write(&path, change(text)).expect("a file");
+    }
+
+    fn refused_after(&self, name: &str, change: impl Fn(String) -> String, parts: &[&str]) {
+        let whole = std::fs::read(self.path(name)).expect("a file");
+        self.edit(name, change);
+        let (run, data) = (self.path("refused"), format!("data.dir={}", self.path("data")));
+        refused(&self.train_arguments(&run, &data, &[]), parts);
+        std::fs::write(self.path(name), whole).expect("a file");
+    }
+}
+
+/// Every file of a folder with its content, but those that hold times.
+fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(next).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let timed = ["timing", "events", ".lock", "README", "summary"];
+            if path.is_dir() {
+                folders.push(path);
+            } else if !timed.iter().any(|timed| name.starts_with(timed)) {
+                let content = std::fs::read(&path).expect("a file");
+                found.push((path.strip_prefix(folder).expect("inside").to_path_buf(), content));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_run_predicts_and_repeats_to_the_byte() {
+    let files = Files::new();
+    let data = format!("data.dir={}", files.path("data"));
+    let (first, second) = (files.path("first"), files.path("second"));
+    let folds = ["--set", "data.folds=2", "--set", "check.figure=-1"];
+    done(&files.train_arguments(&first, &data, &folds));
+    let mut one_thread = files.train_arguments(&second, &data, &folds);
+    one_thread.extend(["--threads", "1"]);
+    done(&one_thread);
+    assert_eq!(contents(Path::new(&first)), contents(Path::new(&second)));
+
+    let (input, output) = (files.path("data/test.csv"), files.path("predictions.csv"));
+    done(&["predict", &first, "--input", &input, "--output", &output, "--quiet"]);
+    let lines = |path: &str| std::fs::read_to_string(path).expect("a file").lines().count();
+    assert_eq!(lines(&output), lines(&input));
+    let report = done(&["eval", "phrase", "--gold", &input, "--predictions", &output, "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["metric"], "pearson");
+    assert_eq!(report["n"], lines(&input) - 1);
+    assert!(report["ci95"][0].as_f64() < report["value"].as_f64());
+}
+
+#[test]
+fn a_killed_run_resumes_to_the_same_bytes() {
+    let files = Files::new();
+    let (whole, killed) = (files.path("whole"), files.path("killed"));
+    let long = ["--set", "phase.train.epochs=60", "--set", "data.folds=2"];
+    let data = format!("data.dir={}", files.path("data"));
+    let child = Command::new(env!("CARGO_BIN_EXE_engram"))
+        .args(files.train_arguments(&killed, &data, &long))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn();
+    let mut child = child.expect("the binary runs");
+    let checkpoints = Path::new(&killed).join("fold-0/checkpoints/LATEST");
+    while !checkpoints.exists() && child.try_wait().expect("a child").is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    child.kill().expect("a child");
+    child.wait().expect("a child");
+    assert!(!Path::new(&killed).join("summary.json").exists(), "it was killed too late");
+    let mut resumed = files.train_arguments(&killed, &data, &long);
+    resumed.push("--resume");
+    done(&resumed);
+    done(&files.train_arguments(&whole, &data, &long));
+    assert_eq!(contents(Path::new(&killed)), contents(Path::new(&whole)));
+}
+
+#[test]
+fn every_layout_and_loss_trains_and_predicts() {
+    let files = Files::new();
+    for (layout, loss, pooling) in [
+        ("listwise", "bce", "attention"),
+        ("listwise", "mse", "first"),
+        ("pairs", "pearson", "attention"),
+        ("pairs", "bce", "mean"),
+        ("bi_encoder", "cosent", "mean"),
+        ("bi_encoder", "cosine_mse", "first"),
+        ("bi_encoder", "contrastive", "mean"),
+    ] {
+        let run = files.path(&format!("{layout}-{loss}"));
+        let data = format!("data.dir={}", files.path("data"));
+        let (layout, loss) = (format!("model.layout={layout}"), format!("model.loss={loss}"));
+        let pooling = format!("model.pooling={pooling}");
+        let more = ["--set", &layout, "--set", &loss, "--set", &pooling];
+        let other = ["--set", "model.other_targets=3", "--set", "check.figure=-1"];
+        done(&files.train_arguments(&run, &data, &[&more[..], &other].concat()));
+    }
+}
+
+#[test]
+fn bad_rows_are_refused_with_file_and_line() {
+    let files = Files::new();
+    let train = "data/train.csv";
+    files.refused_after(train, |t| t.replacen(",target,", ",tarjet,", 1), &["train.csv", "target"]);
+    files.refused_after(train, |_| String::new(), &["train.csv", "empty"]);
+    let second = |text: &str| text.lines().nth(1).expect("a row").to_string();
+    let with_score = |text: String, score: &str| {
+        let row = second(&text);
+        let cut = row.rfind(',').expect("a score");
+        text.replacen(&row, &format!("{},{score}", &row[..cut]), 1)
+    };
+    files.refused_after(train, |t| with_score(t, "1.5"), &["train.csv, line 2", "1.5"]);
+    files.refused_after(train, |t| with_score(t, "high"), &["train.csv, line 2", "high"]);
+    files.refused_after(train, |t| format!("{t}{}\n", second(&t)), &["train.csv", "id"]);
+    let unknown = |t: String| t.replacen(",A61,", ",A62,", 1);
+    files.refused_after(train, unknown, &["train.csv", "A62", "A61"]);
+}
+
+#[test]
+fn windows_line_ends_and_a_long_target_are_read() {
+    let files = Files::new();
+    files.edit("data/train.csv", |text| text.replace('\n', "\r\n"));
+    files.edit("data/test.csv", |text| {
+        let row = text.lines().nth(1).expect("a row");
+        let mut fields: Vec<String> = row.split(',').map(String::from).collect();
+        fields[2] = "metal fastener ".repeat(1500);
+        text.replacen(row, &fields.join(","), 1)
+    });
+    let (run, data) = (files.path("run"), format!("data.dir={}", files.path("data")));
+    done(&files.train_arguments(&run, &data, &[]));
+    let (input, output) = (files.path("data/test.csv"), files.path("predictions.csv"));
+    done(&["predict", &run, "--input", &input, "--output", &output, "--quiet"]);
+}
+
+#[test]
+fn bad_recipes_are_refused_with_line_and_remedy() {
+    let files = Files::new();
+    let (run, data) = (files.path("run"), "data.dir=");
+    let with = |set: &'static str| files.train_arguments(&run, data, &["--set", set]);
+    refused(&with("optimiser.learning_rte=1"), &["learning_rte", "learning_rate"]);
+    refused(&with("model.layot=pairs"), &["layot", "layout"]);
+    refused(&with("model.loss=cosent"), &["loss", "bi_encoder"]);
+    refused(&with("model.hidden_dropout=1.5"), &["hidden_dropout", "1.5"]);
+    refused(&with("model.weights=/nowhere"), &["/nowhere", "config.json"]);
+    let recipe = files.path("typo.toml");
+    let text = std::fs::read_to_string(WORLD).expect("the recipe");
+    std::fs::write(&recipe, text.replace("warmup_fraction", "warmup_fracton")).expect("a file");
+    refused(
+        &["train", "patent", "--recipe", &recipe, "--run", &run],
+        &["typo.toml:", "warmup_fracton", "warmup_fraction"],
+    );
+    refused(&["train", "patent", "--recipe", "no.toml", "--run", &run], &["no.toml"]);
+}
+
+#[test]
+fn bad_weights_are_refused_with_name_and_shapes() {
+    let files = Files::new();
+    let (run, data) = (files.path("run"), "data.dir=".to_string());
+    done(&files.train_arguments(&run, &data, &[]));
+    // The run's own encoder files serve as published weights that do not fit.
+    let weights = files.path("weights");
+    std::fs::create_dir(&weights).expect("a folder");
+    for name in ["config.json", "tokenizer.json", "model.safetensors"] {
+        std::fs::copy(Path::new(&run).join(name), Path::new(&weights).join(name)).expect("a copy");
+    }
+    let use_them = format!("model.weights={weights}");
+    let again = files.path("again");
+    let arguments = files.train_arguments(&again, &data, &["--set", &use_them]);
+    done(&arguments);
+    let refused_run = files.path("refused");
+    let arguments = files.train_arguments(&refused_run, &data, &["--set", &use_them]);
+    files.edit("weights/config.json", |text| {
+        text.replace("\"intermediate_size\": 256", "\"intermediate_size\": 128")
+    });
+    refused(&arguments, &["intermediate.dense.weight", "[128, 32]", "[256, 32]"]);
+    files.edit("weights/config.json", |text| {
+        text.replace("\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2")
+            .replace("\"intermediate_size\": 128", "\"intermediate_size\": 256")
+    });
+    refused(&arguments, &["encoder.layer.1", "missing"]);
+    files.edit("weights/config.json", |text| {
+        let size = text.find("\"vocab_size\": ").expect("a size") + 14;
+        let end = size + text[size..].find(',').expect("an end");
+        format!("{}7{}", &text[..size], &text[end..])
+    });
+    refused(&arguments, &["tokenizer.json", "7"]);
+    let bytes = std::fs::read(Path::new(&weights).join("model.safetensors")).expect("a file");
+    std::fs::copy(Path::new(&run).join("config.json"), files.path("weights/config.json"))
+        .expect("a copy");
+    std::fs::write(files.path("weights/model.safetensors"), &bytes[..bytes.len() / 2])
+        .expect("a file");
+    refused(&arguments, &["model.safetensors", "fetch it again"]);
+}
+
+#[test]
+fn a_used_run_folder_and_a_folder_without_a_run_are_refused() {
+    let files = Files::new();
+    let (run, data) = (files.path("run"), "data.dir=".to_string());
+    done(&files.train_arguments(&run, &data, &[]));
+    refused(&files.train_arguments(&run, &data, &[]), &["--resume"]);
+    let (input, output) = (files.path("data/test.csv"), files.path("p.csv"));
+    let nothing = files.path("data");
+    refused(
+        &["predict", &nothing, "--input", &input, "--output", &output],
+        &["engram train patent"],
+    );
+    assert!(!Path::new(&output).exists());
+}
+
+/// Real data and real weights: the published sentence encoder's cosine, 0.5487 by the reference
+/// implementation (`sentence-transformers`); a check of tokeniser, model and pooling at once.
+#[test]
+fn zero_shot_minilm_on_the_real_validation_rows() {
+    let Some(data) = std::env::var_os("ENGRAM_DATA") else {
+        eprintln!("SKIPPED: set ENGRAM_DATA to the folder of the real data to run this check");
+        return;
+    };
+    let gold = Path::new(&data).join("patent/validation.csv").display().to_string();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = folder.path().join("p.csv").display().to_string();
+    let encoder = "hf://sentence-transformers/all-MiniLM-L6-v2";
+    done(&["predict", "--encoder", encoder, "--input", &gold, "--output", &output]);
+    let report = done(&["eval", "phrase", "--gold", &gold, "--predictions", &output, "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let pearson = report["value"].as_f64().expect("a figure");
+    assert!((pearson - 0.5487).abs() < 0.0005, "{pearson}");
+}
