@@ -1,0 +1,268 @@
+//! MiniLM beside PyTorch: a training step, an epoch's real batches, a forward pass, peak memory.
+//!
+//!   tests/fetch_weights.sh
+//!   ENGRAM_DATA=../shared/data ENGRAM_PEER_PYTHON=python3 cargo bench -p engram-train --bench minilm
+//!
+//! `ENGRAM_PEER_PYTHON` names a Python with torch and transformers; without it only our own times
+//! are printed. Both sides run the same weights on the same examples with 2 threads in f32, in
+//! turns, so that a machine that slows down slows both; quoted are medians and the median of the
+//! ratios of neighbouring turns.
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
+
+use candle_core::{DType, Device};
+use engram_data::groups::{Grouping, grouped_targets};
+use engram_data::hub::{HubSettings, WeightsLocation};
+use engram_data::patent::{Labels, read_pairs};
+use engram_data::titles::ClassTitles;
+use engram_data::tokenise::Tokeniser;
+use engram_models::gradients::Gradients;
+use engram_models::kernels::Mode;
+use engram_models::packed::PackedTokens;
+use engram_models::params::{ParameterBuilder, Parameters};
+use engram_models::similarity::{CrossEncoder, CrossEncoderConfig, PairLoss, Pooling, ScoredSpans};
+use engram_models::text_encoder::{TextEncoder, TextEncoderConfig};
+use engram_train::optimiser::{self, Optimiser, StepSize};
+use engram_train::recipe::OptimiserSettings;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Token sequences and gold scores.
+struct Batch {
+    sequences: Vec<Vec<u32>>,
+    gold: Vec<f32>,
+}
+
+/// Our side.
+struct Ours {
+    encoder: TextEncoder,
+    model: CrossEncoder,
+    parameters: Parameters,
+    gradients: Gradients,
+    optimiser: Box<dyn Optimiser>,
+    rates: Vec<f64>,
+    steps: u64,
+}
+
+impl Ours {
+    fn new(folder: &std::path::Path) -> Result<Self> {
+        let mut config = TextEncoderConfig::read(&folder.join("config.json"))?;
+        config.set_dropout(0.1, 0.1);
+        let builder = ParameterBuilder::new(1, Vec::new(), DType::F32, &Device::Cpu);
+        let weights = config.open_weights(&folder.join("model.safetensors"))?;
+        let encoder = config.build(&builder.with_weights(weights))?;
+        let head = CrossEncoderConfig {
+            pooling: Pooling::Mean,
+            compare_anchor: false,
+            head_dropout: 0.0,
+            score_bias: true,
+        };
+        let model = CrossEncoder::new(head, encoder.clone(), config.hidden_size(), &builder)?;
+        let parameters = builder.finish()?;
+        let gradients = Gradients::new(&parameters);
+        let optimiser = optimiser::new(&OptimiserSettings::default(), &parameters);
+        let rates = vec![1.0; gradients.len()];
+        Ok(Self { encoder, model, parameters, gradients, optimiser, rates, steps: 0 })
+    }
+
+    /// Forward, backward, clipping, AdamW; the loss.
+    fn step(&mut self, batch: &Batch) -> Result<f32> {
+        self.steps += 1;
+        let tokens = PackedTokens::new(&batch.sequences);
+        let spans = ScoredSpans {
+            targets: tokens.sequences().clone(),
+            anchors: tokens.sequences().clone(),
+        };
+        let scores = self.model.score(&tokens, &spans, &Mode::train(self.steps))?;
+        let loss = PairLoss::Bce.loss(&scores, &batch.gold)?;
+        self.gradients.clear();
+        self.gradients.backward(&loss)?;
+        let norm = self.gradients.global_norm();
+        let size = StepSize { learning_rate: 1e-5, gradient_scale: 1.0 / norm.max(1.0) };
+        self.optimiser.step(&self.parameters, &self.gradients, &self.rates, size)?;
+        Ok(loss.to_scalar()?)
+    }
+
+    fn forward(&self, batch: &Batch) -> Result<()> {
+        self.encoder.encode(&PackedTokens::new(&batch.sequences), &Mode::evaluate())?;
+        Ok(())
+    }
+}
+
+/// PyTorch in a process of its own, which answers each request with milliseconds.
+struct Peer {
+    child: Child,
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    /// Starts the peer where `ENGRAM_PEER_PYTHON` names a Python that has what it needs.
+    fn start(folder: &std::path::Path, batches: &std::path::Path) -> Option<Self> {
+        let Some(python) = std::env::var_os("ENGRAM_PEER_PYTHON") else {
+            eprintln!("SKIPPED: PyTorch; name a Python with torch in ENGRAM_PEER_PYTHON");
+            return None;
+        };
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers/minilm_torch.py");
+        let mut child = Command::new(python)
+            .arg(script)
+            .args([folder, batches])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .ok()?;
+        let (requests, answers) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
+        let mut peer = Self { child, requests, answers };
+        match peer.answer() {
+            Some(_) => Some(peer),
+            None => {
+                eprintln!("SKIPPED: PyTorch did not start; needs torch and transformers");
+                None
+            }
+        }
+    }
+
+    fn ask(&mut self, request: &str) -> Option<f64> {
+        writeln!(self.requests, "{request}").ok()?;
+        self.requests.flush().ok()?;
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Option<f64> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).ok()?;
+        line.trim().parse().ok()
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs both sides in turns and prints a row.
+fn compare(
+    name: &str,
+    turns: usize,
+    mut ours: impl FnMut() -> Result<()>,
+    mut theirs: impl FnMut() -> Option<f64>,
+) -> Result<()> {
+    let (mut our_times, mut their_times, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for turn in 0..=turns {
+        let start = Instant::now();
+        ours()?;
+        let our_time = start.elapsed().as_secs_f64() * 1e3;
+        let their_time = theirs();
+        // The first turn warms up.
+        if turn > 0 {
+            our_times.push(our_time);
+            if let Some(their_time) = their_time {
+                their_times.push(their_time);
+                ratios.push(our_time / their_time);
+            }
+        }
+    }
+    let theirs = match their_times.is_empty() {
+        true => "not run".to_string(),
+        false => format!("{:8.1} ms   ratio {:.2}", median(their_times), median(ratios)),
+    };
+    println!("{name:<44} ours {:8.1} ms   torch {theirs}", median(our_times));
+    Ok(())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// 32 sequences of 32 tokens.
+fn even_batch() -> Batch {
+    let token = |i: u32, j: u32| (i * 977 + j * 131) % 29_000 + 500;
+    Batch {
+        sequences: (0..32).map(|i| (0..32).map(|j| token(i, j)).collect()).collect(),
+        gold: (0..32).map(|i| (i % 5) as f32 / 4.0).collect(),
+    }
+}
+
+/// 960 rows of the study as pairs with 8 other targets, in batches of 64.
+fn real_batches(folder: &std::path::Path) -> Result<Vec<Batch>> {
+    let Some(data) = std::env::var_os("ENGRAM_DATA").map(PathBuf::from) else {
+        eprintln!("SKIPPED: the study's batches; set ENGRAM_DATA to the real data");
+        return Ok(Vec::new());
+    };
+    let rows = read_pairs(data.join("patent/train.csv"), Labels::Required)?;
+    let titles = ClassTitles::read(data.join("patent/ipc_class_titles.tsv"))?;
+    let tokeniser = Tokeniser::from_file(folder.join("tokenizer.json"))?;
+    let groups = grouped_targets(&rows, Grouping::AnchorContext);
+    let special = tokeniser.special();
+    let mut batches = Vec::new();
+    // Rows spread over the file, so that lengths vary as in a shuffled epoch.
+    let chosen: Vec<_> = (0..960).map(|i| &rows[i * 7919 % rows.len()]).collect();
+    for chunk in chosen.chunks(64) {
+        let mut batch = Batch { sequences: Vec::new(), gold: Vec::new() };
+        for row in chunk {
+            let title = titles.title(&row.context).unwrap_or_default().to_lowercase();
+            let title: String = title.chars().take(100).collect();
+            let others: Vec<&str> = groups.others(row).take(8).collect();
+            let mut ids = vec![special.cls];
+            for piece in [&row.anchor, &row.target, &title, &others.join("; ")] {
+                ids.extend(&*tokeniser.encode_piece(piece)?);
+                ids.push(special.sep);
+            }
+            ids.truncate(128);
+            batch.sequences.push(ids);
+            batch.gold.push(row.score.unwrap_or(0.0));
+        }
+        batches.push(batch);
+    }
+    Ok(batches)
+}
+
+/// The largest resident memory of this process so far, in MB.
+fn peak_memory() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kilobytes: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kilobytes / 1024.0)
+}
+
+fn main() -> Result<()> {
+    rayon::ThreadPoolBuilder::new().num_threads(2).build_global()?;
+    let location = WeightsLocation::parse("hf://sentence-transformers/all-MiniLM-L6-v2")?;
+    let config = location.file("config.json", &HubSettings::from_env())?;
+    let folder = config.parent().ok_or("a folder")?;
+    let mut ours = Ours::new(folder)?;
+    let even = even_batch();
+    for _ in 0..3 {
+        ours.step(&even)?;
+    }
+    let our_peak = peak_memory();
+
+    let batches = real_batches(folder)?;
+    let as_json = |batch: &Batch| serde_json::json!([batch.sequences, batch.gold]);
+    let json: Vec<_> = batches.iter().map(as_json).collect();
+    let file = tempfile::NamedTempFile::new()?;
+    serde_json::to_writer(file.as_file(), &serde_json::json!([as_json(&even), json]))?;
+    let mut peer = Peer::start(folder, file.path());
+    let mut ask = |request: &str| peer.as_mut().and_then(|peer| peer.ask(request));
+
+    let their_peak = ask("memory");
+    compare("training step, 32 x 32 tokens", 15, || ours.step(&even).map(drop), || ask("step"))?;
+    compare("forward pass, 32 x 32 tokens", 15, || ours.forward(&even), || ask("forward"))?;
+    if !batches.is_empty() {
+        let epoch = || batches.iter().try_for_each(|batch| ours.step(batch).map(drop));
+        compare("15 real batches of 64 pairs", 3, epoch, || ask("epoch"))?;
+    }
+    let shown = |peak: Option<f64>| peak.map_or("not known".into(), |mb| format!("{mb:.0} MB"));
+    println!("peak memory of the step: ours {}, torch {}", shown(our_peak), shown(their_peak));
+    Ok(())
+}
