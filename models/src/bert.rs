@@ -10,8 +10,7 @@ use candle_core::Tensor;
 use serde::Deserialize;
 
 use crate::error::{ModelError, Result};
-use crate::kernels::{Activation, Attention, Mode, embedding_sum, feed_forward, self_attention};
-use crate::kernels::{dropout, stacked_linear};
+use crate::kernels::{Activation, Attention, Chain, Mode, dropout, embedding_sum};
 use crate::layers::{LayerNorm, Linear};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
@@ -140,14 +139,18 @@ impl BertLayer {
             dropout: mode.dropout(config.attention_probs_dropout_prob),
         };
         let parts = [self.query.as_part(), self.key.as_part(), self.value.as_part()];
-        let context = self_attention(&stacked_linear(x, &parts)?, None, &options)?;
-        let attended = self.attention_output.forward(&context)?;
+        let mut chain = Chain::new();
+        let x = chain.input(x);
+        let qkv = chain.stacked_linear(x, &parts);
+        let context = chain.self_attention(qkv, &options);
+        let attended = chain.stacked_linear(context, &[self.attention_output.as_part()]);
         let masked = mode.dropout(config.hidden_dropout_prob);
-        let x = self.attention_norm.forward_residual(&attended, x, masked)?;
+        let x = chain.residual_norm(attended, x, self.attention_norm.as_norm(), masked);
         let (up, down) = (self.intermediate.with_bias()?, self.output.with_bias()?);
-        let y = feed_forward(&x, up, down, config.hidden_act)?;
+        let y = chain.feed_forward(x, up, down, config.hidden_act);
         let masked = mode.dropout(config.hidden_dropout_prob);
-        self.output_norm.forward_residual(&y, &x, masked)
+        chain.residual_norm(y, x, self.output_norm.as_norm(), masked);
+        Ok(chain.finish()?)
     }
 }
 

@@ -89,7 +89,8 @@ impl LayerNorm {
         Ok(kernels::residual_norm(x, residual, self.as_norm(), dropout)?)
     }
 
-    fn as_norm(&self) -> Norm<'_> {
+    /// The norm as a part of a [`kernels::Chain`].
+    pub fn as_norm(&self) -> Norm<'_> {
         Norm { weight: &self.weight, bias: Some(&self.bias), epsilon: self.epsilon }
     }
 }

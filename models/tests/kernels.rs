@@ -106,6 +106,30 @@ fn embeddings() -> Result<()> {
     })
 }
 
+/// A block of all chainable kernels, one value used twice, as one operation.
+#[test]
+fn chains_of_kernels() -> Result<()> {
+    let shapes: [&'static [usize]; 9] =
+        [&[5, 4], &[12, 4], &[12], &[4], &[4], &[6, 4], &[6], &[4, 6], &[4]];
+    let inputs: Vec<_> = shapes.iter().zip(1..).map(|(shape, seed)| input(shape, seed)).collect();
+    for dropout in [None, Some(Dropout::new(0.3, 8))] {
+        let segments = Segments::packed(&[3, 2]);
+        let options = Attention { num_heads: 2, scale: 0.7, causal: false, segments, dropout };
+        check_gradients(&inputs, |t| {
+            let norm = Norm { weight: &t[3], bias: Some(&t[4]), epsilon: 1e-5 };
+            let mut chain = Chain::new();
+            let x = chain.input(&t[0]);
+            let qkv = chain.stacked_linear(x, &[(&t[1], Some(&t[2]))]);
+            let y = chain.self_attention(qkv, &options);
+            let x = chain.residual_norm(y, x, norm, dropout);
+            let y = chain.feed_forward(x, (&t[5], &t[6]), (&t[7], &t[8]), Activation::Gelu);
+            chain.residual_norm(y, x, norm, dropout);
+            Ok(chain.finish()?)
+        })?;
+    }
+    Ok(())
+}
+
 /// Attention with every combination of options, in tiles larger and smaller than the sequences.
 #[test]
 fn attention_self_and_cross() -> Result<()> {

@@ -163,16 +163,11 @@ fn run(
 ) -> candle_core::Result<Tensor> {
     let mut inputs = sources.to_vec();
     inputs.extend(bias.iter().map(AttentionBias::tensor));
-    let kernel = AttentionKernel {
-        options: options.clone(),
-        separate: sources.len() == 3,
-        bias: bias.map(|bias| matches!(bias, AttentionBias::Shared(_))),
-        log_sums: Vec::new(),
-    };
-    apply(kernel, &inputs)
+    let shared = bias.map(|bias| matches!(bias, AttentionBias::Shared(_)));
+    apply(AttentionKernel::new(options, sources.len() == 3, shared), &inputs)
 }
 
-struct AttentionKernel {
+pub(super) struct AttentionKernel {
     options: Attention,
     /// Whether q, k and v are three inputs or one.
     separate: bool,
@@ -222,6 +217,12 @@ struct HeadGradients {
 }
 
 impl AttentionKernel {
+    /// The kernel; its inputs are q, k and v (`separate`) or their stack, then the bias if there is
+    /// one, which is shared by the segments or not.
+    pub(super) fn new(options: &Attention, separate: bool, bias: Option<bool>) -> Self {
+        Self { options: options.clone(), separate, bias, log_sums: Vec::new() }
+    }
+
     fn sources<'a>(&self, inputs: &[Input<'a>]) -> candle_core::Result<Sources<'a>> {
         let heads = self.options.num_heads.max(1);
         let matrix = |input: &Input<'a>| match *input.dims {

@@ -19,13 +19,20 @@ pub fn feed_forward(
     (w2, b2): (&Tensor, &Tensor),
     f: Activation,
 ) -> candle_core::Result<Tensor> {
-    apply(FeedForward { f, hidden: Vec::new() }, &[x, w1, b1, w2, b2])
+    apply(FeedForward::new(f), &[x, w1, b1, w2, b2])
 }
 
-struct FeedForward {
+pub(super) struct FeedForward {
     f: Activation,
     /// `x W₁ᵀ + b₁`.
     hidden: Vec<f32>,
+}
+
+impl FeedForward {
+    /// The kernel; its inputs are `x`, `w1`, `b1`, `w2`, `b2`.
+    pub(super) fn new(f: Activation) -> Self {
+        Self { f, hidden: Vec::new() }
+    }
 }
 
 /// Widths: of the input, of the hidden layer, of the output; and the number of rows.

@@ -19,16 +19,14 @@ pub fn stacked_linear(
     maps: &[(&Tensor, Option<&Tensor>)],
 ) -> candle_core::Result<Tensor> {
     let mut inputs = vec![x];
-    let mut biased = Vec::with_capacity(maps.len());
     for (weight, bias) in maps {
         inputs.push(weight);
         inputs.extend(bias);
-        biased.push(bias.is_some());
     }
-    apply(StackedLinear { biased }, &inputs)
+    apply(StackedLinear::new(maps), &inputs)
 }
 
-struct StackedLinear {
+pub(super) struct StackedLinear {
     /// For each map, whether its weight is followed by a bias among the inputs.
     biased: Vec<bool>,
 }
@@ -42,6 +40,11 @@ struct Map {
 }
 
 impl StackedLinear {
+    /// The kernel of these maps; its inputs are `x`, then each map's weight and bias.
+    pub(super) fn new(maps: &[(&Tensor, Option<&Tensor>)]) -> Self {
+        Self { biased: maps.iter().map(|(_, bias)| bias.is_some()).collect() }
+    }
+
     /// The maps, the width of the input and that of the output.
     fn maps(&self, dims: &[&[usize]]) -> candle_core::Result<(Vec<Map>, usize, usize)> {
         let d_in = dims[0].last().copied().unwrap_or(0);

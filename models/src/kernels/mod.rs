@@ -18,6 +18,7 @@ macro_rules! vectorised {
 
 mod activation;
 mod attention;
+mod chain;
 mod cross_entropy;
 mod disentangled;
 mod dropout;
@@ -34,6 +35,7 @@ mod softmax;
 
 pub use activation::{Activation, activation, bias_activation};
 pub use attention::{Attention, AttentionBias, Segments, attention, self_attention};
+pub use chain::{Chain, Value};
 pub use cross_entropy::{CrossEntropy, cross_entropy};
 pub use disentangled::{Disentangled, disentangled_bias};
 pub use dropout::{Dropout, Mode, dropout};

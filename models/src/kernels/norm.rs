@@ -39,17 +39,10 @@ fn run(x: &[&Tensor], norm: Norm<'_>, dropout: Option<Dropout>) -> candle_core::
     let mut inputs = x.to_vec();
     inputs.push(norm.weight);
     inputs.extend(norm.bias);
-    let kernel = NormKernel {
-        residual: x.len() == 2,
-        centred: norm.bias.is_some(),
-        epsilon: norm.epsilon,
-        dropout,
-        statistics: Vec::new(),
-    };
-    apply(kernel, &inputs)
+    apply(NormKernel::new(&norm, x.len() == 2, dropout), &inputs)
 }
 
-struct NormKernel {
+pub(super) struct NormKernel {
     /// Whether input 1 is a residual.
     residual: bool,
     /// Whether the mean is subtracted and a bias added (layer norm).
@@ -70,6 +63,18 @@ struct Roles<'a> {
 }
 
 impl NormKernel {
+    /// The kernel; its inputs are `x`, the residual if there is one, the weight, the bias if there
+    /// is one.
+    pub(super) fn new(norm: &Norm<'_>, residual: bool, dropout: Option<Dropout>) -> Self {
+        Self {
+            residual,
+            centred: norm.bias.is_some(),
+            epsilon: norm.epsilon,
+            dropout,
+            statistics: Vec::new(),
+        }
+    }
+
     fn roles<'a>(&self, inputs: &[Input<'a>]) -> candle_core::Result<Roles<'a>> {
         let width = inputs[0].dims.last().copied().unwrap_or(0);
         let at = usize::from(self.residual);

@@ -1,0 +1,206 @@
+//! Several kernels as one operation of candle's graph.
+//!
+//! candle makes zeros for the gradient of every tensor between two operations and adds to them on
+//! threads of its own. Inside a chain the kernels hand their outputs and gradients on directly:
+//! what is used twice is accumulated in place, and candle sees one operation.
+
+use candle_core::{Shape, Tensor};
+
+use super::activation::Activation;
+use super::attention::{Attention, AttentionKernel};
+use super::dropout::Dropout;
+use super::feed_forward::FeedForward;
+use super::linear::StackedLinear;
+use super::norm::{Norm, NormKernel};
+use super::operation::{Gradient, Holds, Input, Kernel, apply};
+
+/// A chain under construction: name the inputs, push kernels, [`finish`](Chain::finish).
+///
+/// The last kernel's output is the result. No kernel may take the same value twice.
+#[derive(Default)]
+pub struct Chain {
+    inputs: Vec<Tensor>,
+    steps: Steps,
+}
+
+/// A tensor within a chain.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Value(Place);
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Place {
+    Input(usize),
+    Step(usize),
+}
+
+impl Chain {
+    /// An empty chain.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A tensor from outside; the same tensor is the same input.
+    pub fn input(&mut self, tensor: &Tensor) -> Value {
+        let known = self.inputs.iter().position(|input| input.id() == tensor.id());
+        Value(Place::Input(known.unwrap_or_else(|| {
+            self.inputs.push(tensor.clone());
+            self.inputs.len() - 1
+        })))
+    }
+
+    /// [`super::stacked_linear`] of a value.
+    pub fn stacked_linear(&mut self, x: Value, maps: &[(&Tensor, Option<&Tensor>)]) -> Value {
+        let mut from = vec![x];
+        for (weight, bias) in maps {
+            from.push(self.input(weight));
+            from.extend(bias.map(|bias| self.input(bias)));
+        }
+        self.push(StackedLinear::new(maps), from)
+    }
+
+    /// [`super::self_attention`] of a value, without a bias.
+    pub fn self_attention(&mut self, qkv: Value, options: &Attention) -> Value {
+        self.push(AttentionKernel::new(options, false, None), vec![qkv])
+    }
+
+    /// [`super::feed_forward`] of a value.
+    pub fn feed_forward(
+        &mut self,
+        x: Value,
+        (w1, b1): (&Tensor, &Tensor),
+        (w2, b2): (&Tensor, &Tensor),
+        f: Activation,
+    ) -> Value {
+        let from = [w1, b1, w2, b2].map(|parameter| self.input(parameter));
+        self.push(FeedForward::new(f), [&[x], &from[..]].concat())
+    }
+
+    /// [`super::residual_norm`] of two values.
+    pub fn residual_norm(
+        &mut self,
+        x: Value,
+        residual: Value,
+        norm: Norm<'_>,
+        dropout: Option<Dropout>,
+    ) -> Value {
+        let mut from = vec![x, residual, self.input(norm.weight)];
+        from.extend(norm.bias.map(|bias| self.input(bias)));
+        self.push(NormKernel::new(&norm, true, dropout), from)
+    }
+
+    /// The chain as one differentiable operation.
+    ///
+    /// # Errors
+    /// Those of its kernels; a value that nothing uses.
+    pub fn finish(self) -> candle_core::Result<Tensor> {
+        let used = |i| self.steps.list.iter().any(|step| step.from.contains(&Place::Step(i)));
+        if let Some(unused) = (0..self.steps.list.len().saturating_sub(1)).find(|i| !used(*i)) {
+            candle_core::bail!("chain: nothing uses the output of kernel {unused}");
+        }
+        let inputs: Vec<&Tensor> = self.inputs.iter().collect();
+        apply(self.steps, &inputs)
+    }
+
+    fn push(&mut self, kernel: impl Kernel, from: Vec<Value>) -> Value {
+        let from = from.into_iter().map(|value| value.0).collect();
+        let kernel = Box::new(kernel);
+        self.steps.list.push(Step { kernel, from, output: Vec::new(), dims: Vec::new() });
+        Value(Place::Step(self.steps.list.len() - 1))
+    }
+}
+
+#[derive(Default)]
+struct Steps {
+    list: Vec<Step>,
+}
+
+/// A kernel, where its inputs come from, and what it made.
+struct Step {
+    kernel: Box<dyn Kernel>,
+    from: Vec<Place>,
+    /// Empty for the last step, whose output is the chain's.
+    output: Vec<f32>,
+    dims: Vec<usize>,
+}
+
+/// The inputs of a step.
+fn gather<'a>(from: &[Place], inputs: &[Input<'a>], done: &'a [Step]) -> Vec<Input<'a>> {
+    let find = |place: &Place| match *place {
+        Place::Input(i) => inputs[i],
+        Place::Step(j) => Input { data: &done[j].output, dims: &done[j].dims },
+    };
+    from.iter().map(find).collect()
+}
+
+impl Kernel for Steps {
+    fn name(&self) -> &'static str {
+        "chain"
+    }
+
+    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+        for i in 0..self.list.len() {
+            let (done, rest) = self.list.split_at_mut(i);
+            let step = &mut rest[0];
+            let (output, shape) = step.kernel.forward(&gather(&step.from, inputs, done))?;
+            (step.output, step.dims) = (output, shape.dims().to_vec());
+        }
+        match self.list.last_mut() {
+            Some(last) => Ok((std::mem::take(&mut last.output), Shape::from(last.dims.clone()))),
+            None => candle_core::bail!("a chain without kernels"),
+        }
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Input<'_>],
+        output: &[f32],
+        gradient: &[f32],
+        wanted: &mut [Option<Gradient>],
+    ) -> candle_core::Result<()> {
+        let last = self.list.len() - 1;
+        let mut gradients: Vec<Option<Gradient>> = self.list.iter().map(|_| None).collect();
+        for (i, step) in self.list.iter().enumerate().rev() {
+            let own = gradients[i].take();
+            let (output, gradient) = match &own {
+                _ if i == last => (output, gradient),
+                Some(own) => (step.output.as_slice(), own.data.as_slice()),
+                // Nothing that the result depends on.
+                None => continue,
+            };
+            let mut of_inputs: Vec<Option<Gradient>> = step
+                .from
+                .iter()
+                .map(|place| match *place {
+                    Place::Input(k) => wanted[k].take(),
+                    Place::Step(j) => Some(gradients[j].take().unwrap_or_else(|| Gradient {
+                        data: vec![0.0; self.list[j].output.len()],
+                        holds: Holds::Zeros,
+                    })),
+                })
+                .collect();
+            let data = gather(&step.from, inputs, &self.list);
+            step.kernel.backward(&data, output, gradient, &mut of_inputs)?;
+            for (place, made) in step.from.iter().zip(of_inputs) {
+                let made = made.map(|made| Gradient { holds: Holds::Sum, ..made });
+                match *place {
+                    Place::Input(k) => wanted[k] = made,
+                    Place::Step(j) => gradients[j] = made,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        let mut outputs: Vec<Tensor> = Vec::with_capacity(self.list.len());
+        for step in &self.list {
+            let find = |place: &Place| match *place {
+                Place::Input(i) => inputs[i].clone(),
+                Place::Step(j) => outputs[j].clone(),
+            };
+            let from: Vec<Tensor> = step.from.iter().map(find).collect();
+            outputs.push(step.kernel.composite(&from)?);
+        }
+        outputs.pop().ok_or_else(|| candle_core::Error::Msg("a chain without kernels".into()))
+    }
+}
