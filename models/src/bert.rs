@@ -43,6 +43,9 @@ pub struct BertConfig {
     /// Dropout of attention weights.
     #[serde(default)]
     pub attention_probs_dropout_prob: f64,
+    /// How places enter; only `absolute`, the default, is known here.
+    #[serde(default)]
+    pub position_embedding_type: Option<String>,
     /// Standard deviation of fresh weights.
     #[serde(default = "default_initializer_range")]
     pub initializer_range: f64,
@@ -69,6 +72,20 @@ impl BertConfig {
         if heads == 0 || width == 0 || width % heads != 0 {
             let reason = format!("hidden_size {width} is not a multiple of {heads} heads");
             return bad("num_attention_heads", reason);
+        }
+        for (what, size) in [
+            ("vocab_size", self.vocab_size),
+            ("intermediate_size", self.intermediate_size),
+            ("max_position_embeddings", self.max_position_embeddings),
+            ("type_vocab_size", self.type_vocab_size),
+        ] {
+            if size == 0 {
+                return bad(what, "has to be at least 1".to_string());
+            }
+        }
+        if self.position_embedding_type.as_deref().is_some_and(|kind| kind != "absolute") {
+            let reason = "only absolute places are known here".to_string();
+            return bad("position_embedding_type", reason);
         }
         for (what, p) in [
             ("hidden_dropout_prob", self.hidden_dropout_prob),
@@ -187,7 +204,8 @@ impl Bert {
     /// `[T, D]` each.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for a place, id or type beyond its table.
+    /// [`ModelError::BadInput`] for a place beyond its table, [`ModelError::Candle`] for an id or a
+    /// type beyond its own.
     pub fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
         let longest = self.config.max_position_embeddings;
         if let Some(place) = tokens.positions.iter().find(|p| **p as usize >= longest) {

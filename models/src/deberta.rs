@@ -160,7 +160,9 @@ impl DebertaConfig {
             let reason = format!("hidden_size {width} is not a multiple of {heads} heads");
             return bad("num_attention_heads", reason);
         }
-        if let Some(size) = self.attention_head_size.filter(|size| size * heads != width) {
+        if let Some(size) =
+            self.attention_head_size.filter(|size| size.checked_mul(heads) != Some(width))
+        {
             let reason = format!("{size}: {heads} such heads do not make hidden_size {width}");
             return bad("attention_head_size", reason);
         }

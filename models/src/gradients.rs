@@ -18,6 +18,7 @@ use crate::params::Parameters;
 pub struct Gradients {
     names: Vec<String>,
     ids: Vec<TensorId>,
+    sizes: Vec<usize>,
     sink: Sink,
 }
 
@@ -36,10 +37,12 @@ thread_local! {
 impl Gradients {
     /// Buffers for the trainable parameters.
     pub fn new(parameters: &Parameters) -> Self {
-        let mut gradients = Self { names: Vec::new(), ids: Vec::new(), sink: Sink::default() };
+        let mut gradients =
+            Self { names: Vec::new(), ids: Vec::new(), sizes: Vec::new(), sink: Sink::default() };
         for (i, parameter) in parameters.trainable().enumerate() {
             gradients.names.push(parameter.name().to_string());
             gradients.ids.push(parameter.id());
+            gradients.sizes.push(parameter.tensor().elem_count());
             gradients.sink.index.insert(parameter.id(), i);
             gradients.sink.buffers.push(vec![0.0; parameter.tensor().elem_count()]);
             gradients.sink.written.push(false);
@@ -55,10 +58,17 @@ impl Gradients {
     /// Adds the gradient of `loss` with respect to every trainable parameter.
     pub fn backward(&mut self, loss: &Tensor) -> Result<()> {
         let sink = std::mem::take(&mut self.sink);
-        ACTIVE.with_borrow_mut(|active| *active = Some(sink));
+        // A thread that waits inside a kernel may run another backward pass in between.
+        let outer = ACTIVE.replace(Some(sink));
         let store = loss.backward();
-        self.sink = ACTIVE.take().unwrap_or_default();
-        let store = store?;
+        self.sink = ACTIVE.replace(outer).unwrap_or_default();
+        let store = match store {
+            Ok(store) => store,
+            Err(error) => {
+                self.restore();
+                return Err(error.into());
+            }
+        };
         for (i, id) in self.ids.iter().enumerate() {
             if let Some(gradient) = store.get_id(*id) {
                 let values = gradient.flatten_all()?.to_vec1::<f32>()?;
@@ -71,6 +81,14 @@ impl Gradients {
             }
         }
         Ok(())
+    }
+
+    /// After a failed pass: buffers that it had taken are made again, and all are forgotten.
+    fn restore(&mut self) {
+        for (buffer, size) in self.sink.buffers.iter_mut().zip(&self.sizes) {
+            buffer.resize(*size, 0.0);
+        }
+        self.clear();
     }
 
     /// The gradient of the `index`-th trainable parameter; `None` if no gradient reached it.

@@ -53,18 +53,22 @@ impl TextEncoderConfig {
             model_type: String,
         }
         let bad = |reason: String| ModelError::BadConfig { what: name.to_string(), reason };
+        let named = |error| match error {
+            ModelError::BadConfig { what, reason } => bad(format!("`{what}`: {reason}")),
+            other => other,
+        };
         let kind: ModelType = serde_json::from_str(text).map_err(|e| bad(e.to_string()))?;
         match kind.model_type.as_str() {
             "bert" => {
                 let config: BertConfig =
                     serde_json::from_str(text).map_err(|e| bad(e.to_string()))?;
-                config.validate()?;
+                config.validate().map_err(named)?;
                 Ok(Self::Bert(config))
             }
             "deberta-v2" => {
                 let config: DebertaConfig =
                     serde_json::from_str(text).map_err(|e| bad(e.to_string()))?;
-                config.validate()?;
+                config.validate().map_err(named)?;
                 Ok(Self::Deberta(config))
             }
             other => {

@@ -53,7 +53,17 @@ impl Data {
                     output::print(&location.file(file, &settings)?.display().to_string())?;
                 }
             }
-            Self::Phrases(phrases) => phrase_world(phrases.seed).write(&phrases.folder)?,
+            Self::Phrases(phrases) => {
+                let names = ["train.csv", "validation.csv", "test.csv", "ipc_class_titles.tsv"];
+                let files = names.map(|name| phrases.folder.join(name));
+                if let Some(file) = files.iter().find(|file| file.exists()) {
+                    anyhow::bail!("{}: is there already; give another folder", file.display());
+                }
+                phrase_world(phrases.seed).write(&phrases.folder)?;
+                for file in files {
+                    output::print(&file.display().to_string())?;
+                }
+            }
         }
         Ok(Outcome::Done)
     }

@@ -32,7 +32,7 @@ pub struct Phrase {
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
     /// How many of the worst rows to list
-    #[arg(long, default_value_t = 20, value_name = "N")]
+    #[arg(long, default_value_t = 20, value_name = "N", conflicts_with = "baseline")]
     worst: usize,
     /// Print JSON
     #[arg(long)]

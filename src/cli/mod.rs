@@ -26,8 +26,9 @@ pub enum Outcome {
 #[command(after_help = "Start with `engram reproduce`: it needs no data, no weights, no network.")]
 pub struct Cli {
     /// Threads to use; all cores without it. Results do not depend on it.
-    #[arg(long, global = true, value_name = "N")]
-    threads: Option<usize>,
+    #[arg(long, global = true, value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
 
     #[command(subcommand)]
     command: Command,
@@ -44,7 +45,7 @@ enum Command {
     /// Measure predictions
     #[command(subcommand)]
     Eval(eval::Eval),
-    /// Fetch published weights
+    /// Fetch published weights, write the embedded data
     #[command(subcommand)]
     Data(data::Data),
 }
@@ -52,7 +53,7 @@ enum Command {
 /// Runs a command.
 pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
     if let Some(threads) = cli.threads {
-        rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+        rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global()?;
     }
     match cli.command {
         Command::Reproduce(command) => command.run(),

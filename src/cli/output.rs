@@ -30,6 +30,13 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Tells the user something on standard error, unless `quiet`; nobody listening is no error.
+pub fn note(text: &str, quiet: bool) {
+    if !quiet {
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+}
+
 /// A progress bar with the time left; hidden where `quiet`.
 pub fn progress_bar(length: usize, unit: &'static str, quiet: bool) -> ProgressBar {
     let bar = ProgressBar::new(length as u64);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use engram_data::patent::{Labels, PhrasePair, read_pairs};
+use engram_data::patent::{Labels, PhrasePair, read_pairs, read_pairs_with_titles};
 use engram_train::studies::patent::{run, zero_shot};
 
 use super::{Outcome, output};
@@ -41,8 +41,21 @@ pub struct Predict {
 impl Predict {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
-        let rows = read_pairs(&self.input, Labels::Optional)?;
+        let folder = self.output.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            anyhow::bail!("{}: no such folder for --output; make it first", folder.display());
+        }
+        let rows = match &self.run {
+            Some(run) => {
+                let titles = run::titles(run)?;
+                read_pairs_with_titles(&self.input, Labels::Optional, &titles)?
+            }
+            None => read_pairs(&self.input, Labels::Optional)?,
+        };
         let scores = self.scores(&rows)?;
+        if let Some((row, score)) = rows.iter().zip(&scores).find(|(_, score)| !score.is_finite()) {
+            anyhow::bail!("row `{}` got the score {score}: the model is broken", row.id);
+        }
         let mut writer = csv::Writer::from_writer(Vec::new());
         writer.write_record(["id", "score"])?;
         for (row, score) in rows.iter().zip(&scores) {
@@ -50,9 +63,8 @@ impl Predict {
         }
         let bytes = writer.into_inner().context("the predictions")?;
         output::write_whole(&self.output, &bytes)?;
-        if !self.quiet {
-            eprintln!("{} scores written to {}", scores.len(), self.output.display());
-        }
+        let done = format!("{} scores written to {}", scores.len(), self.output.display());
+        output::note(&done, self.quiet);
         Ok(Outcome::Done)
     }
 

@@ -24,7 +24,7 @@ const WORLD_SEED: u64 = 1;
 /// Run the studies on the embedded world and set the papers' figures beside ours.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Needs no data, no weights and no network; 3 minutes on 2 cores. The embedded world is small: it
+Needs no data, no weights and no network; a minute on 2 cores. The embedded world is small: it
 shows mechanisms and directions, not the papers' absolute figures.")]
 pub struct Reproduce {
     /// The folder for runs and the report
@@ -63,6 +63,7 @@ impl Reproduce {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
         let started = Instant::now();
+        self.claim_folder()?;
         let claims = self.patent()?;
         let report = serde_json::to_vec_pretty(&claims)?;
         output::write_whole(&self.out.join("report.json"), &report)?;
@@ -70,14 +71,26 @@ impl Reproduce {
             output::print_json(&claims)?;
         } else {
             output::print(&text(&claims))?;
-            eprintln!(
-                "{:.0} s; report in {}",
-                started.elapsed().as_secs_f64(),
-                self.out.join("report.json").display()
-            );
+            let (seconds, file) = (started.elapsed().as_secs(), self.out.join("report.json"));
+            output::note(&format!("{seconds} s; report in {}", file.display()), self.quiet);
         }
         let all_hold = claims.iter().all(|claim| claim.holds);
         Ok(if all_hold { Outcome::Done } else { Outcome::CheckFailed })
+    }
+
+    /// Makes the folder ours: what is cleared below must not be anybody else's.
+    fn claim_folder(&self) -> anyhow::Result<()> {
+        let marker = self.out.join(".engram-reproduce");
+        let folder = std::fs::read_dir(&self.out);
+        if folder.is_ok_and(|mut entries| entries.next().is_some()) && !marker.exists() {
+            anyhow::bail!(
+                "{}: holds something else than `engram reproduce` wrote; give another --out",
+                self.out.display()
+            );
+        }
+        std::fs::create_dir_all(&self.out)
+            .with_context(|| format!("{}: could not be made", self.out.display()))?;
+        output::write_whole(&marker, b"")
     }
 
     /// The patent study: from random weights on the embedded phrase set, with and without the
@@ -94,7 +107,7 @@ impl Reproduce {
                 claim: "a trained encoder knows more than the words' spelling",
                 paper: "word2vec 0.44, Sentence-BERT 0.60, fine-tuned 0.87 (Pearson, real data)",
                 holds: grouped.value > surface.value && alone.value > surface.value,
-                ours: vec![surface, alone.clone()],
+                ours: vec![surface, alone.clone(), grouped.clone()],
             },
             Claim {
                 study: "patent",

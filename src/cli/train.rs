@@ -82,14 +82,14 @@ fn text(summary: &PatentSummary) -> String {
     let mut lines = vec!["member                    steps  held-out r  validation r".to_string()];
     for member in &summary.members {
         lines.push(format!(
-            "{:<24} {:>6} {:>11.4} {:>13.4}",
+            "{:<24} {:>6} {:>11.4} {:>13}",
             member.run.display(),
             member.steps,
             member.held_out_pearson,
-            member.validation_pearson
+            member.validation_pearson.map_or("-".to_string(), |r| format!("{r:.4}")),
         ));
     }
-    let validation = summary.validation_pearson.map_or(String::new(), |r| format!("{r:.4}"));
+    let validation = summary.validation_pearson.map_or("-".to_string(), |r| format!("{r:.4}"));
     lines.push(format!("{:<31} {:>11.4} {:>13}", "all", summary.held_out_pearson, validation));
     lines.push(format!(
         "rows: {} held out, {} validation; seed {}; recipe {}",

@@ -236,6 +236,9 @@ fn peak_memory() -> Option<f64> {
 }
 
 fn main() -> Result<()> {
+    // As the command does: freed pages are kept (`mi_option_purge_delay`, never).
+    // SAFETY: sets one number of the allocator that this program uses.
+    unsafe { libmimalloc_sys::mi_option_set(15, -1) };
     rayon::ThreadPoolBuilder::new().num_threads(2).build_global()?;
     let location = WeightsLocation::parse("hf://sentence-transformers/all-MiniLM-L6-v2")?;
     let config = location.file("config.json", &HubSettings::from_env())?;

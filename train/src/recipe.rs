@@ -248,6 +248,10 @@ impl Recipe {
             refuse(&path, twice, "has the name of an earlier phase")?;
             let rate_fits = phase.learning_rate.is_none_or(positive);
             refuse(&format!("{path}.learning_rate"), !rate_fits, "has to be above 0")?;
+            for (j, group) in phase.group.iter().enumerate() {
+                let place = format!("{path}.group.{j}.rate");
+                refuse(&place, !at_least_zero(group.rate), "cannot be negative")?;
+            }
         }
         let check = &self.check;
         let empty =

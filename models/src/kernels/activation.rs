@@ -5,8 +5,8 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::math::{erf, exp, tanh};
-use super::operation::{Gradient, Input, Kernel, apply};
-use super::rows::{ROWS, add_column_sums};
+use super::operation::{Gradient, Holds, Input, Kernel, apply};
+use super::rows::{ROWS, add, add_column_sums};
 
 /// An activation function, by its published name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ impl Activation {
                 let half = 0.5 * (1.0 + t);
                 (x * half, (0.5 * x * (1.0 - t * t)).mul_add(slope, half))
             }
-            Self::Relu => (x.max(0.0), if x > 0.0 { 1.0 } else { 0.0 }),
+            Self::Relu => (if x < 0.0 { 0.0 } else { x }, if x > 0.0 { 1.0 } else { 0.0 }),
             Self::Silu => {
                 let s = 1.0 / (1.0 + exp(-x.max(-80.0)));
                 (x * s, s * x.mul_add(1.0 - s, 1.0))
@@ -113,8 +113,10 @@ impl Kernel for ActivationKernel {
         if let Some(Some(db)) = wanted.get_mut(1) {
             add_column_sums(&dx, width, width, db.as_sum());
         }
-        if let Some(wanted) = &mut wanted[0] {
-            super::rows::add(&dx, wanted.as_sum());
+        match &mut wanted[0] {
+            Some(wanted) if wanted.holds == Holds::Zeros => wanted.data = dx,
+            Some(wanted) => add(&dx, wanted.as_sum()),
+            None => {}
         }
         Ok(())
     }

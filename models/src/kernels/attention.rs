@@ -224,7 +224,7 @@ impl AttentionKernel {
     }
 
     fn sources<'a>(&self, inputs: &[Input<'a>]) -> candle_core::Result<Sources<'a>> {
-        let heads = self.options.num_heads.max(1);
+        let heads = self.options.num_heads;
         let matrix = |input: &Input<'a>| match *input.dims {
             [rows, columns] => Ok((input.data, rows, columns)),
             _ => candle_core::bail!("attention: input {:?}, wanted [T, D]", input.dims),
@@ -246,7 +246,11 @@ impl AttentionKernel {
         } else {
             (q.get(width..).unwrap_or(&[]), q.get(2 * width..).unwrap_or(&[]), query_rows)
         };
-        if width == 0 || width % heads != 0 || (!self.separate && columns != 3 * width) {
+        if width == 0
+            || heads == 0
+            || width % heads != 0
+            || (!self.separate && columns != 3 * width)
+        {
             candle_core::bail!("attention: {heads} heads for input {:?}", inputs[0].dims);
         }
         self.options.segments.check(query_rows, key_rows)?;
@@ -335,7 +339,8 @@ impl AttentionKernel {
                 matmul(1.0, Matrix::new(scores, rows, tile.columns), v, 1.0, output, size);
             }
             for (row, (top, total)) in state.iter().enumerate() {
-                if *total > 0.0 {
+                // A sum that is not a number goes on, so that the trainer sees it.
+                if *total != 0.0 {
                     let scale = 1.0 / total;
                     output[row * size..(row + 1) * size].iter_mut().for_each(|v| *v *= scale);
                     log_sums[i + row] = top + total.ln();
@@ -450,7 +455,7 @@ vectorised! {
             scores.chunks_mut(tile.columns).zip(state).enumerate()
         {
             let new_top = top.max(max(scores));
-            if new_top == f32::NEG_INFINITY {
+            if new_top == f32::NEG_INFINITY && scores.iter().all(|s| *s == new_top) {
                 scores.fill(0.0);
                 continue;
             }

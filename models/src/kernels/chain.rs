@@ -91,11 +91,16 @@ impl Chain {
     /// The chain as one differentiable operation.
     ///
     /// # Errors
-    /// Those of its kernels; a value that nothing uses.
+    /// Those of its kernels; a value that nothing uses, or that a kernel takes twice.
     pub fn finish(self) -> candle_core::Result<Tensor> {
         let used = |i| self.steps.list.iter().any(|step| step.from.contains(&Place::Step(i)));
         if let Some(unused) = (0..self.steps.list.len().saturating_sub(1)).find(|i| !used(*i)) {
             candle_core::bail!("chain: nothing uses the output of kernel {unused}");
+        }
+        for step in &self.steps.list {
+            if (1..step.from.len()).any(|i| step.from[..i].contains(&step.from[i])) {
+                candle_core::bail!("chain: {} takes one value twice", step.kernel.name());
+            }
         }
         let inputs: Vec<&Tensor> = self.inputs.iter().collect();
         apply(self.steps, &inputs)

@@ -110,6 +110,10 @@ vectorised! {
     fn row_loss(logits: &[f32], target: usize, smoothing: f32) -> f32 {
         let top = max(logits);
         let total = sum(logits, |v| exp(v - top)).ln() + top;
+        if smoothing == 0.0 {
+            // A masked class (minus infinity) has no part in the loss.
+            return total - logits[target];
+        }
         let mean = sum(logits, |v| v) / logits.len() as f32;
         total - (1.0 - smoothing) * logits[target] - smoothing * mean
     }

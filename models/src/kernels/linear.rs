@@ -61,6 +61,9 @@ impl StackedLinear {
             index += 1 + usize::from(biased);
             column += width;
         }
+        if maps.is_empty() {
+            candle_core::bail!("linear: no weight");
+        }
         Ok((maps, d_in, column))
     }
 }
@@ -139,7 +142,7 @@ impl Kernel for StackedLinear {
 
 /// Writes `values` to the start of each row.
 pub(crate) fn fill_rows(rows: &mut [f32], stride: usize, values: &[f32]) {
-    rows.par_chunks_mut(ROWS * stride).for_each(|block| {
+    rows.par_chunks_mut(ROWS * stride.max(1)).for_each(|block| {
         for row in block.chunks_mut(stride) {
             row[..values.len()].copy_from_slice(values);
         }

@@ -42,7 +42,7 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Products of fewer multiplications than this run on the calling thread.
+/// Products of no more multiplications than this run on the calling thread.
 const PARALLEL_FROM: usize = 1 << 20;
 
 /// `out = alpha * a b + beta * out`, where `out` is row-major with rows `out_stride` apart.
@@ -68,7 +68,7 @@ pub(crate) fn matmul(
         "a matrix reaches beyond its memory"
     );
     let threads = rayon::current_num_threads();
-    let parallel = threads > 1 && m * n * k >= PARALLEL_FROM;
+    let parallel = threads > 1 && m * n * k > PARALLEL_FROM;
     let parallelism = if parallel { Parallelism::Rayon(threads) } else { Parallelism::None };
     // SAFETY: every element that the strides reach lies inside its slice (asserted above), and
     // `out` is borrowed mutably, so it overlaps neither input.

@@ -139,6 +139,9 @@ impl Kernel for NormKernel {
             })
             .collect();
         let at = usize::from(self.residual);
+        for wanted in wanted[at + 1..].iter_mut().flatten() {
+            wanted.as_sum();
+        }
         for (dw, db) in &partial {
             if let Some(wanted) = &mut wanted[at + 1] {
                 add(dw, wanted.as_sum());

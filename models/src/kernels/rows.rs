@@ -11,7 +11,7 @@ pub(crate) const ELEMENTS: usize = 1 << 14;
 /// Adds the sum over rows of `[rows, columns]` values to `sums`.
 pub(crate) fn add_column_sums(values: &[f32], columns: usize, stride: usize, sums: &mut [f32]) {
     let partial: Vec<Vec<f32>> = values
-        .par_chunks(ROWS * stride)
+        .par_chunks(ROWS * stride.max(1))
         .map(|block| {
             let mut sums = vec![0.0; columns];
             block_sums(block, stride, &mut sums);

@@ -44,8 +44,10 @@ impl Kernel for Softmax {
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         let x = &inputs[0];
-        let shifted = x.broadcast_sub(&x.detach().max_keepdim(D::Minus1)?)?.exp()?;
-        shifted.broadcast_div(&shifted.sum_keepdim(D::Minus1)?)
+        // A row of minus infinities gives zeros here too.
+        let top = x.detach().max_keepdim(D::Minus1)?.maximum(f64::from(f32::MIN))?;
+        let shifted = x.broadcast_sub(&top)?.exp()?;
+        shifted.broadcast_div(&shifted.sum_keepdim(D::Minus1)?.maximum(1e-30)?)
     }
 }
 
@@ -54,7 +56,7 @@ vectorised! {
     /// infinity for a row of minus infinities, which becomes all zero).
     pub(crate) fn softmax_row(row: &mut [f32]) -> f32 {
         let top = max(row);
-        if top == f32::NEG_INFINITY {
+        if top == f32::NEG_INFINITY && row.iter().all(|v| *v == top) {
             row.fill(0.0);
             return top;
         }

@@ -30,9 +30,9 @@ impl PairLoss {
     /// The loss of `scores` `[N]` against `gold` of the same length.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if the lengths differ.
+    /// [`ModelError::BadInput`] if the lengths differ or are 0.
     pub fn loss(self, scores: &Tensor, gold: &[f32]) -> Result<Tensor> {
-        if scores.dims() != [gold.len()] {
+        if gold.is_empty() || scores.dims() != [gold.len()] {
             return Err(ModelError::BadInput(format!(
                 "{:?} scores for {} gold scores",
                 scores.dims(),

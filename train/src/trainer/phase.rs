@@ -96,7 +96,11 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
                 if self.session.steps_left == Some(0) {
                     return Ok(Outcome::Stopped);
                 }
-                let start = self.session.state.batch.min(batches.len());
+                let start = self.session.state.batch;
+                if start >= batches.len() {
+                    let reason = "has fewer batches than at the checkpoint: the data changed";
+                    return Err(self.empty(format!("epoch {epoch} {reason}")));
+                }
                 let end = (start + accumulate).min(batches.len());
                 self.step(study, &batches[start..end])?;
                 self.advance(end, batches.len());

@@ -6,6 +6,7 @@
 //! that it can predict on another machine.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use engram_data::patent::PhrasePair;
 use engram_data::titles::ClassTitles;
@@ -46,7 +47,8 @@ pub struct PatentSummary {
     /// Each member's figures.
     pub members: Vec<MemberSummary>,
     /// Pearson's r over the held-out rows of all members together, each scored by the member that
-    /// did not see it.
+    /// was not trained on it. Somewhat optimistic: these rows chose each member's checkpoint and
+    /// its calibration. The validation rows chose nothing.
     pub held_out_pearson: f64,
     /// How many rows that is.
     pub held_out_rows: usize,
@@ -62,14 +64,14 @@ pub struct PatentSummary {
 /// One member's figures.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MemberSummary {
-    /// Its folder.
+    /// Its folder within the run's.
     pub run: PathBuf,
     /// Steps trained.
     pub steps: u64,
     /// Pearson's r on its held-out rows.
     pub held_out_pearson: f64,
-    /// Pearson's r on the validation rows.
-    pub validation_pearson: f64,
+    /// Pearson's r on the validation rows; `None` where they chose the checkpoint.
+    pub validation_pearson: Option<f64>,
 }
 
 /// Trains all members of a recipe. `None` if the run was stopped before its end.
@@ -82,12 +84,18 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     if let Some((key, reason)) = model.conflict() {
         return Err(recipe.error(&format!("model.{key}"), reason));
     }
+    if data.folds == 1 || data.members > data.folds {
+        let reason = "needs 0 folds or at least 2, and no more members than folds";
+        return Err(recipe.error("data.folds", reason));
+    }
     let corpus = Corpus::load(&data).map_err(in_part("reading the data"))?;
     let folds: Vec<Option<usize>> = match (data.folds, data.members) {
         (0, _) => vec![None],
         (folds, 0) => (0..folds).map(Some).collect(),
         (folds, members) => (0..folds.min(members)).map(Some).collect(),
     };
+    let files = EncoderFiles::find(&model).map_err(in_part_boxed("finding the weights"))?;
+    let files = Arc::new(files);
     let mut members = Vec::new();
     let (mut held_out_gold, mut held_out_scores) = (Vec::new(), Vec::new());
     let mut validation_scores = vec![0.0; corpus.validation.len()];
@@ -98,11 +106,12 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
             Some(fold) => options.run.join(format!("fold-{fold}")),
             None => options.run.clone(),
         };
-        let files = EncoderFiles::find(&model).map_err(in_part_boxed("finding the weights"))?;
         let titles = corpus.titles.clone();
         let split = corpus.split(fold);
         let batch = recipe.batch().clone();
-        let mut study = PatentStudy::new(model.clone(), batch, titles, split, files, recipe.seed());
+        let mut study =
+            PatentStudy::new(model.clone(), batch, titles, split, files.clone(), recipe.seed());
+        study.check_rows().map_err(in_part_boxed("splitting the data"))?;
         let options = RunOptions { run: run.clone(), ..options.clone() };
         let summary = train(&mut study, recipe, &options)?;
         if !summary.finished {
@@ -114,12 +123,16 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
         for (sum, score) in validation_scores.iter_mut().zip(&member.validation_scores) {
             *sum += score;
         }
-        check_failures.extend(summary.check.failures);
+        let failures = summary.check.failures.iter();
+        check_failures.extend(failures.map(|failure| format!("{}: {failure}", run.display())));
         members.push(MemberSummary {
-            run,
+            run: fold.map_or(".".into(), |fold| format!("fold-{fold}").into()),
             steps: summary.steps,
             held_out_pearson: member.held_out_pearson,
-            validation_pearson: correlation(&validation_gold, &member.validation_scores)?,
+            validation_pearson: match fold {
+                Some(_) => Some(correlation(&validation_gold, &member.validation_scores)?),
+                None => None,
+            },
         });
     }
     let summary = PatentSummary {
@@ -194,16 +207,20 @@ pub fn predict(run: &Path, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> Res
     for member in &members {
         let mut recipe = Recipe::load(&member.join("recipe.toml"), &RecipeOptions::default())?;
         let model: PatentModel = recipe.model()?;
+        if let Some((key, reason)) = model.conflict() {
+            return Err(recipe.error(&format!("model.{key}"), reason));
+        }
         let files = EncoderFiles::of_run(member, &model).map_err(in_part_boxed("loading"))?;
         let titles = ClassTitles::read(member.join(TITLES)).map_err(in_part("reading titles"))?;
         let nothing = (Vec::new(), Vec::new());
         let batch = recipe.batch().clone();
-        let mut study = PatentStudy::new(model, batch, titles, nothing, files, recipe.seed());
+        let mut study =
+            PatentStudy::new(model, batch, titles, nothing, files.into(), recipe.seed());
         load_weights(&mut study, recipe.seed(), &member.join("model.safetensors"))?;
         let path = member.join(CALIBRATION);
         let text = std::fs::read(&path).map_err(TrainError::io(&path))?;
-        let calibration: Calibration =
-            serde_json::from_slice(&text).map_err(|e| in_part("calibration.json")(e))?;
+        let calibration: Calibration = serde_json::from_slice(&text)
+            .map_err(|e| TrainError::io(&path)(std::io::Error::other(e)))?;
         let scores = study.predict(rows, progress).map_err(in_part_boxed("predict"))?;
         for (sum, score) in sums.iter_mut().zip(scores) {
             *sum += calibration.apply(score);
@@ -211,6 +228,15 @@ pub fn predict(run: &Path, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> Res
     }
     let count = members.len() as f64;
     Ok(sums.into_iter().map(|sum| sum / count).collect())
+}
+
+/// The class titles that a finished run was trained with.
+///
+/// # Errors
+/// As [`predict`].
+pub fn titles(run: &Path) -> Result<ClassTitles> {
+    let members = member_folders(run)?;
+    ClassTitles::read(members[0].join(TITLES)).map_err(in_part("reading titles"))
 }
 
 /// How many scores a prediction of `rows` rows computes, for a progress bar.
@@ -226,27 +252,22 @@ pub fn prediction_work(run: &Path, rows: usize) -> Result<usize> {
     Ok(work)
 }
 
-/// The folders of a run's members, in order.
+/// The folders of a run's members, in order, from the summary that a run writes last.
 fn member_folders(run: &Path) -> Result<Vec<PathBuf>> {
-    let mut members: Vec<PathBuf> = Vec::new();
-    for fold in 0.. {
-        let folder = run.join(format!("fold-{fold}"));
-        if !folder.join(CALIBRATION).is_file() {
-            break;
-        }
-        members.push(folder);
-    }
-    if members.is_empty() {
-        members.push(run.to_path_buf());
-    }
-    if !members[0].join(CALIBRATION).is_file() {
-        let missing = std::io::Error::new(
-            std::io::ErrorKind::NotFound,
-            "no finished run of the patent study is here; train one with `engram train patent`",
-        );
-        return Err(TrainError::io(run)(missing));
-    }
-    Ok(members)
+    let path = run.join(SUMMARY);
+    let unfinished = |source: std::io::Error| {
+        let kind = source.kind();
+        let remedy = "no finished run of the patent study is here; train one, or go on with one, \
+                      with `engram train patent` and --resume";
+        TrainError::io(run)(std::io::Error::new(kind, format!("{remedy} ({source})")))
+    };
+    let text = std::fs::read(&path).map_err(unfinished)?;
+    let summary: PatentSummary = serde_json::from_slice(&text)
+        .map_err(|e| TrainError::io(&path)(std::io::Error::other(e)))?;
+    Ok(match summary.members.as_slice() {
+        [only] if only.run == Path::new(".") => vec![run.to_path_buf()],
+        members => members.iter().map(|member| run.join(&member.run)).collect(),
+    })
 }
 
 /// Builds the study's model with every parameter plain and sets its values from a file.

@@ -268,7 +268,7 @@ impl<'a> Sequencer<'a> {
         groups
     }
 
-    /// Tokens of a phrase, cut after `longest`; an unknown token where there is none at all.
+    /// Tokens of a phrase, cut after `longest`; a padding token where there is none at all.
     fn piece(&self, text: &str, longest: usize) -> Result<Vec<u32>, DataError> {
         let ids = self.tokeniser.encode_piece(text)?;
         if ids.is_empty() {

@@ -211,8 +211,17 @@ impl PatentModel {
                           cosent, cosine_mse, contrastive, pearson";
             return Some(("loss", reason.into()));
         }
-        if self.max_tokens < 16 {
-            return Some(("max_tokens", format!("is {}; give at least 16", self.max_tokens)));
+        if !(16..=65_536).contains(&self.max_tokens) {
+            return Some(("max_tokens", format!("is {}; give 16 to 65536", self.max_tokens)));
+        }
+        let fresh = &self.fresh;
+        let shape = [fresh.hidden_size, fresh.num_layers, fresh.num_heads, fresh.intermediate_size];
+        if shape.iter().any(|size| !(1..=65_536).contains(size)) {
+            return Some(("fresh", "has a size that is not between 1 and 65536".into()));
+        }
+        if !fresh.hidden_size.is_multiple_of(fresh.num_heads) {
+            let (width, heads) = (fresh.hidden_size, fresh.num_heads);
+            return Some(("fresh", format!("{width} channels cannot be divided by {heads} heads")));
         }
         if self.passes == 0 {
             return Some(("passes", "has to be at least 1".into()));

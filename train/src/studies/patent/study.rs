@@ -1,5 +1,7 @@
 //! The patent study as the trainer sees it: one model on one split of the rows.
 
+use std::sync::Arc;
+
 use engram_data::patent::PhrasePair;
 use engram_data::titles::ClassTitles;
 use engram_eval::metric::pearson::pearson;
@@ -29,7 +31,7 @@ pub struct PatentStudy {
     titles: ClassTitles,
     train: Vec<PhrasePair>,
     held_out: Vec<PhrasePair>,
-    files: EncoderFiles,
+    files: Arc<EncoderFiles>,
     seed: u64,
     scorer: Option<Scorer>,
 }
@@ -41,7 +43,7 @@ impl PatentStudy {
         batch: BatchSettings,
         titles: ClassTitles,
         (train, held_out): (Vec<PhrasePair>, Vec<PhrasePair>),
-        files: EncoderFiles,
+        files: Arc<EncoderFiles>,
         seed: u64,
     ) -> Self {
         Self { model, batch, titles, train, held_out, files, seed, scorer: None }
@@ -50,6 +52,24 @@ impl PatentStudy {
     /// The files that a run keeps beside its weights.
     pub fn files(&self) -> &EncoderFiles {
         &self.files
+    }
+
+    /// Refuses a split that nothing can be learnt from or measured on.
+    ///
+    /// # Errors
+    /// If training or held-out rows do not have at least two different scores.
+    pub fn check_rows(&self) -> StudyResult<()> {
+        for (part, rows) in [("training", &self.train), ("held-out", &self.held_out)] {
+            if rows.windows(2).all(|pair| pair[0].score == pair[1].score) {
+                let count = rows.len();
+                return Err(format!(
+                    "the {count} {part} rows do not have two different scores; give more rows, or \
+                     other folds"
+                )
+                .into());
+            }
+        }
+        Ok(())
     }
 
     /// The rows that choose the checkpoint.

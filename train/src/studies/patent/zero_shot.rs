@@ -33,7 +33,8 @@ pub fn encoder_cosines(weights: &str, rows: &[PhrasePair]) -> StudyResult<Vec<f6
     let files = EncoderFiles::find(&model)?;
     let nothing = (Vec::new(), Vec::new());
     let titles = ClassTitles::default();
-    let mut study = PatentStudy::new(model, BatchSettings::default(), titles, nothing, files, 0);
+    let mut study =
+        PatentStudy::new(model, BatchSettings::default(), titles, nothing, files.into(), 0);
     study.build(vec![ParameterGroup { pattern: "**".into(), rate: 0.0 }], 0)?;
     study.predict(rows, &|_| {})
 }
