@@ -5,6 +5,7 @@
 //! member's weights lie `config.json`, `tokenizer.json`, `titles.tsv` and `calibration.json`, so
 //! that it can predict on another machine.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -101,7 +102,12 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     let mut validation_scores = vec![0.0; corpus.validation.len()];
     let mut check_failures = Vec::new();
     let validation_gold = gold_scores(&corpus.validation);
-    for fold in folds {
+    let count = folds.len();
+    for (place, fold) in folds.into_iter().enumerate() {
+        if count > 1 && !options.quiet {
+            // Nobody listening is no error.
+            let _ = writeln!(std::io::stderr(), "member {} of {count}", place + 1);
+        }
         let run = match fold {
             Some(fold) => options.run.join(format!("fold-{fold}")),
             None => options.run.clone(),
