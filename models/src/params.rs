@@ -42,6 +42,13 @@ pub struct ParameterGroup {
     pub rate: f64,
 }
 
+impl ParameterGroup {
+    /// The group that freezes every parameter.
+    pub fn all_frozen() -> Self {
+        Self { pattern: "**".to_string(), rate: 0.0 }
+    }
+}
+
 /// One named parameter.
 #[derive(Debug, Clone)]
 pub struct Parameter {

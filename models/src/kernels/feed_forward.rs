@@ -85,11 +85,7 @@ impl Kernel for FeedForward {
         let g = Matrix::new(&active, rows, mid);
         matmul(1.0, g, Matrix::new(inputs[3].data, d_out, mid).t(), 1.0, &mut output, d_out);
         self.hidden = hidden;
-        let mut shape = inputs[0].dims.to_vec();
-        if let Some(last) = shape.last_mut() {
-            *last = d_out;
-        }
-        Ok((output, Shape::from(shape)))
+        Ok((output, inputs[0].shape_with_width(d_out)))
     }
 
     fn backward(

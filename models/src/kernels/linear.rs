@@ -90,11 +90,7 @@ impl Kernel for StackedLinear {
             let x = Matrix::new(inputs[0].data, rows, d_in);
             matmul(1.0, x, weight, beta, &mut output[map.column..], d_out);
         }
-        let mut shape = inputs[0].dims.to_vec();
-        if let Some(last) = shape.last_mut() {
-            *last = d_out;
-        }
-        Ok((output, Shape::from(shape)))
+        Ok((output, inputs[0].shape_with_width(d_out)))
     }
 
     fn backward(

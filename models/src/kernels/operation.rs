@@ -50,6 +50,17 @@ pub(crate) struct Input<'a> {
     pub dims: &'a [usize],
 }
 
+impl Input<'_> {
+    /// The input's shape with another last dimension.
+    pub fn shape_with_width(&self, width: usize) -> Shape {
+        let mut dims = self.dims.to_vec();
+        if let Some(last) = dims.last_mut() {
+            *last = width;
+        }
+        Shape::from(dims)
+    }
+}
+
 /// Where the gradient of one input goes.
 pub(crate) struct Gradient {
     pub data: Vec<f32>,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use engram_data::patent::PhrasePair;
 use engram_data::titles::ClassTitles;
 use engram_eval::metric::pearson::pearson;
-use engram_models::params::Parameters;
+use engram_models::params::{ParameterGroup, Parameters};
 use serde::{Deserialize, Serialize};
 
 use super::corpus::Corpus;
@@ -278,7 +278,7 @@ fn member_folders(run: &Path) -> Result<Vec<PathBuf>> {
 
 /// Builds the study's model with every parameter plain and sets its values from a file.
 fn load_weights(study: &mut PatentStudy, seed: u64, path: &Path) -> Result<()> {
-    let frozen = vec![engram_models::params::ParameterGroup { pattern: "**".into(), rate: 0.0 }];
+    let frozen = vec![ParameterGroup::all_frozen()];
     let parameters: Parameters = study.build(frozen, seed).map_err(in_part_boxed("build"))?;
     parameters.load(path)?;
     Ok(())

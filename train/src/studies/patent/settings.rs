@@ -1,6 +1,5 @@
 //! What a recipe of the patent study says in `[data]` and `[model]`.
 
-use engram_data::groups::Grouping;
 use engram_models::similarity::{PairLoss, Pooling};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -63,16 +62,6 @@ pub enum Group {
     Section,
     /// All of an anchor.
     Anchor,
-}
-
-impl From<Group> for Grouping {
-    fn from(group: Group) -> Self {
-        match group {
-            Group::Context => Self::AnchorContext,
-            Group::Section => Self::AnchorSection,
-            Group::Anchor => Self::Anchor,
-        }
-    }
 }
 
 /// The architecture of an encoder that starts from random weights.

@@ -35,7 +35,7 @@ pub fn encoder_cosines(weights: &str, rows: &[PhrasePair]) -> StudyResult<Vec<f6
     let titles = ClassTitles::default();
     let mut study =
         PatentStudy::new(model, BatchSettings::default(), titles, nothing, files.into(), 0);
-    study.build(vec![ParameterGroup { pattern: "**".into(), rate: 0.0 }], 0)?;
+    study.build(vec![ParameterGroup::all_frozen()], 0)?;
     study.predict(rows, &|_| {})
 }
 
