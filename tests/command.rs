@@ -85,7 +85,7 @@ fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         for entry in std::fs::read_dir(next).expect("a folder") {
             let path = entry.expect("an entry").path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let timed = ["timing", "events", ".lock", "README", "summary"];
+            let timed = ["timing", "events", ".lock", "README"];
             if path.is_dir() {
                 folders.push(path);
             } else if !timed.iter().any(|timed| name.starts_with(timed)) {
@@ -146,6 +146,18 @@ fn a_killed_run_resumes_to_the_same_bytes() {
     done(&resumed);
     done(&files.train_arguments(&whole, &data, &long));
     assert_eq!(contents(Path::new(&killed)), contents(Path::new(&whole)));
+    for name in ["README.md", "recipe.toml", "held_out.csv", "validation.csv", "summary.json"] {
+        assert!(Path::new(&whole).join(name).is_file(), "no {name}");
+    }
+
+    refused(&files.train_arguments(&whole, &data, &long), &[&whole, "--resume"]);
+    files.edit("data/train.csv", |text| {
+        let row = text.lines().nth(1).expect("a row");
+        let mut fields: Vec<&str> = row.split(',').collect();
+        fields[2] = "another target";
+        text.replacen(row, &fields.join(","), 1)
+    });
+    refused(&resumed, &["training rows", "inputs.json"]);
 }
 
 #[test]
@@ -219,7 +231,9 @@ fn bad_recipes_are_refused_with_line_and_remedy() {
     refused(&with("model.weights=/nowhere"), &["/nowhere", "config.json"]);
     refused(&with("model.max_tokens=1000000000000"), &["max_tokens", "65536"]);
     refused(&with("model.fresh.num_heads=0"), &["fresh"]);
-    refused(&with("data.folds=1"), &["folds"]);
+    refused(&with("data.folds=1"), &["--set data.folds=1", "folds"]);
+    refused(&with("data.folds=100000"), &["--set data.folds=100000", "use at most"]);
+    refused(&with("study=\"reveal\""), &["--set study", "patent"]);
     let recipe = files.path("typo.toml");
     let text = std::fs::read_to_string(WORLD).expect("the recipe");
     std::fs::write(&recipe, text.replace("warmup_fraction", "warmup_fracton")).expect("a file");

@@ -88,6 +88,17 @@ pub fn write_pairs(path: impl AsRef<Path>, pairs: &[PhrasePair]) -> Result<(), D
     fs::write(path, bytes).map_err(io_error)
 }
 
+/// Predictions as CSV: `id,score`, one line for each pair.
+pub fn predictions_csv(pairs: &[PhrasePair], scores: &[f64]) -> Vec<u8> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    // Writing to memory cannot fail.
+    let _ = writer.write_record(["id", "score"]);
+    for (pair, score) in pairs.iter().zip(scores) {
+        let _ = writer.write_record([pair.id.as_str(), &format!("{score:.6}")]);
+    }
+    writer.into_inner().unwrap_or_default()
+}
+
 fn read(
     path: &Path,
     labels: Labels,

@@ -70,6 +70,17 @@ impl ClassTitles {
             .map(String::as_str)
     }
 
+    /// The list as text that [`ClassTitles::read`] reads: `code<TAB>title` below a header.
+    pub fn to_tsv(&self) -> String {
+        let mut writer = csv::WriterBuilder::new().delimiter(b'\t').from_writer(Vec::new());
+        let lines = std::iter::once(("code", "title")).chain(self.iter());
+        for (code, title) in lines {
+            // Writing to memory cannot fail.
+            let _ = writer.write_record([code, title]);
+        }
+        String::from_utf8_lossy(&writer.into_inner().unwrap_or_default()).into_owned()
+    }
+
     /// Codes and titles, in the order of the codes.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.titles.iter().map(|(code, title)| (&**code, &**title))

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Args;
-use engram_data::patent::{Labels, PhrasePair, read_pairs, read_pairs_with_titles};
-use engram_train::studies::patent::{run, zero_shot};
+use engram_data::patent::{
+    Labels, PhrasePair, predictions_csv, read_pairs, read_pairs_with_titles,
+};
+use engram_train::studies::patent::{predict, zero_shot};
 
 use super::{Outcome, output};
 
@@ -47,7 +48,7 @@ impl Predict {
         }
         let rows = match &self.run {
             Some(run) => {
-                let titles = run::titles(run)?;
+                let titles = predict::titles(run)?;
                 read_pairs_with_titles(&self.input, Labels::Optional, &titles)?
             }
             None => read_pairs(&self.input, Labels::Optional)?,
@@ -56,12 +57,7 @@ impl Predict {
         if let Some((row, score)) = rows.iter().zip(&scores).find(|(_, score)| !score.is_finite()) {
             anyhow::bail!("row `{}` got the score {score}: the model is broken", row.id);
         }
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        writer.write_record(["id", "score"])?;
-        for (row, score) in rows.iter().zip(&scores) {
-            writer.write_record([row.id.as_str(), &format!("{score:.6}")])?;
-        }
-        let bytes = writer.into_inner().context("the predictions")?;
+        let bytes = predictions_csv(&rows, &scores);
         output::write_whole(&self.output, &bytes)?;
         let done = format!("{} scores written to {}", scores.len(), self.output.display());
         output::note(&done, self.quiet);
@@ -71,14 +67,19 @@ impl Predict {
     fn scores(&self, rows: &[PhrasePair]) -> anyhow::Result<Vec<f64>> {
         match (&self.run, &self.encoder, &self.vectors) {
             (Some(folder), _, _) => {
-                let work = run::prediction_work(folder, rows.len())?;
+                let work = predict::prediction_work(folder, rows.len())?;
                 let bar = output::progress_bar(work, "scores", self.quiet);
-                let scores = run::predict(folder, rows, &|done| bar.inc(done as u64))?;
+                let scores = predict::predict(folder, rows, &|done| bar.inc(done as u64))?;
                 bar.finish_and_clear();
                 Ok(scores)
             }
             (None, Some(weights), _) => {
-                zero_shot::encoder_cosines(weights, rows).map_err(anyhow::Error::from_boxed)
+                let bar = output::progress_bar(rows.len(), "scores", self.quiet);
+                let scores =
+                    zero_shot::encoder_cosines(weights, rows, &|done| bar.inc(done as u64))
+                        .map_err(anyhow::Error::from_boxed)?;
+                bar.finish_and_clear();
+                Ok(scores)
             }
             (None, None, Some(file)) => Ok(zero_shot::word_vector_cosines(file, rows)?),
             (None, None, None) => anyhow::bail!("name a run, --encoder or --vectors"),

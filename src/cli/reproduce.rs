@@ -7,8 +7,10 @@ use anyhow::Context;
 use clap::Args;
 use engram_data::patent::PhrasePair;
 use engram_data::world::phrases::phrase_world;
-use engram_eval::phrase::{GoldRow, PhraseOptions, Prediction, evaluate};
-use engram_train::studies::patent::run::{predict, train_patent};
+use engram_eval::result::Measure;
+use engram_train::studies::patent::figure::{figure, in_words};
+use engram_train::studies::patent::predict::predict;
+use engram_train::studies::patent::run::train_patent;
 use engram_train::studies::patent::zero_shot::word_overlap;
 use engram_train::{Recipe, RecipeOptions, RunOptions};
 use serde::Serialize;
@@ -48,15 +50,21 @@ struct Claim {
     holds: bool,
 }
 
-/// A figure with its interval.
+/// The figure of one system.
 #[derive(Debug, Clone, Serialize)]
 struct Measured {
     system: &'static str,
-    metric: String,
-    value: f64,
-    low: Option<f64>,
-    high: Option<f64>,
-    n: usize,
+    #[serde(flatten)]
+    figure: Measure,
+}
+
+/// The report as JSON.
+#[derive(Debug, Serialize)]
+struct Report {
+    version: &'static str,
+    seconds: u64,
+    threads: usize,
+    claims: Vec<Claim>,
 }
 
 impl Reproduce {
@@ -65,16 +73,22 @@ impl Reproduce {
         let started = Instant::now();
         self.claim_folder()?;
         let claims = self.patent()?;
-        let report = serde_json::to_vec_pretty(&claims)?;
-        output::write_whole(&self.out.join("report.json"), &report)?;
+        let report = Report {
+            version: env!("CARGO_PKG_VERSION"),
+            seconds: started.elapsed().as_secs(),
+            threads: rayon::current_num_threads(),
+            claims,
+        };
+        let file = self.out.join("report.json");
+        output::write_whole(&file, &serde_json::to_vec_pretty(&report)?)?;
         if self.json {
-            output::print_json(&claims)?;
+            output::print_json(&report)?;
         } else {
-            output::print(&text(&claims))?;
-            let (seconds, file) = (started.elapsed().as_secs(), self.out.join("report.json"));
-            output::note(&format!("{seconds} s; report in {}", file.display()), self.quiet);
+            output::print(&text(&report.claims))?;
+            let done = format!("{} s; report in {}", report.seconds, file.display());
+            output::note(&done, self.quiet);
         }
-        let all_hold = claims.iter().all(|claim| claim.holds);
+        let all_hold = report.claims.iter().all(|claim| claim.holds);
         Ok(if all_hold { Outcome::Done } else { Outcome::CheckFailed })
     }
 
@@ -106,14 +120,15 @@ impl Reproduce {
                 study: "patent",
                 claim: "a trained encoder knows more than the words' spelling",
                 paper: "word2vec 0.44, Sentence-BERT 0.60, fine-tuned 0.87 (Pearson, real data)",
-                holds: grouped.value > surface.value && alone.value > surface.value,
+                holds: grouped.figure.value > surface.figure.value
+                    && alone.figure.value > surface.figure.value,
                 ours: vec![surface, alone.clone(), grouped.clone()],
             },
             Claim {
                 study: "patent",
                 claim: "seeing the other targets of an anchor helps",
                 paper: "+0.02 to +0.025 for one model (real data)",
-                holds: grouped.value > alone.value,
+                holds: grouped.figure.value > alone.figure.value,
                 ours: vec![alone, grouped],
             },
         ])
@@ -135,48 +150,15 @@ impl Reproduce {
             std::fs::remove_dir_all(&run)
                 .with_context(|| format!("{}: could not be cleared", run.display()))?;
         }
-        let options = RunOptions {
-            run: run.clone(),
-            resume: false,
-            quiet: self.quiet,
-            stop_after_steps: None,
-        };
+        let options = RunOptions { run: run.clone(), quiet: self.quiet, ..RunOptions::default() };
         train_patent(&mut recipe, &options)?.context("the run was stopped")?;
         measure(system, test, &predict(&run, test, &|_| {})?)
     }
 }
 
-/// Pearson's r of scores against the pairs' gold, with its interval over anchors.
+/// Pearson's r of scores with its interval over anchors.
 fn measure(system: &'static str, rows: &[PhrasePair], scores: &[f64]) -> anyhow::Result<Measured> {
-    let gold: Vec<GoldRow> = rows
-        .iter()
-        .map(|row| GoldRow {
-            id: row.id.clone(),
-            anchor: row.anchor.clone(),
-            target: row.target.clone(),
-            context: row.context.clone(),
-            score: f64::from(row.score.unwrap_or(f32::NAN)),
-            rating: row.rating.clone(),
-            line: None,
-        })
-        .collect();
-    let prediction = |(row, score): (&PhrasePair, &f64)| Prediction {
-        id: row.id.clone(),
-        score: *score,
-        line: None,
-    };
-    let predictions: Vec<Prediction> = rows.iter().zip(scores).map(prediction).collect();
-    let report = evaluate(&gold, &predictions, &PhraseOptions::default())?;
-    let pearson = report.evaluation.primary;
-    let interval = pearson.interval.as_ref();
-    Ok(Measured {
-        system,
-        metric: "pearson".into(),
-        value: pearson.value,
-        low: interval.map(|i| i.low),
-        high: interval.map(|i| i.high),
-        n: rows.len(),
-    })
+    Ok(Measured { system, figure: figure(rows, scores)? })
 }
 
 /// The claims as a table.
@@ -186,12 +168,9 @@ fn text(claims: &[Claim]) -> String {
         lines.push(format!("{}: {}", claim.study, claim.claim));
         lines.push(format!("  paper  {}", claim.paper));
         for ours in &claim.ours {
-            let interval = match (ours.low, ours.high) {
-                (Some(low), Some(high)) => format!(" [{low:.3}, {high:.3}]"),
-                _ => String::new(),
-            };
-            let (system, metric, value, n) = (ours.system, &ours.metric, ours.value, ours.n);
-            lines.push(format!("  ours   {metric} {value:.3}{interval} n {n}  {system}"));
+            let (system, figure) = (ours.system, &ours.figure);
+            let (metric, value, n) = (&figure.metric, in_words(figure), figure.n);
+            lines.push(format!("  ours   {metric} {value} n {n}  {system}"));
         }
         lines.push(format!("  holds  {}", if claim.holds { "yes" } else { "NO" }));
     }

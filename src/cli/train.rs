@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use engram_eval::result::Measure;
+use engram_train::studies::patent::figure::in_words;
 use engram_train::studies::patent::run::{PatentSummary, train_patent};
 use engram_train::{Recipe, RecipeOptions, RunOptions};
+use serde::Serialize;
 
 use super::{Outcome, output};
 
@@ -59,7 +62,7 @@ impl Train {
             run: self.run,
             resume: self.resume,
             quiet: self.quiet,
-            stop_after_steps: None,
+            ..RunOptions::default()
         };
         let summary = match self.study {
             Study::Patent => train_patent(&mut recipe, &options)?,
@@ -68,7 +71,8 @@ impl Train {
             return Ok(Outcome::CheckFailed);
         };
         if self.json {
-            output::print_json(&summary)?;
+            let threads = rayon::current_num_threads();
+            output::print_json(&TrainReport { threads, summary: &summary })?;
         } else {
             output::print(&text(&summary))?;
         }
@@ -77,24 +81,32 @@ impl Train {
     }
 }
 
+/// The summary with what it does not depend on.
+#[derive(Serialize)]
+struct TrainReport<'a> {
+    threads: usize,
+    #[serde(flatten)]
+    summary: &'a PatentSummary,
+}
+
 /// The summary as a table.
 fn text(summary: &PatentSummary) -> String {
-    let mut lines = vec!["member                    steps  held-out r  validation r".to_string()];
+    let words = |figure: &Option<Measure>| figure.as_ref().map_or("-".to_string(), in_words);
+    let row = |name: &str, steps: &str, held_out: &str, validation: &str| {
+        format!("{name:<10} {steps:>7}  {held_out:<24}  {validation}")
+    };
+    let mut lines = vec![row("member", "steps", "held-out r", "validation r")];
     for member in &summary.members {
-        lines.push(format!(
-            "{:<24} {:>6} {:>11.4} {:>13}",
-            member.run.display(),
-            member.steps,
-            member.held_out_pearson,
-            member.validation_pearson.map_or("-".to_string(), |r| format!("{r:.4}")),
-        ));
+        let (name, steps) = (member.run.display().to_string(), member.steps.to_string());
+        let validation = words(&member.validation);
+        lines.push(row(&name, &steps, &in_words(&member.held_out), &validation));
     }
-    let validation = summary.validation_pearson.map_or("-".to_string(), |r| format!("{r:.4}"));
-    lines.push(format!("{:<31} {:>11.4} {:>13}", "all", summary.held_out_pearson, validation));
+    let validation = words(&summary.validation);
+    lines.push(row("all", "", &in_words(&summary.held_out), &validation));
     lines.push(format!(
         "rows: {} held out, {} validation; seed {}; recipe {}",
-        summary.held_out_rows,
-        summary.validation_rows,
+        summary.held_out.n,
+        summary.validation.as_ref().map_or(0, |figure| figure.n),
         summary.seed,
         summary.recipe_hash.get(..12).unwrap_or(&summary.recipe_hash)
     ));

@@ -92,6 +92,19 @@ pub enum TrainError {
         now: String,
     },
 
+    /// A run is resumed on other data or weights than it was started with.
+    #[error(
+        "{} was started with other {name} (their SHA-256 in inputs.json differs); put back what \
+         they were, or choose another folder",
+        run.display()
+    )]
+    InputChanged {
+        /// The run folder.
+        run: PathBuf,
+        /// Which of the run's inputs.
+        name: String,
+    },
+
     /// A checkpoint is incomplete or damaged.
     #[error("checkpoint {} is damaged: {reason}", path.display())]
     BadCheckpoint {

@@ -21,6 +21,6 @@ mod trainer;
 pub use error::{Result, StudyError, TrainError};
 pub use recipe::{Phase, Recipe, RecipeOptions};
 pub use study::{
-    BatchLoss, Evaluation, EvaluationContext, MetricSpec, StepContext, Study, StudyResult,
+    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
 pub use trainer::{CheckOutcome, RunOptions, RunSummary, train};

@@ -5,10 +5,11 @@
 //! 2. it holds a run that ended before its first checkpoint, and `resume` is not given: nothing is
 //!    lost, so a new run;
 //! 3. it holds something else and `resume` is not given: refused;
-//! 4. it holds another recipe than the present one: refused;
+//! 4. it holds another recipe than the present one, or one of other inputs: refused;
 //! 5. it holds checkpoints: the newest whole one is continued (all damaged: refused);
 //! 6. it holds none, because the run died before the first: the run starts again from nothing.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,10 @@ use crate::error::{Result, TrainError};
 
 const LOCK: &str = ".lock";
 const RECIPE: &str = "recipe.toml";
+const INPUTS: &str = "inputs.json";
+
+/// What a run reads beside its recipe (rows, weights, a tokenizer): names with SHA-256.
+pub type Inputs = BTreeMap<String, String>;
 
 /// A run folder that this process may write to as long as it holds this.
 pub(crate) struct RunFolder {
@@ -28,19 +33,26 @@ pub(crate) struct RunFolder {
 }
 
 impl RunFolder {
-    /// Takes the folder for a run of this resolved recipe.
-    pub(crate) fn open(path: &Path, resume: bool, recipe: &str) -> Result<Self> {
+    /// Takes the folder for a run of this resolved recipe on these inputs.
+    pub(crate) fn open(path: &Path, resume: bool, recipe: &str, inputs: &Inputs) -> Result<Self> {
         fs::create_dir_all(path).map_err(TrainError::io(path))?;
         let lock = lock(path)?;
         let folder = Self { path: path.to_path_buf(), _lock: lock };
         let stored = path.join(RECIPE);
+        let inputs_path = path.join(INPUTS);
+        let broken = |e: serde_json::Error| TrainError::io(&inputs_path)(e.into());
         if folder.is_empty()? || (!resume && folder.has_unstarted_run()) {
+            let json = serde_json::to_vec_pretty(inputs).map_err(broken)?;
+            write_file(&inputs_path, &json)?;
             write_file(&stored, recipe.as_bytes())?;
         } else if !resume {
             return Err(TrainError::RunExists { run: path.to_path_buf() });
         } else {
             let before = fs::read_to_string(&stored).map_err(TrainError::io(&stored))?;
             refuse_another_recipe(path, &before, recipe)?;
+            let before = fs::read(&inputs_path).map_err(TrainError::io(&inputs_path))?;
+            let before = serde_json::from_slice(&before).map_err(broken)?;
+            refuse_other_inputs(path, &before, inputs)?;
         }
         Ok(folder)
     }
@@ -50,17 +62,22 @@ impl RunFolder {
         &self.path
     }
 
-    /// Whether all that is here is a run that never wrote a checkpoint.
+    /// Whether all that is here is a run that never wrote a checkpoint, its members included.
     fn has_unstarted_run(&self) -> bool {
-        let checkpoints = self.path.join(checkpoint::FOLDER);
-        let none = fs::read_dir(checkpoints).map_or(true, |mut entries| entries.next().is_none());
-        self.path.join(RECIPE).is_file() && none
+        let below = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        self.path.join(RECIPE).is_file()
+            && !has_checkpoint(&self.path)
+            && !below.map(|entry| entry.path()).any(|path| has_checkpoint(&path))
     }
 
     fn is_empty(&self) -> Result<bool> {
         let mut entries = fs::read_dir(&self.path).map_err(TrainError::io(&self.path))?.flatten();
-        Ok(entries.all(|entry| entry.file_name() == LOCK))
+        Ok(entries.all(|entry| entry.file_name() == LOCK || entry.file_name() == INPUTS))
     }
+}
+
+fn has_checkpoint(run: &Path) -> bool {
+    fs::read_dir(run.join(checkpoint::FOLDER)).is_ok_and(|mut entries| entries.next().is_some())
 }
 
 fn lock(run: &Path) -> Result<File> {
@@ -79,6 +96,14 @@ fn lock(run: &Path) -> Result<File> {
     file.set_len(0).map_err(TrainError::io(&path))?;
     writeln!(file, "{}", std::process::id()).map_err(TrainError::io(&path))?;
     Ok(file)
+}
+
+fn refuse_other_inputs(run: &Path, before: &Inputs, now: &Inputs) -> Result<()> {
+    let differs = |name: &&String| before.get(*name) != now.get(*name);
+    match before.keys().chain(now.keys()).find(differs) {
+        Some(name) => Err(TrainError::InputChanged { run: run.to_path_buf(), name: name.clone() }),
+        None => Ok(()),
+    }
 }
 
 fn refuse_another_recipe(run: &Path, before: &str, now: &str) -> Result<()> {

@@ -7,6 +7,7 @@ use engram_models::params::{ParameterGroup, Parameters};
 
 pub use crate::error::StudyError;
 use crate::recipe::Phase;
+pub use crate::run_folder::Inputs;
 
 /// Results of a study's own code; any error converts into it with `?`.
 pub type StudyResult<T> = Result<T, StudyError>;
@@ -40,6 +41,12 @@ pub trait Study {
 
     /// Measures the model as it stands.
     fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation>;
+
+    /// Everything that the study reads beside the recipe, by name and SHA-256: a run is only
+    /// resumed on the same.
+    fn inputs(&self) -> Inputs {
+        Inputs::new()
+    }
 
     /// Further facts for the model card: data sets with their counts, base model, licence.
     fn card(&self) -> Vec<(String, String)> {

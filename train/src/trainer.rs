@@ -23,8 +23,10 @@ pub struct RunOptions {
     pub run: PathBuf,
     /// Goes on with the run in the folder, if there is one.
     pub resume: bool,
-    /// Shows no progress.
+    /// Shows no progress; warnings are shown all the same.
     pub quiet: bool,
+    /// What progress lines call the run, where there are several (`fold-2`).
+    pub label: Option<String>,
     /// Stops dead after this many steps of this call, as a kill would; for tests.
     pub stop_after_steps: Option<u64>,
 }
@@ -93,12 +95,11 @@ pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> 
         let (recipe, study) = (recipe.study().to_string(), study.name().to_string());
         return Err(TrainError::WrongStudy { recipe, study });
     }
-    let folder = RunFolder::open(&options.run, options.resume, &recipe.resolved()?)?;
+    let folder =
+        RunFolder::open(&options.run, options.resume, &recipe.resolved()?, &study.inputs())?;
     let checkpoints = Checkpoints::open(folder.path())?;
     let mut warn = |error: &TrainError| {
-        if !options.quiet {
-            eprintln!("{error}; going back to the checkpoint before it");
-        }
+        eprintln!("{error}; going back to the checkpoint before it");
     };
     let restored = checkpoints.newest_good(&mut warn)?;
     let state = restored.as_ref().map_or_else(State::default, |(_, state)| state.clone());

@@ -61,9 +61,7 @@ impl PhraseWorld {
         write_pairs(folder.join("train.csv"), &self.train)?;
         write_pairs(folder.join("validation.csv"), &self.validation)?;
         write_pairs(folder.join("test.csv"), &self.test)?;
-        let titles: String =
-            self.titles.iter().map(|(code, title)| format!("{code}\t{title}\n")).collect();
-        let titles = format!("code\ttitle\n{titles}");
+        let titles = self.titles.to_tsv();
         std::fs::write(folder.join("ipc_class_titles.tsv"), titles).map_err(io_error)
     }
 }

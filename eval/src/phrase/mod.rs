@@ -23,7 +23,7 @@ use crate::compare::{Comparison, compare_pearson};
 use crate::error::EvalError;
 use crate::metric::input_warning;
 use crate::metric::pearson::pearson;
-use crate::result::{Evaluation, FEW_UNITS, Provenance, SourceFile};
+use crate::result::{Evaluation, FEW_UNITS, Measure, Provenance, SourceFile};
 use sample::{PhraseMetric, Sample};
 
 /// One rated pair of phrases.
@@ -159,6 +159,21 @@ pub fn evaluate(
         worst_rows: worst::worst_rows(&sample, options.worst_rows),
         evaluation,
     })
+}
+
+/// The primary figure of [`evaluate`] alone.
+///
+/// # Errors   as [`evaluate`]
+pub fn measure(
+    gold: &[GoldRow],
+    predictions: &[Prediction],
+    options: &PhraseOptions,
+) -> Result<Measure, EvalError> {
+    options.bootstrap.validate()?;
+    let predicted = join::join(gold, &options.gold_file, predictions, &options.predictions_file)?;
+    let sample = Sample::new(gold.iter().collect(), predicted);
+    pearson(sample.gold(), sample.predicted())?;
+    Ok(sample.measure(PhraseMetric::Pearson, options))
 }
 
 /// Compares the Pearson correlation of two systems on the same gold rows; a system is its file name and predictions.

@@ -7,10 +7,16 @@
 //! | rows laid out as token sequences, pair by pair or listwise | `sequences` |
 //! | encoder and head | `scorer` |
 //! | the study as the trainer sees it | [`study`] |
-//! | runs of several folds, prediction from a run | [`run`] |
+//! | runs of several folds; a finished member; the ensemble's model card | [`run`], `member`, `card` |
+//! | prediction from a run | [`predict`] |
+//! | Pearson's r with its interval | [`figure`] |
 //! | baselines without training | [`zero_shot`] |
 
+mod card;
 pub mod corpus;
+pub mod figure;
+mod member;
+pub mod predict;
 pub mod run;
 mod scorer;
 mod sequences;

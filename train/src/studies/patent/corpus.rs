@@ -9,7 +9,10 @@ use engram_data::patent::{Labels, PhrasePair, read_pairs_with_titles};
 use engram_data::titles::ClassTitles;
 use engram_data::world::phrases::phrase_world;
 
+use sha2::{Digest, Sha256};
+
 use super::settings::PatentData;
+use crate::study::Inputs;
 
 /// The rows of a recipe.
 #[derive(Debug, Clone)]
@@ -54,6 +57,15 @@ impl Corpus {
         Ok(Self { train, validation, titles, fold_of_row })
     }
 
+    /// What the corpus is, by name and SHA-256.
+    pub fn inputs(&self) -> Inputs {
+        Inputs::from([
+            ("training rows".into(), hash_of_rows(&self.train)),
+            ("validation rows".into(), hash_of_rows(&self.validation)),
+            ("class titles".into(), format!("{:x}", Sha256::digest(self.titles.to_tsv()))),
+        ])
+    }
+
     /// The rows that member `fold` trains on, and those that choose its checkpoint. `None` is the
     /// only model of a recipe without folds.
     pub fn split(&self, fold: Option<usize>) -> (Vec<PhrasePair>, Vec<PhrasePair>) {
@@ -64,4 +76,17 @@ impl Corpus {
         let pick = |rows: &[usize]| rows.iter().map(|&row| self.train[row].clone()).collect();
         (pick(&split.train), pick(&split.held_out))
     }
+}
+
+/// SHA-256 of rows in their order.
+pub(super) fn hash_of_rows(rows: &[PhrasePair]) -> String {
+    let mut hash = Sha256::new();
+    for row in rows {
+        for text in [&row.id, &row.anchor, &row.target, &row.context] {
+            hash.update((text.len() as u64).to_le_bytes());
+            hash.update(text);
+        }
+        hash.update(row.score.unwrap_or(f32::NAN).to_le_bytes());
+    }
+    format!("{:x}", hash.finalize())
 }

@@ -1,6 +1,6 @@
 //! Encoder and head of the patent study: from a recipe's `[model]` to scores.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
@@ -13,10 +13,12 @@ use engram_models::similarity::{
     BiEncoder, CrossEncoder, CrossEncoderConfig, PairLoss, SpanPooler,
 };
 use engram_models::text_encoder::TextEncoderConfig;
+use sha2::{Digest, Sha256};
 
 use super::sequences::Input;
 use super::settings::{Layout, PatentModel};
-use crate::study::StudyResult;
+use crate::error::TrainError;
+use crate::study::{Inputs, StudyResult};
 
 /// The files that an encoder is made of, found once.
 pub struct EncoderFiles {
@@ -24,8 +26,8 @@ pub struct EncoderFiles {
     pub config_json: String,
     /// The text of `tokenizer.json`.
     pub tokenizer_json: Vec<u8>,
-    /// The published weights; `None` starts afresh.
-    weights: Option<PathBuf>,
+    /// The published weights with their SHA-256; `None` starts afresh.
+    weights: Option<(PathBuf, String)>,
     config: TextEncoderConfig,
     /// The tokeniser, checked against the configuration.
     pub tokeniser: Arc<Tokeniser>,
@@ -42,25 +44,39 @@ impl EncoderFiles {
         let config_path = location.file("config.json", &settings)?;
         let tokenizer_path = location.file("tokenizer.json", &settings)?;
         let weights = location.file("model.safetensors", &settings)?;
-        let read = |path: &PathBuf| std::fs::read(path).map_err(crate::error::TrainError::io(path));
+        let read = |path: &PathBuf| std::fs::read(path).map_err(TrainError::io(path));
         let config_json = String::from_utf8_lossy(&read(&config_path)?).into_owned();
         let tokenizer_json = read(&tokenizer_path)?;
         let tokeniser = Tokeniser::from_bytes(&tokenizer_path, &tokenizer_json)?;
         let name = config_path.display().to_string();
-        Self::new(config_json, &name, tokenizer_json, tokeniser, Some(weights), model)
+        let hash = hash_of_file(&weights).map_err(TrainError::io(&weights))?;
+        Self::new(config_json, &name, tokenizer_json, tokeniser, Some((weights, hash)), model)
     }
 
     /// The files that a finished run keeps in its folder.
-    pub fn of_run(run: &std::path::Path, model: &PatentModel) -> StudyResult<Self> {
+    pub fn of_run(run: &Path, model: &PatentModel) -> StudyResult<Self> {
         let read = |name: &str| {
             let path = run.join(name);
-            std::fs::read(&path).map_err(crate::error::TrainError::io(&path))
+            std::fs::read(&path).map_err(TrainError::io(&path))
         };
         let config_json = String::from_utf8_lossy(&read("config.json")?).into_owned();
         let tokenizer_json = read("tokenizer.json")?;
         let tokeniser = Tokeniser::from_bytes(run.join("tokenizer.json"), &tokenizer_json)?;
         let name = run.join("config.json").display().to_string();
         Self::new(config_json, &name, tokenizer_json, tokeniser, None, model)
+    }
+
+    /// What the files are, by name and SHA-256.
+    pub fn inputs(&self) -> Inputs {
+        let hash = |bytes: &[u8]| format!("{:x}", Sha256::digest(bytes));
+        let mut inputs = Inputs::from([
+            ("model configuration".into(), hash(self.config_json.as_bytes())),
+            ("tokenizer".into(), hash(&self.tokenizer_json)),
+        ]);
+        if let Some((_, hash)) = &self.weights {
+            inputs.insert("published weights".into(), hash.clone());
+        }
+        inputs
     }
 
     fn fresh(model: &PatentModel) -> StudyResult<Self> {
@@ -76,7 +92,7 @@ impl EncoderFiles {
         name: &str,
         tokenizer_json: Vec<u8>,
         tokeniser: Tokeniser,
-        weights: Option<PathBuf>,
+        weights: Option<(PathBuf, String)>,
         model: &PatentModel,
     ) -> StudyResult<Self> {
         let mut config = TextEncoderConfig::parse(&config_json, name)?;
@@ -91,6 +107,12 @@ impl EncoderFiles {
         config.set_dropout(model.hidden_dropout, model.attention_dropout);
         Ok(Self { config_json, tokenizer_json, weights, config, tokeniser: Arc::new(tokeniser) })
     }
+}
+
+fn hash_of_file(path: &Path) -> std::io::Result<String> {
+    let mut hash = Sha256::new();
+    std::io::copy(&mut std::fs::File::open(path)?, &mut hash)?;
+    Ok(format!("{:x}", hash.finalize()))
 }
 
 /// A model that scores rows.
@@ -111,7 +133,7 @@ impl Scorer {
     ) -> StudyResult<(Self, Parameters)> {
         let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
         let encoder = match &files.weights {
-            Some(path) => {
+            Some((path, _)) => {
                 let weights = files.config.open_weights(path)?;
                 files.config.build(&builder.with_weights(weights))?
             }

@@ -205,19 +205,21 @@ impl<'a> Sequencer<'a> {
             ids.push(special.sep);
             ids.extend(title);
             if self.model.other_targets > 0 {
-                let group = &groups[group_of_row[row]];
-                let mut others: Vec<usize> =
-                    group.iter().copied().filter(|o| rows[*o].target != pair.target).collect();
+                let group = groups[group_of_row[row]].iter();
+                let mut others: Vec<&str> = group.map(|&o| rows[o].target.as_str()).collect();
+                others.sort_unstable();
+                others.dedup();
+                others.retain(|other| *other != pair.target);
                 let (chosen, _) = others.partial_shuffle(rng, self.model.other_targets);
-                for (i, other) in chosen.iter().enumerate() {
-                    let other = self.tokeniser.encode_piece(&rows[*other].target)?;
-                    if ids.len() + other.len() + separator.len() + 1 > self.model.max_tokens {
-                        break;
+                let mut between: &[u32] = &[];
+                for other in chosen {
+                    let other = self.tokeniser.encode_piece(other)?;
+                    if ids.len() + between.len() + other.len() + 1 > self.model.max_tokens {
+                        continue;
                     }
-                    if i > 0 {
-                        ids.extend(&*separator);
-                    }
+                    ids.extend(between);
                     ids.extend(&*other);
+                    between = &separator;
                 }
                 ids.push(special.sep);
             }

@@ -13,12 +13,13 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
+use super::corpus::hash_of_rows;
 use super::scorer::{EncoderFiles, Scorer};
 use super::sequences::{RowBatch, Sequencer};
 use super::settings::PatentModel;
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
-    BatchLoss, Evaluation, EvaluationContext, MetricSpec, StepContext, Study, StudyResult,
+    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
 
 /// Tokens in a forward pass that trains nothing.
@@ -70,6 +71,11 @@ impl PatentStudy {
             }
         }
         Ok(())
+    }
+
+    /// The class titles.
+    pub fn titles(&self) -> &ClassTitles {
+        &self.titles
     }
 
     /// The rows that choose the checkpoint.
@@ -159,6 +165,16 @@ impl Study for PatentStudy {
             ],
             counts: vec![("held_out".into(), self.held_out.len() as u64)],
         })
+    }
+
+    fn inputs(&self) -> Inputs {
+        let mut inputs = self.files.inputs();
+        inputs.extend([
+            ("training rows".into(), hash_of_rows(&self.train)),
+            ("held-out rows".into(), hash_of_rows(&self.held_out)),
+            ("class titles".into(), format!("{:x}", Sha256::digest(self.titles.to_tsv()))),
+        ]);
+        inputs
     }
 
     fn card(&self) -> Vec<(String, String)> {

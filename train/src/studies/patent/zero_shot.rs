@@ -16,11 +16,16 @@ use super::study::PatentStudy;
 use crate::recipe::BatchSettings;
 use crate::study::{Study, StudyResult};
 
-/// Cosines of mean-pooled sentence embeddings, as `sentence-transformers` computes them.
+/// Cosines of mean-pooled sentence embeddings, as `sentence-transformers` computes them;
+/// `progress` is told of each score.
 ///
 /// # Errors
 /// If the weights cannot be found or do not fit.
-pub fn encoder_cosines(weights: &str, rows: &[PhrasePair]) -> StudyResult<Vec<f64>> {
+pub fn encoder_cosines(
+    weights: &str,
+    rows: &[PhrasePair],
+    progress: &dyn Fn(usize),
+) -> StudyResult<Vec<f64>> {
     let model = PatentModel {
         weights: weights.to_string(),
         layout: Layout::BiEncoder,
@@ -36,7 +41,7 @@ pub fn encoder_cosines(weights: &str, rows: &[PhrasePair]) -> StudyResult<Vec<f6
     let mut study =
         PatentStudy::new(model, BatchSettings::default(), titles, nothing, files.into(), 0);
     study.build(vec![ParameterGroup::all_frozen()], 0)?;
-    study.predict(rows, &|_| {})
+    study.predict(rows, progress)
 }
 
 /// The share of words that two phrases have in common (Jaccard): what spelling alone tells.

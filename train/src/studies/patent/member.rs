@@ -1,0 +1,186 @@
+//! One trained model of a run: what it leaves beside its weights, and scores from it.
+
+use std::path::Path;
+
+use engram_data::patent::PhrasePair;
+use engram_data::titles::ClassTitles;
+use engram_models::params::ParameterGroup;
+use serde::{Deserialize, Serialize};
+
+use super::run::{in_study, study_error};
+use super::scorer::EncoderFiles;
+use super::settings::PatentModel;
+use super::study::{PatentStudy, gold_scores};
+use crate::checkpoint::write_file;
+use crate::error::{Result, TrainError};
+use crate::recipe::{Recipe, RecipeOptions};
+use crate::study::Study;
+use crate::trainer::RunSummary;
+
+const CONFIG: &str = "config.json";
+const TOKENIZER: &str = "tokenizer.json";
+const TITLES: &str = "titles.tsv";
+const CALIBRATION: &str = "calibration.json";
+
+/// A finished member in memory.
+pub(super) struct Member {
+    study: PatentStudy,
+    calibration: Calibration,
+}
+
+impl Member {
+    /// Loads the chosen weights of a run that has just ended, fits the calibration, and writes
+    /// what prediction needs beside the weights. Also returns the held-out rows' scores, each on
+    /// the scale that the *other* half of the anchors gives.
+    pub(super) fn finish(
+        mut study: PatentStudy,
+        recipe: &Recipe,
+        summary: &RunSummary,
+    ) -> Result<(Self, Vec<f64>)> {
+        load_weights(&mut study, recipe.seed(), &summary.weights)?;
+        let raw = study.predict(study.held_out(), &|_| {}).map_err(study_error("predict"))?;
+        let gold = gold_scores(study.held_out());
+        let calibration = Calibration::fit(&raw, &gold);
+        let files = study.files();
+        let run = &summary.run;
+        write_file(&run.join(CONFIG), files.config_json.as_bytes())?;
+        write_file(&run.join(TOKENIZER), &files.tokenizer_json)?;
+        write_file(&run.join(TITLES), study.titles().to_tsv().as_bytes())?;
+        let json = serde_json::to_vec_pretty(&calibration).map_err(in_study("calibration"))?;
+        write_file(&run.join(CALIBRATION), &json)?;
+        let held_out = cross_fitted(study.held_out(), &raw, &gold);
+        Ok((Self { study, calibration }, held_out))
+    }
+
+    /// Loads a member from its folder.
+    ///
+    /// # Errors
+    /// [`TrainError::Io`] for a file that the folder does not have.
+    pub(super) fn load(folder: &Path) -> Result<Self> {
+        let mut recipe = Recipe::load(&folder.join("recipe.toml"), &RecipeOptions::default())?;
+        let model: PatentModel = recipe.model()?;
+        if let Some((key, reason)) = model.conflict() {
+            return Err(recipe.error(&format!("model.{key}"), reason));
+        }
+        let files = EncoderFiles::of_run(folder, &model).map_err(study_error("loading"))?;
+        let titles = titles(folder)?;
+        let batch = recipe.batch().clone();
+        let nothing = (Vec::new(), Vec::new());
+        let mut study =
+            PatentStudy::new(model, batch, titles, nothing, files.into(), recipe.seed());
+        load_weights(&mut study, recipe.seed(), &folder.join("model.safetensors"))?;
+        let path = folder.join(CALIBRATION);
+        let text = std::fs::read(&path).map_err(TrainError::io(&path))?;
+        let calibration =
+            serde_json::from_slice(&text).map_err(|e| TrainError::io(&path)(e.into()))?;
+        Ok(Self { study, calibration })
+    }
+
+    /// Similarities of rows; `progress` is told of each score.
+    pub(super) fn predict(
+        &self,
+        rows: &[PhrasePair],
+        progress: &dyn Fn(usize),
+    ) -> Result<Vec<f64>> {
+        let raw = self.study.predict(rows, progress).map_err(study_error("predict"))?;
+        Ok(raw.into_iter().map(|score| self.calibration.apply(score)).collect())
+    }
+
+    /// The rows that were held out of its training.
+    pub(super) fn held_out(&self) -> &[PhrasePair] {
+        self.study.held_out()
+    }
+}
+
+/// The class titles that a member was trained with.
+pub(super) fn titles(folder: &Path) -> Result<ClassTitles> {
+    ClassTitles::read(folder.join(TITLES)).map_err(in_study("reading titles"))
+}
+
+/// Builds the study's model with every parameter plain and sets its values from a file.
+fn load_weights(study: &mut PatentStudy, seed: u64, path: &Path) -> Result<()> {
+    let frozen = vec![ParameterGroup::all_frozen()];
+    study.build(frozen, seed).map_err(study_error("build"))?.load(path)?;
+    Ok(())
+}
+
+/// The line that turns a member's scores into similarities, fitted on its held-out rows.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Calibration {
+    slope: f64,
+    intercept: f64,
+}
+
+impl Calibration {
+    /// The least-squares line from scores to gold; flat where the scores are constant.
+    fn fit(scores: &[f64], gold: &[f64]) -> Self {
+        let count = scores.len().max(1) as f64;
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / count;
+        let (mean_score, mean_gold) = (mean(scores), mean(gold));
+        let (mut product, mut square) = (0.0, 0.0);
+        for (score, gold) in scores.iter().zip(gold) {
+            product += (score - mean_score) * (gold - mean_gold);
+            square += (score - mean_score) * (score - mean_score);
+        }
+        let slope = if square > 0.0 { product / square } else { 0.0 };
+        Self { slope, intercept: mean_gold - slope * mean_score }
+    }
+
+    fn apply(self, score: f64) -> f64 {
+        self.slope.mul_add(score, self.intercept)
+    }
+}
+
+/// Scores on the gold scale, where no row's own gold has a part in its scale: the anchors are
+/// divided into two halves, and each is given the other's line.
+fn cross_fitted(rows: &[PhrasePair], scores: &[f64], gold: &[f64]) -> Vec<f64> {
+    let mut anchors: Vec<&str> = rows.iter().map(|row| row.anchor.as_str()).collect();
+    anchors.sort_unstable();
+    anchors.dedup();
+    let halves: Vec<usize> = rows
+        .iter()
+        .map(|row| anchors.binary_search(&row.anchor.as_str()).unwrap_or(0) % 2)
+        .collect();
+    let line_of_other = |half: usize| {
+        let pick = |values: &[f64]| -> Vec<f64> {
+            let of_other = values.iter().zip(&halves).filter(|(_, h)| **h != half);
+            of_other.map(|(value, _)| *value).collect()
+        };
+        Calibration::fit(&pick(scores), &pick(gold))
+    };
+    let lines = [line_of_other(0), line_of_other(1)];
+    scores.iter().zip(&halves).map(|(score, half)| lines[*half].apply(*score)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calibration_is_the_least_squares_line() {
+        let line = Calibration::fit(&[0.0, 1.0, 2.0], &[1.0, 3.0, 5.0]);
+        assert!((line.slope - 2.0).abs() < 1e-12 && (line.intercept - 1.0).abs() < 1e-12);
+        let flat = Calibration::fit(&[1.0, 1.0], &[0.0, 0.5]);
+        assert_eq!((flat.slope, flat.intercept), (0.0, 0.25));
+    }
+
+    #[test]
+    fn no_rows_own_gold_has_a_part_in_its_scale() {
+        let row = |anchor: &str| PhrasePair {
+            id: anchor.into(),
+            anchor: anchor.into(),
+            target: "t".into(),
+            context: "A01".into(),
+            score: None,
+            rating: None,
+        };
+        let rows: Vec<PhrasePair> = ["a", "b", "a", "b", "a", "b"].map(row).into();
+        let scores = [0.0, 0.0, 1.0, 1.0, 2.0, 2.0];
+        let gold = [0.0, 10.0, 1.0, 12.0, 2.0, 14.0];
+        let found = cross_fitted(&rows, &scores, &gold);
+        // Anchor `a` gets the line of `b`, 2 s + 10, and `b` that of `a`.
+        for (found, wanted) in found.iter().zip([10.0, 0.0, 12.0, 1.0, 14.0, 2.0]) {
+            assert!((found - wanted).abs() < 1e-12);
+        }
+    }
+}

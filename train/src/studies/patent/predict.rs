@@ -1,0 +1,68 @@
+//! Prediction from a finished run.
+
+use std::path::{Path, PathBuf};
+
+use engram_data::patent::PhrasePair;
+use engram_data::titles::ClassTitles;
+
+use super::member::{self, Member};
+use super::run::{PatentSummary, SUMMARY};
+use super::settings::PatentModel;
+use crate::error::{Result, TrainError};
+use crate::recipe::{Recipe, RecipeOptions};
+
+/// Similarities of rows by a finished run: the mean of its members' calibrated scores.
+///
+/// `progress` is told how many of the `members × passes × rows` scores are done.
+///
+/// # Errors
+/// [`TrainError::Io`] for a file that the run does not have.
+pub fn predict(run: &Path, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> Result<Vec<f64>> {
+    let folders = member_folders(run)?;
+    let mut sums = vec![0.0; rows.len()];
+    for folder in &folders {
+        let scores = Member::load(folder)?.predict(rows, progress)?;
+        sums.iter_mut().zip(scores).for_each(|(sum, score)| *sum += score);
+    }
+    let count = folders.len() as f64;
+    Ok(sums.into_iter().map(|sum| sum / count).collect())
+}
+
+/// The class titles that a finished run was trained with.
+///
+/// # Errors
+/// As [`predict`].
+pub fn titles(run: &Path) -> Result<ClassTitles> {
+    member::titles(&member_folders(run)?[0])
+}
+
+/// How many scores a prediction of `rows` rows computes, for a progress bar.
+///
+/// # Errors
+/// As [`predict`].
+pub fn prediction_work(run: &Path, rows: usize) -> Result<usize> {
+    let mut work = 0;
+    for member in member_folders(run)? {
+        let mut recipe = Recipe::load(&member.join("recipe.toml"), &RecipeOptions::default())?;
+        work += recipe.model::<PatentModel>()?.passes * rows;
+    }
+    Ok(work)
+}
+
+/// The folders of a run's members, in order, from the summary that a run writes last.
+fn member_folders(run: &Path) -> Result<Vec<PathBuf>> {
+    let path = run.join(SUMMARY);
+    let unfinished = |source: std::io::Error| {
+        let kind = source.kind();
+        let remedy = "no finished run of the patent study is here; train one, or go on with one, \
+                      with `engram train patent` and --resume";
+        TrainError::io(run)(std::io::Error::new(kind, format!("{remedy} ({source})")))
+    };
+    let text = std::fs::read(&path).map_err(unfinished)?;
+    let summary: PatentSummary =
+        serde_json::from_slice(&text).map_err(|e| TrainError::io(&path)(e.into()))?;
+    Ok(match summary.members.as_slice() {
+        [only] if only.run == Path::new(".") => vec![run.to_path_buf()],
+        members => members.iter().map(|member| run.join(&member.run)).collect(),
+    })
+}
