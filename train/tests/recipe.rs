@@ -84,6 +84,34 @@ fn a_wrong_value_is_named_with_its_line() {
 }
 
 #[test]
+fn a_number_that_no_run_can_work_with_is_refused() {
+    for path in [
+        "evaluation.margin",
+        "optimiser.decay_exponent",
+        "optimiser.weight_decay",
+        "awp.learning_rate",
+        "awp.epsilon",
+        "check.tolerance",
+    ] {
+        for value in ["nan", "-0.5", "inf"] {
+            let set = format!("{path}={value}");
+            let found = parse(TEXT, false, &[&set]).map(|_| ()).expect_err("a wrong number");
+            let start = format!("--set {set}: `{path}` has to be");
+            assert!(found.starts_with(&start), "{found}");
+        }
+    }
+    for path in ["check.figure", "check.loss_at_most"] {
+        let set = format!("{path}=nan");
+        let found = parse(TEXT, false, &[&set]).map(|_| ()).expect_err("no number");
+        assert_eq!(found, format!("--set {set}: `{path}` has to be a number"));
+    }
+    let found = error("0.01", "0.01\ndecay_exponent = -1");
+    assert_eq!(found, "recipe.toml:9: `optimiser.decay_exponent` has to be 0 or above");
+    assert!(parse(TEXT, false, &["check.figure=-1"]).is_ok());
+    assert!(parse(TEXT, false, &["awp.match=[]"]).is_err_and(|e| e.contains("leave [awp] out")));
+}
+
+#[test]
 fn a_recipe_without_a_check_is_refused() {
     let found = error("[check]\nfiles = [\"README.md\"]", "");
     assert!(found.contains("`check` is missing"), "{found}");
