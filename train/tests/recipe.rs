@@ -172,7 +172,20 @@ fn a_wrong_assignment_is_named() {
     );
     assert!(found("seed").contains("section.key=value"));
     assert!(found("study.name=1").contains("no table at `study.name`"));
-    assert!(found("phase.other.epochs=1").contains("no table at `phase.other.epochs`"));
+    assert!(found("phase.only=1").contains("no table at `phase.only`"));
+    assert_eq!(
+        found("phase.onyl.epochs=1"),
+        "--set phase.onyl.epochs=1: there is no `phase.onyl`; known are only; did you mean `only`?"
+    );
+    assert!(found("phase.third.epochs=1").ends_with("no `phase.third`; known are only"));
+    assert!(found("phase.9.epochs=1").ends_with("no `phase.9`: `phase` has 1, from 0 on"));
+    let groups = TEXT.replace("[check]", "[[group]]\nmatch = \"**\"\nrate = 1\n\n[check]");
+    let found = parse(&groups, false, &["group.head.rate=1"]).map(|_| ()).expect_err("no name");
+    assert!(found.ends_with("have no names: say `group.0` for the first"), "{found}");
+    // An entry of a list that was set as a whole is no longer the file's.
+    let set = "group=[{match=\"**\", rate=-1}]";
+    let found = parse(&groups, false, &[set]).map(|_| ()).expect_err("a wrong rate");
+    assert_eq!(found, format!("--set {set}: `group.0.rate` has to be 0 or above"));
     let without_tiny = TEXT.split("[tiny]").next().expect("the text before it");
     assert!(parse(without_tiny, true, &[]).is_err_and(|e| e.contains("[tiny]")));
 }
