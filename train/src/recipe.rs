@@ -176,6 +176,11 @@ impl Recipe {
         &self.check
     }
 
+    /// The recipe's own `[[group]]`s.
+    pub fn own_groups(&self) -> &[GroupSettings] {
+        &self.body.group
+    }
+
     /// The parameter groups of a phase: the recipe's own, then the phase's.
     pub fn groups(&self, phase: &Phase) -> Vec<ParameterGroup> {
         let all = self.body.group.iter().chain(&phase.group);

@@ -32,6 +32,26 @@ fn a_recipe_may_allow_a_parameter_without_a_gradient() {
 }
 
 #[test]
+fn a_pattern_that_names_no_parameter_is_an_error_with_place_and_nearest_name() {
+    let refused = |set: &str| {
+        let folder = tempdir().expect("a temporary folder");
+        let run = folder.path().join("run");
+        let error = train(&mut Toy::default(), &run, &[set], false, None);
+        error.expect_err("the pattern names nothing").to_string()
+    };
+    for (set, place) in [
+        (r#"group=[{match="hed.**", rate=0.5}]"#, "group.0.match"),
+        (r#"phase.second.group=[{match="hed.**", rate=0.5}]"#, "phase.1.group.0.match"),
+        (r#"gradient_check.allow=["body.*", "hed.**"]"#, "gradient_check.allow.1"),
+        (r#"awp.match=["hed.**"]"#, "awp.match.0"),
+    ] {
+        let error = refused(set);
+        let start = format!("--set {set}: `{place}` is `hed.**`, which names none of the 4");
+        assert!(error.starts_with(&start) && error.contains("nearest is `head."), "{error}");
+    }
+}
+
+#[test]
 fn frozen_parameters_keep_their_bytes_and_moving_them_is_an_error() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
