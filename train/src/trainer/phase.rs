@@ -137,7 +137,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
             StepOutcome::NotFinite(what) => {
                 state.bad_steps += 1;
                 state.window.skip();
-                self.progress.note(&format!("step {} is left out: {what}", state.step));
+                self.progress.warn(&format!("step {} is left out: {what}", state.step));
                 if state.bad_steps <= BAD_STEPS_ALLOWED {
                     return Ok(());
                 }
