@@ -112,6 +112,26 @@ fn a_number_that_no_run_can_work_with_is_refused() {
 }
 
 #[test]
+fn a_setting_of_another_optimiser_is_refused() -> Result<(), String> {
+    for setting in ["decay_exponent = 0.5", "update_clip = 2", "momentum = 0.9"] {
+        let found = error("0.01", &format!("0.01\n{setting}"));
+        assert!(found.starts_with("recipe.toml:9: `optimiser."), "{found}");
+        assert!(found.ends_with("has no effect but with `kind = \"adafactor\"`; leave it out"));
+    }
+    let set = ["optimiser.kind=adafactor", "optimiser.betas=[0.8, 0.9]"];
+    let found = parse(TEXT, false, &set).map(|_| ()).expect_err("betas are AdamW's");
+    assert!(
+        found.starts_with("--set optimiser.betas=[0.8, 0.9]: `optimiser.betas` has"),
+        "{found}"
+    );
+    // The resolved form holds all settings, and reads as the same recipe.
+    let recipe = parse(TEXT, false, &["optimiser.kind=adafactor", "optimiser.momentum=0.9"])?;
+    let resolved = recipe.resolved().map_err(|e| e.to_string())?;
+    assert_eq!(parse(&resolved, false, &[])?.optimiser(), recipe.optimiser());
+    Ok(())
+}
+
+#[test]
 fn a_recipe_without_a_check_is_refused() {
     let found = error("[check]\nfiles = [\"README.md\"]", "");
     assert!(found.contains("`check` is missing"), "{found}");

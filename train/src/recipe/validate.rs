@@ -1,6 +1,6 @@
 //! What a recipe may not say.
 
-use super::{GroupSettings, Recipe};
+use super::{GroupSettings, OptimiserKind, OptimiserSettings, Recipe};
 use crate::error::Result;
 
 impl Recipe {
@@ -44,7 +44,29 @@ impl Recipe {
         self.refuse("optimiser.layer_rate_decay", !decay_fits, "has to lie in (0, 1]")?;
         self.at_least_zero("optimiser.decay_exponent", optimiser.decay_exponent)?;
         self.positive("optimiser.update_clip", optimiser.update_clip)?;
-        self.below_one("optimiser.momentum", optimiser.momentum)
+        self.below_one("optimiser.momentum", optimiser.momentum)?;
+        self.refuse_settings_of_another_optimiser()
+    }
+
+    /// A default may stand there: the resolved form holds the settings of every kind.
+    fn refuse_settings_of_another_optimiser(&self) -> Result<()> {
+        let (set, default) = (&self.body.optimiser, OptimiserSettings::default());
+        let (kind, foreign) = match set.kind {
+            OptimiserKind::Adamw => (
+                "adafactor",
+                vec![
+                    ("decay_exponent", set.decay_exponent != default.decay_exponent),
+                    ("update_clip", set.update_clip != default.update_clip),
+                    ("momentum", set.momentum != default.momentum),
+                ],
+            ),
+            OptimiserKind::Adafactor => ("adamw", vec![("betas", set.betas != default.betas)]),
+        };
+        for (key, changed) in foreign {
+            let reason = format!("has no effect but with `kind = \"{kind}\"`; leave it out");
+            self.refuse(&format!("optimiser.{key}"), changed, &reason)?;
+        }
+        Ok(())
     }
 
     fn validate_groups(&self, section: &str, groups: &[GroupSettings]) -> Result<()> {
