@@ -1,20 +1,45 @@
 //! Where results go: files written whole, progress on the terminal.
 
-use std::io::Write;
-use std::path::Path;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use atomic_write_file::AtomicWriteFile;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+/// Links that a path may lead through, as many as Linux follows.
+const LINKS: usize = 40;
+
 /// Writes a file beside its place, syncs it, and renames it there.
+///
+/// What a link leads to is written, not the link; a pipe or a device is written into.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let write = || -> std::io::Result<()> {
-        let mut file = AtomicWriteFile::open(path)?;
+    let write = || -> io::Result<()> {
+        // By its own handle, because standard output may be a file that others write to as well.
+        if path == Path::new("/dev/stdout") {
+            let mut out = io::stdout().lock();
+            return out.write_all(bytes).and_then(|()| out.flush());
+        }
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return fs::OpenOptions::new().write(true).open(path)?.write_all(bytes);
+        }
+        let mut file = AtomicWriteFile::open(behind_links(path)?)?;
         file.write_all(bytes)?;
         file.commit()
     };
     write().with_context(|| format!("{}: could not be written", path.display()))
+}
+
+/// The place that a path leads to, whether or not a file is there yet.
+fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_path_buf();
+    for _ in 0..LINKS {
+        let Ok(target) = fs::read_link(&path) else { return Ok(path) };
+        // A relative target starts at the folder of its link.
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+    }
+    Err(io::Error::other("too many links, most likely in a circle"))
 }
 
 /// Prints to standard output, as text or as pretty JSON.
@@ -24,7 +49,7 @@ pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 
 /// Prints a text with a final line end.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     out.write_all(text.trim_end().as_bytes())?;
     out.write_all(b"\n")?;
     Ok(())
@@ -33,7 +58,7 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 /// Tells the user something on standard error, unless `quiet`; nobody listening is no error.
 pub fn note(text: &str, quiet: bool) {
     if !quiet {
-        let _ = writeln!(std::io::stderr(), "{text}");
+        let _ = writeln!(io::stderr(), "{text}");
     }
 }
 
@@ -48,4 +73,44 @@ pub fn progress_bar(length: usize, unit: &'static str, quiet: bool) -> ProgressB
         bar.set_style(style);
     }
     bar
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_link_stays_and_its_target_is_written() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let (file, link) = (folder.path().join("inner/file"), folder.path().join("link"));
+        fs::create_dir(folder.path().join("inner"))?;
+        symlink("inner/second", &link)?;
+        symlink("file", folder.path().join("inner/second"))?;
+        // Once without a file, once over one.
+        for bytes in [b"first", b"again"] {
+            write_whole(&link, bytes)?;
+            assert_eq!(fs::read(&file)?, bytes);
+            assert!(link.is_symlink());
+        }
+        symlink("circle", folder.path().join("circle"))?;
+        assert!(write_whole(&folder.path().join("circle"), b"").is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn a_pipe_is_written_into() -> anyhow::Result<()> {
+        use std::os::unix::fs::FileTypeExt;
+        let folder = tempfile::tempdir()?;
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status()?.success());
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read(pipe)
+        });
+        write_whole(&pipe, b"scores")?;
+        assert_eq!(reader.join().map_err(|_| anyhow::anyhow!("the reader"))??, b"scores");
+        assert!(fs::metadata(&pipe)?.file_type().is_fifo());
+        Ok(())
+    }
 }

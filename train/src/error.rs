@@ -142,11 +142,15 @@ pub enum TrainError {
 
     /// The loss or the gradients were not finite three times in a row.
     #[error(
-        "{what} in {in_a_row} steps in a row, up to step {step}; lower the learning rate or clip \
-         harder; {}",
+        "{what} in {in_a_row} steps in a row, up to step {step}; the same recipe comes to it again: \
+         start a new run in another folder with a lower `optimiser.learning_rate` or a smaller \
+         `optimiser.clip_norm`{}",
         match last_good {
-            Some(path) => format!("the last good checkpoint is {}", path.display()),
-            None => "there is no checkpoint yet".to_string(),
+            Some(path) => format!(
+                "; the last good checkpoint, {}, is for --resume after data or model were mended",
+                path.display()
+            ),
+            None => String::new(),
         }
     )]
     NotFinite {
@@ -213,8 +217,17 @@ impl TrainError {
 }
 
 fn remedy(error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind;
     match error.kind() {
-        std::io::ErrorKind::StorageFull => {
+        ErrorKind::NotFound => "; check the path: a relative one starts at the working folder",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "; you may not read or write this: change its permissions or choose another path"
+        }
+        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
+            "; a file stands where a run folder has to be: choose another folder or move the file"
+        }
+        ErrorKind::IsADirectory => "; this is a folder: name a file in it",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
             "; free some space, then --resume from the last checkpoint"
         }
         _ => "",

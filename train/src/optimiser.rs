@@ -4,7 +4,7 @@ mod adafactor;
 mod adamw;
 
 use engram_models::gradients::Gradients;
-use engram_models::params::Parameters;
+use engram_models::params::{Parameter, Parameters};
 
 use crate::error::Result;
 use crate::recipe::{OptimiserKind, OptimiserSettings};
@@ -65,7 +65,39 @@ pub fn new(settings: &OptimiserSettings, parameters: &Parameters) -> Box<dyn Opt
     }
 }
 
+/// A tensor of state with its name.
+struct Buffer {
+    name: String,
+    values: Vec<f32>,
+}
+
+impl Buffer {
+    /// Zeros, named after the parameter.
+    fn new(parameter: &Parameter, state: &str, length: usize) -> Self {
+        Self { name: format!("{}#{state}", parameter.name()), values: vec![0.0; length] }
+    }
+
+    fn tensor(&self) -> StateTensor<'_> {
+        StateTensor { name: &self.name, values: &self.values }
+    }
+
+    fn tensor_mut(&mut self) -> (&str, &mut [f32]) {
+        (&self.name, &mut self.values)
+    }
+}
+
+/// The trainable parameters that have a gradient: each with it, its rate and its state.
+fn moving<'a, S>(
+    parameters: &'a Parameters,
+    gradients: &'a Gradients,
+    rates: &'a [f64],
+    states: &'a mut [S],
+) -> impl Iterator<Item = (&'a Parameter, &'a [f32], f64, &'a mut S)> {
+    let all = parameters.trainable().zip(states).enumerate();
+    all.filter_map(|(i, (parameter, state))| Some((parameter, gradients.get(i)?, rates[i], state)))
+}
+
 /// Weight decay of a tensor: none for vectors (biases, the scale of a norm).
-fn decay_of(settings: &OptimiserSettings, rank: usize) -> f64 {
-    if rank >= 2 { settings.weight_decay } else { 0.0 }
+fn decay_of(settings: &OptimiserSettings, parameter: &Parameter) -> f64 {
+    if parameter.tensor().rank() >= 2 { settings.weight_decay } else { 0.0 }
 }

@@ -2,6 +2,7 @@
 
 mod document;
 mod settings;
+mod validate;
 
 use std::path::Path;
 
@@ -175,6 +176,11 @@ impl Recipe {
         &self.check
     }
 
+    /// The recipe's own `[[group]]`s.
+    pub fn own_groups(&self) -> &[GroupSettings] {
+        &self.body.group
+    }
+
     /// The parameter groups of a phase: the recipe's own, then the phase's.
     pub fn groups(&self, phase: &Phase) -> Vec<ParameterGroup> {
         let all = self.body.group.iter().chain(&phase.group);
@@ -199,64 +205,6 @@ impl Recipe {
     /// As [`Recipe::resolved`].
     pub fn hash(&self) -> Result<String> {
         Ok(format!("{:x}", Sha256::digest(self.resolved()?)))
-    }
-
-    fn validate(&self) -> Result<()> {
-        let body = &self.body;
-        let refuse = |path: &str, wrong: bool, reason: &str| match wrong {
-            true => Err(self.error(path, reason)),
-            false => Ok(()),
-        };
-        let optimiser = &body.optimiser;
-        let positive = |x: f64| x > 0.0 && x.is_finite();
-        let at_least_zero = |x: f64| x >= 0.0;
-        let below_one = |x: f64| (0.0..1.0).contains(&x);
-        refuse("batch.examples", body.batch.examples == 0, "has to be at least 1")?;
-        refuse("batch.accumulate", body.batch.accumulate == 0, "has to be at least 1")?;
-        refuse("optimiser.learning_rate", !positive(optimiser.learning_rate), "has to be above 0")?;
-        let betas_fit = optimiser.betas.iter().all(|beta| below_one(*beta));
-        refuse("optimiser.betas", !betas_fit, "have to lie in [0, 1)")?;
-        let epsilon_fits = optimiser.epsilon.is_none_or(positive);
-        refuse("optimiser.epsilon", !epsilon_fits, "has to be above 0")?;
-        refuse(
-            "optimiser.weight_decay",
-            !at_least_zero(optimiser.weight_decay),
-            "cannot be negative",
-        )?;
-        refuse("optimiser.clip_norm", !at_least_zero(optimiser.clip_norm), "cannot be negative")?;
-        let decay_fits = positive(optimiser.layer_rate_decay) && optimiser.layer_rate_decay <= 1.0;
-        refuse("optimiser.layer_rate_decay", !decay_fits, "has to lie in (0, 1]")?;
-        refuse("optimiser.update_clip", !positive(optimiser.update_clip), "has to be above 0")?;
-        refuse("optimiser.momentum", !below_one(optimiser.momentum), "has to lie in [0, 1)")?;
-        if let Err(reason) = body.schedule.validate() {
-            return Err(self.error("schedule", reason));
-        }
-        let ema_fits = body.ema.as_ref().is_none_or(|ema| below_one(ema.decay));
-        refuse("ema.decay", !ema_fits, "has to lie in [0, 1)")?;
-        refuse("checkpoint.keep", body.checkpoint.keep == 0, "has to be at least 1")?;
-        refuse("log.every_steps", body.log.every_steps == 0, "has to be at least 1")?;
-        refuse("phase", body.phase.is_empty(), "is missing: a run needs at least one [[phase]]")?;
-        for (i, group) in body.group.iter().enumerate() {
-            refuse(&format!("group.{i}.rate"), !at_least_zero(group.rate), "cannot be negative")?;
-        }
-        for (i, phase) in body.phase.iter().enumerate() {
-            let path = format!("phase.{i}");
-            let length = [phase.epochs.map(|n| n as u64), phase.steps];
-            let fits = matches!(length, [Some(1..), None] | [None, Some(1..)]);
-            refuse(&path, !fits, "needs either `epochs` or `steps`, at least 1")?;
-            let twice = body.phase[..i].iter().any(|other| other.name == phase.name);
-            refuse(&path, twice, "has the name of an earlier phase")?;
-            let rate_fits = phase.learning_rate.is_none_or(positive);
-            refuse(&format!("{path}.learning_rate"), !rate_fits, "has to be above 0")?;
-            for (j, group) in phase.group.iter().enumerate() {
-                let place = format!("{path}.group.{j}.rate");
-                refuse(&place, !at_least_zero(group.rate), "cannot be negative")?;
-            }
-        }
-        let check = &self.check;
-        let empty =
-            check.files.is_empty() && check.loss_at_most.is_none() && check.figure.is_none();
-        refuse("check", empty, "asks for nothing: give `files`, `loss_at_most` or `figure`")
     }
 }
 

@@ -84,6 +84,54 @@ fn a_wrong_value_is_named_with_its_line() {
 }
 
 #[test]
+fn a_number_that_no_run_can_work_with_is_refused() {
+    for path in [
+        "evaluation.margin",
+        "optimiser.decay_exponent",
+        "optimiser.weight_decay",
+        "awp.learning_rate",
+        "awp.epsilon",
+        "check.tolerance",
+    ] {
+        for value in ["nan", "-0.5", "inf"] {
+            let set = format!("{path}={value}");
+            let found = parse(TEXT, false, &[&set]).map(|_| ()).expect_err("a wrong number");
+            let start = format!("--set {set}: `{path}` has to be");
+            assert!(found.starts_with(&start), "{found}");
+        }
+    }
+    for path in ["check.figure", "check.loss_at_most"] {
+        let set = format!("{path}=nan");
+        let found = parse(TEXT, false, &[&set]).map(|_| ()).expect_err("no number");
+        assert_eq!(found, format!("--set {set}: `{path}` has to be a number"));
+    }
+    let found = error("0.01", "0.01\ndecay_exponent = -1");
+    assert_eq!(found, "recipe.toml:9: `optimiser.decay_exponent` has to be 0 or above");
+    assert!(parse(TEXT, false, &["check.figure=-1"]).is_ok());
+    assert!(parse(TEXT, false, &["awp.match=[]"]).is_err_and(|e| e.contains("leave [awp] out")));
+}
+
+#[test]
+fn a_setting_of_another_optimiser_is_refused() -> Result<(), String> {
+    for setting in ["decay_exponent = 0.5", "update_clip = 2", "momentum = 0.9"] {
+        let found = error("0.01", &format!("0.01\n{setting}"));
+        assert!(found.starts_with("recipe.toml:9: `optimiser."), "{found}");
+        assert!(found.ends_with("has no effect but with `kind = \"adafactor\"`; leave it out"));
+    }
+    let set = ["optimiser.kind=adafactor", "optimiser.betas=[0.8, 0.9]"];
+    let found = parse(TEXT, false, &set).map(|_| ()).expect_err("betas are AdamW's");
+    assert!(
+        found.starts_with("--set optimiser.betas=[0.8, 0.9]: `optimiser.betas` has"),
+        "{found}"
+    );
+    // The resolved form holds all settings, and reads as the same recipe.
+    let recipe = parse(TEXT, false, &["optimiser.kind=adafactor", "optimiser.momentum=0.9"])?;
+    let resolved = recipe.resolved().map_err(|e| e.to_string())?;
+    assert_eq!(parse(&resolved, false, &[])?.optimiser(), recipe.optimiser());
+    Ok(())
+}
+
+#[test]
 fn a_recipe_without_a_check_is_refused() {
     let found = error("[check]\nfiles = [\"README.md\"]", "");
     assert!(found.contains("`check` is missing"), "{found}");
@@ -144,7 +192,20 @@ fn a_wrong_assignment_is_named() {
     );
     assert!(found("seed").contains("section.key=value"));
     assert!(found("study.name=1").contains("no table at `study.name`"));
-    assert!(found("phase.other.epochs=1").contains("no table at `phase.other.epochs`"));
+    assert!(found("phase.only=1").contains("no table at `phase.only`"));
+    assert_eq!(
+        found("phase.onyl.epochs=1"),
+        "--set phase.onyl.epochs=1: there is no `phase.onyl`; known are only; did you mean `only`?"
+    );
+    assert!(found("phase.third.epochs=1").ends_with("no `phase.third`; known are only"));
+    assert!(found("phase.9.epochs=1").ends_with("no `phase.9`: `phase` has 1, from 0 on"));
+    let groups = TEXT.replace("[check]", "[[group]]\nmatch = \"**\"\nrate = 1\n\n[check]");
+    let found = parse(&groups, false, &["group.head.rate=1"]).map(|_| ()).expect_err("no name");
+    assert!(found.ends_with("have no names: say `group.0` for the first"), "{found}");
+    // An entry of a list that was set as a whole is no longer the file's.
+    let set = "group=[{match=\"**\", rate=-1}]";
+    let found = parse(&groups, false, &[set]).map(|_| ()).expect_err("a wrong rate");
+    assert_eq!(found, format!("--set {set}: `group.0.rate` has to be 0 or above"));
     let without_tiny = TEXT.split("[tiny]").next().expect("the text before it");
     assert!(parse(without_tiny, true, &[]).is_err_and(|e| e.contains("[tiny]")));
 }

@@ -32,6 +32,26 @@ fn a_recipe_may_allow_a_parameter_without_a_gradient() {
 }
 
 #[test]
+fn a_pattern_that_names_no_parameter_is_an_error_with_place_and_nearest_name() {
+    let refused = |set: &str| {
+        let folder = tempdir().expect("a temporary folder");
+        let run = folder.path().join("run");
+        let error = train(&mut Toy::default(), &run, &[set], false, None);
+        error.expect_err("the pattern names nothing").to_string()
+    };
+    for (set, place) in [
+        (r#"group=[{match="hed.**", rate=0.5}]"#, "group.0.match"),
+        (r#"phase.second.group=[{match="hed.**", rate=0.5}]"#, "phase.1.group.0.match"),
+        (r#"gradient_check.allow=["body.*", "hed.**"]"#, "gradient_check.allow.1"),
+        (r#"awp.match=["hed.**"]"#, "awp.match.0"),
+    ] {
+        let error = refused(set);
+        let start = format!("--set {set}: `{place}` is `hed.**`, which names none of the 4");
+        assert!(error.starts_with(&start) && error.contains("nearest is `head."), "{error}");
+    }
+}
+
+#[test]
 fn frozen_parameters_keep_their_bytes_and_moving_them_is_an_error() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
@@ -73,7 +93,40 @@ fn a_loss_that_is_not_a_number_is_left_out_twice_and_stops_at_the_third() {
         panic!("{error}");
     };
     assert!(path.ends_with("step-00000005") && path.join("manifest.json").exists(), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("new run in another folder with a lower `optimiser.lear"), "{text}");
     drop(folder);
+}
+
+/// The toy trains quietly: what it prints is what `quiet` does not hide.
+#[test]
+fn a_step_that_is_left_out_is_told_even_quietly() {
+    let output = std::process::Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "a_loss_that_is_not_a_number_is_left_out_twice_and_stops_at_the_third"])
+        .arg("--nocapture")
+        .output()
+        .expect("the test in a process of its own");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("step 2 is left out: the loss was NaN\n"), "{text}");
+    assert!(!text.contains("mse"), "{text}");
+}
+
+#[test]
+fn a_file_in_the_place_of_a_run_folder_is_named_with_a_remedy() {
+    let folder = tempdir().expect("a temporary folder");
+    let file = folder.path().join("file");
+    fs::write(&file, "").expect("a file");
+    for run in [file.clone(), file.join("run")] {
+        let error = train(&mut Toy::default(), &run, &[], false, None).expect_err("a file");
+        let text = error.to_string();
+        assert!(text.contains("file") && text.contains("choose another folder"), "{text}");
+    }
+    let options = engram_train::RecipeOptions::default();
+    let refused = |path: &std::path::Path| {
+        engram_train::Recipe::load(path, &options).map(|_| ()).expect_err("no recipe").to_string()
+    };
+    assert!(refused(&folder.path().join("no.toml")).contains("check the path"));
+    assert!(refused(folder.path()).contains("name a file in it"));
 }
 
 #[test]

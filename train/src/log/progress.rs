@@ -1,6 +1,6 @@
 //! What a person sees: a bar with the time left on a terminal, plain lines elsewhere.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
@@ -61,18 +61,29 @@ impl Progress {
             let left = self.total.saturating_sub(done) as f64;
             let left = Duration::from_secs_f64(self.started.elapsed().as_secs_f64() / steps * left);
             let (phase, total, left) = (&self.phase, self.total, HumanDuration(left));
-            eprintln!("{phase}: step {done}/{total}, {text}, {left} left");
+            print(&format!("{phase}: step {done}/{total}, {text}, {left} left"));
         }
     }
 
-    /// A line that stays: an evaluation, a warning.
+    /// A line that stays, such as an evaluation; hidden like all progress where `quiet`.
     pub(crate) fn note(&self, text: &str) {
-        if let Some(bar) = &self.bar {
-            bar.println(text);
-        } else if self.plain {
-            eprintln!("{text}");
+        if self.bar.is_some() || self.plain {
+            self.warn(text);
         }
     }
+
+    /// A line that somebody has to see, `quiet` or not.
+    pub(crate) fn warn(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| print(text)),
+            None => print(text),
+        }
+    }
+}
+
+/// Prints to standard error; a run does not end because nobody listens.
+fn print(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 impl Drop for Progress {

@@ -10,7 +10,7 @@ use engram_models::params::Parameters;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-use super::{BLOCK, Optimiser, StateTensor, StepSize, decay_of};
+use super::{BLOCK, Buffer, Optimiser, StateTensor, StepSize, decay_of, moving};
 use crate::error::Result;
 use crate::recipe::OptimiserSettings;
 
@@ -36,13 +36,13 @@ pub struct Adafactor {
 
 struct State {
     moment: SecondMoment,
-    momentum: Option<(String, Vec<f32>)>,
+    momentum: Option<Buffer>,
     weight_decay: f64,
 }
 
 enum SecondMoment {
-    Full { name: String, values: Vec<f32> },
-    Factored { axes: Axes, names: [String; 2], rows: Vec<f32>, columns: Vec<f32> },
+    Full(Buffer),
+    Factored { axes: Axes, rows: Buffer, columns: Buffer },
 }
 
 /// The two largest sides of a tensor: `rows` are means over the largest side, `columns` over the
@@ -88,24 +88,21 @@ impl Adafactor {
     pub fn new(settings: &OptimiserSettings, parameters: &Parameters) -> Self {
         let mut longest = 0;
         let states = parameters.trainable().map(|parameter| {
-            let name = |state: &str| format!("{}#{state}", parameter.name());
+            let buffer = |state: &str, length: usize| Buffer::new(parameter, state, length);
             let count = parameter.tensor().elem_count();
             longest = longest.max(count);
             let moment = match Axes::of(parameter.tensor().dims()) {
-                None => {
-                    SecondMoment::Full { name: name("second_moment"), values: vec![0.0; count] }
-                }
+                None => SecondMoment::Full(buffer("second_moment", count)),
                 Some(axes) => SecondMoment::Factored {
-                    names: [name("second_moment_rows"), name("second_moment_columns")],
-                    rows: vec![0.0; count / axes.largest.length],
-                    columns: vec![0.0; count / axes.second.length],
+                    rows: buffer("second_moment_rows", count / axes.largest.length),
+                    columns: buffer("second_moment_columns", count / axes.second.length),
                     axes,
                 },
             };
             State {
                 moment,
-                momentum: (settings.momentum > 0.0).then(|| (name("momentum"), vec![0.0; count])),
-                weight_decay: decay_of(settings, parameter.tensor().rank()),
+                momentum: (settings.momentum > 0.0).then(|| buffer("momentum", count)),
+                weight_decay: decay_of(settings, parameter),
             }
         });
         let states = states.collect();
@@ -133,19 +130,19 @@ impl Optimiser for Adafactor {
         let decay = 1.0 - (self.steps as f64).powf(-self.decay_exponent);
         let scale = size.gradient_scale as f32;
         let epsilon = self.epsilon as f32;
-        for (i, (parameter, state)) in parameters.trainable().zip(&mut self.states).enumerate() {
-            let Some(gradient) = gradients.get(i) else { continue };
+        let moving = moving(parameters, gradients, rates, &mut self.states);
+        for (parameter, gradient, rate, state) in moving {
             let update = &mut self.update[..gradient.len()];
             state.moment.scale(gradient, update, scale, epsilon, decay as f32);
             let cut = (root_mean_square(update) / self.update_clip).max(1.0);
             let own = parameter.read(root_mean_square)?.max(LEAST_PARAMETER_SCALE);
             let factor = (size.learning_rate * own / cut) as f32;
-            if let Some((_, running)) = &mut state.momentum {
-                running_mean(running, update, factor, self.momentum as f32);
+            if let Some(running) = &mut state.momentum {
+                running_mean(&mut running.values, update, factor, self.momentum as f32);
             }
             let factor = if state.momentum.is_some() { 1.0 } else { factor };
-            let rate = rates[i] as f32;
-            let keep = (1.0 - rates[i] * state.weight_decay) as f32;
+            let keep = (1.0 - rate * state.weight_decay) as f32;
+            let rate = rate as f32;
             parameter.update(&mut |values| {
                 let blocks = values.par_chunks_mut(BLOCK).zip(update.par_chunks(BLOCK));
                 blocks.for_each(|(values, update)| apply(values, update, -rate * factor, keep));
@@ -166,32 +163,26 @@ impl Optimiser for Adafactor {
         let mut all = Vec::new();
         for state in &self.states {
             match &state.moment {
-                SecondMoment::Full { name, values } => all.push(StateTensor { name, values }),
-                SecondMoment::Factored { names: [first, second], rows, columns, .. } => {
-                    all.push(StateTensor { name: first, values: rows });
-                    all.push(StateTensor { name: second, values: columns });
+                SecondMoment::Full(moment) => all.push(moment.tensor()),
+                SecondMoment::Factored { rows, columns, .. } => {
+                    all.extend([rows.tensor(), columns.tensor()]);
                 }
             }
-            if let Some((name, values)) = &state.momentum {
-                all.push(StateTensor { name, values });
-            }
+            all.extend(state.momentum.as_ref().map(Buffer::tensor));
         }
         all
     }
 
     fn state_mut(&mut self) -> Vec<(&str, &mut [f32])> {
-        let mut all: Vec<(&str, &mut [f32])> = Vec::new();
+        let mut all = Vec::new();
         for state in &mut self.states {
             match &mut state.moment {
-                SecondMoment::Full { name, values } => all.push((name, values)),
-                SecondMoment::Factored { names: [first, second], rows, columns, .. } => {
-                    all.push((first, rows));
-                    all.push((second, columns));
+                SecondMoment::Full(moment) => all.push(moment.tensor_mut()),
+                SecondMoment::Factored { rows, columns, .. } => {
+                    all.extend([rows.tensor_mut(), columns.tensor_mut()]);
                 }
             }
-            if let Some((name, values)) = &mut state.momentum {
-                all.push((name, values));
-            }
+            all.extend(state.momentum.as_mut().map(Buffer::tensor_mut));
         }
         all
     }
@@ -208,8 +199,9 @@ impl SecondMoment {
         decay: f32,
     ) {
         match self {
-            Self::Full { values, .. } => {
-                values
+            Self::Full(moment) => {
+                moment
+                    .values
                     .par_chunks_mut(BLOCK)
                     .zip(gradient.par_chunks(BLOCK))
                     .zip(update.par_chunks_mut(BLOCK))
@@ -217,7 +209,8 @@ impl SecondMoment {
                         scale_full(values, gradient, update, scale, epsilon, decay);
                     });
             }
-            Self::Factored { axes, rows, columns, .. } => {
+            Self::Factored { axes, rows, columns } => {
+                let (rows, columns) = (&mut rows.values, &mut columns.values);
                 let (row_means, column_means) =
                     squared_means(gradient, *axes, rows.len(), columns.len(), scale, epsilon);
                 let take_in = |moment: &mut [f32], means: &[f64]| {

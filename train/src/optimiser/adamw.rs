@@ -7,7 +7,7 @@ use engram_models::params::Parameters;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-use super::{BLOCK, Optimiser, StateTensor, StepSize, decay_of};
+use super::{BLOCK, Buffer, Optimiser, StateTensor, StepSize, decay_of, moving};
 use crate::error::Result;
 use crate::recipe::OptimiserSettings;
 
@@ -20,9 +20,8 @@ pub struct AdamW {
 }
 
 struct Moments {
-    names: [String; 2],
-    first: Vec<f32>,
-    second: Vec<f32>,
+    first: Buffer,
+    second: Buffer,
     weight_decay: f64,
 }
 
@@ -47,11 +46,9 @@ impl AdamW {
         let moments = parameters.trainable().map(|parameter| {
             let count = parameter.tensor().elem_count();
             Moments {
-                names: ["first_moment", "second_moment"]
-                    .map(|state| format!("{}#{state}", parameter.name())),
-                first: vec![0.0; count],
-                second: vec![0.0; count],
-                weight_decay: decay_of(settings, parameter.tensor().rank()),
+                first: Buffer::new(parameter, "first_moment", count),
+                second: Buffer::new(parameter, "second_moment", count),
+                weight_decay: decay_of(settings, parameter),
             }
         });
         Self {
@@ -75,9 +72,9 @@ impl Optimiser for AdamW {
         let [beta1, beta2] = self.betas;
         let correction1 = 1.0 - beta1.powf(self.steps as f64);
         let correction2 = 1.0 - beta2.powf(self.steps as f64);
-        for (i, (parameter, moments)) in parameters.trainable().zip(&mut self.moments).enumerate() {
-            let Some(gradient) = gradients.get(i) else { continue };
-            let rate = size.learning_rate * rates[i];
+        let moving = moving(parameters, gradients, rates, &mut self.moments);
+        for (parameter, gradient, rate, moments) in moving {
+            let rate = size.learning_rate * rate;
             let factors = Factors {
                 gradient_scale: size.gradient_scale as f32,
                 keep: (1.0 - rate * moments.weight_decay) as f32,
@@ -91,8 +88,8 @@ impl Optimiser for AdamW {
                 values
                     .par_chunks_mut(BLOCK)
                     .zip(gradient.par_chunks(BLOCK))
-                    .zip(moments.first.par_chunks_mut(BLOCK))
-                    .zip(moments.second.par_chunks_mut(BLOCK))
+                    .zip(moments.first.values.par_chunks_mut(BLOCK))
+                    .zip(moments.second.values.par_chunks_mut(BLOCK))
                     .for_each(|(((values, gradient), first), second)| {
                         update(values, gradient, first, second, factors);
                     });
@@ -110,19 +107,12 @@ impl Optimiser for AdamW {
     }
 
     fn state(&self) -> Vec<StateTensor<'_>> {
-        let all = self.moments.iter().flat_map(|m| {
-            let [first, second] = &m.names;
-            [(first, &m.first), (second, &m.second)]
-        });
-        all.map(|(name, values)| StateTensor { name, values }).collect()
+        self.moments.iter().flat_map(|m| [m.first.tensor(), m.second.tensor()]).collect()
     }
 
     fn state_mut(&mut self) -> Vec<(&str, &mut [f32])> {
-        let all = self.moments.iter_mut().flat_map(|m| {
-            let [first, second] = &m.names;
-            [(first.as_str(), m.first.as_mut_slice()), (second.as_str(), m.second.as_mut_slice())]
-        });
-        all.collect()
+        let all = self.moments.iter_mut();
+        all.flat_map(|m| [m.first.tensor_mut(), m.second.tensor_mut()]).collect()
     }
 }
 

@@ -124,13 +124,8 @@ impl Document {
         } else {
             format!("in [{section}]")
         };
-        let near = known
-            .iter()
-            .map(|name| (strsim::jaro_winkler(key, name), name))
-            .max_by(|a, b| a.0.total_cmp(&b.0))
-            .filter(|(likeness, _)| *likeness > 0.7);
-        let advice = match near {
-            Some((_, name)) => format!("did you mean `{name}`?"),
+        let advice = match nearest(key, known) {
+            Some(name) => format!("did you mean `{name}`?"),
             None if known.is_empty() => "nothing can be set there".to_string(),
             None => format!("known are {}", known.join(", ")),
         };
@@ -193,19 +188,13 @@ impl Document {
             let next = match entry {
                 Value::Table(inner) => Some(inner),
                 Value::Array(list) => {
-                    let chosen = levels.next().and_then(|wanted| {
-                        list.iter()
-                            .position(|item| {
-                                item.get("name").and_then(Value::as_str) == Some(*wanted)
-                            })
-                            .or_else(|| wanted.parse().ok())
-                    });
-                    resolved.extend(chosen.map(|position: usize| position.to_string()));
+                    let wanted = levels.next().copied().unwrap_or_default();
+                    let position = position_of(list, &resolved.join("."), wanted)
+                        .map_err(|reason| recipe_error(place_text(&place, &self.file), reason))?;
+                    resolved.push(position.to_string());
                     // A list element itself cannot be replaced, only a key in it.
-                    chosen
-                        .filter(|_| levels.peek().is_some())
-                        .and_then(|position| list.get_mut(position))
-                        .and_then(Value::as_table_mut)
+                    let element = list.get_mut(position).filter(|_| levels.peek().is_some());
+                    element.and_then(Value::as_table_mut)
                 }
                 _ => None,
             };
@@ -214,9 +203,45 @@ impl Document {
                 recipe_error(place_text(&place, &self.file), reason)
             })?;
         }
-        self.places.insert(resolved.join("."), place);
+        let path = resolved.join(".");
+        // What the file says below the path has gone.
+        let below = format!("{path}.");
+        self.places.retain(|known, _| !known.starts_with(&below));
+        self.places.insert(path, place);
         Ok(())
     }
+}
+
+/// The position in the list at `path` of the element that `wanted` names by its `name` or number.
+fn position_of(list: &[Value], path: &str, wanted: &str) -> Result<usize, String> {
+    let name = |item: &Value| item.get("name").and_then(Value::as_str).map(str::to_string);
+    let found = list.iter().position(|item| name(item).as_deref() == Some(wanted));
+    if let Some(position) = found {
+        return Ok(position);
+    }
+    match wanted.parse() {
+        Ok(position) if position < list.len() => Ok(position),
+        Ok(_) => {
+            Err(format!("there is no `{path}.{wanted}`: `{path}` has {}, from 0 on", list.len()))
+        }
+        Err(_) => {
+            let names: Vec<String> = list.iter().filter_map(name).collect();
+            if names.is_empty() {
+                let first = format!("say `{path}.0` for the first");
+                return Err(format!("the entries of `{path}` have no names: {first}"));
+            }
+            let near = nearest(wanted, &names);
+            let advice = near.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
+            Err(format!("there is no `{path}.{wanted}`; known are {}{advice}", names.join(", ")))
+        }
+    }
+}
+
+/// The known name that is most like `key`, if any is.
+fn nearest<'a>(key: &str, known: &'a [String]) -> Option<&'a String> {
+    let likeness = |name: &String| strsim::jaro_winkler(key, name);
+    let near = known.iter().map(|name| (likeness(name), name)).max_by(|a, b| a.0.total_cmp(&b.0));
+    near.filter(|(likeness, _)| *likeness > 0.7).map(|(_, name)| name)
 }
 
 /// Line numbers for every path below `table`.

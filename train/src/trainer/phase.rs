@@ -1,5 +1,7 @@
 //! One phase: epochs of steps, with log lines, evaluations and checkpoints on the way.
 
+mod patterns;
+
 use std::path::Path;
 
 use engram_models::params::Parameters;
@@ -135,7 +137,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
             StepOutcome::NotFinite(what) => {
                 state.bad_steps += 1;
                 state.window.skip();
-                self.progress.note(&format!("step {} is left out: {what}", state.step));
+                self.progress.warn(&format!("step {} is left out: {what}", state.step));
                 if state.bad_steps <= BAD_STEPS_ALLOWED {
                     return Ok(());
                 }
@@ -331,9 +333,7 @@ pub(super) fn study_error<S: Study>(
 }
 
 fn build<S: Study>(session: &Session<'_>, study: &mut S, phase: &Phase) -> Result<Parameters> {
-    let groups = session.recipe.groups(phase);
-    let built = study.build(groups, session.recipe.seed());
-    let parameters = built.map_err(study_error(study, "build"))?;
+    let parameters = patterns::build(session.recipe, study, phase)?;
     if parameters.trainable().next().is_none() {
         let reason = "all parameters are frozen: nothing can be trained".to_string();
         return Err(TrainError::EmptyPhase { phase: phase.name.clone(), reason });

@@ -1,0 +1,124 @@
+//! What a recipe may not say.
+
+use super::{GroupSettings, OptimiserKind, OptimiserSettings, Recipe};
+use crate::error::Result;
+
+impl Recipe {
+    /// Refuses values that no run can work with, and settings that would have no effect.
+    pub(super) fn validate(&self) -> Result<()> {
+        let body = &self.body;
+        self.refuse("batch.examples", body.batch.examples == 0, "has to be at least 1")?;
+        self.refuse("batch.accumulate", body.batch.accumulate == 0, "has to be at least 1")?;
+        self.validate_optimiser()?;
+        if let Err(reason) = body.schedule.validate() {
+            return Err(self.error("schedule", reason));
+        }
+        if let Some(awp) = &body.awp {
+            self.positive("awp.learning_rate", awp.learning_rate)?;
+            self.positive("awp.epsilon", awp.epsilon)?;
+            let reason = "names no tensor, so that nothing is perturbed; leave [awp] out instead";
+            self.refuse("awp.match", awp.patterns.is_empty(), reason)?;
+        }
+        if let Some(ema) = &body.ema {
+            self.below_one("ema.decay", ema.decay)?;
+        }
+        self.refuse("checkpoint.keep", body.checkpoint.keep == 0, "has to be at least 1")?;
+        self.at_least_zero("evaluation.margin", body.evaluation.margin)?;
+        self.refuse("log.every_steps", body.log.every_steps == 0, "has to be at least 1")?;
+        self.validate_groups("group", &body.group)?;
+        self.validate_phases()?;
+        self.validate_check()
+    }
+
+    fn validate_optimiser(&self) -> Result<()> {
+        let optimiser = &self.body.optimiser;
+        self.positive("optimiser.learning_rate", optimiser.learning_rate)?;
+        for beta in optimiser.betas {
+            self.below_one("optimiser.betas", beta)?;
+        }
+        self.positive("optimiser.epsilon", optimiser.epsilon.unwrap_or(1.0))?;
+        self.at_least_zero("optimiser.weight_decay", optimiser.weight_decay)?;
+        self.at_least_zero("optimiser.clip_norm", optimiser.clip_norm)?;
+        let decay = optimiser.layer_rate_decay;
+        let decay_fits = decay > 0.0 && decay <= 1.0;
+        self.refuse("optimiser.layer_rate_decay", !decay_fits, "has to lie in (0, 1]")?;
+        self.at_least_zero("optimiser.decay_exponent", optimiser.decay_exponent)?;
+        self.positive("optimiser.update_clip", optimiser.update_clip)?;
+        self.below_one("optimiser.momentum", optimiser.momentum)?;
+        self.refuse_settings_of_another_optimiser()
+    }
+
+    /// A default may stand there: the resolved form holds the settings of every kind.
+    fn refuse_settings_of_another_optimiser(&self) -> Result<()> {
+        let (set, default) = (&self.body.optimiser, OptimiserSettings::default());
+        let (kind, foreign) = match set.kind {
+            OptimiserKind::Adamw => (
+                "adafactor",
+                vec![
+                    ("decay_exponent", set.decay_exponent != default.decay_exponent),
+                    ("update_clip", set.update_clip != default.update_clip),
+                    ("momentum", set.momentum != default.momentum),
+                ],
+            ),
+            OptimiserKind::Adafactor => ("adamw", vec![("betas", set.betas != default.betas)]),
+        };
+        for (key, changed) in foreign {
+            let reason = format!("has no effect but with `kind = \"{kind}\"`; leave it out");
+            self.refuse(&format!("optimiser.{key}"), changed, &reason)?;
+        }
+        Ok(())
+    }
+
+    fn validate_groups(&self, section: &str, groups: &[GroupSettings]) -> Result<()> {
+        for (i, group) in groups.iter().enumerate() {
+            self.at_least_zero(&format!("{section}.{i}.rate"), group.rate)?;
+        }
+        Ok(())
+    }
+
+    fn validate_phases(&self) -> Result<()> {
+        let phases = &self.body.phase;
+        self.refuse("phase", phases.is_empty(), "is missing: a run needs at least one [[phase]]")?;
+        for (i, phase) in phases.iter().enumerate() {
+            let path = format!("phase.{i}");
+            let length = [phase.epochs.map(|n| n as u64), phase.steps];
+            let fits = matches!(length, [Some(1..), None] | [None, Some(1..)]);
+            self.refuse(&path, !fits, "needs either `epochs` or `steps`, at least 1")?;
+            let twice = phases[..i].iter().any(|other| other.name == phase.name);
+            self.refuse(&path, twice, "has the name of an earlier phase")?;
+            self.positive(&format!("{path}.learning_rate"), phase.learning_rate.unwrap_or(1.0))?;
+            self.validate_groups(&format!("{path}.group"), &phase.group)?;
+        }
+        Ok(())
+    }
+
+    fn validate_check(&self) -> Result<()> {
+        let check = &self.check;
+        let empty =
+            check.files.is_empty() && check.loss_at_most.is_none() && check.figure.is_none();
+        let reason = "asks for nothing: give `files`, `loss_at_most` or `figure`";
+        self.refuse("check", empty, reason)?;
+        for (path, value) in
+            [("check.loss_at_most", check.loss_at_most), ("check.figure", check.figure)]
+        {
+            self.refuse(path, value.is_some_and(f64::is_nan), "has to be a number")?;
+        }
+        self.at_least_zero("check.tolerance", check.tolerance)
+    }
+
+    fn positive(&self, path: &str, value: f64) -> Result<()> {
+        self.refuse(path, !(value > 0.0 && value.is_finite()), "has to be above 0")
+    }
+
+    fn at_least_zero(&self, path: &str, value: f64) -> Result<()> {
+        self.refuse(path, !(value >= 0.0 && value.is_finite()), "has to be 0 or above")
+    }
+
+    fn below_one(&self, path: &str, value: f64) -> Result<()> {
+        self.refuse(path, !(0.0..1.0).contains(&value), "has to lie in [0, 1)")
+    }
+
+    fn refuse(&self, path: &str, wrong: bool, reason: &str) -> Result<()> {
+        if wrong { Err(self.error(path, reason)) } else { Ok(()) }
+    }
+}

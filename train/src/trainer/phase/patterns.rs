@@ -1,0 +1,90 @@
+//! Path patterns of a recipe that name no parameter: most often a typo, and never harmless.
+
+use engram_models::ModelError;
+use engram_models::params::{ParameterGroup, Parameters, path_matches};
+
+use super::study_error;
+use crate::error::{Result, StudyError};
+use crate::recipe::{GroupSettings, Phase, Recipe};
+use crate::study::Study;
+
+/// Builds the phase's model. Every pattern of the recipe has to name one of its parameters: those
+/// of later phases too, whose model is the same, so that a typo there does not wait for its phase.
+pub(super) fn build<S: Study>(recipe: &Recipe, study: &mut S, phase: &Phase) -> Result<Parameters> {
+    let built = study.build(recipe.groups(phase), recipe.seed());
+    if built.as_ref().is_err_and(is_unused_pattern) {
+        // Without the groups the model can be built, and says what it has.
+        let without = study.build(vec![ParameterGroup::all_frozen()], recipe.seed());
+        check(recipe, &without.map_err(study_error(study, "build"))?)?;
+    }
+    let parameters = built.map_err(study_error(study, "build"))?;
+    check(recipe, &parameters)?;
+    Ok(parameters)
+}
+
+fn is_unused_pattern(error: &StudyError) -> bool {
+    matches!(error.downcast_ref(), Some(ModelError::UnusedPattern { .. }))
+}
+
+fn check(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
+    let of_groups = |section: &str, groups: &[GroupSettings]| -> Vec<(String, String)> {
+        let place = |i: usize| format!("{section}.{i}.match");
+        groups.iter().enumerate().map(|(i, group)| (place(i), group.pattern.clone())).collect()
+    };
+    let of_list = |section: &str, patterns: &[String]| -> Vec<(String, String)> {
+        let place = |i: usize| format!("{section}.{i}");
+        patterns.iter().enumerate().map(|(i, pattern)| (place(i), pattern.clone())).collect()
+    };
+    let mut all = of_groups("group", recipe.own_groups());
+    for phase in recipe.phases() {
+        all.extend(of_groups(&format!("phase.{}.group", phase.index), &phase.group));
+    }
+    all.extend(of_list("gradient_check.allow", &recipe.gradient_check().allow));
+    all.extend(of_list("awp.match", recipe.awp().map_or(&[], |awp| &awp.patterns)));
+    let matches = |pattern: &str, name: &str| path_matches(pattern.as_bytes(), name.as_bytes());
+    for (path, pattern) in all {
+        if parameters.iter().any(|parameter| matches(&pattern, parameter.name())) {
+            continue;
+        }
+        let near = nearest(&pattern, parameters).unwrap_or("none");
+        let reason = format!(
+            "is `{pattern}`, which names none of the {} parameters; the nearest is `{near}` (`*` \
+             stands for characters of one level, `**` for any)",
+            parameters.len(),
+        );
+        return Err(recipe.error(&path, reason));
+    }
+    Ok(())
+}
+
+/// The first of the names that share most pairs of letters with the pattern.
+fn nearest<'a>(pattern: &str, parameters: &'a Parameters) -> Option<&'a str> {
+    let letters = pattern.replace('*', "");
+    let likeness = |name: &str| strsim::sorensen_dice(&letters, name);
+    let names = parameters.iter().rev().map(|parameter| parameter.name());
+    names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engram_models::params::{Init, ParameterBuilder};
+
+    #[test]
+    fn the_nearest_name_is_found_by_a_part_of_it() -> Result<()> {
+        let builder = ParameterBuilder::on_cpu(0);
+        for layer in 0..3 {
+            for name in ["attention.self.query.weight", "attention.self.query.bias", "norm.weight"]
+            {
+                builder.get(&format!("encoder.layer.{layer}.{name}"), &[1], Init::Zeros)?;
+            }
+        }
+        builder.get("head.dense.weight", &[1], Init::Zeros)?;
+        let parameters = builder.finish()?;
+        let found = |pattern| nearest(pattern, &parameters).unwrap_or_default();
+        assert_eq!(found("hed.**"), "head.dense.weight");
+        assert_eq!(found("**.self.qeury.bias"), "encoder.layer.0.attention.self.query.bias");
+        assert_eq!(found("encoder.layer.2.nrom.*"), "encoder.layer.2.norm.weight");
+        Ok(())
+    }
+}
