@@ -5,6 +5,7 @@ mod phase;
 mod state;
 mod step;
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use crate::checkpoint::Checkpoints;
@@ -99,7 +100,7 @@ pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> 
         RunFolder::open(&options.run, options.resume, &recipe.resolved()?, &study.inputs())?;
     let checkpoints = Checkpoints::open(folder.path())?;
     let mut warn = |error: &TrainError| {
-        eprintln!("{error}; going back to the checkpoint before it");
+        let _ = writeln!(std::io::stderr(), "{error}; going back to the checkpoint before it");
     };
     let restored = checkpoints.newest_good(&mut warn)?;
     let state = restored.as_ref().map_or_else(State::default, |(_, state)| state.clone());

@@ -74,9 +74,10 @@ impl Progress {
 
     /// A line that somebody has to see, `quiet` or not.
     pub(crate) fn warn(&self, text: &str) {
+        let text = format!("{}: {text}", self.phase);
         match &self.bar {
-            Some(bar) => bar.suspend(|| print(text)),
-            None => print(text),
+            Some(bar) => bar.suspend(|| print(&text)),
+            None => print(&text),
         }
     }
 }

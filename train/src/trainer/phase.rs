@@ -73,8 +73,12 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
     }
 
     fn new(session: &'s mut Session<'a>, phase: &'a Phase, stepper: Stepper) -> Self {
-        let (quiet, state) = (session.options.quiet, &session.state);
-        let progress = Progress::new(quiet, &phase.name, state.phase_step, state.phase_steps);
+        let (options, state) = (session.options, &session.state);
+        let name = match &options.label {
+            Some(label) => format!("{label}, {}", phase.name),
+            None => phase.name.clone(),
+        };
+        let progress = Progress::new(options.quiet, &name, state.phase_step, state.phase_steps);
         Self { session, phase, stepper, progress }
     }
 
@@ -277,8 +281,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         self.write_line(epoch, "evaluation", &figures)?;
         let state = &mut self.session.state;
         self.progress.note(&format!(
-            "{}: step {}, {}",
-            self.phase.name,
+            "step {}, {}",
             state.step,
             found.metrics.iter().map(|(n, v)| format!("{n} {v:.4}")).collect::<Vec<_>>().join(", ")
         ));
