@@ -257,6 +257,7 @@ impl<'a> Sequencer<'a> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for (row, pair) in rows.iter().enumerate() {
             let place = match self.model.group {
+                Group::Row => pair.id.as_str(),
                 Group::Context => pair.context.as_str(),
                 Group::Section => pair.context.get(..1).unwrap_or_default(),
                 Group::Anchor => "",

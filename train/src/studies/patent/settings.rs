@@ -56,6 +56,8 @@ pub enum Layout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
+    /// None: each row alone.
+    Row,
     /// Those of one anchor in one class.
     Context,
     /// Those of one anchor in classes of one section.
