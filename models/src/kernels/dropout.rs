@@ -62,7 +62,8 @@ impl Dropout {
     /// What element `index` is multiplied by: 0 or `1 / (1 - probability)`.
     #[inline(always)]
     pub fn factor(&self, index: usize) -> f32 {
-        let hash = mix(mix(index as u32 ^ self.key[0]).wrapping_add(self.key[1]));
+        let (low, high) = (index as u32, (index as u64 >> 32) as u32);
+        let hash = mix(mix(low ^ self.key[0]).wrapping_add(self.key[1]).wrapping_add(high));
         if hash >= self.threshold { self.scale } else { 0.0 }
     }
 
@@ -151,6 +152,15 @@ fn split_mix(x: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Attention counts its weights over the whole batch, which can be more than 2^32.
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn a_mask_does_not_repeat_after_2_to_the_32() {
+        let mask = Dropout::new(0.5, 3);
+        let equal = (0..100_000).filter(|&i| mask.factor(i) == mask.factor(i + (1 << 32))).count();
+        assert!((equal as i64 - 50_000).abs() < 800, "{equal}");
+    }
 
     #[test]
     fn masks_have_their_rate_differ_and_repeat() {
