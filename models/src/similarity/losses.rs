@@ -181,6 +181,16 @@ mod tests {
         Ok(())
     }
 
+    /// The slopes of `max(s, 0)` and `|s|` at 0 have to go together.
+    #[test]
+    fn binary_cross_entropy_has_its_slope_at_0_too() -> Result<()> {
+        let score = candle_core::Var::new(&[0f64], &Device::Cpu)?;
+        let store = PairLoss::Bce.loss(score.as_tensor(), &[0.25])?.backward()?;
+        let slope = store.get(score.as_tensor()).expect("a gradient").to_vec1::<f64>()?;
+        assert_eq!(slope, [0.25]);
+        Ok(())
+    }
+
     #[test]
     fn equal_gold_scores_give_no_nan() -> Result<()> {
         let scores = Tensor::from_slice(&SCORES, 5, &Device::Cpu)?;
