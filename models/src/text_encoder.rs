@@ -143,6 +143,14 @@ impl TextEncoderConfig {
 }
 
 impl TextEncoder {
+    /// The width `D` of hidden states.
+    pub fn hidden_size(&self) -> usize {
+        match self {
+            Self::Bert(bert) => bert.config().hidden_size,
+            Self::Deberta(deberta) => deberta.config().hidden_size,
+        }
+    }
+
     /// The hidden states after the embeddings and after each block; the last is the output.
     /// `[T, D]` each.
     pub fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
