@@ -5,7 +5,7 @@
 //! run's seed and the parameter's *name* (so adding a layer never changes another's start), and a
 //! frozen one is a plain tensor: gradients flow through it and never into it.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Storage, Tensor, TensorId, Var};
@@ -209,7 +209,7 @@ impl Parameters {
     }
 
     /// Writes all parameters under their names as safetensors: beside, synced, renamed.
-    pub fn save(&self, path: &std::path::Path) -> Result<()> {
+    pub fn save(&self, path: &Path) -> Result<()> {
         let named = self.list.iter().map(|p| (p.name.as_str(), &p.tensor));
         weights::save(path, named)
     }
@@ -218,7 +218,7 @@ impl Parameters {
     ///
     /// # Errors
     /// [`ModelError::MissingTensor`], [`ModelError::MisshapenTensor`]; nothing is changed then.
-    pub fn load(&self, path: &std::path::Path) -> Result<()> {
+    pub fn load(&self, path: &Path) -> Result<()> {
         let source = Weights::open(path)?;
         let mut values = Vec::with_capacity(self.list.len());
         for parameter in &self.list {
@@ -251,34 +251,9 @@ impl ParameterBuilder {
         Self { source: Some(weights), ..self.clone() }
     }
 
-    /// The same builder for a new part that published weights do not hold.
-    pub fn without_weights(&self) -> Self {
-        Self { source: None, ..self.clone() }
-    }
-
-    /// Whether values come from published weights here.
-    pub fn has_weights(&self) -> bool {
-        self.source.is_some()
-    }
-
-    /// The file that values come from, if any.
-    pub fn weights_path(&self) -> Option<PathBuf> {
-        self.source.as_ref().map(|weights| weights.path().to_path_buf())
-    }
-
     /// Goes down one level of the path.
     pub fn pp(&self, level: impl std::fmt::Display) -> Self {
         Self { prefix: self.full_name(&level.to_string()), ..self.clone() }
-    }
-
-    /// The device that parameters are put on.
-    pub fn device(&self) -> Device {
-        self.lock().device.clone()
-    }
-
-    /// Whether the weights hold a tensor of this name (false without weights).
-    pub fn weights_hold(&self, name: &str) -> bool {
-        self.source.as_ref().is_some_and(|weights| weights.contains(&self.full_name(name)))
     }
 
     /// The parameter `name` of this shape: loaded if there is a source, else drawn by `init`.

@@ -44,11 +44,6 @@ impl Weights {
         Ok(self)
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Whether the file has this tensor, under its name or the first weights' name for it.
     pub fn contains(&self, name: &str) -> bool {
         self.tensors().is_ok_and(|tensors| find(&tensors, &self.stored(name)).is_some())
