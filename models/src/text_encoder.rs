@@ -160,9 +160,11 @@ impl TextEncoder {
         }
     }
 
-    /// The last hidden state, `[T, D]`.
+    /// The last hidden state, `[T, D]`; the others are freed as soon as they can be.
     pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
-        let mut states = self.forward(tokens, mode)?;
-        states.pop().ok_or_else(|| ModelError::BadInput("an encoder without states".into()))
+        match self {
+            Self::Bert(bert) => bert.encode(tokens, mode),
+            Self::Deberta(deberta) => deberta.encode(tokens, mode),
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::dropout::Dropout;
 use super::feed_forward::FeedForward;
 use super::linear::StackedLinear;
 use super::norm::{Norm, NormKernel};
-use super::operation::{Gradient, Holds, Input, Kernel, apply};
+use super::operation::{Gradient, Holds, Input, Kernel, apply, run};
 
 /// A chain under construction: name the inputs, push kernels, [`finish`](Chain::finish).
 ///
@@ -102,8 +102,37 @@ impl Chain {
                 candle_core::bail!("chain: {} takes one value twice", step.kernel.name());
             }
         }
+        if self.inputs.iter().all(|input| !input.track_op()) {
+            return self.run_apart();
+        }
         let inputs: Vec<&Tensor> = self.inputs.iter().collect();
         apply(self.steps, &inputs)
+    }
+
+    /// The result where no backward pass can follow: each kernel goes once it has run, each output
+    /// once it has been used.
+    fn run_apart(self) -> candle_core::Result<Tensor> {
+        let list = self.steps.list;
+        let last_use =
+            |place: Place| list.iter().rposition(|step| step.from.contains(&place)).unwrap_or(0);
+        let last_uses: Vec<usize> = (0..list.len()).map(|j| last_use(Place::Step(j))).collect();
+        let mut outputs: Vec<Option<Tensor>> = Vec::with_capacity(list.len());
+        for (i, mut step) in list.into_iter().enumerate() {
+            let find = |place: &Place| match *place {
+                Place::Input(k) => Some(self.inputs[k].clone()),
+                Place::Step(j) if last_uses[j] == i => outputs[j].take(),
+                Place::Step(j) => outputs[j].clone(),
+            };
+            let Some(from) = step.from.iter().map(find).collect::<Option<Vec<Tensor>>>() else {
+                candle_core::bail!("chain: {} takes a value that is gone", step.kernel.name());
+            };
+            let from: Vec<&Tensor> = from.iter().collect();
+            outputs.push(Some(run(step.kernel.as_mut(), &from)?));
+        }
+        match outputs.pop().flatten() {
+            Some(output) => Ok(output),
+            None => candle_core::bail!("a chain without kernels"),
+        }
     }
 
     fn push(&mut self, kernel: impl Kernel, from: Vec<Value>) -> Value {

@@ -8,28 +8,41 @@ use rayon::prelude::*;
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::ELEMENTS;
 
-/// Whether a forward pass trains (dropout on, from this step's seed) or evaluates.
+/// What a forward pass is for: whether it trains (dropout on, from this step's seed), and whether
+/// anybody will ask for gradients.
 #[derive(Debug)]
 pub struct Mode {
     seed: Option<u64>,
     uses: Cell<u64>,
+    gradients: bool,
 }
 
 impl Mode {
     /// Evaluation: dropout does nothing.
     pub fn evaluate() -> Self {
-        Self { seed: None, uses: Cell::new(0) }
+        Self { seed: None, uses: Cell::new(0), gradients: true }
+    }
+
+    /// Evaluation without gradients: an encoder cuts its states from the graph after each block,
+    /// so that no more than one block's is in memory.
+    pub fn predict() -> Self {
+        Self { gradients: false, ..Self::evaluate() }
     }
 
     /// Training with the masks of `seed`. Each use of dropout in a forward pass draws the next
     /// mask, so one `Mode` belongs to one forward pass.
     pub fn train(seed: u64) -> Self {
-        Self { seed: Some(seed), uses: Cell::new(0) }
+        Self { seed: Some(seed), ..Self::evaluate() }
     }
 
     /// Whether this pass trains.
     pub fn is_training(&self) -> bool {
         self.seed.is_some()
+    }
+
+    /// `x` of any shape, outside the graph if nobody will ask for gradients.
+    pub fn cut(&self, x: Tensor) -> Tensor {
+        if self.gradients { x } else { x.detach() }
     }
 
     /// The next mask; `None` when evaluating or when `probability` is 0.
