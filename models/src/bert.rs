@@ -64,7 +64,7 @@ impl BertConfig {
     /// Checks what the types do not.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] naming the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
     pub fn validate(&self) -> Result<()> {
         check_heads(self.hidden_size, self.num_attention_heads)?;
         check_sizes(&[
@@ -157,7 +157,8 @@ impl Bert {
     /// Builds the encoder from published weights or fresh.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and those of
+    /// [`ParameterBuilder::get`].
     pub fn new(config: &BertConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         let d = config.hidden_size;

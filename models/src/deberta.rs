@@ -151,7 +151,7 @@ impl DebertaConfig {
     /// Checks what the types do not.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] naming the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
     pub fn validate(&self) -> Result<()> {
         let bad = |what: &str, reason: String| Err(bad_field(what, reason));
         let (width, heads) = (self.hidden_size, self.num_attention_heads);
@@ -352,7 +352,8 @@ impl Deberta {
     /// Builds the encoder from published weights or fresh.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and those of
+    /// [`ParameterBuilder::get`].
     pub fn new(config: &DebertaConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         let (d, std, eps) = (config.hidden_size, config.initializer_range, config.layer_norm_eps);
@@ -402,7 +403,8 @@ impl Deberta {
     /// `[T, D]` each. Without absolute places a sequence may have any length.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`](crate::ModelError::BadInput) for a place beyond its table; an id or type beyond its own.
+    /// [`ModelError::BadInput`](crate::ModelError::BadInput) for a place beyond its table,
+    /// [`ModelError::Candle`](crate::ModelError::Candle) for an id or a type beyond its own.
     pub fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
         let mut states = Vec::with_capacity(1 + self.layers.len());
         let last = self.run(tokens, mode, |state| states.push(state.clone()))?;

@@ -152,7 +152,7 @@ impl TextEncoder {
     }
 
     /// The hidden states after the embeddings and after each block; the last is the output.
-    /// `[T, D]` each.
+    /// `[T, D]` each, of the `T` packed tokens.
     pub fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
         match self {
             Self::Bert(bert) => bert.forward(tokens, mode),

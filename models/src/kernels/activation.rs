@@ -73,12 +73,12 @@ impl Activation {
     }
 }
 
-/// `f(x)` for `x` of any shape.
+/// `f(x)`, element by element: `x` of any shape → the same shape.
 pub fn activation(x: &Tensor, f: Activation) -> candle_core::Result<Tensor> {
     apply(ActivationKernel(f), &[x])
 }
 
-/// `f(x + bias)` for `x` `[.., D]` and `bias` `[D]`.
+/// `f(x + bias)`: `x` `[.., D]`, `bias` `[D]` → `[.., D]`.
 pub fn bias_activation(x: &Tensor, bias: &Tensor, f: Activation) -> candle_core::Result<Tensor> {
     apply(ActivationKernel(f), &[x, bias])
 }

@@ -48,7 +48,7 @@ impl Chain {
         })))
     }
 
-    /// [`super::stacked_linear`] of a value.
+    /// [`super::stacked_linear`] of a value: `[.., D_in]` → `[.., ΣD_i]`.
     pub fn stacked_linear(&mut self, x: Value, maps: &[(&Tensor, Option<&Tensor>)]) -> Value {
         let mut from = vec![x];
         for (weight, bias) in maps {
@@ -58,12 +58,12 @@ impl Chain {
         self.push(StackedLinear::new(maps), from)
     }
 
-    /// [`super::self_attention`] of a value, without a bias.
+    /// [`super::self_attention`] of a value, without a bias: `[T, 3 D]` → `[T, D]`.
     pub fn self_attention(&mut self, qkv: Value, options: &Attention) -> Value {
         self.push(AttentionKernel::new(options, false, None), vec![qkv])
     }
 
-    /// [`super::feed_forward`] of a value.
+    /// [`super::feed_forward`] of a value: `[.., D]` → `[.., D_out]`.
     pub fn feed_forward(
         &mut self,
         x: Value,
@@ -75,7 +75,7 @@ impl Chain {
         self.push(FeedForward::new(f), [&[x], &from[..]].concat())
     }
 
-    /// [`super::residual_norm`] of two values.
+    /// [`super::residual_norm`] of two values: both `[.., D]` → `[.., D]`.
     pub fn residual_norm(
         &mut self,
         x: Value,
@@ -88,7 +88,7 @@ impl Chain {
         self.push(NormKernel::new(&norm, true, dropout), from)
     }
 
-    /// The chain as one differentiable operation.
+    /// The chain as one differentiable operation; the last kernel's output, of its shape.
     ///
     /// # Errors
     /// Those of its kernels; a value that nothing uses, or that a kernel takes twice.

@@ -87,7 +87,7 @@ impl Dropout {
     }
 }
 
-/// Drops elements of `x` (any shape) and scales up the rest.
+/// Drops elements and scales up the rest: `x` of any shape → the same shape.
 pub fn dropout(x: &Tensor, mask: Option<Dropout>) -> candle_core::Result<Tensor> {
     match mask {
         Some(mask) => apply(DropoutKernel(mask), &[x]),

@@ -20,12 +20,12 @@ pub struct Norm<'a> {
     pub epsilon: f32,
 }
 
-/// The norm of `x` `[.., D]`.
+/// The norm over the last dimension: `x` `[.., D]` → `[.., D]`.
 pub fn norm(x: &Tensor, norm: Norm<'_>) -> candle_core::Result<Tensor> {
     run(&[x], norm, None)
 }
 
-/// `norm(residual + dropout(x))`, the end of a post-norm block; both `[.., D]`.
+/// `norm(residual + dropout(x))`, the end of a post-norm block: both `[.., D]` → `[.., D]`.
 pub fn residual_norm(
     x: &Tensor,
     residual: &Tensor,

@@ -73,7 +73,7 @@ impl CrossEncoder {
         })
     }
 
-    /// One score (a logit) for each span: `[N]`.
+    /// One score (a logit) for each of the `N` spans: `[N]`.
     pub fn score(&self, tokens: &PackedTokens, spans: &ScoredSpans, mode: &Mode) -> Result<Tensor> {
         let states = self.encoder.encode(tokens, mode)?;
         let target = self.pooler.forward(&states, &spans.targets)?;
