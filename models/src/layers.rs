@@ -16,7 +16,8 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A map `[.., D_in]` → `[.., D_out]` with a bias; a fresh weight is normal with standard deviation `std`, the bias zero.
+    /// A map `[.., D_in]` → `[.., D_out]` with a bias; a fresh weight is normal with standard
+    /// deviation `std`, the bias zero.
     pub fn new(d_in: usize, d_out: usize, std: f64, builder: &ParameterBuilder) -> Result<Self> {
         let weight = builder.get("weight", &[d_out, d_in], Init::Normal(std))?;
         let bias = Some(builder.get("bias", &[d_out], Init::Zeros)?);

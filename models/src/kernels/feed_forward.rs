@@ -12,7 +12,8 @@ use super::matmul::{Matrix, matmul};
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ELEMENTS, add_column_sums};
 
-/// `f(x W₁ᵀ + b₁) W₂ᵀ + b₂`: `x` `[.., D]`, `w1` `[M, D]`, `b1` `[M]`, `w2` `[D_out, M]`, `b2` `[D_out]` → `[.., D_out]`.
+/// `f(x W₁ᵀ + b₁) W₂ᵀ + b₂`: `x` `[.., D]`, `w1` `[M, D]`, `b1` `[M]`, `w2` `[D_out, M]`,
+/// `b2` `[D_out]` → `[.., D_out]`.
 pub fn feed_forward(
     x: &Tensor,
     (w1, b1): (&Tensor, &Tensor),
