@@ -9,7 +9,8 @@ use std::sync::Arc;
 use candle_core::Tensor;
 use serde::Deserialize;
 
-use crate::error::{ModelError, Result};
+use crate::config::{bad_field, check_dropout, check_heads, check_sizes};
+use crate::error::Result;
 use crate::kernels::{Activation, Attention, Chain, Mode, dropout, embedding_sum};
 use crate::layers::{LayerNorm, Linear};
 use crate::packed::PackedTokens;
@@ -63,39 +64,20 @@ impl BertConfig {
     /// Checks what the types do not.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] naming the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
     pub fn validate(&self) -> Result<()> {
-        let bad = |what: &str, reason: String| {
-            Err(ModelError::BadConfig { what: what.to_string(), reason })
-        };
-        let (width, heads) = (self.hidden_size, self.num_attention_heads);
-        if heads == 0 || width == 0 || width % heads != 0 {
-            let reason = format!("hidden_size {width} is not a multiple of {heads} heads");
-            return bad("num_attention_heads", reason);
-        }
-        for (what, size) in [
+        check_heads(self.hidden_size, self.num_attention_heads)?;
+        check_sizes(&[
             ("vocab_size", self.vocab_size),
             ("intermediate_size", self.intermediate_size),
             ("max_position_embeddings", self.max_position_embeddings),
             ("type_vocab_size", self.type_vocab_size),
-        ] {
-            if size == 0 {
-                return bad(what, "has to be at least 1".to_string());
-            }
-        }
+        ])?;
         if self.position_embedding_type.as_deref().is_some_and(|kind| kind != "absolute") {
             let reason = "only absolute places are known here".to_string();
-            return bad("position_embedding_type", reason);
+            return Err(bad_field("position_embedding_type", reason));
         }
-        for (what, p) in [
-            ("hidden_dropout_prob", self.hidden_dropout_prob),
-            ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
-        ] {
-            if !(0.0..1.0).contains(&p) {
-                return bad(what, format!("{p} is not a probability below 1"));
-            }
-        }
-        Ok(())
+        check_dropout(self.hidden_dropout_prob, self.attention_probs_dropout_prob)
     }
 }
 
@@ -175,7 +157,8 @@ impl Bert {
     /// Builds the encoder from published weights or fresh.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and those of
+    /// [`ParameterBuilder::get`].
     pub fn new(config: &BertConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         let d = config.hidden_size;
@@ -204,27 +187,43 @@ impl Bert {
     /// `[T, D]` each.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for a place beyond its table, [`ModelError::Candle`] for an id or a
-    /// type beyond its own.
+    /// [`ModelError::BadInput`](crate::ModelError::BadInput) for a place beyond its table,
+    /// [`ModelError::Candle`](crate::ModelError::Candle) for an id or a type beyond its own.
     pub fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
-        let longest = self.config.max_position_embeddings;
-        if let Some(place) = tokens.positions.iter().find(|p| **p as usize >= longest) {
-            return Err(ModelError::BadInput(format!(
-                "a sequence of {} tokens; this encoder takes {longest}: truncate it",
-                place + 1
-            )));
-        }
+        let mut states = Vec::with_capacity(1 + self.layers.len());
+        let last = self.run(tokens, mode, |state| states.push(state.clone()))?;
+        states.push(last);
+        Ok(states)
+    }
+
+    /// The last of the hidden states, `[T, D]`; the others are freed as soon as they can be.
+    ///
+    /// # Errors
+    /// As [`Bert::forward`].
+    pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
+        self.run(tokens, mode, |_| {})
+    }
+
+    /// The last hidden state; `inner` sees those before it.
+    fn run(
+        &self,
+        tokens: &PackedTokens,
+        mode: &Mode,
+        mut inner: impl FnMut(&Tensor),
+    ) -> Result<Tensor> {
+        tokens.check_positions(self.config.max_position_embeddings)?;
         let embedded = embedding_sum(&[
             (&self.word_embeddings, Arc::clone(&tokens.ids)),
             (&self.position_embeddings, Arc::clone(&tokens.positions)),
             (&self.token_type_embeddings, Arc::clone(&tokens.types)),
         ])?;
         let x = self.embedding_norm.forward(&embedded)?;
-        let mut states = vec![dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?];
+        let x = dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?;
+        let mut state = mode.cut(x);
         for layer in &self.layers {
-            let next = layer.forward(&states[states.len() - 1], &self.config, tokens, mode)?;
-            states.push(next);
+            inner(&state);
+            state = mode.cut(layer.forward(&state, &self.config, tokens, mode)?);
         }
-        Ok(states)
+        Ok(state)
     }
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use candle_core::Tensor;
 use serde::Deserialize;
 
-use crate::error::{ModelError, Result};
+use crate::config::{bad_field, check_dropout, check_heads, check_sizes};
+use crate::error::Result;
 use crate::kernels::{
     Activation, Attention, AttentionBias, Disentangled, Mode, disentangled_bias, dropout,
     embedding_sum, feed_forward, self_attention, stacked_linear,
@@ -150,16 +151,20 @@ impl DebertaConfig {
     /// Checks what the types do not.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] naming the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
     pub fn validate(&self) -> Result<()> {
-        let bad = |what: &str, reason: String| {
-            Err(ModelError::BadConfig { what: what.to_string(), reason })
-        };
+        let bad = |what: &str, reason: String| Err(bad_field(what, reason));
         let (width, heads) = (self.hidden_size, self.num_attention_heads);
-        if heads == 0 || width == 0 || width % heads != 0 {
-            let reason = format!("hidden_size {width} is not a multiple of {heads} heads");
-            return bad("num_attention_heads", reason);
+        check_heads(width, heads)?;
+        check_sizes(&[
+            ("vocab_size", self.vocab_size),
+            ("intermediate_size", self.intermediate_size),
+            ("embedding_size", self.embedding_size.unwrap_or(width)),
+        ])?;
+        if self.position_biased_input {
+            check_sizes(&[("max_position_embeddings", self.max_position_embeddings)])?;
         }
+        check_dropout(self.hidden_dropout_prob, self.attention_probs_dropout_prob)?;
         if let Some(size) =
             self.attention_head_size.filter(|size| size.checked_mul(heads) != Some(width))
         {
@@ -173,14 +178,6 @@ impl DebertaConfig {
                 self.conv_kernel_size
             );
             return bad("conv_kernel_size", reason);
-        }
-        for (what, p) in [
-            ("hidden_dropout_prob", self.hidden_dropout_prob),
-            ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
-        ] {
-            if !(0.0..1.0).contains(&p) {
-                return bad(what, format!("{p} is not a probability below 1"));
-            }
         }
         if self.relative_attention {
             if self.pos_att_type.count() == 0 {
@@ -355,7 +352,8 @@ impl Deberta {
     /// Builds the encoder from published weights or fresh.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and those of
+    /// [`ParameterBuilder::get`].
     pub fn new(config: &DebertaConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         let (d, std, eps) = (config.hidden_size, config.initializer_range, config.layer_norm_eps);
@@ -405,30 +403,47 @@ impl Deberta {
     /// `[T, D]` each. Without absolute places a sequence may have any length.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for a place beyond its table; an id or type beyond its own.
+    /// [`ModelError::BadInput`](crate::ModelError::BadInput) for a place beyond its table,
+    /// [`ModelError::Candle`](crate::ModelError::Candle) for an id or a type beyond its own.
     pub fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
+        let mut states = Vec::with_capacity(1 + self.layers.len());
+        let last = self.run(tokens, mode, |state| states.push(state.clone()))?;
+        states.push(last);
+        Ok(states)
+    }
+
+    /// The last of the hidden states, `[T, D]`; the others are freed as soon as they can be.
+    ///
+    /// # Errors
+    /// As [`Deberta::forward`].
+    pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
+        self.run(tokens, mode, |_| {})
+    }
+
+    /// The last hidden state; `inner` sees those before it.
+    fn run(
+        &self,
+        tokens: &PackedTokens,
+        mode: &Mode,
+        mut inner: impl FnMut(&Tensor),
+    ) -> Result<Tensor> {
         let x = self.embed(tokens)?;
-        let mut states = vec![dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?];
+        let x = dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?;
+        let mut state = mode.cut(x);
         let relative = self.relative(tokens)?;
         for layer in &self.layers {
-            let x = &states[states.len() - 1];
-            let next = layer.forward(x, relative.as_ref(), &self.config, tokens, mode)?;
-            states.push(next);
+            inner(&state);
+            let next = layer.forward(&state, relative.as_ref(), &self.config, tokens, mode)?;
+            state = mode.cut(next);
         }
-        Ok(states)
+        Ok(state)
     }
 
     /// The embeddings before dropout `[T, D]`.
     fn embed(&self, tokens: &PackedTokens) -> Result<Tensor> {
         let mut lookups = vec![(&self.word_embeddings, Arc::clone(&tokens.ids))];
         if let Some(table) = &self.position_embeddings {
-            let longest = self.config.max_position_embeddings;
-            if let Some(place) = tokens.positions.iter().find(|p| **p as usize >= longest) {
-                return Err(ModelError::BadInput(format!(
-                    "a sequence of {} tokens; this encoder takes {longest}: truncate it",
-                    place + 1
-                )));
-            }
+            tokens.check_positions(self.config.max_position_embeddings)?;
             lookups.push((table, Arc::clone(&tokens.positions)));
         }
         if let Some(table) = &self.token_type_embeddings {

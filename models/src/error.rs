@@ -58,6 +58,17 @@ pub enum ModelError {
         found: Vec<usize>,
     },
 
+    /// A tensor whose numbers cannot be read.
+    #[error("{}: tensor `{name}` cannot be read: {reason}", path.display())]
+    UnreadableTensor {
+        /// The weights file.
+        path: PathBuf,
+        /// The tensor's published name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+
     /// A configuration that no model can be built from.
     #[error("{what}: {reason}")]
     BadConfig {

@@ -96,11 +96,6 @@ impl Gradients {
         self.sink.written[index].then(|| self.sink.buffers[index].as_slice())
     }
 
-    /// The same, to be changed in place.
-    pub fn get_mut(&mut self, index: usize) -> Option<&mut [f32]> {
-        self.sink.written[index].then(|| self.sink.buffers[index].as_mut_slice())
-    }
-
     /// The gradient of the parameter of this name.
     pub fn by_name(&self, name: &str) -> Option<&[f32]> {
         self.names.iter().position(|n| n == name).and_then(|i| self.get(i))

@@ -16,14 +16,15 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A map with a bias; a fresh weight is normal with standard deviation `std`, the bias zero.
+    /// A map `[.., D_in]` → `[.., D_out]` with a bias; a fresh weight is normal with standard
+    /// deviation `std`, the bias zero.
     pub fn new(d_in: usize, d_out: usize, std: f64, builder: &ParameterBuilder) -> Result<Self> {
         let weight = builder.get("weight", &[d_out, d_in], Init::Normal(std))?;
         let bias = Some(builder.get("bias", &[d_out], Init::Zeros)?);
         Ok(Self { weight, bias })
     }
 
-    /// A map without a bias.
+    /// A map `[.., D_in]` → `[.., D_out]` without a bias; a fresh weight as in [`Linear::new`].
     pub fn without_bias(
         d_in: usize,
         d_out: usize,
@@ -39,7 +40,7 @@ impl Linear {
         Ok(kernels::linear(x, &self.weight, self.bias.as_ref())?)
     }
 
-    /// Weight and bias of a map that has both.
+    /// Weight `[D_out, D_in]` and bias `[D_out]` of a map that has both.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] without a bias.
@@ -65,7 +66,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// A norm of `size` channels; a fresh one has scale 1 and shift 0.
+    /// A norm of `size` channels `D`; a fresh one has scale 1 and shift 0.
     pub fn new(size: usize, epsilon: f64, builder: &ParameterBuilder) -> Result<Self> {
         Ok(Self {
             weight: builder.get("weight", &[size], Init::Ones)?,
@@ -79,7 +80,7 @@ impl LayerNorm {
         Ok(kernels::norm(x, self.as_norm())?)
     }
 
-    /// The norm of `residual + dropout(x)`, both `[.., D]`.
+    /// The norm of `residual + dropout(x)`: both `[.., D]` → `[.., D]`.
     pub fn forward_residual(
         &self,
         x: &Tensor,

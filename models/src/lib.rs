@@ -1,6 +1,7 @@
 //! Differentiable models of the Engram toolkit.
 
 pub mod bert;
+mod config;
 pub mod deberta;
 pub mod error;
 pub mod finite_difference;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::error::{ModelError, Result};
 use crate::kernels::{Segments, Span};
 
 /// Packed sequences: the input of every text encoder. `T` is the number of tokens of all
@@ -35,6 +36,17 @@ impl PackedTokens {
     /// The sequences' runs of rows.
     pub fn sequences(&self) -> &Arc<[Span]> {
         self.segments.queries()
+    }
+
+    /// Fails for a place that a table of `longest` rows does not have.
+    pub(crate) fn check_positions(&self, longest: usize) -> Result<()> {
+        match self.positions.iter().find(|place| **place as usize >= longest) {
+            None => Ok(()),
+            Some(place) => Err(ModelError::BadInput(format!(
+                "a sequence of {} tokens; this encoder takes {longest}: truncate it",
+                u64::from(*place) + 1
+            ))),
+        }
     }
 
     /// The number of tokens `T`.

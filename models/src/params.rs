@@ -5,7 +5,7 @@
 //! run's seed and the parameter's *name* (so adding a layer never changes another's start), and a
 //! frozen one is a plain tensor: gradients flow through it and never into it.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Storage, Tensor, TensorId, Var};
@@ -209,7 +209,7 @@ impl Parameters {
     }
 
     /// Writes all parameters under their names as safetensors: beside, synced, renamed.
-    pub fn save(&self, path: &std::path::Path) -> Result<()> {
+    pub fn save(&self, path: &Path) -> Result<()> {
         let named = self.list.iter().map(|p| (p.name.as_str(), &p.tensor));
         weights::save(path, named)
     }
@@ -218,7 +218,7 @@ impl Parameters {
     ///
     /// # Errors
     /// [`ModelError::MissingTensor`], [`ModelError::MisshapenTensor`]; nothing is changed then.
-    pub fn load(&self, path: &std::path::Path) -> Result<()> {
+    pub fn load(&self, path: &Path) -> Result<()> {
         let source = Weights::open(path)?;
         let mut values = Vec::with_capacity(self.list.len());
         for parameter in &self.list {
@@ -251,41 +251,17 @@ impl ParameterBuilder {
         Self { source: Some(weights), ..self.clone() }
     }
 
-    /// The same builder for a new part that published weights do not hold.
-    pub fn without_weights(&self) -> Self {
-        Self { source: None, ..self.clone() }
-    }
-
-    /// Whether values come from published weights here.
-    pub fn has_weights(&self) -> bool {
-        self.source.is_some()
-    }
-
-    /// The file that values come from, if any.
-    pub fn weights_path(&self) -> Option<PathBuf> {
-        self.source.as_ref().map(|weights| weights.path().to_path_buf())
-    }
-
     /// Goes down one level of the path.
     pub fn pp(&self, level: impl std::fmt::Display) -> Self {
         Self { prefix: self.full_name(&level.to_string()), ..self.clone() }
-    }
-
-    /// The device that parameters are put on.
-    pub fn device(&self) -> Device {
-        self.lock().device.clone()
-    }
-
-    /// Whether the weights hold a tensor of this name (false without weights).
-    pub fn weights_hold(&self, name: &str) -> bool {
-        self.source.as_ref().is_some_and(|weights| weights.contains(&self.full_name(name)))
     }
 
     /// The parameter `name` of this shape: loaded if there is a source, else drawn by `init`.
     ///
     /// # Errors
     /// [`ModelError::MissingTensor`] and [`ModelError::MisshapenTensor`] from the source;
-    /// [`ModelError::BadInput`] if a model asks for one name twice.
+    /// [`ModelError::BadInput`] if a model asks for one name twice; [`ModelError::BadConfig`] if
+    /// a group gives it a rate below 0.
     pub fn get(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
         let name = self.full_name(name);
         let mut shared = self.lock();
@@ -301,7 +277,7 @@ impl ParameterBuilder {
                     .to_device(&shared.device)?
             }
         };
-        let rate = shared.rate_of(&name);
+        let rate = shared.rate_of(&name)?;
         let tensor = if rate > 0.0 { Var::from_tensor(&value)?.as_tensor().clone() } else { value };
         shared.list.push(Parameter { name, tensor: tensor.clone(), rate });
         Ok(tensor)
@@ -333,15 +309,21 @@ impl ParameterBuilder {
 }
 
 impl Shared {
-    fn rate_of(&mut self, name: &str) -> f64 {
+    fn rate_of(&mut self, name: &str) -> Result<f64> {
         let mut rate = 1.0;
         for (group, used) in self.groups.iter().zip(&mut self.used) {
             if path_matches(group.pattern.as_bytes(), name.as_bytes()) {
+                if !group.rate.is_finite() || group.rate < 0.0 {
+                    return Err(ModelError::BadConfig {
+                        what: format!("parameter group `{}`", group.pattern),
+                        reason: format!("the rate {} is not a number from 0 up", group.rate),
+                    });
+                }
                 rate = group.rate;
                 *used = true;
             }
         }
-        rate
+        Ok(rate)
     }
 }
 
@@ -376,15 +358,25 @@ fn draw(seed: u64, name: &str, count: usize, init: Init) -> Result<Vec<f32>> {
 
 /// Whether `name` fits `pattern`, in which `*` stands for characters but `.`, `**` for any.
 pub fn path_matches(pattern: &[u8], name: &[u8]) -> bool {
-    match pattern {
-        [] => name.is_empty(),
-        [b'*', b'*', rest @ ..] => (0..=name.len()).any(|cut| path_matches(rest, &name[cut..])),
-        [b'*', rest @ ..] => {
-            let level = name.iter().position(|&c| c == b'.').unwrap_or(name.len());
-            (0..=level).any(|cut| path_matches(rest, &name[cut..]))
+    // Whether what is read of the pattern fits the first `j` characters, for each `j`.
+    let mut fits = vec![false; name.len() + 1];
+    fits[0] = true;
+    let mut rest = pattern;
+    while let Some((&first, after)) = rest.split_first() {
+        let across_levels = first == b'*' && after.first() == Some(&b'*');
+        rest = if across_levels { &after[1..] } else { after };
+        if first == b'*' {
+            for (j, &c) in name.iter().enumerate() {
+                fits[j + 1] |= fits[j] && (across_levels || c != b'.');
+            }
+        } else {
+            for (j, &c) in name.iter().enumerate().rev() {
+                fits[j + 1] = fits[j] && c == first;
+            }
+            fits[0] = false;
         }
-        [first, rest @ ..] => name.first() == Some(first) && path_matches(rest, &name[1..]),
     }
+    fits[name.len()]
 }
 
 #[cfg(test)]
@@ -399,6 +391,24 @@ mod tests {
         assert!(!m("encoder.*", "encoder.layer.0"));
         assert!(m("**.bias", "a.b.bias"));
         assert!(!m("**.bias", "a.b.weight"));
+        assert!(m("a**c*", "a.b.cd") && !m("a**c*", "a.b.c.d") && m("", "") && !m("", "a"));
+    }
+
+    #[test]
+    fn a_pattern_of_many_stars_takes_no_longer_for_them() {
+        let name = "a".repeat(200);
+        assert!(!path_matches("**a".repeat(60).as_bytes(), format!("{name}b").as_bytes()));
+        assert!(path_matches("**a".repeat(60).as_bytes(), name.as_bytes()));
+    }
+
+    #[test]
+    fn a_rate_that_is_no_factor_is_an_error() {
+        for rate in [-1.0, f64::NAN, f64::INFINITY] {
+            let groups = vec![ParameterGroup { pattern: "weight".into(), rate }];
+            let builder = ParameterBuilder::new(1, groups, DType::F32, &Device::Cpu);
+            let error = builder.get("weight", &[1], Init::Ones).unwrap_err().to_string();
+            assert!(error.contains("`weight`") && error.contains("rate"), "{error}");
+        }
     }
 
     #[test]

@@ -143,8 +143,16 @@ impl TextEncoderConfig {
 }
 
 impl TextEncoder {
+    /// The width `D` of hidden states.
+    pub fn hidden_size(&self) -> usize {
+        match self {
+            Self::Bert(bert) => bert.config().hidden_size,
+            Self::Deberta(deberta) => deberta.config().hidden_size,
+        }
+    }
+
     /// The hidden states after the embeddings and after each block; the last is the output.
-    /// `[T, D]` each.
+    /// `[T, D]` each, of the `T` packed tokens.
     pub fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
         match self {
             Self::Bert(bert) => bert.forward(tokens, mode),
@@ -152,9 +160,11 @@ impl TextEncoder {
         }
     }
 
-    /// The last hidden state, `[T, D]`.
+    /// The last hidden state, `[T, D]`; the others are freed as soon as they can be.
     pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
-        let mut states = self.forward(tokens, mode)?;
-        states.pop().ok_or_else(|| ModelError::BadInput("an encoder without states".into()))
+        match self {
+            Self::Bert(bert) => bert.encode(tokens, mode),
+            Self::Deberta(deberta) => deberta.encode(tokens, mode),
+        }
     }
 }

@@ -8,6 +8,7 @@ use candle_core::safetensors::Load;
 use candle_core::{DType, Device, Tensor};
 use memmap2::Mmap;
 use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
 
 use crate::error::{ModelError, Result};
 
@@ -43,20 +44,16 @@ impl Weights {
         Ok(self)
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Whether the file has this tensor.
+    /// Whether the file has this tensor, under its name or the first weights' name for it.
     pub fn contains(&self, name: &str) -> bool {
-        self.tensors().is_ok_and(|tensors| tensors.tensor(&self.stored(name)).is_ok())
+        self.tensors().is_ok_and(|tensors| find(&tensors, &self.stored(name)).is_some())
     }
 
     /// Reads one tensor.
     ///
     /// # Errors
-    /// [`ModelError::MissingTensor`] names the nearest one; [`ModelError::MisshapenTensor`].
+    /// [`ModelError::MissingTensor`] names the nearest one; [`ModelError::MisshapenTensor`];
+    /// [`ModelError::UnreadableTensor`] for numbers of a type that is not known here.
     pub fn get(
         &self,
         name: &str,
@@ -66,15 +63,11 @@ impl Weights {
     ) -> Result<Tensor> {
         let tensors = self.tensors()?;
         let stored = self.stored(name);
-        let found = tensors.tensor(&stored).or_else(|e| match original_name(&stored) {
-            Some(original) => tensors.tensor(&original),
-            None => Err(e),
-        });
-        let view = found.map_err(|_| ModelError::MissingTensor {
+        let view = find(&tensors, &stored).ok_or_else(|| ModelError::MissingTensor {
             path: self.path.clone(),
             name: stored.clone(),
             wanted: shape.to_vec(),
-            nearest: nearest(&stored, &tensors.names()),
+            nearest: nearest(&stored, tensors.names()),
         })?;
         if view.shape() != shape {
             return Err(ModelError::MisshapenTensor {
@@ -84,7 +77,13 @@ impl Weights {
                 found: view.shape().to_vec(),
             });
         }
-        Ok(view.load(device)?.to_dtype(dtype)?)
+        view.load(device).and_then(|tensor| tensor.to_dtype(dtype)).map_err(|e| {
+            ModelError::UnreadableTensor {
+                path: self.path.clone(),
+                name: stored,
+                reason: e.to_string(),
+            }
+        })
     }
 
     fn stored(&self, name: &str) -> String {
@@ -105,8 +104,7 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
     for (name, tensor) in named {
         tensors.push((name, tensor.to_device(&Device::Cpu)?.contiguous()?));
     }
-    let bytes = safetensors::serialize(tensors, None)
-        .map_err(|e| ModelError::BadWeights { path: path.to_path_buf(), reason: e.to_string() })?;
+    let bytes = safetensors::serialize(tensors, None).map_err(|e| io(std::io::Error::other(e)))?;
     let mut file = AtomicWriteFile::open(path).map_err(io)?;
     file.write_all(&bytes).map_err(io)?;
     file.commit().map_err(io)
@@ -119,14 +117,19 @@ fn original_name(name: &str) -> Option<String> {
         .or_else(|| renamed("LayerNorm.bias", "LayerNorm.beta"))
 }
 
-/// The name that shares the most trailing levels with the wanted one.
-fn nearest(wanted: &str, names: &[&str]) -> Option<String> {
-    let shared = |name: &str| {
-        let levels = wanted.rsplit('.').zip(name.rsplit('.'));
-        levels.take_while(|(a, b)| a == b).count()
-    };
-    let best = names.iter().map(|name| (shared(name), *name)).max_by_key(|(n, _)| *n)?;
-    (best.0 > 0).then(|| best.1.to_string())
+/// The tensor of this name or, failing that, of the name that the first weights call it.
+fn find<'a>(tensors: &SafeTensors<'a>, name: &str) -> Option<TensorView<'a>> {
+    let original = || tensors.tensor(&original_name(name)?).ok();
+    tensors.tensor(name).ok().or_else(original)
+}
+
+/// The name that the fewest edits turn into the wanted one, the first of several in the order of
+/// the alphabet; none if half of it would have to be another.
+fn nearest(wanted: &str, mut names: Vec<&str>) -> Option<String> {
+    names.sort_unstable();
+    let edits = |name: &&str| strsim::damerau_levenshtein(name, wanted);
+    let best = names.into_iter().min_by_key(edits)?;
+    (2 * edits(&best) < wanted.len()).then(|| best.to_string())
 }
 
 #[cfg(test)]
@@ -149,6 +152,40 @@ mod tests {
         let text = misshapen.expect_err("another shape").to_string();
         assert!(text.contains("[3, 2]") && text.contains("[2, 3]"), "{text}");
         Ok(())
+    }
+
+    #[test]
+    fn the_nearest_name_does_not_depend_on_the_order_of_the_file() {
+        let names = ["layer.2.weight", "layer.1.weight", "layer.1.bias", "head.weight"];
+        let found = |names: &[&str]| nearest("layer.7.weight", names.to_vec());
+        let reversed: Vec<&str> = names.iter().rev().copied().collect();
+        assert_eq!(found(&names).as_deref(), Some("layer.1.weight"));
+        assert_eq!(found(&names), found(&reversed));
+        assert_eq!(nearest("layer.1.query.weight", vec!["vision.patches"]), None);
+    }
+
+    #[test]
+    fn the_first_names_of_a_norm_are_known() -> Result<()> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("w.safetensors");
+        let tensor = Tensor::ones(3, DType::F32, &Device::Cpu)?;
+        save(&path, [("a.LayerNorm.gamma", &tensor)].into_iter())?;
+        let weights = Weights::open(&path)?;
+        assert!(weights.contains("a.LayerNorm.weight") && !weights.contains("a.LayerNorm.bias"));
+        weights.get("a.LayerNorm.weight", &[3], DType::F32, &Device::Cpu)?;
+        Ok(())
+    }
+
+    #[test]
+    fn numbers_of_an_unknown_type_are_an_error_that_names_the_tensor() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("w.safetensors");
+        let view = TensorView::new(safetensors::Dtype::BOOL, vec![2], &[0, 1]).unwrap();
+        std::fs::write(&path, safetensors::serialize([("mask", view)], None).unwrap()).unwrap();
+        let weights = Weights::open(&path).unwrap();
+        let error = weights.get("mask", &[2], DType::F32, &Device::Cpu).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("`mask`") && text.contains("BOOL"), "{text}");
     }
 
     #[test]

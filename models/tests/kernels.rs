@@ -244,6 +244,54 @@ fn a_fully_masked_row_gives_zeros() -> Result<()> {
     Ok(())
 }
 
+/// What the fused kernel refuses, the composite refuses too.
+#[test]
+fn shapes_that_do_not_fit_are_refused_by_kernel_and_composite() -> Result<()> {
+    for dtype in [DType::F32, DType::F64] {
+        let zeros = |shape: &[usize]| Tensor::zeros(shape, dtype, &Device::Cpu);
+        let options = |lengths: &[usize], num_heads| {
+            let segments = Segments::packed(lengths);
+            Attention { num_heads, scale: 1.0, causal: false, segments, dropout: None }
+        };
+        let attend = |qkv: &[usize], bias: Option<&[usize]>, options: &Attention| {
+            let bias = bias.map(zeros).transpose()?;
+            let bias = bias.as_ref().map(AttentionBias::Shared);
+            self_attention(&zeros(qkv)?, bias, options)
+        };
+        assert!(attend(&[5, 12], Some(&[2, 3, 4]), &options(&[3, 2], 2)).is_ok());
+        assert!(attend(&[5, 12], Some(&[1, 3, 3]), &options(&[3, 2], 2)).is_err(), "one head");
+        assert!(attend(&[5, 12], Some(&[2, 3, 2]), &options(&[3, 2], 2)).is_err(), "few keys");
+        assert!(attend(&[5, 12], None, &options(&[3, 3], 2)).is_err(), "segments beyond the rows");
+        assert!(attend(&[5, 13], None, &options(&[3, 2], 2)).is_err(), "no three parts");
+        assert!(attend(&[5, 12], None, &options(&[3, 2], 3)).is_err(), "heads");
+        let (q, k, v) = (zeros(&[5, 4])?, zeros(&[5, 4])?, zeros(&[6, 4])?);
+        assert!(attention((&q, &k, &v), None, &options(&[5], 2)).is_err(), "k and v");
+
+        let (x, row) = (zeros(&[3, 4])?, zeros(&[1, 4])?);
+        assert!(
+            residual_norm(&x, &row, Norm { weight: &row, bias: None, epsilon: 1.0 }, None).is_err()
+        );
+        assert!(bias_activation(&x, &zeros(&[3, 1])?, Activation::Gelu).is_err());
+        let (w1, w2, b) = (zeros(&[6, 4])?, zeros(&[4, 6])?, zeros(&[1])?);
+        assert!(feed_forward(&x, (&w1, &b), (&w2, &b), Activation::Gelu).is_err());
+    }
+    Ok(())
+}
+
+/// As in PyTorch, and the same in kernel and composite.
+#[test]
+fn the_slope_of_relu_at_0_is_0() -> Result<()> {
+    for dtype in [DType::F32, DType::F64] {
+        let x = Tensor::new(&[-1f64, -0.0, 0.0, 2.0], &Device::Cpu)?.to_dtype(dtype)?;
+        let x = candle_core::Var::from_tensor(&x)?;
+        let y = activation(x.as_tensor(), Activation::Relu)?;
+        let store = y.sum_all()?.backward()?;
+        let slopes = store.get(x.as_tensor()).expect("a gradient").to_dtype(DType::F64)?;
+        assert_eq!(slopes.to_vec1::<f64>()?, [0.0, 0.0, 0.0, 1.0], "{dtype:?}");
+    }
+    Ok(())
+}
+
 /// One network of all kernels; its gradients by candle's store and by the buffers.
 fn network(builder: &ParameterBuilder) -> Result<impl Fn() -> Result<Tensor>> {
     let table = builder.get("table", &[30, 32], Init::Normal(1.0))?;

@@ -37,12 +37,19 @@ impl Encoder {
     }
 
     /// The last hidden states `[T, D]`.
-    fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
-        let mut states = match self {
-            Self::Bert(encoder) => encoder.forward(tokens, mode)?,
-            Self::Deberta(encoder) => encoder.forward(tokens, mode)?,
-        };
-        Ok(states.pop().expect("the embeddings at least"))
+    fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
+        match self {
+            Self::Bert(encoder) => encoder.encode(tokens, mode),
+            Self::Deberta(encoder) => encoder.encode(tokens, mode),
+        }
+    }
+
+    /// All hidden states `[T, D]`.
+    fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
+        match self {
+            Self::Bert(encoder) => encoder.forward(tokens, mode),
+            Self::Deberta(encoder) => encoder.forward(tokens, mode),
+        }
     }
 }
 
@@ -140,7 +147,7 @@ fn hidden_states_and_every_gradient_equal_the_reference() -> Result<()> {
     for name in ENCODERS {
         let (encoder, parameters) = load(name, Vec::new())?;
         let Expected { tokens, tensors, .. } = expected(name)?;
-        let hidden = encoder.forward(&tokens, &Mode::evaluate())?;
+        let hidden = encoder.encode(&tokens, &Mode::evaluate())?;
         let difference = largest_difference(&values(&hidden)?, &values(&tensors["hidden"])?);
         println!("{name}: hidden states are off by {difference:.1e}");
         assert!(difference < 1e-5, "{name}: hidden states are off by {difference:e}");
@@ -169,7 +176,7 @@ fn the_composites_equal_the_reference_too() -> Result<()> {
         let weights = open(&fixture(name, "model.safetensors"))?;
         let encoder = Encoder::new(name, json!({}), &builder.with_weights(weights))?;
         let Expected { tokens, tensors, .. } = expected(name)?;
-        let hidden = encoder.forward(&tokens, &Mode::evaluate())?;
+        let hidden = encoder.encode(&tokens, &Mode::evaluate())?;
         let difference = largest_difference(&values(&hidden)?, &values(&tensors["hidden"])?);
         println!("{name} in f64: hidden states are off by {difference:.1e}");
         assert!(difference < 1e-6, "{name}: hidden states are off by {difference:e}");
@@ -189,11 +196,11 @@ fn a_sequence_alone_equals_itself_in_a_batch() -> Result<()> {
     for name in ENCODERS {
         let (encoder, _) = load(name, Vec::new())?;
         let Expected { sequences, .. } = expected(name)?;
-        let batch = encoder.forward(&PackedTokens::new(&sequences), &Mode::evaluate())?;
+        let batch = encoder.encode(&PackedTokens::new(&sequences), &Mode::evaluate())?;
         let mut alone = Vec::new();
         for sequence in &sequences {
             let tokens = PackedTokens::new(std::slice::from_ref(sequence));
-            alone.extend(values(&encoder.forward(&tokens, &Mode::evaluate())?)?);
+            alone.extend(values(&encoder.encode(&tokens, &Mode::evaluate())?)?);
         }
         // Not to the bit: a product with one row takes another path than one with many.
         let difference = largest_difference(&values(&batch)?, &alone);
@@ -207,7 +214,7 @@ fn an_empty_sequence_in_a_batch_does_no_harm() -> Result<()> {
     for name in ENCODERS {
         let run = |sequences: &[Vec<u32>]| -> Result<(Vec<f32>, f64)> {
             let (encoder, parameters) = load(name, Vec::new())?;
-            let hidden = encoder.forward(&PackedTokens::new(sequences), &Mode::evaluate())?;
+            let hidden = encoder.encode(&PackedTokens::new(sequences), &Mode::evaluate())?;
             let mut gradients = Gradients::new(&parameters);
             gradients.backward(&loss(&hidden)?)?;
             Ok((values(&hidden)?, gradients.global_norm()))
@@ -226,7 +233,7 @@ fn the_thread_count_changes_no_bit() -> Result<()> {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             pool.map_err(|e| ModelError::BadInput(e.to_string()))?.install(|| {
                 let (encoder, parameters) = load(name, Vec::new())?;
-                let hidden = encoder.forward(&expected(name)?.tokens, &Mode::train(3))?;
+                let hidden = encoder.encode(&expected(name)?.tokens, &Mode::train(3))?;
                 let mut gradients = Gradients::new(&parameters);
                 gradients.backward(&loss(&hidden)?)?;
                 let all = (0..gradients.len()).filter_map(|i| gradients.get(i));
@@ -243,11 +250,11 @@ fn a_sequence_beyond_the_absolute_places_is_an_error() -> Result<()> {
     let long = PackedTokens::new(&[vec![1; 3], vec![1; 25]]);
     for name in ["bert", "deberta_v2"] {
         let (encoder, _) = load(name, Vec::new())?;
-        let text = encoder.forward(&long, &Mode::evaluate()).unwrap_err().to_string();
+        let text = encoder.encode(&long, &Mode::evaluate()).unwrap_err().to_string();
         assert!(text.contains("25 tokens") && text.contains("takes 24"), "{text}");
     }
     let (without_places, _) = load("deberta_v3", Vec::new())?;
-    assert_eq!(without_places.forward(&long, &Mode::evaluate())?.dims(), [28, 32]);
+    assert_eq!(without_places.encode(&long, &Mode::evaluate())?.dims(), [28, 32]);
     Ok(())
 }
 
@@ -286,7 +293,7 @@ fn gradients_reach_what_moves_and_nothing_else() -> Result<()> {
             let fingerprint = |moves: bool| parameters.fingerprint(|p| p.is_trainable() == moves);
             let before = (fingerprint(true)?, fingerprint(false)?);
 
-            let hidden = encoder.forward(&expected(name)?.tokens, &Mode::train(1))?;
+            let hidden = encoder.encode(&expected(name)?.tokens, &Mode::train(1))?;
             let mut gradients = Gradients::new(&parameters);
             gradients.backward(&loss(&hidden)?)?;
             assert_eq!(gradients.suspicious(), [], "{name}");
@@ -307,6 +314,30 @@ fn gradients_reach_what_moves_and_nothing_else() -> Result<()> {
     Ok(())
 }
 
+/// Frozen parameters make no graph, a prediction keeps none; the states are the same to the bit.
+#[test]
+fn no_graph_is_kept_where_no_gradient_is_wanted() -> Result<()> {
+    for name in ENCODERS {
+        let Expected { tokens, .. } = expected(name)?;
+        let (encoder, _) = load(name, Vec::new())?;
+        let wanted = encoder.forward(&tokens, &Mode::evaluate())?;
+        assert!(wanted.iter().all(Tensor::track_op), "{name}");
+        let (frozen, _) = load(name, vec![ParameterGroup::all_frozen()])?;
+        let makers = [(&frozen, Mode::train(1)), (&frozen, Mode::evaluate())];
+        for (encoder, mode) in makers.into_iter().chain([(&encoder, Mode::predict())]) {
+            let states = encoder.forward(&tokens, &mode)?;
+            assert!(!states.iter().any(Tensor::track_op), "{name}: {mode:?}");
+            assert_eq!(states.len(), wanted.len());
+            for (state, wanted) in states.iter().zip(&wanted) {
+                assert!(values(state)? == values(wanted)?, "{name}: {mode:?}");
+            }
+            let last = encoder.encode(&tokens, &mode)?;
+            assert!(values(&last)? == values(&wanted[wanted.len() - 1])?, "{name}: {mode:?}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn configurations_that_cannot_be_built_are_refused() {
     for (name, field, value) in [
@@ -314,6 +345,9 @@ fn configurations_that_cannot_be_built_are_refused() {
         ("bert", "hidden_dropout_prob", json!(1.0)),
         ("deberta_v3", "num_attention_heads", json!(0)),
         ("deberta_v3", "attention_probs_dropout_prob", json!(-0.1)),
+        ("bert", "vocab_size", json!(0)),
+        ("deberta_v3", "intermediate_size", json!(0)),
+        ("deberta_v2", "max_position_embeddings", json!(0)),
         ("deberta_v3", "conv_kernel_size", json!(3)),
         ("deberta_v3", "attention_head_size", json!(16)),
         ("deberta_v3", "pos_att_type", json!([])),
@@ -355,7 +389,7 @@ fn minilm_equals_the_reference() -> Result<()> {
         serde_json::from_str(&read(fixture("", "minilm.json"))).expect("sentences");
     let ids: Vec<_> = sentences.iter().map(|sentence| &sentence.ids).collect();
     let tokens = PackedTokens::new(&ids);
-    let hidden = encoder.forward(&tokens, &Mode::evaluate())?;
+    let hidden = encoder.encode(&tokens, &Mode::evaluate())?;
     for (sentence, span) in sentences.iter().zip(tokens.sequences().iter()) {
         let hidden = values(&hidden.narrow(0, span.start, span.length)?)?;
         let magnitude = hidden.iter().map(|v| v.abs()).sum::<f32>() / hidden.len() as f32;

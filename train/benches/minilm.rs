@@ -64,7 +64,7 @@ impl Ours {
             head_dropout: 0.0,
             score_bias: true,
         };
-        let model = CrossEncoder::new(head, encoder.clone(), config.hidden_size(), &builder)?;
+        let model = CrossEncoder::new(head, encoder.clone(), &builder)?;
         let parameters = builder.finish()?;
         let gradients = Gradients::new(&parameters);
         let optimiser = optimiser::new(&OptimiserSettings::default(), &parameters);

@@ -65,19 +65,20 @@ impl Activation {
         match self {
             Self::Gelu => x.gelu_erf(),
             Self::GeluTanh => x.gelu(),
-            Self::Relu => x.relu(),
+            // candle's own has the slope 1 at 0, PyTorch and the kernel 0.
+            Self::Relu => x.le(0.0)?.where_cond(&x.zeros_like()?, x),
             Self::Silu => x.silu(),
             Self::Tanh => x.tanh(),
         }
     }
 }
 
-/// `f(x)` for `x` of any shape.
+/// `f(x)`, element by element: `x` of any shape → the same shape.
 pub fn activation(x: &Tensor, f: Activation) -> candle_core::Result<Tensor> {
     apply(ActivationKernel(f), &[x])
 }
 
-/// `f(x + bias)` for `x` `[.., D]` and `bias` `[D]`.
+/// `f(x + bias)`: `x` `[.., D]`, `bias` `[D]` → `[.., D]`.
 pub fn bias_activation(x: &Tensor, bias: &Tensor, f: Activation) -> candle_core::Result<Tensor> {
     apply(ActivationKernel(f), &[x, bias])
 }
@@ -122,6 +123,8 @@ impl Kernel for ActivationKernel {
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
+        check(&dims)?;
         match inputs {
             [x, bias] => self.0.composite(&x.broadcast_add(bias)?),
             _ => self.0.composite(&inputs[0]),
@@ -133,12 +136,18 @@ impl Kernel for ActivationKernel {
 type Parts<'a> = (&'a [f32], Option<&'a [f32]>, usize);
 
 fn split<'a>(inputs: &[Input<'a>]) -> candle_core::Result<Parts<'a>> {
-    let width = inputs[0].dims.last().copied().unwrap_or(1).max(1);
-    let bias = inputs.get(1).map(|bias| bias.data);
-    if bias.is_some_and(|bias| bias.len() != width) {
-        candle_core::bail!("activation: bias {:?} for {:?}", inputs[1].dims, inputs[0].dims);
+    let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
+    let width = check(&dims)?;
+    Ok((inputs[0].data, inputs.get(1).map(|bias| bias.data), width))
+}
+
+/// The width, from the shapes of the values and the bias.
+fn check(dims: &[&[usize]]) -> candle_core::Result<usize> {
+    let width = dims[0].last().copied().unwrap_or(1);
+    if let Some(bias) = dims.get(1).filter(|bias| **bias != [width]) {
+        candle_core::bail!("activation: bias {bias:?} for {:?}", dims[0]);
     }
-    Ok((inputs[0].data, bias, width))
+    Ok(width.max(1))
 }
 
 vectorised! {

@@ -12,7 +12,7 @@ use super::dropout::Dropout;
 use super::feed_forward::FeedForward;
 use super::linear::StackedLinear;
 use super::norm::{Norm, NormKernel};
-use super::operation::{Gradient, Holds, Input, Kernel, apply};
+use super::operation::{Gradient, Holds, Input, Kernel, apply, run};
 
 /// A chain under construction: name the inputs, push kernels, [`finish`](Chain::finish).
 ///
@@ -48,7 +48,7 @@ impl Chain {
         })))
     }
 
-    /// [`super::stacked_linear`] of a value.
+    /// [`super::stacked_linear`] of a value: `[.., D_in]` → `[.., ΣD_i]`.
     pub fn stacked_linear(&mut self, x: Value, maps: &[(&Tensor, Option<&Tensor>)]) -> Value {
         let mut from = vec![x];
         for (weight, bias) in maps {
@@ -58,12 +58,12 @@ impl Chain {
         self.push(StackedLinear::new(maps), from)
     }
 
-    /// [`super::self_attention`] of a value, without a bias.
+    /// [`super::self_attention`] of a value, without a bias: `[T, 3 D]` → `[T, D]`.
     pub fn self_attention(&mut self, qkv: Value, options: &Attention) -> Value {
         self.push(AttentionKernel::new(options, false, None), vec![qkv])
     }
 
-    /// [`super::feed_forward`] of a value.
+    /// [`super::feed_forward`] of a value: `[.., D]` → `[.., D_out]`.
     pub fn feed_forward(
         &mut self,
         x: Value,
@@ -75,7 +75,7 @@ impl Chain {
         self.push(FeedForward::new(f), [&[x], &from[..]].concat())
     }
 
-    /// [`super::residual_norm`] of two values.
+    /// [`super::residual_norm`] of two values: both `[.., D]` → `[.., D]`.
     pub fn residual_norm(
         &mut self,
         x: Value,
@@ -88,7 +88,7 @@ impl Chain {
         self.push(NormKernel::new(&norm, true, dropout), from)
     }
 
-    /// The chain as one differentiable operation.
+    /// The chain as one differentiable operation; the last kernel's output, of its shape.
     ///
     /// # Errors
     /// Those of its kernels; a value that nothing uses, or that a kernel takes twice.
@@ -102,8 +102,37 @@ impl Chain {
                 candle_core::bail!("chain: {} takes one value twice", step.kernel.name());
             }
         }
+        if self.inputs.iter().all(|input| !input.track_op()) {
+            return self.run_apart();
+        }
         let inputs: Vec<&Tensor> = self.inputs.iter().collect();
         apply(self.steps, &inputs)
+    }
+
+    /// The result where no backward pass can follow: each kernel goes once it has run, each output
+    /// once it has been used.
+    fn run_apart(self) -> candle_core::Result<Tensor> {
+        let list = self.steps.list;
+        let last_use =
+            |place: Place| list.iter().rposition(|step| step.from.contains(&place)).unwrap_or(0);
+        let last_uses: Vec<usize> = (0..list.len()).map(|j| last_use(Place::Step(j))).collect();
+        let mut outputs: Vec<Option<Tensor>> = Vec::with_capacity(list.len());
+        for (i, mut step) in list.into_iter().enumerate() {
+            let find = |place: &Place| match *place {
+                Place::Input(k) => Some(self.inputs[k].clone()),
+                Place::Step(j) if last_uses[j] == i => outputs[j].take(),
+                Place::Step(j) => outputs[j].clone(),
+            };
+            let Some(from) = step.from.iter().map(find).collect::<Option<Vec<Tensor>>>() else {
+                candle_core::bail!("chain: {} takes a value that is gone", step.kernel.name());
+            };
+            let from: Vec<&Tensor> = from.iter().collect();
+            outputs.push(Some(run(step.kernel.as_mut(), &from)?));
+        }
+        match outputs.pop().flatten() {
+            Some(output) => Ok(output),
+            None => candle_core::bail!("a chain without kernels"),
+        }
     }
 
     fn push(&mut self, kernel: impl Kernel, from: Vec<Value>) -> Value {

@@ -11,7 +11,7 @@ use super::operation::{Gradient, Input, Kernel, apply};
 /// Targets and options of a cross-entropy.
 #[derive(Debug, Clone)]
 pub struct CrossEntropy {
-    /// One class for each row.
+    /// One class for each row `[N]`.
     pub targets: Arc<[u32]>,
     /// Rows with this target count nothing.
     pub ignored: Option<u32>,
@@ -19,10 +19,8 @@ pub struct CrossEntropy {
     pub label_smoothing: f32,
 }
 
-/// `-Σ_v t_v log softmax(logits)_v` for each row, in nats; 0 for ignored rows.
-///
-/// # Shapes
-/// logits `[N, V]` → `[N]`
+/// `-Σ_v t_v log softmax(logits)_v` for each row, in nats; 0 for ignored rows: `logits` `[N, V]` →
+/// `[N]`.
 ///
 /// # Errors
 /// If the number of targets is not `N` or a target is not below `V`.

@@ -10,11 +10,10 @@ use std::sync::Arc;
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
 
-use super::attention::{Segments, split_runs};
 use super::matmul::{Matrix, matmul};
 use super::operation::{Gradient, Input, Kernel, apply};
-use super::pooling::Span;
 use super::rows::add;
+use super::segments::{Segments, Span, split_runs};
 
 /// The options of a disentangled bias.
 #[derive(Debug, Clone)]

@@ -8,28 +8,41 @@ use rayon::prelude::*;
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::ELEMENTS;
 
-/// Whether a forward pass trains (dropout on, from this step's seed) or evaluates.
+/// What a forward pass is for: whether it trains (dropout on, from this step's seed), and whether
+/// anybody will ask for gradients.
 #[derive(Debug)]
 pub struct Mode {
     seed: Option<u64>,
     uses: Cell<u64>,
+    gradients: bool,
 }
 
 impl Mode {
     /// Evaluation: dropout does nothing.
     pub fn evaluate() -> Self {
-        Self { seed: None, uses: Cell::new(0) }
+        Self { seed: None, uses: Cell::new(0), gradients: true }
+    }
+
+    /// Evaluation without gradients: an encoder cuts its states from the graph after each block,
+    /// so that no more than one block's is in memory.
+    pub fn predict() -> Self {
+        Self { gradients: false, ..Self::evaluate() }
     }
 
     /// Training with the masks of `seed`. Each use of dropout in a forward pass draws the next
     /// mask, so one `Mode` belongs to one forward pass.
     pub fn train(seed: u64) -> Self {
-        Self { seed: Some(seed), uses: Cell::new(0) }
+        Self { seed: Some(seed), ..Self::evaluate() }
     }
 
     /// Whether this pass trains.
     pub fn is_training(&self) -> bool {
         self.seed.is_some()
+    }
+
+    /// `x` of any shape, outside the graph if nobody will ask for gradients.
+    pub fn cut(&self, x: Tensor) -> Tensor {
+        if self.gradients { x } else { x.detach() }
     }
 
     /// The next mask; `None` when evaluating or when `probability` is 0.
@@ -62,7 +75,8 @@ impl Dropout {
     /// What element `index` is multiplied by: 0 or `1 / (1 - probability)`.
     #[inline(always)]
     pub fn factor(&self, index: usize) -> f32 {
-        let hash = mix(mix(index as u32 ^ self.key[0]).wrapping_add(self.key[1]));
+        let (low, high) = (index as u32, (index as u64 >> 32) as u32);
+        let hash = mix(mix(low ^ self.key[0]).wrapping_add(self.key[1]).wrapping_add(high));
         if hash >= self.threshold { self.scale } else { 0.0 }
     }
 
@@ -73,7 +87,7 @@ impl Dropout {
     }
 }
 
-/// Drops elements of `x` (any shape) and scales up the rest.
+/// Drops elements and scales up the rest: `x` of any shape → the same shape.
 pub fn dropout(x: &Tensor, mask: Option<Dropout>) -> candle_core::Result<Tensor> {
     match mask {
         Some(mask) => apply(DropoutKernel(mask), &[x]),
@@ -151,6 +165,15 @@ fn split_mix(x: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Attention counts its weights over the whole batch, which can be more than 2^32.
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn a_mask_does_not_repeat_after_2_to_the_32() {
+        let mask = Dropout::new(0.5, 3);
+        let equal = (0..100_000).filter(|&i| mask.factor(i) == mask.factor(i + (1 << 32))).count();
+        assert!((equal as i64 - 50_000).abs() < 800, "{equal}");
+    }
 
     #[test]
     fn masks_have_their_rate_differ_and_repeat() {

@@ -12,7 +12,8 @@ use super::matmul::{Matrix, matmul};
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ELEMENTS, add_column_sums};
 
-/// `x` `[.., D]`, `w1` `[M, D]`, `b1` `[M]`, `w2` `[D_out, M]`, `b2` `[D_out]` → `[.., D_out]`.
+/// `f(x W₁ᵀ + b₁) W₂ᵀ + b₂`: `x` `[.., D]`, `w1` `[M, D]`, `b1` `[M]`, `w2` `[D_out, M]`,
+/// `b2` `[D_out]` → `[.., D_out]`.
 pub fn feed_forward(
     x: &Tensor,
     (w1, b1): (&Tensor, &Tensor),
@@ -43,23 +44,23 @@ struct Sizes {
     rows: usize,
 }
 
-fn sizes(inputs: &[Input<'_>]) -> candle_core::Result<Sizes> {
-    let d_in = inputs[0].dims.last().copied().unwrap_or(0);
-    match (inputs[1].dims, inputs[2].dims, inputs[3].dims, inputs[4].dims) {
+/// The sizes, from the shapes of `x`, `w1`, `b1`, `w2` and `b2`.
+fn sizes(dims: &[&[usize]]) -> candle_core::Result<Sizes> {
+    let d_in = dims[0].last().copied().unwrap_or(0);
+    let elements: usize = dims[0].iter().product();
+    match (dims[1], dims[2], dims[3], dims[4]) {
         (&[mid, inner], &[b1], &[d_out, mid2], &[b2])
-            if inner == d_in
-                && inputs[0].data.len() >= d_in.max(1)
-                && b1 == mid
-                && mid2 == mid
-                && b2 == d_out =>
+            if inner == d_in && elements > 0 && b1 == mid && mid2 == mid && b2 == d_out =>
         {
-            Ok(Sizes { d_in, mid, d_out, rows: inputs[0].data.len() / d_in })
+            Ok(Sizes { d_in, mid, d_out, rows: elements / d_in })
         }
         _ => candle_core::bail!(
-            "feed-forward: input {:?}, weights {:?} and {:?}",
-            inputs[0].dims,
-            inputs[1].dims,
-            inputs[3].dims
+            "feed-forward: input {:?}, weights {:?} and {:?}, biases {:?} and {:?}",
+            dims[0],
+            dims[1],
+            dims[3],
+            dims[2],
+            dims[4]
         ),
     }
 }
@@ -70,7 +71,8 @@ impl Kernel for FeedForward {
     }
 
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
-        let Sizes { d_in, mid, d_out, rows } = sizes(inputs)?;
+        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
+        let Sizes { d_in, mid, d_out, rows } = sizes(&dims)?;
         let mut hidden = vec![0.0; rows * mid];
         let mut output = vec![0.0; rows * d_out];
         fill_rows(&mut hidden, mid, inputs[2].data);
@@ -95,7 +97,8 @@ impl Kernel for FeedForward {
         gradient: &[f32],
         wanted: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
-        let Sizes { d_in, mid, d_out, rows } = sizes(inputs)?;
+        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
+        let Sizes { d_in, mid, d_out, rows } = sizes(&dims)?;
         let dy = Matrix::new(gradient, rows, d_out);
         let mut dh = vec![0.0; rows * mid];
         matmul(1.0, dy, Matrix::new(inputs[3].data, d_out, mid), 0.0, &mut dh, mid);
@@ -129,6 +132,8 @@ impl Kernel for FeedForward {
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
+        sizes(&dims)?;
         let hidden = inputs[0].broadcast_matmul(&inputs[1].t()?)?.broadcast_add(&inputs[2])?;
         let active = self.f.composite(&hidden)?;
         active.broadcast_matmul(&inputs[3].t()?)?.broadcast_add(&inputs[4])

@@ -47,7 +47,9 @@ impl StackedLinear {
 
     /// The maps, the width of the input and that of the output.
     fn maps(&self, dims: &[&[usize]]) -> candle_core::Result<(Vec<Map>, usize, usize)> {
-        let d_in = dims[0].last().copied().unwrap_or(0);
+        let Some(&d_in) = dims[0].last() else {
+            candle_core::bail!("linear: a scalar, wanted [.., D_in]");
+        };
         let (mut maps, mut index, mut column) = (Vec::new(), 1, 0);
         for &biased in &self.biased {
             let &[width, inner] = dims[index] else {
@@ -61,8 +63,8 @@ impl StackedLinear {
             index += 1 + usize::from(biased);
             column += width;
         }
-        if maps.is_empty() {
-            candle_core::bail!("linear: no weight");
+        if maps.is_empty() || dims[0].contains(&0) {
+            candle_core::bail!("linear: {} weights for input {:?}", maps.len(), dims[0]);
         }
         Ok((maps, d_in, column))
     }
@@ -76,10 +78,7 @@ impl Kernel for StackedLinear {
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let (maps, d_in, d_out) = self.maps(&dims)?;
-        let rows = inputs[0].data.len() / d_in.max(1);
-        if rows == 0 {
-            candle_core::bail!("linear: an input of shape {:?} has no rows", inputs[0].dims);
-        }
+        let rows = inputs[0].data.len() / d_in;
         let mut output = vec![0.0; rows * d_out];
         for map in &maps {
             if let Some(bias) = map.bias {
@@ -102,7 +101,7 @@ impl Kernel for StackedLinear {
     ) -> candle_core::Result<()> {
         let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
         let (maps, d_in, d_out) = self.maps(&dims)?;
-        let rows = inputs[0].data.len() / d_in.max(1);
+        let rows = inputs[0].data.len() / d_in;
         let x = Matrix::new(inputs[0].data, rows, d_in);
         for map in &maps {
             let dy = Matrix::strided(&gradient[map.column..], rows, map.width, d_out);

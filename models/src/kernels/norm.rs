@@ -20,12 +20,12 @@ pub struct Norm<'a> {
     pub epsilon: f32,
 }
 
-/// The norm of `x` `[.., D]`.
+/// The norm over the last dimension: `x` `[.., D]` → `[.., D]`.
 pub fn norm(x: &Tensor, norm: Norm<'_>) -> candle_core::Result<Tensor> {
     run(&[x], norm, None)
 }
 
-/// `norm(residual + dropout(x))`, the end of a post-norm block; both `[.., D]`.
+/// `norm(residual + dropout(x))`, the end of a post-norm block: both `[.., D]` → `[.., D]`.
 pub fn residual_norm(
     x: &Tensor,
     residual: &Tensor,
@@ -75,14 +75,21 @@ impl NormKernel {
         }
     }
 
-    fn roles<'a>(&self, inputs: &[Input<'a>]) -> candle_core::Result<Roles<'a>> {
-        let width = inputs[0].dims.last().copied().unwrap_or(0);
+    /// The width.
+    fn check(&self, dims: &[&[usize]]) -> candle_core::Result<usize> {
+        let width = dims[0].last().copied().unwrap_or(0);
         let at = usize::from(self.residual);
-        let fits = inputs[at + 1..].iter().all(|p| p.dims == [width]) && width > 0;
-        if !fits || inputs[at].dims != inputs[0].dims {
-            let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
+        let fits = dims[at + 1..].iter().all(|parameter| *parameter == [width]) && width > 0;
+        if !fits || dims[at] != dims[0] {
             candle_core::bail!("norm: shapes do not fit: {dims:?}");
         }
+        Ok(width)
+    }
+
+    fn roles<'a>(&self, inputs: &[Input<'a>]) -> candle_core::Result<Roles<'a>> {
+        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
+        let width = self.check(&dims)?;
+        let at = usize::from(self.residual);
         Ok(Roles {
             x: inputs[0].data,
             residual: self.residual.then(|| inputs[1].data),
@@ -170,6 +177,8 @@ impl Kernel for NormKernel {
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
+        self.check(&dims)?;
         let mut x = inputs[0].clone();
         if let Some(dropout) = self.dropout {
             x = x.mul(&dropout.mask_like(&x)?)?;

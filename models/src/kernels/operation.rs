@@ -94,18 +94,24 @@ impl Gradient {
     }
 }
 
-/// Applies a kernel to its inputs, as part of the graph.
-pub(crate) fn apply<K: Kernel>(mut kernel: K, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
-    let fused = inputs.iter().all(|x| x.dtype() == DType::F32 && x.device().is_cpu());
-    if !fused {
+/// Runs a kernel, or its composite, without a node in the graph for the kernel.
+pub(crate) fn run(kernel: &mut dyn Kernel, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
+    if !is_fused(inputs) {
         let inputs: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
         return kernel.composite(&inputs);
     }
-    let inputs = inputs.iter().map(|x| x.contiguous()).collect::<candle_core::Result<Vec<_>>>()?;
+    let inputs = contiguous(inputs)?;
     let (output, shape) = with_inputs(&inputs, |inputs| kernel.forward(inputs))?;
-    if inputs.iter().all(|x| !x.track_op()) {
-        return Tensor::from_vec(output, shape, &Device::Cpu);
+    Tensor::from_vec(output, shape, &Device::Cpu)
+}
+
+/// Applies a kernel to its inputs, as part of the graph if any of them is.
+pub(crate) fn apply<K: Kernel>(mut kernel: K, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
+    if !is_fused(inputs) || inputs.iter().all(|x| !x.track_op()) {
+        return run(&mut kernel, inputs);
     }
+    let inputs = contiguous(inputs)?;
+    let (output, shape) = with_inputs(&inputs, |inputs| kernel.forward(inputs))?;
     let node = Node {
         kernel,
         inputs: inputs.clone(),
@@ -121,6 +127,14 @@ pub(crate) fn apply<K: Kernel>(mut kernel: K, inputs: &[&Tensor]) -> candle_core
         }
         [] => candle_core::bail!("{}: no inputs", node.kernel.name()),
     }
+}
+
+fn is_fused(inputs: &[&Tensor]) -> bool {
+    inputs.iter().all(|x| x.dtype() == DType::F32 && x.device().is_cpu())
+}
+
+fn contiguous(inputs: &[&Tensor]) -> candle_core::Result<Vec<Tensor>> {
+    inputs.iter().map(|x| x.contiguous()).collect()
 }
 
 /// Gradients that an operation has left for the relays of its inputs, in input order.

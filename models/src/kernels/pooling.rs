@@ -7,15 +7,7 @@ use rayon::prelude::*;
 
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::add;
-
-/// A run of rows in a packed batch: the first and how many.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// The first row.
-    pub start: usize,
-    /// How many rows; at least 1.
-    pub length: usize,
-}
+use super::segments::Span;
 
 /// The mean row of each span (spans may overlap): `x` `[T, D]`, `S` spans → `[S, D]`.
 ///
@@ -34,7 +26,7 @@ impl SpanMean {
         let &[rows, width] = dims else {
             candle_core::bail!("span mean: an input of shape {dims:?}, wanted [T, D]");
         };
-        let outside = |s: &&Span| s.length == 0 || s.start + s.length > rows;
+        let outside = |s: &&Span| s.length == 0 || s.start.saturating_add(s.length) > rows;
         if let Some(span) = self.spans.iter().find(outside) {
             candle_core::bail!("span mean: {span:?} in {rows} rows");
         }

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::math::{exp, max, sum2};
 use super::operation::{Gradient, Input, Kernel, apply};
 
-/// The softmax of `x` `[.., N]` over its last dimension.
+/// The softmax over the last dimension: `x` `[.., N]` → `[.., N]`.
 pub fn softmax(x: &Tensor) -> candle_core::Result<Tensor> {
     apply(Softmax, &[x])
 }

@@ -8,7 +8,8 @@ use candle_core::{D, Tensor};
 use crate::error::Result;
 use crate::kernels::{Mode, embedding_sum};
 use crate::packed::PackedTokens;
-use crate::similarity::pooling::SpanPooler;
+use crate::params::ParameterBuilder;
+use crate::similarity::pooling::{Pooling, SpanPooler};
 use crate::text_encoder::TextEncoder;
 
 /// An encoder with its pooling.
@@ -19,9 +20,10 @@ pub struct BiEncoder {
 }
 
 impl BiEncoder {
-    /// Puts a pooling on an encoder.
-    pub fn new(encoder: TextEncoder, pooler: SpanPooler) -> Self {
-        Self { encoder, pooler }
+    /// Puts a pooling on an encoder; its parameters are named `pooling.…`.
+    pub fn new(pooling: Pooling, encoder: TextEncoder, builder: &ParameterBuilder) -> Result<Self> {
+        let pooler = SpanPooler::new(pooling, encoder.hidden_size(), &builder.pp("pooling"))?;
+        Ok(Self { encoder, pooler })
     }
 
     /// Unit vectors `[S, D]` of the `S` packed phrases.

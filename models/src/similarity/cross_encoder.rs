@@ -55,14 +55,13 @@ pub struct CrossEncoder {
 const COSINE_SCALE: f64 = 4.0;
 
 impl CrossEncoder {
-    /// Puts a fresh head of an encoder of width `d` under `head`.
+    /// Puts a head on an encoder; its parameters are named `head.…`.
     pub fn new(
         config: CrossEncoderConfig,
         encoder: TextEncoder,
-        d: usize,
         builder: &ParameterBuilder,
     ) -> Result<Self> {
-        let head = builder.pp("head");
+        let (d, head) = (encoder.hidden_size(), builder.pp("head"));
         let features = if config.compare_anchor { 3 * d + 1 } else { d };
         let std = 1.0 / (features as f64).sqrt() / 3.0;
         let make = if config.score_bias { Linear::new } else { Linear::without_bias };
@@ -74,14 +73,14 @@ impl CrossEncoder {
         })
     }
 
-    /// One score (a logit) for each span: `[N]`.
+    /// One score (a logit) for each of the `N` spans: `[N]`.
     pub fn score(&self, tokens: &PackedTokens, spans: &ScoredSpans, mode: &Mode) -> Result<Tensor> {
         let states = self.encoder.encode(tokens, mode)?;
         let target = self.pooler.forward(&states, &spans.targets)?;
         let features = if self.config.compare_anchor {
             let anchor = crate::kernels::span_mean(&states, spans.anchors.clone())?;
             let cosine = (normalise(&target)? * normalise(&anchor)?)?.sum_keepdim(D::Minus1)?;
-            let difference = (&target - &anchor)?.abs()?;
+            let difference = absolute(&(&target - &anchor)?)?;
             let product = (&target * &anchor)?;
             Tensor::cat(&[target, difference, product, (cosine * COSINE_SCALE)?], D::Minus1)?
         } else {
@@ -89,5 +88,28 @@ impl CrossEncoder {
         };
         let features = dropout(&features, mode.dropout(self.config.head_dropout))?;
         Ok(self.head.forward(&features)?.squeeze(D::Minus1)?)
+    }
+}
+
+/// `|x|`, whose slope at 0 is 0 as in PyTorch (in candle it is 1): any shape.
+fn absolute(x: &Tensor) -> Result<Tensor> {
+    Ok((x * x.detach().sign()?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{Device, Var};
+
+    use super::*;
+
+    #[test]
+    fn the_slope_of_the_absolute_value_at_0_is_0() -> Result<()> {
+        let x = Var::new(&[-2f32, 0.0, 3.0], &Device::Cpu)?;
+        let y = absolute(x.as_tensor())?;
+        assert_eq!(y.to_vec1::<f32>()?, [2.0, 0.0, 3.0]);
+        let store = y.sum_all()?.backward()?;
+        let slope = store.get(x.as_tensor()).expect("a gradient").to_vec1::<f32>()?;
+        assert_eq!(slope, [-1.0, 0.0, 1.0]);
+        Ok(())
     }
 }

@@ -27,7 +27,7 @@ pub enum PairLoss {
 }
 
 impl PairLoss {
-    /// The loss of `scores` `[N]` against `gold` of the same length.
+    /// The loss, a scalar, of `scores` `[N]` against `gold` of the same length.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] if the lengths differ or are 0.
@@ -77,7 +77,7 @@ fn one_minus_pearson(scores: &Tensor, gold: &Tensor) -> Result<Tensor> {
 }
 
 /// CoSENT (Su 2022; `sentence-transformers`' `CoSENTLoss`): `ln(1 + Σ e^(λ (sᵢ - sⱼ)))` over the
-/// pairs with `yᵢ < yⱼ`: rank the more similar pair higher.
+/// pairs with `yᵢ < yⱼ`: rank the more similar pair higher. `scores` and `gold` `[N]` → a scalar.
 ///
 /// # Requirements
 /// Scores are cosines; gold scores only need an order. Larger batches give more pairs.
@@ -109,6 +109,7 @@ pub fn cosent(scores: &Tensor, gold: &[f32], scale: f64) -> Result<Tensor> {
 
 /// The contrastive loss of Hadsell et al. (CVPR 2006) with distance `d = 1 - s`:
 /// `½ d²` for similar pairs (gold ≥ `threshold`), `½ max(margin - d, 0)²` for others; the mean.
+/// `scores` and `gold` `[N]` → a scalar.
 ///
 /// # Requirements
 /// Scores are cosines; gold is only compared with the threshold.
@@ -178,6 +179,16 @@ mod tests {
             y2 += (y - mean_y).powi(2);
         }
         assert!((value(PairLoss::Pearson)? - (1.0 - product / (s2 * y2).sqrt())).abs() < 1e-9);
+        Ok(())
+    }
+
+    /// The slopes of `max(s, 0)` and `|s|` at 0 have to go together.
+    #[test]
+    fn binary_cross_entropy_has_its_slope_at_0_too() -> Result<()> {
+        let score = candle_core::Var::new(&[0f64], &Device::Cpu)?;
+        let store = PairLoss::Bce.loss(score.as_tensor(), &[0.25])?.backward()?;
+        let slope = store.get(score.as_tensor()).expect("a gradient").to_vec1::<f64>()?;
+        assert_eq!(slope, [0.25]);
         Ok(())
     }
 

@@ -9,9 +9,7 @@ use engram_data::tokenise::Tokeniser;
 use engram_data::world::phrases::phrase_tokenizer;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
-use engram_models::similarity::{
-    BiEncoder, CrossEncoder, CrossEncoderConfig, PairLoss, SpanPooler,
-};
+use engram_models::similarity::{BiEncoder, CrossEncoder, CrossEncoderConfig, PairLoss};
 use engram_models::text_encoder::TextEncoderConfig;
 use sha2::{Digest, Sha256};
 
@@ -139,10 +137,8 @@ impl Scorer {
             }
             None => files.config.build(&builder)?,
         };
-        let width = files.config.hidden_size();
         let scorer = if model.layout == Layout::BiEncoder {
-            let pooler = SpanPooler::new(model.pooling, width, &builder.pp("pooling"))?;
-            Self::Bi(BiEncoder::new(encoder, pooler))
+            Self::Bi(BiEncoder::new(model.pooling, encoder, &builder)?)
         } else {
             let config = CrossEncoderConfig {
                 pooling: model.pooling,
@@ -150,7 +146,7 @@ impl Scorer {
                 head_dropout: model.head_dropout,
                 score_bias: model.loss != PairLoss::Pearson,
             };
-            Self::Cross(CrossEncoder::new(config, encoder, width, &builder)?)
+            Self::Cross(CrossEncoder::new(config, encoder, &builder)?)
         };
         Ok((scorer, builder.finish()?))
     }

@@ -97,7 +97,7 @@ impl PatentStudy {
             let mut rng = ChaCha8Rng::seed_from_u64(pass as u64);
             let limits = (usize::MAX, PREDICT_TOKENS);
             for batch in sequencer.batches(rows, limits, &mut rng, false)? {
-                let scores = scorer.score(&batch.input, &Mode::evaluate())?.to_vec1::<f32>()?;
+                let scores = scorer.score(&batch.input, &Mode::predict())?.to_vec1::<f32>()?;
                 for (row, score) in batch.rows.iter().zip(scores) {
                     sums[*row] += self.on_scale(f64::from(score));
                 }

@@ -1,0 +1,36 @@
+//! What the configurations of all encoders are checked for.
+
+use crate::error::{ModelError, Result};
+
+/// The error of a field.
+pub(crate) fn bad_field(what: &str, reason: String) -> ModelError {
+    ModelError::BadConfig { what: what.to_string(), reason }
+}
+
+/// Fails for a size that is 0.
+pub(crate) fn check_sizes(sizes: &[(&str, usize)]) -> Result<()> {
+    match sizes.iter().find(|(_, size)| *size == 0) {
+        Some((what, _)) => Err(bad_field(what, "has to be at least 1".to_string())),
+        None => Ok(()),
+    }
+}
+
+/// Fails unless the width can be divided among the heads.
+pub(crate) fn check_heads(width: usize, heads: usize) -> Result<()> {
+    if heads == 0 || width == 0 || !width.is_multiple_of(heads) {
+        let reason = format!("hidden_size {width} is not a multiple of {heads} heads");
+        return Err(bad_field("num_attention_heads", reason));
+    }
+    Ok(())
+}
+
+/// Fails unless both are probabilities of dropout.
+pub(crate) fn check_dropout(hidden: f64, attention: f64) -> Result<()> {
+    for (what, p) in [("hidden_dropout_prob", hidden), ("attention_probs_dropout_prob", attention)]
+    {
+        if !(0.0..1.0).contains(&p) {
+            return Err(bad_field(what, format!("{p} is not a probability below 1")));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,293 @@
+//! One head of one segment, forward and backward, a tile of scores at a time.
+
+use super::super::dropout::Dropout;
+use super::super::math::{exp, max, sum, sum2};
+use super::super::matmul::{Matrix, matmul};
+use super::super::rows::add;
+use super::super::segments::Span;
+use super::Attention;
+
+/// Rows of queries in a tile.
+const QUERY_TILE: usize = 64;
+/// Rows of keys in a tile.
+const KEY_TILE: usize = 256;
+
+/// Queries, keys and values inside the inputs.
+pub(super) struct Sources<'a> {
+    pub q: &'a [f32],
+    pub k: &'a [f32],
+    pub v: &'a [f32],
+    /// The distance of rows of queries, keys and values.
+    pub stride: usize,
+    pub width: usize,
+    pub bias: Option<&'a [f32]>,
+    pub options: &'a Attention,
+}
+
+/// One head of one segment.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    pub query: Span,
+    pub key: Span,
+    /// The first column of the head.
+    pub column: usize,
+    pub size: usize,
+    /// The first element of this head's bias and the distance of its rows.
+    pub bias: (usize, usize),
+    /// The first element of this head's scores, counted over the batch (for dropout).
+    pub scores: usize,
+}
+
+/// The gradients of one head: `[L_q, d]`, `[L_k, d]`, `[L_k, d]`, and of the bias `[L_q, L_k]`.
+pub(super) struct HeadGradients {
+    pub q: Vec<f32>,
+    pub k: Vec<f32>,
+    pub v: Vec<f32>,
+    pub bias: Vec<f32>,
+}
+
+impl Sources<'_> {
+    /// Scores of a tile, before the softmax: `[rows, columns]` from row `i` and column `j` on.
+    fn tile_scores(&self, head: Head, tile: Tile, scores: &mut [f32]) {
+        let q = rows_of(self.q, self.stride, head.query, head, tile.i, tile.rows);
+        let k = rows_of(self.k, self.stride, head.key, head, tile.j, tile.columns);
+        matmul(self.options.scale, q, k.t(), 0.0, scores, tile.columns);
+        if let Some(bias) = self.bias {
+            let (start, stride) = head.bias;
+            for (row, scores) in scores.chunks_mut(tile.columns).enumerate() {
+                let start = start + (tile.i + row) * stride + tile.j;
+                add(&bias[start..start + tile.columns], scores);
+            }
+        }
+        if self.options.causal {
+            for (row, scores) in scores.chunks_mut(tile.columns).enumerate() {
+                let visible = visible_keys(head, tile.i + row).saturating_sub(tile.j);
+                scores[visible.min(tile.columns)..].fill(f32::NEG_INFINITY);
+            }
+        }
+    }
+
+    /// The output `[L_q, d]` and the logarithms of the rows' sums.
+    pub(super) fn head_forward(&self, head: Head) -> (Vec<f32>, Vec<f32>) {
+        let (l_q, l_k, size) = (head.query.length, head.key.length, head.size);
+        let mut output = vec![0.0; l_q * size];
+        let mut log_sums = vec![f32::NEG_INFINITY; l_q];
+        let mut scores = vec![0.0; QUERY_TILE.min(l_q) * KEY_TILE.min(l_k)];
+        for i in (0..l_q).step_by(QUERY_TILE) {
+            let rows = QUERY_TILE.min(l_q - i);
+            let output = &mut output[i * size..(i + rows) * size];
+            let mut state = vec![(f32::NEG_INFINITY, 0.0f32); rows];
+            let end = self.last_key(head, i + rows - 1);
+            for j in (0..end).step_by(KEY_TILE) {
+                let tile = Tile { i, rows, j, columns: KEY_TILE.min(end - j) };
+                let scores = &mut scores[..rows * tile.columns];
+                self.tile_scores(head, tile, scores);
+                weights_of_tile(head, tile, self.options.dropout, scores, &mut state, output);
+                let v = rows_of(self.v, self.stride, head.key, head, j, tile.columns);
+                matmul(1.0, Matrix::new(scores, rows, tile.columns), v, 1.0, output, size);
+            }
+            for (row, (top, total)) in state.iter().enumerate() {
+                // A sum that is not a number goes on, so that the trainer sees it.
+                if *total != 0.0 {
+                    let scale = 1.0 / total;
+                    output[row * size..(row + 1) * size].iter_mut().for_each(|v| *v *= scale);
+                    log_sums[i + row] = top + total.ln();
+                }
+            }
+        }
+        (output, log_sums)
+    }
+
+    /// The gradients of a head, given its output's.
+    pub(super) fn head_backward(
+        &self,
+        head: Head,
+        log_sums: &[f32],
+        output: &[f32],
+        gradient: &[f32],
+        wants_bias: bool,
+    ) -> HeadGradients {
+        let (l_q, l_k, size) = (head.query.length, head.key.length, head.size);
+        let mut d = HeadGradients {
+            q: vec![0.0; l_q * size],
+            k: vec![0.0; l_k * size],
+            v: vec![0.0; l_k * size],
+            bias: vec![0.0; if wants_bias { l_q * l_k } else { 0 }],
+        };
+        let tile_size = QUERY_TILE.min(l_q) * KEY_TILE.min(l_k);
+        let mut weights = vec![0.0; tile_size];
+        let mut slopes = vec![0.0; tile_size];
+        for i in (0..l_q).step_by(QUERY_TILE) {
+            let rows = QUERY_TILE.min(l_q - i);
+            let means = row_products(output, gradient, self.width, head, i, rows);
+            let dy = rows_of(gradient, self.width, head.query, head, i, rows);
+            let q = rows_of(self.q, self.stride, head.query, head, i, rows);
+            let end = self.last_key(head, i + rows - 1);
+            for j in (0..end).step_by(KEY_TILE) {
+                let tile = Tile { i, rows, j, columns: KEY_TILE.min(end - j) };
+                let columns = tile.columns;
+                let (weights, slopes) =
+                    (&mut weights[..rows * columns], &mut slopes[..rows * columns]);
+                self.tile_scores(head, tile, weights);
+                let k = rows_of(self.k, self.stride, head.key, head, j, columns);
+                let v = rows_of(self.v, self.stride, head.key, head, j, columns);
+                matmul(1.0, dy, v.t(), 0.0, slopes, columns);
+                let row_values = RowValues { log_sums: &log_sums[i..], means: &means };
+                tile_slopes(head, tile, self.options.dropout, row_values, weights, slopes);
+                let (dk, dv) = (&mut d.k[j * size..], &mut d.v[j * size..]);
+                matmul(1.0, Matrix::new(weights, rows, columns).t(), dy, 1.0, dv, size);
+                if wants_bias {
+                    for (row, slopes) in slopes.chunks(columns).enumerate() {
+                        let start = (i + row) * l_k + j;
+                        d.bias[start..start + columns].copy_from_slice(slopes);
+                    }
+                }
+                let ds = Matrix::new(slopes, rows, columns);
+                matmul(self.options.scale, ds, k, 1.0, &mut d.q[i * size..], size);
+                matmul(self.options.scale, ds.t(), q, 1.0, dk, size);
+            }
+        }
+        d
+    }
+
+    /// One past the last key that query row `i` sees.
+    fn last_key(&self, head: Head, i: usize) -> usize {
+        if self.options.causal { visible_keys(head, i) } else { head.key.length }
+    }
+}
+
+/// How many keys row `i` of a causal attention sees: the last query sees all.
+fn visible_keys(head: Head, i: usize) -> usize {
+    (i + 1 + head.key.length).saturating_sub(head.query.length)
+}
+
+/// A tile of scores: rows from `i` on, columns from `j` on.
+#[derive(Clone, Copy)]
+struct Tile {
+    i: usize,
+    rows: usize,
+    j: usize,
+    columns: usize,
+}
+
+struct RowValues<'a> {
+    log_sums: &'a [f32],
+    means: &'a [f32],
+}
+
+/// `count` rows of a head from row `first` of its run on.
+fn rows_of(
+    data: &[f32],
+    stride: usize,
+    run: Span,
+    head: Head,
+    first: usize,
+    count: usize,
+) -> Matrix<'_> {
+    let start = (run.start + first) * stride + head.column;
+    Matrix::strided(&data[start..], count, head.size, stride)
+}
+
+vectorised! {
+    /// Turns scores into unnormalised weights, moves the running maxima and sums on, and rescales
+    /// the output made so far.
+    fn weights_of_tile(
+        head: Head,
+        tile: Tile,
+        dropout: Option<Dropout>,
+        scores: &mut [f32],
+        state: &mut [(f32, f32)],
+        output: &mut [f32],
+    ) {
+        for (row, (scores, (top, total))) in
+            scores.chunks_mut(tile.columns).zip(state).enumerate()
+        {
+            let new_top = top.max(max(scores));
+            if new_top == f32::NEG_INFINITY && scores.iter().all(|s| *s == new_top) {
+                scores.fill(0.0);
+                continue;
+            }
+            for score in scores.iter_mut() {
+                *score = exp(*score - new_top);
+            }
+            let shrink = exp(*top - new_top);
+            if shrink != 1.0 {
+                for v in &mut output[row * head.size..(row + 1) * head.size] {
+                    *v *= shrink;
+                }
+            }
+            *total = total.mul_add(shrink, sum(scores, |v| v));
+            *top = new_top;
+            if let Some(dropout) = dropout {
+                let start = head.scores + (tile.i + row) * head.key.length + tile.j;
+                for (j, score) in scores.iter_mut().enumerate() {
+                    *score *= dropout.factor(start + j);
+                }
+            }
+        }
+    }
+
+    /// From scores and the gradients of the weights: the weights (with dropout) and the gradients
+    /// of the scores.
+    fn tile_slopes(
+        head: Head,
+        tile: Tile,
+        dropout: Option<Dropout>,
+        of_row: RowValues<'_>,
+        weights: &mut [f32],
+        slopes: &mut [f32],
+    ) {
+        let rows = weights.chunks_mut(tile.columns).zip(slopes.chunks_mut(tile.columns));
+        for (row, (weights, slopes)) in rows.enumerate() {
+            let (log_sum, mean) = (of_row.log_sums[row], of_row.means[row]);
+            if log_sum == f32::NEG_INFINITY {
+                weights.fill(0.0);
+                slopes.fill(0.0);
+                continue;
+            }
+            match dropout {
+                None => {
+                    for (weight, slope) in weights.iter_mut().zip(slopes) {
+                        *weight = exp(*weight - log_sum);
+                        *slope = *weight * (*slope - mean);
+                    }
+                }
+                Some(dropout) => {
+                    let start = head.scores + (tile.i + row) * head.key.length + tile.j;
+                    for (j, (weight, slope)) in weights.iter_mut().zip(slopes).enumerate() {
+                        let factor = dropout.factor(start + j);
+                        let full = exp(*weight - log_sum);
+                        *weight = full * factor;
+                        *slope = full * slope.mul_add(factor, -mean);
+                    }
+                }
+            }
+        }
+    }
+
+    /// `Σ output * gradient` of each row of a head: the mean of the weights' gradients.
+    fn row_products(
+        output: &[f32],
+        gradient: &[f32],
+        width: usize,
+        head: Head,
+        i: usize,
+        rows: usize,
+    ) -> Vec<f32> {
+        let mut products = vec![0.0; rows];
+        for (row, product) in products.iter_mut().enumerate() {
+            let start = (head.query.start + i + row) * width + head.column;
+            let range = start..start + head.size;
+            *product = sum2(&output[range.clone()], &gradient[range], |a, b| a * b);
+        }
+        products
+    }
+}
+
+/// Adds a head's rows to its columns of a run.
+pub(super) fn place(values: &[f32], head: Head, stride: usize, column: usize, run: &mut [f32]) {
+    for (values, row) in values.chunks(head.size).zip(run.chunks_mut(stride)) {
+        let start = column + head.column;
+        add(values, &mut row[start..start + head.size]);
+    }
+}
