@@ -210,7 +210,13 @@ pub fn train(
     resume: bool,
     stop_after_steps: Option<u64>,
 ) -> Result<RunSummary, TrainError> {
-    let options = RunOptions { run: run.to_path_buf(), resume, quiet: true, stop_after_steps };
+    let options = RunOptions {
+        run: run.to_path_buf(),
+        resume,
+        quiet: true,
+        stop_after_steps,
+        ..RunOptions::default()
+    };
     engram_train::train(study, &recipe(set), &options)
 }
 
