@@ -204,6 +204,24 @@ fn bad_rows_are_refused_with_file_and_line() {
 }
 
 #[test]
+fn anchors_in_training_and_validation_rows_are_told_of() {
+    let files = Files::new();
+    let lines = |name: &str| std::fs::read_to_string(files.path(name)).expect("a file");
+    let (train, validation) = (lines("data/train.csv"), lines("data/validation.csv"));
+    let row = train.lines().nth(1).expect("a row");
+    let copy = format!("again{}", &row[row.find(',').expect("an id")..]);
+    std::fs::write(files.path("data/validation.csv"), format!("{validation}{copy}\n"))
+        .expect("a file");
+    let (run, data) = (files.path("run"), format!("data.dir={}", files.path("data")));
+    let output = engram(&files.train_arguments(&run, &data, &["--json"]));
+    let (out, err) = texts(&output);
+    assert!(output.status.success() && err.contains("1 anchors of the validation rows"), "{err}");
+    let summary: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(summary["warnings"].as_array().map(Vec::len), Some(1));
+    assert_eq!(summary["held_out"]["metric"], "pearson");
+}
+
+#[test]
 fn windows_line_ends_and_a_long_target_are_read() {
     let files = Files::new();
     files.edit("data/train.csv", |text| text.replace('\n', "\r\n"));

@@ -1,7 +1,9 @@
-//! Which pairs belong together: groups that no split may cut, and the other targets of an
-//! anchor (facts §4.3; the first place of the Kaggle competition did both).
+//! Which pairs belong together: groups that no split may cut, and the rows of an anchor that see
+//! each other's targets (the first place of the Kaggle competition did both).
 
 use std::collections::{HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
 
 use crate::patent::PhrasePair;
 
@@ -33,63 +35,48 @@ pub fn anchor_groups(pairs: &[PhrasePair]) -> Vec<usize> {
 }
 
 /// What two pairs must share to see each other's targets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Grouping {
+    /// Nothing is enough: each row alone.
+    Row,
     /// The same anchor in the same context.
-    AnchorContext,
+    Context,
     /// The same anchor in contexts of the same section (first letter).
-    AnchorSection,
+    Section,
     /// The same anchor.
     Anchor,
 }
 
-impl Grouping {
-    fn key(self, pair: &PhrasePair) -> (String, String) {
-        let place = match self {
-            Self::AnchorContext => pair.context.clone(),
-            Self::AnchorSection => pair.context.chars().take(1).collect(),
-            Self::Anchor => String::new(),
+/// The rows of each group, groups and rows in order of first appearance.
+pub fn grouped_rows(pairs: &[PhrasePair], grouping: Grouping) -> Vec<Vec<usize>> {
+    let mut index: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (row, pair) in pairs.iter().enumerate() {
+        let place = match grouping {
+            Grouping::Row => pair.id.as_str(),
+            Grouping::Context => pair.context.as_str(),
+            Grouping::Section => pair.context.get(..1).unwrap_or_default(),
+            Grouping::Anchor => "",
         };
-        (pair.anchor.clone(), place)
-    }
-}
-
-/// Targets by group, each once, in order of first appearance.
-#[derive(Debug, Clone)]
-pub struct GroupedTargets {
-    grouping: Grouping,
-    targets: HashMap<(String, String), Vec<String>>,
-}
-
-impl GroupedTargets {
-    /// The targets of the pair's group, its own included; empty for an unknown group.
-    pub fn targets(&self, pair: &PhrasePair) -> &[String] {
-        self.targets.get(&self.grouping.key(pair)).map_or(&[], Vec::as_slice)
-    }
-
-    /// The targets of the pair's group without its own.
-    pub fn others<'a>(&'a self, pair: &'a PhrasePair) -> impl Iterator<Item = &'a str> {
-        let targets = self.targets(pair).iter().map(String::as_str);
-        targets.filter(|target| *target != pair.target)
-    }
-}
-
-/// Collects the targets of all pairs by group.
-///
-/// Give the rows of all files together: a test row's targets are features, not labels.
-pub fn grouped_targets<'a>(
-    pairs: impl IntoIterator<Item = &'a PhrasePair>,
-    grouping: Grouping,
-) -> GroupedTargets {
-    let mut targets: HashMap<(String, String), Vec<String>> = HashMap::new();
-    let mut seen = HashSet::new();
-    for pair in pairs {
-        let key = grouping.key(pair);
-        if seen.insert((key.clone(), pair.target.clone())) {
-            targets.entry(key).or_default().push(pair.target.clone());
+        let group = *index.entry((&pair.anchor, place)).or_insert(groups.len());
+        if group == groups.len() {
+            groups.push(Vec::new());
         }
+        groups[group].push(row);
     }
-    GroupedTargets { grouping, targets }
+    groups
+}
+
+/// Anchors that both sets have: where there is one, what is measured on `right` after training on
+/// `left` says nothing about new anchors.
+pub fn shared_anchors<'a>(left: &'a [PhrasePair], right: &'a [PhrasePair]) -> Vec<&'a str> {
+    let known: HashSet<String> = left.iter().map(|pair| pair.anchor.to_lowercase()).collect();
+    let mut shared: Vec<&str> = right.iter().map(|pair| pair.anchor.as_str()).collect();
+    shared.sort_unstable();
+    shared.dedup();
+    shared.retain(|anchor| known.contains(&anchor.to_lowercase()));
+    shared
 }
 
 /// Union-find with path halving; the root of a set is its smallest member.

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use engram_data::folds::{Split, hold_out, score_class, split_of_fold, stratified_group_folds};
-use engram_data::groups::{Grouping, anchor_groups, grouped_targets};
+use engram_data::groups::{Grouping, anchor_groups, grouped_rows, shared_anchors};
 use engram_data::patent::PhrasePair;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -37,26 +37,27 @@ fn anchors_that_are_targets_of_one_another_are_one_group() {
 }
 
 #[test]
-fn other_targets_by_each_grouping() {
+fn rows_by_each_grouping() {
     let pairs = [
-        pair("bolt", "screw", "F16"),
-        pair("bolt", "nut", "F16"),
-        pair("bolt", "nut", "F16"),
-        pair("bolt", "rivet", "F02"),
-        pair("bolt", "lightning", "H02"),
-        pair("nut", "hazel", "F16"),
+        PhrasePair { id: "0".into(), ..pair("bolt", "screw", "F16") },
+        PhrasePair { id: "1".into(), ..pair("nut", "hazel", "F16") },
+        PhrasePair { id: "2".into(), ..pair("bolt", "nut", "F02") },
+        PhrasePair { id: "3".into(), ..pair("bolt", "nut", "F16") },
+        PhrasePair { id: "4".into(), ..pair("bolt", "lightning", "H02") },
     ];
-    let others = |grouping, row: usize| {
-        let targets = grouped_targets(&pairs, grouping);
-        let others: Vec<String> = targets.others(&pairs[row]).map(Into::into).collect();
-        others
-    };
-    assert_eq!(others(Grouping::AnchorContext, 0), ["nut"]);
-    assert_eq!(others(Grouping::AnchorContext, 1), ["screw"]);
-    assert_eq!(others(Grouping::AnchorSection, 0), ["nut", "rivet"]);
-    assert_eq!(others(Grouping::Anchor, 0), ["nut", "rivet", "lightning"]);
-    let unseen = pair("washer", "ring", "F16");
-    assert!(grouped_targets(&pairs, Grouping::Anchor).targets(&unseen).is_empty());
+    let groups = |grouping| grouped_rows(&pairs, grouping);
+    assert_eq!(groups(Grouping::Row), [[0], [1], [2], [3], [4]]);
+    assert_eq!(groups(Grouping::Context), [vec![0, 3], vec![1], vec![2], vec![4]]);
+    assert_eq!(groups(Grouping::Section), [vec![0, 2, 3], vec![1], vec![4]]);
+    assert_eq!(groups(Grouping::Anchor), [vec![0, 2, 3, 4], vec![1]]);
+}
+
+#[test]
+fn anchors_in_both_sets_are_found_whatever_their_case() {
+    let left = [pair("bolt", "screw", "F16"), pair("nut", "hazel", "F16")];
+    let right = [pair("Bolt", "x", "F16"), pair("washer", "bolt", "F16"), pair("Bolt", "y", "F16")];
+    assert_eq!(shared_anchors(&left, &right), ["Bolt"]);
+    assert!(shared_anchors(&left[1..], &right).is_empty());
 }
 
 #[test]

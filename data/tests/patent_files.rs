@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use engram_data::folds::{score_class, stratified_group_folds};
-use engram_data::groups::{Grouping, anchor_groups, grouped_targets};
+use engram_data::groups::{Grouping, anchor_groups, grouped_rows, shared_anchors};
 use engram_data::patent::{Labels, read_pairs, read_pairs_with_titles};
 use engram_data::titles::ClassTitles;
 
@@ -39,9 +39,10 @@ fn counts_of_the_files() {
     assert!(test.iter().all(|pair| pair.score.is_none()));
     assert!(read_pairs(folder.join("test.csv"), Labels::Required).is_err());
 
-    let all = train.iter().chain(&validation).chain(&test);
-    let targets = grouped_targets(all, Grouping::AnchorContext);
-    assert!(targets.others(&train[0]).count() > 5);
+    let groups = grouped_rows(&train, Grouping::Context);
+    assert!(groups[0][0] == 0 && groups[0].len() > 5);
+    assert!(shared_anchors(&train, &validation).is_empty());
+    assert!(shared_anchors(&train, &test).is_empty());
 }
 
 /// Expected figures by scikit-learn 1.9.1's `StratifiedGroupKFold(5)` on the same groups.

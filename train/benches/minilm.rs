@@ -15,7 +15,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use candle_core::{DType, Device};
-use engram_data::groups::{Grouping, grouped_targets};
+use engram_data::groups::{Grouping, grouped_rows};
 use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_data::patent::{Labels, read_pairs};
 use engram_data::titles::ClassTitles;
@@ -202,17 +202,28 @@ fn real_batches(folder: &std::path::Path) -> Result<Vec<Batch>> {
     let rows = read_pairs(data.join("patent/train.csv"), Labels::Required)?;
     let titles = ClassTitles::read(data.join("patent/ipc_class_titles.tsv"))?;
     let tokeniser = Tokeniser::from_file(folder.join("tokenizer.json"))?;
-    let groups = grouped_targets(&rows, Grouping::AnchorContext);
+    let groups = grouped_rows(&rows, Grouping::Context);
+    let mut group_of_row = vec![0; rows.len()];
+    for (index, group) in groups.iter().enumerate() {
+        group.iter().for_each(|&row| group_of_row[row] = index);
+    }
     let special = tokeniser.special();
     let mut batches = Vec::new();
     // Rows spread over the file, so that lengths vary as in a shuffled epoch.
-    let chosen: Vec<_> = (0..960).map(|i| &rows[i * 7919 % rows.len()]).collect();
+    let chosen: Vec<usize> = (0..960).map(|i| i * 7919 % rows.len()).collect();
     for chunk in chosen.chunks(64) {
         let mut batch = Batch { sequences: Vec::new(), gold: Vec::new() };
-        for row in chunk {
+        for &place in chunk {
+            let row = &rows[place];
             let title = titles.title(&row.context).unwrap_or_default().to_lowercase();
             let title: String = title.chars().take(100).collect();
-            let others: Vec<&str> = groups.others(row).take(8).collect();
+            let group = groups[group_of_row[place]].iter().map(|&i| rows[i].target.as_str());
+            let mut others: Vec<&str> = Vec::new();
+            for other in group.filter(|other| *other != row.target) {
+                if others.len() < 8 && !others.contains(&other) {
+                    others.push(other);
+                }
+            }
             let mut ids = vec![special.cls];
             for piece in [&row.anchor, &row.target, &title, &others.join("; ")] {
                 ids.extend(&*tokeniser.encode_piece(piece)?);

@@ -47,7 +47,7 @@ pub trait Optimiser {
     /// The steps done.
     fn steps(&self) -> u64;
 
-    /// Sets the steps done, when a run is resumed.
+    /// Sets the steps done, when a run is resumed and [`Optimiser::state_mut`] has been filled.
     fn set_steps(&mut self, steps: u64);
 
     /// The state by name, in a fixed order.

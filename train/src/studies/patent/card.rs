@@ -30,6 +30,9 @@ pub(super) fn of_ensemble(
     if let Some(interval) = &summary.held_out.interval {
         row("intervals", &format!("{:.0} %, {}", interval.level * 100.0, interval.method));
     }
+    for warning in &summary.warnings {
+        row("warning", warning);
+    }
     row("members", &summary.members.len().to_string());
     row("seed", &summary.seed.to_string());
     row("recipe hash (SHA-256 of the resolved form)", &summary.recipe_hash);

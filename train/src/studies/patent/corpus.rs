@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
 use engram_data::folds::{score_class, split_of_fold, stratified_group_folds};
-use engram_data::groups::anchor_groups;
+use engram_data::groups::{anchor_groups, shared_anchors};
 use engram_data::patent::{Labels, PhrasePair, read_pairs_with_titles};
 use engram_data::titles::ClassTitles;
 use engram_data::world::phrases::phrase_world;
@@ -55,6 +55,19 @@ impl Corpus {
             )?
         };
         Ok(Self { train, validation, titles, fold_of_row })
+    }
+
+    /// What makes figures of the validation rows doubtful.
+    pub fn warnings(&self) -> Vec<String> {
+        let shared = shared_anchors(&self.train, &self.validation);
+        match shared.first() {
+            Some(first) => vec![format!(
+                "{} anchors of the validation rows are in the training rows too, such as \
+                 {first:?}: the validation figure says nothing about new anchors",
+                shared.len()
+            )],
+            None => Vec::new(),
+        }
     }
 
     /// What the corpus is, by name and SHA-256.

@@ -7,6 +7,7 @@
 //! model card `README.md`, and the predictions that its figures are of, `held_out.csv` and
 //! `validation.csv`.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -47,6 +48,8 @@ pub struct PatentSummary {
     /// Pearson's r of the ensemble on the validation rows, which no fold has seen; `None` for a
     /// run without folds, whose checkpoint they chose.
     pub validation: Option<Measure>,
+    /// What a reader must know before citing the figures; empty when all is well.
+    pub warnings: Vec<String>,
     /// What the recipe's `[check]` found wrong.
     pub check_failures: Vec<String>,
 }
@@ -87,6 +90,10 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
         }
         error => in_study("reading the data")(error),
     })?;
+    for warning in corpus.warnings() {
+        // Before the hours that it may cost. Nobody listening is no error.
+        let _ = writeln!(std::io::stderr(), "warning: {warning}");
+    }
     let files = EncoderFiles::find(&model).map_err(study_error("finding the weights"))?;
     let files = Arc::new(files);
     let folds: Vec<Option<usize>> = match (data.folds, data.members) {
@@ -205,6 +212,7 @@ impl Results {
             members: self.members.clone(),
             held_out,
             validation: validation.transpose().map_err(in_study("validation"))?,
+            warnings: corpus.warnings(),
             check_failures,
         })
     }

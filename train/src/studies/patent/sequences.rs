@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use engram_data::DataError;
+use engram_data::groups::grouped_rows;
 use engram_data::patent::PhrasePair;
 use engram_data::titles::ClassTitles;
 use engram_data::tokenise::{Tokeniser, longest_first};
@@ -12,7 +13,7 @@ use engram_models::similarity::ScoredSpans;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::settings::{Group, Layout, PatentModel};
+use super::settings::{Layout, PatentModel};
 
 /// One sequence and the rows that are scored in it.
 #[derive(Debug, Clone)]
@@ -137,7 +138,7 @@ impl<'a> Sequencer<'a> {
     ) -> Result<Vec<Sequence>, DataError> {
         let special = self.tokeniser.special();
         let mut sequences = Vec::new();
-        for mut group in self.groups(rows) {
+        for mut group in grouped_rows(rows, self.model.group) {
             group.shuffle(rng);
             let mut contexts: Vec<&str> = Vec::new();
             for &row in &group {
@@ -185,7 +186,7 @@ impl<'a> Sequencer<'a> {
         let special = self.tokeniser.special();
         let separator = self.tokeniser.encode_piece(";")?;
         let mut group_of_row = vec![0; rows.len()];
-        let groups = self.groups(rows);
+        let groups = grouped_rows(rows, self.model.group);
         for (index, group) in groups.iter().enumerate() {
             group.iter().for_each(|&row| group_of_row[row] = index);
         }
@@ -249,26 +250,6 @@ impl<'a> Sequencer<'a> {
             sequences.push(Sequence { ids, scored: vec![Scored { row, target, anchor }] });
         }
         Ok(sequences)
-    }
-
-    /// The rows of each group, in order of first appearance.
-    fn groups(&self, rows: &[PhrasePair]) -> Vec<Vec<usize>> {
-        let mut index: HashMap<(&str, &str), usize> = HashMap::new();
-        let mut groups: Vec<Vec<usize>> = Vec::new();
-        for (row, pair) in rows.iter().enumerate() {
-            let place = match self.model.group {
-                Group::Row => pair.id.as_str(),
-                Group::Context => pair.context.as_str(),
-                Group::Section => pair.context.get(..1).unwrap_or_default(),
-                Group::Anchor => "",
-            };
-            let group = *index.entry((&pair.anchor, place)).or_insert(groups.len());
-            if group == groups.len() {
-                groups.push(Vec::new());
-            }
-            groups[group].push(row);
-        }
-        groups
     }
 
     /// Tokens of a phrase, cut after `longest`; a padding token where there is none at all.

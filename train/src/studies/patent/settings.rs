@@ -1,5 +1,6 @@
 //! What a recipe of the patent study says in `[data]` and `[model]`.
 
+use engram_data::groups::Grouping;
 use engram_models::similarity::{PairLoss, Pooling};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -50,20 +51,6 @@ pub enum Layout {
     Pairs,
     /// A bi-encoder: each phrase alone, scored by the cosine.
     BiEncoder,
-}
-
-/// Rows that see each other's targets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Group {
-    /// None: each row alone.
-    Row,
-    /// Those of one anchor in one class.
-    Context,
-    /// Those of one anchor in classes of one section.
-    Section,
-    /// All of an anchor.
-    Anchor,
 }
 
 /// The architecture of an encoder that starts from random weights.
@@ -143,7 +130,7 @@ pub struct PatentModel {
     /// What reads the phrases.
     pub layout: Layout,
     /// Rows that see each other's targets.
-    pub group: Group,
+    pub group: Grouping,
     /// Whether the class title is read (not by a bi-encoder).
     pub context_title: bool,
     /// How many other targets of the group a pair sees.
@@ -172,7 +159,7 @@ impl Default for PatentModel {
             weights: String::new(),
             fresh: FreshEncoder::default(),
             layout: Layout::Listwise,
-            group: Group::Context,
+            group: Grouping::Context,
             context_title: true,
             other_targets: 0,
             max_tokens: 400,
