@@ -43,6 +43,7 @@ pub(super) enum StepOutcome {
 }
 
 /// One forward and backward pass over the micro-batches of a step.
+#[derive(Default)]
 pub(super) struct Pass {
     /// The mean loss over all examples.
     pub(super) loss: f64,
@@ -51,6 +52,8 @@ pub(super) struct Pass {
     pub(super) parts: Vec<(String, f64)>,
     /// The factor that turns the summed gradients into their mean.
     scale: f64,
+    /// The Euclidean norm of the summed gradients.
+    norm: f64,
 }
 
 impl Stepper {
@@ -88,11 +91,11 @@ impl Stepper {
             moved.restore(&self.parameters)?;
             match second? {
                 // The loss that is logged stays that of the unperturbed weights.
-                Ok(second) => pass.scale = second.scale,
+                Ok(second) => (pass.scale, pass.norm) = (second.scale, second.norm),
                 Err(not_finite) => return Ok(StepOutcome::NotFinite(not_finite)),
             }
         }
-        let norm = self.gradients.global_norm() * pass.scale;
+        let norm = pass.norm * pass.scale;
         let size = StepSize {
             learning_rate: position.learning_rate,
             gradient_scale: pass.scale * clip_factor(norm, position.recipe.optimiser().clip_norm),
@@ -112,7 +115,7 @@ impl Stepper {
         position: &Position<'_>,
     ) -> Result<Result<Pass, String>> {
         self.gradients.clear();
-        let mut sum = Pass { loss: 0.0, examples: 0, tokens: 0, parts: Vec::new(), scale: 1.0 };
+        let mut sum = Pass::default();
         let mut first_examples = 0;
         for (micro_batch, batch) in batches.iter().enumerate() {
             let context = StepContext {
@@ -164,7 +167,8 @@ impl Stepper {
         sum.loss /= examples;
         sum.parts.iter_mut().for_each(|(_, value)| *value /= examples);
         sum.scale = first_examples as f64 / examples;
-        if !self.gradients.global_norm().is_finite() {
+        sum.norm = self.gradients.global_norm();
+        if !sum.norm.is_finite() {
             let suspicious = self.gradients.suspicious().into_iter();
             let named = suspicious.filter(|(_, reason)| reason.contains("not finite"));
             let names: Vec<String> = named.take(5).map(|(name, _)| format!("`{name}`")).collect();
