@@ -239,7 +239,7 @@ fn three_forms_of_title_lists() {
         let titles = ClassTitles::read(&file(text).path).unwrap();
         assert_eq!(titles.title("A47"), Some("FURNITURE; \"COFFEE\" MILLS"), "{text}");
         assert_eq!(titles.title("A48"), None);
-        assert_eq!(ClassTitles::read(&file(&titles.to_tsv()).path).unwrap(), titles);
+        assert_eq!(ClassTitles::read(&file(titles.to_tsv()).path).unwrap(), titles);
     }
     let message = ClassTitles::read(&file("A47\t\tFURNITURE\nA48\n").path).unwrap_err().to_string();
     assert_has(&message, &["line 2", "code<TAB>title"]);

@@ -199,7 +199,7 @@ impl Results {
         let mut check_failures = self.failures.clone();
         let check = recipe.check();
         if let Some(wanted) = check.figure.filter(|_| folds)
-            && !(held_out.value >= wanted - check.tolerance)
+            && (held_out.value.is_nan() || held_out.value < wanted - check.tolerance)
         {
             let (found, tolerance) = (held_out.value, check.tolerance);
             check_failures.push(format!(
