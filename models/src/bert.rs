@@ -9,6 +9,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 use serde::Deserialize;
 
+use crate::block_output::{BlockOutput, BlockShape};
 use crate::config::{bad_field, check_dropout, check_heads, check_sizes};
 use crate::error::Result;
 use crate::kernels::{Activation, Attention, Chain, Mode, dropout, embedding_sum};
@@ -79,6 +80,17 @@ impl BertConfig {
         }
         check_dropout(self.hidden_dropout_prob, self.attention_probs_dropout_prob)
     }
+
+    fn block_shape(&self) -> BlockShape {
+        BlockShape {
+            hidden_size: self.hidden_size,
+            intermediate_size: self.intermediate_size,
+            hidden_act: self.hidden_act,
+            hidden_dropout: self.hidden_dropout_prob,
+            layer_norm_eps: self.layer_norm_eps,
+            initializer_range: self.initializer_range,
+        }
+    }
 }
 
 /// The encoder.
@@ -97,28 +109,18 @@ struct BertLayer {
     query: Linear,
     key: Linear,
     value: Linear,
-    attention_output: Linear,
-    attention_norm: LayerNorm,
-    intermediate: Linear,
-    output: Linear,
-    output_norm: LayerNorm,
+    output: BlockOutput,
 }
 
 impl BertLayer {
     fn new(config: &BertConfig, builder: &ParameterBuilder) -> Result<Self> {
-        let (d, m, std) = (config.hidden_size, config.intermediate_size, config.initializer_range);
-        let eps = config.layer_norm_eps;
-        let attention = builder.pp("attention");
-        let own = attention.pp("self");
+        let (d, std) = (config.hidden_size, config.initializer_range);
+        let own = builder.pp("attention.self");
         Ok(Self {
             query: Linear::new(d, d, std, &own.pp("query"))?,
             key: Linear::new(d, d, std, &own.pp("key"))?,
             value: Linear::new(d, d, std, &own.pp("value"))?,
-            attention_output: Linear::new(d, d, std, &attention.pp("output.dense"))?,
-            attention_norm: LayerNorm::new(d, eps, &attention.pp("output.LayerNorm"))?,
-            intermediate: Linear::new(d, m, std, &builder.pp("intermediate.dense"))?,
-            output: Linear::new(m, d, std, &builder.pp("output.dense"))?,
-            output_norm: LayerNorm::new(d, eps, &builder.pp("output.LayerNorm"))?,
+            output: BlockOutput::new(config.block_shape(), builder)?,
         })
     }
 
@@ -142,13 +144,7 @@ impl BertLayer {
         let x = chain.input(x);
         let qkv = chain.stacked_linear(x, &parts);
         let context = chain.self_attention(qkv, &options);
-        let attended = chain.stacked_linear(context, &[self.attention_output.as_part()]);
-        let masked = mode.dropout(config.hidden_dropout_prob);
-        let x = chain.residual_norm(attended, x, self.attention_norm.as_norm(), masked);
-        let (up, down) = (self.intermediate.with_bias()?, self.output.with_bias()?);
-        let y = chain.feed_forward(x, up, down, config.hidden_act);
-        let masked = mode.dropout(config.hidden_dropout_prob);
-        chain.residual_norm(y, x, self.output_norm.as_norm(), masked);
+        self.output.append(&mut chain, context, x, mode)?;
         Ok(chain.finish()?)
     }
 }

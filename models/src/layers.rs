@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 
 use crate::error::{ModelError, Result};
-use crate::kernels::{self, Dropout, Norm};
+use crate::kernels::{self, Norm};
 use crate::params::{Init, ParameterBuilder};
 
 /// A linear map `x Wᵀ + b` (`weight` `[D_out, D_in]`, `bias` `[D_out]`).
@@ -78,16 +78,6 @@ impl LayerNorm {
     /// `[.., D]` → `[.., D]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         Ok(kernels::norm(x, self.as_norm())?)
-    }
-
-    /// The norm of `residual + dropout(x)`: both `[.., D]` → `[.., D]`.
-    pub fn forward_residual(
-        &self,
-        x: &Tensor,
-        residual: &Tensor,
-        dropout: Option<Dropout>,
-    ) -> Result<Tensor> {
-        Ok(kernels::residual_norm(x, residual, self.as_norm(), dropout)?)
     }
 
     /// The norm as a part of a [`kernels::Chain`].

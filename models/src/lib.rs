@@ -1,6 +1,7 @@
 //! Differentiable models of the Engram toolkit.
 
 pub mod bert;
+mod block_output;
 mod config;
 pub mod deberta;
 pub mod error;

@@ -1,0 +1,66 @@
+//! The half of an encoder block that BERT and DeBERTa share: what attention found is projected,
+//! added to the block's input and normalised; then the same with the feed-forward part.
+//!
+//! Reference: `BertSelfOutput`, `BertIntermediate` and `BertOutput` of `transformers` 5.
+
+use crate::error::Result;
+use crate::kernels::{Activation, Chain, Mode, Value};
+use crate::layers::{LayerNorm, Linear};
+use crate::params::ParameterBuilder;
+
+/// What the shape of an encoder says of this half.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BlockShape {
+    pub(crate) hidden_size: usize,
+    pub(crate) intermediate_size: usize,
+    pub(crate) hidden_act: Activation,
+    pub(crate) hidden_dropout: f64,
+    pub(crate) layer_norm_eps: f64,
+    pub(crate) initializer_range: f64,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct BlockOutput {
+    shape: BlockShape,
+    attention_output: Linear,
+    attention_norm: LayerNorm,
+    intermediate: Linear,
+    output: Linear,
+    output_norm: LayerNorm,
+}
+
+impl BlockOutput {
+    /// Parameters under the published names, below those of the block.
+    pub(crate) fn new(shape: BlockShape, builder: &ParameterBuilder) -> Result<Self> {
+        let BlockShape { hidden_size: d, intermediate_size: m, .. } = shape;
+        let (std, eps) = (shape.initializer_range, shape.layer_norm_eps);
+        let attention = builder.pp("attention.output");
+        Ok(Self {
+            shape,
+            attention_output: Linear::new(d, d, std, &attention.pp("dense"))?,
+            attention_norm: LayerNorm::new(d, eps, &attention.pp("LayerNorm"))?,
+            intermediate: Linear::new(d, m, std, &builder.pp("intermediate.dense"))?,
+            output: Linear::new(m, d, std, &builder.pp("output.dense"))?,
+            output_norm: LayerNorm::new(d, eps, &builder.pp("output.LayerNorm"))?,
+        })
+    }
+
+    /// Ends a block's chain: from attention's `context` and the block's input `x`, both `[T, D]`,
+    /// to its output `[T, D]`.
+    pub(crate) fn append(
+        &self,
+        chain: &mut Chain,
+        context: Value,
+        x: Value,
+        mode: &Mode,
+    ) -> Result<()> {
+        let attended = chain.stacked_linear(context, &[self.attention_output.as_part()]);
+        let masked = mode.dropout(self.shape.hidden_dropout);
+        let x = chain.residual_norm(attended, x, self.attention_norm.as_norm(), masked);
+        let (up, down) = (self.intermediate.with_bias()?, self.output.with_bias()?);
+        let y = chain.feed_forward(x, up, down, self.shape.hidden_act);
+        let masked = mode.dropout(self.shape.hidden_dropout);
+        chain.residual_norm(y, x, self.output_norm.as_norm(), masked);
+        Ok(())
+    }
+}

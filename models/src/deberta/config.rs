@@ -1,0 +1,265 @@
+//! The configuration of a DeBERTa, and the rows that its relative places have.
+
+use serde::Deserialize;
+
+use crate::block_output::BlockShape;
+use crate::config::{bad_field, check_dropout, check_heads, check_sizes};
+use crate::error::Result;
+use crate::kernels::Activation;
+
+/// The fields of a published `config.json` that shape the encoder (others are not read).
+#[derive(Debug, Clone, Deserialize)]
+pub struct DebertaConfig {
+    /// Vocabulary `V`.
+    pub vocab_size: usize,
+    /// Width `D`.
+    pub hidden_size: usize,
+    /// Blocks.
+    pub num_hidden_layers: usize,
+    /// Heads `H`; `D` is divided among them.
+    pub num_attention_heads: usize,
+    /// Width of the feed-forward block.
+    pub intermediate_size: usize,
+    /// Activation of the feed-forward block.
+    pub hidden_act: Activation,
+    /// Longest sequence, if there are absolute places.
+    pub max_position_embeddings: usize,
+    /// Segment ids; 0 for a model without.
+    #[serde(default)]
+    pub type_vocab_size: usize,
+    /// Width of the embeddings, if not `D`.
+    pub embedding_size: Option<usize>,
+    /// Whether absolute places are part of the input.
+    #[serde(default = "default_position_biased_input")]
+    pub position_biased_input: bool,
+    /// Whether attention sees relative places.
+    #[serde(default)]
+    pub relative_attention: bool,
+    /// Buckets of relative places on each side; without buckets if not positive.
+    #[serde(default = "unset")]
+    pub position_buckets: i64,
+    /// The distance from which on all places are one; `max_position_embeddings` if not positive.
+    #[serde(default = "unset")]
+    pub max_relative_positions: i64,
+    /// The terms of the bias.
+    #[serde(default)]
+    pub pos_att_type: PositionTerms,
+    /// Whether relative places go through the projections of the content.
+    #[serde(default)]
+    pub share_att_key: bool,
+    /// `layer_norm` if relative embeddings are normed.
+    #[serde(default)]
+    pub norm_rel_ebd: String,
+    /// Width of the convolution beside the first block; only 0 is built here.
+    #[serde(default)]
+    pub conv_kernel_size: usize,
+    /// Width of a head; only `D / H` is built here.
+    pub attention_head_size: Option<usize>,
+    /// Added to the variance in norms.
+    #[serde(default = "default_layer_norm_eps")]
+    pub layer_norm_eps: f64,
+    /// Dropout after the embeddings, of relative embeddings and in each residual branch.
+    #[serde(default)]
+    pub hidden_dropout_prob: f64,
+    /// Dropout of attention weights.
+    #[serde(default)]
+    pub attention_probs_dropout_prob: f64,
+    /// Standard deviation of fresh weights.
+    #[serde(default = "default_initializer_range")]
+    pub initializer_range: f64,
+}
+
+fn default_position_biased_input() -> bool {
+    true
+}
+
+fn unset() -> i64 {
+    -1
+}
+
+fn default_layer_norm_eps() -> f64 {
+    1e-7
+}
+
+fn default_initializer_range() -> f64 {
+    0.02
+}
+
+/// The terms of the disentangled bias, published as `"p2c|c2p"` or `["p2c", "c2p"]`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "PublishedTerms")]
+pub struct PositionTerms {
+    /// `c2p`: the query's content meets the key's relative place.
+    pub content_to_position: bool,
+    /// `p2c`: the query's relative place meets the key's content.
+    pub position_to_content: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum PublishedTerms {
+    None,
+    Text(String),
+    List(Vec<String>),
+}
+
+impl TryFrom<PublishedTerms> for PositionTerms {
+    type Error = String;
+
+    fn try_from(published: PublishedTerms) -> Result<Self, String> {
+        let names = match published {
+            PublishedTerms::None => Vec::new(),
+            PublishedTerms::Text(text) => text.split('|').map(str::to_string).collect(),
+            PublishedTerms::List(names) => names,
+        };
+        let mut terms = Self::default();
+        for name in names {
+            match name.trim().to_lowercase().as_str() {
+                "c2p" => terms.content_to_position = true,
+                "p2c" => terms.position_to_content = true,
+                _ => return Err(format!("pos_att_type: `{name}` is neither c2p nor p2c")),
+            }
+        }
+        Ok(terms)
+    }
+}
+
+impl PositionTerms {
+    pub(super) fn count(self) -> usize {
+        usize::from(self.content_to_position) + usize::from(self.position_to_content)
+    }
+}
+
+/// More relative places than this are a mistake in the configuration.
+const MOST_PLACES: i64 = 1 << 20;
+
+impl DebertaConfig {
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
+    pub fn validate(&self) -> Result<()> {
+        let bad = |what: &str, reason: String| Err(bad_field(what, reason));
+        let (width, heads) = (self.hidden_size, self.num_attention_heads);
+        check_heads(width, heads)?;
+        check_sizes(&[
+            ("vocab_size", self.vocab_size),
+            ("intermediate_size", self.intermediate_size),
+            ("embedding_size", self.embedding_size.unwrap_or(width)),
+        ])?;
+        if self.position_biased_input {
+            check_sizes(&[("max_position_embeddings", self.max_position_embeddings)])?;
+        }
+        check_dropout(self.hidden_dropout_prob, self.attention_probs_dropout_prob)?;
+        if let Some(size) =
+            self.attention_head_size.filter(|size| size.checked_mul(heads) != Some(width))
+        {
+            let reason = format!("{size}: {heads} such heads do not make hidden_size {width}");
+            return bad("attention_head_size", reason);
+        }
+        if self.conv_kernel_size > 0 {
+            let reason = format!(
+                "{}: the convolution of deberta-v2-xlarge and -xxlarge is not built here; \
+                 take a v3 model",
+                self.conv_kernel_size
+            );
+            return bad("conv_kernel_size", reason);
+        }
+        if self.relative_attention {
+            if self.pos_att_type.count() == 0 {
+                return bad("pos_att_type", "relative_attention needs c2p, p2c or both".into());
+            }
+            let (buckets, farthest) = (self.position_buckets, self.farthest());
+            if !(1..=MOST_PLACES).contains(&farthest) {
+                let reason = format!("{farthest} is not between 1 and {MOST_PLACES}");
+                return bad("max_relative_positions", reason);
+            }
+            if buckets == 1 || (buckets > 1 && buckets / 2 + 1 >= farthest) {
+                let reason = format!("{buckets} buckets for {farthest} relative places");
+                return bad("position_buckets", reason);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn block_shape(&self) -> BlockShape {
+        BlockShape {
+            hidden_size: self.hidden_size,
+            intermediate_size: self.intermediate_size,
+            hidden_act: self.hidden_act,
+            hidden_dropout: self.hidden_dropout_prob,
+            layer_norm_eps: self.layer_norm_eps,
+            initializer_range: self.initializer_range,
+        }
+    }
+
+    /// The distance from which on all places are one.
+    fn farthest(&self) -> i64 {
+        match self.max_relative_positions {
+            places if places > 0 => places,
+            _ => self.max_position_embeddings as i64,
+        }
+    }
+
+    /// Half the rows of the relative embeddings.
+    pub(super) fn relative_span(&self) -> i64 {
+        if self.position_buckets > 0 { self.position_buckets } else { self.farthest() }
+    }
+
+    /// The row of the relative embeddings for a query place minus a key place.
+    pub(super) fn relative_row(&self, distance: i64) -> u32 {
+        let bucket = match self.position_buckets {
+            buckets if buckets > 0 => log_bucket(distance, buckets, self.farthest()),
+            _ => distance,
+        };
+        let span = self.relative_span();
+        (bucket + span).clamp(0, 2 * span - 1) as u32
+    }
+
+    /// Whether the relative embeddings are normalised.
+    pub(super) fn has_relative_norm(&self) -> bool {
+        self.norm_rel_ebd.split('|').any(|part| part.trim().eq_ignore_ascii_case("layer_norm"))
+    }
+}
+
+/// The bucket of a distance: itself up to half the buckets, logarithmic beyond
+/// (`make_log_bucket_position`, in f32 as there).
+fn log_bucket(distance: i64, buckets: i64, farthest: i64) -> i64 {
+    let middle = buckets / 2;
+    if distance.abs() <= middle {
+        return distance;
+    }
+    let last = ((farthest - 1) as f64 / middle as f64) as f32;
+    let ratio = (distance.abs() as f32 / middle as f32).ln() / last.ln();
+    let steps = (ratio * (middle - 1) as f32).ceil() as i64;
+    distance.signum() * (steps + middle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Expected buckets: `tests/reference/text_encoders.py`.
+    #[test]
+    fn buckets_equal_those_of_the_published_models() {
+        let text = include_str!("../../tests/fixtures/deberta_buckets.json");
+        let expected: Vec<i64> = serde_json::from_str(text).unwrap();
+        for (distance, expected) in (0..).zip(expected) {
+            assert_eq!(log_bucket(distance, 256, 512), expected, "distance {distance}");
+            assert_eq!(log_bucket(-distance, 256, 512), -expected, "distance -{distance}");
+        }
+    }
+
+    #[test]
+    fn position_terms_are_text_or_list() {
+        let parse = |text: &str| serde_json::from_str::<PositionTerms>(text);
+        let terms = |content_to_position, position_to_content| PositionTerms {
+            content_to_position,
+            position_to_content,
+        };
+        assert_eq!(parse("\"p2c|c2p\"").unwrap(), terms(true, true));
+        assert_eq!(parse("[\"p2c\"]").unwrap(), terms(false, true));
+        assert_eq!(parse("null").unwrap(), terms(false, false));
+        assert!(parse("\"p2p\"").unwrap_err().to_string().contains("p2p"));
+    }
+}

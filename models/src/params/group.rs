@@ -1,0 +1,66 @@
+//! Groups of parameters by path pattern.
+
+/// Which parameters move, and how fast: a path pattern with a factor on the learning rate.
+///
+/// In a pattern `*` stands for any run of characters but `.`, and `**` for any run at all. Of
+/// several patterns that match a name the last one counts. Rate 0 freezes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ParameterGroup {
+    /// The path pattern, for example `encoder.layer.*.attention.**`.
+    pub pattern: String,
+    /// The factor on the learning rate; 0 freezes.
+    pub rate: f64,
+}
+
+impl ParameterGroup {
+    /// The group that freezes every parameter.
+    pub fn all_frozen() -> Self {
+        Self { pattern: "**".to_string(), rate: 0.0 }
+    }
+}
+
+/// Whether `name` fits `pattern`, in which `*` stands for characters but `.`, `**` for any.
+pub fn path_matches(pattern: &[u8], name: &[u8]) -> bool {
+    // Whether what is read of the pattern fits the first `j` characters, for each `j`.
+    let mut fits = vec![false; name.len() + 1];
+    fits[0] = true;
+    let mut rest = pattern;
+    while let Some((&first, after)) = rest.split_first() {
+        let across_levels = first == b'*' && after.first() == Some(&b'*');
+        rest = if across_levels { &after[1..] } else { after };
+        if first == b'*' {
+            for (j, &c) in name.iter().enumerate() {
+                fits[j + 1] |= fits[j] && (across_levels || c != b'.');
+            }
+        } else {
+            for (j, &c) in name.iter().enumerate().rev() {
+                fits[j + 1] = fits[j] && c == first;
+            }
+            fits[0] = false;
+        }
+    }
+    fits[name.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_levels() {
+        let m = |p: &str, n: &str| path_matches(p.as_bytes(), n.as_bytes());
+        assert!(m("encoder.**", "encoder.layer.0.weight"));
+        assert!(m("encoder.layer.*.weight", "encoder.layer.11.weight"));
+        assert!(!m("encoder.*", "encoder.layer.0"));
+        assert!(m("**.bias", "a.b.bias"));
+        assert!(!m("**.bias", "a.b.weight"));
+        assert!(m("a**c*", "a.b.cd") && !m("a**c*", "a.b.c.d") && m("", "") && !m("", "a"));
+    }
+
+    #[test]
+    fn a_pattern_of_many_stars_takes_no_longer_for_them() {
+        let name = "a".repeat(200);
+        assert!(!path_matches("**a".repeat(60).as_bytes(), format!("{name}b").as_bytes()));
+        assert!(path_matches("**a".repeat(60).as_bytes(), name.as_bytes()));
+    }
+}
