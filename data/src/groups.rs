@@ -9,26 +9,28 @@ use crate::patent::PhrasePair;
 
 /// The group of each pair, numbered from 0 in order of first appearance.
 ///
-/// Pairs of one anchor are one group. Anchors are merged where one is the target of another:
-/// otherwise a model would be judged on a phrase that it was trained on from the other side.
+/// Pairs of one anchor, in upper or lower case, are one group. Anchors are merged where one is the
+/// target of another: otherwise a model would be judged on a phrase that it was trained on from
+/// the other side.
 pub fn anchor_groups(pairs: &[PhrasePair]) -> Vec<usize> {
+    let anchors: Vec<String> = pairs.iter().map(|pair| pair.anchor.to_lowercase()).collect();
     let mut anchor_index: HashMap<&str, usize> = HashMap::new();
-    for pair in pairs {
+    for anchor in &anchors {
         let next = anchor_index.len();
-        anchor_index.entry(&pair.anchor).or_insert(next);
+        anchor_index.entry(anchor).or_insert(next);
     }
     let mut sets = DisjointSets::new(anchor_index.len());
-    for pair in pairs {
-        if let Some(&target) = anchor_index.get(&*pair.target) {
-            sets.join(anchor_index[&*pair.anchor], target);
+    for (pair, anchor) in pairs.iter().zip(&anchors) {
+        if let Some(&target) = anchor_index.get(&*pair.target.to_lowercase()) {
+            sets.join(anchor_index[anchor.as_str()], target);
         }
     }
     let mut number_of_root: HashMap<usize, usize> = HashMap::new();
-    pairs
+    anchors
         .iter()
-        .map(|pair| {
+        .map(|anchor| {
             let next = number_of_root.len();
-            let root = sets.root(anchor_index[&*pair.anchor]);
+            let root = sets.root(anchor_index[anchor.as_str()]);
             *number_of_root.entry(root).or_insert(next)
         })
         .collect()

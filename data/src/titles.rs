@@ -70,15 +70,12 @@ impl ClassTitles {
             .map(String::as_str)
     }
 
-    /// The list as text that [`ClassTitles::read`] reads: `code<TAB>title` below a header.
+    /// The list as text that [`ClassTitles::read`] reads: `code<TAB>title` below a header, without
+    /// quotes; white space within a title becomes single spaces.
     pub fn to_tsv(&self) -> String {
-        let mut writer = csv::WriterBuilder::new().delimiter(b'\t').from_writer(Vec::new());
-        let lines = std::iter::once(("code", "title")).chain(self.iter());
-        for (code, title) in lines {
-            // Writing to memory cannot fail.
-            let _ = writer.write_record([code, title]);
-        }
-        String::from_utf8_lossy(&writer.into_inner().unwrap_or_default()).into_owned()
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines = self.iter().map(|(code, title)| format!("{code}\t{}\n", words(title)));
+        format!("code\ttitle\n{}", lines.collect::<String>())
     }
 
     /// Codes and titles, in the order of the codes.

@@ -10,7 +10,7 @@ use candle_core::Tensor;
 use serde::Deserialize;
 
 use crate::block_output::{BlockOutput, BlockShape};
-use crate::config::{bad_field, check_dropout, check_heads, check_sizes};
+use crate::config::{bad_field, check_dropout, check_heads, check_layers, check_sizes};
 use crate::error::Result;
 use crate::kernels::{Activation, Attention, Chain, Mode, dropout, embedding_sum};
 use crate::layers::{LayerNorm, Linear};
@@ -68,7 +68,9 @@ impl BertConfig {
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
     pub fn validate(&self) -> Result<()> {
         check_heads(self.hidden_size, self.num_attention_heads)?;
+        check_layers(self.num_hidden_layers)?;
         check_sizes(&[
+            ("hidden_size", self.hidden_size),
             ("vocab_size", self.vocab_size),
             ("intermediate_size", self.intermediate_size),
             ("max_position_embeddings", self.max_position_embeddings),

@@ -7,11 +7,27 @@ pub(crate) fn bad_field(what: &str, reason: String) -> ModelError {
     ModelError::BadConfig { what: what.to_string(), reason }
 }
 
-/// Fails for a size that is 0.
+/// More rows or channels than this are a mistake in the configuration.
+const LARGEST_SIZE: usize = 1 << 24;
+
+/// More blocks than this are a mistake in the configuration.
+const MOST_LAYERS: usize = 1 << 12;
+
+/// Fails for a size that is 0 or absurd.
 pub(crate) fn check_sizes(sizes: &[(&str, usize)]) -> Result<()> {
-    match sizes.iter().find(|(_, size)| *size == 0) {
-        Some((what, _)) => Err(bad_field(what, "has to be at least 1".to_string())),
+    match sizes.iter().find(|(_, size)| !(1..=LARGEST_SIZE).contains(size)) {
+        Some((what, size)) => {
+            Err(bad_field(what, format!("{size} is not between 1 and {LARGEST_SIZE}")))
+        }
         None => Ok(()),
+    }
+}
+
+/// Fails for an absurd number of blocks.
+pub(crate) fn check_layers(layers: usize) -> Result<()> {
+    match layers {
+        0..=MOST_LAYERS => Ok(()),
+        _ => Err(bad_field("num_hidden_layers", format!("{layers} is more than {MOST_LAYERS}"))),
     }
 }
 

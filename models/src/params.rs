@@ -17,7 +17,7 @@ use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
 use crate::error::{ModelError, Result};
-use crate::weights::{self, Weights};
+use crate::weights::Weights;
 pub use group::{ParameterGroup, path_matches};
 
 /// How a parameter that is not in the published weights starts.
@@ -192,12 +192,6 @@ impl Parameters {
         Ok(format!("{:x}", hash.finalize()))
     }
 
-    /// Writes all parameters under their names as safetensors: beside, synced, renamed.
-    pub fn save(&self, path: &Path) -> Result<()> {
-        let named = self.list.iter().map(|p| (p.name.as_str(), &p.tensor));
-        weights::save(path, named)
-    }
-
     /// Sets every parameter to its value in a file that [`Parameters::save`] wrote.
     ///
     /// # Errors
@@ -255,7 +249,8 @@ impl ParameterBuilder {
         let value = match &self.source {
             Some(weights) => weights.get(&name, shape, shared.dtype, &shared.device)?,
             None => {
-                let values = draw(shared.seed, &name, shape.iter().product(), init)?;
+                let count = shape.iter().fold(1, |n: usize, size| n.saturating_mul(*size));
+                let values = draw(shared.seed, &name, count, init)?;
                 Tensor::from_vec(values, shape, &Device::Cpu)?
                     .to_dtype(shared.dtype)?
                     .to_device(&shared.device)?
@@ -317,17 +312,21 @@ fn draw(seed: u64, name: &str, count: usize, init: Init) -> Result<Vec<f32>> {
     hash.update(name.as_bytes());
     let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
     let bad = |e| ModelError::BadInput(format!("parameter `{name}`: {init:?}: {e}"));
-    Ok(match init {
-        Init::Zeros => vec![0.0; count],
-        Init::Ones => vec![1.0; count],
+    let mut values = Vec::new();
+    // A size out of a damaged configuration must not end the program.
+    values
+        .try_reserve_exact(count.saturating_add(1))
+        .map_err(|e| ModelError::BadInput(format!("parameter `{name}` of {count} numbers: {e}")))?;
+    match init {
+        Init::Zeros => values.resize(count, 0.0),
+        Init::Ones => values.resize(count, 1.0),
         Init::Uniform(bound) => {
             let uniform = Uniform::new_inclusive(-bound, bound).map_err(bad)?;
-            (0..count).map(|_| uniform.sample(&mut rng) as f32).collect()
+            values.extend((0..count).map(|_| uniform.sample(&mut rng) as f32));
         }
         Init::Normal(std) => {
             // Box-Muller: two uniform numbers give two independent normal ones.
             let uniform = Uniform::new(f64::MIN_POSITIVE, 1.0).map_err(bad)?;
-            let mut values = Vec::with_capacity(count + 1);
             while values.len() < count {
                 let radius = (-2.0 * f64::ln(uniform.sample(&mut rng))).sqrt() * std;
                 let angle = std::f64::consts::TAU * uniform.sample(&mut rng);
@@ -335,9 +334,9 @@ fn draw(seed: u64, name: &str, count: usize, init: Init) -> Result<Vec<f32>> {
                 values.push((radius * angle.sin()) as f32);
             }
             values.truncate(count);
-            values
         }
-    })
+    }
+    Ok(values)
 }
 
 #[cfg(test)]

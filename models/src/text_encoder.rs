@@ -111,22 +111,6 @@ impl TextEncoderConfig {
         }
     }
 
-    /// The width `D` of hidden states.
-    pub fn hidden_size(&self) -> usize {
-        match self {
-            Self::Bert(config) => config.hidden_size,
-            Self::Deberta(config) => config.hidden_size,
-        }
-    }
-
-    /// The number of blocks.
-    pub fn num_layers(&self) -> usize {
-        match self {
-            Self::Bert(config) => config.num_hidden_layers,
-            Self::Deberta(config) => config.num_hidden_layers,
-        }
-    }
-
     /// Sets dropout in residual branches and of attention weights.
     pub fn set_dropout(&mut self, hidden: f64, attention: f64) {
         match self {

@@ -110,6 +110,9 @@ fn text(summary: &PatentSummary) -> String {
         summary.seed,
         summary.recipe_hash.get(..12).unwrap_or(&summary.recipe_hash)
     ));
+    for warning in &summary.warnings {
+        lines.push(format!("warning: {warning}"));
+    }
     for failure in &summary.check_failures {
         lines.push(format!("check failed: {failure}"));
     }

@@ -7,46 +7,91 @@ use serde_json::Value;
 
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
-use crate::study::Study;
+use crate::study::{Inputs, Study};
 use crate::trainer::RunSummary;
 
-/// The card's text.
-pub(crate) fn write<S: Study>(study: &S, recipe: &Recipe, summary: &RunSummary) -> Result<String> {
+/// A model card under construction: a title, then a table of facts, then whatever is appended.
+pub(crate) struct Card {
+    text: String,
+}
+
+impl Card {
+    /// A card with an empty table.
+    pub(crate) fn new(title: &str) -> Self {
+        Self { text: format!("# {title}\n\n| fact | value |\n| --- | --- |\n") }
+    }
+
+    /// Adds a fact.
+    pub(crate) fn row(&mut self, name: &str, value: &str) {
+        let value = value.replace('|', "\\|").replace('\n', " ");
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "| {name} | {value} |");
+    }
+
+    /// Adds what the figures depend on, beside the data.
+    pub(crate) fn rows_of_run(&mut self, recipe: &Recipe) -> Result<()> {
+        self.row("seed", &recipe.seed().to_string());
+        self.row("recipe hash (SHA-256 of the resolved form)", &recipe.hash()?);
+        self.row("threads", &rayon::current_num_threads().to_string());
+        self.row("engram-train", env!("CARGO_PKG_VERSION"));
+        self.row("machine", &format!("{} {}", std::env::consts::OS, std::env::consts::ARCH));
+        Ok(())
+    }
+
+    /// Adds what was read, by SHA-256.
+    pub(crate) fn rows_of_inputs(&mut self, inputs: &Inputs) {
+        for (name, hash) in inputs {
+            self.row(&format!("SHA-256 of the {name}"), hash);
+        }
+    }
+
+    /// Adds text below the table.
+    pub(crate) fn append(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    /// The whole text, which ends with how to make the run again.
+    pub(crate) fn finish(mut self, recipe: &Recipe, commands: &str) -> Result<String> {
+        let _ = write!(
+            self.text,
+            "\n## How to reproduce\n\n```\n{commands}\n```\n\nwith the resolved recipe of this \
+             folder:\n\n```toml\n{}```\n",
+            recipe.resolved()?
+        );
+        Ok(self.text)
+    }
+}
+
+/// The card of one run; `counts` are the numbers of all parameters and of those that moved.
+pub(crate) fn of_run<S: Study>(
+    study: &S,
+    recipe: &Recipe,
+    summary: &RunSummary,
+    counts: Option<(usize, usize)>,
+) -> Result<String> {
     let metric = study.primary_metric();
     let direction = if metric.higher_is_better { "higher" } else { "lower" };
-    let mut card = format!("# A model of the study `{}`\n\n", study.name());
-    let mut row = |name: &str, value: &str| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(card, "| {name} | {} |", value.replace('|', "\\|").replace('\n', " "));
-    };
-    row("fact", "value");
-    row("---", "---");
+    let mut card = Card::new(&format!("A model of the study `{}`", study.name()));
     if let Some((value, step)) = summary.best {
         let figure = format!("{value:.6} at step {step} ({direction} is better)");
-        row(&format!("best {} of the last phase", metric.name), &figure);
+        card.row(&format!("best {} of the last phase", metric.name), &figure);
     }
     for (name, count) in summary.last_evaluation.iter().flat_map(|e| &e.counts) {
-        row(&format!("count of {name}"), &count.to_string());
+        card.row(&format!("count of {name}"), &count.to_string());
     }
     for (name, value) in study.card() {
-        row(&name, &value);
+        card.row(&name, &value);
     }
-    row("steps", &summary.steps.to_string());
-    row("seed", &recipe.seed().to_string());
-    row("recipe hash (SHA-256 of the resolved form)", &summary.recipe_hash);
-    row("threads", &rayon::current_num_threads().to_string());
-    row("engram-train", env!("CARGO_PKG_VERSION"));
-    row("machine", &format!("{} {}", std::env::consts::OS, std::env::consts::ARCH));
-    card.push_str("\n## Evaluations\n\n");
-    card.push_str(&evaluations(summary)?);
-    let name = study.name();
-    let _ = write!(
-        card,
-        "\n## How to reproduce\n\n```\nengram train {name} --recipe recipe.toml --run AGAIN\n```\n\n\
-         with the resolved recipe of this folder:\n\n```toml\n{}```\n",
-        recipe.resolved()?
-    );
-    Ok(card)
+    if let Some((all, trained)) = counts {
+        card.row("parameters", &format!("{all}, of which {trained} were trained"));
+    }
+    card.row("steps", &summary.steps.to_string());
+    card.rows_of_run(recipe)?;
+    card.rows_of_inputs(&study.inputs());
+    card.append("\n## Evaluations\n\n");
+    card.append(&evaluations(summary)?);
+    let command = format!("engram train {} --recipe recipe.toml --run AGAIN", study.name());
+    card.finish(recipe, &command)
 }
 
 /// A table of all evaluations, from `metrics.jsonl`.

@@ -7,6 +7,7 @@
 mod manifest;
 mod tensors;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -52,6 +53,7 @@ impl Checkpoints {
     pub(crate) fn open(run: &Path) -> Result<Self> {
         let folder = run.join(FOLDER);
         fs::create_dir_all(&folder).map_err(TrainError::io(&folder))?;
+        sweep(&folder)?;
         for entry in fs::read_dir(&folder).map_err(TrainError::io(&folder))?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
                 fs::remove_dir_all(entry.path()).map_err(TrainError::io(&entry.path()))?;
@@ -109,17 +111,28 @@ impl Checkpoints {
         Err(TrainError::NoGoodCheckpoint { folder: self.folder.clone(), reasons })
     }
 
-    /// Makes `BEST` say what a resumed state says, after newer checkpoints were given up.
-    pub(crate) fn reset_best(&self, step: Option<u64>) -> Result<()> {
-        match step.map(folder_name).filter(|name| self.folder.join(name).exists()) {
-            Some(name) => self.point(BEST, &name),
+    /// Makes the folder what it was when the checkpoint that a run goes on from was written: its
+    /// writer may have been killed before the last pointer was set, or newer ones were given up.
+    /// `best` is the step of the best checkpoint, where one is kept.
+    pub(crate) fn go_back(
+        &self,
+        restored: Option<&Path>,
+        best: Option<u64>,
+        keep: usize,
+    ) -> Result<()> {
+        if let Some(name) = restored.and_then(Path::file_name) {
+            self.point(LATEST, &name.to_string_lossy())?;
+        }
+        match best.map(folder_name).filter(|name| self.folder.join(name).exists()) {
+            Some(name) => self.point(BEST, &name)?,
             None => match fs::remove_file(self.folder.join(BEST)) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                    Err(TrainError::Io { path: self.folder.join(BEST), source: e })
+                    return Err(TrainError::Io { path: self.folder.join(BEST), source: e });
                 }
-                _ => Ok(()),
+                _ => {}
             },
         }
+        self.prune(keep)
     }
 
     /// The newest checkpoint.
@@ -145,7 +158,7 @@ impl Checkpoints {
         let entries = fs::read_dir(&self.folder).map_err(TrainError::io(&self.folder))?;
         let mut found: Vec<PathBuf> = entries
             .flatten()
-            .filter(|entry| entry.file_name().to_string_lossy().starts_with("step-"))
+            .filter(|entry| is_one(&entry.file_name()))
             .map(|entry| entry.path())
             .collect();
         found.sort();
@@ -180,6 +193,21 @@ pub(crate) fn load(
         let weights = Weights::open(&path.join(EMA))?;
         for (parameter, mean) in parameters.trainable().zip(&mut ema.mean) {
             read_tensor(&weights, parameter.name(), parameter.tensor().dims(), mean)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes what a killed [`write_file`] left in a folder: `.NAME.XXXXXX`.
+pub(crate) fn sweep(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder).map_err(TrainError::io(folder))?.flatten() {
+        let name = entry.file_name();
+        let parts = name.to_str().and_then(|name| name.strip_prefix('.')?.rsplit_once('.'));
+        let unfinished = parts.is_some_and(|(_, suffix)| {
+            suffix.len() == 6 && suffix.bytes().all(|letter| letter.is_ascii_alphanumeric())
+        });
+        if unfinished && entry.path().is_file() {
+            fs::remove_file(entry.path()).map_err(TrainError::io(&entry.path()))?;
         }
     }
     Ok(())
@@ -239,6 +267,11 @@ fn read_tensor(weights: &Weights, name: &str, shape: &[usize], values: &mut [f32
 
 fn sync(path: &Path) -> Result<()> {
     fs::File::open(path).and_then(|file| file.sync_all()).map_err(TrainError::io(path))
+}
+
+/// Whether a name in the folder is that of a checkpoint.
+pub(crate) fn is_one(name: &OsStr) -> bool {
+    name.to_string_lossy().starts_with("step-")
 }
 
 fn folder_name(step: u64) -> String {

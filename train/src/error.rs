@@ -66,6 +66,13 @@ pub enum TrainError {
         run: PathBuf,
     },
 
+    /// The run folder holds other things.
+    #[error("{} holds other files and no run; choose an empty or a new folder", run.display())]
+    NoRun {
+        /// The run folder.
+        run: PathBuf,
+    },
+
     /// Another process writes to the run folder.
     #[error("{} is in use by process {holder}; wait for it or choose another folder", run.display())]
     Locked {
@@ -146,10 +153,7 @@ pub enum TrainError {
          start a new run in another folder with a lower `optimiser.learning_rate` or a smaller \
          `optimiser.clip_norm`{}",
         match last_good {
-            Some(path) => format!(
-                "; the last good checkpoint, {}, is for --resume after data or model were mended",
-                path.display()
-            ),
+            Some(path) => format!("; the last good checkpoint is {}", path.display()),
             None => String::new(),
         }
     )]

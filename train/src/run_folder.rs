@@ -2,12 +2,10 @@
 //!
 //! Start-up, in this order of precedence:
 //! 1. the folder is missing or empty: a new run, with or without `resume`;
-//! 2. it holds a run that ended before its first checkpoint, and `resume` is not given: nothing is
-//!    lost, so a new run;
-//! 3. it holds something else and `resume` is not given: refused;
+//! 2. it holds a run that ended before its first checkpoint: nothing is lost, so a new run;
+//! 3. it holds no run, or a run and `resume` is not given: refused;
 //! 4. it holds another recipe than the present one, or one of other inputs: refused;
-//! 5. it holds checkpoints: the newest whole one is continued (all damaged: refused);
-//! 6. it holds none, because the run died before the first: the run starts again from nothing.
+//! 5. otherwise its newest whole checkpoint is continued (all damaged: refused).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -38,13 +36,16 @@ impl RunFolder {
         fs::create_dir_all(path).map_err(TrainError::io(path))?;
         let lock = lock(path)?;
         let folder = Self { path: path.to_path_buf(), _lock: lock };
+        checkpoint::sweep(path)?;
         let stored = path.join(RECIPE);
         let inputs_path = path.join(INPUTS);
         let broken = |e: serde_json::Error| TrainError::io(&inputs_path)(e.into());
-        if folder.is_empty()? || (!resume && folder.has_unstarted_run()) {
+        if folder.is_empty()? || folder.has_unstarted_run() {
             let json = serde_json::to_vec_pretty(inputs).map_err(broken)?;
             write_file(&inputs_path, &json)?;
             write_file(&stored, recipe.as_bytes())?;
+        } else if !stored.is_file() {
+            return Err(TrainError::NoRun { run: path.to_path_buf() });
         } else if !resume {
             return Err(TrainError::RunExists { run: path.to_path_buf() });
         } else {
@@ -77,7 +78,8 @@ impl RunFolder {
 }
 
 fn has_checkpoint(run: &Path) -> bool {
-    fs::read_dir(run.join(checkpoint::FOLDER)).is_ok_and(|mut entries| entries.next().is_some())
+    let entries = fs::read_dir(run.join(checkpoint::FOLDER));
+    entries.into_iter().flatten().flatten().any(|entry| checkpoint::is_one(&entry.file_name()))
 }
 
 fn lock(run: &Path) -> Result<File> {

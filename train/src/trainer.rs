@@ -74,7 +74,7 @@ impl CheckOutcome {
 struct Session<'a> {
     recipe: &'a Recipe,
     options: &'a RunOptions,
-    folder: RunFolder,
+    folder: &'a RunFolder,
     checkpoints: Checkpoints,
     metrics: Metrics,
     timing: Timing,
@@ -90,21 +90,34 @@ struct Session<'a> {
 /// [`RunSummary::weights`].
 ///
 /// # Errors
-/// See [`TrainError`]. After any of them the run can be resumed from its last checkpoint.
+/// See [`TrainError`]. After one that says nothing else the run can be resumed from its last
+/// checkpoint.
 pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> Result<RunSummary> {
     if study.name() != recipe.study() {
         let (recipe, study) = (recipe.study().to_string(), study.name().to_string());
         return Err(TrainError::WrongStudy { recipe, study });
     }
-    let folder =
-        RunFolder::open(&options.run, options.resume, &recipe.resolved()?, &study.inputs())?;
+    let recipe_text = recipe.resolved()?;
+    let folder = RunFolder::open(&options.run, options.resume, &recipe_text, &study.inputs())?;
+    train_in(&folder, study, recipe, options)
+}
+
+/// As [`train`], in a folder that the caller holds.
+pub(crate) fn train_in<S: Study>(
+    folder: &RunFolder,
+    study: &mut S,
+    recipe: &Recipe,
+    options: &RunOptions,
+) -> Result<RunSummary> {
     let checkpoints = Checkpoints::open(folder.path())?;
     let mut warn = |error: &TrainError| {
-        let _ = writeln!(std::io::stderr(), "{error}; going back to the checkpoint before it");
+        let _ = writeln!(std::io::stderr(), "warning: {error}; trying the one before it");
     };
     let restored = checkpoints.newest_good(&mut warn)?;
     let state = restored.as_ref().map_or_else(State::default, |(_, state)| state.clone());
-    checkpoints.reset_best(state.best.map(|best| best.step))?;
+    let best = state.best.filter(|_| recipe.evaluation().keep_best).map(|best| best.step);
+    let newest = restored.as_ref().map(|(path, _)| path.as_path());
+    checkpoints.go_back(newest, best, recipe.checkpoint().keep)?;
     let mut session = Session {
         recipe,
         options,
@@ -131,5 +144,5 @@ pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> 
         }
         before = Some(run.into_parameters());
     }
-    finish::finish(&session, study)
+    finish::finish(&session, study, before.as_ref())
 }

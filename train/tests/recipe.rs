@@ -191,8 +191,8 @@ fn a_wrong_assignment_is_named() {
         found("optimiser.learning_rate=fast").starts_with("--set optimiser.learning_rate=fast:")
     );
     assert!(found("seed").contains("section.key=value"));
-    assert!(found("study.name=1").contains("no table at `study.name`"));
-    assert!(found("phase.only=1").contains("no table at `phase.only`"));
+    assert!(found("study.name=1").contains("`study` is no table of the recipe"));
+    assert!(found("phase.only=1").contains("`phase.0` is no table of the recipe, or no key"));
     assert_eq!(
         found("phase.onyl.epochs=1"),
         "--set phase.onyl.epochs=1: there is no `phase.onyl`; known are only; did you mean `only`?"

@@ -53,8 +53,13 @@ fn the_same_seed_gives_the_same_bytes_and_another_does_not() {
 #[test]
 fn a_killed_run_resumes_to_the_same_bytes() {
     // 10 batches an epoch, 2 to a step: steps 5 and 10 end epochs, 10 ends the first phase.
-    for set in [&[][..], &EMA_AND_AWP, &["optimiser.kind=adafactor"], &["checkpoint.every_steps=0"]]
-    {
+    for set in [
+        &[][..],
+        &EMA_AND_AWP,
+        &["optimiser.kind=adafactor"],
+        &["checkpoint.every_steps=0"],
+        &["evaluation.keep_best=false"],
+    ] {
         let folder = tempdir().expect("a temporary folder");
         let reference = folder.path().join("reference");
         whole(&reference, set);
@@ -66,6 +71,45 @@ fn a_killed_run_resumes_to_the_same_bytes() {
         let run = folder.path().join("killed-often");
         kill_and_resume(&run, set, &[3, 6, 1, 5]);
         assert_equal_runs(&reference, &run);
+    }
+}
+
+/// Killed after a checkpoint was renamed into its place and before the pointers were set, with
+/// files half-written beside.
+#[test]
+fn pointers_that_a_killed_run_left_behind_are_set_right() {
+    let folder = tempdir().expect("a temporary folder");
+    for keep_best in ["evaluation.keep_best=true", "evaluation.keep_best=false"] {
+        let [reference, run] =
+            ["reference", "killed"].map(|n| folder.path().join(keep_best).join(n));
+        whole(&reference, &[keep_best]);
+        whole(&run, &[keep_best]);
+        fs::write(run.join("checkpoints/LATEST"), "step-00000001\n").expect("a file");
+        for left in [".recipe.toml.Ab12Cd", "checkpoints/.LATEST.zZ9aaa"] {
+            fs::write(run.join(left), "half").expect("a file");
+        }
+        fs::remove_file(run.join("model.safetensors")).expect("a file");
+        kill_and_resume(&run, &[keep_best], &[]);
+        assert_equal_runs(&reference, &run);
+    }
+}
+
+#[test]
+fn a_folder_is_taken_again_after_a_kill_at_its_first_file() {
+    let folder = tempdir().expect("a temporary folder");
+    let run = folder.path().join("run");
+    for (left, resume) in [(".inputs.json.Ab12Cd", true), ("inputs.json", false)] {
+        fs::create_dir_all(&run).expect("a folder");
+        fs::write(run.join(left), "half").expect("a file");
+        let summary = train(&mut Toy::default(), &run, &[], resume, None).expect("a new run");
+        assert!(summary.finished && !run.join(".inputs.json.Ab12Cd").exists());
+        fs::remove_dir_all(&run).expect("a folder");
+    }
+    fs::create_dir_all(&run).expect("a folder");
+    fs::write(run.join("thesis.tex"), "").expect("a file");
+    for resume in [true, false] {
+        let error = train(&mut Toy::default(), &run, &[], resume, None).expect_err("not a run");
+        assert!(matches!(error, TrainError::NoRun { .. }), "{error}");
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::block_output::BlockShape;
-use crate::config::{bad_field, check_dropout, check_heads, check_sizes};
+use crate::config::{bad_field, check_dropout, check_heads, check_layers, check_sizes};
 use crate::error::Result;
 use crate::kernels::Activation;
 
@@ -142,7 +142,9 @@ impl DebertaConfig {
         let bad = |what: &str, reason: String| Err(bad_field(what, reason));
         let (width, heads) = (self.hidden_size, self.num_attention_heads);
         check_heads(width, heads)?;
+        check_layers(self.num_hidden_layers)?;
         check_sizes(&[
+            ("hidden_size", width),
             ("vocab_size", self.vocab_size),
             ("intermediate_size", self.intermediate_size),
             ("embedding_size", self.embedding_size.unwrap_or(width)),

@@ -35,11 +35,6 @@ impl Mode {
         Self { seed: Some(seed), ..Self::evaluate() }
     }
 
-    /// Whether this pass trains.
-    pub fn is_training(&self) -> bool {
-        self.seed.is_some()
-    }
-
     /// `x` of any shape, outside the graph if nobody will ask for gradients.
     pub fn cut(&self, x: Tensor) -> Tensor {
         if self.gradients { x } else { x.detach() }

@@ -13,6 +13,7 @@ data="$1"
 out="$2"
 seeds=("${@:3}")
 [ ${#seeds[@]} -gt 0 ] || seeds=(1 2 3)
+[ ${#seeds[@]} -le 10 ] || { echo "at most 10 seeds" >&2; exit 2; }
 rows=${ROWS:-no-title one-target mse bce no-comparison words-trained}
 epochs=${EPOCHS:-2}
 engram=${ENGRAM:-target/release/engram}
@@ -21,10 +22,10 @@ engram=${ENGRAM:-target/release/engram}
 train() {
     local name="$1" seed="$2" set=()
     for change in "${@:3}"; do set+=(--set "$change"); done
-    [ ! -f "$out/$name-$seed/summary.json" ] || return 0
+    [ ! -f "$out/$name-$epochs-$seed/summary.json" ] || return 0
     "$engram" train patent --recipe train/recipes/patent/minilm.toml --resume \
         --set data.dir="$data" --set data.members=1 --set check.figure=0 --set seed="$seed" \
-        --set phase.train.epochs="$epochs" "${set[@]}" --run "$out/$name-$seed" > /dev/null
+        --set phase.train.epochs="$epochs" "${set[@]}" --run "$out/$name-$epochs-$seed" > /dev/null
 }
 
 for seed in "${seeds[@]}"; do
@@ -42,10 +43,10 @@ for seed in "${seeds[@]}"; do
     done
 done
 
-python3 - "$data" "$out" "$rows" "${seeds[@]}" <<'PYTHON'
+python3 - "$data" "$out" "$epochs" "$rows" "${seeds[@]}" <<'PYTHON'
 import csv, json, math, statistics, sys
 
-data, out, rows, *seeds = sys.argv[1:]
+data, out, epochs, rows, *seeds = sys.argv[1:]
 names = ["all", *rows.split()]
 # Student's t for a 95 % interval, by degrees of freedom.
 T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
@@ -53,7 +54,7 @@ T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2
 
 def figures(name, part):
     def of(seed):
-        with open(f"{out}/{name}-{seed}/summary.json") as file:
+        with open(f"{out}/{name}-{epochs}-{seed}/summary.json") as file:
             return json.load(file)[part]["value"]
 
     return [of(seed) for seed in seeds]
@@ -86,7 +87,7 @@ def scores(path):
 # The members of one fold that differ by their seed alone, together.
 gold = {**scores(f"{data}/train.csv"), **scores(f"{data}/validation.csv")}
 for part in ("held_out", "validation"):
-    runs = [scores(f"{out}/all-{seed}/{part}.csv") for seed in seeds]
+    runs = [scores(f"{out}/all-{epochs}-{seed}/{part}.csv") for seed in seeds]
     ids = sorted(runs[0])
     mean = [statistics.mean(run[i] for run in runs) for i in ids]
     r = statistics.correlation(mean, [gold[i] for i in ids])

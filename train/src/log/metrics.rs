@@ -138,7 +138,7 @@ impl Timing {
         Ok(Self { file: opened.map_err(TrainError::io(&path))?, path, since: Instant::now() })
     }
 
-    /// Forgets the time that went into an evaluation or a checkpoint.
+    /// Forgets the time that went into an evaluation.
     pub(crate) fn restart(&mut self) {
         self.since = Instant::now();
     }

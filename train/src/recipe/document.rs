@@ -199,7 +199,10 @@ impl Document {
                 _ => None,
             };
             table = next.ok_or_else(|| {
-                let reason = format!("there is no table at `{}` of the recipe", path.join("."));
+                let reason = format!(
+                    "`{}` is no table of the recipe, or no key in it is named",
+                    resolved.join(".")
+                );
                 recipe_error(place_text(&place, &self.file), reason)
             })?;
         }

@@ -36,7 +36,9 @@ impl Recipe {
         for beta in optimiser.betas {
             self.below_one("optimiser.betas", beta)?;
         }
-        self.positive("optimiser.epsilon", optimiser.epsilon.unwrap_or(1.0))?;
+        // The kernels take it as f32, where less than this is 0.
+        let epsilon = f64::from(optimiser.epsilon.unwrap_or(1.0) as f32);
+        self.positive("optimiser.epsilon", epsilon)?;
         self.at_least_zero("optimiser.weight_decay", optimiser.weight_decay)?;
         self.at_least_zero("optimiser.clip_norm", optimiser.clip_norm)?;
         let decay = optimiser.layer_rate_decay;

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use engram_models::params::Parameters;
+
 use super::{CheckOutcome, RunSummary, Session};
 use crate::card;
 use crate::checkpoint::{EMA, PARAMETERS, write_file};
@@ -13,7 +15,11 @@ const WEIGHTS: &str = "model.safetensors";
 const CARD: &str = "README.md";
 
 /// Publishes the weights, writes the card and checks what the recipe asks for.
-pub(super) fn finish<S: Study>(session: &Session<'_>, study: &S) -> Result<RunSummary> {
+pub(super) fn finish<S: Study>(
+    session: &Session<'_>,
+    study: &S,
+    parameters: Option<&Parameters>,
+) -> Result<RunSummary> {
     let run = session.folder.path();
     let checkpoints = &session.checkpoints;
     let keep_best = session.recipe.evaluation().keep_best;
@@ -24,7 +30,8 @@ pub(super) fn finish<S: Study>(session: &Session<'_>, study: &S) -> Result<RunSu
     }
     let mut summary = summary(session)?;
     summary.finished = true;
-    let card = card::write(study, session.recipe, &summary)?;
+    let counts = parameters.map(Parameters::element_counts);
+    let card = card::of_run(study, session.recipe, &summary, counts)?;
     write_file(&run.join(CARD), card.as_bytes())?;
     summary.check = check(session, study, &summary);
     Ok(summary)

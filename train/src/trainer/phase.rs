@@ -16,7 +16,7 @@ use crate::log::{Progress, Window};
 use crate::recipe::Phase;
 use crate::study::{Evaluation, EvaluationContext, Study};
 
-/// Steps that may be left out in a row, less one.
+/// Steps that may be left out in a row.
 const BAD_STEPS_ALLOWED: u32 = 2;
 
 /// Why training came back.

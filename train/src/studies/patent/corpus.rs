@@ -12,7 +12,7 @@ use engram_data::world::phrases::phrase_world;
 use sha2::{Digest, Sha256};
 
 use super::settings::PatentData;
-use crate::study::Inputs;
+use crate::study::{Inputs, StudyResult};
 
 /// The rows of a recipe.
 #[derive(Debug, Clone)]
@@ -57,17 +57,54 @@ impl Corpus {
         Ok(Self { train, validation, titles, fold_of_row })
     }
 
-    /// What makes figures of the validation rows doubtful.
-    pub fn warnings(&self) -> Vec<String> {
+    /// What a reader must know before citing figures of the validation rows; `folds` says whether
+    /// other rows choose the checkpoint.
+    pub fn warnings(&self, folds: bool) -> Vec<String> {
+        let mut warnings = Vec::new();
         let shared = shared_anchors(&self.train, &self.validation);
-        match shared.first() {
-            Some(first) => vec![format!(
+        if let Some(first) = shared.first() {
+            warnings.push(format!(
                 "{} anchors of the validation rows are in the training rows too, such as \
-                 {first:?}: the validation figure says nothing about new anchors",
+                 {first:?}: figures of these rows say nothing about new anchors",
                 shared.len()
-            )],
-            None => Vec::new(),
+            ));
         }
+        if !folds {
+            warnings.push(
+                "without folds the validation rows choose the checkpoint, if one is chosen".into(),
+            );
+        }
+        warnings
+    }
+
+    /// Refuses a split that nothing can be learnt from or measured on.
+    ///
+    /// # Errors
+    /// If training, held-out or validation rows do not have at least two different scores, or the
+    /// rows held out in a fold do not have two anchors.
+    pub fn check_split(&self, fold: Option<usize>) -> StudyResult<()> {
+        let (train, held_out) = self.split(fold);
+        let parts =
+            [("training", &train), ("held-out", &held_out), ("validation", &self.validation)];
+        for (part, rows) in parts {
+            if rows.windows(2).all(|pair| pair[0].score == pair[1].score) {
+                let count = rows.len();
+                return Err(format!(
+                    "the {count} {part} rows do not have two different scores; give more rows, or \
+                     other folds"
+                )
+                .into());
+            }
+        }
+        if fold.is_some() && held_out.windows(2).all(|pair| pair[0].anchor == pair[1].anchor) {
+            let anchor = &held_out[0].anchor;
+            return Err(format!(
+                "all rows held out in a fold are of the anchor {anchor:?}; give more anchors, or \
+                 fewer folds"
+            )
+            .into());
+        }
+        Ok(())
     }
 
     /// What the corpus is, by name and SHA-256.

@@ -20,7 +20,7 @@ use crate::trainer::RunSummary;
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
 const TITLES: &str = "titles.tsv";
-const CALIBRATION: &str = "calibration.json";
+pub(super) const CALIBRATION: &str = "calibration.json";
 
 /// A finished member in memory.
 pub(super) struct Member {
@@ -28,15 +28,23 @@ pub(super) struct Member {
     calibration: Calibration,
 }
 
+/// A member's scores of its held-out rows.
+pub(super) struct HeldOutScores {
+    /// As the model gives them, on a scale of its own.
+    pub(super) raw: Vec<f64>,
+    /// Each on the gold scale, which the *other* half of the anchors gives: to be pooled with
+    /// other members'.
+    pub(super) on_scale: Vec<f64>,
+}
+
 impl Member {
     /// Loads the chosen weights of a run that has just ended, fits the calibration, and writes
-    /// what prediction needs beside the weights. Also returns the held-out rows' scores, each on
-    /// the scale that the *other* half of the anchors gives.
+    /// what prediction needs beside the weights. Also returns the held-out rows' scores.
     pub(super) fn finish(
         mut study: PatentStudy,
         recipe: &Recipe,
         summary: &RunSummary,
-    ) -> Result<(Self, Vec<f64>)> {
+    ) -> Result<(Self, HeldOutScores)> {
         load_weights(&mut study, recipe.seed(), &summary.weights)?;
         let raw = study.predict(study.held_out(), &|_| {}).map_err(study_error("predict"))?;
         let gold = gold_scores(study.held_out());
@@ -48,8 +56,8 @@ impl Member {
         write_file(&run.join(TITLES), study.titles().to_tsv().as_bytes())?;
         let json = serde_json::to_vec_pretty(&calibration).map_err(in_study("calibration"))?;
         write_file(&run.join(CALIBRATION), &json)?;
-        let held_out = cross_fitted(study.held_out(), &raw, &gold);
-        Ok((Self { study, calibration }, held_out))
+        let on_scale = cross_fitted(study.held_out(), &raw, &gold);
+        Ok((Self { study, calibration }, HeldOutScores { raw, on_scale }))
     }
 
     /// Loads a member from its folder.

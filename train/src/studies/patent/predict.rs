@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use engram_data::patent::PhrasePair;
 use engram_data::titles::ClassTitles;
 
-use super::member::{self, Member};
+use super::member::{self, CALIBRATION, Member};
 use super::run::{PatentSummary, SUMMARY};
 use super::settings::PatentModel;
 use crate::error::{Result, TrainError};
@@ -49,9 +49,13 @@ pub fn prediction_work(run: &Path, rows: usize) -> Result<usize> {
     Ok(work)
 }
 
-/// The folders of a run's members, in order, from the summary that a run writes last.
+/// The folders of a run's members, in order, from the summary that a run writes last; a member is
+/// a run by itself.
 fn member_folders(run: &Path) -> Result<Vec<PathBuf>> {
     let path = run.join(SUMMARY);
+    if !path.exists() && run.join(CALIBRATION).is_file() {
+        return Ok(vec![run.to_path_buf()]);
+    }
     let unfinished = |source: std::io::Error| {
         let kind = source.kind();
         let remedy = "no finished run of the patent study is here; train one, or go on with one, \
@@ -62,6 +66,7 @@ fn member_folders(run: &Path) -> Result<Vec<PathBuf>> {
     let summary: PatentSummary =
         serde_json::from_slice(&text).map_err(|e| TrainError::io(&path)(e.into()))?;
     Ok(match summary.members.as_slice() {
+        [] => return Err(unfinished(std::io::Error::other("its summary has no members"))),
         [only] if only.run == Path::new(".") => vec![run.to_path_buf()],
         members => members.iter().map(|member| run.join(&member.run)).collect(),
     })

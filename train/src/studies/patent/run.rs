@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::card;
 use super::corpus::Corpus;
 use super::figure::figure;
-use super::member::Member;
+use super::member::{HeldOutScores, Member};
 use super::scorer::EncoderFiles;
 use super::settings::{PatentData, PatentModel};
 use super::study::PatentStudy;
@@ -28,7 +28,7 @@ use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
 use crate::run_folder::RunFolder;
 use crate::study::StudyError;
-use crate::trainer::{RunOptions, train};
+use crate::trainer::{RunOptions, train, train_in};
 
 pub(super) const SUMMARY: &str = "summary.json";
 
@@ -46,7 +46,7 @@ pub struct PatentSummary {
     /// where `evaluation.keep_best` lets these rows choose the checkpoint.
     pub held_out: Measure,
     /// Pearson's r of the ensemble on the validation rows, which no fold has seen; `None` for a
-    /// run without folds, whose checkpoint they chose.
+    /// run without folds, where they are the held-out rows.
     pub validation: Option<Measure>,
     /// What a reader must know before citing the figures; empty when all is well.
     pub warnings: Vec<String>,
@@ -63,7 +63,7 @@ pub struct MemberSummary {
     pub steps: u64,
     /// Pearson's r on its held-out rows.
     pub held_out: Measure,
-    /// Pearson's r on the validation rows; `None` where they chose the checkpoint.
+    /// Pearson's r on the validation rows; `None` where they are the held-out rows.
     pub validation: Option<Measure>,
 }
 
@@ -80,9 +80,11 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     if let Some((key, reason)) = model.conflict() {
         return Err(recipe.error(&format!("model.{key}"), reason));
     }
-    if data.folds == 1 || data.members > data.folds {
-        let reason = "needs 0 folds or at least 2, and no more members than folds";
-        return Err(recipe.error("data.folds", reason));
+    if data.folds == 1 {
+        return Err(recipe.error("data.folds", "is 1; give 0, or at least 2"));
+    }
+    if data.members > data.folds {
+        return Err(recipe.error("data.members", "is more than there are folds"));
     }
     let corpus = Corpus::load(&data).map_err(|error| match error {
         DataError::TooFewGroups { .. } => {
@@ -90,8 +92,8 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
         }
         error => in_study("reading the data")(error),
     })?;
-    for warning in corpus.warnings() {
-        // Before the hours that it may cost. Nobody listening is no error.
+    for warning in corpus.warnings(true) {
+        // Before the hours that a mistake in the data may cost. Nobody listening is no error.
         let _ = writeln!(std::io::stderr(), "warning: {warning}");
     }
     let files = EncoderFiles::find(&model).map_err(study_error("finding the weights"))?;
@@ -101,13 +103,14 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
         (folds, 0) => (0..folds).map(Some).collect(),
         (_, members) => (0..members).map(Some).collect(),
     };
-    // Without folds the trainer takes the folder itself.
+    // Whatever can be refused is refused before the first of the members is trained.
+    for fold in &folds {
+        corpus.check_split(*fold).map_err(study_error("splitting the data"))?;
+    }
     let mut inputs = files.inputs();
     inputs.extend(corpus.inputs());
-    let _folder = match data.folds {
-        0 => None,
-        _ => Some(RunFolder::open(&options.run, options.resume, &recipe.resolved()?, &inputs)?),
-    };
+    let recipe_text = recipe.resolved()?;
+    let folder = RunFolder::open(&options.run, options.resume, &recipe_text, &inputs)?;
     let mut results = Results::default();
     for fold in folds {
         let (train_rows, held_out) = corpus.split(fold);
@@ -119,19 +122,25 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
             files.clone(),
             recipe.seed(),
         );
-        study.check_rows().map_err(study_error("splitting the data"))?;
         let name = fold.map_or(".".into(), |fold| format!("fold-{fold}"));
-        let options = RunOptions {
-            run: fold.map_or(options.run.clone(), |_| options.run.join(&name)),
-            label: fold.map(|_| name.clone()),
-            ..options.clone()
+        let trained = match fold {
+            Some(_) => {
+                let (run, label) = (options.run.join(&name), Some(name.clone()));
+                train(&mut study, recipe, &RunOptions { run, label, ..options.clone() })?
+            }
+            None => {
+                study.set_warnings(corpus.warnings(false));
+                train_in(&folder, &mut study, recipe, options)?
+            }
         };
-        let trained = train(&mut study, recipe, &options)?;
         if !trained.finished {
             return Ok(None);
         }
         let failures = trained.check.failures.iter();
-        results.failures.extend(failures.map(|failure| format!("{name}: {failure}")));
+        results.failures.extend(failures.map(|failure| match fold {
+            Some(_) => format!("{name}: {failure}"),
+            None => failure.clone(),
+        }));
         let (member, held_out) = Member::finish(study, recipe, &trained)?;
         results.add(name.into(), trained.steps, (&member, held_out), fold.map(|_| &corpus))?;
     }
@@ -163,7 +172,7 @@ impl Results {
         &mut self,
         run: PathBuf,
         steps: u64,
-        (member, held_out): (&Member, Vec<f64>),
+        (member, held_out): (&Member, HeldOutScores),
         corpus: Option<&Corpus>,
     ) -> Result<()> {
         let validation = match corpus {
@@ -176,10 +185,14 @@ impl Results {
             None => None,
         };
         let rows = member.held_out();
-        let held_out_figure = figure(rows, &held_out).map_err(in_study("held-out rows"))?;
+        let held_out_figure = figure(rows, &held_out.raw).map_err(in_study("held-out rows"))?;
         self.members.push(MemberSummary { run, steps, held_out: held_out_figure, validation });
         self.held_out_rows.extend_from_slice(rows);
-        self.held_out_scores.extend(held_out);
+        // A single model's r needs no scale, and its rows may all be of one anchor.
+        self.held_out_scores.extend(match corpus {
+            Some(_) => held_out.on_scale,
+            None => held_out.raw,
+        });
         Ok(())
     }
 
@@ -212,7 +225,7 @@ impl Results {
             members: self.members.clone(),
             held_out,
             validation: validation.transpose().map_err(in_study("validation"))?,
-            warnings: corpus.warnings(),
+            warnings: corpus.warnings(folds),
             check_failures,
         })
     }

@@ -13,13 +13,13 @@ pub struct PatentData {
     pub dir: String,
     /// Rows to train on.
     pub train: String,
-    /// Rows that are measured at the end and choose nothing.
+    /// Rows that are measured at the end. With folds they choose nothing.
     pub validation: String,
     /// Titles of the classes: our `ipc_class_titles.tsv`, Kaggle's `titles.csv` or the CPC list.
     pub titles: String,
     /// Grouped, stratified folds of the training rows. Each fold trains a member on the other
-    /// folds' rows and chooses its checkpoint by its own; 0 trains one model on all rows and
-    /// chooses by the validation rows, which are then no honest measure any more.
+    /// folds' rows and is measured on its own; 0 trains one model on all rows and measures it on
+    /// the validation rows. Where `evaluation.keep_best` is set, these rows choose the checkpoint.
     pub folds: usize,
     /// How many of the folds are trained; 0 for all.
     pub members: usize,

@@ -35,6 +35,7 @@ pub struct PatentStudy {
     files: Arc<EncoderFiles>,
     seed: u64,
     scorer: Option<Scorer>,
+    warnings: Vec<String>,
 }
 
 impl PatentStudy {
@@ -47,7 +48,8 @@ impl PatentStudy {
         files: Arc<EncoderFiles>,
         seed: u64,
     ) -> Self {
-        Self { model, batch, titles, train, held_out, files, seed, scorer: None }
+        let (scorer, warnings) = (None, Vec::new());
+        Self { model, batch, titles, train, held_out, files, seed, scorer, warnings }
     }
 
     /// The files that a run keeps beside its weights.
@@ -55,22 +57,9 @@ impl PatentStudy {
         &self.files
     }
 
-    /// Refuses a split that nothing can be learnt from or measured on.
-    ///
-    /// # Errors
-    /// If training or held-out rows do not have at least two different scores.
-    pub fn check_rows(&self) -> StudyResult<()> {
-        for (part, rows) in [("training", &self.train), ("held-out", &self.held_out)] {
-            if rows.windows(2).all(|pair| pair[0].score == pair[1].score) {
-                let count = rows.len();
-                return Err(format!(
-                    "the {count} {part} rows do not have two different scores; give more rows, or \
-                     other folds"
-                )
-                .into());
-            }
-        }
-        Ok(())
+    /// What the model card has to warn of.
+    pub fn set_warnings(&mut self, warnings: Vec<String>) {
+        self.warnings = warnings;
     }
 
     /// The class titles.
@@ -78,7 +67,7 @@ impl PatentStudy {
         &self.titles
     }
 
-    /// The rows that choose the checkpoint.
+    /// The rows that are measured, and that choose the checkpoint where one is chosen.
     pub fn held_out(&self) -> &[PhrasePair] {
         &self.held_out
     }
@@ -182,11 +171,13 @@ impl Study for PatentStudy {
             "" => "none (random start)".to_string(),
             weights => weights.to_string(),
         };
-        vec![
+        let mut facts = vec![
             ("Base model".into(), base),
             ("Training rows".into(), self.train.len().to_string()),
             ("Held-out rows".into(), self.held_out.len().to_string()),
-        ]
+        ];
+        facts.extend(self.warnings.iter().map(|warning| ("warning".into(), warning.clone())));
+        facts
     }
 }
 
