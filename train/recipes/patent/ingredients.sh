@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What each ingredient of minilm.toml is worth: one member (fold 0) with and without it, three
-# seeds, two epochs each.
+# seeds, two epochs each, predictions in one pass.
 #
 #   train/recipes/patent/ingredients.sh ../shared/data/patent runs/ingredients [SEED…]
 #
@@ -25,7 +25,7 @@ train() {
     [ ! -f "$out/$name-$epochs-$seed/summary.json" ] || return 0
     "$engram" train patent --recipe train/recipes/patent/minilm.toml --resume \
         --set data.dir="$data" --set data.members=1 --set check.figure=0 --set seed="$seed" \
-        --set phase.train.epochs="$epochs" "${set[@]}" --run "$out/$name-$epochs-$seed" > /dev/null
+        --set phase.train.epochs="$epochs" --set model.passes=1 "${set[@]}" --run "$out/$name-$epochs-$seed" > /dev/null
 }
 
 for seed in "${seeds[@]}"; do
