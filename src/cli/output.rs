@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use atomic_write_file::AtomicWriteFile;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -28,7 +27,14 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
         file.write_all(bytes)?;
         file.commit()
     };
-    write().with_context(|| format!("{}: could not be written", path.display()))
+    write().map_err(|error| {
+        let remedy = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space",
+            _ => "check the path and its permissions",
+        };
+        let what = format!("{}: could not be written; {remedy}", path.display());
+        anyhow::Error::new(error).context(what)
+    })
 }
 
 /// The place that a path leads to, whether or not a file is there yet.

@@ -191,6 +191,7 @@ fn a_wrong_assignment_is_named() {
         found("optimiser.learning_rate=fast").starts_with("--set optimiser.learning_rate=fast:")
     );
     assert!(found("seed").contains("section.key=value"));
+    assert!(found("gruop.0.rate=1").ends_with("the recipe has no list `gruop`"));
     assert!(found("study.name=1").contains("`study` is no table of the recipe"));
     assert!(found("phase.only=1").contains("`phase.0` is no table of the recipe, or no key"));
     assert_eq!(

@@ -184,6 +184,11 @@ impl Document {
                 table.insert((*level).to_string(), value);
                 break;
             }
+            let next_is_number = levels.peek().is_some_and(|next| next.parse::<usize>().is_ok());
+            if next_is_number && !table.contains_key(*level) {
+                let reason = format!("the recipe has no list `{}`", resolved.join("."));
+                return Err(recipe_error(place_text(&place, &self.file), reason));
+            }
             let entry = table.entry(*level).or_insert_with(|| Value::Table(Table::new()));
             let next = match entry {
                 Value::Table(inner) => Some(inner),
