@@ -28,18 +28,18 @@ train() {
         --set phase.train.epochs="$epochs" --set model.passes=1 "${set[@]}" --run "$out/$name-$epochs-$seed" > /dev/null
 }
 
-for seed in "${seeds[@]}"; do
-    train all "$seed"
-    for row in $rows; do
-        case "$row" in
-            no-title) change=model.context_title=false ;;
-            one-target) change=model.group=row ;;
-            mse | bce) change=model.loss=$row ;;
-            no-comparison) change=model.compare_anchor=false ;;
-            words-trained) change=group.0.rate=1.0 ;;
-            *) echo "no row $row" >&2; exit 2 ;;
-        esac
-        train "$row" "$seed" "$change"
+for row in all $rows; do
+    case "$row" in
+        all) change=() ;;
+        no-title) change=(model.context_title=false) ;;
+        one-target) change=(model.group=row) ;;
+        mse | bce) change=("model.loss=$row") ;;
+        no-comparison) change=(model.compare_anchor=false) ;;
+        words-trained) change=(group.0.rate=1.0) ;;
+        *) echo "no row $row" >&2; exit 2 ;;
+    esac
+    for seed in "${seeds[@]}"; do
+        train "$row" "$seed" "${change[@]}"
     done
 done
 
