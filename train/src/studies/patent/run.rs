@@ -72,20 +72,7 @@ pub struct MemberSummary {
 /// # Errors
 /// Those of reading the data and weights, and of [`train`].
 pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<PatentSummary>> {
-    if recipe.study() != "patent" {
-        return Err(recipe.error("study", "is not `patent`, which is to be trained"));
-    }
-    let data: PatentData = recipe.data()?;
-    let model: PatentModel = recipe.model()?;
-    if let Some((key, reason)) = model.conflict() {
-        return Err(recipe.error(&format!("model.{key}"), reason));
-    }
-    if data.folds == 1 {
-        return Err(recipe.error("data.folds", "is 1; give 0, or at least 2"));
-    }
-    if data.members > data.folds {
-        return Err(recipe.error("data.members", "is more than there are folds"));
-    }
+    let (data, model) = settings(recipe)?;
     let corpus = Corpus::load(&data).map_err(|error| match error {
         DataError::TooFewGroups { .. } => {
             recipe.error("data.folds", format!("is too many: {error}"))
@@ -98,11 +85,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     }
     let files = EncoderFiles::find(&model).map_err(study_error("finding the weights"))?;
     let files = Arc::new(files);
-    let folds: Vec<Option<usize>> = match (data.folds, data.members) {
-        (0, _) => vec![None],
-        (folds, 0) => (0..folds).map(Some).collect(),
-        (_, members) => (0..members).map(Some).collect(),
-    };
+    let folds = folds(&data);
     // Whatever can be refused is refused before the first of the members is trained.
     for fold in &folds {
         corpus.check_split(*fold).map_err(study_error("splitting the data"))?;
@@ -154,6 +137,34 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     let json = serde_json::to_vec_pretty(&summary).map_err(in_study("the summary"))?;
     write_file(&options.run.join(SUMMARY), &json)?;
     Ok(Some(summary))
+}
+
+/// What the recipe says, as far as it fits together.
+fn settings(recipe: &mut Recipe) -> Result<(PatentData, PatentModel)> {
+    if recipe.study() != "patent" {
+        return Err(recipe.error("study", "is not `patent`, which is to be trained"));
+    }
+    let data: PatentData = recipe.data()?;
+    let model: PatentModel = recipe.model()?;
+    if let Some((key, reason)) = model.conflict() {
+        return Err(recipe.error(&format!("model.{key}"), reason));
+    }
+    if data.folds == 1 {
+        return Err(recipe.error("data.folds", "is 1; give 0, or at least 2"));
+    }
+    if data.members > data.folds {
+        return Err(recipe.error("data.members", "is more than there are folds"));
+    }
+    Ok((data, model))
+}
+
+/// The fold of each member; `None` for the only model of a recipe without folds.
+fn folds(data: &PatentData) -> Vec<Option<usize>> {
+    match (data.folds, data.members) {
+        (0, _) => vec![None],
+        (folds, 0) => (0..folds).map(Some).collect(),
+        (_, members) => (0..members).map(Some).collect(),
+    }
 }
 
 /// What the members' scores come to, so far.
