@@ -192,7 +192,7 @@ impl Parameters {
         Ok(format!("{:x}", hash.finalize()))
     }
 
-    /// Sets every parameter to its value in a file that [`Parameters::save`] wrote.
+    /// Sets every parameter to its value in a safetensors file.
     ///
     /// # Errors
     /// [`ModelError::MissingTensor`], [`ModelError::MisshapenTensor`]; nothing is changed then.
