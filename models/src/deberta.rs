@@ -172,29 +172,18 @@ impl Deberta {
         &self.config
     }
 
-    /// The hidden states after the embeddings and after each block, the last being the output;
-    /// `[T, D]` each. Without absolute places a sequence may have any length.
+    /// The last of the hidden states, `[T, D]`; the others are freed as soon as they can be.
+    /// Without absolute places a sequence may have any length.
     ///
     /// # Errors
     /// [`ModelError::BadInput`](crate::ModelError::BadInput) for a place beyond its table,
     /// [`ModelError::Candle`](crate::ModelError::Candle) for an id or a type beyond its own.
-    pub fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
-        let mut states = Vec::with_capacity(1 + self.layers.len());
-        let last = self.run(tokens, mode, |state| states.push(state.clone()))?;
-        states.push(last);
-        Ok(states)
-    }
-
-    /// The last of the hidden states, `[T, D]`; the others are freed as soon as they can be.
-    ///
-    /// # Errors
-    /// As [`Deberta::forward`].
     pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         self.run(tokens, mode, |_| {})
     }
 
-    /// The last hidden state; `inner` sees those before it.
-    fn run(
+    /// The last hidden state, `[T, D]`; `inner` sees those before it, from the embeddings on.
+    pub(crate) fn run(
         &self,
         tokens: &PackedTokens,
         mode: &Mode,

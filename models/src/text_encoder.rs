@@ -138,10 +138,14 @@ impl TextEncoder {
     /// The hidden states after the embeddings and after each block; the last is the output.
     /// `[T, D]` each, of the `T` packed tokens.
     pub fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
-        match self {
-            Self::Bert(bert) => bert.forward(tokens, mode),
-            Self::Deberta(deberta) => deberta.forward(tokens, mode),
-        }
+        let mut states = Vec::new();
+        let keep = |state: &Tensor| states.push(state.clone());
+        let last = match self {
+            Self::Bert(bert) => bert.run(tokens, mode, keep)?,
+            Self::Deberta(deberta) => deberta.run(tokens, mode, keep)?,
+        };
+        states.push(last);
+        Ok(states)
     }
 
     /// The last hidden state, `[T, D]`; the others are freed as soon as they can be.

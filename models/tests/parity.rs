@@ -14,6 +14,7 @@ use engram_models::gradients::Gradients;
 use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::text_encoder::TextEncoder;
 use engram_models::weights::{self, Weights};
 use engram_models::{ModelError, Result};
 use serde::de::DeserializeOwned;
@@ -21,35 +22,12 @@ use serde_json::{Value, json};
 
 const ENCODERS: [&str; 3] = ["bert", "deberta_v2", "deberta_v3"];
 
-enum Encoder {
-    Bert(Bert),
-    Deberta(Deberta),
-}
-
-impl Encoder {
-    /// The encoder of a fixture, with `changes` to its configuration.
-    fn new(name: &str, changes: Value, builder: &ParameterBuilder) -> Result<Self> {
-        if name == "bert" {
-            Ok(Self::Bert(Bert::new(&config(name, changes), builder)?))
-        } else {
-            Ok(Self::Deberta(Deberta::new(&config(name, changes), builder)?))
-        }
-    }
-
-    /// The last hidden states `[T, D]`.
-    fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
-        match self {
-            Self::Bert(encoder) => encoder.encode(tokens, mode),
-            Self::Deberta(encoder) => encoder.encode(tokens, mode),
-        }
-    }
-
-    /// All hidden states `[T, D]`.
-    fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
-        match self {
-            Self::Bert(encoder) => encoder.forward(tokens, mode),
-            Self::Deberta(encoder) => encoder.forward(tokens, mode),
-        }
+/// The encoder of a fixture, with `changes` to its configuration.
+fn build(name: &str, changes: Value, builder: &ParameterBuilder) -> Result<TextEncoder> {
+    if name == "bert" {
+        Ok(TextEncoder::Bert(Bert::new(&config(name, changes), builder)?))
+    } else {
+        Ok(TextEncoder::Deberta(Deberta::new(&config(name, changes), builder)?))
     }
 }
 
@@ -74,7 +52,7 @@ fn open(path: &Path) -> Result<Arc<Weights>> {
 }
 
 /// The encoder of a fixture with its weights, and its parameters.
-fn load(name: &str, groups: Vec<ParameterGroup>) -> Result<(Encoder, Parameters)> {
+fn load(name: &str, groups: Vec<ParameterGroup>) -> Result<(TextEncoder, Parameters)> {
     load_changed(name, json!({}), groups)
 }
 
@@ -82,10 +60,10 @@ fn load_changed(
     name: &str,
     changes: Value,
     groups: Vec<ParameterGroup>,
-) -> Result<(Encoder, Parameters)> {
+) -> Result<(TextEncoder, Parameters)> {
     let builder = ParameterBuilder::new(0, groups, DType::F32, &Device::Cpu);
     let weights = open(&fixture(name, "model.safetensors"))?;
-    let encoder = Encoder::new(name, changes, &builder.with_weights(weights))?;
+    let encoder = build(name, changes, &builder.with_weights(weights))?;
     Ok((encoder, builder.finish()?))
 }
 
@@ -174,7 +152,7 @@ fn the_composites_equal_the_reference_too() -> Result<()> {
     for name in ENCODERS {
         let builder = ParameterBuilder::new(0, Vec::new(), DType::F64, &Device::Cpu);
         let weights = open(&fixture(name, "model.safetensors"))?;
-        let encoder = Encoder::new(name, json!({}), &builder.with_weights(weights))?;
+        let encoder = build(name, json!({}), &builder.with_weights(weights))?;
         let Expected { tokens, tensors, .. } = expected(name)?;
         let hidden = encoder.encode(&tokens, &Mode::evaluate())?;
         let difference = largest_difference(&values(&hidden)?, &values(&tensors["hidden"])?);
@@ -268,7 +246,7 @@ fn weights_that_do_not_fit_are_named_with_their_shapes() -> Result<()> {
         let kept = all.iter().filter(|(name, _)| **name != missing);
         weights::save(&path, kept.map(|(name, tensor)| (name.as_str(), tensor)))?;
         let builder = ParameterBuilder::on_cpu(0).with_weights(open(&path)?);
-        let error = Encoder::new(name, json!({}), &builder).err().expect("a tensor is missing");
+        let error = build(name, json!({}), &builder).expect_err("a tensor is missing");
         let text = error.to_string();
         assert!(text.contains(&missing) && text.contains("[32, 32]"), "{text}");
 
@@ -376,7 +354,7 @@ fn minilm_equals_the_reference() -> Result<()> {
     let config: BertConfig = serde_json::from_str(&read(folder.join("config.json"))).expect("it");
     let builder = ParameterBuilder::on_cpu(0);
     let source = open(&folder.join("model.safetensors"))?;
-    let encoder = Encoder::Bert(Bert::new(&config, &builder.with_weights(source))?);
+    let encoder = TextEncoder::Bert(Bert::new(&config, &builder.with_weights(source))?);
 
     #[derive(serde::Deserialize)]
     struct Sentence {

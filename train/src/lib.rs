@@ -6,6 +6,7 @@
 mod awp;
 mod card;
 pub mod checkpoint;
+mod digest;
 mod ema;
 mod error;
 mod layer_rate;

@@ -5,5 +5,5 @@ mod progress;
 mod tensorboard;
 
 pub(crate) use metrics::{Metrics, Timing, Window};
-pub(crate) use progress::Progress;
+pub(crate) use progress::{Progress, print};
 pub(crate) use tensorboard::EventWriter;

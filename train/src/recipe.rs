@@ -9,9 +9,9 @@ use std::path::Path;
 use engram_models::params::ParameterGroup;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sha2::{Digest, Sha256};
 use toml::{Table, Value};
 
+use crate::digest;
 use crate::error::{Result, TrainError};
 use crate::schedule::Schedule;
 use document::Document;
@@ -204,7 +204,7 @@ impl Recipe {
     /// # Errors
     /// As [`Recipe::resolved`].
     pub fn hash(&self) -> Result<String> {
-        Ok(format!("{:x}", Sha256::digest(self.resolved()?)))
+        Ok(digest::of_bytes(self.resolved()?))
     }
 }
 

@@ -5,12 +5,11 @@ mod phase;
 mod state;
 mod step;
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use crate::checkpoint::Checkpoints;
 use crate::error::{Result, TrainError};
-use crate::log::{EventWriter, Metrics, Timing};
+use crate::log::{self, EventWriter, Metrics, Timing};
 use crate::recipe::Recipe;
 use crate::run_folder::RunFolder;
 use crate::study::{Evaluation, Study};
@@ -111,7 +110,7 @@ pub(crate) fn train_in<S: Study>(
 ) -> Result<RunSummary> {
     let checkpoints = Checkpoints::open(folder.path())?;
     let mut warn = |error: &TrainError| {
-        let _ = writeln!(std::io::stderr(), "warning: {error}; trying the one before it");
+        log::print(&format!("warning: {error}; trying the one before it"));
     };
     let restored = checkpoints.newest_good(&mut warn)?;
     let state = restored.as_ref().map_or_else(State::default, |(_, state)| state.clone());

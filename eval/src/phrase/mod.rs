@@ -127,12 +127,7 @@ pub fn evaluate(
     predictions: &[Prediction],
     options: &PhraseOptions,
 ) -> Result<PhraseReport, EvalError> {
-    options.bootstrap.validate()?;
-    let predicted = join::join(gold, &options.gold_file, predictions, &options.predictions_file)?;
-    let sample = Sample::new(gold.iter().collect(), predicted);
-    // A single row is refused; an undefined correlation is reported.
-    pearson(sample.gold(), sample.predicted())?;
-
+    let sample = joined(gold, predictions, options)?;
     let measure = |metric| sample.measure(metric, options);
     let primary = measure(PhraseMetric::Pearson);
     let secondary =
@@ -169,11 +164,21 @@ pub fn measure(
     predictions: &[Prediction],
     options: &PhraseOptions,
 ) -> Result<Measure, EvalError> {
+    Ok(joined(gold, predictions, options)?.measure(PhraseMetric::Pearson, options))
+}
+
+/// Gold rows with their predictions, after every check that comes before a figure.
+fn joined<'a>(
+    gold: &'a [GoldRow],
+    predictions: &[Prediction],
+    options: &PhraseOptions,
+) -> Result<Sample<'a>, EvalError> {
     options.bootstrap.validate()?;
     let predicted = join::join(gold, &options.gold_file, predictions, &options.predictions_file)?;
     let sample = Sample::new(gold.iter().collect(), predicted);
+    // A single row is refused; an undefined correlation is reported.
     pearson(sample.gold(), sample.predicted())?;
-    Ok(sample.measure(PhraseMetric::Pearson, options))
+    Ok(sample)
 }
 
 /// Compares the Pearson correlation of two systems on the same gold rows; a system is its file name and predictions.

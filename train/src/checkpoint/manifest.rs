@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
+use crate::digest;
 use crate::error::{Result, TrainError};
 
 const MANIFEST: &str = "manifest.json";
@@ -57,10 +57,7 @@ pub(super) fn verify(folder: &Path) -> Result<()> {
 }
 
 fn measure(path: &Path) -> Result<(u64, String)> {
-    let mut hash = Sha256::new();
-    let mut file = fs::File::open(path).map_err(TrainError::io(path))?;
-    let bytes = std::io::copy(&mut file, &mut hash).map_err(TrainError::io(path))?;
-    Ok((bytes, format!("{:x}", hash.finalize())))
+    digest::of_file(path).map_err(TrainError::io(path))
 }
 
 fn damaged(path: &Path, reason: String) -> TrainError {

@@ -83,7 +83,7 @@ impl Progress {
 }
 
 /// Prints to standard error; a run does not end because nobody listens.
-fn print(text: &str) {
+pub(crate) fn print(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 

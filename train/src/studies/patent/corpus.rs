@@ -12,6 +12,7 @@ use engram_data::world::phrases::phrase_world;
 use sha2::{Digest, Sha256};
 
 use super::settings::PatentData;
+use crate::digest;
 use crate::study::{Inputs, StudyResult};
 
 /// The rows of a recipe.
@@ -112,7 +113,7 @@ impl Corpus {
         Inputs::from([
             ("training rows".into(), hash_of_rows(&self.train)),
             ("validation rows".into(), hash_of_rows(&self.validation)),
-            ("class titles".into(), format!("{:x}", Sha256::digest(self.titles.to_tsv()))),
+            ("class titles".into(), digest::of_bytes(self.titles.to_tsv())),
         ])
     }
 

@@ -7,7 +7,6 @@
 //! model card `README.md`, and the predictions that its figures are of, `held_out.csv` and
 //! `validation.csv`.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,6 +24,7 @@ use super::settings::{PatentData, PatentModel};
 use super::study::PatentStudy;
 use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
+use crate::log;
 use crate::recipe::Recipe;
 use crate::run_folder::RunFolder;
 use crate::study::StudyError;
@@ -80,8 +80,8 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
         error => in_study("reading the data")(error),
     })?;
     for warning in corpus.warnings(true) {
-        // Before the hours that a mistake in the data may cost. Nobody listening is no error.
-        let _ = writeln!(std::io::stderr(), "warning: {warning}");
+        // Before the hours that a mistake in the data may cost.
+        log::print(&format!("warning: {warning}"));
     }
     let files = EncoderFiles::find(&model).map_err(study_error("finding the weights"))?;
     let files = Arc::new(files);

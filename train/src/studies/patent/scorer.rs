@@ -11,10 +11,10 @@ use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::similarity::{BiEncoder, CrossEncoder, CrossEncoderConfig, PairLoss};
 use engram_models::text_encoder::TextEncoderConfig;
-use sha2::{Digest, Sha256};
 
 use super::sequences::Input;
 use super::settings::{Layout, PatentModel};
+use crate::digest;
 use crate::error::TrainError;
 use crate::study::{Inputs, StudyResult};
 
@@ -47,7 +47,7 @@ impl EncoderFiles {
         let tokenizer_json = read(&tokenizer_path)?;
         let tokeniser = Tokeniser::from_bytes(&tokenizer_path, &tokenizer_json)?;
         let name = config_path.display().to_string();
-        let hash = hash_of_file(&weights).map_err(TrainError::io(&weights))?;
+        let (_, hash) = digest::of_file(&weights).map_err(TrainError::io(&weights))?;
         Self::new(config_json, &name, tokenizer_json, tokeniser, Some((weights, hash)), model)
     }
 
@@ -66,10 +66,9 @@ impl EncoderFiles {
 
     /// What the files are, by name and SHA-256.
     pub fn inputs(&self) -> Inputs {
-        let hash = |bytes: &[u8]| format!("{:x}", Sha256::digest(bytes));
         let mut inputs = Inputs::from([
-            ("model configuration".into(), hash(self.config_json.as_bytes())),
-            ("tokenizer".into(), hash(&self.tokenizer_json)),
+            ("model configuration".into(), digest::of_bytes(&self.config_json)),
+            ("tokenizer".into(), digest::of_bytes(&self.tokenizer_json)),
         ]);
         if let Some((_, hash)) = &self.weights {
             inputs.insert("published weights".into(), hash.clone());
@@ -105,12 +104,6 @@ impl EncoderFiles {
         config.set_dropout(model.hidden_dropout, model.attention_dropout);
         Ok(Self { config_json, tokenizer_json, weights, config, tokeniser: Arc::new(tokeniser) })
     }
-}
-
-fn hash_of_file(path: &Path) -> std::io::Result<String> {
-    let mut hash = Sha256::new();
-    std::io::copy(&mut std::fs::File::open(path)?, &mut hash)?;
-    Ok(format!("{:x}", hash.finalize()))
 }
 
 /// A model that scores rows.

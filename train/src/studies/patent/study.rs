@@ -17,6 +17,7 @@ use super::corpus::hash_of_rows;
 use super::scorer::{EncoderFiles, Scorer};
 use super::sequences::{RowBatch, Sequencer};
 use super::settings::PatentModel;
+use crate::digest;
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
@@ -161,7 +162,7 @@ impl Study for PatentStudy {
         inputs.extend([
             ("training rows".into(), hash_of_rows(&self.train)),
             ("held-out rows".into(), hash_of_rows(&self.held_out)),
-            ("class titles".into(), format!("{:x}", Sha256::digest(self.titles.to_tsv()))),
+            ("class titles".into(), digest::of_bytes(self.titles.to_tsv())),
         ]);
         inputs
     }
