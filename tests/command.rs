@@ -161,6 +161,52 @@ fn a_killed_run_resumes_to_the_same_bytes() {
 }
 
 #[test]
+fn variants_are_trained_on_every_fold_and_weighted() {
+    let files = Files::new();
+    let (run, data) = (files.path("run"), format!("data.dir={}", files.path("data")));
+    let apart = "model={group='context', targets_apart=true, passes=1}";
+    let apart = apart.replace('\'', "\"");
+    let variants =
+        format!("variant=[{{name=\"together\"}}, {{name=\"apart\", weight=3, seed=2, {apart}}}]");
+    let more = ["--set", "data.folds=2", "--set", "check.figure=-1", "--set", &variants];
+    done(&files.train_arguments(&run, &data, &more));
+    for fold in ["fold-0-together", "fold-0-apart", "fold-1-together", "fold-1-apart"] {
+        assert!(Path::new(&run).join(fold).join("model.safetensors").is_file(), "no {fold}");
+    }
+    let scores = |name: &str| -> Vec<f64> {
+        let text = std::fs::read_to_string(name).expect("a file");
+        let score = |line: &str| line.rsplit(',').next().and_then(|score| score.parse().ok());
+        text.lines().skip(1).map(|line| score(line).expect("a score")).collect()
+    };
+    let part = |name: &str| scores(&format!("{run}/{name}"));
+    let weighted = |together: &[f64], apart: &[f64], found: &[f64]| {
+        assert_eq!(found.len(), together.len());
+        for ((together, apart), found) in together.iter().zip(apart).zip(found) {
+            assert!((0.25 * together + 0.75 * apart - found).abs() < 1e-6);
+        }
+    };
+    for name in ["held_out", "validation"] {
+        let [together, apart, all] =
+            ["-together", "-apart", ""].map(|kind| part(&format!("{name}{kind}.csv")));
+        assert_ne!(together, apart);
+        weighted(&together, &apart, &all);
+    }
+    // Prediction repeats what the run measured.
+    let (input, output) = (files.path("data/validation.csv"), files.path("predictions.csv"));
+    done(&["predict", &run, "--input", &input, "--output", &output, "--quiet"]);
+    for (found, wanted) in scores(&output).iter().zip(part("validation.csv")) {
+        assert!((found - wanted).abs() < 1e-6);
+    }
+    let refuse = |set: &str, parts: &[&str]| {
+        let more = ["--set", "data.folds=2", "--set", &variants, "--set", set];
+        refused(&files.train_arguments(&files.path("refused"), &data, &more), parts);
+    };
+    refuse("variant.apart.data.folds=3", &["`variant.1.data`", "cannot differ"]);
+    refuse("variant.apart.model.group=section", &["targets_apart", "group = \"context\""]);
+    refuse("data.folds=0", &["`variant` needs `data.folds`"]);
+}
+
+#[test]
 fn every_layout_and_loss_trains_and_predicts() {
     let files = Files::new();
     for (layout, loss, pooling) in [

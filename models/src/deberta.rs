@@ -13,7 +13,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use crate::block_output::BlockOutput;
-use crate::error::Result;
+use crate::error::{ModelError, Result};
 use crate::kernels::{
     Attention, AttentionBias, Chain, Disentangled, Mode, disentangled_bias, dropout, embedding_sum,
     self_attention, stacked_linear,
@@ -221,6 +221,10 @@ impl Deberta {
     /// The relative places that occur in a batch; none without relative attention.
     fn relative(&self, tokens: &PackedTokens) -> Result<Option<Relative>> {
         let Some(table) = &self.relative_embeddings else { return Ok(None) };
+        if tokens.segments.branches().is_some() {
+            let reason = "sequences that branch, whose relative places this encoder does not know";
+            return Err(ModelError::BadInput(reason.into()));
+        }
         let longest = tokens.sequences().iter().map(|span| span.length).max().unwrap_or(0) as i64;
         let (mut occurring, mut rows) = (Vec::new(), Vec::new());
         // Rows rise with the distance, so equal ones are neighbours.

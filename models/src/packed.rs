@@ -33,6 +33,33 @@ impl PackedTokens {
         }
     }
 
+    /// Sequences that branch: `branches` `[T]` says the branch of each token, 0 for the trunk.
+    /// Branches see the trunk but not each other, and each takes its places from where the trunk
+    /// ends: many sequences with a common beginning, which is computed once.
+    ///
+    /// # Panics
+    /// If there is not one branch for each token.
+    pub fn with_branches(mut self, branches: Arc<[u32]>) -> Self {
+        assert_eq!(branches.len(), self.len(), "one branch for each token");
+        let mut positions = Vec::with_capacity(branches.len());
+        for run in self.sequences().iter() {
+            let (mut trunk, mut branch, mut length) = (0, 0, 0);
+            for &own in &branches[run.start..run.start + run.length] {
+                if own == 0 {
+                    positions.push(trunk);
+                    trunk += 1;
+                } else {
+                    length = if own == branch { length + 1 } else { 1 };
+                    branch = own;
+                    positions.push(trunk + length - 1);
+                }
+            }
+        }
+        self.positions = positions.into();
+        self.segments = self.segments.with_branches(branches);
+        self
+    }
+
     /// The sequences' runs of rows.
     pub fn sequences(&self) -> &Arc<[Span]> {
         self.segments.queries()

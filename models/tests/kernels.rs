@@ -148,6 +148,11 @@ fn attention_self_and_cross() -> Result<()> {
             check_gradients(&[qkv.clone(), input(&[2 * (16 + 1 + 9)], 2)], |t| {
                 Ok(self_attention(&t[0], Some(AttentionBias::PerSegment(&t[1])), &packed)?)
             })?;
+            let branches = vec![0, 1, 1, 2, 0, 0, 0, 3];
+            let branching = options(Segments::packed(&[4, 1, 3]).with_branches(branches.into()));
+            check_gradients(std::slice::from_ref(&qkv), |t| {
+                Ok(self_attention(&t[0], None, &branching)?)
+            })?;
             let padded = options(Segments::padded(4, &[2, 4]));
             if !causal {
                 check_gradients(&[qkv], |t| Ok(self_attention(&t[0], None, &padded)?))?;
@@ -244,6 +249,35 @@ fn a_fully_masked_row_gives_zeros() -> Result<()> {
     Ok(())
 }
 
+/// A trunk with branches gives each branch what it gets after the trunk alone.
+#[test]
+fn branches_see_the_trunk_and_not_each_other() -> Result<()> {
+    let options =
+        |segments| Attention { num_heads: 2, scale: 0.7, causal: false, segments, dropout: None };
+    // Long enough for several tiles: a trunk of 70 rows, branches of 1, 300 and 40.
+    let lengths = [70, 1, 300, 40];
+    let branches: Vec<u32> =
+        (0..4u32).zip(lengths).flat_map(|(branch, length)| vec![branch; length]).collect();
+    let rows: usize = lengths.iter().sum();
+    let qkv = random(&[rows, 3 * 8], 4)?;
+    let segments = Segments::packed(&[rows]).with_branches(branches.into());
+    let together = self_attention(&qkv, None, &options(segments))?;
+    let trunk = qkv.narrow(0, 0, 70)?;
+    let alone = self_attention(&trunk, None, &options(Segments::packed(&[70])))?;
+    let difference =
+        |a: &Tensor, b: &Tensor| -> Result<f32> { Ok((a - b)?.abs()?.max_all()?.to_scalar()?) };
+    assert!(difference(&together.narrow(0, 0, 70)?, &alone)? < 1e-5);
+    let mut start = 70;
+    for length in &lengths[1..] {
+        let own = Tensor::cat(&[&trunk, &qkv.narrow(0, start, *length)?], 0)?;
+        let alone = self_attention(&own, None, &options(Segments::packed(&[70 + length])))?;
+        let (found, wanted) = (together.narrow(0, start, *length)?, alone.narrow(0, 70, *length)?);
+        assert!(difference(&found, &wanted)? < 1e-5, "a branch of {length}");
+        start += length;
+    }
+    Ok(())
+}
+
 /// What the fused kernel refuses, the composite refuses too.
 #[test]
 fn shapes_that_do_not_fit_are_refused_by_kernel_and_composite() -> Result<()> {
@@ -264,6 +298,9 @@ fn shapes_that_do_not_fit_are_refused_by_kernel_and_composite() -> Result<()> {
         assert!(attend(&[5, 12], None, &options(&[3, 3], 2)).is_err(), "segments beyond the rows");
         assert!(attend(&[5, 13], None, &options(&[3, 2], 2)).is_err(), "no three parts");
         assert!(attend(&[5, 12], None, &options(&[3, 2], 3)).is_err(), "heads");
+        let mut branching = options(&[3, 2], 2);
+        branching.segments = branching.segments.with_branches(vec![0, 1, 2].into());
+        assert!(attend(&[5, 12], None, &branching).is_err(), "branches of other rows");
         let (q, k, v) = (zeros(&[5, 4])?, zeros(&[5, 4])?, zeros(&[6, 4])?);
         assert!(attention((&q, &k, &v), None, &options(&[5], 2)).is_err(), "k and v");
 

@@ -92,14 +92,20 @@ struct TrainReport<'a> {
 /// The summary as a table.
 fn text(summary: &PatentSummary) -> String {
     let words = |figure: &Option<Measure>| figure.as_ref().map_or("-".to_string(), in_words);
+    let names = summary.members.iter().map(|member| member.run.display().to_string().len());
+    let width = names.max().unwrap_or(0).max(10);
     let row = |name: &str, steps: &str, held_out: &str, validation: &str| {
-        format!("{name:<10} {steps:>7}  {held_out:<24}  {validation}")
+        format!("{name:<width$} {steps:>7}  {held_out:<24}  {validation}")
     };
     let mut lines = vec![row("member", "steps", "held-out r", "validation r")];
     for member in &summary.members {
         let (name, steps) = (member.run.display().to_string(), member.steps.to_string());
         let validation = words(&member.validation);
         lines.push(row(&name, &steps, &in_words(&member.held_out), &validation));
+    }
+    for variant in &summary.variants {
+        let validation = words(&variant.validation);
+        lines.push(row(&variant.name, "", &in_words(&variant.held_out), &validation));
     }
     let validation = words(&summary.validation);
     lines.push(row("all", "", &in_words(&summary.held_out), &validation));

@@ -3,6 +3,7 @@
 mod document;
 mod settings;
 mod validate;
+mod variants;
 
 use std::path::Path;
 
@@ -20,6 +21,7 @@ pub use settings::{
     AwpSettings, BatchSettings, CheckSettings, CheckpointSettings, EmaSettings, EvaluationSettings,
     GradientCheckSettings, GroupSettings, LogSettings, OptimiserKind, OptimiserSettings, Phase,
 };
+pub use variants::Variant;
 
 /// How a recipe is read: what the command line says over the file.
 #[derive(Debug, Clone, Default)]
@@ -61,6 +63,14 @@ impl Recipe {
         for assignment in &options.set {
             document.set(assignment)?;
         }
+        let recipe = Self::of_document(document)?;
+        // What is wrong with a variant is said at once.
+        recipe.variants()?;
+        Ok(recipe)
+    }
+
+    /// Reads what a document says after all overrides.
+    fn of_document(document: Document) -> Result<Self> {
         let mut body: Body = document.decode()?;
         for (index, phase) in body.phase.iter_mut().enumerate() {
             phase.index = index;

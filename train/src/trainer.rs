@@ -96,6 +96,9 @@ pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> 
         let (recipe, study) = (recipe.study().to_string(), study.name().to_string());
         return Err(TrainError::WrongStudy { recipe, study });
     }
+    if recipe.has_variants() {
+        return Err(recipe.error("variant", "is not known to this study; leave variants out"));
+    }
     let recipe_text = recipe.resolved()?;
     let folder = RunFolder::open(&options.run, options.resume, &recipe_text, &study.inputs())?;
     train_in(&folder, study, recipe, options)

@@ -223,3 +223,68 @@ fn the_resolved_form_reads_as_the_same_recipe() -> Result<(), String> {
     assert_ne!(other.hash().map_err(|e| e.to_string())?, recipe.hash().map_err(|e| e.to_string())?);
     Ok(())
 }
+
+const VARIANTS: &str = r#"
+[[variant]]
+name = "plain"
+
+[[variant]]
+name = "long"
+weight = 0.5
+data = { rows = 50 }
+phase.only = { epochs = 9, learning_rate = 0.5 }
+"#;
+
+#[test]
+fn variants_go_over_the_recipe_and_the_command_line_over_both() -> Result<(), String> {
+    let text = format!("{TEXT}{VARIANTS}");
+    // Of the second variant: its name and weight, epochs, learning rate of the phase, and rows.
+    let second = |tiny: bool, set: &[&str]| -> Result<_, String> {
+        let recipe = parse(&text, tiny, set)?;
+        let resolved = recipe.resolved().map_err(|e| e.to_string())?;
+        let again = parse(&resolved, false, &[])?;
+        let mut found = Vec::new();
+        for recipe in [recipe, again] {
+            let variants = recipe.variants().map_err(|e| e.to_string())?;
+            assert_eq!(variants.len(), 2);
+            let mut variant = variants.into_iter().nth(1).expect("two variants");
+            assert!(!variant.recipe.has_variants());
+            let data: Data = variant.recipe.data().map_err(|e| e.to_string())?;
+            let phase = &variant.recipe.phases()[0];
+            assert_eq!((variant.name.as_deref(), variant.weight), (Some("long"), 0.5));
+            found.push((phase.epochs, phase.learning_rate, data.rows));
+        }
+        assert_eq!(found[0], found[1], "the resolved form says the same");
+        Ok(found[0])
+    };
+    assert_eq!(second(false, &[])?, (Some(9), Some(0.5), 50));
+    assert_eq!(second(true, &[])?, (Some(1), Some(0.5), 10));
+    assert_eq!(second(false, &["phase.0.epochs=2"])?, (Some(2), Some(0.5), 50));
+    assert_eq!(second(false, &["variant.long.phase.only.epochs=4"])?, (Some(4), Some(0.5), 50));
+    assert_eq!(second(false, &["data={rows=7}"])?, (Some(9), Some(0.5), 7));
+    let none = parse(&text, false, &["variant=[]"])?.variants().map_err(|e| e.to_string())?;
+    assert_eq!((none.len(), none[0].name.as_deref()), (1, None));
+    Ok(())
+}
+
+#[test]
+fn a_wrong_variant_is_named_with_its_line() {
+    let error = |from: &str, to: &str| {
+        assert!(VARIANTS.contains(from));
+        let text = format!("{TEXT}{}", VARIANTS.replace(from, to));
+        parse(&text, false, &[]).map(|_| ()).expect_err("a wrong variant")
+    };
+    let typo = error("epochs = 9", "epoch = 9");
+    assert!(typo.starts_with("recipe.toml:28: unknown key `epoch`"), "{typo}");
+    assert!(typo.ends_with("did you mean `epochs`?"), "{typo}");
+    let same = error("\"long\"", "\"plain\"");
+    assert_eq!(same, "recipe.toml:25: `variant.1.name` is that of another variant");
+    let weight = error("0.5\n", "-1\n");
+    assert_eq!(weight, "recipe.toml:26: `variant.1.weight` has to be a positive number");
+    assert!(error("\"long\"", "\"a/b\"").contains("a folder is named after it"));
+    assert!(error("name = \"long\"\n", "").contains("`variant.1` has no `name`"));
+    assert!(
+        error("data = { rows = 50 }", "variant = [{ name = \"inner\" }]")
+            .contains("variants of its own")
+    );
+}

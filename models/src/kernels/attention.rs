@@ -304,6 +304,16 @@ impl Kernel for AttentionKernel {
                 };
                 scores = (scores + bias)?;
             }
+            if self.options.segments.branches().is_some() {
+                let mask: Vec<f32> = (query.start..query.start + query.length)
+                    .flat_map(|row| {
+                        self.options.segments.hidden_keys(row, key.start..key.start + key.length)
+                    })
+                    .map(|hidden| if hidden { f32::NEG_INFINITY } else { 0.0 })
+                    .collect();
+                let mask = Tensor::from_vec(mask, (query.length, key.length), device)?;
+                scores = scores.broadcast_add(&mask.to_dtype(q.dtype())?)?;
+            }
             if self.options.causal {
                 let hidden =
                     |i: usize| (0..key.length).map(move |j| j + query.length > i + key.length);

@@ -16,25 +16,26 @@ pub struct Span {
 pub struct Segments {
     queries: Arc<[Span]>,
     keys: Arc<[Span]>,
+    branches: Option<Arc<[u32]>>,
 }
 
 impl Segments {
     /// Packed sequences of these lengths that attend to themselves.
     pub fn packed(lengths: &[usize]) -> Self {
         let spans: Arc<[Span]> = consecutive(lengths).into();
-        Self { queries: spans.clone(), keys: spans }
+        Self { queries: spans.clone(), keys: spans, branches: None }
     }
 
     /// Packed queries that attend to packed keys (cross-attention).
     pub fn cross(query_lengths: &[usize], key_lengths: &[usize]) -> Self {
         let queries = consecutive(query_lengths).into();
-        Self { queries, keys: consecutive(key_lengths).into() }
+        Self { queries, keys: consecutive(key_lengths).into(), branches: None }
     }
 
     /// One query row for each span of keys (attention pooling).
     pub fn of_spans(spans: Arc<[Span]>) -> Self {
         let queries = (0..spans.len()).map(|start| Span { start, length: 1 }).collect();
-        Self { queries, keys: spans }
+        Self { queries, keys: spans, branches: None }
     }
 
     /// A padded batch `[B, L]` flattened to `[B L]` rows: every row asks, only the first
@@ -43,7 +44,14 @@ impl Segments {
         let span = |(b, &real): (usize, &usize)| Span { start: b * length, length: real };
         let keys = lengths.iter().enumerate().map(span).collect();
         let span = |b| Span { start: b * length, length };
-        Self { queries: (0..lengths.len()).map(span).collect(), keys }
+        Self { queries: (0..lengths.len()).map(span).collect(), keys, branches: None }
+    }
+
+    /// The same segments with rows that branch, for self-attention: `branches` `[T]` says the
+    /// branch of each row, 0 for the trunk. A row sees its own branch and the trunk of its segment,
+    /// so that branches share the trunk without seeing each other.
+    pub fn with_branches(self, branches: Arc<[u32]>) -> Self {
+        Self { branches: Some(branches), ..self }
     }
 
     /// The runs of query rows.
@@ -54,6 +62,24 @@ impl Segments {
     /// The runs of key rows, one for each of [`Segments::queries`].
     pub fn keys(&self) -> &Arc<[Span]> {
         &self.keys
+    }
+
+    /// The branch of each row, where rows branch.
+    pub fn branches(&self) -> Option<&[u32]> {
+        self.branches.as_deref()
+    }
+
+    /// Of the keys in `keys`, those that query row `query` does not see because they are of another
+    /// branch.
+    pub(super) fn hidden_keys(
+        &self,
+        query: usize,
+        keys: std::ops::Range<usize>,
+    ) -> impl Iterator<Item = bool> {
+        let branches = self.branches.as_deref();
+        let own = branches.map_or(0, |branches| branches[query]);
+        let keys = branches.map_or(&[][..], |branches| &branches[keys]);
+        keys.iter().map(move |key| *key != 0 && *key != own)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Span, Span)> {
@@ -75,6 +101,14 @@ impl Segments {
         {
             candle_core::bail!(
                 "attention: segments do not fit {query_rows} query rows and {key_rows} key rows"
+            );
+        }
+        if let Some(branches) = &self.branches
+            && (branches.len() != query_rows || branches.len() != key_rows)
+        {
+            candle_core::bail!(
+                "attention: branches of {} rows for {query_rows} query rows and {key_rows} key rows",
+                branches.len()
             );
         }
         Ok(())

@@ -51,9 +51,23 @@ impl Document {
             None => return Ok(()),
         };
         if apply {
-            self.overlay(&[], tiny)?;
+            self.overlay("tiny", &[], tiny)?;
         }
         Ok(())
+    }
+
+    /// The document with the settings of one of its `[[variant]]`s put over the others, and without
+    /// any variant.
+    pub(crate) fn variant(&self, index: usize) -> Result<Self> {
+        let mut document = self.clone();
+        let variants = document.table.remove("variant");
+        let table = variants.as_ref().and_then(|list| list.get(index)).and_then(Value::as_table);
+        let mut settings = table.cloned().unwrap_or_default();
+        for own in ["name", "weight"] {
+            settings.remove(own);
+        }
+        document.overlay(&format!("variant.{index}"), &[], settings)?;
+        Ok(document)
     }
 
     /// Obeys one `--set path=value`. The value is read as TOML, and as a string if it is none.
@@ -158,15 +172,16 @@ impl Document {
         }
     }
 
-    fn overlay(&mut self, path: &[&str], table: Table) -> Result<()> {
+    /// Puts the values of a table, which is written at the path `origin`, over those below `path`.
+    fn overlay(&mut self, origin: &str, path: &[&str], table: Table) -> Result<()> {
         for (key, value) in table {
             let mut path = path.to_vec();
             path.push(&key);
             match value {
-                Value::Table(inner) if !inner.is_empty() => self.overlay(&path, inner)?,
+                Value::Table(inner) if !inner.is_empty() => self.overlay(origin, &path, inner)?,
                 value => {
-                    let origin = join("tiny", &path.join("."));
-                    let place = self.places.get(&origin).cloned().unwrap_or(Place::Line(1));
+                    let written = join(origin, &path.join("."));
+                    let place = self.places.get(&written).cloned().unwrap_or(Place::Line(1));
                     self.put(&path, value, place)?;
                 }
             }
@@ -215,8 +230,47 @@ impl Document {
         // What the file says below the path has gone.
         let below = format!("{path}.");
         self.places.retain(|known, _| !known.starts_with(&below));
+        self.overrule_variants(&path);
         self.places.insert(path, place);
         Ok(())
+    }
+
+    /// Takes out of every `[[variant]]` what it says at or below `path`: an override is meant for
+    /// all of them.
+    fn overrule_variants(&mut self, path: &str) {
+        let base = Value::Table(self.table.clone());
+        let variants = self.table.get_mut("variant").and_then(Value::as_array_mut);
+        for variant in variants.into_iter().flatten().filter_map(Value::as_table_mut) {
+            forget(variant, Some(&base), "", path);
+        }
+    }
+}
+
+/// Takes what lies at or below `path` out of a table of overrides, which stands for the value
+/// `base` at the path `here`; entries of lists are known by position or name.
+fn forget(overrides: &mut Table, base: Option<&Value>, here: &str, path: &str) {
+    let keys: Vec<String> = overrides.keys().cloned().collect();
+    for key in keys {
+        let level = match base {
+            Some(Value::Array(list)) => {
+                position_of(list, here, &key).map_or(key.clone(), |position| position.to_string())
+            }
+            _ => key.clone(),
+        };
+        let below = match base {
+            Some(Value::Array(list)) => level.parse().ok().and_then(|at: usize| list.get(at)),
+            Some(value) => value.get(&level),
+            None => None,
+        };
+        let here = join(here, &level);
+        if here == path || here.starts_with(&format!("{path}.")) {
+            overrides.remove(&key);
+        } else if let Some(Value::Table(inner)) = overrides.get_mut(&key) {
+            forget(inner, below, &here, path);
+            if inner.is_empty() {
+                overrides.remove(&key);
+            }
+        }
     }
 }
 

@@ -253,4 +253,7 @@ pub(super) struct Body {
     #[serde(default)]
     pub phase: Vec<Phase>,
     pub check: Option<CheckSettings>,
+    /// Read by [`crate::Recipe::variants`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variant: Vec<Table>,
 }

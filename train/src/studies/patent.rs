@@ -7,7 +7,7 @@
 //! | rows laid out as token sequences, pair by pair or listwise | `sequences` |
 //! | encoder and head | `scorer` |
 //! | the study as the trainer sees it | [`study`] |
-//! | runs of several folds; a finished member; the ensemble's model card | [`run`], `member`, `card` |
+//! | runs of several folds and variants; a finished member; what they come to; the ensemble's model card | [`run`], `member`, `results`, `card` |
 //! | prediction from a run | [`predict`] |
 //! | Pearson's r with its interval | [`figure`] |
 //! | baselines without training | [`zero_shot`] |
@@ -17,6 +17,7 @@ pub mod corpus;
 pub mod figure;
 mod member;
 pub mod predict;
+mod results;
 pub mod run;
 mod scorer;
 mod sequences;

@@ -65,6 +65,16 @@ impl Sources<'_> {
                 scores[visible.min(tile.columns)..].fill(f32::NEG_INFINITY);
             }
         }
+        if self.options.segments.branches().is_some() {
+            let first = head.key.start + tile.j;
+            for (row, scores) in scores.chunks_mut(tile.columns).enumerate() {
+                let query = head.query.start + tile.i + row;
+                let hidden = self.options.segments.hidden_keys(query, first..first + tile.columns);
+                for (score, hidden) in scores.iter_mut().zip(hidden) {
+                    *score = if hidden { f32::NEG_INFINITY } else { *score };
+                }
+            }
+        }
     }
 
     /// The output `[L_q, d]` and the logarithms of the rows' sums.

@@ -26,6 +26,16 @@ pub(super) fn of_ensemble(
     if let Some(interval) = &summary.held_out.interval {
         card.row("intervals", &format!("{:.0} %, {}", interval.level * 100.0, interval.method));
     }
+    for variant in &summary.variants {
+        let held_out = format!("{} (held-out)", in_words(&variant.held_out));
+        let validation = variant
+            .validation
+            .as_ref()
+            .map(|figure| format!(", {} (validation)", in_words(figure)));
+        let figures = held_out + &validation.unwrap_or_default();
+        let name = format!("variant {}, weight {}: Pearson's r", variant.name, variant.weight);
+        card.row(&name, &figures);
+    }
     for warning in &summary.warnings {
         card.row("warning", warning);
     }

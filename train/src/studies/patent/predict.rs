@@ -6,26 +6,25 @@ use engram_data::patent::PhrasePair;
 use engram_data::titles::ClassTitles;
 
 use super::member::{self, CALIBRATION, Member};
+use super::results::add_to;
 use super::run::{PatentSummary, SUMMARY};
 use super::settings::PatentModel;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
 
-/// Similarities of rows by a finished run: the mean of its members' calibrated scores.
+/// Similarities of rows by a finished run: the weighted mean of its members' calibrated scores.
 ///
 /// `progress` is told how many of the `members × passes × rows` scores are done.
 ///
 /// # Errors
 /// [`TrainError::Io`] for a file that the run does not have.
 pub fn predict(run: &Path, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> Result<Vec<f64>> {
-    let folders = member_folders(run)?;
-    let mut sums = vec![0.0; rows.len()];
-    for folder in &folders {
-        let scores = Member::load(folder)?.predict(rows, progress)?;
-        sums.iter_mut().zip(scores).for_each(|(sum, score)| *sum += score);
+    let (mut sums, mut total) = (Vec::new(), 0.0);
+    for (folder, weight) in members(run)? {
+        add_to(&mut sums, &Member::load(&folder)?.predict(rows, progress)?, weight);
+        total += weight;
     }
-    let count = folders.len() as f64;
-    Ok(sums.into_iter().map(|sum| sum / count).collect())
+    Ok(sums.into_iter().map(|sum| sum / total).collect())
 }
 
 /// The class titles that a finished run was trained with.
@@ -33,7 +32,7 @@ pub fn predict(run: &Path, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> Res
 /// # Errors
 /// As [`predict`].
 pub fn titles(run: &Path) -> Result<ClassTitles> {
-    member::titles(&member_folders(run)?[0])
+    member::titles(&members(run)?[0].0)
 }
 
 /// How many scores a prediction of `rows` rows computes, for a progress bar.
@@ -42,19 +41,19 @@ pub fn titles(run: &Path) -> Result<ClassTitles> {
 /// As [`predict`].
 pub fn prediction_work(run: &Path, rows: usize) -> Result<usize> {
     let mut work = 0;
-    for member in member_folders(run)? {
+    for (member, _) in members(run)? {
         let mut recipe = Recipe::load(&member.join("recipe.toml"), &RecipeOptions::default())?;
         work += recipe.model::<PatentModel>()?.passes * rows;
     }
     Ok(work)
 }
 
-/// The folders of a run's members, in order, from the summary that a run writes last; a member is
+/// The folders and weights of a run's members, in order, from the summary that a run writes last; a member is
 /// a run by itself.
-fn member_folders(run: &Path) -> Result<Vec<PathBuf>> {
+fn members(run: &Path) -> Result<Vec<(PathBuf, f64)>> {
     let path = run.join(SUMMARY);
     if !path.exists() && run.join(CALIBRATION).is_file() {
-        return Ok(vec![run.to_path_buf()]);
+        return Ok(vec![(run.to_path_buf(), 1.0)]);
     }
     let unfinished = |source: std::io::Error| {
         let kind = source.kind();
@@ -67,7 +66,7 @@ fn member_folders(run: &Path) -> Result<Vec<PathBuf>> {
         serde_json::from_slice(&text).map_err(|e| TrainError::io(&path)(e.into()))?;
     Ok(match summary.members.as_slice() {
         [] => return Err(unfinished(std::io::Error::other("its summary has no members"))),
-        [only] if only.run == Path::new(".") => vec![run.to_path_buf()],
-        members => members.iter().map(|member| run.join(&member.run)).collect(),
+        [only] if only.run == Path::new(".") => vec![(run.to_path_buf(), 1.0)],
+        members => members.iter().map(|member| (run.join(&member.run), member.weight)).collect(),
     })
 }

@@ -19,7 +19,15 @@ use super::settings::{Layout, PatentModel};
 #[derive(Debug, Clone)]
 pub struct Sequence {
     ids: Vec<u32>,
+    /// The branch of each token where targets do not see each other; empty elsewhere.
+    branches: Vec<u32>,
     scored: Vec<Scored>,
+}
+
+impl Sequence {
+    fn starting(ids: &[u32]) -> Self {
+        Self { ids: ids.to_vec(), branches: Vec::new(), scored: Vec::new() }
+    }
 }
 
 /// A row and its tokens within the sequence.
@@ -114,7 +122,11 @@ impl<'a> Sequencer<'a> {
         if self.model.layout == Layout::BiEncoder {
             return pack_phrases(&sequences);
         }
-        let packed = PackedTokens::new(&ids);
+        let mut packed = PackedTokens::new(&ids);
+        let branches: Vec<u32> = sequences.iter().flat_map(|s| s.branches.clone()).collect();
+        if !branches.is_empty() {
+            packed = packed.with_branches(branches.into());
+        }
         let (mut rows, mut targets, mut anchors) = (Vec::new(), Vec::new(), Vec::new());
         for (sequence, run) in sequences.iter().zip(packed.sequences().iter()) {
             let moved = |span: Span| Span { start: run.start + span.start, length: span.length };
@@ -152,7 +164,7 @@ impl<'a> Sequencer<'a> {
             start.extend(anchor);
             start.push(special.sep);
             let anchor = Span { start: 1, length: start.len() - 2 };
-            let mut sequence = Sequence { ids: start.clone(), scored: Vec::new() };
+            let mut sequence = Sequence::starting(&start);
             let mut context = "";
             for row in group {
                 let longest = self.model.max_tokens / 4;
@@ -162,7 +174,7 @@ impl<'a> Sequencer<'a> {
                     target.len() + 1 + if rows[row].context == context { 0 } else { title.len() };
                 if !sequence.scored.is_empty() && sequence.ids.len() + more > self.model.max_tokens
                 {
-                    let next = Sequence { ids: start.clone(), scored: Vec::new() };
+                    let next = Sequence::starting(&start);
                     sequences.push(std::mem::replace(&mut sequence, next));
                     context = "";
                 }
@@ -174,6 +186,10 @@ impl<'a> Sequencer<'a> {
                 sequence.scored.push(Scored { row, target: span, anchor });
                 sequence.ids.extend(target);
                 sequence.ids.push(special.sep);
+                if self.model.targets_apart {
+                    sequence.branches.resize(span.start, 0);
+                    sequence.branches.resize(sequence.ids.len(), sequence.scored.len() as u32);
+                }
             }
             sequences.push(sequence);
         }
@@ -226,7 +242,10 @@ impl<'a> Sequencer<'a> {
             }
             let whole = Span { start: 0, length: ids.len() };
             let anchor = Span { start: 1, length: kept[0].max(1) };
-            sequences.push(Sequence { ids, scored: vec![Scored { row, target: whole, anchor }] });
+            sequences.push(Sequence {
+                scored: vec![Scored { row, target: whole, anchor }],
+                ..Sequence::starting(&ids)
+            });
         }
         Ok(sequences)
     }
@@ -247,7 +266,10 @@ impl<'a> Sequencer<'a> {
                 Ok(span)
             };
             let (anchor, target) = (span_of(&pair.anchor)?, span_of(&pair.target)?);
-            sequences.push(Sequence { ids, scored: vec![Scored { row, target, anchor }] });
+            sequences.push(Sequence {
+                scored: vec![Scored { row, target, anchor }],
+                ..Sequence::starting(&ids)
+            });
         }
         Ok(sequences)
     }

@@ -131,6 +131,9 @@ pub struct PatentModel {
     pub layout: Layout,
     /// Rows that see each other's targets.
     pub group: Grouping,
+    /// Whether the targets of a group share a sequence without seeing each other: each is scored as
+    /// if it were alone, but anchor and title are read once for all (listwise only).
+    pub targets_apart: bool,
     /// Whether the class title is read (not by a bi-encoder).
     pub context_title: bool,
     /// How many other targets of the group a pair sees.
@@ -160,6 +163,7 @@ impl Default for PatentModel {
             fresh: FreshEncoder::default(),
             layout: Layout::Listwise,
             group: Grouping::Context,
+            targets_apart: false,
             context_title: true,
             other_targets: 0,
             max_tokens: 400,
@@ -188,6 +192,15 @@ impl PatentModel {
             let reason = "is a loss of logits, and a bi-encoder scores by cosines: use one of \
                           cosent, cosine_mse, contrastive, pearson";
             return Some(("loss", reason.into()));
+        }
+        let one_title = matches!(self.group, Grouping::Row | Grouping::Context);
+        if self.targets_apart && self.layout != Layout::Listwise {
+            return Some(("targets_apart", "needs `layout = \"listwise\"`".into()));
+        }
+        if self.targets_apart && self.context_title && !one_title {
+            let reason = "needs `group = \"context\"` (or \"row\"): the title is read with the \
+                          anchor, once for all targets";
+            return Some(("targets_apart", reason.into()));
         }
         if !(16..=65_536).contains(&self.max_tokens) {
             return Some(("max_tokens", format!("is {}; give 16 to 65536", self.max_tokens)));

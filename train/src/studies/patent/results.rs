@@ -1,0 +1,188 @@
+//! What the scores of a run's members come to, alone and together.
+
+use std::path::{Path, PathBuf};
+
+use engram_data::patent::{PhrasePair, predictions_csv};
+
+use super::corpus::Corpus;
+use super::figure::figure;
+use super::member::{HeldOutScores, Member};
+use super::run::{MemberSummary, PatentSummary, VariantSummary, in_study};
+use crate::checkpoint::write_file;
+use crate::error::Result;
+use crate::recipe::{Recipe, Variant};
+
+/// The scores so far. The rows are those of the folds in their order, whatever the variant.
+pub(super) struct Results {
+    members: Vec<MemberSummary>,
+    held_out_rows: Vec<PhrasePair>,
+    of_variants: Vec<OfVariant>,
+    failures: Vec<String>,
+}
+
+/// The scores of one variant's members.
+struct OfVariant {
+    name: Option<String>,
+    weight: f64,
+    /// Of each held-out row, by the member that was not trained on it.
+    held_out: Vec<f64>,
+    /// Of each validation row, the sum over `members`; empty for a run without folds.
+    validation: Vec<f64>,
+    members: usize,
+}
+
+/// One member's part.
+pub(super) struct MemberScores<'a> {
+    /// Its folder within the run's.
+    pub(super) run: PathBuf,
+    /// The number of its variant.
+    pub(super) variant: usize,
+    pub(super) steps: u64,
+    pub(super) member: &'a Member,
+    pub(super) held_out: HeldOutScores,
+}
+
+impl Results {
+    pub(super) fn new<'a>(variants: impl Iterator<Item = &'a Variant>) -> Self {
+        let of_variant = |variant: &Variant| OfVariant {
+            name: variant.name.clone(),
+            weight: variant.weight,
+            held_out: Vec::new(),
+            validation: Vec::new(),
+            members: 0,
+        };
+        let of_variants = variants.map(of_variant).collect();
+        Self { members: Vec::new(), held_out_rows: Vec::new(), of_variants, failures: Vec::new() }
+    }
+
+    /// What a member's recipe found wrong with it.
+    pub(super) fn add_failures(&mut self, failures: impl Iterator<Item = String>) {
+        self.failures.extend(failures);
+    }
+
+    /// Measures a member; on the validation rows too where `corpus` is given.
+    pub(super) fn add(&mut self, scores: MemberScores<'_>, corpus: Option<&Corpus>) -> Result<()> {
+        let MemberScores { run, variant, steps, member, held_out } = scores;
+        let of_variant = &mut self.of_variants[variant];
+        let validation = match corpus {
+            Some(corpus) => {
+                let scores = member.predict(&corpus.validation, &|_| {})?;
+                add_to(&mut of_variant.validation, &scores, 1.0);
+                Some(figure(&corpus.validation, &scores).map_err(in_study("validation"))?)
+            }
+            None => None,
+        };
+        of_variant.members += 1;
+        let rows = member.held_out();
+        let figure = figure(rows, &held_out.raw).map_err(in_study("held-out rows"))?;
+        let weight = of_variant.weight;
+        self.members.push(MemberSummary { run, weight, steps, held_out: figure, validation });
+        if variant == 0 {
+            self.held_out_rows.extend_from_slice(rows);
+        }
+        // A single model's r needs no scale, and its rows may all be of one anchor.
+        of_variant.held_out.extend(match corpus {
+            Some(_) => held_out.on_scale,
+            None => held_out.raw,
+        });
+        Ok(())
+    }
+
+    /// The weighted mean over the variants of the scores of all held-out rows.
+    fn held_out_scores(&self) -> Vec<f64> {
+        weighted_mean(self.of_variants.iter().map(|v| (v.weight, v.held_out.clone())))
+    }
+
+    /// The ensemble's scores of the validation rows.
+    fn validation_scores(&self) -> Vec<f64> {
+        weighted_mean(self.of_variants.iter().map(|v| (v.weight, v.validation_scores())))
+    }
+
+    pub(super) fn summary(
+        &self,
+        recipe: &Recipe,
+        corpus: &Corpus,
+        folds: bool,
+    ) -> Result<PatentSummary> {
+        let held_out_figure =
+            |scores: &[f64]| figure(&self.held_out_rows, scores).map_err(in_study("held-out rows"));
+        let validation_figure = |scores: &[f64]| match folds {
+            true => figure(&corpus.validation, scores).map(Some).map_err(in_study("validation")),
+            false => Ok(None),
+        };
+        let held_out = held_out_figure(&self.held_out_scores())?;
+        let mut variants = Vec::new();
+        for variant in &self.of_variants {
+            let Some(name) = variant.name.clone() else { continue };
+            variants.push(VariantSummary {
+                name,
+                weight: variant.weight,
+                held_out: held_out_figure(&variant.held_out)?,
+                validation: validation_figure(&variant.validation_scores())?,
+            });
+        }
+        let mut check_failures = self.failures.clone();
+        let check = recipe.check();
+        if let Some(wanted) = check.figure.filter(|_| folds)
+            && (held_out.value.is_nan() || held_out.value < wanted - check.tolerance)
+        {
+            let (found, tolerance) = (held_out.value, check.tolerance);
+            check_failures.push(format!(
+                "all members: pearson is {found:.6}, the recipe expects {wanted} ± {tolerance}"
+            ));
+        }
+        Ok(PatentSummary {
+            recipe_hash: recipe.hash()?,
+            seed: recipe.seed(),
+            members: self.members.clone(),
+            variants,
+            held_out,
+            validation: validation_figure(&self.validation_scores())?,
+            warnings: corpus.warnings(folds),
+            check_failures,
+        })
+    }
+
+    /// Writes the scores that the figures are of.
+    pub(super) fn write(&self, run: &Path, corpus: &Corpus) -> Result<()> {
+        let write = |name: &str, suffix: &str, rows: &[PhrasePair], scores: &[f64]| {
+            let path = run.join(format!("{name}{suffix}.csv"));
+            write_file(&path, &predictions_csv(rows, scores))
+        };
+        let both = |suffix: &str, held_out: &[f64], validation: &[f64]| {
+            write("held_out", suffix, &self.held_out_rows, held_out)?;
+            match validation.is_empty() {
+                true => Ok(()),
+                false => write("validation", suffix, &corpus.validation, validation),
+            }
+        };
+        for variant in &self.of_variants {
+            if let Some(name) = &variant.name {
+                both(&format!("-{name}"), &variant.held_out, &variant.validation_scores())?;
+            }
+        }
+        both("", &self.held_out_scores(), &self.validation_scores())
+    }
+}
+
+impl OfVariant {
+    fn validation_scores(&self) -> Vec<f64> {
+        let count = self.members as f64;
+        self.validation.iter().map(|sum| sum / count).collect()
+    }
+}
+
+/// Adds scores times `weight`; the first ones make the sums.
+pub(super) fn add_to(sums: &mut Vec<f64>, scores: &[f64], weight: f64) {
+    sums.resize(scores.len(), 0.0);
+    sums.iter_mut().zip(scores).for_each(|(sum, score)| *sum += weight * score);
+}
+
+fn weighted_mean(parts: impl Iterator<Item = (f64, Vec<f64>)>) -> Vec<f64> {
+    let (mut sums, mut total) = (Vec::new(), 0.0);
+    for (weight, scores) in parts {
+        add_to(&mut sums, &scores, weight);
+        total += weight;
+    }
+    sums.into_iter().map(|sum| sum / total).collect()
+}
