@@ -99,6 +99,15 @@ impl Resampling {
         self.groups.as_ref().map_or(self.rows, Vec::len)
     }
 
+    /// The unit (row, or group) that each row belongs to.
+    pub(crate) fn unit_of_row(&self) -> Vec<usize> {
+        let mut units: Vec<usize> = (0..self.rows).collect();
+        for (unit, rows) in self.groups.iter().flatten().enumerate() {
+            rows.iter().for_each(|row| units[*row as usize] = unit);
+        }
+        units
+    }
+
     /// The method as stored with an interval.
     pub fn method(&self) -> String {
         format!("percentile bootstrap by {}", self.unit)
@@ -140,20 +149,35 @@ pub fn bootstrap<F>(
 where
     F: Fn(&[u32]) -> f64 + Sync,
 {
-    let mut values: Vec<f64> = (0..options.resamples as u64)
+    let [distribution] = bootstrap_all(resampling, options, |counts| [statistic(counts)]);
+    distribution
+}
+
+/// As [`bootstrap`], for several statistics on the same resamples.
+pub fn bootstrap_all<const K: usize, F>(
+    resampling: &Resampling,
+    options: &BootstrapOptions,
+    statistics: F,
+) -> [Distribution; K]
+where
+    F: Fn(&[u32]) -> [f64; K] + Sync,
+{
+    let values: Vec<[f64; K]> = (0..options.resamples as u64)
         .into_par_iter()
         .map_init(
             || vec![0; resampling.rows],
             |counts, resample| {
                 resampling.draw(&mut SplitMix64::stream(options.seed, resample), counts);
-                statistic(counts)
+                statistics(counts)
             },
         )
         .collect();
-    values.retain(|value| !value.is_nan());
-    values.sort_unstable_by(f64::total_cmp);
-    let undefined = options.resamples - values.len();
-    Distribution { values, undefined }
+    std::array::from_fn(|statistic| {
+        let of_one = values.iter().map(|values| values[statistic]);
+        let mut defined: Vec<f64> = of_one.filter(|value| !value.is_nan()).collect();
+        defined.sort_unstable_by(f64::total_cmp);
+        Distribution { undefined: options.resamples - defined.len(), values: defined }
+    })
 }
 
 /// The percentile interval of `statistic`; `None` when intervals are turned off.

@@ -3,12 +3,17 @@
 //! Both systems are scored on the same resamples, so what makes a row easy or hard for both cancels out: the interval
 //! of the difference is far narrower than the two single intervals suggest.
 
+use std::collections::HashMap;
+
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap, interval};
-use crate::error::EvalError;
-use crate::metric::pearson::{self, WeightedPearson, pearson};
+use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap_all};
+use crate::error::{EvalError, Place};
+use crate::items::{Figure, Item, Items, Statistic, alike};
+use crate::metric::pearson::{self, pearson};
 use crate::metric::{MetricInfo, undefined_reason};
+use crate::random::SplitMix64;
 use crate::result::{Measure, SCHEMA_VERSION};
 use crate::table::{Align, TextTable, limits, number};
 
@@ -27,6 +32,9 @@ pub struct Comparison {
     pub difference: Measure,
     /// Two-sided p value of "there is no difference", from the paired bootstrap; `null` without resamples.
     pub p_value: Option<f64>,
+    /// Two-sided p value of "it does not matter which system a unit's results are from": the share of random exchanges
+    /// of the two systems, unit by unit, that give a difference at least as large. As many exchanges as resamples.
+    pub permutation_p_value: Option<f64>,
     /// The true difference that this set of rows would show at the 5 % level four times out of five:
     /// `(1.96 + 0.84)` standard errors. `null` without resamples.
     pub detectable_difference: Option<f64>,
@@ -51,10 +59,12 @@ impl Comparison {
             let interval = limits(measure.interval.as_ref());
             table.push(vec![name.to_owned(), number(measure.value), interval]);
         }
-        let finding = match (self.p_value, self.detectable_difference) {
-            (Some(p), Some(detectable)) => format!(
-                "Two-sided p {}; {} {}s would show a true difference of {} four times out of five.\n",
+        let finding = match (self.p_value, self.permutation_p_value, self.detectable_difference) {
+            (Some(p), Some(permutation), Some(detectable)) => format!(
+                "Two-sided p {} (bootstrap), {} (permutation); {} {}s would show a true difference of {} four times \
+                 out of five.\n",
                 number(p),
+                number(permutation),
                 self.units,
                 self.unit,
                 number(detectable)
@@ -94,39 +104,173 @@ pub fn compare_pearson(
     resampling: &Resampling,
     options: &BootstrapOptions,
 ) -> Result<Comparison, EvalError> {
+    let value_a = defined(gold, a, "system A")?;
+    let value_b = defined(gold, b, "system B")?;
+    let statistics = |system: &[f64]| -> Vec<Statistic> {
+        let pair = |(gold, prediction): (&f64, &f64)| Statistic::Correlation {
+            gold: *gold,
+            prediction: *prediction,
+        };
+        gold.iter().zip(system).map(pair).collect()
+    };
+    let systems = [statistics(a), statistics(b)];
+    paired(&pearson::INFO, [value_a, value_b], &systems, resampling, options)
+}
+
+/// Difference of two systems' figure, from their items: joined by id, in the order of A; units are the groups that A's
+/// items name, else single items.
+///
+/// # Errors   [`EvalError::Incomparable`] for results of other metrics; [`EvalError::MissingPrediction`],
+/// [`EvalError::ExtraPrediction`] for ids that only one has; [`EvalError::BadOption`]
+pub fn compare_items(
+    a: &Items,
+    b: &Items,
+    options: &BootstrapOptions,
+) -> Result<Comparison, EvalError> {
+    let others = partners(a, b)?;
+    let first = &a.items[0];
+    if !alike(first, others[0]) {
+        return Err(EvalError::Incomparable { a: named(a), b: named(b) });
+    }
+    // A name of a metric that this crate does not know is as good as one that it does.
+    let resampling =
+        match a.items.iter().map(|item| item.group.as_ref()).collect::<Option<Vec<_>>>() {
+            Some(groups) => Resampling::by_group("group", &groups),
+            None => Resampling::by_row(a.items.len()),
+        };
+    let systems = [
+        a.items.iter().map(|item| item.statistic).collect::<Vec<_>>(),
+        others.iter().map(|item| item.statistic).collect(),
+    ];
+    let once = vec![1; a.items.len()];
+    let value = |statistics: &[Statistic]| -> Result<Result<f64, String>, EvalError> {
+        let value = Figure::new(statistics)?.value(&once);
+        Ok(if value.is_nan() { Err("undefined over these items".to_owned()) } else { Ok(value) })
+    };
+    let values = [value(&systems[0])?, value(&systems[1])?];
+    let (version, higher_is_better) = (first.version, first.higher_is_better);
+    let info = MetricInfo { name: "", version, higher_is_better };
+    let mut comparison = paired(&info, values, &systems, &resampling, options)?;
+    comparison.systems = [a.file.clone(), b.file.clone()];
+    comparison.a.metric.clone_from(&first.metric);
+    comparison.b.metric.clone_from(&first.metric);
+    comparison.difference.metric = format!("{}_difference", first.metric);
+    Ok(comparison)
+}
+
+/// The items of B in the order of A.
+fn partners<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
+    let mut by_id: HashMap<&str, (usize, &Item)> = HashMap::with_capacity(b.items.len());
+    by_id.extend(b.items.iter().enumerate().map(|(row, item)| (item.id.as_str(), (row, item))));
+    let (mut others, mut missing) = (Vec::with_capacity(a.items.len()), Vec::new());
+    for (row, item) in a.items.iter().enumerate() {
+        match by_id.remove(item.id.as_str()) {
+            Some((_, other)) => others.push(other),
+            None => missing.push((row, &item.id)),
+        }
+    }
+    if let Some((row, id)) = missing.first() {
+        return Err(EvalError::MissingPrediction {
+            predictions: b.file.clone(),
+            gold: Place::new(&a.file, *row as u64 + 1),
+            id: (*id).clone(),
+            missing: missing.len(),
+            rows: a.items.len(),
+        });
+    }
+    if let Some((row, item)) = by_id.values().min_by_key(|(row, _)| *row) {
+        return Err(EvalError::ExtraPrediction {
+            place: Place::new(&b.file, *row as u64 + 1),
+            gold: a.file.clone(),
+            id: item.id.clone(),
+            extra: by_id.len(),
+            rows: b.items.len(),
+        });
+    }
+    Ok(others)
+}
+
+/// What a result is of, for a message.
+fn named(items: &Items) -> String {
+    let Item { metric, version, normaliser, .. } = &items.items[0];
+    format!("{} ({metric}, version {version}, normaliser {normaliser})", items.file)
+}
+
+/// The comparison of two systems, each with its figure (or why it has none) and one statistic a row.
+fn paired(
+    info: &MetricInfo,
+    values: [Result<f64, String>; 2],
+    systems: &[Vec<Statistic>; 2],
+    resampling: &Resampling,
+    options: &BootstrapOptions,
+) -> Result<Comparison, EvalError> {
     options.validate()?;
-    if resampling.rows() != gold.len() {
+    let rows = systems[0].len();
+    if resampling.rows() != rows {
         return Err(EvalError::BadOption {
             option: "resampling",
             found: format!("over {} rows", resampling.rows()),
-            expected: "the same rows as the gold values",
+            expected: "the rows of both systems",
         });
     }
-    let value_a = defined(gold, a, "system A")?;
-    let value_b = defined(gold, b, "system B")?;
+    let [value_a, value_b] = values;
     let difference = value_a.clone().and_then(|a| value_b.clone().map(|b| a - b));
-    let weighted_a = WeightedPearson::new(gold, a)?;
-    let weighted_b = WeightedPearson::new(gold, b)?;
-
-    let single =
-        |weighted: &WeightedPearson| interval(resampling, options, |counts| weighted.value(counts));
-    let paired = (options.resamples > 0 && difference.is_ok()).then(|| {
-        bootstrap(resampling, options, |counts| weighted_a.value(counts) - weighted_b.value(counts))
+    let figures = [Figure::new(&systems[0])?, Figure::new(&systems[1])?];
+    let drawn = (options.resamples > 0).then(|| {
+        bootstrap_all(resampling, options, |times| {
+            let [a, b] = [figures[0].value(times), figures[1].value(times)];
+            [a, b, a - b]
+        })
     });
-    let info = MetricInfo { name: "pearson_difference", ..pearson::INFO };
-    let paired_interval = paired.as_ref().map(|paired| paired.interval(resampling, options));
+    let interval =
+        |figure: usize| drawn.as_ref().map(|drawn| drawn[figure].interval(resampling, options));
+    let permutation_p_value = match (&difference, options.resamples) {
+        (Err(_), _) | (_, 0) => None,
+        (Ok(difference), _) => permutation_p(*difference, systems, resampling, options),
+    };
+    let paired = drawn.as_ref().filter(|_| difference.is_ok()).map(|drawn| &drawn[2]);
     let finite = |value: f64| value.is_finite().then_some(value);
+    let difference_info = MetricInfo { name: "pearson_difference", ..*info };
     Ok(Comparison {
         schema_version: SCHEMA_VERSION,
         systems: ["A", "B"].map(str::to_owned),
-        a: Measure::new(&pearson::INFO, gold.len(), value_a, single(&weighted_a)),
-        b: Measure::new(&pearson::INFO, gold.len(), value_b, single(&weighted_b)),
-        difference: Measure::new(&info, gold.len(), difference, paired_interval),
-        p_value: paired.as_ref().and_then(|paired| finite(paired.p_value())),
+        p_value: paired.and_then(|paired| finite(paired.p_value())),
+        permutation_p_value,
         detectable_difference: paired.and_then(|paired| finite(2.8 * paired.standard_error())),
+        a: Measure::new(info, rows, value_a, interval(0)),
+        b: Measure::new(info, rows, value_b, interval(1)),
+        difference: Measure::new(&difference_info, rows, difference, interval(2)),
         unit: resampling.unit().to_owned(),
         units: resampling.draws(),
     })
+}
+
+/// Exchanges the systems' statistics unit by unit, each with probability 1/2. One is added to count and number, so
+/// that p is never 0.
+fn permutation_p(
+    difference: f64,
+    systems: &[Vec<Statistic>; 2],
+    resampling: &Resampling,
+    options: &BootstrapOptions,
+) -> Option<f64> {
+    let once = vec![1; systems[0].len()];
+    let units = resampling.unit_of_row();
+    let as_large = |exchange: u64| -> Result<bool, EvalError> {
+        // Other streams than those of the bootstrap.
+        let mut random = SplitMix64::stream(!options.seed, exchange);
+        let exchanged: Vec<bool> = (0..resampling.draws()).map(|_| random.below(2) == 1).collect();
+        let pick = |side: usize| -> Vec<Statistic> {
+            let rows = units.iter().enumerate();
+            rows.map(|(row, unit)| systems[side ^ usize::from(exchanged[*unit])][row]).collect()
+        };
+        let [a, b] = [Figure::new(&pick(0))?.value(&once), Figure::new(&pick(1))?.value(&once)];
+        // Sums in another order differ in their last bits.
+        Ok((a - b).abs() >= difference.abs() * (1.0 - 1e-12))
+    };
+    let count: Result<Vec<bool>, EvalError> =
+        (0..options.resamples as u64).into_par_iter().map(as_large).collect();
+    let count = count.ok()?.into_iter().filter(|as_large| *as_large).count();
+    Some((count + 1) as f64 / (options.resamples + 1) as f64)
 }
 
 /// Pearson's `r`, or the sentence that says why it is undefined.
@@ -190,7 +334,7 @@ mod tests {
         let error = compare_pearson(&gold, &a, &b, &Resampling::by_row(19), &options).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "option `resampling` is over 19 rows; expected the same rows as the gold values"
+            "option `resampling` is over 19 rows; expected the rows of both systems"
         );
     }
 
@@ -214,5 +358,56 @@ mod tests {
         assert!(constant.difference.value.is_nan() && constant.p_value.is_none());
         assert!(constant.a.interval.is_some());
         assert!(constant.to_text().contains("Warning: undefined: system B is constant"));
+    }
+
+    fn results(file: &str, errors: &[u64], normaliser: &str) -> Items {
+        let info = MetricInfo { name: "wer", version: 1, higher_is_better: Some(false) };
+        let item = |(row, errors): (usize, &u64)| {
+            let statistic = Statistic::Ratio { numerator: *errors as f64, denominator: 10.0 };
+            let group = format!("speaker {}", row / 5);
+            Item::new(&info, normaliser, &row.to_string(), Some(&group), statistic)
+        };
+        let items = errors.iter().enumerate().map(item).collect();
+        Items { file: file.to_owned(), items }
+    }
+
+    #[test]
+    fn results_are_joined_by_id_and_compared() {
+        let worse: Vec<u64> = (0..100).map(|row| 2 + row % 3).collect();
+        let better: Vec<u64> = (0..100).map(|row| 1 + row % 2).collect();
+        let a = results("a", &worse, "none");
+        let mut b = results("b", &better, "none");
+        b.items.reverse();
+        let options = BootstrapOptions::default();
+        let found = compare_items(&a, &b, &options).unwrap();
+        assert!((found.a.value - 0.299).abs() < 1e-12 && (found.b.value - 0.15).abs() < 1e-12);
+        assert_eq!(
+            (found.a.metric.as_str(), found.unit.as_str(), found.units),
+            ("wer", "group", 20)
+        );
+        assert_eq!(found.difference.metric, "wer_difference");
+        assert!(found.p_value.unwrap() < 0.01 && found.permutation_p_value.unwrap() < 0.01);
+
+        let refused = |b: &Items| compare_items(&a, b, &options).unwrap_err().to_string();
+        assert!(
+            refused(&results("b", &better, "basic"))
+                .contains("b (wer, version 1, normaliser basic)")
+        );
+        assert!(
+            refused(&results("b", &better[..99], "none"))
+                .starts_with("b: no prediction for id `99`")
+        );
+        let more: Vec<u64> = vec![1; 101];
+        assert!(refused(&results("b", &more, "none")).starts_with("b:101: id `100` is not in a"));
+    }
+
+    #[test]
+    fn a_permutation_finds_no_difference_where_there_is_none() {
+        let [gold, a, b] = systems(300, 0.6, 0.6);
+        let alike = compare(&[gold.clone(), a.clone(), b]);
+        assert!(alike.permutation_p_value.unwrap() > 0.05);
+        let clear = compare(&systems(300, 0.3, 1.0));
+        assert!(clear.permutation_p_value.unwrap() < 0.01);
+        assert_eq!(compare(&[gold, a.clone(), a]).permutation_p_value, Some(1.0));
     }
 }

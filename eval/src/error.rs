@@ -68,7 +68,7 @@ pub enum EvalError {
         /// The header line.
         place: Place,
         /// The column that is needed.
-        column: &'static str,
+        column: String,
         /// The columns that are there.
         found: String,
     },
@@ -78,7 +78,7 @@ pub enum EvalError {
         /// The header line.
         place: Place,
         /// The column.
-        column: &'static str,
+        column: String,
     },
     /// A row has no id.
     #[error("{place}: the id is empty; every row needs its own id")]
@@ -141,6 +141,24 @@ pub enum EvalError {
         extra: usize,
         /// Number of predictions.
         rows: usize,
+    },
+    /// Texts that belong together differ in number.
+    #[error(
+        "{references} references and {hypotheses} hypotheses; give one hypothesis for each reference"
+    )]
+    UnequalLengths {
+        /// Number of references.
+        references: usize,
+        /// Number of hypotheses.
+        hypotheses: usize,
+    },
+    /// Two results are not of one metric.
+    #[error("{a} and {b} cannot be compared; give two results of one metric and normaliser")]
+    Incomparable {
+        /// The first file and what it is of.
+        a: String,
+        /// The second.
+        b: String,
     },
     /// An option has a value that makes no sense.
     #[error("option `{option}` is {found}; expected {expected}")]

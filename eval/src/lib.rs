@@ -28,10 +28,14 @@
 pub mod bootstrap;
 pub mod compare;
 pub mod error;
+pub mod items;
 pub mod metric;
 pub mod phrase;
 mod random;
 pub mod result;
+pub mod source;
 mod table;
+mod text;
+pub mod wer;
 
 pub use error::{EvalError, Place};

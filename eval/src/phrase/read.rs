@@ -107,7 +107,7 @@ impl<'a> CsvRows<'a> {
         for (position, name) in positions.iter_mut().zip(names) {
             *position = self.optional_column(name)?.ok_or_else(|| EvalError::MissingColumn {
                 place: Place::new(self.file, self.header_line),
-                column: name,
+                column: name.to_owned(),
                 found: shortened(&self.header.iter().collect::<Vec<_>>().join(", "), 200),
             })?;
         }
@@ -120,7 +120,7 @@ impl<'a> CsvRows<'a> {
         let first = found.next().map(|(position, _)| position);
         if found.next().is_some() {
             let place = Place::new(self.file, self.header_line);
-            return Err(EvalError::DoubledColumn { place, column: name });
+            return Err(EvalError::DoubledColumn { place, column: name.to_owned() });
         }
         Ok(first)
     }

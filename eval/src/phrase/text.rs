@@ -1,10 +1,9 @@
 //! The report as aligned plain text.
 
-use std::fmt::Write as _;
-
 use super::{PhraseReport, WorstRow};
 use crate::result::{Breakdown, BreakdownRow, FEW_UNITS, Interval};
 use crate::table::{Align, TextTable, limits, number, shortened};
+use crate::text::{figures, sources, words};
 
 /// Anchors shown at each end; the JSON form has them all.
 const ANCHORS_SHOWN: usize = 5;
@@ -14,7 +13,7 @@ const PHRASE_WIDTH: usize = 32;
 /// The whole report, one paragraph per table.
 pub(super) fn render(report: &PhraseReport) -> String {
     let evaluation = &report.evaluation;
-    let mut paragraphs = vec![heading(report), figures(report)];
+    let mut paragraphs = vec![heading(report), figures(evaluation)];
     paragraphs.extend(report.warnings.iter().map(|warning| format!("Warning: {warning}.\n")));
     let tables = &evaluation.breakdowns;
     for same_division in tables.chunk_by(|a, b| a.name == b.name) {
@@ -31,41 +30,8 @@ pub(super) fn render(report: &PhraseReport) -> String {
 
 fn heading(report: &PhraseReport) -> String {
     let rows = report.evaluation.primary.n;
-    let mut text = format!("Phrase similarity, {rows} rows, {} anchors\n", report.anchors);
-    for source in &report.evaluation.sources {
-        let _ = writeln!(text, "{:<12} {}", source.role, source.path);
-    }
-    text
-}
-
-fn figures(report: &PhraseReport) -> String {
-    let evaluation = &report.evaluation;
-    let measures = || std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
-    let with_interval = measures().find_map(|measure| measure.interval.as_ref());
-    let interval_heading = with_interval.map_or_else(|| "interval".to_owned(), level);
-    let mut table = TextTable::new(&[
-        ("metric", Align::Left),
-        ("value", Align::Right),
-        (&interval_heading, Align::Left),
-        ("better", Align::Left),
-    ]);
-    for measure in measures() {
-        let better = measure.higher_is_better.map_or("", |up| if up { "higher" } else { "lower" });
-        table.push(vec![
-            words(&measure.metric),
-            number(measure.value),
-            limits(measure.interval.as_ref()),
-            better.to_owned(),
-        ]);
-    }
-    let method = match with_interval {
-        Some(i) => format!(
-            "Intervals: {}, {} resamples, seed {}; * from too few, rough.\n",
-            i.method, i.resamples, i.seed
-        ),
-        None => String::new(),
-    };
-    format!("{table}{method}")
+    let title = format!("Phrase similarity, {rows} rows, {} anchors\n", report.anchors);
+    title + &sources(&report.evaluation)
 }
 
 /// Tables of the same parts, merged into one with a column pair per metric.
@@ -149,15 +115,4 @@ fn worst_rows(rows: &[WorstRow]) -> String {
         "Worst {} rows, by the difference of prediction and gold in standard deviations\n{table}",
         rows.len()
     )
-}
-
-/// `mean_absolute_error` as words.
-fn words(metric: &str) -> String {
-    metric.replace('_', " ")
-}
-
-/// `95 % interval`.
-fn level(interval: &Interval) -> String {
-    let percent = (interval.level * 1e6).round() / 1e4;
-    format!("{percent} % interval")
 }

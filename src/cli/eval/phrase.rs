@@ -1,18 +1,13 @@
-//! `engram eval`.
+//! `engram eval phrase`.
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use engram_eval::phrase::{PhraseOptions, compare, evaluate, read_gold, read_predictions};
 
-use super::{Outcome, output};
-
-/// Measure predictions.
-#[derive(Debug, Subcommand)]
-pub enum Eval {
-    /// Phrase similarity: Pearson, Spearman, Kendall, by class, section and anchor
-    Phrase(Phrase),
-}
+use super::super::Outcome;
+use super::output;
+use super::shared::Intervals;
 
 /// Phrase similarity: Pearson, Spearman, Kendall, by class, section and anchor.
 #[derive(Debug, Args)]
@@ -34,27 +29,22 @@ pub struct Phrase {
     /// How many of the worst rows to list
     #[arg(long, default_value_t = 20, value_name = "N", conflicts_with = "baseline")]
     worst: usize,
+    #[command(flatten)]
+    intervals: Intervals,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Eval {
-    /// Runs the command.
-    pub fn run(self) -> anyhow::Result<Outcome> {
-        let Self::Phrase(command) = self;
-        command.run()
-    }
-}
-
 impl Phrase {
-    fn run(self) -> anyhow::Result<Outcome> {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let gold = read_gold(&self.gold)?;
         let predictions = read_predictions(&self.predictions)?;
         let options = PhraseOptions {
             gold_file: self.gold.display().to_string(),
             predictions_file: self.predictions.display().to_string(),
             worst_rows: self.worst,
+            bootstrap: self.intervals.options(),
             ..PhraseOptions::default()
         };
         if let Some(baseline) = &self.baseline {

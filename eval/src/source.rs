@@ -1,0 +1,76 @@
+//! Input files: read whole, un-gzipped, checked to be UTF-8.
+
+use std::io::Read;
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+
+use crate::error::{EvalError, Place};
+
+/// The bytes of a file; one that begins with gzip's magic number is unpacked.
+///
+/// # Errors   [`EvalError::Read`], also for a gzip file that is cut or broken
+pub fn read_bytes(path: &Path) -> Result<Vec<u8>, EvalError> {
+    let failed = |source| EvalError::Read { file: path.display().to_string(), source };
+    let bytes = std::fs::read(path).map_err(failed)?;
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Ok(bytes);
+    }
+    let mut unpacked = Vec::new();
+    MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut unpacked).map_err(failed)?;
+    Ok(unpacked)
+}
+
+/// The text of a file, as [`read_bytes`]; a byte order mark at its start is left out.
+///
+/// # Errors   [`EvalError::Read`]; [`EvalError::Malformed`] with the line that is not UTF-8
+pub fn read_text(path: &Path) -> Result<String, EvalError> {
+    let mut bytes = read_bytes(path)?;
+    if bytes.starts_with("\u{feff}".as_bytes()) {
+        bytes.drain(..3);
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count() as u64;
+        EvalError::Malformed {
+            place: Place::new(&path.display().to_string(), line),
+            reason: "is not UTF-8".to_owned(),
+            remedy: "convert the file to UTF-8",
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_gzip_file_reads_as_its_content() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text.gz");
+        let mut packed = Vec::new();
+        for part in ["one\n", "two\n"] {
+            // Two members, as `cat a.gz b.gz` makes them.
+            let mut encoder = flate2::write::GzEncoder::new(&mut packed, Default::default());
+            encoder.write_all(part.as_bytes()).unwrap();
+            encoder.finish().unwrap();
+        }
+        std::fs::write(&path, &packed).unwrap();
+        assert_eq!(read_text(&path).unwrap(), "one\ntwo\n");
+        std::fs::write(&path, &packed[..packed.len() - 9]).unwrap();
+        assert!(read_text(&path).unwrap_err().to_string().contains("text.gz: cannot be read"));
+    }
+
+    #[test]
+    fn a_line_that_is_no_utf8_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text");
+        std::fs::write(&path, b"\xef\xbb\xbfone\ntwo\xff\n").unwrap();
+        let error = read_text(&path).unwrap_err().to_string();
+        assert!(error.ends_with("text:2: is not UTF-8; convert the file to UTF-8"), "{error}");
+        std::fs::write(&path, b"\xef\xbb\xbfone").unwrap();
+        assert_eq!(read_text(&path).unwrap(), "one");
+    }
+}

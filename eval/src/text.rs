@@ -1,0 +1,79 @@
+//! Parts of reports in plain text that all studies share.
+
+use std::fmt::Write as _;
+
+use crate::result::{Breakdown, Evaluation, Interval};
+use crate::table::{Align, TextTable, limits, number, shortened};
+
+/// Widest name of a part, in characters.
+const PART_WIDTH: usize = 40;
+
+/// The files that were read.
+pub(crate) fn sources(evaluation: &Evaluation) -> String {
+    let mut text = String::new();
+    for source in &evaluation.sources {
+        let _ = writeln!(text, "{:<12} {}", source.role, source.path);
+    }
+    text
+}
+
+/// Every figure with its interval, and how the intervals were made.
+pub(crate) fn figures(evaluation: &Evaluation) -> String {
+    let measures = || std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
+    let with_interval = measures().find_map(|measure| measure.interval.as_ref());
+    let interval_heading = with_interval.map_or_else(|| "interval".to_owned(), level);
+    let mut table = TextTable::new(&[
+        ("metric", Align::Left),
+        ("value", Align::Right),
+        (&interval_heading, Align::Left),
+        ("better", Align::Left),
+    ]);
+    for measure in measures() {
+        let better = measure.higher_is_better.map_or("", |up| if up { "higher" } else { "lower" });
+        table.push(vec![
+            words(&measure.metric),
+            number(measure.value),
+            limits(measure.interval.as_ref()),
+            better.to_owned(),
+        ]);
+    }
+    let method = match with_interval {
+        Some(i) => format!(
+            "Intervals: {}, {} resamples, seed {}; * from too few, rough.\n",
+            i.method, i.resamples, i.seed
+        ),
+        None => String::new(),
+    };
+    format!("{table}{method}")
+}
+
+/// A figure over parts of the rows.
+pub(crate) fn breakdown(table: &Breakdown) -> String {
+    let metric = words(&table.metric);
+    let mut text = TextTable::new(&[
+        (table.name.as_str(), Align::Left),
+        ("n", Align::Right),
+        (metric.as_str(), Align::Right),
+        ("interval", Align::Left),
+    ]);
+    for row in &table.rows {
+        text.push(vec![
+            shortened(&row.name, PART_WIDTH),
+            row.n.to_string(),
+            number(row.value),
+            limits(row.interval.as_ref()),
+        ]);
+    }
+    format!("By {}\n{text}", table.name)
+}
+
+/// `mean_absolute_error` as words.
+pub(crate) fn words(metric: &str) -> String {
+    metric.replace('_', " ")
+}
+
+/// `95 % interval`.
+fn level(interval: &Interval) -> String {
+    let percent = (interval.level * 1e6).round() / 1e4;
+    format!("{percent} % interval")
+}

@@ -1,0 +1,98 @@
+//! Which words are confused most.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::PairAligner;
+use super::alignment::Edit;
+use super::read::Pairs;
+use super::tokens::{Unit, strip, words};
+
+/// The most frequent confusions of each kind, each with its number; of equally frequent ones the first in the
+/// alphabet.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confusions {
+    /// What was said, what was heard, how often.
+    pub substitutions: Vec<(String, String, u64)>,
+    /// What was left out.
+    pub deletions: Vec<(String, u64)>,
+    /// What was put in.
+    pub insertions: Vec<(String, u64)>,
+}
+
+/// The tokens of a text.
+pub(super) fn tokens(text: &str, unit: Unit) -> Vec<&str> {
+    match unit {
+        Unit::Word => words(text).collect(),
+        Unit::Char => {
+            let text = strip(text);
+            text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]).collect()
+        }
+    }
+}
+
+/// The `count` most frequent confusions of each kind.
+pub fn confusions(pairs: &Pairs<'_>, unit: Unit, count: usize) -> Confusions {
+    let mut aligner = PairAligner::default();
+    let mut substitutions: HashMap<(&str, &str), u64> = HashMap::new();
+    let (mut deletions, mut insertions) = (HashMap::new(), HashMap::new());
+    for (reference, hypothesis) in pairs.references.iter().zip(&pairs.hypotheses) {
+        if reference == hypothesis {
+            continue;
+        }
+        let (said, heard) = (tokens(reference, unit), tokens(hypothesis, unit));
+        let (mut i, mut j) = (0, 0);
+        for edit in aligner.align(unit, reference, hypothesis) {
+            match edit {
+                Edit::Hit => {}
+                Edit::Substitution => *substitutions.entry((said[i], heard[j])).or_default() += 1,
+                Edit::Deletion => *deletions.entry(said[i]).or_default() += 1,
+                Edit::Insertion => *insertions.entry(heard[j]).or_default() += 1,
+            }
+            i += usize::from(*edit != Edit::Insertion);
+            j += usize::from(*edit != Edit::Deletion);
+        }
+    }
+    let single = |counts: HashMap<&str, u64>| {
+        let most = most_frequent(counts, count);
+        most.into_iter().map(|(token, n)| (token.to_owned(), n)).collect()
+    };
+    Confusions {
+        substitutions: most_frequent(substitutions, count)
+            .into_iter()
+            .map(|((said, heard), n)| (said.to_owned(), heard.to_owned(), n))
+            .collect(),
+        deletions: single(deletions),
+        insertions: single(insertions),
+    }
+}
+
+fn most_frequent<K: Ord + Copy>(counts: HashMap<K, u64>, count: usize) -> Vec<(K, u64)> {
+    let mut all: Vec<(K, u64)> = counts.into_iter().collect();
+    all.sort_unstable_by_key(|(key, n)| (Reverse(*n), *key));
+    all.truncate(count);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn confusions_are_counted_by_kind() {
+        let pairs = Pairs {
+            ids: vec!["1".into(), "2".into()],
+            references: vec!["a b c d".into(), "a b x".into()],
+            hypotheses: vec!["a z c".into(), "a z y x".into()],
+        };
+        let found = confusions(&pairs, Unit::Word, 5);
+        let substitutions = [("b".into(), "y".into(), 1), ("b".into(), "z".into(), 1)];
+        assert_eq!(found.substitutions, substitutions);
+        assert_eq!(
+            (found.deletions, found.insertions),
+            (vec![("d".into(), 1)], vec![("z".into(), 1)])
+        );
+    }
+}

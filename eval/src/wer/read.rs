@@ -1,0 +1,449 @@
+//! References and hypotheses from files: plain lines, sclite's `trn`, tables, JSON lines.
+//!
+//! Where the format has ids, texts are joined by id, and a missing, doubled or unknown id is an error that names it;
+//! plain lines belong together by their number, so empty lines count.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+
+use rayon::prelude::*;
+use serde::de::{Deserializer, Visitor};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{EvalError, Place};
+use crate::table::shortened;
+
+/// How a text file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TextFormat {
+    /// One text a line, without ids.
+    Lines,
+    /// sclite's and Kaldi's `text (id)`.
+    Trn,
+    /// `id<TAB>text`; with a header line that begins with `id`, the column `text`.
+    Tsv,
+    /// JSON lines with `id` and `text`.
+    Jsonl,
+}
+
+impl TextFormat {
+    /// The format that a file's name tells of (`.gz` aside): `.trn`, `.tsv`, `.jsonl`, or plain lines.
+    pub fn of_path(path: &Path) -> Self {
+        let name = path.to_string_lossy().to_ascii_lowercase();
+        let name = name.strip_suffix(".gz").unwrap_or(&name);
+        match name.rsplit_once('.').map(|(_, extension)| extension) {
+            Some("trn") => Self::Trn,
+            Some("tsv") => Self::Tsv,
+            Some("jsonl" | "ndjson") => Self::Jsonl,
+            _ => Self::Lines,
+        }
+    }
+}
+
+/// A text with its id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Utterance<'a> {
+    /// The id; `None` for plain lines.
+    pub id: Option<Cow<'a, str>>,
+    /// The text.
+    pub text: Cow<'a, str>,
+    /// Where it stands, from 1.
+    pub line: u64,
+}
+
+/// References with their hypotheses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pairs<'a> {
+    /// Ids; for plain lines the line numbers, from 1.
+    pub ids: Vec<Cow<'a, str>>,
+    /// References.
+    pub references: Vec<Cow<'a, str>>,
+    /// Hypotheses, in the references' order.
+    pub hypotheses: Vec<Cow<'a, str>>,
+}
+
+/// The texts of a file; `file` is its name in messages.
+///
+/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::EmptyId`]; [`EvalError::DoubledId`]
+pub fn parse_texts<'a>(
+    file: &str,
+    text: &'a str,
+    format: TextFormat,
+) -> Result<Vec<Utterance<'a>>, EvalError> {
+    let utterances = match format {
+        TextFormat::Lines => lines(text)
+            .map(|(line, text)| Utterance { id: None, text: text.into(), line })
+            .collect(),
+        TextFormat::Trn => not_blank(text).map(|line| trn(file, line)).collect::<Result<_, _>>()?,
+        TextFormat::Tsv => tsv(file, text)?,
+        TextFormat::Jsonl => json_lines(file, text, |line, text: TextLine<'a>| Utterance {
+            id: Some(text.id.0),
+            text: text.text,
+            line,
+        })?,
+    };
+    if utterances.is_empty() {
+        return Err(malformed(file, None, "has no texts", "give one text a line"));
+    }
+    let ids = utterances.iter().filter_map(|u| Some((u.id.as_deref()?, u.line)));
+    check_ids(file, ids)?;
+    Ok(utterances)
+}
+
+/// Pairs from JSON lines with `ref`, `hyp` and maybe `id` (else the line number).
+///
+/// # Errors   as [`parse_texts`]
+pub fn parse_pairs<'a>(file: &str, text: &'a str) -> Result<Pairs<'a>, EvalError> {
+    let rows: Vec<(u64, PairLine<'a>)> = json_lines(file, text, |line, pair| (line, pair))?;
+    if rows.is_empty() {
+        return Err(malformed(file, None, "has no pairs", "give one JSON object a line"));
+    }
+    let with_id = rows.iter().filter(|(_, pair)| pair.id.is_some()).count();
+    if with_id > 0 && with_id < rows.len() {
+        let line = rows.iter().find(|(_, pair)| pair.id.is_none()).map(|(line, _)| *line);
+        let remedy = "give every pair an `id`, or none";
+        return Err(malformed(file, line, "has no `id`, though others have", remedy));
+    }
+    let mut pairs = Pairs::default();
+    let lines: Vec<u64> = rows.iter().map(|(line, _)| *line).collect();
+    for (line, PairLine { id, reference, hypothesis }) in rows {
+        pairs.ids.push(id.map_or_else(|| line.to_string().into(), |id| id.0));
+        pairs.references.push(reference);
+        pairs.hypotheses.push(hypothesis);
+    }
+    check_ids(file, pairs.ids.iter().map(|id| &**id).zip(lines))?;
+    Ok(pairs)
+}
+
+/// Joins the references and hypotheses of two files, whose names are for messages.
+///
+/// # Errors   [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for ids that only one file has;
+/// [`EvalError::Malformed`] for plain lines of another number, and where only one file has ids
+pub fn join<'a>(
+    (reference_file, references): (&str, Vec<Utterance<'a>>),
+    (hypothesis_file, hypotheses): (&str, Vec<Utterance<'a>>),
+) -> Result<Pairs<'a>, EvalError> {
+    let has_ids = |utterances: &[Utterance<'_>]| utterances.iter().any(|u| u.id.is_some());
+    match (has_ids(&references), has_ids(&hypotheses)) {
+        (false, false) => join_by_line((reference_file, references), (hypothesis_file, hypotheses)),
+        (true, true) => join_by_id((reference_file, references), (hypothesis_file, hypotheses)),
+        (with_ids, _) => {
+            let (with, without) = match with_ids {
+                true => (reference_file, hypothesis_file),
+                false => (hypothesis_file, reference_file),
+            };
+            let reason = format!("has no ids, but {with} has");
+            let remedy = "write both in one format, and name it with --format where the file name \
+                          does not tell";
+            Err(malformed(without, None, &reason, remedy))
+        }
+    }
+}
+
+fn join_by_line<'a>(
+    (reference_file, references): (&str, Vec<Utterance<'a>>),
+    (hypothesis_file, hypotheses): (&str, Vec<Utterance<'a>>),
+) -> Result<Pairs<'a>, EvalError> {
+    let (wanted, found) = (references.len(), hypotheses.len());
+    if wanted != found {
+        let reason = format!("has {found} lines, but {reference_file} has {wanted}");
+        let remedy = "line i of one belongs to line i of the other, empty lines too";
+        return Err(malformed(hypothesis_file, None, &reason, remedy));
+    }
+    let mut pairs = Pairs::default();
+    for (reference, hypothesis) in references.into_iter().zip(hypotheses) {
+        pairs.ids.push(reference.line.to_string().into());
+        pairs.references.push(reference.text);
+        pairs.hypotheses.push(hypothesis.text);
+    }
+    Ok(pairs)
+}
+
+fn join_by_id<'a>(
+    (reference_file, references): (&str, Vec<Utterance<'a>>),
+    (hypothesis_file, hypotheses): (&str, Vec<Utterance<'a>>),
+) -> Result<Pairs<'a>, EvalError> {
+    let rows = hypotheses.len();
+    let mut by_id: HashMap<Cow<'a, str>, (Cow<'a, str>, u64)> = HashMap::with_capacity(rows);
+    for Utterance { id, text, line } in hypotheses {
+        by_id.insert(id.unwrap_or_default(), (text, line));
+    }
+    let total = references.len();
+    let (mut pairs, mut missing) = (Pairs::default(), Vec::new());
+    for Utterance { id, text, line } in references {
+        let id = id.unwrap_or_default();
+        match by_id.remove(&id) {
+            Some((hypothesis, _)) => {
+                pairs.ids.push(id);
+                pairs.references.push(text);
+                pairs.hypotheses.push(hypothesis);
+            }
+            None => missing.push((id, line)),
+        }
+    }
+    if let Some((id, line)) = missing.first() {
+        return Err(EvalError::MissingPrediction {
+            predictions: hypothesis_file.to_owned(),
+            gold: Place::new(reference_file, *line),
+            id: shortened(id, 60),
+            missing: missing.len(),
+            rows: total,
+        });
+    }
+    if let Some((id, (_, line))) = by_id.iter().min_by_key(|(_, (_, line))| *line) {
+        return Err(EvalError::ExtraPrediction {
+            place: Place::new(hypothesis_file, *line),
+            gold: reference_file.to_owned(),
+            id: shortened(id, 60),
+            extra: by_id.len(),
+            rows,
+        });
+    }
+    Ok(pairs)
+}
+
+/// Lines with their numbers; the last line end closes a line and opens none.
+fn lines(text: &str) -> impl Iterator<Item = (u64, &str)> {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let some = (!text.is_empty()).then_some(text);
+    let lines = some.into_iter().flat_map(|text| text.split('\n'));
+    (1..).zip(lines.map(|line| line.strip_suffix('\r').unwrap_or(line)))
+}
+
+fn not_blank(text: &str) -> impl Iterator<Item = (u64, &str)> {
+    lines(text).filter(|(_, line)| !line.trim().is_empty())
+}
+
+/// `text (id)`; the id is what the last parentheses of the line hold.
+fn trn<'a>(file: &str, (line, text): (u64, &'a str)) -> Result<Utterance<'a>, EvalError> {
+    let ends = text.trim_end().strip_suffix(')').and_then(|text| text.rsplit_once('('));
+    let Some((spoken, id)) = ends else {
+        let remedy = "end each line with the utterance's id in parentheses: `text (id)`";
+        return Err(malformed(file, Some(line), "has no id at its end", remedy));
+    };
+    Ok(Utterance { id: Some(id.trim().into()), text: spoken.trim().into(), line })
+}
+
+fn tsv<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, EvalError> {
+    let mut rows = not_blank(text).peekable();
+    let mut column = 1;
+    if let Some((line, header)) = rows.next_if(|(_, line)| line.split('\t').next() == Some("id")) {
+        let found = header.split('\t').position(|name| name == "text");
+        column = found.ok_or_else(|| EvalError::MissingColumn {
+            place: Place::new(file, line),
+            column: "text".to_owned(),
+            found: shortened(&header.replace('\t', ", "), 200),
+        })?;
+    }
+    rows.map(|(line, row)| {
+        let mut fields = row.split('\t');
+        let id = fields.next().unwrap_or_default();
+        let Some(text) = fields.nth(column - 1) else {
+            let remedy = "write `id<TAB>text`, with the tab also where the text is empty";
+            return Err(malformed(file, Some(line), "has no tab before a text", remedy));
+        };
+        Ok(Utterance { id: Some(id.trim().into()), text: text.into(), line })
+    })
+    .collect()
+}
+
+#[derive(Deserialize)]
+struct TextLine<'a> {
+    #[serde(borrow)]
+    id: Id<'a>,
+    #[serde(borrow)]
+    text: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct PairLine<'a> {
+    #[serde(borrow)]
+    id: Option<Id<'a>>,
+    #[serde(rename = "ref", borrow)]
+    reference: Cow<'a, str>,
+    #[serde(rename = "hyp", borrow)]
+    hypothesis: Cow<'a, str>,
+}
+
+/// An id written as a string or as an integer, which are the same id.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Id<'a>(pub(crate) Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Id<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct IdVisitor;
+        impl<'de> Visitor<'de> for IdVisitor {
+            type Value = Id<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an id, a string or an integer")
+            }
+
+            fn visit_borrowed_str<E>(self, id: &'de str) -> Result<Id<'de>, E> {
+                Ok(Id(id.into()))
+            }
+
+            fn visit_str<E>(self, id: &str) -> Result<Id<'de>, E> {
+                Ok(Id(id.to_owned().into()))
+            }
+
+            fn visit_u64<E>(self, id: u64) -> Result<Id<'de>, E> {
+                Ok(Id(id.to_string().into()))
+            }
+
+            fn visit_i64<E>(self, id: i64) -> Result<Id<'de>, E> {
+                Ok(Id(id.to_string().into()))
+            }
+
+            fn visit_f64<E: serde::de::Error>(self, id: f64) -> Result<Id<'de>, E> {
+                Err(E::custom(format!("the id {id} is no integer")))
+            }
+        }
+        deserializer.deserialize_any(IdVisitor)
+    }
+}
+
+/// The rows of a file of JSON lines, read by all threads; blank lines are passed over.
+fn json_lines<'a, T, R>(
+    file: &str,
+    text: &'a str,
+    make: impl Fn(u64, T) -> R + Sync,
+) -> Result<Vec<R>, EvalError>
+where
+    T: Deserialize<'a>,
+    R: Send,
+{
+    let rows: Vec<(u64, &str)> = not_blank(text).collect();
+    let parse = |(line, row): (u64, &'a str)| {
+        let parsed = serde_json::from_str(row).map_err(|error| {
+            let reason = format!("is not as expected: {}", without_line(&error));
+            let remedy = "write one JSON object a line, its texts as strings";
+            malformed(file, Some(line), &reason, remedy)
+        });
+        parsed.map(|parsed| make(line, parsed))
+    };
+    rows.into_par_iter().with_min_len(256).map(parse).collect()
+}
+
+/// The message of a JSON error with its column alone: the line is that of the file.
+fn without_line(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    match message.rsplit_once(" at line ") {
+        Some((what, _)) => format!("{what} (column {})", error.column()),
+        None => message,
+    }
+}
+
+/// Refuses ids that are empty or stand twice.
+fn check_ids<'a>(file: &str, ids: impl Iterator<Item = (&'a str, u64)>) -> Result<(), EvalError> {
+    let mut seen: HashMap<&str, u64> = HashMap::with_capacity(ids.size_hint().0);
+    for (id, line) in ids {
+        let place = Place::new(file, line);
+        if id.is_empty() {
+            return Err(EvalError::EmptyId { place });
+        }
+        if let Some(first) = seen.insert(id, line) {
+            let (first, id) = (Place::new(file, first), shortened(id, 60));
+            return Err(EvalError::DoubledId { place, first, id });
+        }
+    }
+    Ok(())
+}
+
+fn malformed(
+    file: &str,
+    line: impl Into<Option<u64>>,
+    reason: &str,
+    remedy: &'static str,
+) -> EvalError {
+    EvalError::Malformed { place: Place::new(file, line), reason: reason.to_owned(), remedy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(text: &str, format: TextFormat) -> Vec<(String, String)> {
+        let found = parse_texts("f", text, format).unwrap();
+        let own = |u: Utterance<'_>| (u.id.unwrap_or_default().into_owned(), u.text.into_owned());
+        found.into_iter().map(own).collect()
+    }
+
+    fn refused(text: &str, format: TextFormat) -> String {
+        parse_texts("f", text, format).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn empty_lines_are_texts_too() {
+        let found = texts("a b\r\n\nc\n\n", TextFormat::Lines);
+        let found: Vec<&str> = found.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(found, ["a b", "", "c", ""]);
+        assert!(refused("", TextFormat::Lines).starts_with("f: has no texts"));
+    }
+
+    #[test]
+    fn ids_come_from_trn_tsv_and_json() {
+        let of = |rows: &[(&str, &str)]| -> Vec<(String, String)> {
+            rows.iter().map(|(id, text)| (id.to_string(), text.to_string())).collect()
+        };
+        assert_eq!(
+            texts("hello (laughs) you (s1-2)\n(s1-3)\n", TextFormat::Trn),
+            of(&[("s1-2", "hello (laughs) you"), ("s1-3", "")])
+        );
+        assert_eq!(
+            texts("1\ta b\t[\"x\"]\n2\t\n", TextFormat::Tsv),
+            of(&[("1", "a b"), ("2", "")])
+        );
+        assert_eq!(texts("id\twav\ttext\nu\tu.wav\ta b\n", TextFormat::Tsv), of(&[("u", "a b")]));
+        assert_eq!(
+            texts("{\"id\":7,\"text\":\"a\\n\"}\n{\"id\":\"x\",\"text\":\"\"}", TextFormat::Jsonl),
+            of(&[("7", "a\n"), ("x", "")])
+        );
+    }
+
+    #[test]
+    fn bad_lines_are_named() {
+        assert!(refused("a (1)\nb\n", TextFormat::Trn).starts_with("f:2: has no id at its end"));
+        assert!(refused("1 a\n", TextFormat::Tsv).starts_with("f:1: has no tab"));
+        assert!(refused("id\twav\n", TextFormat::Tsv).contains("column `text` is missing"));
+        assert!(refused("1\ta\n\n1\tb\n", TextFormat::Tsv).starts_with("f:3: id `1` was already"));
+        assert!(
+            refused("{\"id\":1}\n", TextFormat::Jsonl).contains("f:1: is not as expected: missing")
+        );
+        let doubled = parse_pairs(
+            "f",
+            "{\"id\":1,\"ref\":\"\",\"hyp\":\"\"}\n{\"id\":\"1\",\"ref\":\"\",\"hyp\":\"\"}",
+        );
+        assert!(
+            doubled.unwrap_err().to_string().starts_with("f:2: id `1` was already given at f:1")
+        );
+        let float =
+            parse_pairs("f", "{\"id\":1.5,\"ref\":\"\",\"hyp\":\"\"}").unwrap_err().to_string();
+        assert!(float.contains("the id 1.5 is no integer"), "{float}");
+    }
+
+    #[test]
+    fn texts_are_joined_by_id_or_by_line() {
+        let parse = |text, format| parse_texts("f", text, format).unwrap();
+        let joined = |a, b, format| {
+            join(("r", parse(a, format)), ("h", parse(b, format))).map_err(|e| e.to_string())
+        };
+        let pairs = joined("1\ta\n2\tb\n", "2\tx\n1\ty\n", TextFormat::Tsv).unwrap();
+        assert_eq!(
+            (&pairs.references[..], &pairs.hypotheses[..]),
+            (&["a".into(), "b".into()][..], &["y".into(), "x".into()][..])
+        );
+        let missing = joined("1\ta\n2\tb\n", "2\tx\n", TextFormat::Tsv).unwrap_err();
+        assert!(missing.starts_with("h: no prediction for id `1` (r:1)"), "{missing}");
+        let extra = joined("1\ta\n", "1\tx\n3\t\n", TextFormat::Tsv).unwrap_err();
+        assert!(extra.starts_with("h:2: id `3` is not in r"), "{extra}");
+        let lines = joined("a\n\n", "a\n", TextFormat::Lines).unwrap_err();
+        assert!(lines.starts_with("h: has 1 lines, but r has 2"), "{lines}");
+        let mixed =
+            join(("r", parse("a", TextFormat::Lines)), ("h", parse("a (1)", TextFormat::Trn)));
+        assert!(mixed.unwrap_err().to_string().starts_with("r: has no ids, but h has"));
+    }
+}

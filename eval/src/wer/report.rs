@@ -1,0 +1,276 @@
+//! The whole evaluation of a recogniser: rates with intervals, breakdowns, worst utterances.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::confusions::{Confusions, confusions};
+use super::counts::EditCounts;
+use super::rare_words::{RareWordErrors, RareWords, rare_word_errors};
+use super::read::Pairs;
+use super::tokens::Unit;
+use super::{Errors, measure_by};
+use crate::bootstrap::{BootstrapOptions, Distribution, Resampling, bootstrap_all};
+use crate::error::EvalError;
+use crate::items::{Item, Statistic};
+use crate::metric::MetricInfo;
+use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
+
+/// Word error rate.
+pub const WER: MetricInfo = lower_is_better("wer");
+/// Character error rate.
+pub const CER: MetricInfo = lower_is_better("cer");
+const MER: MetricInfo = lower_is_better("mer");
+const WIL: MetricInfo = lower_is_better("wil");
+const WIP: MetricInfo = MetricInfo { name: "wip", version: 1, higher_is_better: Some(true) };
+const SENTENCE_ERROR_RATE: MetricInfo = lower_is_better("sentence_error_rate");
+
+const fn lower_is_better(name: &'static str) -> MetricInfo {
+    MetricInfo { name, version: 1, higher_is_better: Some(false) }
+}
+
+/// Settings of [`evaluate`].
+#[derive(Debug, Clone)]
+pub struct WerOptions {
+    /// Whether words or characters are the primary figure, and what is counted and aligned.
+    pub unit: Unit,
+    /// Resamples, level and seed of the intervals.
+    pub bootstrap: BootstrapOptions,
+    /// What each pair belongs to (a speaker), and the word for it: intervals draw these whole.
+    pub cluster: Option<Labels>,
+    /// Breaks the primary figure down by these labels.
+    pub by: Vec<Labels>,
+    /// The words whose errors are counted apart.
+    pub rare_words: Option<RareWords>,
+    /// How many of the worst pairs are listed with their alignments.
+    pub worst: usize,
+    /// How many of the most frequent confusions of each kind are listed.
+    pub confusions: usize,
+    /// Whether [`WerReport::items`] is filled.
+    pub items: bool,
+    /// Name and version of the normaliser that the texts went through.
+    pub normaliser: String,
+    /// The files that were read.
+    pub sources: Vec<SourceFile>,
+}
+
+impl Default for WerOptions {
+    fn default() -> Self {
+        Self {
+            unit: Unit::Word,
+            bootstrap: BootstrapOptions::default(),
+            cluster: None,
+            by: Vec::new(),
+            rare_words: None,
+            worst: 0,
+            confusions: 0,
+            items: false,
+            normaliser: "none".to_owned(),
+            sources: Vec::new(),
+        }
+    }
+}
+
+/// One label for each pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Labels {
+    /// What they are: `speaker`.
+    pub name: String,
+    /// The label of each pair.
+    pub of_pair: Vec<String>,
+}
+
+/// All figures of an evaluation. Its JSON form is that of [`Evaluation`] with more fields.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WerReport {
+    /// WER (primary; CER by characters), the other rates, and the breakdowns.
+    #[serde(flatten)]
+    pub evaluation: Evaluation,
+    /// The counts of the chosen unit.
+    pub counts: EditCounts,
+    /// Pairs without any reference word, and the insertions in them.
+    pub empty_references: EmptyReferences,
+    /// Errors of rare words and of the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rare_words: Option<RareWordErrors>,
+    /// The most frequent confusions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confusions: Option<Confusions>,
+    /// The pairs with the most errors, worst first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub worst: Vec<WorstPair>,
+    /// What each pair adds; empty where it was not asked for.
+    #[serde(skip)]
+    pub items: Vec<Item>,
+}
+
+/// What silence was heard as.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EmptyReferences {
+    /// Pairs whose reference has no word.
+    pub pairs: u64,
+    /// Insertions in them, which are part of the total.
+    pub insertions: u64,
+}
+
+/// A pair with many errors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorstPair {
+    /// Its id.
+    pub id: String,
+    /// Its counts.
+    pub counts: EditCounts,
+    /// The reference after the normaliser.
+    pub reference: String,
+    /// The hypothesis after the normaliser.
+    pub hypothesis: String,
+}
+
+/// Measures hypotheses against references.
+///
+/// # Errors   [`EvalError::BadOption`]; [`EvalError::UnequalLengths`]
+pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, EvalError> {
+    options.bootstrap.validate()?;
+    let words = measure_by(Unit::Word, &pairs.references, &pairs.hypotheses)?;
+    let chars = measure_by(Unit::Char, &pairs.references, &pairs.hypotheses)?;
+    let by_words = options.unit == Unit::Word;
+    let (chosen, info, other, other_info) = match options.unit {
+        Unit::Word => (&words, WER, &chars, CER),
+        Unit::Char => (&chars, CER, &words, WER),
+    };
+    let resampling = match &options.cluster {
+        Some(labels) => Resampling::by_group(&labels.name, &labels.of_pair),
+        None => Resampling::by_row(pairs.ids.len()),
+    };
+    let infos = [info, other_info, MER, WIL, WIP, SENTENCE_ERROR_RATE];
+    let once = vec![1; pairs.ids.len()];
+    let values = rates(chosen, other, &once);
+    let drawn = (options.bootstrap.resamples > 0).then(|| {
+        bootstrap_all(&resampling, &options.bootstrap, |times| rates(chosen, other, times))
+    });
+    let interval = |drawn: &Distribution| drawn.interval(&resampling, &options.bootstrap);
+    let measure = |figure: usize| {
+        let interval = drawn.as_ref().map(|drawn| interval(&drawn[figure]));
+        Measure::new(&infos[figure], pairs.ids.len(), Ok(values[figure]), interval)
+    };
+    let (primary, secondary) = (measure(0), (1..infos.len()).map(measure).collect());
+    let breakdowns = options.by.iter().map(|by| breakdown(by, &info, chosen, options)).collect();
+    let mut evaluation = Evaluation::new(
+        primary,
+        secondary,
+        breakdowns,
+        Provenance::default(),
+        options.sources.clone(),
+    );
+    evaluation.normaliser.clone_from(&options.normaliser);
+    let counts = chosen.total;
+    let length = if by_words { "reference_words" } else { "reference_characters" };
+    for (name, count) in [
+        ("hits", counts.hits),
+        ("substitutions", counts.substitutions),
+        ("deletions", counts.deletions),
+        ("insertions", counts.insertions),
+        (length, counts.reference_tokens()),
+    ] {
+        evaluation.detail.insert(name.to_owned(), Value::from(count));
+    }
+    let rare_words = match &options.rare_words {
+        Some(rare) => Some(rare_word_errors(pairs, rare)?),
+        None => None,
+    };
+    Ok(WerReport {
+        empty_references: empty_references(&words),
+        counts,
+        rare_words,
+        confusions: (options.confusions > 0)
+            .then(|| confusions(pairs, options.unit, options.confusions)),
+        worst: worst(pairs, chosen, options.worst),
+        items: if options.items { items(pairs, &info, chosen, options) } else { Vec::new() },
+        evaluation,
+    })
+}
+
+/// The rates in the order of the measures, each pair taken `times` times.
+fn rates(chosen: &Errors, other: &Errors, times: &[u32]) -> [f64; 6] {
+    let counts = EditCounts::sum(&chosen.pairs, times);
+    let (mut wrong, mut drawn) = (0u64, 0u64);
+    for (pair, times) in chosen.pairs.iter().zip(times) {
+        drawn += u64::from(*times);
+        wrong += u64::from(*times) * u64::from(pair.errors() > 0);
+    }
+    [
+        counts.error_rate(),
+        EditCounts::sum(&other.pairs, times).error_rate(),
+        counts.match_error_rate(),
+        counts.information_lost(),
+        counts.information_preserved(),
+        wrong as f64 / drawn as f64,
+    ]
+}
+
+fn breakdown(by: &Labels, info: &MetricInfo, errors: &Errors, options: &WerOptions) -> Breakdown {
+    let mut order: Vec<&str> = Vec::new();
+    let mut parts: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (pair, label) in by.of_pair.iter().enumerate() {
+        let part = parts.entry(label).or_default();
+        if part.is_empty() {
+            order.push(label);
+        }
+        part.push(pair);
+    }
+    order.sort_unstable();
+    let measure = |label: &&str| {
+        let pairs: Vec<EditCounts> = parts[label].iter().map(|pair| errors.pairs[*pair]).collect();
+        let value = pairs.iter().copied().sum::<EditCounts>().error_rate();
+        let resampling = match &options.cluster {
+            Some(labels) => {
+                let own: Vec<&String> = parts[label].iter().map(|p| &labels.of_pair[*p]).collect();
+                Resampling::by_group(&labels.name, &own)
+            }
+            None => Resampling::by_row(pairs.len()),
+        };
+        let interval = crate::bootstrap::interval(&resampling, &options.bootstrap, |times| {
+            EditCounts::sum(&pairs, times).error_rate()
+        });
+        ((*label).to_owned(), Measure::new(info, pairs.len(), Ok(value), interval))
+    };
+    Breakdown::new(&by.name, info, order.iter().map(measure).collect())
+}
+
+fn empty_references(words: &Errors) -> EmptyReferences {
+    let empty = words.pairs.iter().filter(|pair| pair.reference_tokens() == 0);
+    empty.fold(EmptyReferences::default(), |sum, pair| EmptyReferences {
+        pairs: sum.pairs + 1,
+        insertions: sum.insertions + pair.insertions,
+    })
+}
+
+/// The pairs with the most errors; of equal ones the one with the higher rate, then the earlier one.
+fn worst(pairs: &Pairs<'_>, errors: &Errors, count: usize) -> Vec<WorstPair> {
+    let mut order: Vec<usize> = (0..errors.pairs.len()).collect();
+    order.retain(|pair| errors.pairs[*pair].errors() > 0);
+    order.sort_by(|a, b| {
+        let (a, b) = (&errors.pairs[*a], &errors.pairs[*b]);
+        let by_rate = b.error_rate().total_cmp(&a.error_rate());
+        b.errors().cmp(&a.errors()).then(by_rate)
+    });
+    order.truncate(count);
+    let listed = |pair: usize| WorstPair {
+        id: pairs.ids[pair].to_string(),
+        counts: errors.pairs[pair],
+        reference: pairs.references[pair].to_string(),
+        hypothesis: pairs.hypotheses[pair].to_string(),
+    };
+    order.into_iter().map(listed).collect()
+}
+
+fn items(pairs: &Pairs<'_>, info: &MetricInfo, errors: &Errors, options: &WerOptions) -> Vec<Item> {
+    let item = |(pair, counts): (usize, &EditCounts)| {
+        let group = options.cluster.as_ref().map(|labels| labels.of_pair[pair].as_str());
+        let (numerator, denominator) = (counts.errors() as f64, counts.reference_tokens() as f64);
+        let statistic = Statistic::Ratio { numerator, denominator };
+        Item::new(info, &options.normaliser, &pairs.ids[pair], group, statistic)
+    };
+    errors.pairs.iter().enumerate().map(item).collect()
+}

@@ -1,0 +1,222 @@
+//! The report as plain text, with the worst pairs aligned.
+
+use super::align;
+use super::alignment::Edit;
+use super::confusions::{Confusions, tokens};
+use super::counts::EditCounts;
+use super::report::{WerReport, WorstPair};
+use super::tokens::Unit;
+use crate::table::{Align, TextTable, number, shortened};
+use crate::text::{breakdown, figures, sources};
+
+/// Whether the text may use the terminal's colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colour {
+    /// No escape sequences.
+    Never,
+    /// Substitutions yellow, deletions red, insertions green.
+    Ansi,
+}
+
+/// The columns of a line of an alignment.
+const LINE_WIDTH: usize = 100;
+
+impl WerReport {
+    /// The report as aligned plain text.
+    pub fn to_text(&self, unit: Unit, colour: Colour) -> String {
+        let evaluation = &self.evaluation;
+        let what = match unit {
+            Unit::Word => "Word error rate",
+            Unit::Char => "Character error rate",
+        };
+        let heading = format!(
+            "{what}, {} utterances, normaliser {}\n{}",
+            evaluation.primary.n,
+            evaluation.normaliser,
+            sources(evaluation)
+        );
+        let mut paragraphs = vec![heading, figures(evaluation), self.counts(unit)];
+        paragraphs.extend(evaluation.breakdowns.iter().map(breakdown));
+        paragraphs.extend(self.rare_words.as_ref().map(|rare| {
+            let mut table = TextTable::new(&[
+                ("words", Align::Left),
+                ("error rate", Align::Right),
+                ("reference", Align::Right),
+                ("substitutions", Align::Right),
+                ("deletions", Align::Right),
+                ("insertions", Align::Right),
+            ]);
+            for (name, rate, counts) in [
+                ("rare (B-WER)", rare.b_wer, rare.rare),
+                ("others (U-WER)", rare.u_wer, rare.others),
+            ] {
+                let counts = [
+                    counts.reference_tokens(),
+                    counts.substitutions,
+                    counts.deletions,
+                    counts.insertions,
+                ];
+                let cells = [name.to_owned(), number(rate)].into_iter();
+                table.push(cells.chain(counts.map(|count| count.to_string())).collect());
+            }
+            table.to_string()
+        }));
+        paragraphs.extend(self.confusions.as_ref().map(most_frequent));
+        paragraphs.extend(self.worst.iter().map(|pair| aligned(pair, unit, colour)));
+        paragraphs.join("\n")
+    }
+
+    fn counts(&self, unit: Unit) -> String {
+        let EditCounts { hits, substitutions, deletions, insertions } = self.counts;
+        let tokens = match unit {
+            Unit::Word => "words",
+            Unit::Char => "characters",
+        };
+        let mut text = format!(
+            "{} reference {tokens}: {hits} hits, {substitutions} substitutions, {deletions} \
+             deletions; {insertions} insertions\n",
+            self.counts.reference_tokens()
+        );
+        if self.empty_references.pairs > 0 {
+            text += &format!(
+                "{} references are empty; {} of the insertions are in them\n",
+                self.empty_references.pairs, self.empty_references.insertions
+            );
+        }
+        text
+    }
+}
+
+fn most_frequent(confusions: &Confusions) -> String {
+    let mut table = TextTable::new(&[
+        ("substitutions", Align::Left),
+        ("n", Align::Right),
+        ("deletions", Align::Left),
+        ("n", Align::Right),
+        ("insertions", Align::Left),
+        ("n", Align::Right),
+    ]);
+    let Confusions { substitutions, deletions, insertions } = confusions;
+    let word = |word: &str| shortened(word, 24);
+    for row in 0..substitutions.len().max(deletions.len()).max(insertions.len()) {
+        let substitution = substitutions.get(row);
+        let single = |list: &[(String, u64)]| match list.get(row) {
+            Some((token, n)) => [word(token), n.to_string()],
+            None => [String::new(), String::new()],
+        };
+        let [deletion, deleted] = single(deletions);
+        let [insertion, inserted] = single(insertions);
+        table.push(vec![
+            substitution.map_or_else(String::new, |(a, b, _)| format!("{} → {}", word(a), word(b))),
+            substitution.map_or_else(String::new, |(_, _, n)| n.to_string()),
+            deletion,
+            deleted,
+            insertion,
+            inserted,
+        ]);
+    }
+    format!("Most frequent\n{table}")
+}
+
+/// A column of an alignment: what was said, what was heard.
+struct Column<'a> {
+    edit: Edit,
+    said: &'a str,
+    heard: &'a str,
+}
+
+fn columns<'a>(reference: &'a str, hypothesis: &'a str, unit: Unit) -> Vec<Column<'a>> {
+    let (said, heard) = (tokens(reference, unit), tokens(hypothesis, unit));
+    let (mut i, mut j) = (0, 0);
+    let column = |edit: Edit| {
+        let column = Column {
+            edit,
+            said: if edit == Edit::Insertion { "" } else { said[i] },
+            heard: if edit == Edit::Deletion { "" } else { heard[j] },
+        };
+        i += usize::from(edit != Edit::Insertion);
+        j += usize::from(edit != Edit::Deletion);
+        column
+    };
+    align(unit, reference, hypothesis).into_iter().map(column).collect()
+}
+
+/// Reference over hypothesis, with a letter below each error; long ones in several lines.
+fn aligned(pair: &WorstPair, unit: Unit, colour: Colour) -> String {
+    let counts = &pair.counts;
+    let mut text = format!(
+        "{}: {} of {} wrong ({} substituted, {} deleted, {} inserted)\n",
+        pair.id,
+        counts.errors(),
+        counts.reference_tokens(),
+        counts.substitutions,
+        counts.deletions,
+        counts.insertions
+    );
+    let mut lines = [String::from("REF"), String::from("HYP"), String::from("   ")];
+    let mut width = 0;
+    for column in columns(&pair.reference, &pair.hypothesis, unit) {
+        let [said, heard] = [column.said, column.heard].map(|token| shortened(token, 60));
+        let letters = [&said, &heard].map(|token| token.chars().count());
+        let wide = letters[0].max(letters[1]);
+        if width > 0 && width + wide + 1 > LINE_WIDTH {
+            push_lines(&mut text, &mut lines);
+            width = 0;
+        }
+        width += wide + 1;
+        let (escape, letter) = match column.edit {
+            Edit::Hit => ("", ""),
+            Edit::Substitution => ("\u{1b}[33m", "S"),
+            Edit::Deletion => ("\u{1b}[31m", "D"),
+            Edit::Insertion => ("\u{1b}[32m", "I"),
+        };
+        for (line, cell) in lines.iter_mut().zip([said.as_str(), heard.as_str(), letter]) {
+            let fill = " ".repeat(wide - cell.chars().count());
+            *line += " ";
+            match colour {
+                Colour::Ansi if !escape.is_empty() => *line += &format!("{escape}{cell}\u{1b}[0m"),
+                _ if cell.is_empty() && !escape.is_empty() => *line += &"*".repeat(wide),
+                _ => *line += cell,
+            }
+            let starred = colour == Colour::Never && cell.is_empty() && !escape.is_empty();
+            if !starred {
+                *line += &fill;
+            }
+        }
+    }
+    push_lines(&mut text, &mut lines);
+    text
+}
+
+fn push_lines(text: &mut String, lines: &mut [String; 3]) {
+    for line in lines {
+        *text += line.trim_end();
+        *text += "\n";
+        line.truncate(3);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alignment_stands_in_columns() {
+        let (reference, hypothesis) = ("a cat sat on", "a sat on mats");
+        let pair = WorstPair {
+            id: "u1".to_owned(),
+            counts: EditCounts::of(&align(Unit::Word, reference, hypothesis)),
+            reference: reference.to_owned(),
+            hypothesis: hypothesis.to_owned(),
+        };
+        let wanted = [
+            "u1: 2 of 4 wrong (0 substituted, 1 deleted, 1 inserted)",
+            "REF a cat sat on ****",
+            "HYP a *** sat on mats",
+            "      D          I\n",
+        ];
+        assert_eq!(aligned(&pair, Unit::Word, Colour::Never), wanted.join("\n"));
+        let coloured = aligned(&pair, Unit::Word, Colour::Ansi);
+        assert!(coloured.contains("\u{1b}[31mcat\u{1b}[0m"), "{coloured}");
+    }
+}

@@ -1,0 +1,179 @@
+//! From texts to numbered tokens, as jiwer's default transforms make them.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// What is counted as one token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Words: what U+0020, or two or more white-space characters of any kind, divide. One tab or one no-break space
+    /// alone does not (as in jiwer).
+    Word,
+    /// Code points, inner white space too.
+    Char,
+}
+
+/// White space as Python's `str.isspace` and `\s` have it: Rust's, and U+001C to U+001F.
+pub fn is_python_space(c: char) -> bool {
+    c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
+}
+
+/// The text without white space (as Python has it) at its ends.
+pub fn strip(text: &str) -> &str {
+    text.trim_matches(is_python_space)
+}
+
+/// The words of a text.
+///
+/// ```
+/// use engram_eval::wer::tokens::words;
+///
+/// let found: Vec<&str> = words(" one\ttwo  three \u{a0}four ").collect();
+/// assert_eq!(found, ["one\ttwo", "three", "four"]);
+/// ```
+pub fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = strip(text);
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let (end, next) = first_gap(rest);
+        let word = &rest[..end];
+        rest = &rest[next..];
+        Some(word)
+    })
+}
+
+/// The first gap between words: where it starts and where it ends; a stripped text ends with a word.
+fn first_gap(text: &str) -> (usize, usize) {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        // Most texts have nothing but letters and U+0020 here.
+        if bytes[at] > b' ' && bytes[at] < 0x80 {
+            at += 1;
+            continue;
+        }
+        if bytes[at] == b' ' && bytes.get(at + 1).is_some_and(|next| (b'!'..0x7f).contains(next)) {
+            return (at, at + 1);
+        }
+        let run = &text[at..];
+        let mut end = 0;
+        let mut count = 0;
+        for c in run.chars().take_while(|c| is_python_space(*c)) {
+            end += c.len_utf8();
+            count += 1;
+        }
+        if count > 1 || bytes[at] == b' ' {
+            return (at, at + end);
+        }
+        at += run.chars().next().map_or(1, char::len_utf8);
+    }
+    (text.len(), text.len())
+}
+
+/// Numbers for words and characters: equal where the tokens are.
+#[derive(Debug, Default)]
+pub struct Numbering<'a> {
+    words: HashMap<&'a str, u32, BuildHasherDefault<WordHasher>>,
+    chars: HashMap<char, u32, BuildHasherDefault<WordHasher>>,
+}
+
+/// Numbers below this are the ASCII characters themselves.
+const ASCII: u32 = 128;
+
+impl<'a> Numbering<'a> {
+    /// Puts the numbers of a text's tokens into `numbers`.
+    pub fn number(&mut self, text: &'a str, unit: Unit, numbers: &mut Vec<u32>) {
+        numbers.clear();
+        match unit {
+            Unit::Word => numbers.extend(words(text).map(|word| {
+                let next = self.words.len() as u32;
+                *self.words.entry(word).or_insert(next)
+            })),
+            Unit::Char => numbers.extend(strip(text).chars().map(|c| {
+                if c.is_ascii() {
+                    return c as u32;
+                }
+                let next = ASCII + self.chars.len() as u32;
+                *self.chars.entry(c).or_insert(next)
+            })),
+        }
+    }
+
+    /// All numbers given so far are below this.
+    pub fn vocabulary(&self, unit: Unit) -> usize {
+        match unit {
+            Unit::Word => self.words.len(),
+            Unit::Char => ASCII as usize + self.chars.len(),
+        }
+    }
+}
+
+/// A quick hash of short texts; the table is of this process alone, so nobody else chooses its keys' order.
+#[derive(Debug, Default)]
+struct WordHasher(u64);
+
+impl WordHasher {
+    fn mix(&mut self, value: u64) {
+        let product = u128::from(self.0 ^ value)
+            * u128::from(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835_u128 as u64);
+        self.0 = (product as u64) ^ ((product >> 64) as u64);
+    }
+}
+
+impl Hasher for WordHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.mix(u64::from_le_bytes(word));
+        }
+        self.mix(bytes.len() as u64);
+    }
+
+    fn write_u8(&mut self, value: u8) {
+        self.mix(value.into());
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.mix(value.into());
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_divided_as_jiwer_divides_them() {
+        for (text, wanted) in [
+            ("", vec![]),
+            (" \t\n ", vec![]),
+            ("a b", vec!["a", "b"]),
+            ("a\tb", vec!["a\tb"]),
+            ("a \tb\u{1c}\u{1d}c", vec!["a", "b", "c"]),
+            ("\u{a0}a\u{a0}b\u{a0}\u{2003}c\u{85}", vec!["a\u{a0}b", "c"]),
+            ("é ü\u{3000}ß x", vec!["é", "ü\u{3000}ß", "x"]),
+            ("a\u{200b}b \u{7f} c", vec!["a\u{200b}b", "\u{7f}", "c"]),
+        ] {
+            assert_eq!(words(text).collect::<Vec<_>>(), wanted, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn equal_tokens_have_equal_numbers() {
+        let mut numbering = Numbering::default();
+        let mut numbers = Vec::new();
+        numbering.number("to be or not to be", Unit::Word, &mut numbers);
+        assert_eq!(numbers, [0, 1, 2, 3, 0, 1]);
+        assert_eq!(numbering.vocabulary(Unit::Word), 4);
+        numbering.number(" aé éa ", Unit::Char, &mut numbers);
+        assert_eq!(numbers, [97, 128, 32, 128, 97]);
+        assert_eq!(numbering.vocabulary(Unit::Char), 129);
+    }
+}

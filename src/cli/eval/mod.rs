@@ -1,0 +1,66 @@
+//! `engram eval`.
+
+mod phrase;
+mod shared;
+mod wer;
+
+use clap::{Args, Subcommand};
+use engram_eval::compare::compare_items;
+use engram_eval::items::Items;
+use std::path::PathBuf;
+
+use super::{Outcome, output};
+use shared::Intervals;
+
+/// Measure predictions.
+#[derive(Debug, Subcommand)]
+pub enum Eval {
+    /// Speech: word and character error rate, alignments, confusions, rare words
+    Wer(wer::Wer),
+    /// Phrase similarity: Pearson, Spearman, Kendall, by class, section and anchor
+    Phrase(phrase::Phrase),
+    /// Two systems on the same items: difference, interval, p values
+    Compare(Compare),
+}
+
+impl Eval {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        match self {
+            Self::Wer(command) => command.run(),
+            Self::Phrase(command) => command.run(),
+            Self::Compare(command) => command.run(),
+        }
+    }
+}
+
+/// Two systems on the same items: difference, interval, p values.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  engram eval wer --pairs a.jsonl --items a.items.jsonl
+  engram eval wer --pairs b.jsonl --items b.items.jsonl
+  engram eval compare a.items.jsonl b.items.jsonl")]
+pub struct Compare {
+    /// Items of system A, as `--items` wrote them
+    a: PathBuf,
+    /// Items of system B
+    b: PathBuf,
+    #[command(flatten)]
+    intervals: Intervals,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Compare {
+    fn run(self) -> anyhow::Result<Outcome> {
+        let (a, b) = (Items::read(&self.a)?, Items::read(&self.b)?);
+        let comparison = compare_items(&a, &b, &self.intervals.options())?;
+        match self.json {
+            true => output::print_json(&comparison)?,
+            false => output::print(&comparison.to_text())?,
+        }
+        Ok(Outcome::Done)
+    }
+}

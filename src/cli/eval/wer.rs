@@ -1,0 +1,198 @@
+//! `engram eval wer`.
+
+use std::collections::HashMap;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use engram_eval::source::read_text;
+use engram_eval::wer::labels::Table;
+use engram_eval::wer::rare_words::RareWords;
+use engram_eval::wer::read::{Pairs, TextFormat, join, parse_pairs, parse_texts};
+use engram_eval::wer::report::{Labels, WerOptions, evaluate};
+use engram_eval::wer::text::Colour;
+use engram_eval::wer::tokens::Unit;
+
+use super::super::Outcome;
+use super::output;
+use super::shared::{Intervals, source, write_items};
+
+/// Speech: word and character error rate, alignments, confusions, rare words.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  engram eval wer --ref ref.txt --hyp hyp.txt
+  engram eval wer --ref ref.trn --hyp hyp.trn --align 10
+  engram eval wer --pairs pairs.jsonl --unit char --json
+  engram eval wer --ref ref.tsv --hyp hyp.tsv --table utterances.tsv --by subset --cluster speaker
+  engram eval wer --ref ref.tsv --hyp hyp.tsv --biasing test-other.biasing_100.tsv
+
+Formats, by the file's name or --format: plain lines (line i belongs to line i), .trn (text (id)),
+.tsv (id<TAB>text, or a header with id and text), .jsonl (id, text). Files may be gzipped.")]
+pub struct Wer {
+    /// References
+    #[arg(long = "ref", value_name = "FILE", requires = "hyp", required_unless_present = "pairs")]
+    reference: Option<PathBuf>,
+    /// Hypotheses
+    #[arg(long, value_name = "FILE", requires = "reference")]
+    hyp: Option<PathBuf>,
+    /// Both in one file: JSON lines with id, ref, hyp
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["reference", "hyp"])]
+    pairs: Option<PathBuf>,
+    /// The format of references and hypotheses, where their names do not tell
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// What is counted
+    #[arg(long, value_enum, default_value = "word")]
+    unit: UnitName,
+    /// A table (TSV with a header) with a line for each utterance id
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
+    /// Figures for each value of a column of the table
+    #[arg(long, value_name = "COLUMN", requires = "table")]
+    by: Vec<String>,
+    /// Intervals draw whole groups: the values of a column of the table, such as speaker
+    #[arg(long, value_name = "COLUMN", requires = "table")]
+    cluster: Option<String>,
+    /// Count the errors of these words apart (B-WER and U-WER): a file with one word a line
+    #[arg(long, value_name = "FILE")]
+    rare_words: Option<PathBuf>,
+    /// Count the errors of words apart that stand at most N times in the references
+    #[arg(long, value_name = "N", conflicts_with_all = ["rare_words", "biasing"])]
+    rare_at_most: Option<u64>,
+    /// Each utterance's own rare words: id<TAB>text<TAB>JSON list of words
+    #[arg(long, value_name = "FILE", conflicts_with = "rare_words")]
+    biasing: Option<PathBuf>,
+    /// Show the alignments of the N worst utterances
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20")]
+    align: Option<usize>,
+    /// List the N most frequent confusions of each kind; 10 in text, none in JSON
+    #[arg(long, value_name = "N")]
+    confusions: Option<usize>,
+    #[command(flatten)]
+    intervals: Intervals,
+    /// Write what each utterance adds, for `engram eval compare`
+    #[arg(long, value_name = "FILE")]
+    items: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    /// One text a line
+    Lines,
+    /// text (id)
+    Trn,
+    /// id<TAB>text
+    Tsv,
+    /// JSON lines
+    Jsonl,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum UnitName {
+    /// Words
+    Word,
+    /// Characters
+    Char,
+}
+
+impl Wer {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let mut options = WerOptions {
+            unit: match self.unit {
+                UnitName::Word => Unit::Word,
+                UnitName::Char => Unit::Char,
+            },
+            bootstrap: self.intervals.options(),
+            worst: self.align.unwrap_or(0),
+            confusions: self.confusions.unwrap_or(if self.json { 0 } else { 10 }),
+            items: self.items.is_some(),
+            ..WerOptions::default()
+        };
+        let texts = match (&self.pairs, &self.reference, &self.hyp) {
+            (Some(pairs), _, _) => vec![("pairs", pairs, read_text(pairs)?)],
+            (None, Some(reference), Some(hyp)) => vec![
+                ("references", reference, read_text(reference)?),
+                ("hypotheses", hyp, read_text(hyp)?),
+            ],
+            _ => anyhow::bail!("give --ref and --hyp, or --pairs"),
+        };
+        let pairs = self.read_pairs(&texts)?;
+        for (role, path, _) in &texts {
+            options.sources.push(source(role, path, pairs.ids.len()));
+        }
+        self.read_labels(&pairs, &mut options)?;
+        options.rare_words = self.read_rare_words()?;
+        let mut report = evaluate(&pairs, &options)?;
+        write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
+        let colour = match std::io::stdout().is_terminal() {
+            true => Colour::Ansi,
+            false => Colour::Never,
+        };
+        match self.json {
+            true => output::print_json(&report)?,
+            false => output::print(&report.to_text(options.unit, colour))?,
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn read_pairs<'a>(&self, texts: &'a [(&str, &PathBuf, String)]) -> anyhow::Result<Pairs<'a>> {
+        let name = |path: &Path| path.display().to_string();
+        let format = |path: &Path| match self.format {
+            None => TextFormat::of_path(path),
+            Some(Format::Lines) => TextFormat::Lines,
+            Some(Format::Trn) => TextFormat::Trn,
+            Some(Format::Tsv) => TextFormat::Tsv,
+            Some(Format::Jsonl) => TextFormat::Jsonl,
+        };
+        Ok(match texts {
+            [(_, path, text)] => parse_pairs(&name(path), text)?,
+            [(_, reference, said), (_, hyp, heard), ..] => {
+                let (said_in, heard_in) = (name(reference), name(hyp));
+                let said = parse_texts(&said_in, said, format(reference))?;
+                let heard = parse_texts(&heard_in, heard, format(hyp))?;
+                join((&said_in, said), (&heard_in, heard))?
+            }
+            [] => anyhow::bail!("give --ref and --hyp, or --pairs"),
+        })
+    }
+
+    /// The labels of `--by` and `--cluster`.
+    fn read_labels(&self, pairs: &Pairs<'_>, options: &mut WerOptions) -> anyhow::Result<()> {
+        let Some(path) = &self.table else { return Ok(()) };
+        let table = Table::parse(&path.display().to_string(), &read_text(path)?)?;
+        let labels = |column: &String| -> anyhow::Result<Labels> {
+            let of_pair = table.column(column, &pairs.ids)?;
+            Ok(Labels { name: column.clone(), of_pair })
+        };
+        options.by = self.by.iter().map(labels).collect::<anyhow::Result<_>>()?;
+        options.cluster = self.cluster.as_ref().map(labels).transpose()?;
+        Ok(())
+    }
+
+    fn read_rare_words(&self) -> anyhow::Result<Option<RareWords>> {
+        if let Some(path) = &self.rare_words {
+            let text = read_text(path)?;
+            let words = text.lines().map(str::trim).filter(|word| !word.is_empty());
+            return Ok(Some(RareWords::List(words.map(str::to_owned).collect())));
+        }
+        if let Some(path) = &self.biasing {
+            let text = read_text(path)?;
+            let mut lists = HashMap::new();
+            for (line, row) in (1..).zip(text.lines()) {
+                let place =
+                    || format!("{}:{line}: wanted id<TAB>text<TAB>JSON list", path.display());
+                let mut fields = row.split('\t');
+                let (id, words) = (fields.next().unwrap_or_default(), fields.nth(1));
+                let words = serde_json::from_str(words.with_context(place)?).with_context(place)?;
+                lists.insert(id.to_owned(), words);
+            }
+            return Ok(Some(RareWords::OfPair(lists)));
+        }
+        Ok(self.rare_at_most.map(RareWords::AtMost))
+    }
+}
