@@ -11,7 +11,7 @@ use serde_json::Value;
 fn unpacked(path: &Path) -> String {
     let mut text = String::new();
     let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    GzDecoder::new(file).read_to_string(&mut text).unwrap();
+    GzDecoder::new(file).read_to_string(&mut text).expect("a fixture of text");
     text
 }
 
