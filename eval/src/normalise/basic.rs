@@ -43,14 +43,19 @@ pub(super) fn normalise(
         return;
     }
     spare.clear();
-    if options.remove_diacritics {
+    let may_have_capitals = if options.remove_diacritics {
         remove_symbols_and_diacritics(current, spare);
+        true
     } else {
-        remove_symbols(current, spare);
+        remove_symbols(current, spare)
+    };
+    std::mem::swap(current, spare);
+    // A compatible normal form can bring capitals back.
+    if may_have_capitals {
+        spare.clear();
+        lowercase_into(current, spare);
+        std::mem::swap(current, spare);
     }
-    // Normal form K can bring capitals back.
-    current.clear();
-    lowercase_into(spare, current);
     if options.split_letters {
         spare.clear();
         split_letters(current, spare);

@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 
 use unicode_general_category::{GeneralCategory, get_general_category};
+use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
 
 /// First and last of each stretch of code points that Unicode 14 leaves unassigned and a later version does not.
 #[rustfmt::skip]
@@ -68,6 +69,11 @@ fn ascii(byte: u8, bit: u8) -> bool {
     byte < 128 && ASCII[usize::from(byte)] & bit != 0
 }
 
+/// Whether an ASCII character is a word character to Python.
+pub(super) fn is_ascii_word(byte: u8) -> bool {
+    ascii(byte, WORD)
+}
+
 /// Whether an ASCII character is white space to Python.
 pub(super) fn is_ascii_space(byte: u8) -> bool {
     ascii(byte, SPACE)
@@ -78,22 +84,30 @@ pub(super) fn is_ascii_symbol(byte: u8) -> bool {
     ascii(byte, SYMBOL)
 }
 
+/// Which blocks of 256 code points hold one of [`ASSIGNED_LATER`], up to the last block that does.
+static BLOCKS: [bool; (ASSIGNED_LATER[ASSIGNED_LATER.len() - 1].1 >> 8) as usize + 1] = {
+    let mut blocks = [false; _];
+    let mut stretch = 0;
+    while stretch < ASSIGNED_LATER.len() {
+        let (first, last) = ASSIGNED_LATER[stretch];
+        let mut block = first >> 8;
+        while block <= last >> 8 {
+            blocks[block as usize] = true;
+            block += 1;
+        }
+        stretch += 1;
+    }
+    blocks
+};
+
 /// Whether Unicode 14 knows nothing of a character that the tables in use here may know.
 pub(super) fn is_assigned_later(character: char) -> bool {
     let code = u32::from(character);
-    let (first, _) = ASSIGNED_LATER[0];
-    code >= first
-        && ASSIGNED_LATER
-            .binary_search_by(|&(first, last)| {
-                if last < code {
-                    std::cmp::Ordering::Less
-                } else if first > code {
-                    std::cmp::Ordering::Greater
-                } else {
-                    std::cmp::Ordering::Equal
-                }
-            })
-            .is_ok()
+    if !BLOCKS.get((code >> 8) as usize).is_some_and(|&holds_some| holds_some) {
+        return false;
+    }
+    let stretch = ASSIGNED_LATER.partition_point(|&(_, last)| last < code);
+    ASSIGNED_LATER.get(stretch).is_some_and(|&(first, _)| first <= code)
 }
 
 /// The general category in Unicode 14, as `unicodedata.category`.
@@ -233,10 +247,9 @@ pub(super) fn strip(text: &str) -> &str {
     text.trim_matches(is_space)
 }
 
-/// The text in normal form KC of Unicode 14; borrowed where it is ASCII.
+/// The text in normal form KC of Unicode 14; borrowed where it is in that form already.
 pub(super) fn compose_compatible(text: &str) -> Cow<'_, str> {
-    use unicode_normalization::UnicodeNormalization;
-    if text.is_ascii() {
+    if is_nfkc_quick(text.chars()) == IsNormalized::Yes {
         return Cow::Borrowed(text);
     }
     // An unassigned character neither decomposes nor composes, and nothing is reordered across it.

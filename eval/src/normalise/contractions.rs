@@ -4,7 +4,7 @@
 //! a pattern can match is a run of word characters, or an apostrophe with its neighbours, and no replacement makes a new
 //! match for a later pattern, save where a comment says so.
 
-use super::characters::{character_at, is_space, word_at, word_end};
+use super::characters::{character_at, is_ascii_word, is_space, is_word, word_at, word_end};
 
 /// Deletes hesitations, and the white space before each apostrophe.
 pub(super) fn delete_fillers(text: &str, out: &mut String) {
@@ -17,14 +17,15 @@ pub(super) fn delete_fillers(text: &str, out: &mut String) {
         if !matches!(word.as_bytes(), b"hmm" | b"mm" | b"mhm" | b"mmm" | b"uh" | b"um") {
             out.push_str(word);
         }
-        while at < bytes.len() && !word_at(text, at) {
-            let Some(character) = character_at(text, at) else { return };
-            if character == '\'' {
+        let gap = &text[at..gap_end(text, at)];
+        for (position, piece) in gap.split('\'').enumerate() {
+            if position > 0 {
                 out.truncate(out.trim_end_matches(is_space).len());
+                out.push('\'');
             }
-            out.push(character);
-            at += character.len_utf8();
+            out.push_str(piece);
         }
+        at += gap.len();
     }
 }
 
@@ -47,16 +48,37 @@ pub(super) fn expand_contractions(text: &str, out: &mut String) {
                 out.push_str(full_word(word).unwrap_or(word));
             }
         }
-        while at < bytes.len() && !word_at(text, at) {
-            let Some(character) = character_at(text, at) else { return };
-            at += character.len_utf8();
-            if character == '\'' {
+        // All that an apostrophe takes along are letters, so only the last one of a gap can.
+        let gap = &text[at..gap_end(text, at)];
+        at += gap.len();
+        match gap.strip_suffix('\'') {
+            Some(before) => {
+                out.push_str(before);
                 at += expand_tail(text, at, out);
-            } else {
-                out.push(character);
+            }
+            None => out.push_str(gap),
+        }
+    }
+}
+
+/// The end of the stretch without word characters that starts at byte `start`.
+fn gap_end(text: &str, start: usize) -> usize {
+    let bytes = text.as_bytes();
+    let mut at = start;
+    while let Some(&byte) = bytes.get(at) {
+        if byte.is_ascii() {
+            if is_ascii_word(byte) {
+                break;
+            }
+            at += 1;
+        } else {
+            match character_at(text, at) {
+                Some(character) if !is_word(character) => at += character.len_utf8(),
+                _ => break,
             }
         }
     }
+    at
 }
 
 /// The words that are replaced together with what follows them, up to the end of a word.

@@ -1,5 +1,7 @@
 //! Removes symbols and diacritics, as `remove_symbols` and `remove_symbols_and_diacritics` of the reference do.
 
+use std::borrow::Cow;
+
 use unicode_general_category::GeneralCategory;
 use unicode_normalization::char::decompose_compatible;
 
@@ -8,10 +10,18 @@ use super::characters::{
 };
 
 /// Replaces marks, symbols and punctuation by spaces, in normal form KC; diacritics that have a composed letter stay.
-pub(super) fn remove_symbols(text: &str, out: &mut String) {
-    for character in compose_compatible(text).chars() {
-        out.push(if is_symbol_or_mark(character) { ' ' } else { character });
+///
+/// `true` if the normal form has other letters than the text.
+pub(super) fn remove_symbols(text: &str, out: &mut String) -> bool {
+    let composed = compose_compatible(text);
+    let mut kept = 0;
+    for (at, symbol) in composed.match_indices(is_symbol_or_mark) {
+        out.push_str(&composed[kept..at]);
+        out.push(' ');
+        kept = at + symbol.len();
     }
+    out.push_str(&composed[kept..]);
+    matches!(composed, Cow::Owned(_))
 }
 
 /// Replaces symbols and punctuation by spaces and drops diacritics.
