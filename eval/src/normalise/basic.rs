@@ -90,6 +90,9 @@ fn write_ascii(text: &str, split_letters: bool, out: &mut String) {
 }
 
 /// A space between each two grapheme clusters.
+///
+/// Clusters are those of Unicode 17, as in the reference with a `regex` module of its time; the newest of these modules
+/// also joins the marks of Unicode 18.
 fn split_letters(text: &str, out: &mut String) {
     for (position, letter) in text.graphemes(true).enumerate() {
         if position > 0 {

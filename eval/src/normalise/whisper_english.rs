@@ -12,7 +12,8 @@ use super::symbols::{is_number_symbol, keep_number_symbols};
 ///
 /// The steps in order: lower case; no brackets and parentheses; no fillers; contractions and titles in full; no symbols
 /// and diacritics; numbers in digits; American spelling; single spaces. What is odd in the reference stays odd: the
-/// result can begin or end with a space, "1.5" becomes "one.5", "and a half" alone vanishes.
+/// result can begin or end with a space, "1.5" becomes "one.5", "and a half" alone vanishes. Where the
+/// reference fails, at a number of more than 4,300 digits, the digits stay.
 pub(super) fn normalise(text: &str, buffers: &mut Buffers, out: &mut String) {
     let Buffers { current, spare, words } = buffers;
     let step = |current: &mut String, spare: &mut String, apply: &dyn Fn(&str, &mut String)| {

@@ -6,6 +6,9 @@ use super::super::characters::decimal_digit;
 /// such a text alone. It also bounds the time that one word can take.
 const MOST_DIGITS: usize = 4300;
 
+/// Number of digits that scaling can change, save for a carry: those of 999 decillion.  A `u128` holds one more.
+const TAIL_DIGITS: u32 = 36;
+
 /// The number read so far.
 ///
 /// The reference has an `int` or a `str` there and decides by the type; an `int` is kept here as its decimal digits.
@@ -119,33 +122,37 @@ impl Value {
     /// Multiplies the last three digits of an integer by a power of ten, and adds that to the others:
     /// `value // 1000 * 1000 + value % 1000 * 10 ** zeros`.
     pub(super) fn scale_last_three(&mut self, zeros: u8) {
-        let mut sum = std::mem::take(&mut self.text).into_bytes();
-        let split = sum.len().saturating_sub(3);
-        let residual: u32 =
-            sum[split..].iter().fold(0, |all, &digit| all * 10 + u32::from(digit - b'0'));
-        sum[split..].fill(b'0');
-        if residual != 0 {
-            let least = usize::from(zeros) + 4;
-            if sum.len() < least {
-                sum.splice(0..0, std::iter::repeat_n(b'0', least - sum.len()));
-            }
-            let mut carry = residual;
-            for digit in sum.iter_mut().rev().skip(zeros.into()) {
-                carry += u32::from(*digit - b'0');
-                *digit = b'0' + (carry % 10) as u8;
-                carry /= 10;
-                if carry == 0 {
-                    break;
-                }
-            }
-            if carry > 0 {
-                sum.insert(0, b'0' + carry as u8);
-            }
+        let number =
+            |digits: &str| digits.bytes().fold(0, |all, byte| all * 10 + u128::from(byte - b'0'));
+        let residual = number(&self.text[self.text.len().saturating_sub(3)..]);
+        if residual == 0 {
+            return;
         }
-        self.text.extend(sum.iter().map(|&digit| char::from(digit)).skip_while(|&c| c == '0'));
-        if self.text.is_empty() {
-            self.text.push('0');
+        // Only the tail is computed, so that a long number costs no more than a short one.
+        let split = self.text.len().saturating_sub(TAIL_DIGITS as usize);
+        let scaled = residual.saturating_mul(10u128.saturating_pow(zeros.into()));
+        let sum = number(&self.text[split..]) - residual + scaled;
+        self.text.truncate(split);
+        if split == 0 {
+            self.text.push_str(&sum.to_string());
+            return;
         }
+        let limit = 10u128.pow(TAIL_DIGITS);
+        if sum >= limit {
+            self.increment();
+        }
+        let digits = (sum % limit).to_string();
+        self.text.extend(std::iter::repeat_n('0', TAIL_DIGITS as usize - digits.len()));
+        self.text.push_str(&digits);
+    }
+
+    /// Adds one to an integer.
+    fn increment(&mut self) {
+        let nines = self.text.len() - self.text.trim_end_matches('9').len();
+        self.text.truncate(self.text.len() - nines);
+        let digit = self.text.pop().and_then(decimal_digit).unwrap_or(0);
+        self.push_number(digit + 1);
+        self.text.extend(std::iter::repeat_n('0', nines));
     }
 
     /// Multiplies text by a power of ten if it is a number and the product an integer, which is the value then;
@@ -216,6 +223,23 @@ mod tests {
                 let expected = number / 1000 * 1000 + number % 1000 * 10u128.pow(zeros.into());
                 assert_eq!(value.as_str(), expected.to_string(), "{number} with {zeros} zeros");
             }
+        }
+    }
+
+    #[test]
+    fn scaling_carries_into_any_number_of_digits() {
+        for head in ["", "1", "9", "19", &"9".repeat(50)] {
+            let mut value = written(&format!("{head}{}", "9".repeat(36)));
+            value.scale_last_three(33);
+            // …9,000 and 999 decillion: the carry is always one.
+            let tail = format!("998{}000", "9".repeat(30));
+            let carried = match head {
+                "" | "9" => format!("1{}", "0".repeat(head.len())),
+                "1" => "2".to_owned(),
+                "19" => "20".to_owned(),
+                nines => format!("1{}", "0".repeat(nines.len())),
+            };
+            assert_eq!(value.as_str(), format!("{carried}{tail}"), "{head}");
         }
     }
 
