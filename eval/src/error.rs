@@ -6,6 +6,7 @@ use std::io;
 use thiserror::Error;
 
 use crate::metric::MetricError;
+use crate::normalise::UnknownNormaliser;
 
 /// A file, and the line in it where known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -173,4 +174,7 @@ pub enum EvalError {
     /// A metric refuses its input.
     #[error(transparent)]
     Metric(#[from] MetricError),
+    /// No normaliser has that name.
+    #[error(transparent)]
+    UnknownNormaliser(#[from] UnknownNormaliser),
 }

@@ -6,6 +6,7 @@
 //! | [`bootstrap`] | percentile intervals by row or by group, the same for any number of threads |
 //! | [`compare`] | two systems on the same rows: difference, interval, p value |
 //! | [`result`] | the stable JSON form: figure, version, direction, count, interval, provenance |
+//! | [`normalise`] | text normalisers for transcripts, byte for byte like Whisper's and jiwer's |
 //! | [`phrase`] | the patent phrase study: read, join by id, measure, break down, list the worst rows |
 //!
 //! ```
@@ -30,6 +31,7 @@ pub mod compare;
 pub mod error;
 pub mod items;
 pub mod metric;
+pub mod normalise;
 pub mod phrase;
 mod random;
 pub mod result;

@@ -13,6 +13,7 @@ use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EvalError, Place};
+use crate::normalise::Normaliser;
 use crate::table::shortened;
 
 /// How a text file is written.
@@ -63,6 +64,23 @@ pub struct Pairs<'a> {
     pub references: Vec<Cow<'a, str>>,
     /// Hypotheses, in the references' order.
     pub hypotheses: Vec<Cow<'a, str>>,
+}
+
+impl<'a> Pairs<'a> {
+    /// The pairs after a normaliser.
+    pub fn normalised(&self, normaliser: Normaliser) -> Self {
+        if normaliser == Normaliser::None {
+            return self.clone();
+        }
+        let all = |texts: &[Cow<'a, str>]| {
+            normaliser.normalise_all(texts).into_iter().map(Cow::Owned).collect()
+        };
+        Self {
+            ids: self.ids.clone(),
+            references: all(&self.references),
+            hypotheses: all(&self.hypotheses),
+        }
+    }
 }
 
 /// The texts of a file; `file` is its name in messages.

@@ -15,6 +15,7 @@ use crate::bootstrap::{BootstrapOptions, Distribution, Resampling, bootstrap_all
 use crate::error::EvalError;
 use crate::items::{Item, Statistic};
 use crate::metric::MetricInfo;
+use crate::normalise::Normaliser;
 use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
 
 /// Word error rate.
@@ -49,8 +50,10 @@ pub struct WerOptions {
     pub confusions: usize,
     /// Whether [`WerReport::items`] is filled.
     pub items: bool,
-    /// Name and version of the normaliser that the texts went through.
-    pub normaliser: String,
+    /// What the texts go through before they are compared.
+    pub normaliser: Normaliser,
+    /// Other normalisers under which the primary figure is measured too.
+    pub other_normalisers: Vec<Normaliser>,
     /// The files that were read.
     pub sources: Vec<SourceFile>,
 }
@@ -66,7 +69,8 @@ impl Default for WerOptions {
             worst: 0,
             confusions: 0,
             items: false,
-            normaliser: "none".to_owned(),
+            normaliser: Normaliser::None,
+            other_normalisers: Vec::new(),
             sources: Vec::new(),
         }
     }
@@ -94,6 +98,9 @@ pub struct WerReport {
     /// Errors of rare words and of the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rare_words: Option<RareWordErrors>,
+    /// The primary figure under each normaliser that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub normalisers: Vec<NormaliserFigure>,
     /// The most frequent confusions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confusions: Option<Confusions>,
@@ -103,6 +110,16 @@ pub struct WerReport {
     /// What each pair adds; empty where it was not asked for.
     #[serde(skip)]
     pub items: Vec<Item>,
+}
+
+/// The primary figure under one normaliser.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NormaliserFigure {
+    /// Its name and version.
+    pub normaliser: String,
+    /// The figure.
+    #[serde(flatten)]
+    pub measure: Measure,
 }
 
 /// What silence was heard as.
@@ -132,40 +149,33 @@ pub struct WorstPair {
 /// # Errors   [`EvalError::BadOption`]; [`EvalError::UnequalLengths`]
 pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, EvalError> {
     options.bootstrap.validate()?;
-    let words = measure_by(Unit::Word, &pairs.references, &pairs.hypotheses)?;
-    let chars = measure_by(Unit::Char, &pairs.references, &pairs.hypotheses)?;
-    let by_words = options.unit == Unit::Word;
-    let (chosen, info, other, other_info) = match options.unit {
-        Unit::Word => (&words, WER, &chars, CER),
-        Unit::Char => (&chars, CER, &words, WER),
+    let mut normalisers = Vec::new();
+    for normaliser in &options.other_normalisers {
+        let measured = Measured::new(&pairs.normalised(*normaliser), options)?;
+        let measure = measured.measures(options).swap_remove(0);
+        normalisers.push(NormaliserFigure { normaliser: normaliser.described(), measure });
+    }
+    let normalised;
+    let pairs = match options.normaliser {
+        Normaliser::None => pairs,
+        normaliser => {
+            normalised = pairs.normalised(normaliser);
+            &normalised
+        }
     };
-    let resampling = match &options.cluster {
-        Some(labels) => Resampling::by_group(&labels.name, &labels.of_pair),
-        None => Resampling::by_row(pairs.ids.len()),
+    let measured = Measured::new(pairs, options)?;
+    let Measured { words, chars, .. } = &measured;
+    let (chosen, info, length) = match options.unit {
+        Unit::Word => (words, WER, "reference_words"),
+        Unit::Char => (chars, CER, "reference_characters"),
     };
-    let infos = [info, other_info, MER, WIL, WIP, SENTENCE_ERROR_RATE];
-    let once = vec![1; pairs.ids.len()];
-    let values = rates(chosen, other, &once);
-    let drawn = (options.bootstrap.resamples > 0).then(|| {
-        bootstrap_all(&resampling, &options.bootstrap, |times| rates(chosen, other, times))
-    });
-    let interval = |drawn: &Distribution| drawn.interval(&resampling, &options.bootstrap);
-    let measure = |figure: usize| {
-        let interval = drawn.as_ref().map(|drawn| interval(&drawn[figure]));
-        Measure::new(&infos[figure], pairs.ids.len(), Ok(values[figure]), interval)
-    };
-    let (primary, secondary) = (measure(0), (1..infos.len()).map(measure).collect());
+    let mut measures = measured.measures(options);
     let breakdowns = options.by.iter().map(|by| breakdown(by, &info, chosen, options)).collect();
-    let mut evaluation = Evaluation::new(
-        primary,
-        secondary,
-        breakdowns,
-        Provenance::default(),
-        options.sources.clone(),
-    );
-    evaluation.normaliser.clone_from(&options.normaliser);
+    let (provenance, sources) = (Provenance::default(), options.sources.clone());
+    let primary = measures.remove(0);
+    let mut evaluation = Evaluation::new(primary, measures, breakdowns, provenance, sources);
+    evaluation.normaliser = options.normaliser.described();
     let counts = chosen.total;
-    let length = if by_words { "reference_words" } else { "reference_characters" };
     for (name, count) in [
         ("hits", counts.hits),
         ("substitutions", counts.substitutions),
@@ -180,15 +190,59 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
         None => None,
     };
     Ok(WerReport {
-        empty_references: empty_references(&words),
+        empty_references: empty_references(words),
         counts,
         rare_words,
+        normalisers,
         confusions: (options.confusions > 0)
             .then(|| confusions(pairs, options.unit, options.confusions)),
         worst: worst(pairs, chosen, options.worst),
         items: if options.items { items(pairs, &info, chosen, options) } else { Vec::new() },
         evaluation,
     })
+}
+
+/// The errors of all pairs, and what intervals draw.
+struct Measured {
+    words: Errors,
+    chars: Errors,
+    resampling: Resampling,
+}
+
+impl Measured {
+    fn new(pairs: &Pairs<'_>, options: &WerOptions) -> Result<Self, EvalError> {
+        Ok(Self {
+            words: measure_by(Unit::Word, &pairs.references, &pairs.hypotheses)?,
+            chars: measure_by(Unit::Char, &pairs.references, &pairs.hypotheses)?,
+            resampling: match &options.cluster {
+                Some(labels) => Resampling::by_group(&labels.name, &labels.of_pair),
+                None => Resampling::by_row(pairs.ids.len()),
+            },
+        })
+    }
+
+    /// All rates, that of the chosen unit first.
+    fn measures(&self, options: &WerOptions) -> Vec<Measure> {
+        let (chosen, other) = match options.unit {
+            Unit::Word => ((&self.words, WER), (&self.chars, CER)),
+            Unit::Char => ((&self.chars, CER), (&self.words, WER)),
+        };
+        let pairs = chosen.0.pairs.len();
+        let infos = [chosen.1, other.1, MER, WIL, WIP, SENTENCE_ERROR_RATE];
+        let values = rates(chosen.0, other.0, &vec![1; pairs]);
+        let drawn = (options.bootstrap.resamples > 0).then(|| {
+            bootstrap_all(&self.resampling, &options.bootstrap, |times| {
+                rates(chosen.0, other.0, times)
+            })
+        });
+        let measure = |(figure, info): (usize, &MetricInfo)| {
+            let of = |drawn: &[Distribution; 6]| {
+                drawn[figure].interval(&self.resampling, &options.bootstrap)
+            };
+            Measure::new(info, pairs, Ok(values[figure]), drawn.as_ref().map(of))
+        };
+        infos.iter().enumerate().map(measure).collect()
+    }
 }
 
 /// The rates in the order of the measures, each pair taken `times` times.
@@ -266,11 +320,12 @@ fn worst(pairs: &Pairs<'_>, errors: &Errors, count: usize) -> Vec<WorstPair> {
 }
 
 fn items(pairs: &Pairs<'_>, info: &MetricInfo, errors: &Errors, options: &WerOptions) -> Vec<Item> {
+    let normaliser = options.normaliser.described();
     let item = |(pair, counts): (usize, &EditCounts)| {
         let group = options.cluster.as_ref().map(|labels| labels.of_pair[pair].as_str());
         let (numerator, denominator) = (counts.errors() as f64, counts.reference_tokens() as f64);
         let statistic = Statistic::Ratio { numerator, denominator };
-        Item::new(info, &options.normaliser, &pairs.ids[pair], group, statistic)
+        Item::new(info, &normaliser, &pairs.ids[pair], group, statistic)
     };
     errors.pairs.iter().enumerate().map(item).collect()
 }

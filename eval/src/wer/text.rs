@@ -4,9 +4,9 @@ use super::align;
 use super::alignment::Edit;
 use super::confusions::{Confusions, tokens};
 use super::counts::EditCounts;
-use super::report::{WerReport, WorstPair};
+use super::report::{NormaliserFigure, WerReport, WorstPair};
 use super::tokens::Unit;
-use crate::table::{Align, TextTable, number, shortened};
+use crate::table::{Align, TextTable, limits, number, shortened};
 use crate::text::{breakdown, figures, sources};
 
 /// Whether the text may use the terminal's colours.
@@ -36,6 +36,18 @@ impl WerReport {
             sources(evaluation)
         );
         let mut paragraphs = vec![heading, figures(evaluation), self.counts(unit)];
+        if !self.normalisers.is_empty() {
+            let mut table = TextTable::new(&[
+                ("normaliser", Align::Left),
+                ("error rate", Align::Right),
+                ("interval", Align::Left),
+            ]);
+            for NormaliserFigure { normaliser, measure } in &self.normalisers {
+                let interval = limits(measure.interval.as_ref());
+                table.push(vec![normaliser.clone(), number(measure.value), interval]);
+            }
+            paragraphs.push(table.to_string());
+        }
         paragraphs.extend(evaluation.breakdowns.iter().map(breakdown));
         paragraphs.extend(self.rare_words.as_ref().map(|rare| {
             let mut table = TextTable::new(&[

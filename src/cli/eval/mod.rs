@@ -1,5 +1,6 @@
 //! `engram eval`.
 
+mod lines;
 mod phrase;
 mod shared;
 mod wer;
@@ -19,6 +20,8 @@ pub enum Eval {
     Wer(wer::Wer),
     /// Phrase similarity: Pearson, Spearman, Kendall, by class, section and anchor
     Phrase(phrase::Phrase),
+    /// Put each line of standard input through a text normaliser
+    Normalize(lines::Normalize),
     /// Two systems on the same items: difference, interval, p values
     Compare(Compare),
 }
@@ -29,6 +32,7 @@ impl Eval {
         match self {
             Self::Wer(command) => command.run(),
             Self::Phrase(command) => command.run(),
+            Self::Normalize(command) => command.run(),
             Self::Compare(command) => command.run(),
         }
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use engram_eval::normalise::Normaliser;
 use engram_eval::source::read_text;
 use engram_eval::wer::labels::Table;
 use engram_eval::wer::rare_words::RareWords;
@@ -25,6 +26,7 @@ Examples:
   engram eval wer --ref ref.txt --hyp hyp.txt
   engram eval wer --ref ref.trn --hyp hyp.trn --align 10
   engram eval wer --pairs pairs.jsonl --unit char --json
+  engram eval wer --ref ref.tsv --hyp hyp.tsv --normalizer whisper-en --compare-normalizers
   engram eval wer --ref ref.tsv --hyp hyp.tsv --table utterances.tsv --by subset --cluster speaker
   engram eval wer --ref ref.tsv --hyp hyp.tsv --biasing test-other.biasing_100.tsv
 
@@ -46,6 +48,12 @@ pub struct Wer {
     /// What is counted
     #[arg(long, value_enum, default_value = "word")]
     unit: UnitName,
+    /// What texts go through first: none, jiwer-standardize, basic, whisper-en
+    #[arg(long, value_name = "NAME", default_value = "none", value_parser = Normaliser::parse)]
+    normalizer: Normaliser,
+    /// Print the figure under each normaliser too
+    #[arg(long)]
+    compare_normalizers: bool,
     /// A table (TSV with a header) with a line for each utterance id
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
@@ -111,6 +119,11 @@ impl Wer {
             worst: self.align.unwrap_or(0),
             confusions: self.confusions.unwrap_or(if self.json { 0 } else { 10 }),
             items: self.items.is_some(),
+            normaliser: self.normalizer,
+            other_normalisers: match self.compare_normalizers {
+                true => Normaliser::MAIN.to_vec(),
+                false => Vec::new(),
+            },
             ..WerOptions::default()
         };
         let texts = match (&self.pairs, &self.reference, &self.hyp) {

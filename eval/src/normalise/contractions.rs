@@ -1,0 +1,220 @@
+//! Fillers, contractions and titles of the English normaliser: `ignore_patterns` and `replacers` of the reference.
+//!
+//! The reference applies some fifty patterns, one after the other, to the whole text. Here one walk does the same: what
+//! a pattern can match is a run of word characters, or an apostrophe with its neighbours, and no replacement makes a new
+//! match for a later pattern, save where a comment says so.
+
+use super::characters::{character_at, is_ascii_word, is_space, is_word, word_at, word_end};
+
+/// Deletes hesitations, and the white space before each apostrophe.
+pub(super) fn delete_fillers(text: &str, out: &mut String) {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let start = at;
+        at = word_end(text, at);
+        let word = &text[start..at];
+        if !matches!(word.as_bytes(), b"hmm" | b"mm" | b"mhm" | b"mmm" | b"uh" | b"um") {
+            out.push_str(word);
+        }
+        let gap = &text[at..gap_end(text, at)];
+        for (position, piece) in gap.split('\'').enumerate() {
+            if position > 0 {
+                out.truncate(out.trim_end_matches(is_space).len());
+                out.push('\'');
+            }
+            out.push_str(piece);
+        }
+        at += gap.len();
+    }
+}
+
+/// Writes contractions and titles in full.
+pub(super) fn expand_contractions(text: &str, out: &mut String) {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let start = at;
+        at = word_end(text, at);
+        if start < at {
+            let word = &text[start..at];
+            if let Some((tail, full)) = with_apostrophe(word)
+                && text[at..].starts_with(tail)
+                && !word_at(text, at + tail.len())
+            {
+                out.push_str(full);
+                at += tail.len();
+            } else {
+                out.push_str(full_word(word).unwrap_or(word));
+            }
+        }
+        // All that an apostrophe takes along are letters, so only the last one of a gap can.
+        let gap = &text[at..gap_end(text, at)];
+        at += gap.len();
+        match gap.strip_suffix('\'') {
+            Some(before) => {
+                out.push_str(before);
+                at += expand_tail(text, at, out);
+            }
+            None => out.push_str(gap),
+        }
+    }
+}
+
+/// The end of the stretch without word characters that starts at byte `start`.
+fn gap_end(text: &str, start: usize) -> usize {
+    let bytes = text.as_bytes();
+    let mut at = start;
+    while let Some(&byte) = bytes.get(at) {
+        if byte.is_ascii() {
+            if is_ascii_word(byte) {
+                break;
+            }
+            at += 1;
+        } else {
+            match character_at(text, at) {
+                Some(character) if !is_word(character) => at += character.len_utf8(),
+                _ => break,
+            }
+        }
+    }
+    at
+}
+
+/// The words that are replaced together with what follows them, up to the end of a word.
+fn with_apostrophe(word: &str) -> Option<(&'static str, &'static str)> {
+    Some(match word.as_bytes() {
+        b"won" => ("'t", "will not"),
+        b"can" => ("'t", "can not"),
+        b"let" => ("'s", "let us"),
+        b"ain" => ("'t", "aint"),
+        b"y" => ("'all", "you all"),
+        b"i" => ("'ma", "i am going to"),
+        b"ma" => ("'am", "madam"),
+        _ => return None,
+    })
+}
+
+/// The words that are replaced wherever they stand; a title gets a space behind it.
+fn full_word(word: &str) -> Option<&'static str> {
+    if !(2..=7).contains(&word.len()) {
+        return None;
+    }
+    Some(match word.as_bytes() {
+        b"wanna" => "want to",
+        b"gotta" => "got to",
+        b"gonna" => "going to",
+        b"imma" => "i am going to",
+        b"woulda" => "would have",
+        b"coulda" => "could have",
+        b"shoulda" => "should have",
+        b"mr" => "mister ",
+        b"mrs" => "missus ",
+        b"st" => "saint ",
+        b"dr" => "doctor ",
+        b"prof" => "professor ",
+        b"capt" => "captain ",
+        b"gov" => "governor ",
+        b"ald" => "alderman ",
+        b"gen" => "general ",
+        b"sen" => "senator ",
+        b"rep" => "representative ",
+        b"pres" => "president ",
+        b"rev" => "reverend ",
+        b"hon" => "honorable ",
+        b"asst" => "assistant ",
+        b"assoc" => "associate ",
+        b"lt" => "lieutenant ",
+        b"col" => "colonel ",
+        b"jr" => "junior ",
+        b"sr" => "senior ",
+        b"esq" => "esquire ",
+        _ => return None,
+    })
+}
+
+/// Perfect tenses behind an apostrophe; they come before the shorter forms.
+const PERFECT: [(&str, &str); 6] = [
+    ("d been", " had been"),
+    ("s been", " has been"),
+    ("d gone", " had gone"),
+    ("s gone", " has gone"),
+    ("d done", " had done"),
+    ("s got", " has got"),
+];
+
+/// Writes what the apostrophe before byte `at` and the letters behind it stand for; returns how many letters that took.
+fn expand_tail(text: &str, at: usize, out: &mut String) -> usize {
+    let rest = &text[at..];
+    for (tail, full) in PERFECT {
+        if rest.starts_with(tail) && !word_at(text, at + tail.len()) {
+            out.push_str(full);
+            return tail.len();
+        }
+    }
+    if rest.starts_with('t') && out.ends_with('n') && !word_at(text, at + 1) {
+        out.pop();
+        out.push_str(" not");
+        return 1;
+    }
+    for (tail, full) in [
+        ("re", " are"),
+        ("s", " is"),
+        ("d", " would"),
+        ("ll", " will"),
+        ("t", " not"),
+        ("ve", " have"),
+        ("m", " am"),
+    ] {
+        if rest.starts_with(tail) && ends_short_form(text, at + tail.len()) {
+            out.push_str(full);
+            return tail.len();
+        }
+    }
+    out.push('\'');
+    0
+}
+
+/// Whether a word ends at byte `at`, or does so once a `n't` there has become ` not`.
+fn ends_short_form(text: &str, at: usize) -> bool {
+    !word_at(text, at) || (text[at..].starts_with("n't") && !word_at(text, at + "n't".len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expanded(text: &str) -> String {
+        let (mut joined, mut out) = (String::new(), String::new());
+        delete_fillers(text, &mut joined);
+        expand_contractions(&joined, &mut out);
+        out
+    }
+
+    #[test]
+    fn fillers_go_before_contractions_are_looked_for() {
+        assert_eq!(expanded("um, i can um't hmmm"), ", i can not hmmm");
+        assert_eq!(expanded("he \u{1F} 's the um's"), "he is the is");
+    }
+
+    #[test]
+    fn overlapping_forms_follow_the_order_of_the_patterns() {
+        assert_eq!(expanded("i'ma'am"), "i am going to'am");
+        assert_eq!(expanded("can't've won't't"), "can not have will not not");
+        assert_eq!(expanded("it'd been't"), "it had bee not");
+        assert_eq!(expanded("x'sn't n'tn't"), "x is not n not not");
+        assert_eq!(expanded("gen't mr's 1won't"), "general  not mister  is 1wo not");
+    }
+
+    #[test]
+    fn words_end_where_python_says() {
+        assert_eq!(
+            expanded("canné't can't\u{e9} st\u{301}"),
+            "canné not can't\u{e9} saint \u{301}"
+        );
+        assert_eq!(
+            expanded("she'd gone, y'all'd done; d'd  been"),
+            "she had gone, you all had done; d would  been"
+        );
+    }
+}

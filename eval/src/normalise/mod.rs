@@ -1,0 +1,324 @@
+//! Text normalisers: what is done to a transcript before its words are compared, equal to the reference tools.
+//!
+//! | File | What it is responsible for |
+//! |---|---|
+//! | `whisper_english.rs` | the English normaliser of Whisper, step by step |
+//! | `contractions.rs`, `symbols.rs`, `numbers/`, `spelling.rs` | its steps |
+//! | `basic.rs` | the Whisper normaliser for other languages |
+//! | `jiwer_standardize.rs` | `wer_standardize` of jiwer |
+//! | `brackets.rs` | the deletion of bracketed text, which all of them have |
+//! | `characters.rs` | lower case, white space and word characters as Python has them |
+//! | `word_table.rs` | look-up of fixed words |
+//!
+//! The reference tools are chains of regular expressions. Here each step is a walk over the text, in linear time on any
+//! input, and ASCII text takes a shorter way.
+
+mod basic;
+mod brackets;
+mod characters;
+mod contractions;
+mod jiwer_standardize;
+mod numbers;
+mod spelling;
+mod symbols;
+mod whisper_english;
+mod word_table;
+
+pub use basic::BasicOptions;
+
+use std::fmt;
+use std::str::FromStr;
+
+use rayon::prelude::*;
+use thiserror::Error;
+
+/// A text normaliser.
+///
+/// ```
+/// use engram_eval::normalise::Normaliser;
+///
+/// let normaliser: Normaliser = "whisper-en".parse()?;
+/// assert_eq!(
+///     normaliser.normalise("Mr. Smith's colour TV cost $20 million, um, in nineteen ninety-five!"),
+///     "mister smith is color tv cost $20000000 in 1995",
+/// );
+/// # Ok::<(), engram_eval::normalise::UnknownNormaliser>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Normaliser {
+    /// The text as it is.
+    #[default]
+    None,
+    /// `wer_standardize` of jiwer: lower case, contractions in full, no `[…]` and `<…>`, single spaces.
+    JiwerStandardize,
+    /// `BasicTextNormalizer` of Whisper, for languages other than English.
+    Basic(BasicOptions),
+    /// `EnglishTextNormalizer` of Whisper.
+    WhisperEnglish,
+}
+
+/// Room for the steps of a normaliser, to be used again for the next text.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    current: String,
+    spare: String,
+    words: Vec<numbers::Span>,
+}
+
+/// A name that no normaliser has.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("unknown normaliser `{found}`; did you mean `{nearest}`? Known: {}", known_names())]
+pub struct UnknownNormaliser {
+    /// The name that was given.
+    pub found: String,
+    /// The known name that is most like it.
+    pub nearest: &'static str,
+}
+
+impl Normaliser {
+    /// Every normaliser, with every choice of options.
+    pub const ALL: [Self; 7] = [
+        Self::None,
+        Self::JiwerStandardize,
+        Self::Basic(BasicOptions { remove_diacritics: false, split_letters: false }),
+        Self::Basic(BasicOptions { remove_diacritics: true, split_letters: false }),
+        Self::Basic(BasicOptions { remove_diacritics: false, split_letters: true }),
+        Self::Basic(BasicOptions { remove_diacritics: true, split_letters: true }),
+        Self::WhisperEnglish,
+    ];
+
+    /// The normalisers that one usually chooses from.
+    pub const MAIN: [Self; 4] = [
+        Self::None,
+        Self::JiwerStandardize,
+        Self::Basic(BasicOptions { remove_diacritics: false, split_letters: false }),
+        Self::WhisperEnglish,
+    ];
+
+    /// The stable name, as on the command line and in the JSON results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::JiwerStandardize => "jiwer-standardize",
+            Self::Basic(options) => match (options.remove_diacritics, options.split_letters) {
+                (false, false) => "basic",
+                (true, false) => "basic+remove-diacritics",
+                (false, true) => "basic+split-letters",
+                (true, true) => "basic+remove-diacritics+split-letters",
+            },
+            Self::WhisperEnglish => "whisper-en",
+        }
+    }
+
+    /// The reference whose output this normaliser gives.
+    pub fn version(self) -> &'static str {
+        match self {
+            Self::None => "1",
+            Self::JiwerStandardize => "jiwer 4.0.0 (Unicode 14)",
+            Self::Basic(_) | Self::WhisperEnglish => "openai-whisper 20250625 (Unicode 14)",
+        }
+    }
+
+    /// Name and version in one, as results keep them; `none` for no normaliser.
+    pub fn described(self) -> String {
+        match self {
+            Self::None => "none".to_owned(),
+            normaliser => format!("{}, {}", normaliser.name(), normaliser.version()),
+        }
+    }
+
+    /// The normaliser of a name, upper or lower case.
+    ///
+    /// ```
+    /// use engram_eval::normalise::Normaliser;
+    ///
+    /// assert_eq!(Normaliser::parse("whisper-en"), Ok(Normaliser::WhisperEnglish));
+    /// let error = Normaliser::parse("wisper_en").unwrap_err();
+    /// assert_eq!(error.nearest, "whisper-en");
+    /// ```
+    ///
+    /// # Errors   [`UnknownNormaliser`], with the nearest known name
+    pub fn parse(name: &str) -> Result<Self, UnknownNormaliser> {
+        let wanted = name.to_lowercase();
+        if let Some(normaliser) = Self::ALL.into_iter().find(|known| known.name() == wanted) {
+            return Ok(normaliser);
+        }
+        let likeness = |known: &str| strsim::jaro_winkler(known, &wanted);
+        let nearest = Self::ALL
+            .into_iter()
+            .map(Self::name)
+            .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+            .unwrap_or("none");
+        Err(UnknownNormaliser { found: name.to_owned(), nearest })
+    }
+
+    /// The normalised text.
+    ///
+    /// ```
+    /// use engram_eval::normalise::{BasicOptions, Normaliser};
+    ///
+    /// let basic = Normaliser::Basic(BasicOptions::default());
+    /// assert_eq!(basic.normalise("Él dijo: ¡Hola! (risas) [x] 10%"), "él dijo hola 10 ");
+    /// ```
+    pub fn normalise(self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        self.normalise_into(text, &mut Buffers::default(), &mut out);
+        out
+    }
+
+    /// Writes the normalised text behind what `out` has already, for many texts in a row without allocation.
+    ///
+    /// ```
+    /// use engram_eval::normalise::{Buffers, Normaliser};
+    ///
+    /// let (mut buffers, mut out) = (Buffers::default(), String::new());
+    /// for text in ["it's two", "you'll"] {
+    ///     Normaliser::JiwerStandardize.normalise_into(text, &mut buffers, &mut out);
+    ///     out.push('\n');
+    /// }
+    /// assert_eq!(out, "it is two\nyou will\n");
+    /// ```
+    pub fn normalise_into(self, text: &str, buffers: &mut Buffers, out: &mut String) {
+        match self {
+            Self::None => out.push_str(text),
+            Self::JiwerStandardize => jiwer_standardize::standardize(text, buffers, out),
+            Self::Basic(options) => basic::normalise(text, options, buffers, out),
+            Self::WhisperEnglish => whisper_english::normalise(text, buffers, out),
+        }
+    }
+
+    /// The normalised texts, in order, on all threads of the pool.
+    ///
+    /// ```
+    /// use engram_eval::normalise::Normaliser;
+    ///
+    /// let texts = Normaliser::WhisperEnglish.normalise_all(&["Twenty-one!", "the colour"]);
+    /// assert_eq!(texts, ["21", "the color"]);
+    /// ```
+    pub fn normalise_all<T: AsRef<str> + Sync>(self, texts: &[T]) -> Vec<String> {
+        texts
+            .par_iter()
+            .map_init(Buffers::default, |buffers, text| {
+                let text = text.as_ref();
+                let mut out = String::with_capacity(text.len());
+                self.normalise_into(text, buffers, &mut out);
+                out
+            })
+            .collect()
+    }
+}
+
+impl fmt::Display for Normaliser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Normaliser {
+    type Err = UnknownNormaliser;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::parse(name)
+    }
+}
+
+/// The names of all normalisers, for messages.
+fn known_names() -> String {
+    Normaliser::ALL.map(Normaliser::name).join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_read_back() {
+        for normaliser in Normaliser::ALL {
+            assert_eq!(Normaliser::parse(normaliser.name()), Ok(normaliser));
+        }
+        assert_eq!("BASIC".parse(), Ok(Normaliser::Basic(BasicOptions::default())));
+    }
+
+    #[test]
+    fn an_unknown_name_gets_a_suggestion() {
+        let message = Normaliser::parse("jiwer").unwrap_err().to_string();
+        assert!(message.contains("did you mean `jiwer-standardize`?"), "{message}");
+        assert!(message.contains("whisper-en"), "{message}");
+        assert_eq!(Normaliser::parse("").unwrap_err().found, "");
+    }
+
+    #[test]
+    fn whisper_english_gives_the_golden_vectors() {
+        for (text, expected) in [
+            ("I can't believe it's two and a half percent", "i can not believe it is 2.5%"),
+            (
+                "She'd gone to Dr. O'Neil's on the twenty-first",
+                "she had gone to doctor 0 neil is on the 21st",
+            ),
+            ("one oh one dalmatians, [laughs] (music) ones", "101 dalmatians ones"),
+            ("double seven point five per cent", "77.5%"),
+            ("It is 1,000.50 dollars and 7 cents", "it is $1000.50 and ¢7"),
+            ("you're gonna say we'll've won't", "you are going to say we will have will not"),
+            ("minus five degrees; plus one", "-5 degrees +one"),
+            ("£3 and ¢50 café naïve Ærø", "£3.50 cafe naive aero"),
+            ("...", "."),
+            ("and a half", ""),
+            ("one, two, three", "123"),
+            ("$1.5m", " one.5 m"),
+            ("one dollar", " one"),
+            ("can\u{2019}t", "can t"),
+        ] {
+            assert_eq!(Normaliser::WhisperEnglish.normalise(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn basic_has_its_options() {
+        let basic = |remove_diacritics, split_letters| {
+            Normaliser::Basic(BasicOptions { remove_diacritics, split_letters })
+        };
+        assert_eq!(basic(false, false).normalise("ℂafé, ½ [a] (b)"), "café 1 2 ");
+        assert_eq!(basic(true, false).normalise("ℂafé Ærø"), "cafe aero");
+        assert_eq!(basic(false, true).normalise("né 한국\r\nx"), "n é 한 국 x");
+        assert_eq!(basic(false, true).normalise(" Ab, c"), " a b c");
+        assert_eq!(basic(true, true).normalise("né"), "n e");
+    }
+
+    #[test]
+    fn hostile_text_takes_linear_time() {
+        let n = 100_000;
+        for piece in [
+            "1",
+            "[",
+            "(",
+            "'",
+            "n't",
+            ".",
+            ",",
+            "1,",
+            "$",
+            "$0",
+            "and ",
+            "and a half ",
+            "%",
+            "oh ",
+            "one thousand ",
+            "point five million ",
+            "\u{301}",
+            "\u{3000}",
+            "$1 ",
+            "double one ",
+            "Σ",
+            "9 ",
+            "and\u{a0}",
+            " s",
+            "1 s",
+        ] {
+            let text = piece.repeat(n);
+            for normaliser in Normaliser::ALL {
+                let _ = normaliser.normalise(&text);
+            }
+        }
+    }
+}

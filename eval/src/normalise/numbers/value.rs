@@ -1,0 +1,262 @@
+//! The number that is being read: an integer of any size, or digits that were put one behind the other.
+
+use super::super::characters::decimal_digit;
+
+/// Python turns no text of more digits than this into a number (`sys.set_int_max_str_digits`); the reference then leaves
+/// such a text alone. It also bounds the time that one word can take.
+const MOST_DIGITS: usize = 4300;
+
+/// Number of digits that scaling can change, save for a carry: those of 999 decillion.  A `u128` holds one more.
+const TAIL_DIGITS: u32 = 36;
+
+/// The number read so far.
+///
+/// The reference has an `int` or a `str` there and decides by the type; an `int` is kept here as its decimal digits.
+#[derive(Debug, Default)]
+pub(super) struct Value {
+    kind: Kind,
+    text: String,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    #[default]
+    Absent,
+    Integer,
+    Text,
+}
+
+impl Value {
+    pub(super) fn clear(&mut self) {
+        self.kind = Kind::Absent;
+        self.text.clear();
+    }
+
+    pub(super) fn is_absent(&self) -> bool {
+        self.kind == Kind::Absent
+    }
+
+    pub(super) fn is_integer(&self) -> bool {
+        self.kind == Kind::Integer
+    }
+
+    pub(super) fn is_text(&self) -> bool {
+        self.kind == Kind::Text
+    }
+
+    /// The digits; empty where there is no number.
+    pub(super) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a decimal point was the last thing read.
+    pub(super) fn ends_in_point(&self) -> bool {
+        self.is_text() && self.text.ends_with('.')
+    }
+
+    /// Sets the integer `digit` followed by `zeros` zeros; `digit` must not be 0 then.
+    pub(super) fn set_integer(&mut self, digit: u8, zeros: u8) {
+        self.clear();
+        self.push_number(digit);
+        self.text.extend(std::iter::repeat_n('0', zeros.into()));
+        self.kind = Kind::Integer;
+    }
+
+    /// Sets a number written in digits, `\d+(\.\d+)?`: an integer if its decimals are zeros, else text as it stands.
+    pub(super) fn set_written(&mut self, number: &str) {
+        self.clear();
+        let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+        if decimals.chars().all(|digit| decimal_digit(digit) == Some(0)) {
+            self.kind = Kind::Integer;
+            self.text.extend(digits(whole).skip_while(|&digit| digit == '0'));
+            if self.text.is_empty() {
+                self.text.push('0');
+            }
+        } else {
+            self.kind = Kind::Text;
+            self.text.push_str(number);
+        }
+    }
+
+    /// Goes on as text, with nothing in it where there was no number or the integer 0 (`str(value or "")`).
+    pub(super) fn start_text(&mut self) {
+        if self.is_integer() && self.text == "0" {
+            self.text.clear();
+        }
+        self.kind = Kind::Text;
+    }
+
+    /// Puts more text behind the number.
+    pub(super) fn append(&mut self, text: &str) {
+        self.kind = Kind::Text;
+        self.text.push_str(text);
+    }
+
+    /// Puts a number below 100 behind the number.
+    pub(super) fn append_number(&mut self, number: u8) {
+        self.kind = Kind::Text;
+        self.push_number(number);
+    }
+
+    /// Replaces the last digit: "20" and 5 give "25". The number stays what it was, integer or text.
+    pub(super) fn replace_last(&mut self, digit: u8) {
+        self.text.pop();
+        self.push_number(digit);
+    }
+
+    /// Adds a number below 100 to an integer where that replaces its zeros (`value % 10` or `value % 100` is 0), else
+    /// puts it behind the integer, which is text from then on.
+    pub(super) fn add_or_append(&mut self, number: u8) {
+        let zeros = if number < 10 { "0" } else { "00" };
+        if self.text == "0" {
+            self.text.clear();
+            self.push_number(number);
+        } else if self.text.ends_with(zeros) {
+            self.text.truncate(self.text.len() - zeros.len());
+            self.push_number(number);
+        } else {
+            self.append_number(number);
+        }
+    }
+
+    /// Multiplies the last three digits of an integer by a power of ten, and adds that to the others:
+    /// `value // 1000 * 1000 + value % 1000 * 10 ** zeros`.
+    pub(super) fn scale_last_three(&mut self, zeros: u8) {
+        let number =
+            |digits: &str| digits.bytes().fold(0, |all, byte| all * 10 + u128::from(byte - b'0'));
+        let residual = number(&self.text[self.text.len().saturating_sub(3)..]);
+        if residual == 0 {
+            return;
+        }
+        // Only the tail is computed, so that a long number costs no more than a short one.
+        let split = self.text.len().saturating_sub(TAIL_DIGITS as usize);
+        let scaled = residual.saturating_mul(10u128.saturating_pow(zeros.into()));
+        let sum = number(&self.text[split..]) - residual + scaled;
+        self.text.truncate(split);
+        if split == 0 {
+            self.text.push_str(&sum.to_string());
+            return;
+        }
+        let limit = 10u128.pow(TAIL_DIGITS);
+        if sum >= limit {
+            self.increment();
+        }
+        let digits = (sum % limit).to_string();
+        self.text.extend(std::iter::repeat_n('0', TAIL_DIGITS as usize - digits.len()));
+        self.text.push_str(&digits);
+    }
+
+    /// Adds one to an integer.
+    fn increment(&mut self) {
+        let nines = self.text.len() - self.text.trim_end_matches('9').len();
+        self.text.truncate(self.text.len() - nines);
+        let digit = self.text.pop().and_then(decimal_digit).unwrap_or(0);
+        self.push_number(digit + 1);
+        self.text.extend(std::iter::repeat_n('0', nines));
+    }
+
+    /// Multiplies text by a power of ten if it is a number and the product an integer, which is the value then;
+    /// `false` if not.
+    pub(super) fn scale_exactly(&mut self, zeros: u8) -> bool {
+        let (whole, decimals) = self.text.split_once('.').unwrap_or((&self.text, ""));
+        let zeros = usize::from(zeros);
+        let is_too_long = |part: &str| part.chars().count() > MOST_DIGITS;
+        let is_number = !decimals.contains('.')
+            && !self.text.is_empty()
+            && self.text != "."
+            && !is_too_long(whole)
+            && !is_too_long(decimals);
+        if !is_number || digits(decimals).skip(zeros).any(|digit| digit != '0') {
+            return false;
+        }
+        let padded = digits(decimals).chain(std::iter::repeat('0')).take(zeros);
+        let mut product: String =
+            digits(whole).chain(padded).skip_while(|&digit| digit == '0').collect();
+        if product.is_empty() {
+            product.push('0');
+        }
+        self.kind = Kind::Integer;
+        self.text = product;
+        true
+    }
+
+    fn push_number(&mut self, number: u8) {
+        if number >= 10 {
+            self.text.push(char::from(b'0' + number / 10 % 10));
+        }
+        self.text.push(char::from(b'0' + number % 10));
+    }
+}
+
+/// The digits of any script as those of ASCII.
+fn digits(number: &str) -> impl Iterator<Item = char> {
+    number.chars().filter_map(decimal_digit).map(|digit| char::from(b'0' + digit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(number: &str) -> Value {
+        let mut value = Value::default();
+        value.set_written(number);
+        value
+    }
+
+    #[test]
+    fn written_numbers_are_integers_where_they_can_be() {
+        for (number, integer) in [("007", "7"), ("3.00", "3"), ("0", "0"), ("٣٤", "34")] {
+            let value = written(number);
+            assert!(value.is_integer());
+            assert_eq!(value.as_str(), integer);
+        }
+        assert!(written("٣.5").is_text());
+        assert_eq!(written("01.50").as_str(), "01.50");
+    }
+
+    #[test]
+    fn scaling_the_last_three_digits_is_the_sum_of_the_reference() {
+        for number in [0u128, 1, 7, 999, 1000, 1001, 12_345, 999_999, 1_000_999, 99_999_999_999] {
+            for zeros in [2u8, 3, 6, 9, 18, 33] {
+                let mut value = written(&number.to_string());
+                value.scale_last_three(zeros);
+                let expected = number / 1000 * 1000 + number % 1000 * 10u128.pow(zeros.into());
+                assert_eq!(value.as_str(), expected.to_string(), "{number} with {zeros} zeros");
+            }
+        }
+    }
+
+    #[test]
+    fn scaling_carries_into_any_number_of_digits() {
+        for head in ["", "1", "9", "19", &"9".repeat(50)] {
+            let mut value = written(&format!("{head}{}", "9".repeat(36)));
+            value.scale_last_three(33);
+            // …9,000 and 999 decillion: the carry is always one.
+            let tail = format!("998{}000", "9".repeat(30));
+            let carried = match head {
+                "" | "9" => format!("1{}", "0".repeat(head.len())),
+                "1" => "2".to_owned(),
+                "19" => "20".to_owned(),
+                nines => format!("1{}", "0".repeat(nines.len())),
+            };
+            assert_eq!(value.as_str(), format!("{carried}{tail}"), "{head}");
+        }
+    }
+
+    #[test]
+    fn exact_scaling_asks_for_an_integer() {
+        let scaled = |number: &str, zeros| {
+            let mut value = Value::default();
+            value.append(number);
+            value.scale_exactly(zeros).then(|| value.as_str().to_owned())
+        };
+        assert_eq!(scaled("2.5", 3).as_deref(), Some("2500"));
+        assert_eq!(scaled(".5", 2).as_deref(), Some("50"));
+        assert_eq!(scaled("00", 6).as_deref(), Some("0"));
+        assert_eq!(scaled("1.234", 2), None);
+        assert_eq!(scaled("1.2340", 3).as_deref(), Some("1234"));
+        assert_eq!(scaled("1.2.3", 6), None);
+        assert_eq!(scaled(".", 6), None);
+        assert_eq!(scaled(&"1".repeat(4301), 6), None);
+    }
+}

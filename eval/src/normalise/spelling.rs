@@ -1,0 +1,37 @@
+//! British to American spelling: `EnglishSpellingNormalizer` of the reference.
+
+use std::sync::LazyLock;
+
+use super::word_table::WordTable;
+
+/// `whisper/normalizers/english.json` of openai-whisper 20250625, one `British<TAB>American` per line, its one flaw
+/// ("archaeology") included. Copyright 2022 OpenAI, MIT licence: see `spelling.LICENSE`.
+const SPELLINGS: &str = include_str!("spelling.tsv");
+
+static TABLE: LazyLock<WordTable<&'static str>> = LazyLock::new(|| {
+    WordTable::new(SPELLINGS.lines().filter_map(|l| l.split_once('\t')).collect())
+});
+
+/// The American spelling of a word; the word itself where it is not in the list.
+pub(super) fn american(word: &str) -> &str {
+    // The shortest word of the list has three letters.
+    if word.len() < 3 { word } else { TABLE.get(word).unwrap_or(word) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_whole() {
+        let pairs: Vec<_> = SPELLINGS.lines().filter_map(|line| line.split_once('\t')).collect();
+        assert_eq!(pairs.len(), 1739);
+        for (british, us) in pairs {
+            assert!(british.len() >= 3, "{british}");
+            assert_eq!(american(british), us);
+        }
+        assert_eq!(american("colour"), "color");
+        assert_eq!(american("color"), "color");
+        assert_eq!(american("archaeology"), "archeology</span>");
+    }
+}

@@ -1,0 +1,204 @@
+//! Removes symbols and diacritics, as `remove_symbols` and `remove_symbols_and_diacritics` of the reference do.
+
+use std::borrow::Cow;
+
+use unicode_general_category::GeneralCategory;
+use unicode_normalization::char::decompose_compatible;
+
+use super::characters::{
+    category, character_at, compose_compatible, decimal_digit, is_ascii_symbol, is_assigned_later,
+};
+
+/// Replaces marks, symbols and punctuation by spaces, in normal form KC; diacritics that have a composed letter stay.
+///
+/// `true` if the normal form has other letters than the text.
+pub(super) fn remove_symbols(text: &str, out: &mut String) -> bool {
+    let composed = compose_compatible(text);
+    let mut kept = 0;
+    for (at, symbol) in composed.match_indices(is_symbol_or_mark) {
+        out.push_str(&composed[kept..at]);
+        out.push(' ');
+        kept = at + symbol.len();
+    }
+    out.push_str(&composed[kept..]);
+    matches!(composed, Cow::Owned(_))
+}
+
+/// Replaces symbols and punctuation by spaces and drops diacritics.
+pub(super) fn remove_symbols_and_diacritics(text: &str, out: &mut String) {
+    for character in text.chars() {
+        fold(character, |_| false, out);
+    }
+}
+
+/// The symbols that the English normaliser keeps for its numbers.
+pub(super) fn is_number_symbol(character: char) -> bool {
+    matches!(character, '.' | '%' | '$' | '¢' | '€' | '£')
+}
+
+/// Three steps of the English normaliser: commas between digits go, a period that no digit follows becomes a space, and
+/// symbols and diacritics are removed save those of numbers.
+pub(super) fn keep_number_symbols(text: &str, out: &mut String) {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    // Where a digit ends that can stand before a comma. A match takes the digit behind the comma too, so that this
+    // digit cannot stand before the next one: "1,2,3" becomes "12 3".
+    let mut digit_end = None;
+    let mut taken_digit = None;
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'0'..=b'9' => {
+                if taken_digit != Some(at) {
+                    digit_end = Some(at + 1);
+                }
+                out.push(char::from(byte));
+                at += 1;
+            }
+            b',' => {
+                let next = character_at(text, at + 1).and_then(decimal_digit);
+                if digit_end == Some(at) && next.is_some() {
+                    taken_digit = Some(at + 1);
+                } else {
+                    out.push(' ');
+                }
+                at += 1;
+            }
+            b'.' => match bytes.get(at + 1) {
+                Some(b'0'..=b'9') => {
+                    out.push('.');
+                    at += 1;
+                }
+                // The pattern takes the next character too, so that of two periods the second stays.
+                Some(b'.') => {
+                    out.push_str(" .");
+                    at += 2;
+                }
+                _ => {
+                    out.push(' ');
+                    at += 1;
+                }
+            },
+            b'$' | b'%' => {
+                out.push(char::from(byte));
+                at += 1;
+            }
+            _ if byte.is_ascii() => {
+                out.push(if is_ascii_symbol(byte) { ' ' } else { char::from(byte) });
+                at += 1;
+            }
+            _ => {
+                let Some(character) = character_at(text, at) else { return };
+                let end = at + character.len_utf8();
+                if taken_digit != Some(at) && decimal_digit(character).is_some() {
+                    digit_end = Some(end);
+                }
+                fold(character, is_number_symbol, out);
+                at = end;
+            }
+        }
+    }
+}
+
+/// Decomposes a character and writes what is left of it: nothing of a diacritic, a space for a symbol not kept.
+///
+/// Canonical reordering is left out: what it moves are marks, and these are deleted or become spaces.
+fn fold(character: char, keep: impl Fn(char) -> bool, out: &mut String) {
+    if is_assigned_later(character) {
+        out.push(character);
+        return;
+    }
+    decompose_compatible(character, |part| {
+        if keep(part) {
+            out.push(part);
+        } else if let Some(letters) = plain_letters(part) {
+            out.push_str(letters);
+        } else if category(part) != GeneralCategory::NonspacingMark {
+            out.push(if is_symbol_or_mark(part) { ' ' } else { part });
+        }
+    });
+}
+
+/// Letters with a stroke or a ligature that do not decompose.
+fn plain_letters(character: char) -> Option<&'static str> {
+    Some(match character {
+        'œ' => "oe",
+        'Œ' => "OE",
+        'ø' => "o",
+        'Ø' => "O",
+        'æ' => "ae",
+        'Æ' => "AE",
+        'ß' => "ss",
+        'ẞ' => "SS",
+        'đ' | 'ð' => "d",
+        'Đ' | 'Ð' => "D",
+        // In the reference the capital thorn becomes small letters too.
+        'þ' | 'Þ' => "th",
+        'ł' => "l",
+        'Ł' => "L",
+        _ => return None,
+    })
+}
+
+/// Whether the category is one of M, S and P.
+fn is_symbol_or_mark(character: char) -> bool {
+    use GeneralCategory::{
+        ClosePunctuation, ConnectorPunctuation, CurrencySymbol, DashPunctuation, EnclosingMark,
+        FinalPunctuation, InitialPunctuation, MathSymbol, ModifierSymbol, NonspacingMark,
+        OpenPunctuation, OtherPunctuation, OtherSymbol, SpacingMark,
+    };
+    match u8::try_from(character) {
+        Ok(byte) if byte.is_ascii() => is_ascii_symbol(byte),
+        _ => matches!(
+            category(character),
+            NonspacingMark
+                | SpacingMark
+                | EnclosingMark
+                | MathSymbol
+                | CurrencySymbol
+                | ModifierSymbol
+                | OtherSymbol
+                | ConnectorPunctuation
+                | DashPunctuation
+                | OpenPunctuation
+                | ClosePunctuation
+                | InitialPunctuation
+                | FinalPunctuation
+                | OtherPunctuation
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn english(text: &str) -> String {
+        let mut out = String::new();
+        keep_number_symbols(text, &mut out);
+        out
+    }
+
+    #[test]
+    fn a_comma_goes_if_its_digits_are_free() {
+        assert_eq!(english("1,000,000 1,2,3,4 a,b 1, 2"), "1000000 12 34 a b 1  2");
+        assert_eq!(english("٣,5,6"), "٣5 6");
+    }
+
+    #[test]
+    fn a_period_stays_before_a_digit_or_as_the_second_of_two() {
+        assert_eq!(english("1.5 a.b .. ... .٣ 5."), "1.5 a b  .  .   ٣ 5 ");
+    }
+
+    #[test]
+    fn letters_lose_their_diacritics() {
+        assert_eq!(english("café ǿ æœ ﬁ Å ½ 5％ €3 \u{a3}"), "cafe o aeoe fi A 1 2 5% €3 £");
+        assert_eq!(english("が \u{93f} a\u{20dd}b \u{1C89}"), "か   a b \u{1C89}");
+    }
+
+    #[test]
+    fn composed_letters_keep_theirs_without_diacritics_removal() {
+        let mut out = String::new();
+        remove_symbols("cafe\u{301} n\u{332} 10%", &mut out);
+        assert_eq!(out, "café n  10 ");
+    }
+}

@@ -1,0 +1,111 @@
+//! The English normaliser of OpenAI's Whisper: `EnglishTextNormalizer`.
+
+use super::Buffers;
+use super::brackets::{delete_brackets, delete_parentheses};
+use super::characters::lowercase_into;
+use super::contractions::{delete_fillers, expand_contractions};
+use super::numbers::{finish, replace_halves, split, write_numbers};
+use super::spelling::american;
+use super::symbols::{is_number_symbol, keep_number_symbols};
+
+/// Normalises English text the way the error rates of Whisper do, byte for byte like openai-whisper 20250625.
+///
+/// The steps in order: lower case; no brackets and parentheses; no fillers; contractions and titles in full; no symbols
+/// and diacritics; numbers in digits; American spelling; single spaces. What is odd in the reference stays odd: the
+/// result can begin or end with a space, "1.5" becomes "one.5", "and a half" alone vanishes. Where the
+/// reference fails, at a number of more than 4,300 digits, the digits stay.
+pub(super) fn normalise(text: &str, buffers: &mut Buffers, out: &mut String) {
+    let Buffers { current, spare, words } = buffers;
+    let step = |current: &mut String, spare: &mut String, apply: &dyn Fn(&str, &mut String)| {
+        spare.clear();
+        apply(current, spare);
+        std::mem::swap(current, spare);
+    };
+    current.clear();
+    lowercase_into(text, current);
+    if current.bytes().any(|byte| matches!(byte, b'<' | b'[')) {
+        spare.clear();
+        if delete_brackets(current, spare) {
+            std::mem::swap(current, spare);
+        }
+    }
+    if current.contains('(') {
+        spare.clear();
+        if delete_parentheses(current, spare) {
+            std::mem::swap(current, spare);
+        }
+    }
+    step(current, spare, &delete_fillers);
+    step(current, spare, &expand_contractions);
+    step(current, spare, &keep_number_symbols);
+    if current.contains("half") {
+        step(current, spare, &replace_halves);
+    }
+    spare.clear();
+    words.clear();
+    split(current, spare, words);
+    current.clear();
+    write_numbers(spare, words, current);
+    finish(current, spare);
+
+    if current.contains(is_number_symbol) {
+        spare.clear();
+        write_american(current, spare);
+        current.clear();
+        drop_loose_symbols(spare, current);
+        drop_loose_percent(current, out);
+    } else {
+        write_american(current, out);
+    }
+}
+
+/// Writes the words in American spelling, separated by single spaces.
+fn write_american(text: &str, out: &mut String) {
+    let mut is_first = true;
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        if !is_first {
+            out.push(' ');
+        }
+        is_first = false;
+        out.push_str(american(word));
+    }
+}
+
+/// `re.sub(r"[.$¢€£]([^0-9])", r" \1", text)`
+fn drop_loose_symbols(text: &str, out: &mut String) {
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        if !is_number_symbol(character) || character == '%' {
+            out.push(character);
+            continue;
+        }
+        match characters.clone().next() {
+            // The pattern takes the character behind the symbol too, so of two symbols the second stays.
+            Some(next) if !next.is_ascii_digit() => {
+                out.push(' ');
+                out.push(next);
+                characters.next();
+            }
+            _ => out.push(character),
+        }
+    }
+}
+
+/// `re.sub(r"([^0-9])%", r"\1 ", text)`, and then each run of spaces becomes one.
+fn drop_loose_percent(text: &str, out: &mut String) {
+    let mut ends_in_space = false;
+    let mut write = |character: char| {
+        if !(character == ' ' && ends_in_space) {
+            out.push(character);
+        }
+        ends_in_space = character == ' ';
+    };
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        write(character);
+        if !character.is_ascii_digit() && characters.as_str().starts_with('%') {
+            write(' ');
+            characters.next();
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The normalisers against their reference, openai-whisper 20250625, on the shared fixture where `ENGRAM_DATA` is set.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use engram_eval::normalise::{BasicOptions, Normaliser};
+use flate2::read::GzDecoder;
+use serde_json::Value;
+
+fn unpacked(path: &Path) -> String {
+    let mut text = String::new();
+    let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    GzDecoder::new(file).read_to_string(&mut text).expect("a fixture of text");
+    text
+}
+
+#[test]
+fn equal_to_whisper_on_the_shared_fixture() {
+    let Some(data) = std::env::var_os("ENGRAM_DATA") else {
+        eprintln!("SKIPPED: equal_to_whisper_on_the_shared_fixture: ENGRAM_DATA is not set");
+        return;
+    };
+    let folder = Path::new(&data).join("metrics");
+    let raw: Vec<Value> = unpacked(&folder.join("normalizer.jsonl.gz"))
+        .split_terminator('\n')
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let expected: Value =
+        serde_json::from_str(&unpacked(&folder.join("normalizer.expected.json.gz"))).unwrap();
+    let expected = expected["items"].as_array().unwrap();
+    assert_eq!(raw.len(), expected.len());
+    assert!(raw.len() >= 2000);
+
+    let basic = |remove_diacritics, split_letters| {
+        Normaliser::Basic(BasicOptions { remove_diacritics, split_letters })
+    };
+    for (field, normaliser) in [
+        ("english", Normaliser::WhisperEnglish),
+        ("basic", basic(false, false)),
+        ("basic_nodiac", basic(true, false)),
+        ("basic_split", basic(false, true)),
+    ] {
+        let texts: Vec<&str> = raw.iter().map(|item| item["raw"].as_str().unwrap()).collect();
+        let normalised = normaliser.normalise_all(&texts);
+        for ((item, text), expected) in raw.iter().zip(&normalised).zip(expected) {
+            assert_eq!(item["id"], expected["id"]);
+            assert_eq!(text, expected[field].as_str().unwrap(), "{normaliser}: {item}");
+        }
+    }
+}

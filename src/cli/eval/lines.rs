@@ -1,0 +1,62 @@
+//! `engram eval normalize` and its like: one line in, one line out.
+
+use std::io::{self, BufRead, BufWriter, Read, Write};
+
+use clap::Args;
+use engram_eval::normalise::Normaliser;
+
+use super::super::Outcome;
+
+/// Lines that go through all threads together.
+const BLOCK: usize = 16_384;
+
+/// Put each line of standard input through a text normaliser.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  engram eval normalize --normalizer whisper-en < transcripts.txt > normal.txt")]
+pub struct Normalize {
+    /// none, jiwer-standardize, basic, whisper-en
+    #[arg(long, value_name = "NAME", value_parser = Normaliser::parse)]
+    normalizer: Normaliser,
+}
+
+impl Normalize {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let mut input = io::stdin().lock();
+        let mut out = BufWriter::new(io::stdout().lock());
+        let mut first = 1;
+        loop {
+            let lines = read_lines(&mut input, BLOCK, first)?;
+            if lines.is_empty() {
+                out.flush()?;
+                return Ok(Outcome::Done);
+            }
+            first += lines.len();
+            for line in self.normalizer.normalise_all(&lines) {
+                out.write_all(line.as_bytes())?;
+                out.write_all(b"\n")?;
+            }
+        }
+    }
+}
+
+/// At most `count` lines without their ends; only `\n` ends a line. `first` is the number of the first.
+fn read_lines(input: &mut impl BufRead, count: usize, first: usize) -> anyhow::Result<Vec<String>> {
+    let mut lines = Vec::new();
+    while lines.len() < count {
+        let mut line = Vec::new();
+        if input.by_ref().read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        }
+        let number = first + lines.len();
+        let line = String::from_utf8(line).map_err(|_| {
+            anyhow::anyhow!("standard input, line {number}: is not UTF-8; convert it to UTF-8")
+        })?;
+        lines.push(line);
+    }
+    Ok(lines)
+}
