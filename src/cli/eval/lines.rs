@@ -1,6 +1,6 @@
 //! `engram eval normalize` and its like: one line in, one line out.
 
-use std::io::{self, BufRead, BufWriter, Read, Write};
+use std::io::{self, BufRead, BufWriter, Write};
 
 use clap::Args;
 use engram_eval::normalise::Normaliser;
@@ -46,7 +46,7 @@ fn read_lines(input: &mut impl BufRead, count: usize, first: usize) -> anyhow::R
     let mut lines = Vec::new();
     while lines.len() < count {
         let mut line = Vec::new();
-        if input.by_ref().read_until(b'\n', &mut line)? == 0 {
+        if input.read_until(b'\n', &mut line)? == 0 {
             break;
         }
         if line.last() == Some(&b'\n') {

@@ -177,7 +177,8 @@ impl Wer {
     /// The labels of `--by` and `--cluster`.
     fn read_labels(&self, pairs: &Pairs<'_>, options: &mut WerOptions) -> anyhow::Result<()> {
         let Some(path) = &self.table else { return Ok(()) };
-        let table = Table::parse(&path.display().to_string(), &read_text(path)?)?;
+        let text = read_text(path)?;
+        let table = Table::parse(&path.display().to_string(), &text)?;
         let labels = |column: &String| -> anyhow::Result<Labels> {
             let of_pair = table.column(column, &pairs.ids)?;
             Ok(Labels { name: column.clone(), of_pair })

@@ -1,0 +1,139 @@
+//! Word and character errors against jiwer 4.0.0 (RapidFuzz 3.14.6), count by count.
+//!
+//! The pairs and jiwer's output are not part of this repository: `ENGRAM_DATA` names the folder that holds
+//! `metrics/wer*.jsonl[.gz]` and `wer-refs/`.
+
+use std::path::{Path, PathBuf};
+
+use engram_eval::source::read_text;
+use engram_eval::wer::counts::EditCounts;
+use engram_eval::wer::measure_by;
+use engram_eval::wer::rare_words::RareWords;
+use engram_eval::wer::read::{Pairs, TextFormat, join, parse_pairs, parse_texts};
+use engram_eval::wer::report::{WerOptions, evaluate};
+use engram_eval::wer::tokens::Unit;
+use serde_json::Value;
+
+fn data() -> Option<PathBuf> {
+    let folder = std::env::var_os("ENGRAM_DATA").map(PathBuf::from);
+    if folder.is_none() {
+        eprintln!("SKIPPED: ENGRAM_DATA is not set, so nothing was compared with jiwer");
+    }
+    folder
+}
+
+fn text(path: &Path) -> String {
+    read_text(path).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_str(&text(path)).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn counts_of(row: &Value) -> EditCounts {
+    let count = |column: usize| row[column].as_u64().expect("a count");
+    EditCounts {
+        hits: count(0),
+        substitutions: count(1),
+        deletions: count(2),
+        insertions: count(3),
+    }
+}
+
+fn close(found: f64, wanted: &Value, what: &str) {
+    let wanted = wanted.as_f64().unwrap_or_else(|| panic!("{what}: no number"));
+    assert!((found - wanted).abs() <= 1e-12 * wanted.abs().max(1.0), "{what}: {found}, {wanted}");
+}
+
+#[test]
+fn every_count_is_jiwers() {
+    let Some(folder) = data().map(|folder| folder.join("metrics")) else { return };
+    for (pairs, expected) in [
+        ("wer.jsonl.gz", "wer.expected.json.gz"),
+        ("wer_edge.jsonl", "wer_edge.expected.json"),
+        ("wer_long.jsonl.gz", "wer_long.expected.json"),
+    ] {
+        let pairs_text = text(&folder.join(pairs));
+        let read = parse_pairs(pairs, &pairs_text).unwrap_or_else(|error| panic!("{error}"));
+        let expected = json(&folder.join(expected));
+        for (unit, key, rate) in [(Unit::Word, "words", "wer"), (Unit::Char, "chars", "cer")] {
+            let found = measure_by(unit, &read.references, &read.hypotheses)
+                .unwrap_or_else(|error| panic!("{error}"));
+            let rows = expected["items"][key].as_array().expect("one row a pair");
+            assert_eq!(rows.len(), found.pairs.len());
+            for ((row, counts), id) in rows.iter().zip(&found.pairs).zip(&read.ids) {
+                let what = format!("{pairs}, {key}, id {id}");
+                assert_eq!(*counts, counts_of(row), "{what}");
+                close(counts.error_rate(), &row[4], &what);
+                if unit == Unit::Word {
+                    close(counts.match_error_rate(), &row[5], &what);
+                    close(counts.information_lost(), &row[6], &what);
+                    close(counts.information_preserved(), &row[7], &what);
+                }
+            }
+            let corpus = &expected["corpus"][key];
+            for (name, count) in [
+                ("hits", found.total.hits),
+                ("substitutions", found.total.substitutions),
+                ("deletions", found.total.deletions),
+                ("insertions", found.total.insertions),
+            ] {
+                assert_eq!(corpus[name], count, "{pairs}, {key}, {name}");
+            }
+            close(found.total.error_rate(), &corpus[rate], pairs);
+        }
+    }
+}
+
+fn libri<'a>(reference: &'a str, hypothesis: &'a str) -> Pairs<'a> {
+    let parse = |text| parse_texts("libri", text, TextFormat::Tsv).expect("a table");
+    join(("libri", parse(reference)), ("libri", parse(hypothesis))).expect("the same ids")
+}
+
+/// The published figures of a LibriSpeech system and of the same with a biasing list: WER, U-WER and B-WER in per cent.
+#[test]
+fn published_figures_come_out_to_all_digits() {
+    let Some(folder) = data().map(|folder| folder.join("wer-refs")) else { return };
+    let reference = text(&folder.join("libri_test_other.ref.tsv"));
+    let rare = reference.lines().map(|line| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        (fields[0].to_owned(), serde_json::from_str(fields[2]).expect("a list of words"))
+    });
+    let rare = RareWords::OfPair(rare.collect());
+    for (file, wer, u_wer, b_wer) in [
+        ("b1", 9.607779454750396, 7.222352265230992, 30.560747663551403),
+        ("s1_biasing100", 8.786275146628967, 7.122337369395442, 23.401869158878505),
+    ] {
+        let hypothesis = text(&folder.join(format!("libri_test_other.{file}.hyp.tsv")));
+        let mut options = WerOptions { rare_words: Some(rare.clone()), ..WerOptions::default() };
+        options.bootstrap.resamples = 0;
+        let report = evaluate(&libri(&reference, &hypothesis), &options).expect("a report");
+        let rates = report.rare_words.expect("rare words");
+        let counts = [report.counts, rates.others, rates.rare];
+        for (counts, wanted) in counts.into_iter().zip([wer, u_wer, b_wer]) {
+            // In the published script's order of operations, so that the last digit is the same.
+            let per_cent = 100.0 * counts.errors() as f64 / counts.reference_tokens() as f64;
+            assert_eq!(per_cent.to_string(), wanted.to_string(), "{file}");
+        }
+        let found = [report.evaluation.primary.value, rates.u_wer, rates.b_wer];
+        for (found, wanted) in found.into_iter().zip([wer, u_wer, b_wer]) {
+            assert!((found * 100.0 - wanted).abs() < 1e-12, "{file}");
+        }
+        assert_eq!(report.counts.reference_tokens(), 52_343);
+    }
+}
+
+#[test]
+fn how2_is_read_from_trn() {
+    let Some(folder) = data().map(|folder| folder.join("wer-refs")) else { return };
+    let [reference, hypothesis] =
+        ["ref", "hyp"].map(|side| text(&folder.join(format!("how2_dev5.{side}.trn"))));
+    let parse = |text| parse_texts("how2", text, TextFormat::Trn).expect("trn lines");
+    let pairs = join(("how2", parse(&reference)), ("how2", parse(&hypothesis))).expect("ids");
+    assert_eq!(pairs.ids.len(), 2305);
+    let errors = measure_by(Unit::Word, &pairs.references, &pairs.hypotheses).expect("pairs");
+    assert_eq!(
+        errors.total.reference_tokens() + errors.total.insertions,
+        errors.total.hypothesis_tokens() + errors.total.deletions
+    );
+}
