@@ -160,7 +160,8 @@ impl Value {
     pub(super) fn scale_exactly(&mut self, zeros: u8) -> bool {
         let (whole, decimals) = self.text.split_once('.').unwrap_or((&self.text, ""));
         let zeros = usize::from(zeros);
-        let is_too_long = |part: &str| part.chars().count() > MOST_DIGITS;
+        let is_too_long =
+            |part: &str| part.len() > MOST_DIGITS && part.chars().count() > MOST_DIGITS;
         let is_number = !decimals.contains('.')
             && !self.text.is_empty()
             && self.text != "."
@@ -169,14 +170,18 @@ impl Value {
         if !is_number || digits(decimals).skip(zeros).any(|digit| digit != '0') {
             return false;
         }
-        let padded = digits(decimals).chain(std::iter::repeat('0')).take(zeros);
-        let mut product: String =
-            digits(whole).chain(padded).skip_while(|&digit| digit == '0').collect();
-        if product.is_empty() {
-            product.push('0');
+        let (point, decimal_count) = (whole.len(), decimals.chars().count());
+        if !self.text.is_ascii() {
+            self.text = digits(whole).chain(digits(decimals)).collect();
+        } else if point < self.text.len() {
+            self.text.remove(point);
         }
+        // Decimals beyond the zeros of the power are zeros, and go.
+        self.text.truncate(self.text.len() - decimal_count.saturating_sub(zeros));
+        self.text.extend(std::iter::repeat_n('0', zeros.saturating_sub(decimal_count)));
+        let leading = self.text.len() - self.text.trim_start_matches('0').len();
+        self.text.drain(..leading.min(self.text.len().saturating_sub(1)));
         self.kind = Kind::Integer;
-        self.text = product;
         true
     }
 
@@ -255,6 +260,8 @@ mod tests {
         assert_eq!(scaled("00", 6).as_deref(), Some("0"));
         assert_eq!(scaled("1.234", 2), None);
         assert_eq!(scaled("1.2340", 3).as_deref(), Some("1234"));
+        assert_eq!(scaled("٣.٥00", 2).as_deref(), Some("350"));
+        assert_eq!(scaled("0.0", 2).as_deref(), Some("0"));
         assert_eq!(scaled("1.2.3", 6), None);
         assert_eq!(scaled(".", 6), None);
         assert_eq!(scaled(&"1".repeat(4301), 6), None);
