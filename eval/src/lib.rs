@@ -29,15 +29,18 @@
 pub mod bootstrap;
 pub mod compare;
 pub mod error;
+pub mod ids;
 pub mod items;
 pub mod metric;
 pub mod normalise;
 pub mod phrase;
 mod random;
 pub mod result;
+pub mod retrieval;
 pub mod source;
 mod table;
 mod text;
+pub mod vqa;
 pub mod wer;
 
 pub use error::{EvalError, Place};

@@ -4,6 +4,8 @@ use std::io::Read;
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
+use rayon::prelude::*;
+use serde::Deserialize;
 
 use crate::error::{EvalError, Place};
 
@@ -38,6 +40,50 @@ pub fn read_text(path: &Path) -> Result<String, EvalError> {
             remedy: "convert the file to UTF-8",
         }
     })
+}
+
+/// Lines with their numbers; the last line end closes a line and opens none.
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = (u64, &str)> {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let some = (!text.is_empty()).then_some(text);
+    let lines = some.into_iter().flat_map(|text| text.split('\n'));
+    (1..).zip(lines.map(|line| line.strip_suffix('\r').unwrap_or(line)))
+}
+
+/// Lines that are not blank, with their numbers.
+pub(crate) fn not_blank(text: &str) -> impl Iterator<Item = (u64, &str)> {
+    lines(text).filter(|(_, line)| !line.trim().is_empty())
+}
+
+/// The rows of a file of JSON lines, read by all threads; blank lines are passed over.
+pub(crate) fn json_lines<'a, T, R>(
+    file: &str,
+    text: &'a str,
+    make: impl Fn(u64, T) -> R + Sync,
+) -> Result<Vec<R>, EvalError>
+where
+    T: Deserialize<'a>,
+    R: Send,
+{
+    let rows: Vec<(u64, &str)> = not_blank(text).collect();
+    let parse = |(line, row): (u64, &'a str)| {
+        let parsed = serde_json::from_str(row).map_err(|error| {
+            let reason = format!("is not as expected: {}", without_line(&error));
+            let remedy = "write one JSON object a line, its texts as strings";
+            EvalError::Malformed { place: Place::new(file, line), reason, remedy }
+        });
+        parsed.map(|parsed| make(line, parsed))
+    };
+    rows.into_par_iter().with_min_len(256).map(parse).collect()
+}
+
+/// The message of a JSON error with its column alone: the line is that of the file.
+fn without_line(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    match message.rsplit_once(" at line ") {
+        Some((what, _)) => format!("{what} (column {})", error.column()),
+        None => message,
+    }
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ pub(super) fn category(character: char) -> GeneralCategory {
 }
 
 /// `\s` and `str.isspace`.
-pub(super) fn is_space(character: char) -> bool {
+pub(crate) fn is_space(character: char) -> bool {
     match u8::try_from(character) {
         Ok(byte) if byte.is_ascii() => ascii(byte, SPACE),
         _ => character.is_whitespace(),
@@ -151,7 +151,7 @@ pub(super) fn is_word(character: char) -> bool {
 }
 
 /// The value of a decimal digit of any script: `\d` and `int`.
-pub(super) fn decimal_digit(character: char) -> Option<u8> {
+pub(crate) fn decimal_digit(character: char) -> Option<u8> {
     if character.is_ascii() {
         return character.is_ascii_digit().then(|| character as u8 - b'0');
     }
@@ -204,7 +204,7 @@ pub(super) fn space_end(text: &str, start: usize) -> usize {
 }
 
 /// `str.lower`, with the full mappings and the final sigma.
-pub(super) fn lowercase_into(text: &str, out: &mut String) {
+pub(crate) fn lowercase_into(text: &str, out: &mut String) {
     let start = out.len();
     if text.is_ascii() {
         out.push_str(text);
@@ -243,7 +243,7 @@ pub(super) fn collapse_space_into(text: &str, out: &mut String) {
 }
 
 /// `str.strip` without arguments.
-pub(super) fn strip(text: &str) -> &str {
+pub(crate) fn strip(text: &str) -> &str {
     text.trim_matches(is_space)
 }
 

@@ -15,7 +15,7 @@
 
 mod basic;
 mod brackets;
-mod characters;
+pub(crate) mod characters;
 mod contractions;
 mod jiwer_standardize;
 mod numbers;

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::PairAligner;
 use super::alignment::Edit;
 use super::read::Pairs;
-use super::tokens::{Unit, strip, words};
+use super::tokens::{Unit, words};
+use crate::normalise::characters::strip;
 
 /// The most frequent confusions of each kind, each with its number; of equally frequent ones the first in the
 /// alphabet.

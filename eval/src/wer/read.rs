@@ -5,15 +5,14 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 use std::path::Path;
 
-use rayon::prelude::*;
-use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EvalError, Place};
+use crate::ids::Id;
 use crate::normalise::Normaliser;
+use crate::source::{json_lines, lines, not_blank};
 use crate::table::shortened;
 
 /// How a text file is written.
@@ -223,18 +222,6 @@ fn join_by_id<'a>(
     Ok(pairs)
 }
 
-/// Lines with their numbers; the last line end closes a line and opens none.
-fn lines(text: &str) -> impl Iterator<Item = (u64, &str)> {
-    let text = text.strip_suffix('\n').unwrap_or(text);
-    let some = (!text.is_empty()).then_some(text);
-    let lines = some.into_iter().flat_map(|text| text.split('\n'));
-    (1..).zip(lines.map(|line| line.strip_suffix('\r').unwrap_or(line)))
-}
-
-fn not_blank(text: &str) -> impl Iterator<Item = (u64, &str)> {
-    lines(text).filter(|(_, line)| !line.trim().is_empty())
-}
-
 /// `text (id)`; the id is what the last parentheses of the line hold.
 fn trn<'a>(file: &str, (line, text): (u64, &'a str)) -> Result<Utterance<'a>, EvalError> {
     let ends = text.trim_end().strip_suffix(')').and_then(|text| text.rsplit_once('('));
@@ -284,75 +271,6 @@ struct PairLine<'a> {
     reference: Cow<'a, str>,
     #[serde(rename = "hyp", borrow)]
     hypothesis: Cow<'a, str>,
-}
-
-/// An id written as a string or as an integer, which are the same id.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Id<'a>(pub(crate) Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Id<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct IdVisitor;
-        impl<'de> Visitor<'de> for IdVisitor {
-            type Value = Id<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an id, a string or an integer")
-            }
-
-            fn visit_borrowed_str<E>(self, id: &'de str) -> Result<Id<'de>, E> {
-                Ok(Id(id.into()))
-            }
-
-            fn visit_str<E>(self, id: &str) -> Result<Id<'de>, E> {
-                Ok(Id(id.to_owned().into()))
-            }
-
-            fn visit_u64<E>(self, id: u64) -> Result<Id<'de>, E> {
-                Ok(Id(id.to_string().into()))
-            }
-
-            fn visit_i64<E>(self, id: i64) -> Result<Id<'de>, E> {
-                Ok(Id(id.to_string().into()))
-            }
-
-            fn visit_f64<E: serde::de::Error>(self, id: f64) -> Result<Id<'de>, E> {
-                Err(E::custom(format!("the id {id} is no integer")))
-            }
-        }
-        deserializer.deserialize_any(IdVisitor)
-    }
-}
-
-/// The rows of a file of JSON lines, read by all threads; blank lines are passed over.
-fn json_lines<'a, T, R>(
-    file: &str,
-    text: &'a str,
-    make: impl Fn(u64, T) -> R + Sync,
-) -> Result<Vec<R>, EvalError>
-where
-    T: Deserialize<'a>,
-    R: Send,
-{
-    let rows: Vec<(u64, &str)> = not_blank(text).collect();
-    let parse = |(line, row): (u64, &'a str)| {
-        let parsed = serde_json::from_str(row).map_err(|error| {
-            let reason = format!("is not as expected: {}", without_line(&error));
-            let remedy = "write one JSON object a line, its texts as strings";
-            malformed(file, Some(line), &reason, remedy)
-        });
-        parsed.map(|parsed| make(line, parsed))
-    };
-    rows.into_par_iter().with_min_len(256).map(parse).collect()
-}
-
-/// The message of a JSON error with its column alone: the line is that of the file.
-fn without_line(error: &serde_json::Error) -> String {
-    let message = error.to_string();
-    match message.rsplit_once(" at line ") {
-        Some((what, _)) => format!("{what} (column {})", error.column()),
-        None => message,
-    }
 }
 
 /// Refuses ids that are empty or stand twice.

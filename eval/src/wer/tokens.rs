@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use crate::normalise::characters::{is_space, strip};
+
 /// What is counted as one token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
@@ -11,16 +13,6 @@ pub enum Unit {
     Word,
     /// Code points, inner white space too.
     Char,
-}
-
-/// White space as Python's `str.isspace` and `\s` have it: Rust's, and U+001C to U+001F.
-pub fn is_python_space(c: char) -> bool {
-    c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
-}
-
-/// The text without white space (as Python has it) at its ends.
-pub fn strip(text: &str) -> &str {
-    text.trim_matches(is_python_space)
 }
 
 /// The words of a text.
@@ -60,7 +52,7 @@ fn first_gap(text: &str) -> (usize, usize) {
         let run = &text[at..];
         let mut end = 0;
         let mut count = 0;
-        for c in run.chars().take_while(|c| is_python_space(*c)) {
+        for c in run.chars().take_while(|c| is_space(*c)) {
             end += c.len_utf8();
             count += 1;
         }

@@ -1,0 +1,45 @@
+//! Ids of utterances, questions and queries, which are strings or integers in all formats.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Visitor};
+
+/// An id written as a string or as an integer, which are the same id.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id<'a>(pub Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Id<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct IdVisitor;
+        impl<'de> Visitor<'de> for IdVisitor {
+            type Value = Id<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an id, a string or an integer")
+            }
+
+            fn visit_borrowed_str<E>(self, id: &'de str) -> Result<Id<'de>, E> {
+                Ok(Id(id.into()))
+            }
+
+            fn visit_str<E>(self, id: &str) -> Result<Id<'de>, E> {
+                Ok(Id(id.to_owned().into()))
+            }
+
+            fn visit_u64<E>(self, id: u64) -> Result<Id<'de>, E> {
+                Ok(Id(id.to_string().into()))
+            }
+
+            fn visit_i64<E>(self, id: i64) -> Result<Id<'de>, E> {
+                Ok(Id(id.to_string().into()))
+            }
+
+            fn visit_f64<E: serde::de::Error>(self, id: f64) -> Result<Id<'de>, E> {
+                Err(E::custom(format!("the id {id} is no integer")))
+            }
+        }
+        deserializer.deserialize_any(IdVisitor)
+    }
+}

@@ -1,0 +1,300 @@
+//! Retrieval: recall, success, reciprocal rank, nDCG and average precision, equal to trec_eval.
+//!
+//! ```
+//! use engram_eval::retrieval::{RetrievalOptions, evaluate, parse_queries};
+//!
+//! let queries = r#"{"id": "q1", "ranked": ["a", "b", "c"], "relevant": ["b", "x"]}
+//! {"id": "q2", "ranked": ["d"], "relevant": ["d"]}"#;
+//! let queries = parse_queries("queries.jsonl", queries)?;
+//! let report = evaluate(&queries, &RetrievalOptions::default())?;
+//! assert_eq!(report.evaluation.detail["recall@5"], 0.75);
+//! assert_eq!(report.evaluation.detail["mrr"], 0.75);
+//! # Ok::<(), engram_eval::EvalError>(())
+//! ```
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::bootstrap::{BootstrapOptions, Resampling, interval};
+use crate::error::{EvalError, Place};
+use crate::ids::Id;
+use crate::items::{Item, Statistic};
+use crate::metric::MetricInfo;
+use crate::metric::mean::weighted_mean;
+use crate::result::{Evaluation, Measure, Provenance, SourceFile};
+use crate::source::json_lines;
+use crate::table::shortened;
+use crate::text::{figures, sources};
+
+/// A query with what was retrieved for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Query<'a> {
+    /// Its id; the line number where it has none.
+    pub id: Cow<'a, str>,
+    /// What was retrieved, best first.
+    pub ranked: Vec<Id<'a>>,
+    /// What is relevant, each with its gain.
+    pub relevant: HashMap<Id<'a>, f64>,
+    line: u64,
+}
+
+#[derive(Deserialize)]
+struct QueryLine<'a> {
+    #[serde(borrow)]
+    id: Option<Id<'a>>,
+    #[serde(borrow)]
+    ranked: Vec<Id<'a>>,
+    #[serde(borrow)]
+    relevant: Relevant<'a>,
+}
+
+/// A list, or the gain of each.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Relevant<'a> {
+    List(#[serde(borrow)] Vec<Id<'a>>),
+    Gains(HashMap<String, f64>),
+}
+
+/// Settings of [`evaluate`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct RetrievalOptions {
+    /// Cut-offs of recall and success.
+    pub cutoffs: Vec<usize>,
+    /// Cut-offs of nDCG.
+    pub ndcg_cutoffs: Vec<usize>,
+    /// Resamples, level and seed of the intervals.
+    pub bootstrap: BootstrapOptions,
+    /// Whether [`RetrievalReport::items`] is filled.
+    pub items: bool,
+    /// The files that were read.
+    pub sources: Vec<SourceFile>,
+}
+
+impl Default for RetrievalOptions {
+    fn default() -> Self {
+        Self {
+            cutoffs: vec![1, 5, 10, 20, 100],
+            ndcg_cutoffs: vec![10],
+            bootstrap: BootstrapOptions::default(),
+            items: false,
+            sources: Vec::new(),
+        }
+    }
+}
+
+/// All figures of an evaluation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RetrievalReport {
+    /// Recall at the largest cut-off that is at most 10 (primary; the smallest where none is), and the others.
+    #[serde(flatten)]
+    pub evaluation: Evaluation,
+    /// What a reader must know before citing the figures; empty when all is well.
+    pub warnings: Vec<String>,
+    /// Each query's primary figure; empty where it was not asked for.
+    #[serde(skip)]
+    pub items: Vec<Item>,
+}
+
+/// Reads JSON lines `{"id", "ranked": [best first], "relevant": [ids] or {id: gain}}`.
+///
+/// # Errors   [`EvalError::Malformed`] with the line, also for an entry that is retrieved twice; [`EvalError::DoubledId`]
+pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, EvalError> {
+    let queries = json_lines(file, text, |line, row: QueryLine<'a>| {
+        let relevant = match row.relevant {
+            Relevant::List(ids) => ids.into_iter().map(|id| (id, 1.0)).collect(),
+            Relevant::Gains(gains) => {
+                let positive = gains.into_iter().filter(|(_, gain)| *gain > 0.0);
+                positive.map(|(id, gain)| (Id(id.into()), gain)).collect()
+            }
+        };
+        let id = row.id.map_or_else(|| line.to_string().into(), |id| id.0);
+        Query { id, ranked: row.ranked, relevant, line }
+    })?;
+    let malformed = |line: Option<u64>, reason: String, remedy: &'static str| {
+        EvalError::Malformed { place: Place::new(file, line), reason, remedy }
+    };
+    if queries.is_empty() {
+        return Err(malformed(None, "has no queries".into(), "give one JSON object a line"));
+    }
+    let mut seen: HashMap<&str, u64> = HashMap::new();
+    for query in &queries {
+        let place = Place::new(file, query.line);
+        if let Some(first) = seen.insert(&query.id, query.line) {
+            let (first, id) = (Place::new(file, first), shortened(&query.id, 60));
+            return Err(EvalError::DoubledId { place, first, id });
+        }
+        let mut retrieved = HashSet::with_capacity(query.ranked.len());
+        if let Some(twice) = query.ranked.iter().find(|id| !retrieved.insert(*id)) {
+            let reason = format!("retrieves `{}` twice", shortened(&twice.0, 60));
+            return Err(malformed(Some(query.line), reason, "keep the better of its ranks"));
+        }
+    }
+    Ok(queries)
+}
+
+/// What the rank of each relevant entry says of a query.
+struct Ranking {
+    /// Ranks from 1 and gains of the relevant entries that were retrieved, best first.
+    found: Vec<(usize, f64)>,
+    /// The gains of all relevant entries, best first.
+    ideal: Vec<f64>,
+}
+
+impl Ranking {
+    fn new(query: &Query<'_>) -> Self {
+        let gain = |(rank, id): (usize, &Id<'_>)| Some((rank + 1, *query.relevant.get(id)?));
+        let mut ideal: Vec<f64> = query.relevant.values().copied().collect();
+        ideal.sort_by(|a, b| b.total_cmp(a));
+        Self { found: query.ranked.iter().enumerate().filter_map(gain).collect(), ideal }
+    }
+
+    fn found_within(&self, cutoff: usize) -> usize {
+        self.found.iter().take_while(|(rank, _)| *rank <= cutoff).count()
+    }
+
+    /// The share of the relevant entries that are among the first `cutoff`; 0 without any.
+    fn recall(&self, cutoff: usize) -> f64 {
+        self.found_within(cutoff) as f64 / self.ideal.len().max(1) as f64
+    }
+
+    /// 1 if any relevant entry is among the first `cutoff`.
+    fn success(&self, cutoff: usize) -> f64 {
+        f64::from(u8::from(self.found_within(cutoff) > 0))
+    }
+
+    fn reciprocal_rank(&self) -> f64 {
+        self.found.first().map_or(0.0, |(rank, _)| 1.0 / *rank as f64)
+    }
+
+    fn average_precision(&self) -> f64 {
+        let precisions = self.found.iter().enumerate();
+        let sum: f64 = precisions.map(|(i, (rank, _))| (i + 1) as f64 / *rank as f64).sum();
+        sum / self.ideal.len().max(1) as f64
+    }
+
+    /// Gains over `log2(1 + rank)`, as a share of the best order's.
+    fn ndcg(&self, cutoff: usize) -> f64 {
+        let discounted = |(rank, gain): (usize, f64)| gain / (1.0 + rank as f64).log2();
+        let found = self.found.iter().take_while(|(rank, _)| *rank <= cutoff);
+        let ideal = (1..=cutoff).zip(&self.ideal).map(|(rank, gain)| (rank, *gain));
+        let best: f64 = ideal.map(discounted).sum();
+        if best == 0.0 { 0.0 } else { found.copied().map(discounted).sum::<f64>() / best }
+    }
+}
+
+/// The figures of queries; each is the mean over all of them, a query without any relevant entry counting 0.
+///
+/// # Errors   [`EvalError::BadOption`]
+pub fn evaluate(
+    queries: &[Query<'_>],
+    options: &RetrievalOptions,
+) -> Result<RetrievalReport, EvalError> {
+    options.bootstrap.validate()?;
+    let cutoffs = [&options.cutoffs[..], &options.ndcg_cutoffs].concat();
+    if options.cutoffs.is_empty() || cutoffs.contains(&0) {
+        return Err(EvalError::BadOption {
+            option: "k",
+            found: format!("{cutoffs:?}"),
+            expected: "at least one cut-off, each at least 1",
+        });
+    }
+    let rankings: Vec<Ranking> = queries.par_iter().map(Ranking::new).collect();
+    let first = options.cutoffs.iter().filter(|k| **k <= 10).max();
+    let first = first.or(options.cutoffs.iter().min()).copied().unwrap_or(1);
+    let mut columns: Vec<(String, Vec<f64>)> = Vec::new();
+    let mut column = |name: String, figure: &dyn Fn(&Ranking) -> f64| {
+        columns.push((name, rankings.iter().map(figure).collect()));
+    };
+    column(format!("recall@{first}"), &|ranking| ranking.recall(first));
+    for k in options.cutoffs.iter().filter(|k| **k != first) {
+        column(format!("recall@{k}"), &|ranking| ranking.recall(*k));
+    }
+    for k in &options.cutoffs {
+        column(format!("success@{k}"), &|ranking| ranking.success(*k));
+    }
+    column("mrr".to_owned(), &Ranking::reciprocal_rank);
+    column("map".to_owned(), &Ranking::average_precision);
+    for k in &options.ndcg_cutoffs {
+        column(format!("ndcg@{k}"), &|ranking| ranking.ndcg(*k));
+    }
+    let info = MetricInfo { name: "", version: 1, higher_is_better: Some(true) };
+    let resampling = Resampling::by_row(queries.len());
+    let measure = |(name, values): &(String, Vec<f64>)| {
+        let value = values.iter().sum::<f64>() / values.len() as f64;
+        let interval =
+            interval(&resampling, &options.bootstrap, |times| weighted_mean(values, times));
+        let measure = Measure::new(&info, queries.len(), Ok(value), interval);
+        Measure { metric: name.clone(), ..measure }
+    };
+    let mut measures: Vec<Measure> = columns.iter().map(measure).collect();
+    let primary = measures.remove(0);
+    let item = |(query, value): (&Query<'_>, &f64)| {
+        let mut item = Item::new(&info, "none", &query.id, None, Statistic::Mean { value: *value });
+        item.metric.clone_from(&primary.metric);
+        item
+    };
+    let items = match options.items {
+        true => queries.iter().zip(&columns[0].1).map(item).collect(),
+        false => Vec::new(),
+    };
+    let without = rankings.iter().filter(|ranking| ranking.ideal.is_empty()).count();
+    let warnings = match without {
+        0 => Vec::new(),
+        n => vec![format!("{n} queries have no relevant entry and count 0")],
+    };
+    let (provenance, sources) = (Provenance::default(), options.sources.clone());
+    let evaluation = Evaluation::new(primary, measures, Vec::new(), provenance, sources);
+    Ok(RetrievalReport { evaluation, warnings, items })
+}
+
+impl RetrievalReport {
+    /// The report as aligned plain text.
+    pub fn to_text(&self) -> String {
+        let evaluation = &self.evaluation;
+        let heading =
+            format!("Retrieval, {} queries\n{}", evaluation.primary.n, sources(evaluation));
+        let warnings = self.warnings.iter().map(|warning| format!("Warning: {warning}.\n"));
+        let paragraphs = [heading, figures(evaluation)].into_iter().chain(warnings);
+        paragraphs.collect::<Vec<_>>().join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(text: &str, options: &RetrievalOptions) -> RetrievalReport {
+        evaluate(&parse_queries("q", text).unwrap(), options).unwrap()
+    }
+
+    #[test]
+    fn gains_order_the_ideal_ranking() {
+        let text = r#"{"id": 1, "ranked": ["a", "b"], "relevant": {"b": 3, "c": 1, "a": 0}}"#;
+        let detail = report(text, &RetrievalOptions::default()).evaluation.detail;
+        let log3 = 3f64.log2();
+        let wanted = (3.0 / log3) / (3.0 + 1.0 / log3);
+        assert!((detail["ndcg@10"].as_f64().unwrap() - wanted).abs() < 1e-15);
+        assert_eq!(detail["recall@10"], 0.5);
+        assert_eq!(detail["success@1"], 0.0);
+        assert_eq!(detail["map"], 0.25);
+    }
+
+    #[test]
+    fn bad_queries_are_named() {
+        let refused = |text: &str| parse_queries("q", text).unwrap_err().to_string();
+        let twice = r#"{"id": 1, "ranked": ["a", "a"], "relevant": []}"#;
+        assert!(refused(twice).starts_with("q:1: retrieves `a` twice"));
+        let line = r#"{"id": 1, "ranked": [], "relevant": []}"#;
+        assert!(refused(&format!("{line}\n{line}")).starts_with("q:2: id `1` was already given"));
+        assert!(refused("").starts_with("q: has no queries"));
+        assert!(refused("{}").starts_with("q:1: is not as expected: missing field `ranked`"));
+        let options = RetrievalOptions { cutoffs: vec![0], ..RetrievalOptions::default() };
+        assert!(evaluate(&parse_queries("q", line).unwrap(), &options).is_err());
+        let warned = report(line, &RetrievalOptions::default());
+        assert_eq!(warned.warnings, ["1 queries have no relevant entry and count 0"]);
+    }
+}

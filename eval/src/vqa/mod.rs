@@ -1,0 +1,308 @@
+//! Visual question answering: the accuracy of VQA v2 and OK-VQA, equal to the official script.
+//!
+//! | file | what it is responsible for |
+//! |---|---|
+//! | [`answer`] | what the script makes of an answer before it compares |
+//! | `contractions` | its table of contractions |
+//! | [`read`] | annotations and results from their JSON files |
+//!
+//! ```
+//! use engram_eval::vqa::{VqaOptions, evaluate, read};
+//!
+//! let annotations = r#"{"annotations": [{"question_id": 1, "question_type": "what", "answer_type": "other",
+//!     "answers": [{"answer": "a cat", "answer_id": 1}, {"answer": "cat", "answer_id": 2},
+//!                 {"answer": "the cat", "answer_id": 3}, {"answer": "dog", "answer_id": 4}]}]}"#;
+//! let annotations = read::parse_annotations("annotations", annotations)?;
+//! let results = read::parse_results("results", r#"[{"question_id": 1, "answer": "Cat."}]"#)?;
+//! let report = evaluate(("annotations", &annotations), ("results", &results), &VqaOptions::default())?;
+//! // Each of the four is compared with the other three: 2/3, 2/3, 2/3 and 1.
+//! assert!((report.evaluation.primary.value - 75.0).abs() < 1e-12);
+//! # Ok::<(), engram_eval::EvalError>(())
+//! ```
+
+pub mod answer;
+mod contractions;
+pub mod read;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::bootstrap::{BootstrapOptions, Resampling, interval};
+use crate::error::{EvalError, Place};
+use crate::ids::Id;
+use crate::items::{Item, Statistic};
+use crate::metric::MetricInfo;
+use crate::metric::mean::weighted_mean;
+use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
+use crate::table::shortened;
+use crate::text::{breakdown, figures, sources};
+use answer::{normalised, tidied};
+use read::{Annotation, HumanAnswer};
+
+/// The accuracy of VQA v2, from 0 to 100.
+pub const INFO: MetricInfo =
+    MetricInfo { name: "vqa_accuracy", version: 1, higher_is_better: Some(true) };
+
+/// Settings of [`evaluate`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct VqaOptions {
+    /// Resamples, level and seed of the intervals.
+    pub bootstrap: BootstrapOptions,
+    /// How many of the questions answered worst are listed.
+    pub worst: usize,
+    /// Whether [`VqaReport::items`] is filled.
+    pub items: bool,
+    /// The files that were read.
+    pub sources: Vec<SourceFile>,
+}
+
+/// All figures of an evaluation. Its JSON form is that of [`Evaluation`] with more fields.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VqaReport {
+    /// The accuracy, by question type and by answer type.
+    #[serde(flatten)]
+    pub evaluation: Evaluation,
+    /// The questions answered worst, in the order of the annotations.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub worst: Vec<WorstQuestion>,
+    /// Each question's accuracy; empty where it was not asked for.
+    #[serde(skip)]
+    pub items: Vec<Item>,
+}
+
+/// A question that was answered badly.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorstQuestion {
+    /// Its id.
+    pub id: String,
+    /// Its accuracy, from 0 to 100.
+    pub accuracy: f64,
+    /// The answer that was given.
+    pub answer: String,
+    /// People's answers, the most frequent first.
+    pub human_answers: Vec<(String, u64)>,
+}
+
+/// The accuracy of an answer, from 0 to 1: over all people, the mean of `min(1, matches among the others / 3)`.
+///
+/// Where people's answers differ, all answers are [`normalised`] first; where they do not, they are compared as they
+/// stand, so that `Yes` against ten times `yes` is wrong.
+pub fn accuracy(given: &str, answers: &[HumanAnswer<'_>]) -> f64 {
+    let mut given = tidied(given);
+    let mut human: Vec<String> = answers.iter().map(|human| tidied(&human.answer)).collect();
+    if human.windows(2).any(|pair| pair[0] != pair[1]) {
+        given = normalised(&given);
+        human = human.iter().map(|answer| normalised(answer)).collect();
+    }
+    let matching: Vec<bool> = human.iter().map(|answer| *answer == given).collect();
+    let matches = matching.iter().filter(|matching| **matching).count();
+    let score = |person: usize| -> f64 {
+        // An answer is not compared with itself, nor with one that is the same in all fields.
+        let same = |other: &usize| {
+            matching[*other]
+                && human[*other] == human[person]
+                && (*other == person || same_but_answer(&answers[*other], &answers[person]))
+        };
+        let others = matches - (0..human.len()).filter(same).count();
+        (others as f64 / 3.0).min(1.0)
+    };
+    (0..human.len()).map(score).sum::<f64>() / human.len() as f64
+}
+
+fn same_but_answer(a: &HumanAnswer<'_>, b: &HumanAnswer<'_>) -> bool {
+    a.answer_id == b.answer_id
+        && a.answer_confidence == b.answer_confidence
+        && a.raw_answer == b.raw_answer
+}
+
+/// Measures results against annotations; each comes with the name of its file, for messages.
+///
+/// # Errors   [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for questions that only one file has;
+/// [`EvalError::BadOption`]
+pub fn evaluate<'a>(
+    (annotation_file, annotations): (&str, &[Annotation<'a>]),
+    (result_file, results): (&str, &HashMap<Id<'a>, Cow<'a, str>>),
+    options: &VqaOptions,
+) -> Result<VqaReport, EvalError> {
+    options.bootstrap.validate()?;
+    check_questions((annotation_file, annotations), (result_file, results))?;
+    let answers = annotations.iter().map(|annotation| results.get(&annotation.question_id));
+    let given: Vec<&str> = answers.map(|answer| answer.map_or("", |answer| answer)).collect();
+    let scores: Vec<f64> = annotations
+        .par_iter()
+        .zip(&given)
+        .with_min_len(64)
+        .map(|(annotation, given)| 100.0 * accuracy(given, &annotation.answers))
+        .collect();
+    let measure = |scores: &[f64]| {
+        let resampling = Resampling::by_row(scores.len());
+        let value = scores.iter().sum::<f64>() / scores.len() as f64;
+        let interval =
+            interval(&resampling, &options.bootstrap, |times| weighted_mean(scores, times));
+        Measure::new(&INFO, scores.len(), Ok(value), interval)
+    };
+    let by = |name: &str, label: &dyn Fn(&Annotation<'_>) -> String| {
+        let mut parts: Vec<(String, Vec<f64>)> = Vec::new();
+        let mut index: HashMap<String, usize> = HashMap::new();
+        for (annotation, score) in annotations.iter().zip(&scores) {
+            let label = label(annotation);
+            let part = *index.entry(label.clone()).or_insert_with(|| {
+                parts.push((label, Vec::new()));
+                parts.len() - 1
+            });
+            parts[part].1.push(*score);
+        }
+        let parts = parts.into_iter().map(|(label, scores)| (label, measure(&scores))).collect();
+        Breakdown::new(name, &INFO, parts)
+    };
+    let breakdowns = vec![
+        by("question type", &|annotation| annotation.question_type.to_string()),
+        by("answer type", &|annotation| annotation.answer_type.to_string()),
+    ];
+    let accuracies = |table: &Breakdown| -> Value {
+        let part = |row: &crate::result::BreakdownRow| (row.name.clone(), Value::from(row.value));
+        table.rows.iter().map(part).collect::<Map<String, Value>>().into()
+    };
+    let (by_question, by_answer) = (accuracies(&breakdowns[0]), accuracies(&breakdowns[1]));
+    let (primary, sources) = (measure(&scores), options.sources.clone());
+    let value = primary.value;
+    let mut evaluation =
+        Evaluation::new(primary, Vec::new(), breakdowns, Provenance::default(), sources);
+    evaluation.normaliser = "vqa, GT-Vision-Lab/VQA a013f00".to_owned();
+    evaluation.detail = Map::from_iter([
+        ("accuracy".to_owned(), Value::from(value)),
+        ("per_question_type".to_owned(), by_question),
+        ("per_answer_type".to_owned(), by_answer),
+    ]);
+    let item = |(annotation, score): (&Annotation<'_>, &f64)| {
+        let (id, statistic) = (&annotation.question_id.0, Statistic::Mean { value: *score });
+        Item::new(&INFO, &evaluation.normaliser, id, None, statistic)
+    };
+    let items = match options.items {
+        true => annotations.iter().zip(&scores).map(item).collect(),
+        false => Vec::new(),
+    };
+    let worst = worst(annotations, &scores, &given, options.worst);
+    Ok(VqaReport { evaluation, worst, items })
+}
+
+/// Every question needs a result, and every result a question.
+fn check_questions<'a>(
+    (annotation_file, annotations): (&str, &[Annotation<'a>]),
+    (result_file, results): (&str, &HashMap<Id<'a>, Cow<'a, str>>),
+) -> Result<(), EvalError> {
+    let missing = annotations.iter().filter(|a| !results.contains_key(&a.question_id));
+    if let Some(first) = missing.clone().next() {
+        return Err(EvalError::MissingPrediction {
+            predictions: result_file.to_owned(),
+            gold: Place::new(annotation_file, None),
+            id: shortened(&first.question_id.0, 60),
+            missing: missing.count(),
+            rows: annotations.len(),
+        });
+    }
+    if results.len() > annotations.len() {
+        let known: std::collections::HashSet<_> =
+            annotations.iter().map(|annotation| &annotation.question_id).collect();
+        let extra = results.keys().filter(|id| !known.contains(id));
+        return Err(EvalError::ExtraPrediction {
+            place: Place::new(result_file, None),
+            gold: annotation_file.to_owned(),
+            id: extra.clone().min().map_or_else(String::new, |id| shortened(&id.0, 60)),
+            extra: extra.count(),
+            rows: results.len(),
+        });
+    }
+    Ok(())
+}
+
+fn worst(
+    annotations: &[Annotation<'_>],
+    scores: &[f64],
+    given: &[&str],
+    count: usize,
+) -> Vec<WorstQuestion> {
+    let mut order: Vec<usize> = (0..scores.len()).filter(|row| scores[*row] < 100.0).collect();
+    order.sort_by(|a, b| scores[*a].total_cmp(&scores[*b]));
+    order.truncate(count);
+    let question = |row: usize| {
+        let annotation = &annotations[row];
+        let mut human: Vec<(String, u64)> = Vec::new();
+        for HumanAnswer { answer, .. } in &annotation.answers {
+            match human.iter_mut().find(|(known, _)| known == answer) {
+                Some((_, times)) => *times += 1,
+                None => human.push((answer.to_string(), 1)),
+            }
+        }
+        human.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+        WorstQuestion {
+            id: annotation.question_id.0.to_string(),
+            accuracy: scores[row],
+            answer: given[row].to_owned(),
+            human_answers: human,
+        }
+    };
+    order.into_iter().map(question).collect()
+}
+
+impl VqaReport {
+    /// The report as aligned plain text.
+    pub fn to_text(&self) -> String {
+        let evaluation = &self.evaluation;
+        let heading = format!(
+            "VQA accuracy in per cent, {} questions\n{}",
+            evaluation.primary.n,
+            sources(evaluation)
+        );
+        let mut paragraphs = vec![heading, figures(evaluation)];
+        paragraphs.extend(evaluation.breakdowns.iter().map(breakdown));
+        if !self.worst.is_empty() {
+            let line = |worst: &WorstQuestion| {
+                let human = worst.human_answers.iter();
+                let human: Vec<String> = human.map(|(a, n)| format!("{a:?} ×{n}")).collect();
+                let (id, accuracy) = (&worst.id, worst.accuracy);
+                format!("{id}  {accuracy:.0}  {:?} against {}\n", worst.answer, human.join(", "))
+            };
+            paragraphs.push(self.worst.iter().map(line).collect());
+        }
+        paragraphs.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(texts: &[&'static str]) -> Vec<HumanAnswer<'static>> {
+        let answer = |(id, text): (usize, &&'static str)| HumanAnswer {
+            answer: (*text).into(),
+            answer_id: Some(Id(id.to_string().into())),
+            answer_confidence: None,
+            raw_answer: None,
+        };
+        texts.iter().enumerate().map(answer).collect()
+    }
+
+    #[test]
+    fn accuracy_leaves_each_person_out_in_turn() {
+        for (matches, wanted) in [(0, 0.0), (1, 0.3), (2, 0.6), (3, 0.9), (4, 1.0), (9, 1.0)] {
+            let mut texts = vec!["dog"; 10];
+            texts[..matches].fill("the cat");
+            assert!((accuracy("Cat", &answers(&texts)) - wanted).abs() < 1e-12, "{matches}");
+        }
+    }
+
+    #[test]
+    fn equal_answers_are_compared_as_they_stand() {
+        assert_eq!(accuracy("Yes", &answers(&["yes"; 10])), 0.0);
+        assert_eq!(accuracy(" yes\n", &answers(&["yes"; 10])), 1.0);
+        // Without ids the ten are one dictionary ten times, of which no other is left.
+        let mut same = answers(&["yes"; 10]);
+        same.iter_mut().for_each(|answer| answer.answer_id = None);
+        assert_eq!(accuracy("yes", &same), 0.0);
+    }
+}

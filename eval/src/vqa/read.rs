@@ -1,0 +1,128 @@
+//! VQA v2 and OK-VQA files: annotations and results.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use serde::Deserialize;
+
+use crate::error::{EvalError, Place};
+use crate::ids::Id;
+use crate::table::shortened;
+
+/// A question with people's answers.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Annotation<'a> {
+    /// Its id.
+    #[serde(borrow)]
+    pub question_id: Id<'a>,
+    /// The kind of question, such as `how many`.
+    #[serde(borrow, default)]
+    pub question_type: Cow<'a, str>,
+    /// The kind of answer: `yes/no`, `number`, `other`.
+    #[serde(borrow, default)]
+    pub answer_type: Cow<'a, str>,
+    /// People's answers, usually ten.
+    #[serde(borrow)]
+    pub answers: Vec<HumanAnswer<'a>>,
+}
+
+/// One person's answer.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct HumanAnswer<'a> {
+    /// The answer.
+    #[serde(borrow)]
+    pub answer: Cow<'a, str>,
+    /// Who gave it. Two answers that are the same in all fields count as one.
+    #[serde(borrow, default)]
+    pub answer_id: Option<Id<'a>>,
+    /// How sure the person was.
+    #[serde(borrow, default)]
+    pub answer_confidence: Option<Cow<'a, str>>,
+    /// OK-VQA's answer before stemming.
+    #[serde(borrow, default)]
+    pub raw_answer: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct Annotations<'a> {
+    #[serde(borrow)]
+    annotations: Vec<Annotation<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow)]
+    question_id: Id<'a>,
+    #[serde(borrow)]
+    answer: Cow<'a, str>,
+}
+
+/// Reads annotations, `{"annotations": [{"question_id", "question_type", "answer_type", "answers"}]}`.
+///
+/// # Errors   [`EvalError::Malformed`]; [`EvalError::DoubledId`]
+pub fn parse_annotations<'a>(file: &str, text: &'a str) -> Result<Vec<Annotation<'a>>, EvalError> {
+    let remedy = "give the annotations of VQA v2 or OK-VQA: {\"annotations\": [{\"question_id\", \
+                  \"answers\": [{\"answer\"}]}]}";
+    let read: Annotations<'a> = parse(file, text, remedy)?;
+    let empty = |reason: String| EvalError::Malformed {
+        place: Place::new(file, None),
+        reason,
+        remedy: "give every question at least one answer",
+    };
+    if read.annotations.is_empty() {
+        return Err(empty("has no annotations".to_owned()));
+    }
+    let without = read.annotations.iter().find(|annotation| annotation.answers.is_empty());
+    if let Some(Annotation { question_id, .. }) = without {
+        return Err(empty(format!("question `{}` has no answers", shortened(&question_id.0, 60))));
+    }
+    refuse_doubles(file, read.annotations.iter().map(|annotation| &annotation.question_id))?;
+    Ok(read.annotations)
+}
+
+/// Reads results, `[{"question_id", "answer"}]`.
+///
+/// # Errors   [`EvalError::Malformed`]; [`EvalError::DoubledId`]
+pub fn parse_results<'a>(
+    file: &str,
+    text: &'a str,
+) -> Result<HashMap<Id<'a>, Cow<'a, str>>, EvalError> {
+    let remedy = "give results as [{\"question_id\": …, \"answer\": \"…\"}]";
+    let read: Vec<Answer<'a>> = parse(file, text, remedy)?;
+    refuse_doubles(file, read.iter().map(|answer| &answer.question_id))?;
+    Ok(read.into_iter().map(|answer| (answer.question_id, answer.answer)).collect())
+}
+
+pub(super) fn parse<'a, T: Deserialize<'a>>(
+    file: &str,
+    text: &'a str,
+    remedy: &'static str,
+) -> Result<T, EvalError> {
+    serde_json::from_str(text).map_err(|error| EvalError::Malformed {
+        place: Place::new(file, error.line() as u64),
+        reason: format!("is not as expected: {error}"),
+        remedy,
+    })
+}
+
+fn refuse_doubles<'i, 'a: 'i>(
+    file: &str,
+    ids: impl Iterator<Item = &'i Id<'a>>,
+) -> Result<(), EvalError> {
+    let mut seen = HashMap::new();
+    for (row, id) in ids.enumerate() {
+        if let Some(first) = seen.insert(id, row) {
+            return Err(EvalError::Malformed {
+                place: Place::new(file, None),
+                reason: format!(
+                    "has the question `{}` twice (entries {} and {})",
+                    shortened(&id.0, 60),
+                    first + 1,
+                    row + 1
+                ),
+                remedy: "keep one of them",
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! VQA accuracy against the official script, and retrieval against trec_eval.
+//!
+//! The files are not part of this repository: `ENGRAM_DATA` names the folder that holds `metrics/`.
+
+use std::path::{Path, PathBuf};
+
+use engram_eval::retrieval::{RetrievalOptions, evaluate as evaluate_retrieval, parse_queries};
+use engram_eval::source::read_text;
+use engram_eval::vqa::answer::normalised;
+use engram_eval::vqa::read::{parse_annotations, parse_results};
+use engram_eval::vqa::{VqaOptions, evaluate};
+use serde_json::Value;
+
+fn folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("ENGRAM_DATA").map(|data| PathBuf::from(data).join("metrics"));
+    if folder.is_none() {
+        eprintln!("SKIPPED: ENGRAM_DATA is not set, so nothing was compared with the references");
+    }
+    folder
+}
+
+fn text(folder: &Path, name: &str) -> String {
+    read_text(&folder.join(name)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn json(folder: &Path, name: &str) -> Value {
+    serde_json::from_str(&text(folder, name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[test]
+fn accuracies_are_those_of_the_official_script() {
+    let Some(folder) = folder() else { return };
+    let annotations = text(&folder, "vqa.annotations.json.gz");
+    let annotations = parse_annotations("annotations", &annotations).expect("annotations");
+    let results = text(&folder, "vqa.results.json.gz");
+    let results = parse_results("results", &results).expect("results");
+    let options = VqaOptions { items: true, ..VqaOptions::default() };
+    let report = evaluate(("annotations", &annotations), ("results", &results), &options);
+    let report = report.expect("a report");
+    let expected = json(&folder, "vqa.expected.json");
+
+    let per_question = expected["per_question"].as_object().expect("questions");
+    assert_eq!(report.items.len(), per_question.len());
+    for item in &report.items {
+        let engram_eval::items::Statistic::Mean { value } = item.statistic else {
+            panic!("a mean");
+        };
+        let wanted = per_question[&item.id].as_f64().expect("a number");
+        assert!((value - wanted).abs() < 1e-9, "{}: {value}, {wanted}", item.id);
+    }
+    let rounded =
+        |value: f64, digits: i32| (value * 10f64.powi(digits)).round() / 10f64.powi(digits);
+    for (digits, key) in [(2, "accuracy_n2"), (10, "accuracy_n10")] {
+        let wanted = &expected[key];
+        let detail = &report.evaluation.detail;
+        let close = |found: &Value, wanted: &Value, what: &str| {
+            let (found, wanted) =
+                (found.as_f64().expect("a number"), wanted.as_f64().expect("a number"));
+            assert!((rounded(found, digits) - wanted).abs() < 1e-9, "{what}: {found}, {wanted}");
+        };
+        close(&detail["accuracy"], &wanted["overall"], "overall");
+        for (ours, theirs) in
+            [("per_question_type", "perQuestionType"), ("per_answer_type", "perAnswerType")]
+        {
+            let (ours, theirs) = (&detail[ours], wanted[theirs].as_object().expect("types"));
+            assert_eq!(ours.as_object().map(|types| types.len()), Some(theirs.len()));
+            theirs.iter().for_each(|(name, wanted)| close(&ours[name], wanted, name));
+        }
+    }
+}
+
+#[test]
+fn answers_are_normalised_byte_for_byte() {
+    let Some(folder) = folder() else { return };
+    let expected = json(&folder, "vqa.expected.json");
+    let pairs = expected["normalized_when_answers_differ"].as_array().expect("pairs");
+    assert!(pairs.len() > 100);
+    for pair in pairs {
+        let (raw, wanted) = (pair[0].as_str().expect("text"), pair[1].as_str().expect("text"));
+        let tidy = raw.replace(['\n', '\t'], " ");
+        assert_eq!(normalised(tidy.trim()), wanted, "{raw:?}");
+    }
+}
+
+#[test]
+fn retrieval_figures_are_those_of_trec_eval() {
+    let Some(folder) = folder() else { return };
+    let queries = text(&folder, "recall.jsonl.gz");
+    let queries = parse_queries("recall", &queries).expect("queries");
+    let options = RetrievalOptions { items: true, ..RetrievalOptions::default() };
+    let report = evaluate_retrieval(&queries, &options).expect("a report");
+    let expected = json(&folder, "recall.expected.json.gz");
+    let names = |name: &str| match name {
+        "recip_rank" => "mrr".to_owned(),
+        name => name.replace("ndcg_cut", "ndcg").replace('_', "@"),
+    };
+    for (name, wanted) in expected["corpus"].as_object().expect("figures") {
+        let found = report.evaluation.detail[&names(name)].as_f64().expect("a number");
+        let wanted = wanted.as_f64().expect("a number");
+        assert!((found - wanted).abs() < 1e-9 * wanted, "{name}: {found}, {wanted}");
+    }
+    let columns = expected["columns"].as_array().expect("columns");
+    let at = columns.iter().position(|name| name == "recall_10").expect("recall_10");
+    for (item, row) in report.items.iter().zip(expected["items"].as_array().expect("rows")) {
+        let engram_eval::items::Statistic::Mean { value } = item.statistic else {
+            panic!("a mean");
+        };
+        assert!((value - row[at].as_f64().expect("a number")).abs() < 1e-12, "{}", item.id);
+    }
+}
