@@ -6,6 +6,9 @@
 //! | [`bootstrap`] | percentile intervals by row or by group, the same for any number of threads |
 //! | [`compare`] | two systems on the same rows: difference, interval, p value |
 //! | [`result`] | the stable JSON form: figure, version, direction, count, interval, provenance |
+//! | [`tokenise`] | text to tokens, byte for byte as the reference tools do it |
+//! | [`caption`] | image captions: COCO and NoCaps files, BLEU, ROUGE-L, CIDEr, by image and by domain |
+//! | [`source`] | files as bytes, unpacked where they are compressed |
 //! | [`phrase`] | the patent phrase study: read, join by id, measure, break down, list the worst rows |
 //!
 //! ```
@@ -26,12 +29,15 @@
 //! ```
 
 pub mod bootstrap;
+pub mod caption;
 pub mod compare;
 pub mod error;
 pub mod metric;
 pub mod phrase;
 mod random;
 pub mod result;
+pub mod source;
 mod table;
+pub mod tokenise;
 
 pub use error::{EvalError, Place};
