@@ -7,6 +7,13 @@
 //! | [`compare`] | two systems on the same rows: difference, interval, p value |
 //! | [`result`] | the stable JSON form: figure, version, direction, count, interval, provenance |
 //! | [`normalise`] | text normalisers for transcripts, byte for byte like Whisper's and jiwer's |
+//! | [`tokenise`] | text to tokens, byte for byte as the reference tools do it |
+//! | [`caption`] | image captions: COCO and NoCaps files, BLEU, ROUGE-L, CIDEr, by image and by domain |
+//! | [`source`] | files as bytes, unpacked where they are compressed |
+//! | [`wer`] | speech: words and characters, alignments, confusions, rare words |
+//! | [`vqa`] | visual question answering: VQA v2 and OK-VQA |
+//! | [`retrieval`] | recall, success, reciprocal rank, nDCG, average precision |
+//! | [`items`] | results item by item, for comparisons |
 //! | [`phrase`] | the patent phrase study: read, join by id, measure, break down, list the worst rows |
 //!
 //! ```
@@ -27,6 +34,7 @@
 //! ```
 
 pub mod bootstrap;
+pub mod caption;
 pub mod compare;
 pub mod error;
 pub mod ids;
@@ -40,6 +48,7 @@ pub mod retrieval;
 pub mod source;
 mod table;
 mod text;
+pub mod tokenise;
 pub mod vqa;
 pub mod wer;
 

@@ -11,7 +11,7 @@ use crate::error::{EvalError, Place};
 
 /// The bytes of a file; one that begins with gzip's magic number is unpacked.
 ///
-/// # Errors   [`EvalError::Read`], also for a gzip file that is cut or broken
+/// # Errors   [`EvalError::Read`]; [`EvalError::Malformed`] for a gzip file that is cut or broken
 pub fn read_bytes(path: &Path) -> Result<Vec<u8>, EvalError> {
     let failed = |source| EvalError::Read { file: path.display().to_string(), source };
     let bytes = std::fs::read(path).map_err(failed)?;
@@ -19,7 +19,13 @@ pub fn read_bytes(path: &Path) -> Result<Vec<u8>, EvalError> {
         return Ok(bytes);
     }
     let mut unpacked = Vec::new();
-    MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut unpacked).map_err(failed)?;
+    MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut unpacked).map_err(|error| {
+        EvalError::Malformed {
+            place: Place::new(&path.display().to_string(), None),
+            reason: format!("is gzip-compressed but cannot be unpacked: {error}"),
+            remedy: "fetch or pack the file again",
+        }
+    })?;
     Ok(unpacked)
 }
 
@@ -106,7 +112,7 @@ mod tests {
         std::fs::write(&path, &packed).unwrap();
         assert_eq!(read_text(&path).unwrap(), "one\ntwo\n");
         std::fs::write(&path, &packed[..packed.len() - 9]).unwrap();
-        assert!(read_text(&path).unwrap_err().to_string().contains("text.gz: cannot be read"));
+        assert!(read_text(&path).unwrap_err().to_string().contains("text.gz: is gzip-compressed but cannot"));
     }
 
     #[test]

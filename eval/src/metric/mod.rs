@@ -3,6 +3,7 @@
 //! A metric is a plain function of slices. Beside it stands a `Weighted…` form, prepared once and then
 //! evaluated for many bootstrap resamples, where row `i` counts `counts[i]` times.
 
+pub mod caption;
 mod input;
 pub mod kendall;
 pub mod mean;
@@ -41,6 +42,12 @@ pub enum MetricError {
         found: usize,
         /// Smallest number of rows allowed.
         needed: usize,
+    },
+    /// An image has nothing to compare its caption with.
+    #[error("captions: image {image} (from 0) has no reference; give at least one")]
+    NoReference {
+        /// Position of the image.
+        image: usize,
     },
 }
 

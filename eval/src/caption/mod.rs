@@ -1,0 +1,377 @@
+//! Evaluation of image captions: COCO and NoCaps files in, the figures of pycocoevalcap out.
+//!
+//! Captions are tokenised as there ([`ptb`](crate::tokenise::ptb)), references and results each as one file in the
+//! order of the annotated images, and scored with BLEU-1 to BLEU-4, ROUGE-L, CIDEr-D and plain CIDEr.
+//!
+//! # Source   X. Chen et al., arXiv 1504.00325; salaniz/pycocoevalcap `eval.py`; NoCaps, arXiv 1812.08658
+
+mod image_id;
+mod read;
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Serialize;
+
+pub use image_id::ImageId;
+pub use read::{
+    parse_annotations, parse_document_frequency, parse_results, read_annotations,
+    read_document_frequency, read_results,
+};
+
+use crate::error::{EvalError, Place};
+use crate::metric::MetricInfo;
+use crate::metric::caption::bleu::{self, BleuStatistics, bleu};
+use crate::metric::caption::cider::{self, DocumentFrequency, cider, cider_d};
+use crate::metric::caption::rouge_l::{self, rouge_l};
+use crate::metric::caption::{CaptionCorpus, LONGEST_NGRAM};
+use crate::metric::mean::mean;
+use crate::tokenise::ptb::{has_line_end, tokenise};
+
+/// An image and what people said of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnnotatedImage {
+    /// Identifies the image; unique.
+    pub id: ImageId,
+    /// The part of NoCaps it belongs to: `in-domain`, `near-domain` or `out-domain`.
+    pub domain: Option<String>,
+    /// The captions, in the order of the file.
+    pub references: Vec<String>,
+}
+
+/// The annotated images of a set, in the order of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaptionAnnotations {
+    /// The file, for messages.
+    pub file: String,
+    /// The images.
+    pub images: Vec<AnnotatedImage>,
+}
+
+/// The caption that a system gave to an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaptionResult {
+    /// The image.
+    pub image_id: ImageId,
+    /// The caption.
+    pub caption: String,
+}
+
+/// What a system said of the images of a set, in any order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaptionResults {
+    /// The file, for messages.
+    pub file: String,
+    /// One caption for each image.
+    pub results: Vec<CaptionResult>,
+}
+
+/// Which images are evaluated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EvaluatedImages {
+    /// All annotated ones: an image without a result is an error.
+    #[default]
+    All,
+    /// Those that have a result, as in pycocoevalcap's example; the document frequencies of CIDEr change with them.
+    WithResult,
+}
+
+/// Which images the document frequencies of a domain's CIDEr are counted over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DomainFrequency {
+    /// All evaluated ones: the figure of a domain is the mean of its images' figures.
+    #[default]
+    AllImages,
+    /// Those of the domain: the figure is that of an evaluation of the domain alone.
+    OwnImages,
+}
+
+/// Settings of [`evaluate`].
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CaptionOptions {
+    /// Which images are evaluated.
+    pub images: EvaluatedImages,
+    /// Document frequencies for CIDEr-D and CIDEr from elsewhere; `None` counts the references at hand.
+    pub document_frequency: Option<DocumentFrequency>,
+    /// How CIDEr of a domain weighs n-grams; outside frequencies go before it.
+    pub domain_frequency: DomainFrequency,
+}
+
+/// Number of figures in [`CaptionFigures`].
+pub const FIGURES: usize = LONGEST_NGRAM + 3;
+
+/// The figures of an image or of a set of images.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CaptionFigures {
+    /// BLEU-1 to BLEU-4.
+    pub bleu: [f64; LONGEST_NGRAM],
+    /// ROUGE-L.
+    pub rouge_l: f64,
+    /// CIDEr-D: what pycocoevalcap calls "CIDEr".
+    pub cider_d: f64,
+    /// Plain CIDEr.
+    pub cider: f64,
+}
+
+impl CaptionFigures {
+    /// Name, version and direction of [`values`](Self::values), in their order.
+    pub const INFO: [MetricInfo; FIGURES] = [
+        bleu::INFO[0],
+        bleu::INFO[1],
+        bleu::INFO[2],
+        bleu::INFO[3],
+        rouge_l::INFO,
+        cider::CIDER_D_INFO,
+        cider::CIDER_INFO,
+    ];
+
+    /// All figures: BLEU-1 to BLEU-4, ROUGE-L, CIDEr-D, CIDEr.
+    pub fn values(&self) -> [f64; FIGURES] {
+        let [bleu_1, bleu_2, bleu_3, bleu_4] = self.bleu;
+        [bleu_1, bleu_2, bleu_3, bleu_4, self.rouge_l, self.cider_d, self.cider]
+    }
+}
+
+/// The figures of one image.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ImageScores {
+    /// The image.
+    pub id: ImageId,
+    /// Its domain, where the annotations have one.
+    pub domain: Option<String>,
+    /// Its figures.
+    pub figures: CaptionFigures,
+    /// What BLEU of a set of images is made of.
+    #[serde(skip)]
+    pub bleu_statistics: BleuStatistics,
+}
+
+/// The figures of the images of one domain.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DomainScores {
+    /// The domain, as the annotations name it.
+    pub name: String,
+    /// Number of its images.
+    pub images: usize,
+    /// Its figures.
+    pub figures: CaptionFigures,
+}
+
+/// All figures of an evaluation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CaptionScores {
+    /// The figures over all images.
+    pub corpus: CaptionFigures,
+    /// The figures by domain: in, near, out, then others by name; empty where the annotations have no domains.
+    pub domains: Vec<DomainScores>,
+    /// What a reader must know before citing the figures; empty when all is well.
+    pub warnings: Vec<String>,
+    /// The figures of each image, in the order of the annotations.
+    pub images: Vec<ImageScores>,
+}
+
+/// Scores the results of a system against the annotations; the same to the last bit for any number of threads.
+///
+/// # Errors   [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`]; [`EvalError::Malformed`] for two results
+/// for one image, and for an image without references
+///
+/// ```
+/// use engram_eval::caption::{CaptionOptions, evaluate, parse_annotations, parse_results};
+///
+/// let annotations = r#"{
+///     "images": [{"id": 1}, {"id": 2}],
+///     "annotations": [
+///         {"image_id": 1, "id": 10, "caption": "A dog runs."},
+///         {"image_id": 1, "id": 11, "caption": "The dog is running"},
+///         {"image_id": 2, "id": 12, "caption": "Two red buses"}
+///     ]
+/// }"#;
+/// let results = r#"[{"image_id": 2, "caption": "two red buses"}, {"image_id": 1, "caption": "a dog sits"}]"#;
+/// let annotations = parse_annotations("annotations.json", annotations.as_bytes())?;
+/// let results = parse_results("results.json", results.as_bytes())?;
+/// let scores = evaluate(&annotations, &results, &CaptionOptions::default())?;
+/// assert!((scores.images[1].figures.rouge_l - 1.0).abs() < 1e-12);
+/// assert!(scores.corpus.cider_d > 0.0);
+/// # Ok::<(), engram_eval::EvalError>(())
+/// ```
+pub fn evaluate(
+    annotations: &CaptionAnnotations,
+    results: &CaptionResults,
+    options: &CaptionOptions,
+) -> Result<CaptionScores, EvalError> {
+    let pairs = joined(annotations, results, options.images)?;
+    let captions: Vec<&str> = pairs.iter().map(|(_, caption)| *caption).collect();
+    let references: Vec<&str> =
+        pairs.iter().flat_map(|(image, _)| image.references.iter().map(String::as_str)).collect();
+    let mut warnings = Vec::new();
+    warn_of_line_ends(&references, &annotations.file, &mut warnings);
+    warn_of_line_ends(&captions, &results.file, &mut warnings);
+    if pairs.len() < annotations.images.len() {
+        warnings.push(format!(
+            "{} of {} annotated images have no result and are left out",
+            annotations.images.len() - pairs.len(),
+            annotations.images.len()
+        ));
+    }
+    if pairs.len() == 1 && options.document_frequency.is_none() {
+        warnings.push(
+            "CIDEr-D and CIDEr are 0: with a single image every n-gram weighs ln 1 - ln 1 = 0; \
+             evaluate more images, or give document frequencies"
+                .to_owned(),
+        );
+    }
+
+    let reference_tokens = tokenise(&references);
+    let mut rest = reference_tokens.as_slice();
+    let reference_tokens: Vec<&[String]> = pairs
+        .iter()
+        .map(|(image, _)| {
+            let (of_image, following) = rest.split_at(image.references.len().min(rest.len()));
+            rest = following;
+            of_image
+        })
+        .collect();
+    let corpus = CaptionCorpus::new(&tokenise(&captions), &reference_tokens)?;
+
+    let frequency = options.document_frequency.as_ref();
+    let bleu = bleu(&corpus);
+    let rouge_l = rouge_l(&corpus);
+    let cider_d = cider_d(&corpus, frequency);
+    let cider = cider(&corpus, frequency);
+    let images: Vec<ImageScores> = pairs
+        .iter()
+        .enumerate()
+        .map(|(position, (image, _))| ImageScores {
+            id: image.id.clone(),
+            domain: image.domain.clone(),
+            figures: CaptionFigures {
+                bleu: bleu.images[position],
+                rouge_l: rouge_l[position],
+                cider_d: cider_d[position],
+                cider: cider[position],
+            },
+            bleu_statistics: bleu.statistics[position],
+        })
+        .collect();
+    let figures = CaptionFigures {
+        bleu: bleu.corpus,
+        rouge_l: mean(&rouge_l),
+        cider_d: mean(&cider_d),
+        cider: mean(&cider),
+    };
+    let own_frequency =
+        frequency.is_none() && options.domain_frequency == DomainFrequency::OwnImages;
+    let domains = by_domain(&corpus, &images, own_frequency, &mut warnings);
+    Ok(CaptionScores { corpus: figures, domains, warnings, images })
+}
+
+/// The annotated images that are evaluated, each with its caption.
+fn joined<'a>(
+    annotations: &'a CaptionAnnotations,
+    results: &'a CaptionResults,
+    evaluated: EvaluatedImages,
+) -> Result<Vec<(&'a AnnotatedImage, &'a str)>, EvalError> {
+    let mut entries: HashMap<&ImageId, usize> = HashMap::with_capacity(results.results.len());
+    for (entry, result) in results.results.iter().enumerate() {
+        if let Some(first) = entries.insert(&result.image_id, entry) {
+            return Err(EvalError::Malformed {
+                place: Place::new(&results.file, None),
+                reason: format!(
+                    "entries {} and {} are both for image {}",
+                    first + 1,
+                    entry + 1,
+                    result.image_id
+                ),
+                remedy: "give one caption per image",
+            });
+        }
+    }
+    let mut pairs = Vec::with_capacity(entries.len());
+    let mut missing = Vec::new();
+    for image in &annotations.images {
+        match entries.remove(&image.id) {
+            Some(entry) => pairs.push((image, results.results[entry].caption.as_str())),
+            None => missing.push(&image.id),
+        }
+    }
+    if let Some((&id, &entry)) = entries.iter().min_by_key(|&(_, &entry)| entry) {
+        return Err(EvalError::ExtraPrediction {
+            place: Place::new(&format!("{}, entry {}", results.file, entry + 1), None),
+            gold: annotations.file.clone(),
+            id: id.to_string(),
+            extra: entries.len(),
+            rows: results.results.len(),
+        });
+    }
+    if let Some(first) = missing.first()
+        && evaluated == EvaluatedImages::All
+    {
+        return Err(EvalError::MissingPrediction {
+            predictions: results.file.clone(),
+            gold: Place::new(&annotations.file, None),
+            id: first.to_string(),
+            missing: missing.len(),
+            rows: annotations.images.len(),
+        });
+    }
+    if let Some((image, _)) = pairs.iter().find(|(image, _)| image.references.is_empty()) {
+        return Err(EvalError::Malformed {
+            place: Place::new(&annotations.file, None),
+            reason: format!("image {} has no captions", image.id),
+            remedy: "expected at least one entry of `annotations` for every image",
+        });
+    }
+    Ok(pairs)
+}
+
+/// The figures of each domain; images without one belong to none.
+fn by_domain(
+    corpus: &CaptionCorpus,
+    images: &[ImageScores],
+    own_frequency: bool,
+    warnings: &mut Vec<String>,
+) -> Vec<DomainScores> {
+    const ORDER: [&str; 3] = ["in-domain", "near-domain", "out-domain"];
+    let mut positions: BTreeMap<(usize, &str), Vec<usize>> = BTreeMap::new();
+    for (position, image) in images.iter().enumerate() {
+        if let Some(domain) = image.domain.as_deref() {
+            let place = ORDER.iter().position(|&name| name == domain).unwrap_or(ORDER.len());
+            positions.entry((place, domain)).or_default().push(position);
+        }
+    }
+    let mut domains = Vec::with_capacity(positions.len());
+    for ((_, name), positions) in positions {
+        let values = |figure: fn(&CaptionFigures) -> f64| {
+            positions.iter().map(|&image| figure(&images[image].figures)).collect::<Vec<_>>()
+        };
+        let (cider_d, cider) = if own_frequency {
+            if positions.len() == 1 {
+                warnings.push(format!("CIDEr-D and CIDEr of {name} are 0: it has one image"));
+            }
+            cider::of_part(corpus, &positions)
+        } else {
+            (values(|figures| figures.cider_d), values(|figures| figures.cider))
+        };
+        let bleu = positions.iter().map(|&image| images[image].bleu_statistics);
+        domains.push(DomainScores {
+            name: name.to_owned(),
+            images: positions.len(),
+            figures: CaptionFigures {
+                bleu: bleu.sum::<BleuStatistics>().scores(),
+                rouge_l: mean(&values(|figures| figures.rouge_l)),
+                cider_d: mean(&cider_d),
+                cider: mean(&cider),
+            },
+        });
+    }
+    domains
+}
+
+fn warn_of_line_ends(captions: &[&str], file: &str, warnings: &mut Vec<String>) {
+    let count = captions.iter().filter(|caption| has_line_end(caption)).count();
+    if count > 0 {
+        warnings.push(format!(
+            "{file}: {count} captions hold a line end other than \\n; the reference tokeniser moves all later captions \
+             by a line, and so does this one: remove it from the captions"
+        ));
+    }
+}

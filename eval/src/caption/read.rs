@@ -1,0 +1,178 @@
+//! JSON readers of annotations, results and document frequencies; gzip-compressed files are unpacked.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::{AnnotatedImage, CaptionAnnotations, CaptionResult, CaptionResults, ImageId};
+use crate::error::{EvalError, Place};
+use crate::metric::caption::cider::DocumentFrequency;
+use crate::source::read_bytes;
+
+const ANNOTATION_SHAPE: &str = "expected {\"images\": [{\"id\": 1}, …], \"annotations\": [{\"image_id\": 1, \"caption\": \"a dog\"}, …]}";
+const RESULT_SHAPE: &str = "expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";
+const FREQUENCY_SHAPE: &str =
+    "expected {\"num_documents\": 5000, \"document_frequency\": {\"a dog\": 120, …}}";
+
+/// Reads the annotations of COCO or NoCaps; the latter give each image a `domain`.
+///
+/// # Errors   [`EvalError::Read`] and those of [`parse_annotations`]
+pub fn read_annotations(path: &Path) -> Result<CaptionAnnotations, EvalError> {
+    parse_annotations(&path.display().to_string(), &read_bytes(path)?)
+}
+
+/// Reads results: a list of one caption for each image.
+///
+/// # Errors   [`EvalError::Read`] and those of [`parse_results`]
+pub fn read_results(path: &Path) -> Result<CaptionResults, EvalError> {
+    parse_results(&path.display().to_string(), &read_bytes(path)?)
+}
+
+/// Reads document frequencies for CIDEr: in how many documents (images) of a collection an n-gram occurs.
+///
+/// `{"num_documents": 5000, "document_frequency": {"a": 4990, "a dog": 120}}`, n-grams of one to four tokens joined by
+/// single spaces. `ref_len` and `df` are accepted for the two names; both numbers count documents, not logarithms.
+///
+/// # Errors   [`EvalError::Read`] and those of [`parse_document_frequency`]
+pub fn read_document_frequency(path: &Path) -> Result<DocumentFrequency, EvalError> {
+    parse_document_frequency(&path.display().to_string(), &read_bytes(path)?)
+}
+
+/// The parts of an annotation file that are used.
+#[derive(Deserialize)]
+struct AnnotationFile {
+    images: Option<Vec<ImageEntry>>,
+    annotations: Vec<CaptionEntry>,
+}
+
+#[derive(Deserialize)]
+struct ImageEntry {
+    id: Option<ImageId>,
+    domain: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct CaptionEntry {
+    image_id: Option<ImageId>,
+    caption: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct FrequencyFile {
+    #[serde(alias = "ref_len")]
+    num_documents: f64,
+    #[serde(alias = "df")]
+    document_frequency: HashMap<String, f64>,
+}
+
+/// [`read_annotations`] of bytes in memory, not compressed; `file` is the name for error messages.
+///
+/// The images keep the order of `images`, which the tokeniser depends on; without `images` they have the order of
+/// their first captions.
+///
+/// # Errors   [`EvalError::Malformed`]
+pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations, EvalError> {
+    let parsed: AnnotationFile = parse(file, bytes, ANNOTATION_SHAPE)?;
+    let malformed = |reason| malformed(file, reason, ANNOTATION_SHAPE);
+    let mut images: Vec<AnnotatedImage> = Vec::new();
+    let mut index = HashMap::new();
+    let listed = parsed.images.is_some();
+    for (entry, image) in parsed.images.into_iter().flatten().enumerate() {
+        let entry = entry + 1;
+        let Some(id) = image.id else {
+            return Err(malformed(format!("entry {entry} of `images` has no `id`")));
+        };
+        if let Some(first) = index.insert(id.clone(), images.len()) {
+            let reason =
+                format!("entry {entry} of `images` has the id {id} of entry {}", first + 1);
+            return Err(malformed(reason));
+        }
+        images.push(AnnotatedImage { id, domain: image.domain, references: Vec::new() });
+    }
+    for (entry, annotation) in parsed.annotations.into_iter().enumerate() {
+        let place = format!("entry {} of `annotations`", entry + 1);
+        let (id, caption) = complete(annotation, &place).map_err(malformed)?;
+        let position = match index.get(&id) {
+            Some(&position) => position,
+            None if listed => {
+                return Err(malformed(format!("{place} is for image {id}, not one of `images`")));
+            }
+            None => {
+                index.insert(id.clone(), images.len());
+                images.push(AnnotatedImage { id, domain: None, references: Vec::new() });
+                images.len() - 1
+            }
+        };
+        images[position].references.push(caption);
+    }
+    if images.is_empty() {
+        return Err(malformed("has no images".to_owned()));
+    }
+    Ok(CaptionAnnotations { file: file.to_owned(), images })
+}
+
+/// [`read_results`] of bytes in memory, not compressed; `file` is the name for error messages.
+///
+/// # Errors   [`EvalError::Malformed`]
+pub fn parse_results(file: &str, bytes: &[u8]) -> Result<CaptionResults, EvalError> {
+    let parsed: Vec<CaptionEntry> = parse(file, bytes, RESULT_SHAPE)?;
+    let complete = |(entry, result)| {
+        let (image_id, caption) = complete(result, &format!("entry {}", entry + 1))
+            .map_err(|reason| malformed(file, reason, RESULT_SHAPE))?;
+        Ok::<_, EvalError>(CaptionResult { image_id, caption })
+    };
+    let results = parsed.into_iter().enumerate().map(complete).collect::<Result<Vec<_>, _>>()?;
+    if results.is_empty() {
+        return Err(malformed(file, "has no results".to_owned(), RESULT_SHAPE));
+    }
+    Ok(CaptionResults { file: file.to_owned(), results })
+}
+
+/// [`read_document_frequency`] of bytes in memory, not compressed; `file` is the name for error messages.
+///
+/// # Errors   [`EvalError::Malformed`]
+pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFrequency, EvalError> {
+    let parsed: FrequencyFile = parse(file, bytes, FREQUENCY_SHAPE)?;
+    let documents = parsed.num_documents;
+    let refuse = |reason| Err(malformed(file, reason, FREQUENCY_SHAPE));
+    if !(documents.is_finite() && documents >= 1.0) {
+        return refuse(format!("`num_documents` is {documents}, not at least 1"));
+    }
+    // The first in order of the alphabet, so that the message is always the same.
+    let counts = parsed.document_frequency;
+    let bad = counts
+        .iter()
+        .filter(|&(_, &count)| !(0.0..=documents).contains(&count))
+        .min_by_key(|n| n.0);
+    if let Some((ngram, count)) = bad {
+        return refuse(format!("`{ngram}` is in {count} of {documents} documents"));
+    }
+    Ok(DocumentFrequency { documents, counts })
+}
+
+fn complete(entry: CaptionEntry, place: &str) -> Result<(ImageId, String), String> {
+    match (entry.image_id, entry.caption) {
+        (Some(image_id), Some(caption)) => Ok((image_id, caption)),
+        (None, _) => Err(format!("{place} has no `image_id`")),
+        (Some(id), None) => Err(format!("{place} (image {id}) has no `caption`")),
+    }
+}
+
+fn parse<T: DeserializeOwned>(
+    file: &str,
+    bytes: &[u8],
+    shape: &'static str,
+) -> Result<T, EvalError> {
+    let text = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
+    serde_json::from_slice(text).map_err(|error| EvalError::Malformed {
+        place: Place::new(file, (error.line() > 0).then_some(error.line() as u64)),
+        reason: error.to_string(),
+        remedy: shape,
+    })
+}
+
+fn malformed(file: &str, reason: String, shape: &'static str) -> EvalError {
+    EvalError::Malformed { place: Place::new(file, None), reason, remedy: shape }
+}

@@ -1,0 +1,147 @@
+//! BLEU-1 to BLEU-4 as pycocoevalcap computes them, over the corpus and of each image.
+
+use rayon::prelude::*;
+
+use super::{CaptionCorpus, ImageCaptions, LONGEST_NGRAM, count_of};
+use crate::metric::MetricInfo;
+
+/// Name, version and direction of BLEU-1 to BLEU-4.
+pub const INFO: [MetricInfo; LONGEST_NGRAM] =
+    [info("bleu_1"), info("bleu_2"), info("bleu_3"), info("bleu_4")];
+
+const fn info(name: &'static str) -> MetricInfo {
+    MetricInfo { name, version: 1, higher_is_better: Some(true) }
+}
+
+/// Added above and below each fraction, so that it is never 0 / 0.
+const TINY: f64 = 1e-15;
+const SMALL: f64 = 1e-9;
+
+/// All that BLEU needs to know of one image. The sum over images is what it needs to know of a corpus.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BleuStatistics {
+    /// Number of words of the hypothesis.
+    pub hypothesis_length: u64,
+    /// Number of words of the reference that is closest in length; the shorter of two.
+    pub reference_length: u64,
+    /// N-grams in the hypothesis.
+    pub ngrams: [u64; LONGEST_NGRAM],
+    /// N-grams that a reference has too, each as often as the reference that has it most.
+    pub matched: [u64; LONGEST_NGRAM],
+}
+
+impl BleuStatistics {
+    fn of(image: &ImageCaptions) -> Self {
+        let hypothesis = &image.hypothesis;
+        let closest = image.references.iter().map(|reference| reference.length);
+        let closest = closest.min_by_key(|&length| (length.abs_diff(hypothesis.length), length));
+        let length = u64::from(hypothesis.length);
+        Self {
+            hypothesis_length: length,
+            reference_length: u64::from(closest.unwrap_or(0)),
+            ngrams: std::array::from_fn(|order| length.saturating_sub(order as u64)),
+            matched: std::array::from_fn(|order| {
+                let clipped = |&(id, count): &(u32, u32)| {
+                    let references = image.references.iter();
+                    let most = references.map(|reference| count_of(&reference.ngrams[order], id));
+                    u64::from(most.max().unwrap_or(0).min(count))
+                };
+                hypothesis.ngrams[order].iter().map(clipped).sum()
+            }),
+        }
+    }
+
+    /// Adds `times` copies of `other`.
+    fn add(&mut self, other: &Self, times: u64) {
+        self.hypothesis_length += times * other.hypothesis_length;
+        self.reference_length += times * other.reference_length;
+        for order in 0..LONGEST_NGRAM {
+            self.ngrams[order] += times * other.ngrams[order];
+            self.matched[order] += times * other.matched[order];
+        }
+    }
+
+    /// BLEU-1 to BLEU-4: the geometric mean of the shares of matched n-grams, less for a hypothesis that is too short.
+    pub fn scores(&self) -> [f64; LONGEST_NGRAM] {
+        let ratio = (self.hypothesis_length as f64 + TINY) / (self.reference_length as f64 + SMALL);
+        let brevity = if ratio < 1.0 { (1.0 - 1.0 / ratio).exp() } else { 1.0 };
+        let mut product = 1.0;
+        std::array::from_fn(|order| {
+            product *= (self.matched[order] as f64 + TINY) / (self.ngrams[order] as f64 + SMALL);
+            product.powf(1.0 / (order + 1) as f64) * brevity
+        })
+    }
+}
+
+impl std::iter::Sum for BleuStatistics {
+    fn sum<I: Iterator<Item = Self>>(images: I) -> Self {
+        let mut total = Self::default();
+        images.for_each(|image| total.add(&image, 1));
+        total
+    }
+}
+
+/// BLEU of a corpus and of its images.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bleu {
+    /// BLEU-1 to BLEU-4 over all images: lengths and matches are added up first.
+    pub corpus: [f64; LONGEST_NGRAM],
+    /// BLEU-1 to BLEU-4 of each image alone; without a match of some length nearly, but not quite, 0.
+    pub images: Vec<[f64; LONGEST_NGRAM]>,
+    /// What the figures are made of, for each image.
+    pub statistics: Vec<BleuStatistics>,
+}
+
+impl Bleu {
+    /// BLEU-1 to BLEU-4 of a resample, in which image `i` stands `counts[i]` times.
+    pub fn of_resample(&self, counts: &[u32]) -> [f64; LONGEST_NGRAM] {
+        let mut total = BleuStatistics::default();
+        for (image, &count) in self.statistics.iter().zip(counts) {
+            total.add(image, u64::from(count));
+        }
+        total.scores()
+    }
+}
+
+/// BLEU with the closest reference length and no smoothing but `1e-15` and `1e-9`.
+///
+/// # Source   K. Papineni et al., ACL 2002; pycocoevalcap `bleu/bleu_scorer.py`, option `closest`
+pub fn bleu(corpus: &CaptionCorpus) -> Bleu {
+    let statistics: Vec<_> = corpus.images.par_iter().map(BleuStatistics::of).collect();
+    let images = statistics.iter().map(BleuStatistics::scores).collect();
+    let total: BleuStatistics = statistics.iter().copied().sum();
+    Bleu { corpus: total.scores(), images, statistics }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests_data::golden;
+    use super::*;
+
+    #[test]
+    fn golden_values() {
+        let bleu = bleu(&golden());
+        let expected =
+            [0.8749999999453126, 0.8604560507552892, 0.8398127380023935, 0.8065008589354788];
+        for (ours, expected) in bleu.corpus.iter().zip(expected) {
+            assert!((ours - expected).abs() < 1e-13, "{ours} {expected}");
+        }
+        let of_images = [0.999999999479, 8.40896414984e-05, 0.999999999596];
+        for (ours, expected) in bleu.images.iter().zip(of_images) {
+            assert!((ours[3] / expected - 1.0).abs() < 1e-11, "{ours:?} {expected}");
+        }
+        assert_eq!(bleu.of_resample(&[1, 1, 1]), bleu.corpus);
+        assert_eq!(bleu.of_resample(&[0, 1, 0]), bleu.images[1]);
+    }
+
+    #[test]
+    fn empty_captions_have_values() {
+        let corpus = CaptionCorpus::new(&["", "a"], &[["a b"], [""]]).unwrap();
+        let bleu = bleu(&corpus);
+        assert!(bleu.corpus.iter().chain(bleu.images.iter().flatten()).all(|v| v.is_finite()));
+        assert_eq!(bleu.images[0], [0.0; 4]);
+        let none: [&str; 0] = [];
+        let empty = CaptionCorpus::new(&none, &[[""]; 0]).unwrap();
+        assert!(super::bleu(&empty).corpus.iter().all(|v| v.is_finite()));
+    }
+}

@@ -1,0 +1,317 @@
+//! All rules as one automaton, of which each state is made when a text first needs it.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use super::grammar::{Rule, rules};
+use super::pattern::{CharacterSet, Pattern};
+use super::rewrite::Rewrite;
+
+/// A state of an [`Automaton`].
+pub(super) type State = u16;
+
+/// No match can come of the text any more.
+pub(super) const DEAD: State = u16::MAX;
+const UNKNOWN: State = u16::MAX - 1;
+
+/// From here all rules are tried at once.
+pub(super) const START: State = 0;
+
+const NO_RULE: u16 = u16::MAX;
+
+/// How much of a match is the token, where a rule also asks for what follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Split {
+    /// All of it.
+    Whole,
+    /// All but so many units.
+    ContextLength(usize),
+    /// Just so many units.
+    TokenLength(usize),
+    /// The longest token after which the rest is the context: walk forward from the first state, where each
+    /// match may be the token, and back from the end with the second, until both match.
+    Search { token: State, context: State },
+}
+
+/// A node of the non-deterministic automaton that matters after empty steps are left out.
+#[derive(Debug)]
+enum Node {
+    /// Reads one unit of the set, then is in all of `next`.
+    Read { set: usize, next: Vec<u32> },
+    /// A match of the rule.
+    Match(u16),
+}
+
+/// The parts that never change, made once.
+#[derive(Debug)]
+struct Blueprint {
+    class_of_unit: Vec<u8>,
+    classes: usize,
+    /// For each set, which classes are in it.
+    sets: Vec<[u64; 4]>,
+    nodes: Vec<Node>,
+    /// The nodes of each entry: first all rules, then the pairs of [`Split::Search`].
+    entries: Vec<Vec<u32>>,
+    rewrites: Vec<Rewrite>,
+    splits: Vec<Split>,
+}
+
+static BLUEPRINT: LazyLock<Blueprint> = LazyLock::new(|| Blueprint::new(&rules()));
+
+impl Blueprint {
+    fn new(rules: &[Rule]) -> Self {
+        let mut builder = Builder::default();
+        let mut start = Vec::new();
+        let mut searches = Vec::new();
+        let mut splits = Vec::new();
+        for (index, rule) in rules.iter().enumerate() {
+            let end = builder.node(Node::Match(index as u16));
+            let after = match &rule.context {
+                None => vec![end],
+                Some(context) => builder.compile(context, &[end]),
+            };
+            start.extend(builder.compile(&rule.pattern, &after));
+            splits.push(match &rule.context {
+                None => Split::Whole,
+                Some(context) => {
+                    if let Some(length) = context.fixed_length() {
+                        Split::ContextLength(length)
+                    } else if let Some(length) = rule.pattern.fixed_length() {
+                        Split::TokenLength(length)
+                    } else {
+                        let end = builder.node(Node::Match(index as u16));
+                        let token = searches.len() as State + 1;
+                        searches.push(builder.compile(&rule.pattern, &[end]));
+                        searches.push(builder.compile(&context.reversed(), &[end]));
+                        Split::Search { token, context: token + 1 }
+                    }
+                }
+            });
+        }
+        let mut entries = vec![start];
+        entries.append(&mut searches);
+        let (class_of_unit, sets) = classes(&builder.sets);
+        let classes = class_of_unit.iter().max().map_or(0, |&class| usize::from(class) + 1);
+        let rewrites = rules.iter().map(|rule| rule.rewrite).collect();
+        Self { class_of_unit, classes, sets, nodes: builder.nodes, entries, rewrites, splits }
+    }
+
+    fn reads(&self, set: usize, class: u8) -> bool {
+        self.sets[set][usize::from(class) / 64] >> (class % 64) & 1 == 1
+    }
+}
+
+/// Turns patterns into nodes, from their end to their beginning.
+#[derive(Default)]
+struct Builder {
+    nodes: Vec<Node>,
+    sets: Vec<CharacterSet>,
+    set_index: HashMap<CharacterSet, usize>,
+}
+
+impl Builder {
+    fn node(&mut self, node: Node) -> u32 {
+        self.nodes.push(node);
+        (self.nodes.len() - 1) as u32
+    }
+
+    fn set(&mut self, set: &CharacterSet) -> usize {
+        if let Some(&index) = self.set_index.get(set) {
+            return index;
+        }
+        self.sets.push(set.clone());
+        self.set_index.insert(set.clone(), self.sets.len() - 1);
+        self.sets.len() - 1
+    }
+
+    /// The nodes where `pattern` begins, if it is followed by `after`.
+    fn compile(&mut self, pattern: &Pattern, after: &[u32]) -> Vec<u32> {
+        match pattern {
+            Pattern::One(set) => {
+                let set = self.set(set);
+                vec![self.node(Node::Read { set, next: after.to_vec() })]
+            }
+            Pattern::Sequence(parts) => {
+                parts.iter().rev().fold(after.to_vec(), |after, part| self.compile(part, &after))
+            }
+            Pattern::Choice(parts) => {
+                distinct(parts.iter().flat_map(|part| self.compile(part, after)).collect())
+            }
+            Pattern::Repeated(part) => {
+                // What follows the part includes the part's own beginning, known only afterwards: first a
+                // mark stands for it.
+                let mark = self.node(Node::Match(NO_RULE));
+                let first_new = self.nodes.len();
+                let mut ends = after.to_vec();
+                ends.push(mark);
+                let mut begins = self.compile(part, &ends);
+                begins.retain(|&node| node != mark);
+                for node in &mut self.nodes[first_new..] {
+                    if let Node::Read { next, .. } = node
+                        && next.contains(&mark)
+                    {
+                        next.retain(|&node| node != mark);
+                        next.extend(&begins);
+                        *next = distinct(std::mem::take(next));
+                    }
+                }
+                begins.extend(after);
+                distinct(begins)
+            }
+        }
+    }
+}
+
+fn distinct(mut nodes: Vec<u32>) -> Vec<u32> {
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
+}
+
+/// Divides all units into classes that no set divides; returns the class of each unit, and the classes of each set.
+fn classes(sets: &[CharacterSet]) -> (Vec<u8>, Vec<[u64; 4]>) {
+    let mut signatures = vec![0_u32; 1 << 16];
+    let mut count = 1;
+    for set in sets {
+        // Two units stay together if they were so far and are both in the set, or both not.
+        let mut inside = HashMap::new();
+        for &(low, high) in set.ranges() {
+            for signature in &mut signatures[usize::from(low)..=usize::from(high)] {
+                *signature = *inside.entry(*signature).or_insert_with(|| {
+                    count += 1;
+                    count - 1
+                });
+            }
+        }
+    }
+    let mut numbers = HashMap::new();
+    let class_of_unit: Vec<u8> = signatures
+        .iter()
+        .map(|signature| {
+            let next = numbers.len();
+            *numbers.entry(signature).or_insert(next) as u8
+        })
+        .collect();
+    let members = |set: &CharacterSet| {
+        let mut members = [0; 4];
+        for &(low, high) in set.ranges() {
+            for &class in &class_of_unit[usize::from(low)..=usize::from(high)] {
+                members[usize::from(class) / 64] |= 1 << (class % 64);
+            }
+        }
+        members
+    };
+    let sets = sets.iter().map(members).collect();
+    (class_of_unit, sets)
+}
+
+/// The deterministic automaton, as far as it was needed up to now; each thread has its own.
+#[derive(Debug)]
+pub(super) struct Automaton {
+    blueprint: &'static Blueprint,
+    /// `states × classes`
+    transitions: Vec<State>,
+    matches: Vec<u16>,
+    nodes_of_state: Vec<Box<[u32]>>,
+    state_of_nodes: HashMap<Box<[u32]>, State>,
+}
+
+impl Automaton {
+    pub(super) fn new() -> Self {
+        let mut automaton = Self {
+            blueprint: &BLUEPRINT,
+            transitions: Vec::new(),
+            matches: Vec::new(),
+            nodes_of_state: Vec::new(),
+            state_of_nodes: HashMap::new(),
+        };
+        for entry in &automaton.blueprint.entries {
+            automaton.state(distinct(entry.clone()));
+        }
+        automaton
+    }
+
+    /// The state after reading one UTF-16 unit.
+    #[inline]
+    pub(super) fn step(&mut self, state: State, unit: u16) -> State {
+        let class = self.blueprint.class_of_unit[usize::from(unit)];
+        let transition = usize::from(state) * self.blueprint.classes + usize::from(class);
+        match self.transitions[transition] {
+            UNKNOWN => self.make(state, class, transition),
+            known => known,
+        }
+    }
+
+    /// The first rule that matches in this state.
+    #[inline]
+    pub(super) fn matched(&self, state: State) -> Option<u16> {
+        let rule = self.matches[usize::from(state)];
+        (rule != NO_RULE).then_some(rule)
+    }
+
+    pub(super) fn rewrite(&self, rule: u16) -> Rewrite {
+        self.blueprint.rewrites[usize::from(rule)]
+    }
+
+    pub(super) fn split(&self, rule: u16) -> Split {
+        self.blueprint.splits[usize::from(rule)]
+    }
+
+    #[cold]
+    fn make(&mut self, state: State, class: u8, transition: usize) -> State {
+        let mut nodes = Vec::new();
+        for &node in &self.nodes_of_state[usize::from(state)] {
+            if let Node::Read { set, next } = &self.blueprint.nodes[node as usize]
+                && self.blueprint.reads(*set, class)
+            {
+                nodes.extend(next);
+            }
+        }
+        let state = if nodes.is_empty() { DEAD } else { self.state(distinct(nodes)) };
+        self.transitions[transition] = state;
+        state
+    }
+
+    /// The state that stands for a set of nodes.
+    fn state(&mut self, nodes: Vec<u32>) -> State {
+        let nodes = nodes.into_boxed_slice();
+        if let Some(&state) = self.state_of_nodes.get(&nodes) {
+            return state;
+        }
+        let state = self.matches.len() as State;
+        let rule = |&node: &u32| match self.blueprint.nodes[node as usize] {
+            Node::Match(rule) => Some(rule),
+            Node::Read { .. } => None,
+        };
+        self.matches.push(nodes.iter().filter_map(rule).min().unwrap_or(NO_RULE));
+        self.transitions.resize(self.transitions.len() + self.blueprint.classes, UNKNOWN);
+        self.nodes_of_state.push(nodes.clone());
+        self.state_of_nodes.insert(nodes, state);
+        state
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// States are numbered in 16 bits; the rules are fixed, so their number is too.
+    #[test]
+    fn the_whole_automaton_is_small() {
+        let mut automaton = Automaton::new();
+        let classes = automaton.blueprint.classes;
+        assert!(classes <= 255);
+        let mut units = vec![0; classes];
+        for (unit, &class) in automaton.blueprint.class_of_unit.iter().enumerate() {
+            units[usize::from(class)] = unit as u16;
+        }
+        let mut state = 0;
+        while usize::from(state) < automaton.matches.len() {
+            for &unit in &units {
+                automaton.step(state, unit);
+            }
+            state += 1;
+        }
+        assert!(automaton.matches.len() < 20_000, "{} states", automaton.matches.len());
+    }
+}

@@ -1,0 +1,217 @@
+//! Sets of characters, and patterns built of them with `+` (then), `|` (or) and repetition.
+
+use std::ops::{Add, BitOr};
+
+/// A set of UTF-16 units, as sorted ranges that neither touch nor overlap.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct CharacterSet(Vec<(u16, u16)>);
+
+impl CharacterSet {
+    /// The union of `ranges`, both ends included.
+    pub(super) fn of_ranges(ranges: &[(u16, u16)]) -> Self {
+        let mut sorted = ranges.to_vec();
+        sorted.sort_unstable();
+        let mut merged: Vec<(u16, u16)> = Vec::with_capacity(sorted.len());
+        for (low, high) in sorted {
+            match merged.last_mut() {
+                Some(last) if u32::from(low) <= u32::from(last.1) + 1 => last.1 = last.1.max(high),
+                _ => merged.push((low, high)),
+            }
+        }
+        Self(merged)
+    }
+
+    /// Exactly the characters of `characters`, of which `a-z` is a range unless the hyphen stands first.
+    ///
+    /// Characters above the basic plane cannot be named; none of the rules needs one.
+    pub(super) fn of(characters: &str) -> Self {
+        let units: Vec<u16> = characters.encode_utf16().collect();
+        let mut ranges = Vec::new();
+        let mut rest = units.as_slice();
+        while let Some((&low, after)) = rest.split_first() {
+            if let [hyphen, high, tail @ ..] = after
+                && *hyphen == u16::from(b'-')
+            {
+                ranges.push((low, *high));
+                rest = tail;
+            } else {
+                ranges.push((low, low));
+                rest = after;
+            }
+        }
+        Self::of_ranges(&ranges)
+    }
+
+    /// All units that are not in the set.
+    pub(super) fn complement(&self) -> Self {
+        let mut ranges = Vec::with_capacity(self.0.len() + 1);
+        let mut next = 0_u32;
+        for &(low, high) in &self.0 {
+            if u32::from(low) > next {
+                ranges.push((next as u16, low - 1));
+            }
+            next = u32::from(high) + 1;
+        }
+        if next <= u32::from(u16::MAX) {
+            ranges.push((next as u16, u16::MAX));
+        }
+        Self(ranges)
+    }
+
+    pub(super) fn union(&self, other: &Self) -> Self {
+        Self::of_ranges(&[self.0.as_slice(), other.0.as_slice()].concat())
+    }
+
+    pub(super) fn ranges(&self) -> &[(u16, u16)] {
+        &self.0
+    }
+}
+
+/// What a rule matches: a regular expression as a tree.
+#[derive(Debug, Clone)]
+pub(super) enum Pattern {
+    /// One unit of the set.
+    One(CharacterSet),
+    /// All parts, one after the other; without parts the empty text.
+    Sequence(Vec<Pattern>),
+    /// Any one of the parts.
+    Choice(Vec<Pattern>),
+    /// The part any number of times, also never.
+    Repeated(Box<Pattern>),
+}
+
+impl Pattern {
+    /// The pattern or nothing.
+    pub(super) fn optional(self) -> Self {
+        Self::Choice(vec![self, Self::Sequence(Vec::new())])
+    }
+
+    /// Any number of times, also never.
+    pub(super) fn any_number(self) -> Self {
+        Self::Repeated(Box::new(self))
+    }
+
+    /// Once or more.
+    pub(super) fn at_least_once(self) -> Self {
+        Self::Sequence(vec![self.clone(), self.any_number()])
+    }
+
+    /// At least `least` times and at most `most` times.
+    pub(super) fn times(self, least: usize, most: usize) -> Self {
+        let mut parts = vec![self.clone(); least];
+        parts.extend((least..most).map(|_| self.clone().optional()));
+        Self::Sequence(parts)
+    }
+
+    /// Number of units of every match, if it is the same for all.
+    pub(super) fn fixed_length(&self) -> Option<usize> {
+        match self {
+            Self::One(_) => Some(1),
+            Self::Sequence(parts) => parts.iter().map(Self::fixed_length).sum(),
+            Self::Choice(parts) => {
+                let first = parts.first().and_then(Self::fixed_length)?;
+                parts.iter().all(|part| part.fixed_length() == Some(first)).then_some(first)
+            }
+            Self::Repeated(_) => None,
+        }
+    }
+
+    /// The pattern of all matches read from their end.
+    pub(super) fn reversed(&self) -> Self {
+        match self {
+            Self::One(set) => Self::One(set.clone()),
+            Self::Sequence(parts) => {
+                Self::Sequence(parts.iter().rev().map(Self::reversed).collect())
+            }
+            Self::Choice(parts) => Self::Choice(parts.iter().map(Self::reversed).collect()),
+            Self::Repeated(part) => Self::Repeated(Box::new(part.reversed())),
+        }
+    }
+}
+
+impl Add for Pattern {
+    type Output = Self;
+
+    fn add(self, next: Self) -> Self {
+        Self::Sequence(vec![self, next])
+    }
+}
+
+impl BitOr for Pattern {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self::Choice(vec![self, other])
+    }
+}
+
+/// One character of `characters`, in the case written there; `a-z` is a range.
+pub(super) fn any_of(characters: &str) -> Pattern {
+    Pattern::One(CharacterSet::of(characters))
+}
+
+/// One character that is none of `characters`.
+pub(super) fn none_of(characters: &str) -> Pattern {
+    Pattern::One(CharacterSet::of(characters).complement())
+}
+
+/// `text` in capital or small letters.
+pub(super) fn text(text: &str) -> Pattern {
+    Pattern::Sequence(text.chars().map(|c| Pattern::One(either_case(c))).collect())
+}
+
+/// `text` in capital or small letters, but its first letter as written.
+pub(super) fn capitalised(word: &str) -> Pattern {
+    let split = word.chars().next().map_or(0, char::len_utf8);
+    let (first, rest) = word.split_at(split);
+    any_of(first) + text(rest)
+}
+
+/// Any one of the words between the spaces of `words`, in capital or small letters.
+pub(super) fn words(words: &str) -> Pattern {
+    Pattern::Choice(words.split_whitespace().map(text).collect())
+}
+
+/// Any one of the words between the spaces of `words`, their first letters as written.
+pub(super) fn capitalised_words(words: &str) -> Pattern {
+    Pattern::Choice(words.split_whitespace().map(capitalised).collect())
+}
+
+/// `c` in both cases, with the characters that Unicode folds into them.
+fn either_case(c: char) -> CharacterSet {
+    let more = match c.to_ascii_lowercase() {
+        'i' => "\u{130}\u{131}",
+        'k' => "\u{212A}",
+        's' => "\u{17F}",
+        _ => "",
+    };
+    // A set of single characters: a hyphen among them is no range.
+    let units = [c.to_ascii_lowercase(), c.to_ascii_uppercase()];
+    let ranges: Vec<(u16, u16)> =
+        units.into_iter().chain(more.chars()).map(|c| (c as u32 as u16, c as u32 as u16)).collect();
+    CharacterSet::of_ranges(&ranges)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets() {
+        let set = CharacterSet::of("-a-cx");
+        let units = |text: &str| text.encode_utf16().collect::<Vec<_>>();
+        let (hyphen, a, c, x) = (units("-")[0], units("a")[0], units("c")[0], units("x")[0]);
+        assert_eq!(set.ranges(), [(hyphen, hyphen), (a, c), (x, x)]);
+        assert_eq!(set.complement().complement(), set);
+        assert_eq!(CharacterSet::of("\0-\u{FFFF}").complement().ranges(), []);
+        assert_eq!(CharacterSet::of("a-c").union(&CharacterSet::of("d")).ranges().len(), 1);
+    }
+
+    #[test]
+    fn lengths() {
+        assert_eq!((text("ab") | (any_of("x") + any_of("y"))).fixed_length(), Some(2));
+        assert_eq!((text("ab") | any_of("x")).fixed_length(), None);
+        assert_eq!(text("a").times(1, 2).fixed_length(), None);
+        assert_eq!(text("a").times(3, 3).fixed_length(), Some(3));
+    }
+}

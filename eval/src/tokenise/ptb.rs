@@ -1,0 +1,276 @@
+//! The tokeniser of the COCO caption metrics: Stanford's `PTBTokenizer`, as pycocoevalcap calls it.
+//!
+//! The reference writes all captions into one file, a caption a line, runs CoreNLP 3.4.1's `PTBTokenizer` with
+//! `-preserveLines -lowerCase` over it, and drops punctuation from each line. Three things follow:
+//!
+//! - The end of a caption can depend on the beginning of the next: `K.` stays `k.`, but loses its period if the next
+//!   caption begins with a word such as `The`. So all captions are tokenised in one call, in their order.
+//! - `\n` inside a caption counts as a space, but `\r`, U+000B, U+000C, U+2028 and U+2029 end the line. All later
+//!   lines then stand one place too late, here as in the reference: [`has_line_end`] finds such captions.
+//! - Fractions (`3 1/2`) and telephone numbers are one token with U+00A0 inside.
+//!
+//! Not reproduced: the form of a small sigma where a Greek word ends inside a token (`ΣΑΣ-2`), for which Java asks its
+//! own dictionary of word breaks.
+//!
+//! # Source   stanfordnlp/CoreNLP 3.4.1; salaniz/pycocoevalcap `tokenizer/ptbtokenizer.py`
+
+use rayon::prelude::*;
+
+use super::is_white_space;
+use super::lexer::Lexer;
+
+/// Lines that one thread takes at a time.
+const LINES_AT_ONCE: usize = 4096;
+
+/// Tokens that the wrapper drops. The names of brackets stay: by then they are in small letters.
+const DROPPED: [&str; 17] = [
+    "''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--",
+    "...", ";",
+];
+
+/// The tokens of each line after the punctuation filter, joined by spaces; what the metrics take.
+///
+/// Runs on all threads of the current rayon pool; the result does not depend on their number.
+///
+/// ```
+/// use engram_eval::tokenise::ptb::tokenise;
+///
+/// let captions = ["A (very) big dog, running!", "It's a T-shirt; don't touch."];
+/// assert_eq!(tokenise(&captions), ["a -lrb- very -rrb- big dog running", "it 's a t-shirt do n't touch"]);
+/// // The next line matters.
+/// assert_eq!(tokenise(&["the plan b.", "The dog"])[0], "the plan b");
+/// assert_eq!(tokenise(&["the plan b.", "two dogs"])[0], "the plan b.");
+/// ```
+pub fn tokenise<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
+    tokenise_parts(lines, LINES_AT_ONCE, &without_punctuation)
+}
+
+/// The tokens of each line before the punctuation filter, joined by spaces.
+///
+/// ```
+/// use engram_eval::tokenise::ptb::tokenise_raw;
+///
+/// assert_eq!(tokenise_raw(&["The clock says \"4:45pm\"?!"]), ["the clock says `` 4:45 pm '' ?!"]);
+/// ```
+pub fn tokenise_raw<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
+    tokenise_parts(lines, LINES_AT_ONCE, &|line: &str| line.to_owned())
+}
+
+/// Whether a caption holds a character that ends the line for the tokeniser, which moves all later captions.
+pub fn has_line_end(caption: &str) -> bool {
+    // U+0085 alone is an ellipsis to the tokeniser; a `\r` at the end makes one line end with the `\n` after it.
+    let caption = caption.strip_suffix('\r').unwrap_or(caption);
+    caption.contains(['\r', '\u{B}', '\u{C}', '\u{2028}', '\u{2029}'])
+}
+
+fn tokenise_parts<S, F>(lines: &[S], part_lines: usize, finish: &F) -> Vec<String>
+where
+    S: AsRef<str> + Sync,
+    F: Fn(&str) -> String + Sync,
+{
+    let parts: Vec<(Vec<String>, bool)> = lines
+        .par_chunks(part_lines)
+        .enumerate()
+        .map_init(Lexer::new, |lexer, (index, part)| {
+            let following = &lines[index * part_lines + part.len()..];
+            tokenise_part(lexer, part, following, finish)
+        })
+        .collect();
+    let mut tokenised = Vec::with_capacity(lines.len());
+    for (index, (part, overran)) in parts.into_iter().enumerate() {
+        if overran {
+            // A tag over the line end took the beginning of the next part: the rest goes one after the other.
+            let rest = &lines[index * part_lines..];
+            tokenised.extend(tokenise_part(&mut Lexer::new(), rest, &[], finish).0);
+            break;
+        }
+        tokenised.extend(part);
+    }
+    // More lines than captions if a caption holds a line end: the wrapper pairs them in order and drops the rest.
+    tokenised.resize(lines.len(), String::new());
+    tokenised
+}
+
+/// The finished lines of a part, and whether its last token went on into `following`.
+fn tokenise_part<S: AsRef<str>>(
+    lexer: &mut Lexer,
+    lines: &[S],
+    following: &[S],
+    finish: &impl Fn(&str) -> String,
+) -> (Vec<String>, bool) {
+    let (output, overran) = lexer.run(lines, following);
+    let output = match output.strip_suffix('\n') {
+        Some(stripped) if !following.is_empty() => stripped,
+        _ => &output,
+    };
+    (output.split('\n').map(finish).collect(), overran)
+}
+
+/// The tokens of a raw line that pycocoevalcap keeps.
+fn without_punctuation(line: &str) -> String {
+    let line = line.trim_end_matches(is_white_space);
+    let mut kept = String::with_capacity(line.len());
+    let mut first = true;
+    for token in line.split(' ') {
+        if DROPPED.contains(&token) {
+            continue;
+        }
+        if !first {
+            kept.push(' ');
+        }
+        first = false;
+        kept.push_str(token);
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_vectors() {
+        let next_line = |line: &str, next: &str| tokenise_raw(&[line, next])[0].clone();
+        for (line, next, expected) in [
+            ("The plan b.", "A dog", "the plan b ."),
+            ("A dog in the U.S.", "A dog", "a dog in the u.s. ."),
+            ("A dog in the U.S.", "two cats", "a dog in the u.s."),
+            ("A street sign at St. Mark's Ave.", "The dog", "a street sign at st. mark 's ave."),
+            ("Mr. Smith vs. Dr. Who, Inc.", "two cats", "mr. smith vs. dr. who , inc."),
+        ] {
+            assert_eq!(next_line(line, next), expected, "{line}");
+        }
+        for (line, expected) in [
+            ("A (very) big dog, running!", "a -lrb- very -rrb- big dog , running !"),
+            ("It's a T-shirt & jeans; don't touch!!", "it 's a t-shirt & jeans ; do n't touch !!"),
+            (
+                "Two men's hats -- one black/white, one 5 1/2 inches.",
+                "two men 's hats -- one black/white , one 5\u{A0}1/2 inches .",
+            ),
+            ("The clock says 4:45pm... really?!", "the clock says 4:45 pm ... really ?!"),
+            (
+                "a woman can't cannot won't gonna wanna",
+                "a woman ca n't can not wo n't gon na wan na",
+            ),
+            ("A dog.The cat runs", "a dog.the cat runs"),
+            ("Price: $3.50, 50% off #sale @home", "price : $ 3.50 , 50 % off #sale @home"),
+            (
+                "[bracket] {brace} <b>bold</b> a_b",
+                "-lsb- bracket -rsb- -lcb- brace -rcb- <b> bold </b> a_b",
+            ),
+            ("The U.S. flag at 10 a.m. on Jan. 5", "the u.s. flag at 10 a.m. on jan. 5"),
+            (
+                "'twas the kids' toys' 90s look '90s rock 'n' roll o'clock",
+                "'t was the kids ' toys ' 90s look '90s rock 'n' roll o'clock",
+            ),
+            ("It costs €5 or £3 — ok … yes ½ cup", "it costs $ 5 or # 3 -- ok ... yes 1/2 cup"),
+            (
+                "smile :) hello ;-) 1,000 -5 +3 2-year-old black-and-white AT&T",
+                "smile :-rrb- hello ;--rrb- 1,000 -5 +3 2-year-old black-and-white at&t",
+            ),
+            (
+                "e-mail bob@x.com www.x.com http://a.b/c?d=1 x.txt",
+                "e-mail bob@x.com www.x.com http://a.b/c?d=1 x.txt",
+            ),
+            ("A man and/or woman w/ hat 24/7 1-2 3x4", "a man and/or woman w / hat 24/7 1-2 3x4"),
+            (
+                "man😀 dog — café naïve “quoted” ‘single’",
+                "man dog -- café naïve `` quoted '' ` single '",
+            ),
+            ("last line no newline etc.", "last line no newline etc. ."),
+            (
+                "I'm sure they've seen it'll y'all ma'am",
+                "i 'm sure they 've seen it 'll y' all ma'am",
+            ),
+            ("the dogs' bowls and James's hat", "the dogs ' bowls and james 's hat"),
+            ("number 5's train #5 No. 7", "number 5 's train # 5 no. 7"),
+            ("half-eaten pizza...and beer", "half-eaten pizza ... and beer"),
+            ("a man,woman and child", "a man , woman and child"),
+            ("that's a 10-foot-long, 6ft.-tall sign", "that 's a 10-foot-long , 6ft.-tall sign"),
+            ("she's 5'10\" tall", "she 's 5 ' 10 '' tall"),
+            ("rock'n'roll O'Brien d'Or l'eau", "rock 'n' roll o'brien d'or l'eau"),
+            ("'hello' 'tis `quote` ''x''", "` hello ' 't is ` quote ` '' x ''"),
+            ("w/that", "w/that"),
+            ("x----y -- z --- w", "x -- y -- z -- w"),
+            ("~ 20 + 5 = 25 * 2 ^ 3", "~ 20 + 5 = 25 * 2 ^ 3"),
+            ("I said at 4:45pm.", "i said at 4:45 pm ."),
+            ("(ca. 1300 – ca. 300 BC).", "-lrb- ca. 1300 -- ca. 300 bc -rrb- ."),
+            ("paid' US$170,000?!", "paid ' us$ 170,000 ?!"),
+            ("No. I like No. 24 and no.47.", "no . i like no. 24 and no. 47 ."),
+            ("a Ph.D (sometimes a Ph. D)", "a ph.d -lrb- sometimes a ph. d -rrb-"),
+            ("(84km).", "-lrb- 84km -rrb- ."),
+            ("I'm happy ^_^", "i 'm happy ^_^"),
+            ("care :(.", "care :-lrb- ."),
+            ("@Harry_Styles didn`t like", "@harry_styles did n`t like"),
+            ("so\u{AD}ft \u{AD} '\u{131}s 'ti\u{17F}", "soft - ' ıs 't iſ"),
+        ] {
+            assert_eq!(tokenise_raw(&[line]), [expected], "{line}");
+        }
+    }
+
+    #[test]
+    fn the_filter_keeps_what_is_not_listed() {
+        let line = "(a) \"b\" c?! -- d: dog... [f] ----- 5'";
+        assert_eq!(tokenise(&[line]), ["-lrb- a -rrb- b c ?! d dog -lsb- f -rsb- ----- 5"]);
+        assert_eq!(tokenise(&["", " \u{A0} ", "..."]), ["", "", ""]);
+        assert_eq!(tokenise::<&str>(&[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn line_ends_inside_a_caption_move_the_others() {
+        assert_eq!(tokenise(&["a\rb", "c\nd", "e"]), ["a", "b", "c d"]);
+        assert_eq!(tokenise(&["a\r", "b\u{85}"]), ["a", "b"]);
+        assert!(has_line_end("a\rb") && has_line_end("\u{2028}"));
+        assert!(!has_line_end("a\nb\u{85}\r"));
+    }
+
+    /// A tag and a sentence end go over line ends, so also over the ends of parts.
+    #[test]
+    fn parts_do_not_change_the_tokens() {
+        let lines = [
+            "look K.",
+            "",
+            "  The",
+            "dog <a b=\"",
+            "x\" c='",
+            "'> K.",
+            "A",
+            "<a b=\"",
+            "etc.",
+            "",
+            "Two",
+            "Jan. ",
+            "5 (555)",
+            "123-4567 <a",
+            ">",
+            "\r",
+            "\u{1F600}",
+            "u.s.\r",
+            "It",
+            "he",
+        ];
+        let raw = |line: &str| line.to_owned();
+        let whole = tokenise_part(&mut Lexer::new(), &lines, &[], &raw).0;
+        for part_lines in 1..lines.len() {
+            let parts = tokenise_parts(&lines, part_lines, &raw);
+            assert_eq!(parts, whole[..lines.len()], "{part_lines}");
+        }
+    }
+
+    /// Texts on which a lexer that only ever starts again takes quadratic time.
+    #[test]
+    fn hostile_text_takes_linear_time() {
+        let lines = [
+            "<a b=\"".repeat(400_000),
+            "<!a".repeat(800_000),
+            "a@".repeat(800_000),
+            "a.".repeat(800_000),
+            "K. \t".repeat(400_000),
+            "www.".repeat(400_000),
+            "-a".repeat(800_000),
+        ];
+        let begun = std::time::Instant::now();
+        assert_eq!(tokenise(&lines).len(), lines.len());
+        assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+    }
+}

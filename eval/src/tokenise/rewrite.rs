@@ -1,0 +1,156 @@
+//! What becomes of the text that a rule matched: most tokens stay as they are, some are written in the treebank's way.
+
+/// From matched text to token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rewrite {
+    /// No token.
+    Delete,
+    /// The line ends; no token.
+    LineEnd,
+    /// As it stands.
+    Keep,
+    /// As it stands, but the last characters, which begin the next token.
+    KeepBut(usize),
+    /// Always this.
+    To(&'static str),
+    /// Without its soft hyphens.
+    Word,
+    /// Three or four hyphens are a dash.
+    Hyphens,
+    /// A quote before what it quotes.
+    OpeningQuote,
+    /// Any other quote, or a clitic.
+    ClosingQuote,
+    /// One character to three: `½` to `1/2`.
+    Fraction,
+    /// Signs that the treebank has no other word for.
+    Currency,
+    /// `&amp;` is `&`.
+    Ampersand,
+    /// Spaces are no-break spaces, so that the token stays one.
+    JoinSpaces,
+    /// Round brackets are spelt out.
+    Brackets,
+    /// Both of the last two.
+    TelephoneNumber,
+    /// The period belongs to the abbreviation, and is a token of its own as well.
+    EndsSentence,
+    /// The same, but a single letter is no acronym and loses its period.
+    AcronymEndsSentence,
+}
+
+impl Rewrite {
+    /// How many bytes at the end of `matched` are read again for the next token.
+    pub(super) fn given_back(self, matched: &str) -> usize {
+        let characters = match self {
+            Self::KeepBut(characters) => characters,
+            Self::EndsSentence | Self::AcronymEndsSentence => 1,
+            _ => 0,
+        };
+        matched.chars().rev().take(characters).map(char::len_utf8).sum()
+    }
+
+    /// Appends the token in small letters; `matched` is all of the matched text.
+    pub(super) fn write(self, matched: &str, output: &mut String) {
+        match self {
+            Self::Delete | Self::LineEnd => {}
+            Self::To(token) => push_lower(token, output),
+            Self::KeepBut(_) => {
+                let kept = matched.len() - self.given_back(matched);
+                push_lower(matched.get(..kept).unwrap_or(matched), output);
+            }
+            Self::Word if matched.contains(SOFT_HYPHEN) => {
+                let word = matched.replace(SOFT_HYPHEN, "");
+                push_lower(if word.is_empty() { "-" } else { &word }, output);
+            }
+            Self::Hyphens if matched.len() == 3 || matched.len() == 4 => output.push_str("--"),
+            Self::OpeningQuote => push_lower(&quotes(matched, "`", "``"), output),
+            Self::ClosingQuote => push_lower(&quotes(matched, "'", "''"), output),
+            Self::Fraction => push_lower(fraction(matched), output),
+            Self::Currency => push_lower(currency(matched), output),
+            Self::Ampersand => push_lower(&plain_ampersands(matched), output),
+            Self::JoinSpaces => push_lower(&joined(matched), output),
+            Self::Brackets => push_lower(&spelt_brackets(matched), output),
+            Self::TelephoneNumber => push_lower(&spelt_brackets(&joined(matched)), output),
+            Self::AcronymEndsSentence if matched.len() == 2 => {
+                push_lower(matched.trim_end_matches('.'), output);
+            }
+            Self::Keep
+            | Self::Word
+            | Self::Hyphens
+            | Self::EndsSentence
+            | Self::AcronymEndsSentence => push_lower(matched, output),
+        }
+    }
+}
+
+const SOFT_HYPHEN: char = '\u{AD}';
+
+fn push_lower(token: &str, output: &mut String) {
+    if token.is_ascii() {
+        output.extend(token.bytes().map(|byte| char::from(byte.to_ascii_lowercase())));
+    } else {
+        output.push_str(&token.to_lowercase());
+    }
+}
+
+/// Quotes as in LaTeX: straight ones become `single` and `double`, typeset ones what they look like.
+fn quotes(token: &str, single: &str, double: &str) -> String {
+    let plain = token.replace("&apos;", "'").replace("&quot;", "\"");
+    let mut output = String::with_capacity(plain.len() + double.len());
+    for c in plain.chars() {
+        match c {
+            '\'' => output.push_str(single),
+            '"' => output.push_str(double),
+            '\u{91}' | '\u{2018}' | '\u{201B}' | '\u{2039}' => output.push('`'),
+            '\u{92}' | '\u{2019}' | '\u{203A}' => output.push('\''),
+            '\u{93}' | '\u{201C}' | '\u{AB}' => output.push_str("``"),
+            '\u{94}' | '\u{201D}' | '\u{BB}' => output.push_str("''"),
+            other => output.push(other),
+        }
+    }
+    output
+}
+
+fn fraction(sign: &str) -> &str {
+    match sign {
+        "\u{BC}" => "1/4",
+        "\u{BD}" => "1/2",
+        "\u{BE}" => "3/4",
+        "\u{2153}" => "1/3",
+        "\u{2154}" => "2/3",
+        other => other,
+    }
+}
+
+fn currency(sign: &str) -> &str {
+    match sign {
+        "\u{A2}" => "cents",
+        "\u{A3}" => "#",
+        "\u{80}" | "\u{A4}" | "\u{20A0}" | "\u{20AC}" => "$",
+        other => other,
+    }
+}
+
+/// `&amp;`, in capital or small letters, to `&`.
+fn plain_ampersands(token: &str) -> String {
+    const ENTITY: &str = "&amp;";
+    let mut output = String::with_capacity(token.len());
+    let mut rest = token;
+    while let Some(c) = rest.chars().next() {
+        let is_entity =
+            rest.get(..ENTITY.len()).is_some_and(|head| head.eq_ignore_ascii_case(ENTITY));
+        output.push(c);
+        let length = if is_entity { ENTITY.len() } else { c.len_utf8() };
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    output
+}
+
+fn joined(token: &str) -> String {
+    token.replace(' ', "\u{A0}")
+}
+
+fn spelt_brackets(token: &str) -> String {
+    token.replace('(', "-LRB-").replace(')', "-RRB-")
+}

@@ -1,0 +1,69 @@
+//! BLEU, ROUGE-L and CIDEr against pycocoevalcap, on the shared fixtures where `ENGRAM_DATA` is set.
+
+use std::path::{Path, PathBuf};
+
+use engram_eval::caption::{
+    CaptionOptions, CaptionScores, evaluate, read_annotations, read_results,
+};
+use engram_eval::source::read_bytes;
+use serde_json::Value;
+
+const TOLERANCE: f64 = 1e-9;
+const COLUMNS: [&str; 7] = ["Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "ROUGE_L", "CIDEr_D", "CIDEr"];
+
+/// The folder of the fixtures; without it the test says loudly that it checks nothing.
+fn fixtures(test: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("ENGRAM_DATA").map(|data| PathBuf::from(data).join("metrics"));
+    if folder.is_none() {
+        eprintln!("SKIPPED: {test}: set ENGRAM_DATA to the folder of the shared data");
+    }
+    folder
+}
+
+fn scores(folder: &Path, set: &str) -> CaptionScores {
+    let path = |kind| folder.join(format!("captions_{set}.{kind}.json.gz"));
+    let annotations = read_annotations(&path("annotations")).expect("a fixture");
+    let results = read_results(&path("results")).expect("a fixture");
+    evaluate(&annotations, &results, &CaptionOptions::default()).expect("a fixture that fits")
+}
+
+fn assert_close(ours: f64, reference: &Value, what: &str) {
+    let reference = reference.as_f64().expect("a number in the fixture");
+    let close = (ours - reference).abs() <= TOLERANCE * reference.abs();
+    assert!(close || ours == reference, "{what}: {ours}, the reference has {reference}");
+}
+
+#[test]
+fn equal_to_pycocoevalcap() {
+    let Some(folder) = fixtures("equal_to_pycocoevalcap") else { return };
+    for set in ["coco", "fakecap", "synth"] {
+        let ours = scores(&folder, set);
+        let bytes = read_bytes(&folder.join(format!("captions_{set}.expected.json.gz"))).unwrap();
+        let expected: Value = serde_json::from_slice(&bytes).unwrap();
+        for (column, value) in COLUMNS.iter().zip(ours.corpus.values()) {
+            assert_close(value, &expected["corpus"][*column], &format!("{set} {column}"));
+        }
+        let columns = expected["columns"].as_array().unwrap();
+        assert!(columns.iter().eq(&COLUMNS));
+        let items = expected["items"].as_array().unwrap();
+        assert_eq!(ours.images.len(), items.len());
+        for (index, (image, item)) in ours.images.iter().zip(items).enumerate() {
+            assert_eq!(image.id.to_string(), expected["image_ids"][index].to_string());
+            for (column, value) in image.figures.values().into_iter().enumerate() {
+                let what = format!("{set} image {} {}", image.id, COLUMNS[column]);
+                assert_close(value, &item[column], &what);
+            }
+        }
+        println!("{set}: {} figures are equal", (items.len() + 1) * COLUMNS.len());
+    }
+}
+
+#[test]
+fn threads_do_not_change_a_bit() {
+    let Some(folder) = fixtures("threads_do_not_change_a_bit") else { return };
+    let run = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| scores(&folder, "synth"))
+    };
+    assert_eq!(run(1), run(3));
+}

@@ -1,0 +1,203 @@
+//! The caption readers and the joining of results: what is accepted, and that every refusal says what was expected.
+
+use engram_eval::EvalError;
+use engram_eval::caption::{
+    CaptionOptions, CaptionScores, DomainFrequency, EvaluatedImages, ImageId, evaluate,
+    parse_annotations, parse_document_frequency, parse_results,
+};
+use engram_eval::metric::mean::mean;
+
+const ANNOTATIONS: &str = r#"{"info": {}, "images": [
+    {"id": 3, "domain": "out-domain"}, {"id": 1, "domain": "in-domain"}, {"id": "x"},
+    {"id": 2, "domain": "in-domain"}],
+  "annotations": [
+    {"image_id": 1, "id": 1, "caption": "A dog runs in the park."},
+    {"image_id": 3, "id": 2, "caption": "Two men ride a bus"},
+    {"image_id": 1, "id": 3, "caption": "the dog is running"},
+    {"image_id": 2, "id": 4, "caption": "a red bus on the street"},
+    {"image_id": "x", "id": 5, "caption": "a cat sleeps on a couch"}]}"#;
+const RESULTS: &str = r#"[{"image_id": "x", "caption": "a cat on a couch"}, {"image_id": 2, "caption": "a red bus"},
+    {"image_id": 1, "caption": "a dog runs"}, {"image_id": 3, "caption": "two men on a bus"}]"#;
+
+fn scores(results: &str, options: &CaptionOptions) -> Result<CaptionScores, EvalError> {
+    let annotations = parse_annotations("a.json", ANNOTATIONS.as_bytes())?;
+    evaluate(&annotations, &parse_results("r.json", results.as_bytes())?, options)
+}
+
+fn refusal(results: &str) -> String {
+    scores(results, &CaptionOptions::default()).expect_err("a refusal").to_string()
+}
+
+fn annotation_refusal(text: &str) -> String {
+    parse_annotations("a.json", text.as_bytes()).expect_err("a refusal").to_string()
+}
+
+#[test]
+fn images_keep_their_order_and_domains_are_parts_of_the_whole() {
+    let all = scores(RESULTS, &CaptionOptions::default()).unwrap();
+    let ids: Vec<String> = all.images.iter().map(|image| image.id.to_string()).collect();
+    assert_eq!(ids, ["3", "1", "\"x\"", "2"]);
+    let domains: Vec<_> = all.domains.iter().map(|d| (d.name.as_str(), d.images)).collect();
+    assert_eq!(domains, [("in-domain", 2), ("out-domain", 1)]);
+    assert!(all.warnings.is_empty(), "{:?}", all.warnings);
+    let expected = mean(&[all.images[1].figures.cider_d, all.images[3].figures.cider_d]);
+    assert_eq!(all.domains[0].figures.cider_d, expected);
+    assert_eq!(all.domains[1].figures.bleu, all.images[0].figures.bleu);
+
+    // A domain with its own frequencies is an evaluation of its images alone.
+    let own = CaptionOptions { domain_frequency: DomainFrequency::OwnImages, ..Default::default() };
+    let own = scores(RESULTS, &own).unwrap();
+    let mut annotations = parse_annotations("a.json", ANNOTATIONS.as_bytes()).unwrap();
+    let mut results = parse_results("r.json", RESULTS.as_bytes()).unwrap();
+    annotations.images.retain(|image| image.domain.as_deref() == Some("in-domain"));
+    results.results.retain(|r| matches!(r.image_id, ImageId::Number(1 | 2)));
+    let alone = evaluate(&annotations, &results, &CaptionOptions::default()).unwrap();
+    assert_eq!(own.domains[0].figures, alone.corpus);
+    assert_eq!(own.warnings, ["CIDEr-D and CIDEr of out-domain are 0: it has one image"]);
+}
+
+#[test]
+fn a_part_of_the_images_only_when_asked_for() {
+    let part = r#"[{"image_id": 2, "caption": "a red bus"}]"#;
+    assert_eq!(
+        refusal(part),
+        "r.json: no prediction for id `3` (a.json), 3 of 4 ids missing in all; give one row per gold row"
+    );
+    let options = CaptionOptions { images: EvaluatedImages::WithResult, ..Default::default() };
+    let scored = scores(part, &options).unwrap();
+    assert_eq!((scored.images.len(), scored.corpus.cider_d), (1, 0.0));
+    assert_eq!(scored.warnings.len(), 2);
+    assert!(scored.warnings[0].starts_with("3 of 4 annotated images have no result"));
+    assert!(scored.warnings[1].starts_with("CIDEr-D and CIDEr are 0: with a single image"));
+
+    let frequency = r#"{"ref_len": 100, "df": {"a": 90, "bus": 10, "red bus": 2}}"#;
+    let frequency = parse_document_frequency("df.json", frequency.as_bytes()).unwrap();
+    let options = CaptionOptions { document_frequency: Some(frequency), ..options };
+    let scored = scores(part, &options).unwrap();
+    assert!(scored.corpus.cider_d > 0.0 && scored.warnings.len() == 1);
+}
+
+#[test]
+fn results_that_do_not_fit_are_refused() {
+    let with = |entry: &str| RESULTS.replacen('[', &format!("[{entry}, "), 1);
+    assert_eq!(
+        refusal(&with(r#"{"image_id": 1, "caption": "b"}"#)),
+        "r.json: entries 1 and 4 are both for image 1; give one caption per image"
+    );
+    // The text "1" is not the number 1.
+    assert_eq!(
+        refusal(&with(r#"{"image_id": "1", "caption": "b"}"#)),
+        "r.json, entry 1: id `\"1\"` is not in a.json, 1 of 5 predictions without a gold row in all; \
+         check that both files are of the same set"
+    );
+    let shape = "; expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";
+    for (text, reason) in [
+        ("[]", "r.json: has no results"),
+        (r#"[{"caption": "b"}]"#, "r.json: entry 1 has no `image_id`"),
+        (r#"[{"image_id": 7}]"#, "r.json: entry 1 (image 7) has no `caption`"),
+        (r#"[{"image_id": 7, "caption": null}]"#, "r.json: entry 1 (image 7) has no `caption`"),
+        ("{}", "r.json:1: invalid type: map, expected a sequence at line 1 column 0"),
+        (
+            "[\n{\"image_id\": 1.5, \"caption\": \"\"}]",
+            "r.json:2: invalid type: floating point `1.5`, expected an image id, a whole number or a text at \
+             line 2 column 16",
+        ),
+        ("", "r.json:1: EOF while parsing a value at line 1 column 0"),
+    ] {
+        assert_eq!(refusal(text), format!("{reason}{shape}"), "{text}");
+    }
+    for text in [
+        r#"[{"image_id": 1, "caption": ["a"]}]"#,
+        r#"[{"image_id": 99999999999999999999, "caption": "a"}]"#,
+        r#"[{"image_id": 9999999999999999999, "caption": "a"}]"#,
+        r#"[{"image_id": 1, "caption": "\ud800"}]"#,
+        "[1]",
+        "[{\"image_id\": 1, \"caption\": \"a\"}",
+    ] {
+        assert!(refusal(text).ends_with(shape), "{}", refusal(text));
+    }
+    let binary = parse_results("r.json", b"[{\"image_id\": 1, \"caption\": \"\xFF\"}]");
+    assert!(binary.is_err());
+}
+
+#[test]
+fn annotations_that_do_not_fit_are_refused() {
+    for (text, reason) in [
+        ("{}", "a.json:1: missing field `annotations` at line 1 column 2"),
+        (r#"{"annotations": []}"#, "a.json: has no images"),
+        (r#"{"images": [{}], "annotations": []}"#, "a.json: entry 1 of `images` has no `id`"),
+        (
+            r#"{"images": [{"id": 1}, {"id": 2}, {"id": 1}], "annotations": []}"#,
+            "a.json: entry 3 of `images` has the id 1 of entry 1",
+        ),
+        (
+            r#"{"images": [{"id": 1}], "annotations": [{"image_id": "1", "caption": "a"}]}"#,
+            "a.json: entry 1 of `annotations` is for image \"1\", not one of `images`",
+        ),
+        (
+            r#"{"annotations": [{"image_id": 1, "caption": "a"}, {"image_id": 1}]}"#,
+            "a.json: entry 2 of `annotations` (image 1) has no `caption`",
+        ),
+    ] {
+        let shape = "; expected {\"images\": [{\"id\": 1}, …], \"annotations\": [{\"image_id\": 1, \
+                     \"caption\": \"a dog\"}, …]}";
+        assert_eq!(annotation_refusal(text), format!("{reason}{shape}"), "{text}");
+    }
+    let empty =
+        r#"{"images": [{"id": 1}, {"id": 2}], "annotations": [{"image_id": 1, "caption": "a"}]}"#;
+    let annotations = parse_annotations("a.json", empty.as_bytes()).unwrap();
+    let results = r#"[{"image_id": 1, "caption": "a"}, {"image_id": 2, "caption": "a"}]"#;
+    let results = parse_results("r.json", results.as_bytes()).unwrap();
+    let error = evaluate(&annotations, &results, &CaptionOptions::default()).unwrap_err();
+    assert!(error.to_string().starts_with("a.json: image 2 has no captions"), "{error}");
+
+    // Without a list of images their order is that of their first captions.
+    let listless = r#"{"annotations": [{"image_id": 5, "caption": "a"}, {"image_id": 1, "caption": "b"},
+        {"image_id": 5, "caption": "c"}]}"#;
+    let listless = parse_annotations("a.json", listless.as_bytes()).unwrap();
+    let ids: Vec<_> = listless.images.iter().map(|i| (i.id.clone(), i.references.len())).collect();
+    assert_eq!(ids, [(ImageId::Number(5), 2), (ImageId::Number(1), 1)]);
+}
+
+#[test]
+fn document_frequencies_that_do_not_fit_are_refused() {
+    let shape = "; expected {\"num_documents\": 5000, \"document_frequency\": {\"a dog\": 120, …}}";
+    for (text, reason) in [
+        (r#"{"num_documents": 0, "df": {}}"#, "df.json: `num_documents` is 0, not at least 1"),
+        (
+            r#"{"num_documents": 3, "df": {"b": 5, "a b": 4}}"#,
+            "df.json: `a b` is in 4 of 3 documents",
+        ),
+        (r#"{"num_documents": 3, "df": {"b": -1}}"#, "df.json: `b` is in -1 of 3 documents"),
+        (r#"{"df": {}}"#, "df.json:1: missing field `num_documents` at line 1 column 10"),
+    ] {
+        let error = parse_document_frequency("df.json", text.as_bytes()).unwrap_err();
+        assert_eq!(error.to_string(), format!("{reason}{shape}"));
+    }
+}
+
+#[test]
+fn line_ends_in_captions_are_warned_of() {
+    let results = RESULTS.replace("a red bus", "a red\\r bus");
+    let scored = scores(&results, &CaptionOptions::default()).unwrap();
+    assert!(scored.warnings[0].starts_with("r.json: 1 captions hold a line end"));
+}
+
+/// Damaged files are refused or read, never a panic.
+#[test]
+fn damaged_files_do_not_panic() {
+    for text in [ANNOTATIONS, RESULTS] {
+        for cut in 0..text.len() {
+            let mut bytes = text.as_bytes()[..cut].to_vec();
+            let _ = (parse_annotations("f", &bytes), parse_results("f", &bytes));
+            bytes = text.as_bytes().to_vec();
+            bytes[cut] ^= 1 << (cut % 8);
+            if let (Ok(annotations), Ok(results)) =
+                (parse_annotations("f", ANNOTATIONS.as_bytes()), parse_results("f", &bytes))
+            {
+                let _ = evaluate(&annotations, &results, &CaptionOptions::default());
+            }
+            let _ = parse_annotations("f", &bytes);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The tokeniser against the real PTBTokenizer, on the shared fixtures where `ENGRAM_DATA` is set.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use engram_eval::source::read_bytes;
+use engram_eval::tokenise::ptb::{tokenise, tokenise_raw};
+use serde_json::Value;
+
+/// The folder of the fixtures; without it the test says loudly that it checks nothing.
+fn fixtures(test: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("ENGRAM_DATA").map(|data| PathBuf::from(data).join("metrics"));
+    if folder.is_none() {
+        eprintln!("SKIPPED: {test}: set ENGRAM_DATA to the folder of the shared data");
+    }
+    folder
+}
+
+fn json(folder: &Path, file: &str) -> Value {
+    let bytes = read_bytes(&folder.join(file)).expect("a fixture");
+    serde_json::from_slice(&bytes).expect("a fixture")
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("a text in the fixture")
+}
+
+#[test]
+fn equal_on_tricky_strings() {
+    let Some(folder) = fixtures("equal_on_tricky_strings") else { return };
+    let bytes = read_bytes(&folder.join("ptb.jsonl")).unwrap();
+    let lines: Vec<Value> = bytes
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect();
+    let captions: Vec<&str> = lines.iter().map(|line| text(&line["caption"])).collect();
+    let expected = json(&folder, "ptb.expected.json.gz");
+    let expected = expected["items"].as_array().unwrap();
+    assert!(captions.len() > 1_000 && captions.len() == expected.len());
+
+    // The fixture has `tokens` of the whole file, and `raw` of each caption before a line in small letters.
+    let tokens = tokenise(&captions);
+    let spaced: Vec<&str> = captions.iter().flat_map(|caption| [*caption, "x"]).collect();
+    let raw = tokenise_raw(&spaced);
+    for (index, item) in expected.iter().enumerate() {
+        assert_eq!(item["id"], lines[index]["id"]);
+        assert_eq!(tokens[index], text(&item["tokens"]), "{:?}", captions[index]);
+        assert_eq!(raw[2 * index], text(&item["raw"]), "{:?}", captions[index]);
+    }
+
+    let contexts =
+        [("next_lower", "two cats sit"), ("next_upper", "Two cats sit"), ("next_A", "A cat sits")];
+    let mut checked = 0;
+    for (caption, item) in captions.iter().zip(expected) {
+        for (name, next) in contexts {
+            if let Value::String(raw) = &item["raw_by_context"][name] {
+                assert_eq!(tokenise_raw(&[*caption, next])[0], *raw, "{caption:?}, {name}");
+                checked += 1;
+            }
+            if let Value::String(tokens) = &item["tokens_by_context"][name] {
+                assert_eq!(tokenise(&[*caption, next])[0], *tokens, "{caption:?}, {name}");
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 200, "{checked}");
+    println!("{} lines and {checked} contexts are equal", captions.len());
+}
+
+#[test]
+fn equal_on_captions() {
+    let Some(folder) = fixtures("equal_on_captions") else { return };
+    let mut compared = 0;
+    for set in ["coco", "fakecap", "synth"] {
+        let annotations = json(&folder, &format!("captions_{set}.annotations.json.gz"));
+        let results = json(&folder, &format!("captions_{set}.results.json.gz"));
+        let expected = json(&folder, &format!("captions_{set}.tokenized.json.gz"));
+        for (name, captions) in [("refs", &annotations["annotations"]), ("hyp", &results)] {
+            let mut of_image: HashMap<String, Vec<&str>> = HashMap::new();
+            for caption in captions.as_array().unwrap() {
+                let of_image = of_image.entry(caption["image_id"].to_string()).or_default();
+                of_image.push(text(&caption["caption"]));
+            }
+            let (mut ours, mut theirs): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+            for image in annotations["images"].as_array().unwrap() {
+                let id = image["id"].to_string();
+                ours.extend(&of_image[&id]);
+                match &expected[name][&id] {
+                    Value::Array(captions) => theirs.extend(captions.iter().map(text)),
+                    caption => theirs.push(text(caption)),
+                }
+            }
+            assert_eq!(tokenise(&ours), theirs, "{set} {name}");
+            compared += theirs.len();
+        }
+    }
+    assert!(compared > 10_000, "{compared}");
+    println!("{compared} captions are equal");
+}
