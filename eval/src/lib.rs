@@ -33,6 +33,7 @@
 //! # Ok::<(), engram_eval::EvalError>(())
 //! ```
 
+pub mod aokvqa;
 pub mod bootstrap;
 pub mod caption;
 pub mod compare;

@@ -112,7 +112,12 @@ mod tests {
         std::fs::write(&path, &packed).unwrap();
         assert_eq!(read_text(&path).unwrap(), "one\ntwo\n");
         std::fs::write(&path, &packed[..packed.len() - 9]).unwrap();
-        assert!(read_text(&path).unwrap_err().to_string().contains("text.gz: is gzip-compressed but cannot"));
+        assert!(
+            read_text(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("text.gz: is gzip-compressed but cannot")
+        );
     }
 
     #[test]

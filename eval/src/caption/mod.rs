@@ -7,6 +7,7 @@
 
 mod image_id;
 mod read;
+pub mod report;
 
 use std::collections::{BTreeMap, HashMap};
 

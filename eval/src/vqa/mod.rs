@@ -41,7 +41,7 @@ use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
 use crate::table::shortened;
 use crate::text::{breakdown, figures, sources};
 use answer::{normalised, tidied};
-use read::{Annotation, HumanAnswer};
+use read::{Annotation, HumanAnswer, Questions};
 
 /// The accuracy of VQA v2, from 0 to 100.
 pub const INFO: MetricInfo =
@@ -49,13 +49,15 @@ pub const INFO: MetricInfo =
 
 /// Settings of [`evaluate`].
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct VqaOptions {
+pub struct VqaOptions<'a> {
     /// Resamples, level and seed of the intervals.
     pub bootstrap: BootstrapOptions,
     /// How many of the questions answered worst are listed.
     pub worst: usize,
     /// Whether [`VqaReport::items`] is filled.
     pub items: bool,
+    /// The questions, to show those answered worst; may be empty.
+    pub questions: Questions<'a>,
     /// The files that were read.
     pub sources: Vec<SourceFile>,
 }
@@ -81,6 +83,8 @@ pub struct WorstQuestion {
     pub id: String,
     /// Its accuracy, from 0 to 100.
     pub accuracy: f64,
+    /// The question; empty where no question file was given.
+    pub question: String,
     /// The answer that was given.
     pub answer: String,
     /// People's answers, the most frequent first.
@@ -126,7 +130,7 @@ fn same_but_answer(a: &HumanAnswer<'_>, b: &HumanAnswer<'_>) -> bool {
 pub fn evaluate<'a>(
     (annotation_file, annotations): (&str, &[Annotation<'a>]),
     (result_file, results): (&str, &HashMap<Id<'a>, Cow<'a, str>>),
-    options: &VqaOptions,
+    options: &VqaOptions<'_>,
 ) -> Result<VqaReport, EvalError> {
     options.bootstrap.validate()?;
     check_questions((annotation_file, annotations), (result_file, results))?;
@@ -186,7 +190,7 @@ pub fn evaluate<'a>(
         true => annotations.iter().zip(&scores).map(item).collect(),
         false => Vec::new(),
     };
-    let worst = worst(annotations, &scores, &given, options.worst);
+    let worst = worst(annotations, &scores, &given, options);
     Ok(VqaReport { evaluation, worst, items })
 }
 
@@ -224,11 +228,11 @@ fn worst(
     annotations: &[Annotation<'_>],
     scores: &[f64],
     given: &[&str],
-    count: usize,
+    options: &VqaOptions<'_>,
 ) -> Vec<WorstQuestion> {
     let mut order: Vec<usize> = (0..scores.len()).filter(|row| scores[*row] < 100.0).collect();
     order.sort_by(|a, b| scores[*a].total_cmp(&scores[*b]));
-    order.truncate(count);
+    order.truncate(options.worst);
     let question = |row: usize| {
         let annotation = &annotations[row];
         let mut human: Vec<(String, u64)> = Vec::new();
@@ -242,6 +246,10 @@ fn worst(
         WorstQuestion {
             id: annotation.question_id.0.to_string(),
             accuracy: scores[row],
+            question: options
+                .questions
+                .get(&annotation.question_id)
+                .map_or_else(String::new, |question| question.to_string()),
             answer: given[row].to_owned(),
             human_answers: human,
         }
@@ -265,7 +273,9 @@ impl VqaReport {
                 let human = worst.human_answers.iter();
                 let human: Vec<String> = human.map(|(a, n)| format!("{a:?} ×{n}")).collect();
                 let (id, accuracy) = (&worst.id, worst.accuracy);
-                format!("{id}  {accuracy:.0}  {:?} against {}\n", worst.answer, human.join(", "))
+                let question = &worst.question;
+                let human = human.join(", ");
+                format!("{id}  {accuracy:.0}  {question} {:?} against {human}\n", worst.answer)
             };
             paragraphs.push(self.worst.iter().map(line).collect());
         }

@@ -93,7 +93,34 @@ pub fn parse_results<'a>(
     Ok(read.into_iter().map(|answer| (answer.question_id, answer.answer)).collect())
 }
 
-pub(super) fn parse<'a, T: Deserialize<'a>>(
+/// The text of each question, by its id.
+pub type Questions<'a> = HashMap<Id<'a>, Cow<'a, str>>;
+
+#[derive(Deserialize)]
+struct QuestionFile<'a> {
+    #[serde(borrow)]
+    questions: Vec<Question<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Question<'a> {
+    #[serde(borrow)]
+    question_id: Id<'a>,
+    #[serde(borrow)]
+    question: Cow<'a, str>,
+}
+
+/// Reads questions, `{"questions": [{"question_id", "question"}]}`.
+///
+/// # Errors   [`EvalError::Malformed`]; [`EvalError::DoubledId`]
+pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Questions<'a>, EvalError> {
+    let remedy = "give questions as {\"questions\": [{\"question_id\", \"question\"}]}";
+    let QuestionFile { questions } = parse(file, text, remedy)?;
+    refuse_doubles(file, questions.iter().map(|question| &question.question_id))?;
+    Ok(questions.into_iter().map(|question| (question.question_id, question.question)).collect())
+}
+
+pub(crate) fn parse<'a, T: Deserialize<'a>>(
     file: &str,
     text: &'a str,
     remedy: &'static str,

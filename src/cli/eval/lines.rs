@@ -4,6 +4,7 @@ use std::io::{self, BufRead, BufWriter, Write};
 
 use clap::Args;
 use engram_eval::normalise::Normaliser;
+use engram_eval::tokenise::ptb::{tokenise, tokenise_raw};
 
 use super::super::Outcome;
 
@@ -38,6 +39,38 @@ impl Normalize {
                 out.write_all(b"\n")?;
             }
         }
+    }
+}
+
+/// Divide each line of standard input into tokens, as captions are.
+///
+/// The tokens are those of Stanford's PTBTokenizer as pycocoevalcap calls it, in lower case and
+/// without punctuation, a space between them.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  engram eval tokenize < captions.txt > tokens.txt")]
+pub struct Tokenize {
+    /// Keep punctuation
+    #[arg(long)]
+    raw: bool,
+}
+
+impl Tokenize {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        // All lines at once: what follows a line can change its last token.
+        let lines = read_lines(&mut io::stdin().lock(), usize::MAX, 1)?;
+        let tokens = match self.raw {
+            true => tokenise_raw(&lines),
+            false => tokenise(&lines),
+        };
+        let mut out = BufWriter::new(io::stdout().lock());
+        for line in tokens {
+            out.write_all(line.as_bytes())?;
+            out.write_all(b"\n")?;
+        }
+        out.flush()?;
+        Ok(Outcome::Done)
     }
 }
 

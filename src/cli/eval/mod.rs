@@ -1,7 +1,10 @@
 //! `engram eval`.
 
+mod caption;
 mod lines;
 mod phrase;
+mod questions;
+mod retrieval;
 mod shared;
 mod wer;
 
@@ -18,10 +21,20 @@ use shared::Intervals;
 pub enum Eval {
     /// Speech: word and character error rate, alignments, confusions, rare words
     Wer(wer::Wer),
+    /// Captions: BLEU, ROUGE-L, CIDEr-D and CIDEr, over all images and by domain
+    Caption(caption::Caption),
+    /// Visual questions: the accuracy of VQA v2 and OK-VQA
+    Vqa(questions::Vqa),
+    /// Visual questions: A-OKVQA, direct answers and multiple choice
+    Aokvqa(questions::Aokvqa),
+    /// Retrieval: recall, success, reciprocal rank, average precision, nDCG
+    Retrieval(retrieval::Retrieval),
     /// Phrase similarity: Pearson, Spearman, Kendall, by class, section and anchor
     Phrase(phrase::Phrase),
     /// Put each line of standard input through a text normaliser
     Normalize(lines::Normalize),
+    /// Divide each line of standard input into tokens, as captions are
+    Tokenize(lines::Tokenize),
     /// Two systems on the same items: difference, interval, p values
     Compare(Compare),
 }
@@ -31,8 +44,13 @@ impl Eval {
     pub fn run(self) -> anyhow::Result<Outcome> {
         match self {
             Self::Wer(command) => command.run(),
+            Self::Caption(command) => command.run(),
+            Self::Vqa(command) => command.run(),
+            Self::Aokvqa(command) => command.run(),
+            Self::Retrieval(command) => command.run(),
             Self::Phrase(command) => command.run(),
             Self::Normalize(command) => command.run(),
+            Self::Tokenize(command) => command.run(),
             Self::Compare(command) => command.run(),
         }
     }

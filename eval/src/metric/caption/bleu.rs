@@ -31,6 +31,15 @@ pub struct BleuStatistics {
 }
 
 impl BleuStatistics {
+    /// The statistics of a resample, in which image `i` stands `counts[i]` times.
+    pub fn of_resample(images: &[Self], counts: &[u32]) -> Self {
+        let mut total = Self::default();
+        for (image, &count) in images.iter().zip(counts) {
+            total.add(image, u64::from(count));
+        }
+        total
+    }
+
     fn of(image: &ImageCaptions) -> Self {
         let hypothesis = &image.hypothesis;
         let closest = image.references.iter().map(|reference| reference.length);
@@ -95,11 +104,7 @@ pub struct Bleu {
 impl Bleu {
     /// BLEU-1 to BLEU-4 of a resample, in which image `i` stands `counts[i]` times.
     pub fn of_resample(&self, counts: &[u32]) -> [f64; LONGEST_NGRAM] {
-        let mut total = BleuStatistics::default();
-        for (image, &count) in self.statistics.iter().zip(counts) {
-            total.add(image, u64::from(count));
-        }
-        total.scores()
+        BleuStatistics::of_resample(&self.statistics, counts).scores()
     }
 }
 

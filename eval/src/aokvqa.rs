@@ -1,0 +1,265 @@
+//! A-OKVQA: direct answers and multiple choice, by its own rules.
+//!
+//! # Source   allenai/aokvqa `evaluation/eval_predictions.py`: answers are compared as they stand, a direct answer is
+//! worth `min(1, matches / 3)` of the ten, questions with difficult direct answers count for multiple choice only, and
+//! a question without a prediction counts 0
+//!
+//! ```
+//! use engram_eval::aokvqa::{AokvqaOptions, evaluate, parse_predictions, parse_questions};
+//!
+//! let questions = r#"[{"question_id": "q", "choices": ["cat", "dog"], "correct_choice_idx": 1,
+//!     "direct_answers": ["dog", "dog", "puppy"], "difficult_direct_answer": false}]"#;
+//! let questions = parse_questions("questions", questions)?;
+//! let predictions = r#"{"q": {"direct_answer": "dog", "multiple_choice": "dog"}}"#;
+//! let predictions = parse_predictions("predictions", predictions)?;
+//! let report = evaluate(&questions, ("predictions", &predictions), &AokvqaOptions::default())?;
+//! assert_eq!(report.evaluation.detail["multiple_choice"], 100.0);
+//! assert!((report.evaluation.primary.value - 200.0 / 3.0).abs() < 1e-12);
+//! # Ok::<(), engram_eval::EvalError>(())
+//! ```
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::bootstrap::{BootstrapOptions, Resampling, interval};
+use crate::error::{EvalError, Place};
+use crate::ids::Id;
+use crate::items::{Item, Statistic};
+use crate::metric::MetricInfo;
+use crate::metric::mean::weighted_mean;
+use crate::result::{Evaluation, Measure, Provenance, SourceFile};
+use crate::table::shortened;
+use crate::text::{figures, sources};
+use crate::vqa::read::parse;
+
+const DIRECT_ANSWER: MetricInfo =
+    MetricInfo { name: "direct_answer", version: 1, higher_is_better: Some(true) };
+const MULTIPLE_CHOICE: MetricInfo =
+    MetricInfo { name: "multiple_choice", version: 1, higher_is_better: Some(true) };
+
+/// A question of the data set.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Question<'a> {
+    /// Its id.
+    #[serde(borrow)]
+    pub question_id: Id<'a>,
+    /// The choices.
+    #[serde(borrow)]
+    pub choices: Vec<Cow<'a, str>>,
+    /// Which of them is right.
+    pub correct_choice_idx: usize,
+    /// People's answers.
+    #[serde(borrow)]
+    pub direct_answers: Vec<Cow<'a, str>>,
+    /// Whether people's answers are too unlike to score a direct answer.
+    pub difficult_direct_answer: bool,
+}
+
+/// What a system answered.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prediction<'a> {
+    /// Its own words.
+    #[serde(borrow, default)]
+    pub direct_answer: Option<Cow<'a, str>>,
+    /// The choice it took.
+    #[serde(borrow, default)]
+    pub multiple_choice: Option<Cow<'a, str>>,
+}
+
+/// Settings of [`evaluate`].
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AokvqaOptions {
+    /// Resamples, level and seed of the intervals.
+    pub bootstrap: BootstrapOptions,
+    /// Whether [`AokvqaReport::items`] is filled.
+    pub items: bool,
+    /// The files that were read.
+    pub sources: Vec<SourceFile>,
+}
+
+/// Both accuracies, from 0 to 100.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AokvqaReport {
+    /// Direct answers (primary, where any prediction has one) and multiple choice.
+    #[serde(flatten)]
+    pub evaluation: Evaluation,
+    /// What a reader must know before citing the figures; empty when all is well.
+    pub warnings: Vec<String>,
+    /// Each question's primary figure; empty where it was not asked for.
+    #[serde(skip)]
+    pub items: Vec<Item>,
+}
+
+/// Reads the questions of a split with answers.
+///
+/// # Errors   [`EvalError::Malformed`]
+pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>>, EvalError> {
+    let remedy = "give a split of A-OKVQA that has answers, such as aokvqa_v1p0_val.json";
+    let questions: Vec<Question<'a>> = parse(file, text, remedy)?;
+    let malformed =
+        |reason: String| EvalError::Malformed { place: Place::new(file, None), reason, remedy };
+    if questions.is_empty() {
+        return Err(malformed("has no questions".to_owned()));
+    }
+    let mut seen = HashSet::new();
+    for question in &questions {
+        let id = shortened(&question.question_id.0, 60);
+        if !seen.insert(&question.question_id) {
+            return Err(malformed(format!("has the question `{id}` twice")));
+        }
+        if question.correct_choice_idx >= question.choices.len() {
+            return Err(malformed(format!("question `{id}` has no choice of its correct index")));
+        }
+    }
+    Ok(questions)
+}
+
+/// Reads predictions, `{"question_id": {"direct_answer": …, "multiple_choice": …}}`, either of which may be missing.
+///
+/// # Errors   [`EvalError::Malformed`]
+pub fn parse_predictions<'a>(
+    file: &str,
+    text: &'a str,
+) -> Result<HashMap<String, Prediction<'a>>, EvalError> {
+    let remedy = "give predictions as {\"question_id\": {\"direct_answer\": \"…\", \
+                  \"multiple_choice\": \"…\"}}";
+    parse(file, text, remedy)
+}
+
+/// Measures predictions, which come with the name of their file.
+///
+/// # Errors   [`EvalError::ExtraPrediction`] for a prediction without a question; [`EvalError::Malformed`] for a choice
+/// that the question does not have, and where nothing was predicted; [`EvalError::BadOption`]
+pub fn evaluate(
+    questions: &[Question<'_>],
+    (file, predictions): (&str, &HashMap<String, Prediction<'_>>),
+    options: &AokvqaOptions,
+) -> Result<AokvqaReport, EvalError> {
+    options.bootstrap.validate()?;
+    let known: HashSet<&str> = questions.iter().map(|question| &*question.question_id.0).collect();
+    let extra = predictions.keys().filter(|id| !known.contains(id.as_str()));
+    if let Some(first) = extra.clone().min() {
+        return Err(EvalError::ExtraPrediction {
+            place: Place::new(file, None),
+            gold: "the questions".to_owned(),
+            id: shortened(first, 60),
+            extra: extra.count(),
+            rows: predictions.len(),
+        });
+    }
+    let prediction = |question: &Question<'_>| predictions.get(&*question.question_id.0);
+    let (mut direct, mut choice, mut missing) = (Vec::new(), Vec::new(), 0usize);
+    for question in questions {
+        let id = &*question.question_id.0;
+        let given = prediction(question);
+        missing += usize::from(given.is_none());
+        if !question.difficult_direct_answer {
+            let answer = given.and_then(|given| given.direct_answer.as_ref());
+            let matches = question.direct_answers.iter().filter(|human| Some(*human) == answer);
+            direct.push((id, 100.0 * (matches.count() as f64 / 3.0).min(1.0)));
+        }
+        let chosen = given.and_then(|given| given.multiple_choice.as_ref());
+        if let Some(chosen) = chosen.filter(|chosen| !question.choices.contains(chosen)) {
+            return Err(EvalError::Malformed {
+                place: Place::new(file, None),
+                reason: format!(
+                    "chooses `{}` for `{}`, which is none of its choices",
+                    shortened(chosen, 60),
+                    shortened(id, 60)
+                ),
+                remedy: "give one of the question's choices, letter by letter",
+            });
+        }
+        let right = chosen == Some(&question.choices[question.correct_choice_idx]);
+        choice.push((id, if right { 100.0 } else { 0.0 }));
+    }
+    let any = |has: fn(&Prediction<'_>) -> bool| predictions.values().any(has);
+    let mut parts = Vec::new();
+    if any(|given| given.direct_answer.is_some()) {
+        parts.push((DIRECT_ANSWER, direct));
+    }
+    if any(|given| given.multiple_choice.is_some()) {
+        parts.push((MULTIPLE_CHOICE, choice));
+    }
+    if parts.is_empty() {
+        return Err(EvalError::Malformed {
+            place: Place::new(file, None),
+            reason: "has no `direct_answer` and no `multiple_choice`".to_owned(),
+            remedy: "give at least one of them for each question",
+        });
+    }
+    let measure = |(info, scores): &(MetricInfo, Vec<(&str, f64)>)| {
+        let values: Vec<f64> = scores.iter().map(|(_, score)| *score).collect();
+        let resampling = Resampling::by_row(values.len());
+        let value = values.iter().sum::<f64>() / values.len() as f64;
+        let interval =
+            interval(&resampling, &options.bootstrap, |times| weighted_mean(&values, times));
+        Measure::new(info, values.len(), Ok(value), interval)
+    };
+    let mut measures: Vec<Measure> = parts.iter().map(measure).collect();
+    let item = |(id, score): &(&str, f64)| {
+        Item::new(&parts[0].0, "none", id, None, Statistic::Mean { value: *score })
+    };
+    let items = if options.items { parts[0].1.iter().map(item).collect() } else { Vec::new() };
+    let warnings = match missing {
+        0 => Vec::new(),
+        n => vec![format!("{n} of {} questions have no prediction and count 0", questions.len())],
+    };
+    let primary = measures.remove(0);
+    let (provenance, sources) = (Provenance::default(), options.sources.clone());
+    let evaluation = Evaluation::new(primary, measures, Vec::new(), provenance, sources);
+    Ok(AokvqaReport { evaluation, warnings, items })
+}
+
+impl AokvqaReport {
+    /// The report as aligned plain text.
+    pub fn to_text(&self) -> String {
+        let heading = format!("A-OKVQA accuracy in per cent\n{}", sources(&self.evaluation));
+        let warnings = self.warnings.iter().map(|warning| format!("Warning: {warning}.\n"));
+        let paragraphs = [heading, figures(&self.evaluation)].into_iter().chain(warnings);
+        paragraphs.collect::<Vec<_>>().join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUESTIONS: &str = r#"[
+        {"question_id": "a", "choices": ["x", "y"], "correct_choice_idx": 0,
+         "direct_answers": ["x", "x", "x", "X"], "difficult_direct_answer": false},
+        {"question_id": "b", "choices": ["x", "y"], "correct_choice_idx": 1,
+         "direct_answers": ["y"], "difficult_direct_answer": true},
+        {"question_id": "c", "choices": ["x", "y"], "correct_choice_idx": 1,
+         "direct_answers": ["y", "z"], "difficult_direct_answer": false}]"#;
+
+    fn report(predictions: &str) -> Result<AokvqaReport, EvalError> {
+        let predictions = parse_predictions("p", predictions)?;
+        evaluate(&parse_questions("q", QUESTIONS)?, ("p", &predictions), &AokvqaOptions::default())
+    }
+
+    #[test]
+    fn difficult_questions_count_for_multiple_choice_only() {
+        let found = report(
+            r#"{"a": {"direct_answer": "x", "multiple_choice": "x"},
+                "b": {"direct_answer": "y", "multiple_choice": "x"}}"#,
+        )
+        .unwrap();
+        assert_eq!((found.evaluation.primary.value, found.evaluation.primary.n), (50.0, 2));
+        let choice = &found.evaluation.secondary[0];
+        assert!((choice.value - 100.0 / 3.0).abs() < 1e-12 && choice.n == 3);
+        assert_eq!(found.warnings, ["1 of 3 questions have no prediction and count 0"]);
+    }
+
+    #[test]
+    fn bad_predictions_are_refused() {
+        let refused = |predictions: &str| report(predictions).unwrap_err().to_string();
+        assert!(refused(r#"{"d": {}}"#).starts_with("p: id `d` is not in the questions"));
+        assert!(refused(r#"{"a": {"multiple_choice": "z"}}"#).contains("none of its choices"));
+        assert!(refused(r#"{"a": {}}"#).contains("has no `direct_answer`"));
+        assert!(refused(r#"{"a": {"answer": "x"}}"#).starts_with("p:1: is not as expected"));
+    }
+}

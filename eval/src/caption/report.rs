@@ -1,0 +1,213 @@
+//! The whole evaluation of captions: figures with intervals, by domain, and the images described worst.
+
+use serde::Serialize;
+
+use super::{
+    CaptionAnnotations, CaptionFigures, CaptionOptions, CaptionResults, CaptionScores, FIGURES,
+    evaluate,
+};
+use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap_all};
+use crate::error::EvalError;
+use crate::items::{Item, Statistic};
+use crate::metric::caption::bleu::BleuStatistics;
+use crate::metric::mean::weighted_mean;
+use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
+use crate::table::{Align, TextTable, number};
+use crate::text::{breakdown, figures, sources};
+
+/// The place of CIDEr-D among [`CaptionFigures::values`].
+const CIDER_D: usize = 5;
+
+/// Settings of [`report`].
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ReportOptions {
+    /// What is evaluated, and how CIDEr weighs n-grams.
+    pub captions: CaptionOptions,
+    /// Resamples, level and seed of the intervals.
+    pub bootstrap: BootstrapOptions,
+    /// How many of the images described worst are listed.
+    pub worst: usize,
+    /// Whether [`CaptionReport::items`] is filled.
+    pub items: bool,
+    /// The files that were read.
+    pub sources: Vec<SourceFile>,
+}
+
+/// All figures of an evaluation. Its JSON form is that of [`Evaluation`] with more fields.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CaptionReport {
+    /// CIDEr-D (primary) and the others, over all images and by domain.
+    #[serde(flatten)]
+    pub evaluation: Evaluation,
+    /// What a reader must know before citing the figures; empty when all is well.
+    pub warnings: Vec<String>,
+    /// The images described worst, by CIDEr-D.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub worst: Vec<WorstImage>,
+    /// Each image's CIDEr-D; empty where it was not asked for.
+    #[serde(skip)]
+    pub items: Vec<Item>,
+}
+
+/// An image that was described badly.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WorstImage {
+    /// Its id.
+    pub id: String,
+    /// Its figures.
+    pub figures: CaptionFigures,
+    /// The system's caption.
+    pub caption: String,
+    /// People's captions.
+    pub references: Vec<String>,
+}
+
+/// Measures results against annotations. Intervals draw images; CIDEr's document frequencies stay those of the whole
+/// set.
+///
+/// # Errors   those of [`evaluate`]; [`EvalError::BadOption`]
+pub fn report(
+    annotations: &CaptionAnnotations,
+    results: &CaptionResults,
+    options: &ReportOptions,
+) -> Result<CaptionReport, EvalError> {
+    options.bootstrap.validate()?;
+    let scores = evaluate(annotations, results, &options.captions)?;
+    let all: Vec<usize> = (0..scores.images.len()).collect();
+    let mut measures = measures(&scores, &all, &scores.corpus, &options.bootstrap);
+    let primary = measures.remove(CIDER_D);
+    let breakdowns = by_domain(&scores, &options.bootstrap);
+    let (provenance, sources) = (Provenance::default(), options.sources.clone());
+    let mut evaluation = Evaluation::new(primary, measures, breakdowns, provenance, sources);
+    evaluation.normaliser = "ptb, Stanford CoreNLP 3.4.1 as in pycocoevalcap 1.2".to_owned();
+    let items = match options.items {
+        true => scores
+            .images
+            .iter()
+            .map(|image| {
+                let statistic = Statistic::Mean { value: image.figures.cider_d };
+                let id = image.id.to_string();
+                Item::new(
+                    &CaptionFigures::INFO[CIDER_D],
+                    &evaluation.normaliser,
+                    &id,
+                    None,
+                    statistic,
+                )
+            })
+            .collect(),
+        false => Vec::new(),
+    };
+    Ok(CaptionReport {
+        worst: worst(annotations, results, &scores, options.worst),
+        warnings: scores.warnings,
+        items,
+        evaluation,
+    })
+}
+
+/// The figures over some images, each with its interval.
+fn measures(
+    scores: &CaptionScores,
+    images: &[usize],
+    figures: &CaptionFigures,
+    options: &BootstrapOptions,
+) -> Vec<Measure> {
+    let of = |figure: usize| -> Vec<f64> {
+        images.iter().map(|image| scores.images[*image].figures.values()[figure]).collect()
+    };
+    let bleu: Vec<BleuStatistics> =
+        images.iter().map(|image| scores.images[*image].bleu_statistics).collect();
+    let means: Vec<Vec<f64>> = (FIGURES - 3..FIGURES).map(of).collect();
+    let resampling = Resampling::by_row(images.len());
+    let drawn = (options.resamples > 0).then(|| {
+        bootstrap_all(&resampling, options, |times| {
+            let [bleu_1, bleu_2, bleu_3, bleu_4] =
+                BleuStatistics::of_resample(&bleu, times).scores();
+            let [rouge_l, cider_d, cider] =
+                [0, 1, 2].map(|figure| weighted_mean(&means[figure], times));
+            [bleu_1, bleu_2, bleu_3, bleu_4, rouge_l, cider_d, cider]
+        })
+    });
+    let values = figures.values();
+    let measure = |figure: usize| {
+        let interval = drawn.as_ref().map(|drawn| drawn[figure].interval(&resampling, options));
+        Measure::new(&CaptionFigures::INFO[figure], images.len(), Ok(values[figure]), interval)
+    };
+    (0..FIGURES).map(measure).collect()
+}
+
+/// One table for each figure, with a row for each domain.
+fn by_domain(scores: &CaptionScores, options: &BootstrapOptions) -> Vec<Breakdown> {
+    if scores.domains.is_empty() {
+        return Vec::new();
+    }
+    let of_domain = |domain: &super::DomainScores| {
+        let inside = |image: &usize| scores.images[*image].domain.as_ref() == Some(&domain.name);
+        let images: Vec<usize> = (0..scores.images.len()).filter(inside).collect();
+        (domain.name.clone(), measures(scores, &images, &domain.figures, options))
+    };
+    let domains: Vec<(String, Vec<Measure>)> = scores.domains.iter().map(of_domain).collect();
+    let table = |figure: usize| {
+        let rows = domains.iter().map(|(name, measures)| (name.clone(), measures[figure].clone()));
+        Breakdown::new("domain", &CaptionFigures::INFO[figure], rows.collect())
+    };
+    let order = [CIDER_D].into_iter().chain((0..FIGURES).filter(|figure| *figure != CIDER_D));
+    order.map(table).collect()
+}
+
+fn worst(
+    annotations: &CaptionAnnotations,
+    results: &CaptionResults,
+    scores: &CaptionScores,
+    count: usize,
+) -> Vec<WorstImage> {
+    if count == 0 {
+        return Vec::new();
+    }
+    let mut order: Vec<usize> = (0..scores.images.len()).collect();
+    let value = |image: &usize| scores.images[*image].figures.cider_d;
+    order.sort_by(|a, b| value(a).total_cmp(&value(b)));
+    order.truncate(count);
+    let listed = |image: usize| {
+        let image = &scores.images[image];
+        let annotated = annotations.images.iter().find(|annotated| annotated.id == image.id);
+        let result = results.results.iter().find(|result| result.image_id == image.id);
+        WorstImage {
+            id: image.id.to_string(),
+            figures: image.figures,
+            caption: result.map(|result| result.caption.clone()).unwrap_or_default(),
+            references: annotated.map(|image| image.references.clone()).unwrap_or_default(),
+        }
+    };
+    order.into_iter().map(listed).collect()
+}
+
+impl CaptionReport {
+    /// The report as aligned plain text.
+    pub fn to_text(&self) -> String {
+        let evaluation = &self.evaluation;
+        let heading = format!("Captions, {} images\n{}", evaluation.primary.n, sources(evaluation));
+        let mut paragraphs = vec![heading, figures(evaluation)];
+        paragraphs.extend(self.warnings.iter().map(|warning| format!("Warning: {warning}.\n")));
+        paragraphs.extend(evaluation.breakdowns.iter().map(breakdown));
+        if !self.worst.is_empty() {
+            paragraphs.push(worst_images(&self.worst));
+        }
+        paragraphs.join("\n")
+    }
+}
+
+fn worst_images(worst: &[WorstImage]) -> String {
+    let mut text = String::from("Described worst, by CIDEr-D\n");
+    for image in worst {
+        let mut table = TextTable::new(&[("image", Align::Left), (&image.id, Align::Left)]);
+        table.push(vec!["CIDEr-D".to_owned(), number(image.figures.cider_d)]);
+        table.push(vec!["caption".to_owned(), image.caption.clone()]);
+        for reference in &image.references {
+            table.push(vec!["reference".to_owned(), reference.clone()]);
+        }
+        text += &format!("{table}\n");
+    }
+    text
+}

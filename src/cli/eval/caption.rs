@@ -1,0 +1,88 @@
+//! `engram eval caption`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use engram_eval::caption::report::{ReportOptions, report};
+use engram_eval::caption::{
+    CaptionOptions, DomainFrequency, EvaluatedImages, read_annotations, read_document_frequency,
+    read_results,
+};
+
+use super::super::Outcome;
+use super::output;
+use super::shared::{Intervals, source, write_items};
+
+/// Captions: BLEU, ROUGE-L, CIDEr-D and CIDEr, without Java.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  engram eval caption --references captions_val2017.json --results mine.json
+  engram eval caption --references nocaps_val.json --results mine.json --worst 20
+  engram eval caption --references some.json --results some.json --df coco_df.json --json
+
+References: COCO or NoCaps annotations ({\"images\", \"annotations\"}); with domains, figures for each.
+Results: [{\"image_id\", \"caption\"}]. Files may be gzipped. METEOR and SPICE need Java and are not
+here.")]
+pub struct Caption {
+    /// Annotations with people's captions
+    #[arg(long, value_name = "FILE")]
+    references: PathBuf,
+    /// The system's captions
+    #[arg(long, value_name = "FILE")]
+    results: PathBuf,
+    /// Evaluate only the images that have a result
+    #[arg(long)]
+    with_result: bool,
+    /// Document frequencies for CIDEr from elsewhere
+    #[arg(long, value_name = "FILE")]
+    df: Option<PathBuf>,
+    /// Count a domain's document frequencies over its own images
+    #[arg(long, conflicts_with = "df")]
+    domain_df: bool,
+    /// List the N images described worst
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    worst: usize,
+    #[command(flatten)]
+    intervals: Intervals,
+    /// Write each image's CIDEr-D, for `engram eval compare`
+    #[arg(long, value_name = "FILE")]
+    items: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Caption {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let annotations = read_annotations(&self.references)?;
+        let results = read_results(&self.results)?;
+        let options = ReportOptions {
+            captions: CaptionOptions {
+                images: match self.with_result {
+                    true => EvaluatedImages::WithResult,
+                    false => EvaluatedImages::All,
+                },
+                document_frequency: self.df.as_ref().map(read_document_frequency).transpose()?,
+                domain_frequency: match self.domain_df {
+                    true => DomainFrequency::OwnImages,
+                    false => DomainFrequency::AllImages,
+                },
+            },
+            bootstrap: self.intervals.options(),
+            worst: self.worst,
+            items: self.items.is_some(),
+            sources: vec![
+                source("references", &self.references, annotations.images.len()),
+                source("results", &self.results, results.results.len()),
+            ],
+        };
+        let mut report = report(&annotations, &results, &options)?;
+        write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
+        match self.json {
+            true => output::print_json(&report)?,
+            false => output::print(&report.to_text())?,
+        }
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,130 @@
+//! `engram eval vqa` and `engram eval aokvqa`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use engram_eval::aokvqa::{self, AokvqaOptions};
+use engram_eval::source::read_text;
+use engram_eval::vqa::{self, VqaOptions, read};
+
+use super::super::Outcome;
+use super::output;
+use super::shared::{Intervals, source, write_items};
+
+/// Visual questions: the accuracy of VQA v2 and OK-VQA.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  engram eval vqa --annotations v2_mscoco_val2014_annotations.json --results mine.json
+  engram eval vqa --annotations mscoco_val2014_annotations.json --results mine.json --json
+
+Results: [{\"question_id\", \"answer\"}], one for each question. Files may be gzipped.")]
+pub struct Vqa {
+    /// Annotations with people's answers
+    #[arg(long, value_name = "FILE")]
+    annotations: PathBuf,
+    /// The system's answers
+    #[arg(long, value_name = "FILE")]
+    results: PathBuf,
+    /// The question file, to show the questions answered worst
+    #[arg(long, value_name = "FILE")]
+    questions: Option<PathBuf>,
+    /// List the N questions answered worst
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    worst: usize,
+    #[command(flatten)]
+    intervals: Intervals,
+    /// Write each question's accuracy, for `engram eval compare`
+    #[arg(long, value_name = "FILE")]
+    items: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Vqa {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let (annotation_text, result_text) =
+            (read_text(&self.annotations)?, read_text(&self.results)?);
+        let files = [&self.annotations, &self.results].map(|path| path.display().to_string());
+        let annotations = read::parse_annotations(&files[0], &annotation_text)?;
+        let results = read::parse_results(&files[1], &result_text)?;
+        let mut sources = vec![
+            source("annotations", &self.annotations, annotations.len()),
+            source("results", &self.results, results.len()),
+        ];
+        let question_text = self.questions.as_ref().map(|path| read_text(path)).transpose()?;
+        let questions = match (&self.questions, &question_text) {
+            (Some(path), Some(text)) => {
+                let questions = read::parse_questions(&path.display().to_string(), text)?;
+                sources.push(source("questions", path, questions.len()));
+                questions
+            }
+            _ => read::Questions::new(),
+        };
+        let options = VqaOptions {
+            bootstrap: self.intervals.options(),
+            worst: self.worst,
+            items: self.items.is_some(),
+            questions,
+            sources,
+        };
+        let (annotations, results) = ((&*files[0], &*annotations), (&*files[1], &results));
+        let mut report = vqa::evaluate(annotations, results, &options)?;
+        write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
+        match self.json {
+            true => output::print_json(&report)?,
+            false => output::print(&report.to_text())?,
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// Visual questions: A-OKVQA, direct answers and multiple choice.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  engram eval aokvqa --questions aokvqa_v1p0_val.json --predictions mine.json
+
+Predictions: {\"question_id\": {\"direct_answer\": \"…\", \"multiple_choice\": \"…\"}}. Answers are compared as they
+stand; questions with difficult direct answers count for multiple choice only.")]
+pub struct Aokvqa {
+    /// A split with answers
+    #[arg(long, value_name = "FILE")]
+    questions: PathBuf,
+    /// The system's answers
+    #[arg(long, value_name = "FILE")]
+    predictions: PathBuf,
+    #[command(flatten)]
+    intervals: Intervals,
+    /// Write each question's accuracy, for `engram eval compare`
+    #[arg(long, value_name = "FILE")]
+    items: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Aokvqa {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let (questions, predictions) = (read_text(&self.questions)?, read_text(&self.predictions)?);
+        let files = [&self.questions, &self.predictions].map(|path| path.display().to_string());
+        let questions = aokvqa::parse_questions(&files[0], &questions)?;
+        let predictions = aokvqa::parse_predictions(&files[1], &predictions)?;
+        let options = AokvqaOptions {
+            bootstrap: self.intervals.options(),
+            items: self.items.is_some(),
+            sources: vec![
+                source("questions", &self.questions, questions.len()),
+                source("predictions", &self.predictions, predictions.len()),
+            ],
+        };
+        let mut report = aokvqa::evaluate(&questions, (&files[1], &predictions), &options)?;
+        write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
+        match self.json {
+            true => output::print_json(&report)?,
+            false => output::print(&report.to_text())?,
+        }
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,61 @@
+//! `engram eval retrieval`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use engram_eval::retrieval::{RetrievalOptions, evaluate, parse_queries};
+use engram_eval::source::read_text;
+
+use super::super::Outcome;
+use super::output;
+use super::shared::{Intervals, source, write_items};
+
+/// Retrieval: recall, success, reciprocal rank, average precision, nDCG.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  engram eval retrieval --queries queries.jsonl
+  engram eval retrieval --queries queries.jsonl -k 1,5,50 --json
+
+Queries: JSON lines {\"id\", \"ranked\": [best first], \"relevant\": [ids] or {id: gain}}; gzip is read too.")]
+pub struct Retrieval {
+    /// Queries with what was retrieved and what is relevant
+    #[arg(long, value_name = "FILE")]
+    queries: PathBuf,
+    /// Cut-offs of recall and success
+    #[arg(short, long = "k", value_name = "K", value_delimiter = ',',
+        default_values_t = [1, 5, 10, 20, 100])]
+    k: Vec<usize>,
+    /// Cut-offs of nDCG
+    #[arg(long, value_name = "K", value_delimiter = ',', default_values_t = [10])]
+    ndcg: Vec<usize>,
+    #[command(flatten)]
+    intervals: Intervals,
+    /// Write each query's primary figure, for `engram eval compare`
+    #[arg(long, value_name = "FILE")]
+    items: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Retrieval {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let text = read_text(&self.queries)?;
+        let queries = parse_queries(&self.queries.display().to_string(), &text)?;
+        let options = RetrievalOptions {
+            cutoffs: self.k,
+            ndcg_cutoffs: self.ndcg,
+            bootstrap: self.intervals.options(),
+            items: self.items.is_some(),
+            sources: vec![source("queries", &self.queries, queries.len())],
+        };
+        let mut report = evaluate(&queries, &options)?;
+        write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
+        match self.json {
+            true => output::print_json(&report)?,
+            false => output::print(&report.to_text())?,
+        }
+        Ok(Outcome::Done)
+    }
+}
