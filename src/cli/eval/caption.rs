@@ -63,7 +63,7 @@ impl Caption {
                     true => EvaluatedImages::WithResult,
                     false => EvaluatedImages::All,
                 },
-                document_frequency: self.df.as_ref().map(read_document_frequency).transpose()?,
+                document_frequency: self.df.as_deref().map(read_document_frequency).transpose()?,
                 domain_frequency: match self.domain_df {
                     true => DomainFrequency::OwnImages,
                     false => DomainFrequency::AllImages,
