@@ -12,6 +12,7 @@
 //! | [`source`] | files as bytes, unpacked where they are compressed |
 //! | [`wer`] | speech: words and characters, alignments, confusions, rare words |
 //! | [`vqa`] | visual question answering: VQA v2 and OK-VQA |
+//! | [`aokvqa`], [`haystack`] | A-OKVQA and Visual Haystacks, by their own rules |
 //! | [`retrieval`] | recall, success, reciprocal rank, nDCG, average precision |
 //! | [`items`] | results item by item, for comparisons |
 //! | [`phrase`] | the patent phrase study: read, join by id, measure, break down, list the worst rows |
@@ -38,6 +39,7 @@ pub mod bootstrap;
 pub mod caption;
 pub mod compare;
 pub mod error;
+pub mod haystack;
 pub mod ids;
 pub mod items;
 pub mod metric;

@@ -1,6 +1,7 @@
 //! `engram eval`.
 
 mod caption;
+mod haystack;
 mod lines;
 mod phrase;
 mod questions;
@@ -29,6 +30,8 @@ pub enum Eval {
     Aokvqa(questions::Aokvqa),
     /// Retrieval: recall, success, reciprocal rank, average precision, nDCG
     Retrieval(retrieval::Retrieval),
+    /// Visual Haystacks: yes-or-no questions about a few pictures among many
+    Haystack(haystack::Haystack),
     /// Phrase similarity: Pearson, Spearman, Kendall, by class, section and anchor
     Phrase(phrase::Phrase),
     /// Put each line of standard input through a text normaliser
@@ -48,6 +51,7 @@ impl Eval {
             Self::Vqa(command) => command.run(),
             Self::Aokvqa(command) => command.run(),
             Self::Retrieval(command) => command.run(),
+            Self::Haystack(command) => command.run(),
             Self::Phrase(command) => command.run(),
             Self::Normalize(command) => command.run(),
             Self::Tokenize(command) => command.run(),
