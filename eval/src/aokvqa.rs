@@ -193,7 +193,7 @@ pub fn evaluate(
     }
     let measure = |(info, scores): &(MetricInfo, Vec<(&str, f64)>)| {
         let values: Vec<f64> = scores.iter().map(|(_, score)| *score).collect();
-        let resampling = Resampling::by_row(values.len());
+        let resampling = Resampling::by_item("question", values.len());
         let value = values.iter().sum::<f64>() / values.len() as f64;
         let interval =
             interval(&resampling, &options.bootstrap, |times| weighted_mean(&values, times));

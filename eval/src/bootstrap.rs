@@ -64,6 +64,11 @@ impl Resampling {
         Self { unit: "row".to_owned(), rows, groups: None }
     }
 
+    /// Draws single rows, for which `unit` is the word ("utterance").
+    pub fn by_item(unit: &str, rows: usize) -> Self {
+        Self { unit: unit.to_owned(), rows, groups: None }
+    }
+
     /// Draws whole groups; `labels` has the group of each row, `unit` is the word for a group ("anchor").
     ///
     /// With fewer than two groups every resample would be the sample itself, so single rows are drawn instead;

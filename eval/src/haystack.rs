@@ -162,7 +162,7 @@ pub fn evaluate(
     let right = column(&|wanted, (yes, no)| if wanted { yes } else { no });
     let strict = column(&|wanted, (yes, no)| if wanted { yes && !no } else { no && !yes });
     let compliance = column(&|_, (yes, no)| yes || no);
-    let resampling = Resampling::by_row(replies.len());
+    let resampling = Resampling::by_item("question", replies.len());
     let published = BootstrapOptions { resamples: PUBLISHED_RESAMPLES, ..options.bootstrap };
     let drawn = bootstrap(&resampling, &published, |times| weighted_mean(&right, times)).values;
     let accuracy = mean(&drawn);

@@ -222,7 +222,7 @@ pub fn evaluate(
         column(format!("ndcg@{k}"), &|ranking| ranking.ndcg(*k));
     }
     let info = MetricInfo { name: "", version: 1, higher_is_better: Some(true) };
-    let resampling = Resampling::by_row(queries.len());
+    let resampling = Resampling::by_item("query", queries.len());
     let measure = |(name, values): &(String, Vec<f64>)| {
         let value = values.iter().sum::<f64>() / values.len() as f64;
         let interval =

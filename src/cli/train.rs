@@ -107,6 +107,10 @@ fn text(summary: &PatentSummary) -> String {
         let validation = words(&variant.validation);
         lines.push(row(&variant.name, "", &in_words(&variant.held_out), &validation));
     }
+    if let Some(mean) = &summary.mean {
+        let validation = words(&mean.validation);
+        lines.push(row("their mean", "", &in_words(&mean.held_out), &validation));
+    }
     let validation = words(&summary.validation);
     lines.push(row("all", "", &in_words(&summary.held_out), &validation));
     lines.push(format!(

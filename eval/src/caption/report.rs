@@ -119,7 +119,7 @@ fn measures(
     let bleu: Vec<BleuStatistics> =
         images.iter().map(|image| scores.images[*image].bleu_statistics).collect();
     let means: Vec<Vec<f64>> = (FIGURES - 3..FIGURES).map(of).collect();
-    let resampling = Resampling::by_row(images.len());
+    let resampling = Resampling::by_item("image", images.len());
     let drawn = (options.resamples > 0).then(|| {
         bootstrap_all(&resampling, options, |times| {
             let [bleu_1, bleu_2, bleu_3, bleu_4] =

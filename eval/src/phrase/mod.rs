@@ -21,8 +21,9 @@ pub use worst::WorstRow;
 use crate::bootstrap::BootstrapOptions;
 use crate::compare::{Comparison, compare_pearson};
 use crate::error::EvalError;
+use crate::items::{Item, Statistic};
 use crate::metric::input_warning;
-use crate::metric::pearson::pearson;
+use crate::metric::pearson::{self, pearson};
 use crate::result::{Evaluation, FEW_UNITS, Measure, Provenance, SourceFile};
 use sample::{PhraseMetric, Sample};
 
@@ -154,6 +155,24 @@ pub fn evaluate(
         worst_rows: worst::worst_rows(&sample, options.worst_rows),
         evaluation,
     })
+}
+
+/// What each row adds to Pearson's r, for comparisons; rows of an anchor are drawn together.
+///
+/// # Errors   as [`evaluate`]
+pub fn items(
+    gold: &[GoldRow],
+    predictions: &[Prediction],
+    options: &PhraseOptions,
+) -> Result<Vec<Item>, EvalError> {
+    let predicted = join::join(gold, &options.gold_file, predictions, &options.predictions_file)?;
+    let by_anchor = options.unit == ResampleUnit::Anchor;
+    let item = |(row, prediction): (&GoldRow, f64)| {
+        let statistic = Statistic::Correlation { gold: row.score, prediction };
+        let anchor = by_anchor.then_some(row.anchor.as_str());
+        Item::new(&pearson::INFO, "none", &row.id, anchor, statistic)
+    };
+    Ok(gold.iter().zip(predicted).map(item).collect())
 }
 
 /// The primary figure of [`evaluate`] alone.

@@ -1,6 +1,5 @@
 //! CSV readers of gold scores and predictions. Windows line ends and a UTF-8 byte order mark are accepted.
 
-use std::fs;
 use std::path::Path;
 
 use csv::{ErrorKind, StringRecord};
@@ -8,6 +7,7 @@ use csv::{ErrorKind, StringRecord};
 use super::join::{Row, checked_index};
 use super::{GoldRow, Prediction};
 use crate::error::{EvalError, Place};
+use crate::source::read_bytes;
 use crate::table::shortened;
 
 /// Reads gold rows: columns `id`, `anchor`, `target`, `context`, `score`, and `rating` if present; others are ignored.
@@ -63,11 +63,7 @@ fn read<T>(
     path: &Path,
     parse: impl Fn(&str, &[u8]) -> Result<Vec<T>, EvalError>,
 ) -> Result<Vec<T>, EvalError> {
-    let file = path.display().to_string();
-    match fs::read(path) {
-        Ok(bytes) => parse(&file, &bytes),
-        Err(source) => Err(EvalError::Read { file, source }),
-    }
+    parse(&path.display().to_string(), &read_bytes(path)?)
 }
 
 /// A finite number with a decimal point.

@@ -143,7 +143,7 @@ pub fn evaluate<'a>(
         .map(|(annotation, given)| 100.0 * accuracy(given, &annotation.answers))
         .collect();
     let measure = |scores: &[f64]| {
-        let resampling = Resampling::by_row(scores.len());
+        let resampling = Resampling::by_item("question", scores.len());
         let value = scores.iter().sum::<f64>() / scores.len() as f64;
         let interval =
             interval(&resampling, &options.bootstrap, |times| weighted_mean(scores, times));

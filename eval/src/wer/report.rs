@@ -216,7 +216,7 @@ impl Measured {
             chars: measure_by(Unit::Char, &pairs.references, &pairs.hypotheses)?,
             resampling: match &options.cluster {
                 Some(labels) => Resampling::by_group(&labels.name, &labels.of_pair),
-                None => Resampling::by_row(pairs.ids.len()),
+                None => Resampling::by_item("utterance", pairs.ids.len()),
             },
         })
     }
@@ -282,7 +282,7 @@ fn breakdown(by: &Labels, info: &MetricInfo, errors: &Errors, options: &WerOptio
                 let own: Vec<&String> = parts[label].iter().map(|p| &labels.of_pair[*p]).collect();
                 Resampling::by_group(&labels.name, &own)
             }
-            None => Resampling::by_row(pairs.len()),
+            None => Resampling::by_item("utterance", pairs.len()),
         };
         let interval = crate::bootstrap::interval(&resampling, &options.bootstrap, |times| {
             EditCounts::sum(&pairs, times).error_rate()

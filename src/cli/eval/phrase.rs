@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use engram_eval::phrase::{PhraseOptions, compare, evaluate, read_gold, read_predictions};
+use engram_eval::phrase::{PhraseOptions, compare, evaluate, items, read_gold, read_predictions};
 
 use super::super::Outcome;
 use super::output;
-use super::shared::Intervals;
+use super::shared::{Intervals, write_items};
 
 /// Phrase similarity: Pearson, Spearman, Kendall, by class, section and anchor.
 #[derive(Debug, Args)]
@@ -31,6 +31,9 @@ pub struct Phrase {
     worst: usize,
     #[command(flatten)]
     intervals: Intervals,
+    /// Write what each row adds, for `engram eval compare`
+    #[arg(long, value_name = "FILE", conflicts_with = "baseline")]
+    items: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -59,6 +62,9 @@ impl Phrase {
             .map(|()| Outcome::Done);
         }
         let report = evaluate(&gold, &predictions, &options)?;
+        if self.items.is_some() {
+            write_items(self.items.as_ref(), items(&gold, &predictions, &options)?)?;
+        }
         match self.json {
             true => output::print_json(&report)?,
             false => output::print(&report.to_text())?,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What each ingredient of minilm.toml is worth: one member (fold 0) with and without it, three
-# seeds, two epochs each, predictions in one pass.
+# What each ingredient of minilm.toml is worth: one member of its first kind (fold 0 of 8) with and
+# without it, three seeds, two epochs each, predictions in one pass.
 #
 #   train/recipes/patent/ingredients.sh ../shared/data/patent runs/ingredients [SEED…]
 #
@@ -14,7 +14,7 @@ out="$2"
 seeds=("${@:3}")
 [ ${#seeds[@]} -gt 0 ] || seeds=(1 2 3)
 [ ${#seeds[@]} -le 10 ] || { echo "at most 10 seeds" >&2; exit 2; }
-rows=${ROWS:-no-title one-target mse bce no-comparison words-trained}
+rows=${ROWS:-no-title apart one-target mse bce no-comparison words-trained}
 epochs=${EPOCHS:-2}
 engram=${ENGRAM:-target/release/engram}
 [ -x "$engram" ] || cargo build --release
@@ -24,7 +24,7 @@ train() {
     for change in "${@:3}"; do set+=(--set "$change"); done
     [ ! -f "$out/$name-$epochs-$seed/summary.json" ] || return 0
     "$engram" train patent --recipe train/recipes/patent/minilm.toml --resume \
-        --set data.dir="$data" --set data.members=1 --set check.figure=0 --set seed="$seed" \
+        --set data.dir="$data" --set variant=[] --set data.folds=8 --set data.members=1 --set check.figure=0 --set seed="$seed" \
         --set phase.train.epochs="$epochs" --set model.passes=1 "${set[@]}" --run "$out/$name-$epochs-$seed" > /dev/null
 }
 
@@ -32,6 +32,7 @@ for row in all $rows; do
     case "$row" in
         all) change=() ;;
         no-title) change=(model.context_title=false) ;;
+        apart) change=(model.targets_apart=true model.group=context) ;;
         one-target) change=(model.group=row) ;;
         mse | bce) change=("model.loss=$row") ;;
         no-comparison) change=(model.compare_anchor=false) ;;

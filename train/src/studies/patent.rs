@@ -8,6 +8,7 @@
 //! | encoder and head | `scorer` |
 //! | the study as the trainer sees it | [`study`] |
 //! | runs of several folds and variants; a finished member; what they come to; the ensemble's model card | [`run`], `member`, `results`, `card` |
+//! | stacking of the members' scores | `stacking` |
 //! | prediction from a run | [`predict`] |
 //! | Pearson's r with its interval | [`figure`] |
 //! | baselines without training | [`zero_shot`] |
@@ -22,5 +23,6 @@ pub mod run;
 mod scorer;
 mod sequences;
 pub mod settings;
+mod stacking;
 pub mod study;
 pub mod zero_shot;

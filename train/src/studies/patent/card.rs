@@ -20,11 +20,18 @@ pub(super) fn of_ensemble(
     card.row(&metric("held-out rows"), &in_words(&summary.held_out));
     card.row("count of held-out rows", &summary.held_out.n.to_string());
     if let Some(validation) = &summary.validation {
-        card.row(&metric("validation rows, mean of the members"), &in_words(validation));
+        card.row(&metric("validation rows, all members"), &in_words(validation));
         card.row("count of validation rows", &validation.n.to_string());
     }
     if let Some(interval) = &summary.held_out.interval {
         card.row("intervals", &format!("{:.0} %, {}", interval.level * 100.0, interval.method));
+    }
+    if let Some(mean) = &summary.mean {
+        card.row("combination", "stacked on the held-out rows");
+        card.row("held-out rows: Pearson's r of the mean instead", &in_words(&mean.held_out));
+        if let Some(validation) = &mean.validation {
+            card.row("validation rows: Pearson's r of the mean instead", &in_words(validation));
+        }
     }
     for variant in &summary.variants {
         let held_out = format!("{} (held-out)", in_words(&variant.held_out));

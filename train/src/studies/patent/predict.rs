@@ -6,25 +6,34 @@ use engram_data::patent::PhrasePair;
 use engram_data::titles::ClassTitles;
 
 use super::member::{self, CALIBRATION, Member};
-use super::results::add_to;
-use super::run::{PatentSummary, SUMMARY};
-use super::settings::PatentModel;
+use super::results::{STACKING, add_to, weighted_mean};
+use super::run::{MemberSummary, PatentSummary, SUMMARY};
+use super::settings::{Combination, PatentModel};
+use super::stacking::Stacking;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
 
-/// Similarities of rows by a finished run: the weighted mean of its members' calibrated scores.
+/// Similarities of rows by a finished run: its members' calibrated scores, combined as its recipe says.
 ///
 /// `progress` is told how many of the `members × passes × rows` scores are done.
 ///
 /// # Errors
 /// [`TrainError::Io`] for a file that the run does not have.
 pub fn predict(run: &Path, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> Result<Vec<f64>> {
-    let (mut sums, mut total) = (Vec::new(), 0.0);
-    for (folder, weight) in members(run)? {
-        add_to(&mut sums, &Member::load(&folder)?.predict(rows, progress)?, weight);
-        total += weight;
+    let ensemble = Ensemble::read(run)?;
+    let mut of_variants: Vec<Vec<f64>> = vec![Vec::new(); ensemble.weights.len()];
+    let mut counts = vec![0.0; ensemble.weights.len()];
+    for (folder, variant) in &ensemble.members {
+        add_to(&mut of_variants[*variant], &Member::load(folder)?.predict(rows, progress)?, 1.0);
+        counts[*variant] += 1.0;
     }
-    Ok(sums.into_iter().map(|sum| sum / total).collect())
+    for (scores, count) in of_variants.iter_mut().zip(counts) {
+        scores.iter_mut().for_each(|score| *score /= count);
+    }
+    Ok(match &ensemble.stacking {
+        Some(stacking) => stacking.predict(rows, &of_variants),
+        None => weighted_mean(ensemble.weights.into_iter().zip(of_variants)),
+    })
 }
 
 /// The class titles that a finished run was trained with.
@@ -32,7 +41,7 @@ pub fn predict(run: &Path, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> Res
 /// # Errors
 /// As [`predict`].
 pub fn titles(run: &Path) -> Result<ClassTitles> {
-    member::titles(&members(run)?[0].0)
+    member::titles(&Ensemble::read(run)?.members[0].0)
 }
 
 /// How many scores a prediction of `rows` rows computes, for a progress bar.
@@ -41,32 +50,60 @@ pub fn titles(run: &Path) -> Result<ClassTitles> {
 /// As [`predict`].
 pub fn prediction_work(run: &Path, rows: usize) -> Result<usize> {
     let mut work = 0;
-    for (member, _) in members(run)? {
+    for (member, _) in Ensemble::read(run)?.members {
         let mut recipe = Recipe::load(&member.join("recipe.toml"), &RecipeOptions::default())?;
         work += recipe.model::<PatentModel>()?.passes * rows;
     }
     Ok(work)
 }
 
-/// The folders and weights of a run's members, in order, from the summary that a run writes last; a member is
-/// a run by itself.
-fn members(run: &Path) -> Result<Vec<(PathBuf, f64)>> {
-    let path = run.join(SUMMARY);
-    if !path.exists() && run.join(CALIBRATION).is_file() {
-        return Ok(vec![(run.to_path_buf(), 1.0)]);
+/// The parts of a finished run.
+struct Ensemble {
+    /// Each member's folder and the number of its variant.
+    members: Vec<(PathBuf, usize)>,
+    /// What each variant counts in a mean.
+    weights: Vec<f64>,
+    stacking: Option<Stacking>,
+}
+
+impl Ensemble {
+    /// Reads the summary that a run writes last; a member is a run by itself.
+    fn read(run: &Path) -> Result<Self> {
+        let path = run.join(SUMMARY);
+        let alone =
+            || Self { members: vec![(run.to_path_buf(), 0)], weights: vec![1.0], stacking: None };
+        if !path.exists() && run.join(CALIBRATION).is_file() {
+            return Ok(alone());
+        }
+        let unfinished = |source: std::io::Error| {
+            let kind = source.kind();
+            let remedy = "no finished run of the patent study is here; train one, or go on with \
+                          one, with `engram train patent` and --resume";
+            TrainError::io(run)(std::io::Error::new(kind, format!("{remedy} ({source})")))
+        };
+        let text = std::fs::read(&path).map_err(unfinished)?;
+        let summary: PatentSummary =
+            serde_json::from_slice(&text).map_err(|e| TrainError::io(&path)(e.into()))?;
+        let stacking = match summary.combine {
+            Combination::Mean => None,
+            Combination::Stacked => {
+                let path = run.join(STACKING);
+                let text = std::fs::read(&path).map_err(TrainError::io(&path))?;
+                let read = serde_json::from_slice(&text);
+                Some(read.map_err(|e| TrainError::io(&path)(e.into()))?)
+            }
+        };
+        let mut weights = vec![1.0; summary.variants.len().max(1)];
+        weights.iter_mut().zip(&summary.variants).for_each(|(w, variant)| *w = variant.weight);
+        let fits = summary.members.iter().all(|member| member.variant < weights.len());
+        Ok(match summary.members.as_slice() {
+            [] => return Err(unfinished(std::io::Error::other("its summary has no members"))),
+            _ if !fits => return Err(unfinished(std::io::Error::other("its summary is broken"))),
+            [only] if only.run == Path::new(".") => alone(),
+            members => {
+                let member = |member: &MemberSummary| (run.join(&member.run), member.variant);
+                Self { members: members.iter().map(member).collect(), weights, stacking }
+            }
+        })
     }
-    let unfinished = |source: std::io::Error| {
-        let kind = source.kind();
-        let remedy = "no finished run of the patent study is here; train one, or go on with one, \
-                      with `engram train patent` and --resume";
-        TrainError::io(run)(std::io::Error::new(kind, format!("{remedy} ({source})")))
-    };
-    let text = std::fs::read(&path).map_err(unfinished)?;
-    let summary: PatentSummary =
-        serde_json::from_slice(&text).map_err(|e| TrainError::io(&path)(e.into()))?;
-    Ok(match summary.members.as_slice() {
-        [] => return Err(unfinished(std::io::Error::other("its summary has no members"))),
-        [only] if only.run == Path::new(".") => vec![(run.to_path_buf(), 1.0)],
-        members => members.iter().map(|member| (run.join(&member.run), member.weight)).collect(),
-    })
 }

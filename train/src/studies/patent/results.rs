@@ -7,7 +7,9 @@ use engram_data::patent::{PhrasePair, predictions_csv};
 use super::corpus::Corpus;
 use super::figure::figure;
 use super::member::{HeldOutScores, Member};
-use super::run::{MemberSummary, PatentSummary, VariantSummary, in_study};
+use super::run::{CombinedSummary, MemberSummary, PatentSummary, VariantSummary, in_study};
+use super::settings::Combination;
+use super::stacking::{FEWEST_ROWS, Stacking};
 use crate::checkpoint::write_file;
 use crate::error::Result;
 use crate::recipe::{Recipe, Variant};
@@ -17,8 +19,12 @@ pub(super) struct Results {
     members: Vec<MemberSummary>,
     held_out_rows: Vec<PhrasePair>,
     of_variants: Vec<OfVariant>,
+    combine: Combination,
     failures: Vec<String>,
 }
+
+/// Where a run keeps its fitted stacking.
+pub(super) const STACKING: &str = "stacking.json";
 
 /// The scores of one variant's members.
 struct OfVariant {
@@ -43,7 +49,10 @@ pub(super) struct MemberScores<'a> {
 }
 
 impl Results {
-    pub(super) fn new<'a>(variants: impl Iterator<Item = &'a Variant>) -> Self {
+    pub(super) fn new<'a>(
+        variants: impl Iterator<Item = &'a Variant>,
+        combine: Combination,
+    ) -> Self {
         let of_variant = |variant: &Variant| OfVariant {
             name: variant.name.clone(),
             weight: variant.weight,
@@ -52,7 +61,8 @@ impl Results {
             members: 0,
         };
         let of_variants = variants.map(of_variant).collect();
-        Self { members: Vec::new(), held_out_rows: Vec::new(), of_variants, failures: Vec::new() }
+        let (members, held_out_rows, failures) = (Vec::new(), Vec::new(), Vec::new());
+        Self { members, held_out_rows, of_variants, combine, failures }
     }
 
     /// What a member's recipe found wrong with it.
@@ -74,9 +84,9 @@ impl Results {
         };
         of_variant.members += 1;
         let rows = member.held_out();
-        let figure = figure(rows, &held_out.raw).map_err(in_study("held-out rows"))?;
-        let weight = of_variant.weight;
-        self.members.push(MemberSummary { run, weight, steps, held_out: figure, validation });
+        let held_out_figure = figure(rows, &held_out.raw).map_err(in_study("held-out rows"))?;
+        let summary = MemberSummary { run, variant, steps, held_out: held_out_figure, validation };
+        self.members.push(summary);
         if variant == 0 {
             self.held_out_rows.extend_from_slice(rows);
         }
@@ -88,14 +98,39 @@ impl Results {
         Ok(())
     }
 
-    /// The weighted mean over the variants of the scores of all held-out rows.
-    fn held_out_scores(&self) -> Vec<f64> {
-        weighted_mean(self.of_variants.iter().map(|v| (v.weight, v.held_out.clone())))
+    /// Whether scores are stacked: if the recipe says so and there are rows to fit on.
+    fn stacks(&self) -> bool {
+        self.combine == Combination::Stacked && self.held_out_rows.len() >= FEWEST_ROWS
     }
 
-    /// The ensemble's scores of the validation rows.
-    fn validation_scores(&self) -> Vec<f64> {
-        weighted_mean(self.of_variants.iter().map(|v| (v.weight, v.validation_scores())))
+    /// The scores of all held-out rows, of each variant.
+    fn held_out(&self) -> Vec<Vec<f64>> {
+        self.of_variants.iter().map(|variant| variant.held_out.clone()).collect()
+    }
+
+    /// The scores of all validation rows, of each variant.
+    fn validation(&self) -> Vec<Vec<f64>> {
+        self.of_variants.iter().map(OfVariant::validation_scores).collect()
+    }
+
+    /// The weighted mean of the variants' scores.
+    fn mean(&self, scores: &[Vec<f64>]) -> Vec<f64> {
+        let weights = self.of_variants.iter().map(|variant| variant.weight);
+        weighted_mean(weights.zip(scores.iter().cloned()))
+    }
+
+    /// The ensemble's scores of the held-out and the validation rows; the latter may be none.
+    fn combined(&self, corpus: &Corpus) -> (Vec<f64>, Vec<f64>) {
+        let (held_out, validation) = (self.held_out(), self.validation());
+        if !self.stacks() {
+            return (self.mean(&held_out), self.mean(&validation));
+        }
+        let stacking = Stacking::fit(&self.held_out_rows, &held_out);
+        let validation = match validation.iter().all(|scores| scores.is_empty()) {
+            true => Vec::new(),
+            false => stacking.predict(&corpus.validation, &validation),
+        };
+        (Stacking::cross_fitted(&self.held_out_rows, &held_out), validation)
     }
 
     pub(super) fn summary(
@@ -110,7 +145,15 @@ impl Results {
             true => figure(&corpus.validation, scores).map(Some).map_err(in_study("validation")),
             false => Ok(None),
         };
-        let held_out = held_out_figure(&self.held_out_scores())?;
+        let (held_out_scores, validation_scores) = self.combined(corpus);
+        let held_out = held_out_figure(&held_out_scores)?;
+        let mean = match self.stacks() {
+            true => Some(CombinedSummary {
+                held_out: held_out_figure(&self.mean(&self.held_out()))?,
+                validation: validation_figure(&self.mean(&self.validation()))?,
+            }),
+            false => None,
+        };
         let mut variants = Vec::new();
         for variant in &self.of_variants {
             let Some(name) = variant.name.clone() else { continue };
@@ -134,16 +177,29 @@ impl Results {
         Ok(PatentSummary {
             recipe_hash: recipe.hash()?,
             seed: recipe.seed(),
+            combine: if self.stacks() { Combination::Stacked } else { Combination::Mean },
             members: self.members.clone(),
             variants,
             held_out,
-            validation: validation_figure(&self.validation_scores())?,
-            warnings: corpus.warnings(folds),
+            validation: validation_figure(&validation_scores)?,
+            mean,
+            warnings: self.warnings(corpus, folds),
             check_failures,
         })
     }
 
-    /// Writes the scores that the figures are of.
+    fn warnings(&self, corpus: &Corpus, folds: bool) -> Vec<String> {
+        let mut warnings = corpus.warnings(folds);
+        if self.combine == Combination::Stacked && !self.stacks() {
+            warnings.push(format!(
+                "{} held-out rows are too few to stack ({FEWEST_ROWS} are needed): scores are means",
+                self.held_out_rows.len()
+            ));
+        }
+        warnings
+    }
+
+    /// Writes the scores that the figures are of, and the stacking.
     pub(super) fn write(&self, run: &Path, corpus: &Corpus) -> Result<()> {
         let write = |name: &str, suffix: &str, rows: &[PhrasePair], scores: &[f64]| {
             let path = run.join(format!("{name}{suffix}.csv"));
@@ -161,7 +217,15 @@ impl Results {
                 both(&format!("-{name}"), &variant.held_out, &variant.validation_scores())?;
             }
         }
-        both("", &self.held_out_scores(), &self.validation_scores())
+        let (held_out, validation) = self.combined(corpus);
+        both("", &held_out, &validation)?;
+        if !self.stacks() {
+            return Ok(());
+        }
+        both("-mean", &self.mean(&self.held_out()), &self.mean(&self.validation()))?;
+        let stacking = Stacking::fit(&self.held_out_rows, &self.held_out());
+        let json = serde_json::to_vec_pretty(&stacking).map_err(in_study("the stacking"))?;
+        write_file(&run.join(STACKING), &json)
     }
 }
 
@@ -178,7 +242,8 @@ pub(super) fn add_to(sums: &mut Vec<f64>, scores: &[f64], weight: f64) {
     sums.iter_mut().zip(scores).for_each(|(sum, score)| *sum += weight * score);
 }
 
-fn weighted_mean(parts: impl Iterator<Item = (f64, Vec<f64>)>) -> Vec<f64> {
+/// The mean of scores, each list with its weight.
+pub(super) fn weighted_mean(parts: impl Iterator<Item = (f64, Vec<f64>)>) -> Vec<f64> {
     let (mut sums, mut total) = (Vec::new(), 0.0);
     for (weight, scores) in parts {
         add_to(&mut sums, &scores, weight);

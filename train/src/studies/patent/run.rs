@@ -5,7 +5,7 @@
 //! own that can be resumed; a run without folds is its only member. Beside a member's weights lie `config.json`, `tokenizer.json`, `titles.tsv` and `calibration.json`, so
 //! that it can predict on another machine. The run's own folder ends with `summary.json`, the
 //! model card `README.md`, and the predictions that its figures are of, `held_out.csv` and
-//! `validation.csv` (and those of each variant).
+//! `validation.csv` (and those of each variant), and where scores are stacked `stacking.json`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::corpus::Corpus;
 use super::member::Member;
 use super::results::{MemberScores, Results};
 use super::scorer::EncoderFiles;
-use super::settings::{PatentData, PatentModel};
+use super::settings::{Combination, PatentData, PatentModel};
 use super::study::PatentStudy;
 use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
@@ -38,6 +38,8 @@ pub struct PatentSummary {
     pub recipe_hash: String,
     /// The seed.
     pub seed: u64,
+    /// How the members' scores became one.
+    pub combine: Combination,
     /// Each member's figures.
     pub members: Vec<MemberSummary>,
     /// The figures of each of the recipe's variants, if it has any.
@@ -49,6 +51,8 @@ pub struct PatentSummary {
     /// Pearson's r of the ensemble on the validation rows, which no fold has seen; `None` for a
     /// run without folds, where they are the held-out rows.
     pub validation: Option<Measure>,
+    /// Where scores are stacked: the figures of their mean instead.
+    pub mean: Option<CombinedSummary>,
     /// What a reader must know before citing the figures; empty when all is well.
     pub warnings: Vec<String>,
     /// What the recipe's `[check]` found wrong.
@@ -60,13 +64,22 @@ pub struct PatentSummary {
 pub struct MemberSummary {
     /// Its folder within the run's.
     pub run: PathBuf,
-    /// What its scores count in the ensemble's mean.
-    pub weight: f64,
+    /// The number of its variant, from 0.
+    pub variant: usize,
     /// Steps trained.
     pub steps: u64,
     /// Pearson's r on its held-out rows.
     pub held_out: Measure,
     /// Pearson's r on the validation rows; `None` where they are the held-out rows.
+    pub validation: Option<Measure>,
+}
+
+/// The figures of another way to combine the members.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CombinedSummary {
+    /// As [`PatentSummary::held_out`].
+    pub held_out: Measure,
+    /// As [`PatentSummary::validation`].
     pub validation: Option<Measure>,
 }
 
@@ -118,7 +131,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     }
     let recipe_text = recipe.resolved()?;
     let folder = RunFolder::open(&options.run, options.resume, &recipe_text, &inputs)?;
-    let mut results = Results::new(variants.iter().map(|kind| &kind.variant));
+    let mut results = Results::new(variants.iter().map(|kind| &kind.variant), data.combine);
     for fold in folds {
         for (index, PatentVariant { variant, model, files }) in variants.iter().enumerate() {
             let (train_rows, held_out) = corpus.split(fold);
@@ -180,6 +193,9 @@ fn settings(recipe: &mut Recipe) -> Result<(PatentData, PatentModel)> {
     }
     if data.folds == 1 {
         return Err(recipe.error("data.folds", "is 1; give 0, or at least 2"));
+    }
+    if data.combine == Combination::Stacked && data.folds == 0 {
+        return Err(recipe.error("data.combine", "is `stacked`, which needs `data.folds`"));
     }
     if data.members > data.folds {
         return Err(recipe.error("data.members", "is more than there are folds"));

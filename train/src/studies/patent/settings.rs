@@ -25,6 +25,20 @@ pub struct PatentData {
     pub members: usize,
     /// The seed of the folds (and of the embedded set), apart from the run's.
     pub fold_seed: u64,
+    /// How the members' scores become one.
+    pub combine: Combination,
+}
+
+/// How the scores of an ensemble's members become one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Combination {
+    /// Their weighted mean.
+    #[default]
+    Mean,
+    /// A ridge regression on the variants' means and the overlap of the phrases, fitted on the
+    /// held-out rows.
+    Stacked,
 }
 
 impl Default for PatentData {
@@ -37,6 +51,7 @@ impl Default for PatentData {
             folds: 5,
             members: 0,
             fold_seed: 1,
+            combine: Combination::Mean,
         }
     }
 }

@@ -1,0 +1,160 @@
+"""`engram eval` against the reference tools, in turns; started by run.sh.
+
+Usage: compare.py ROUNDS
+Each row is the median wall time of ROUNDS whole processes on the same file, of ours with all threads, of ours
+with one, and of the peer; then the ratios, and the peak memory beside the size of the input.
+"""
+import gzip
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROUNDS = int(sys.argv[1])
+ENGRAM = os.environ["ENGRAM"]
+METRICS = Path(os.environ["ENGRAM_DATA"]) / "metrics"
+HERE = Path(__file__).parent
+
+
+def read(name):
+    return gzip.open(METRICS / name, "rt").read()
+
+
+def repeated_pairs(count):
+    rows = [json.loads(line) for line in read("wer.jsonl.gz").splitlines()]
+    for i in range(count):
+        row = rows[i % len(rows)]
+        yield {"id": i, "ref": row["ref"], "hyp": row["hyp"]}
+
+
+def long_pair():
+    return [json.loads(read("wer_long.jsonl.gz").splitlines()[0])]
+
+
+def repeated_captions(count):
+    """COCO's images under new ids, the last caption of each as the result."""
+    rows = json.loads(read("coco_captions_val2017.json.gz"))
+    of_image = {}
+    for row in rows["annotations"]:
+        of_image.setdefault(row["image_id"], []).append(row["caption"])
+    images = list(of_image.values())
+    annotations, results = {"images": [], "annotations": []}, []
+    for i in range(count):
+        captions = images[i % len(images)]
+        annotations["images"].append({"id": i})
+        for caption in captions[:-1]:
+            entry = {"image_id": i, "id": len(annotations["annotations"]), "caption": caption}
+            annotations["annotations"].append(entry)
+        results.append({"image_id": i, "caption": captions[-1]})
+    return annotations, results
+
+
+def repeated_questions(count):
+    annotations = json.loads(read("vqa.annotations.json.gz"))
+    questions = json.loads(read("vqa.questions.json.gz"))
+    results = {row["question_id"]: row["answer"] for row in json.loads(read("vqa.results.json.gz"))}
+    first, asked = annotations["annotations"], {q["question_id"]: q for q in questions["questions"]}
+    new_annotations, new_questions, new_results = [], [], []
+    for i in range(count):
+        row = first[i % len(first)]
+        new_annotations.append({**row, "question_id": i})
+        new_questions.append({**asked[row["question_id"]], "question_id": i})
+        new_results.append({"question_id": i, "answer": results[row["question_id"]]})
+    return ({**annotations, "annotations": new_annotations},
+            {**questions, "questions": new_questions}, new_results)
+
+
+def repeated_strings(count):
+    rows = [json.loads(line) for line in read("normalizer.jsonl.gz").splitlines()]
+    texts = [row["raw"] for row in rows]
+    texts = [" ".join(text.split()) for text in texts]
+    return [texts[i % len(texts)] for i in range(count)]
+
+
+def run(command, stdin=None):
+    """Wall seconds and peak MB of a process."""
+    before = time.perf_counter()
+    with open(stdin or os.devnull) as source:
+        process = subprocess.Popen(command, stdin=source, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - before
+    if status != 0:
+        sys.exit(f"{command} failed")
+    return seconds, usage.ru_maxrss / 1024
+
+
+def row(name, engram, peer, files, stdin=None):
+    times = {"all": [], "one": [], "peer": []}
+    memory = {}
+    commands = {
+        "all": [ENGRAM, *engram],
+        "one": [ENGRAM, *engram, "--threads", "1"],
+        "peer": [sys.executable, str(HERE / "peer.py"), *peer],
+    }
+    for _ in range(ROUNDS):
+        for which, command in commands.items():
+            seconds, peak = run(command, stdin)
+            times[which].append(seconds)
+            memory[which] = peak
+    all_, one, peer_time = (statistics.median(times[w]) for w in ("all", "one", "peer"))
+    size = sum(os.path.getsize(f) for f in files) / 2**20
+    print(f"| {name} | {all_ * 1000:.0f} | {one * 1000:.0f} | {peer_time * 1000:.0f} | "
+          f"{peer_time / all_:.1f}× | {peer_time / one:.1f}× | {size:.1f} | {memory['all']:.0f} | "
+          f"{memory['peer']:.0f} |", flush=True)
+
+
+def has(module):
+    code = f"import sys; sys.path.insert(0, {str(HERE)!r}); import peer; peer.{module}()"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def main():
+    folder = Path(tempfile.mkdtemp())
+
+    def file(name, content):
+        path = folder / name
+        with open(path, "w") as out:
+            out.write(content)
+        return str(path)
+
+    def lines(rows):
+        return "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows)
+
+    print("| what | ms | ms, 1 thread | peer, ms | peer / ours | peer / 1 thread | input, MB "
+          "| peak, MB | peer's peak, MB |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    plain = ["--json", "--resamples", "0"]
+    pairs = file("pairs.jsonl", lines(repeated_pairs(100_000)))
+    row("WER and CER, 100,000 pairs (jiwer 4.0.0)",
+        ["eval", "wer", "--pairs", pairs, *plain], ["wer", pairs], [pairs])
+    row("the same with intervals of 1,000 resamples",
+        ["eval", "wer", "--pairs", pairs, "--json"], ["wer", pairs], [pairs])
+    pair = file("long.jsonl", lines(long_pair()))
+    row("WER and CER, a 10,000-word pair (jiwer 4.0.0)",
+        ["eval", "wer", "--pairs", pair, *plain], ["wer", pair], [pair])
+    annotations, questions, results = repeated_questions(100_000)
+    a, q = file("a.json", json.dumps(annotations)), file("q.json", json.dumps(questions))
+    r = file("r.json", json.dumps(results))
+    row("VQA, 100,000 questions (official script, Python 3)",
+        ["eval", "vqa", "--annotations", a, "--results", r, *plain], ["vqa", a, q, r], [a, r])
+    texts = file("texts.txt", "".join(text + "\n" for text in repeated_strings(100_000)))
+    if has("whisper"):
+        row("Whisper normaliser, 100,000 strings (openai-whisper 20250625)",
+            ["eval", "normalize", "--normalizer", "whisper-en"], ["normalize"], [texts], texts)
+    else:
+        print("Without openai-whisper: no row for its normaliser")
+    annotations, results = repeated_captions(25_000)
+    a, r = file("refs.json", json.dumps(annotations)), file("results.json", json.dumps(results))
+    if subprocess.run(["java", "-version"], capture_output=True).returncode == 0:
+        row("captions, 25,000 images (pycocoevalcap 1.2: PTBTokenizer, BLEU, ROUGE-L, CIDEr)",
+            ["eval", "caption", "--references", a, "--results", r, *plain], ["caption", a, r], [a, r])
+    else:
+        print("Without Java: no row for captions")
+
+
+main()
