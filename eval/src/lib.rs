@@ -40,6 +40,7 @@ pub mod compare;
 pub mod error;
 pub mod ids;
 pub mod items;
+mod json;
 pub mod metric;
 pub mod normalise;
 pub mod phrase;
