@@ -27,6 +27,7 @@ use crate::bootstrap::{BootstrapOptions, Resampling, interval};
 use crate::error::{EvalError, Place};
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
+use crate::json::{DistinctKeys, Object};
 use crate::metric::MetricInfo;
 use crate::metric::mean::weighted_mean;
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
@@ -98,20 +99,26 @@ pub struct AokvqaReport {
 /// # Errors   [`EvalError::Malformed`]
 pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>>, EvalError> {
     let remedy = "give a split of A-OKVQA that has answers, such as aokvqa_v1p0_val.json";
-    let questions: Vec<Question<'a>> = parse(file, text, remedy)?;
+    let questions: Vec<Object<Question<'a>>> = parse(file, text, remedy)?;
+    let questions: Vec<Question<'a>> = questions.into_iter().map(|Object(row)| row).collect();
     let malformed =
         |reason: String| EvalError::Malformed { place: Place::new(file, None), reason, remedy };
     if questions.is_empty() {
         return Err(malformed("has no questions".to_owned()));
     }
-    let mut seen = HashSet::new();
-    for question in &questions {
-        let id = shortened(&question.question_id.0, 60);
-        if !seen.insert(&question.question_id) {
-            return Err(malformed(format!("has the question `{id}` twice")));
+    let mut seen = HashMap::new();
+    for (row, question) in questions.iter().enumerate() {
+        let id = || shortened(&question.question_id.0, 60);
+        if let Some(first) = seen.insert(&question.question_id, row) {
+            let (id, first, row) = (id(), first + 1, row + 1);
+            let reason = format!("has the question `{id}` twice (entries {first} and {row})");
+            return Err(malformed(reason));
         }
-        if question.correct_choice_idx >= question.choices.len() {
-            return Err(malformed(format!("question `{id}` has no choice of its correct index")));
+        let (index, choices) = (question.correct_choice_idx, question.choices.len());
+        if index >= choices {
+            let reason =
+                format!("question `{}` has no choice {index}, only 0 to below {choices}", id());
+            return Err(malformed(reason));
         }
     }
     Ok(questions)
@@ -126,19 +133,25 @@ pub fn parse_predictions<'a>(
 ) -> Result<HashMap<String, Prediction<'a>>, EvalError> {
     let remedy = "give predictions as {\"question_id\": {\"direct_answer\": \"…\", \
                   \"multiple_choice\": \"…\"}}";
-    parse(file, text, remedy)
+    let DistinctKeys(predictions): DistinctKeys<Object<Prediction<'a>>> =
+        parse(file, text, remedy)?;
+    Ok(predictions.into_iter().map(|(id, Object(prediction))| (id, prediction)).collect())
 }
 
 /// Measures predictions, which come with the name of their file.
 ///
 /// # Errors   [`EvalError::ExtraPrediction`] for a prediction without a question; [`EvalError::Malformed`] for a choice
-/// that the question does not have, and where nothing was predicted; [`EvalError::BadOption`]
+/// that the question does not have, and where nothing was predicted; [`EvalError::Empty`] without questions;
+/// [`EvalError::BadOption`]
 pub fn evaluate(
     questions: &[Question<'_>],
     (file, predictions): (&str, &HashMap<String, Prediction<'_>>),
     options: &AokvqaOptions,
 ) -> Result<AokvqaReport, EvalError> {
     options.bootstrap.validate()?;
+    if questions.is_empty() {
+        return Err(EvalError::Empty { file: "the questions".to_owned() });
+    }
     let known: HashSet<&str> = questions.iter().map(|question| &*question.question_id.0).collect();
     let extra = predictions.keys().filter(|id| !known.contains(id.as_str()));
     if let Some(first) = extra.clone().min() {
@@ -173,7 +186,7 @@ pub fn evaluate(
                 remedy: "give one of the question's choices, letter by letter",
             });
         }
-        let right = chosen == Some(&question.choices[question.correct_choice_idx]);
+        let right = chosen.is_some() && chosen == question.choices.get(question.correct_choice_idx);
         choice.push((id, if right { 100.0 } else { 0.0 }));
     }
     let any = |has: fn(&Prediction<'_>) -> bool| predictions.values().any(has);
@@ -194,10 +207,13 @@ pub fn evaluate(
     let measure = |(info, scores): &(MetricInfo, Vec<(&str, f64)>)| {
         let values: Vec<f64> = scores.iter().map(|(_, score)| *score).collect();
         let resampling = Resampling::by_item("question", values.len());
-        let value = values.iter().sum::<f64>() / values.len() as f64;
+        let value = match values.len() {
+            0 => Err("undefined: every question has difficult direct answers".to_owned()),
+            n => Ok(values.iter().sum::<f64>() / n as f64),
+        };
         let interval =
             interval(&resampling, &options.bootstrap, |times| weighted_mean(&values, times));
-        Measure::new(info, values.len(), Ok(value), interval)
+        Measure::new(info, values.len(), value, interval)
     };
     let mut measures: Vec<Measure> = parts.iter().map(measure).collect();
     let item = |(id, score): &(&str, f64)| {
@@ -255,11 +271,41 @@ mod tests {
     }
 
     #[test]
+    fn a_figure_over_no_question_has_a_reason() {
+        let difficult = QUESTIONS.replace("false", "true");
+        let predictions = parse_predictions("p", r#"{"a": {"direct_answer": "x"}}"#).unwrap();
+        let questions = parse_questions("q", &difficult).unwrap();
+        let found = evaluate(&questions, ("p", &predictions), &AokvqaOptions::default()).unwrap();
+        let primary = found.evaluation.primary;
+        assert!(primary.value.is_nan() && primary.interval.is_none());
+        assert_eq!(
+            primary.reason.as_deref(),
+            Some("undefined: every question has difficult direct answers")
+        );
+        assert!(evaluate(&[], ("p", &predictions), &AokvqaOptions::default()).is_err());
+    }
+
+    #[test]
+    fn bad_questions_are_refused() {
+        let refused = |text: &str| parse_questions("q", text).unwrap_err().to_string();
+        let index = QUESTIONS.replace("\"correct_choice_idx\": 1", "\"correct_choice_idx\": 2");
+        assert!(refused(&index).starts_with("q: question `b` has no choice 2, only 0 to below 2"));
+        let doubled = QUESTIONS.replace("\"c\"", "\"a\"");
+        assert!(refused(&doubled).starts_with("q: has the question `a` twice (entries 1 and 3)"));
+        assert!(refused("[[\"a\", [], 0, [], true]]").contains("expected an object"));
+    }
+
+    #[test]
     fn bad_predictions_are_refused() {
         let refused = |predictions: &str| report(predictions).unwrap_err().to_string();
         assert!(refused(r#"{"d": {}}"#).starts_with("p: id `d` is not in the questions"));
         assert!(refused(r#"{"a": {"multiple_choice": "z"}}"#).contains("none of its choices"));
         assert!(refused(r#"{"a": {}}"#).contains("has no `direct_answer`"));
+        assert!(
+            refused("{\"a\": {},\n\"a\": {}}")
+                .starts_with("p:2: is not as expected: `a` stands twice")
+        );
+        assert!(refused(r#"{"a": ["x", "x"]}"#).contains("expected an object"));
         assert!(refused(r#"{"a": {"answer": "x"}}"#).starts_with("p:1: is not as expected"));
     }
 }

@@ -13,6 +13,9 @@ use crate::error::EvalError;
 use crate::random::SplitMix64;
 use crate::result::Interval;
 
+/// More change no figure that anyone would cite, and take memory.
+const MOST_RESAMPLES: usize = 10_000_000;
+
 /// How many resamples, how wide an interval, and from which seed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BootstrapOptions {
@@ -31,10 +34,17 @@ impl Default for BootstrapOptions {
 }
 
 impl BootstrapOptions {
-    /// Checks that the level is a share.
+    /// Checks that the level is a share, and that the values of all resamples fit into memory.
     ///
     /// # Errors   [`EvalError::BadOption`]
     pub fn validate(&self) -> Result<(), EvalError> {
+        if self.resamples > MOST_RESAMPLES {
+            return Err(EvalError::BadOption {
+                option: "resamples",
+                found: self.resamples.to_string(),
+                expected: "at most 10000000",
+            });
+        }
         if self.level > 0.0 && self.level < 1.0 {
             return Ok(());
         }
@@ -318,6 +328,16 @@ mod tests {
         });
         assert_eq!(whole.quantile(0.0), 1.0);
         assert_eq!(Resampling::by_group("speaker", &["a", "a"]).unit(), "row");
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused() {
+        for level in [0.0, 1.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(BootstrapOptions { level, ..Default::default() }.validate().is_err());
+        }
+        let many = BootstrapOptions { resamples: usize::MAX, ..Default::default() };
+        let error = many.validate().unwrap_err().to_string();
+        assert!(error.starts_with("option `resamples` is 18446744073709551615"), "{error}");
     }
 
     #[test]

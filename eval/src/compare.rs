@@ -15,7 +15,7 @@ use crate::metric::pearson::{self, pearson};
 use crate::metric::{MetricInfo, undefined_reason};
 use crate::random::SplitMix64;
 use crate::result::{Measure, SCHEMA_VERSION};
-use crate::table::{Align, TextTable, limits, number};
+use crate::table::{Align, TextTable, limits, number, shortened};
 
 /// The difference of a metric between system A and system B, on the same rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -128,9 +128,11 @@ pub fn compare_items(
     options: &BootstrapOptions,
 ) -> Result<Comparison, EvalError> {
     let others = partners(a, b)?;
-    let first = &a.items[0];
-    if !alike(first, others[0]) {
-        return Err(EvalError::Incomparable { a: named(a), b: named(b) });
+    let (Some(first), Some(other)) = (a.items.first(), others.first()) else {
+        return Err(EvalError::Empty { file: a.file.clone() });
+    };
+    if !alike(first, other) {
+        return Err(EvalError::Incomparable { a: named(&a.file, first), b: named(&b.file, other) });
     }
     // A name of a metric that this crate does not know is as good as one that it does.
     let resampling =
@@ -145,7 +147,8 @@ pub fn compare_items(
     let once = vec![1; a.items.len()];
     let value = |statistics: &[Statistic]| -> Result<Result<f64, String>, EvalError> {
         let value = Figure::new(statistics)?.value(&once);
-        Ok(if value.is_nan() { Err("undefined over these items".to_owned()) } else { Ok(value) })
+        let reason = || "undefined over these items".to_owned();
+        Ok(if value.is_finite() { Ok(value) } else { Err(reason()) })
     };
     let values = [value(&systems[0])?, value(&systems[1])?];
     let (version, higher_is_better) = (first.version, first.higher_is_better);
@@ -173,7 +176,7 @@ fn partners<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
         return Err(EvalError::MissingPrediction {
             predictions: b.file.clone(),
             gold: Place::new(&a.file, *row as u64 + 1),
-            id: (*id).clone(),
+            id: shortened(id, 60),
             missing: missing.len(),
             rows: a.items.len(),
         });
@@ -182,7 +185,7 @@ fn partners<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
         return Err(EvalError::ExtraPrediction {
             place: Place::new(&b.file, *row as u64 + 1),
             gold: a.file.clone(),
-            id: item.id.clone(),
+            id: shortened(&item.id, 60),
             extra: by_id.len(),
             rows: b.items.len(),
         });
@@ -191,9 +194,9 @@ fn partners<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
 }
 
 /// What a result is of, for a message.
-fn named(items: &Items) -> String {
-    let Item { metric, version, normaliser, .. } = &items.items[0];
-    format!("{} ({metric}, version {version}, normaliser {normaliser})", items.file)
+fn named(file: &str, item: &Item) -> String {
+    let [metric, normaliser] = [&item.metric, &item.normaliser].map(|name| shortened(name, 60));
+    format!("{file} ({metric}, version {}, normaliser {normaliser})", item.version)
 }
 
 /// The comparison of two systems, each with its figure (or why it has none) and one statistic a row.

@@ -9,9 +9,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EvalError, Place};
+use crate::json::{Object, message_in_line};
 use crate::metric::MetricInfo;
 use crate::metric::pearson::WeightedPearson;
-use crate::source::read_text;
+use crate::source::{not_blank, read_text};
 use crate::table::shortened;
 
 /// One item of a result.
@@ -87,13 +88,19 @@ impl Items {
             remedy: "give a file that `engram eval … --items FILE` wrote",
         };
         let (mut items, mut seen) = (Vec::<Item>::new(), HashMap::new());
-        for (line, row) in (1..).zip(text.lines()) {
-            if row.trim().is_empty() {
-                continue;
-            }
-            let item: Item = serde_json::from_str(row).map_err(|error| {
-                malformed(Some(line), format!("is no item of a result: {error}"))
+        for (line, row) in not_blank(text) {
+            let Object(item): Object<Item> = serde_json::from_str(row).map_err(|error| {
+                malformed(
+                    Some(line),
+                    format!("is no item of a result: {}", message_in_line(&error)),
+                )
             })?;
+            if let Statistic::Ratio { numerator, denominator } = item.statistic
+                && (numerator < 0.0 || denominator < 0.0)
+            {
+                let reason = format!("has the ratio of {numerator} to {denominator}, below 0");
+                return Err(malformed(Some(line), reason));
+            }
             if let Some(first) = items.first()
                 && !alike(first, &item)
             {
@@ -236,8 +243,11 @@ mod tests {
         assert!(refused(&[item("a", ratio), item("a", ratio)]).starts_with("f:2: id `a`"));
         let mean = item("b", Statistic::Mean { value: 1.0 });
         assert!(refused(&[item("a", ratio), mean]).starts_with("f:2: is of another metric"));
-        let error = Items::parse("f", "{\"metric\":1}").unwrap_err().to_string();
-        assert!(error.starts_with("f:1: is no item of a result"), "{error}");
+        let error = Items::parse("f", "\n{\"metric\":1}").unwrap_err().to_string();
+        assert!(error.starts_with("f:2: is no item of a result: invalid type"), "{error}");
+        assert!(error.contains("(column 11)") && !error.contains("at line"), "{error}");
+        let negative = Statistic::Ratio { numerator: 1.0, denominator: -1.0 };
+        assert!(refused(&[item("a", negative)]).starts_with("f:1: has the ratio of 1 to -1"));
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub mod error;
 pub mod haystack;
 pub mod ids;
 pub mod items;
+mod json;
 pub mod metric;
 pub mod normalise;
 pub mod phrase;

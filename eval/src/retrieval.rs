@@ -13,15 +13,20 @@
 //! ```
 
 use std::borrow::Cow;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 
 use rayon::prelude::*;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{BootstrapOptions, Resampling, interval};
 use crate::error::{EvalError, Place};
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
+use crate::json::{DistinctKeys, stands_twice};
 use crate::metric::MetricInfo;
 use crate::metric::mean::weighted_mean;
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
@@ -51,12 +56,49 @@ struct QueryLine<'a> {
     relevant: Relevant<'a>,
 }
 
-/// A list, or the gain of each.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Relevant<'a> {
-    List(#[serde(borrow)] Vec<Id<'a>>),
-    Gains(HashMap<String, f64>),
+/// A list, or the gain of each; only gains above 0 count.
+struct Relevant<'a>(HashMap<Id<'a>, f64>);
+
+/// Sums of gains must stay finite.
+const LARGEST_GAIN: f64 = 1e15;
+
+impl<'de: 'a, 'a> Deserialize<'de> for Relevant<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct RelevantVisitor;
+
+        impl<'de> Visitor<'de> for RelevantVisitor {
+            type Value = Relevant<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of ids, or an object with the gain of each id")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut ids: A) -> Result<Relevant<'de>, A::Error> {
+                let mut gains = HashMap::new();
+                while let Some(id) = ids.next_element::<Id<'de>>()? {
+                    match gains.entry(id) {
+                        Entry::Vacant(place) => place.insert(1.0),
+                        Entry::Occupied(place) => return Err(stands_twice(&place.key().0)),
+                    };
+                }
+                Ok(Relevant(gains))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Relevant<'de>, A::Error> {
+                let DistinctKeys(gains) =
+                    DistinctKeys::<f64>::deserialize(MapAccessDeserializer::new(map))?;
+                if let Some((id, gain)) = gains.iter().find(|(_, gain)| **gain > LARGEST_GAIN) {
+                    let id = shortened(id, 60);
+                    return Err(A::Error::custom(format!(
+                        "the gain {gain:e} of `{id}` is above {LARGEST_GAIN:e}"
+                    )));
+                }
+                let positive = gains.into_iter().filter(|(_, gain)| *gain > 0.0);
+                Ok(Relevant(positive.map(|(id, gain)| (Id(id.into()), gain)).collect()))
+            }
+        }
+        deserializer.deserialize_any(RelevantVisitor)
+    }
 }
 
 /// Settings of [`evaluate`].
@@ -101,18 +143,12 @@ pub struct RetrievalReport {
 
 /// Reads JSON lines `{"id", "ranked": [best first], "relevant": [ids] or {id: gain}}`.
 ///
-/// # Errors   [`EvalError::Malformed`] with the line, also for an entry that is retrieved twice; [`EvalError::DoubledId`]
+/// # Errors   [`EvalError::Malformed`] with the line, also for an entry that is retrieved or relevant twice;
+/// [`EvalError::DoubledId`]
 pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, EvalError> {
     let queries = json_lines(file, text, |line, row: QueryLine<'a>| {
-        let relevant = match row.relevant {
-            Relevant::List(ids) => ids.into_iter().map(|id| (id, 1.0)).collect(),
-            Relevant::Gains(gains) => {
-                let positive = gains.into_iter().filter(|(_, gain)| *gain > 0.0);
-                positive.map(|(id, gain)| (Id(id.into()), gain)).collect()
-            }
-        };
         let id = row.id.map_or_else(|| line.to_string().into(), |id| id.0);
-        Query { id, ranked: row.ranked, relevant, line }
+        Query { id, ranked: row.ranked, relevant: row.relevant.0, line }
     })?;
     let malformed = |line: Option<u64>, reason: String, remedy: &'static str| {
         EvalError::Malformed { place: Place::new(file, line), reason, remedy }
@@ -188,12 +224,15 @@ impl Ranking {
 
 /// The figures of queries; each is the mean over all of them, a query without any relevant entry counting 0.
 ///
-/// # Errors   [`EvalError::BadOption`]
+/// # Errors   [`EvalError::BadOption`]; [`EvalError::Empty`] without queries
 pub fn evaluate(
     queries: &[Query<'_>],
     options: &RetrievalOptions,
 ) -> Result<RetrievalReport, EvalError> {
     options.bootstrap.validate()?;
+    if queries.is_empty() {
+        return Err(EvalError::Empty { file: "the queries".to_owned() });
+    }
     let cutoffs = [&options.cutoffs[..], &options.ndcg_cutoffs].concat();
     if options.cutoffs.is_empty() || cutoffs.contains(&0) {
         return Err(EvalError::BadOption {
@@ -292,6 +331,14 @@ mod tests {
         assert!(refused(&format!("{line}\n{line}")).starts_with("q:2: id `1` was already given"));
         assert!(refused("").starts_with("q: has no queries"));
         assert!(refused("{}").starts_with("q:1: is not as expected: missing field `ranked`"));
+        let relevant =
+            |relevant: &str| refused(&format!(r#"{{"ranked": [], "relevant": {relevant}}}"#));
+        assert!(relevant(r#"["a", "a"]"#).starts_with("q:1: is not as expected: `a` stands twice"));
+        assert!(relevant(r#"{"a": 1, "a": 2}"#).contains("`a` stands twice"));
+        assert!(relevant(r#"{"a": 1e300}"#).contains("the gain 1e300 of `a` is above 1e15"));
+        assert!(relevant("7").contains("expected a list of ids, or an object with the gain"));
+        assert!(refused("[1, [], []]").contains("invalid type: sequence, expected an object"));
+        assert!(evaluate(&[], &RetrievalOptions::default()).is_err());
         let options = RetrievalOptions { cutoffs: vec![0], ..RetrievalOptions::default() };
         assert!(evaluate(&parse_queries("q", line).unwrap(), &options).is_err());
         let warned = report(line, &RetrievalOptions::default());

@@ -8,20 +8,37 @@ use rayon::prelude::*;
 use serde::Deserialize;
 
 use crate::error::{EvalError, Place};
+use crate::json::{Object, message_in_line};
 
 /// The bytes of a file; one that begins with gzip's magic number is unpacked.
 ///
 /// # Errors   [`EvalError::Read`]; [`EvalError::Malformed`] for a gzip file that is cut or broken
 pub fn read_bytes(path: &Path) -> Result<Vec<u8>, EvalError> {
-    let failed = |source| EvalError::Read { file: path.display().to_string(), source };
-    let bytes = std::fs::read(path).map_err(failed)?;
+    let file = path.display().to_string();
+    match std::fs::read(path) {
+        Ok(bytes) => unpack(&file, bytes),
+        Err(source) => Err(EvalError::Read { file, source }),
+    }
+}
+
+/// The text of a file, as [`read_bytes`]; a byte order mark at its start is left out.
+///
+/// # Errors   [`EvalError::Read`]; [`EvalError::Malformed`] with the line that is not UTF-8
+pub fn read_text(path: &Path) -> Result<String, EvalError> {
+    decode(&path.display().to_string(), read_bytes(path)?)
+}
+
+/// [`read_bytes`] of a file in memory; `file` is its name in messages.
+///
+/// # Errors   [`EvalError::Malformed`] for a gzip file that is cut or broken
+pub fn unpack(file: &str, bytes: Vec<u8>) -> Result<Vec<u8>, EvalError> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Ok(bytes);
     }
     let mut unpacked = Vec::new();
     MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut unpacked).map_err(|error| {
         EvalError::Malformed {
-            place: Place::new(&path.display().to_string(), None),
+            place: Place::new(file, None),
             reason: format!("is gzip-compressed but cannot be unpacked: {error}"),
             remedy: "fetch or pack the file again",
         }
@@ -29,11 +46,10 @@ pub fn read_bytes(path: &Path) -> Result<Vec<u8>, EvalError> {
     Ok(unpacked)
 }
 
-/// The text of a file, as [`read_bytes`]; a byte order mark at its start is left out.
+/// [`read_text`] of unpacked bytes in memory; `file` is the name in messages.
 ///
-/// # Errors   [`EvalError::Read`]; [`EvalError::Malformed`] with the line that is not UTF-8
-pub fn read_text(path: &Path) -> Result<String, EvalError> {
-    let mut bytes = read_bytes(path)?;
+/// # Errors   [`EvalError::Malformed`] with the line that is not UTF-8
+pub fn decode(file: &str, mut bytes: Vec<u8>) -> Result<String, EvalError> {
     if bytes.starts_with("\u{feff}".as_bytes()) {
         bytes.drain(..3);
     }
@@ -41,7 +57,7 @@ pub fn read_text(path: &Path) -> Result<String, EvalError> {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count() as u64;
         EvalError::Malformed {
-            place: Place::new(&path.display().to_string(), line),
+            place: Place::new(file, line),
             reason: "is not UTF-8".to_owned(),
             remedy: "convert the file to UTF-8",
         }
@@ -50,10 +66,21 @@ pub fn read_text(path: &Path) -> Result<String, EvalError> {
 
 /// Lines with their numbers; the last line end closes a line and opens none.
 pub(crate) fn lines(text: &str) -> impl Iterator<Item = (u64, &str)> {
-    let text = text.strip_suffix('\n').unwrap_or(text);
-    let some = (!text.is_empty()).then_some(text);
+    let some = (!text.is_empty()).then(|| text.strip_suffix('\n').unwrap_or(text));
     let lines = some.into_iter().flat_map(|text| text.split('\n'));
     (1..).zip(lines.map(|line| line.strip_suffix('\r').unwrap_or(line)))
+}
+
+/// Refuses a text of several lines that end in `\r` alone, as on old Macs: it would be taken for a single line.
+pub(crate) fn check_line_ends(file: &str, text: &str) -> Result<(), EvalError> {
+    if text.contains('\n') || !text.trim_end_matches('\r').contains('\r') {
+        return Ok(());
+    }
+    Err(EvalError::Malformed {
+        place: Place::new(file, 1),
+        reason: "ends its lines with a carriage return alone".to_owned(),
+        remedy: "end each line with a line feed, or with both",
+    })
 }
 
 /// Lines that are not blank, with their numbers.
@@ -74,22 +101,13 @@ where
     let rows: Vec<(u64, &str)> = not_blank(text).collect();
     let parse = |(line, row): (u64, &'a str)| {
         let parsed = serde_json::from_str(row).map_err(|error| {
-            let reason = format!("is not as expected: {}", without_line(&error));
+            let reason = format!("is not as expected: {}", message_in_line(&error));
             let remedy = "write one JSON object a line, its texts as strings";
             EvalError::Malformed { place: Place::new(file, line), reason, remedy }
         });
-        parsed.map(|parsed| make(line, parsed))
+        parsed.map(|Object(parsed)| make(line, parsed))
     };
     rows.into_par_iter().with_min_len(256).map(parse).collect()
-}
-
-/// The message of a JSON error with its column alone: the line is that of the file.
-fn without_line(error: &serde_json::Error) -> String {
-    let message = error.to_string();
-    match message.rsplit_once(" at line ") {
-        Some((what, _)) => format!("{what} (column {})", error.column()),
-        None => message,
-    }
 }
 
 #[cfg(test)]
@@ -129,5 +147,23 @@ mod tests {
         assert!(error.ends_with("text:2: is not UTF-8; convert the file to UTF-8"), "{error}");
         std::fs::write(&path, b"\xef\xbb\xbfone").unwrap();
         assert_eq!(read_text(&path).unwrap(), "one");
+    }
+
+    #[test]
+    fn an_empty_line_is_a_line() {
+        let of = |text| lines(text).collect::<Vec<_>>();
+        assert_eq!(of(""), []);
+        assert_eq!(of("\n"), [(1, "")]);
+        assert_eq!(of("\r\n\n"), [(1, ""), (2, "")]);
+        assert_eq!(of("a\r\nb"), [(1, "a"), (2, "b")]);
+    }
+
+    #[test]
+    fn line_ends_of_old_macs_are_refused() {
+        for good in ["", "a", "a\r", "a\r\nb\rc\r\n", "a\n"] {
+            assert!(check_line_ends("f", good).is_ok(), "{good:?}");
+        }
+        let error = check_line_ends("f", "a\rb\r").unwrap_err().to_string();
+        assert!(error.starts_with("f:1: ends its lines with a carriage return"), "{error}");
     }
 }

@@ -46,9 +46,13 @@ impl fmt::Display for TextTable {
                 .iter()
                 .zip(&widths)
                 .zip(&self.align)
-                .map(|((cell, &width), align)| match align {
-                    Align::Left => format!("{cell:<width$}"),
-                    Align::Right => format!("{cell:>width$}"),
+                .map(|((cell, &width), align)| {
+                    // Widths in a format string end at 65,535, and panic beyond.
+                    let fill = " ".repeat(width - cell.chars().count());
+                    match align {
+                        Align::Left => format!("{cell}{fill}"),
+                        Align::Right => format!("{fill}{cell}"),
+                    }
                 })
                 .collect();
             writeln!(f, "{}", cells.join("  ").trim_end())?;
@@ -89,6 +93,13 @@ mod tests {
         table.push(vec!["é".to_owned(), "10".to_owned()]);
         table.push(vec!["longer".to_owned(), "5".to_owned()]);
         assert_eq!(table.to_string(), "name     n\né       10\nlonger   5\n");
+    }
+
+    #[test]
+    fn a_cell_may_have_any_width() {
+        let mut table = TextTable::new(&[("a", Align::Left), ("b", Align::Right)]);
+        table.push(vec!["x".repeat(100_000), "y".repeat(70_000)]);
+        assert_eq!(table.to_string().lines().next().unwrap().len(), 170_002);
     }
 
     #[test]

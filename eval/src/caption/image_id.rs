@@ -5,6 +5,8 @@ use std::fmt;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::table::shortened;
+
 /// The id of an image: a whole number or a text. The number 5 and the text "5" are two ids, as in pycocotools.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(untagged)]
@@ -22,6 +24,13 @@ impl fmt::Display for ImageId {
             Self::Number(number) => number.fmt(f),
             Self::Text(text) => write!(f, "\"{text}\""),
         }
+    }
+}
+
+impl ImageId {
+    /// As in a message: on one line, and not too long.
+    pub(super) fn brief(&self) -> String {
+        shortened(&self.to_string(), 60)
     }
 }
 

@@ -26,6 +26,7 @@ use crate::metric::caption::cider::{self, DocumentFrequency, cider, cider_d};
 use crate::metric::caption::rouge_l::{self, rouge_l};
 use crate::metric::caption::{CaptionCorpus, LONGEST_NGRAM};
 use crate::metric::mean::mean;
+use crate::table::shortened;
 use crate::tokenise::ptb::{has_line_end, tokenise};
 
 /// An image and what people said of it.
@@ -280,7 +281,7 @@ fn joined<'a>(
                     "entries {} and {} are both for image {}",
                     first + 1,
                     entry + 1,
-                    result.image_id
+                    result.image_id.brief()
                 ),
                 remedy: "give one caption per image",
             });
@@ -298,7 +299,7 @@ fn joined<'a>(
         return Err(EvalError::ExtraPrediction {
             place: Place::new(&format!("{}, entry {}", results.file, entry + 1), None),
             gold: annotations.file.clone(),
-            id: id.to_string(),
+            id: id.brief(),
             extra: entries.len(),
             rows: results.results.len(),
         });
@@ -309,7 +310,7 @@ fn joined<'a>(
         return Err(EvalError::MissingPrediction {
             predictions: results.file.clone(),
             gold: Place::new(&annotations.file, None),
-            id: first.to_string(),
+            id: first.brief(),
             missing: missing.len(),
             rows: annotations.images.len(),
         });
@@ -317,7 +318,7 @@ fn joined<'a>(
     if let Some((image, _)) = pairs.iter().find(|(image, _)| image.references.is_empty()) {
         return Err(EvalError::Malformed {
             place: Place::new(&annotations.file, None),
-            reason: format!("image {} has no captions", image.id),
+            reason: format!("image {} has no captions", image.id.brief()),
             remedy: "expected at least one entry of `annotations` for every image",
         });
     }
@@ -346,6 +347,7 @@ fn by_domain(
         };
         let (cider_d, cider) = if own_frequency {
             if positions.len() == 1 {
+                let name = shortened(name, 60);
                 warnings.push(format!("CIDEr-D and CIDEr of {name} are 0: it has one image"));
             }
             cider::of_part(corpus, &positions)

@@ -8,8 +8,10 @@ use serde::de::DeserializeOwned;
 
 use super::{AnnotatedImage, CaptionAnnotations, CaptionResult, CaptionResults, ImageId};
 use crate::error::{EvalError, Place};
+use crate::json::{DistinctKeys, Object, message, objects};
 use crate::metric::caption::cider::DocumentFrequency;
 use crate::source::read_bytes;
+use crate::table::shortened;
 
 const ANNOTATION_SHAPE: &str = "expected {\"images\": [{\"id\": 1}, …], \"annotations\": [{\"image_id\": 1, \"caption\": \"a dog\"}, …]}";
 const RESULT_SHAPE: &str = "expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";
@@ -43,7 +45,8 @@ pub fn read_document_frequency(path: &Path) -> Result<DocumentFrequency, EvalErr
 /// The parts of an annotation file that are used.
 #[derive(Deserialize)]
 struct AnnotationFile {
-    images: Option<Vec<ImageEntry>>,
+    images: Option<Vec<Object<ImageEntry>>>,
+    #[serde(deserialize_with = "objects")]
     annotations: Vec<CaptionEntry>,
 }
 
@@ -64,7 +67,7 @@ struct FrequencyFile {
     #[serde(alias = "ref_len")]
     num_documents: f64,
     #[serde(alias = "df")]
-    document_frequency: HashMap<String, f64>,
+    document_frequency: DistinctKeys<f64>,
 }
 
 /// [`read_annotations`] of bytes in memory, not compressed; `file` is the name for error messages.
@@ -74,19 +77,22 @@ struct FrequencyFile {
 ///
 /// # Errors   [`EvalError::Malformed`]
 pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations, EvalError> {
-    let parsed: AnnotationFile = parse(file, bytes, ANNOTATION_SHAPE)?;
+    let Object(parsed): Object<AnnotationFile> = parse(file, bytes, ANNOTATION_SHAPE)?;
     let malformed = |reason| malformed(file, reason, ANNOTATION_SHAPE);
     let mut images: Vec<AnnotatedImage> = Vec::new();
     let mut index = HashMap::new();
     let listed = parsed.images.is_some();
-    for (entry, image) in parsed.images.into_iter().flatten().enumerate() {
+    for (entry, Object(image)) in parsed.images.into_iter().flatten().enumerate() {
         let entry = entry + 1;
         let Some(id) = image.id else {
             return Err(malformed(format!("entry {entry} of `images` has no `id`")));
         };
         if let Some(first) = index.insert(id.clone(), images.len()) {
-            let reason =
-                format!("entry {entry} of `images` has the id {id} of entry {}", first + 1);
+            let reason = format!(
+                "entry {entry} of `images` has the id {} of entry {}",
+                id.brief(),
+                first + 1
+            );
             return Err(malformed(reason));
         }
         images.push(AnnotatedImage { id, domain: image.domain, references: Vec::new() });
@@ -97,6 +103,7 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
         let position = match index.get(&id) {
             Some(&position) => position,
             None if listed => {
+                let id = id.brief();
                 return Err(malformed(format!("{place} is for image {id}, not one of `images`")));
             }
             None => {
@@ -117,8 +124,8 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
 ///
 /// # Errors   [`EvalError::Malformed`]
 pub fn parse_results(file: &str, bytes: &[u8]) -> Result<CaptionResults, EvalError> {
-    let parsed: Vec<CaptionEntry> = parse(file, bytes, RESULT_SHAPE)?;
-    let complete = |(entry, result)| {
+    let parsed: Vec<Object<CaptionEntry>> = parse(file, bytes, RESULT_SHAPE)?;
+    let complete = |(entry, Object(result)): (usize, Object<CaptionEntry>)| {
         let (image_id, caption) = complete(result, &format!("entry {}", entry + 1))
             .map_err(|reason| malformed(file, reason, RESULT_SHAPE))?;
         Ok::<_, EvalError>(CaptionResult { image_id, caption })
@@ -134,19 +141,20 @@ pub fn parse_results(file: &str, bytes: &[u8]) -> Result<CaptionResults, EvalErr
 ///
 /// # Errors   [`EvalError::Malformed`]
 pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFrequency, EvalError> {
-    let parsed: FrequencyFile = parse(file, bytes, FREQUENCY_SHAPE)?;
+    let Object(parsed): Object<FrequencyFile> = parse(file, bytes, FREQUENCY_SHAPE)?;
     let documents = parsed.num_documents;
     let refuse = |reason| Err(malformed(file, reason, FREQUENCY_SHAPE));
     if !(documents.is_finite() && documents >= 1.0) {
         return refuse(format!("`num_documents` is {documents}, not at least 1"));
     }
     // The first in order of the alphabet, so that the message is always the same.
-    let counts = parsed.document_frequency;
+    let DistinctKeys(counts) = parsed.document_frequency;
     let bad = counts
         .iter()
         .filter(|&(_, &count)| !(0.0..=documents).contains(&count))
         .min_by_key(|n| n.0);
     if let Some((ngram, count)) = bad {
+        let ngram = shortened(ngram, 60);
         return refuse(format!("`{ngram}` is in {count} of {documents} documents"));
     }
     Ok(DocumentFrequency { documents, counts })
@@ -156,7 +164,7 @@ fn complete(entry: CaptionEntry, place: &str) -> Result<(ImageId, String), Strin
     match (entry.image_id, entry.caption) {
         (Some(image_id), Some(caption)) => Ok((image_id, caption)),
         (None, _) => Err(format!("{place} has no `image_id`")),
-        (Some(id), None) => Err(format!("{place} (image {id}) has no `caption`")),
+        (Some(id), None) => Err(format!("{place} (image {}) has no `caption`", id.brief())),
     }
 }
 
@@ -168,7 +176,7 @@ fn parse<T: DeserializeOwned>(
     let text = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     serde_json::from_slice(text).map_err(|error| EvalError::Malformed {
         place: Place::new(file, (error.line() > 0).then_some(error.line() as u64)),
-        reason: error.to_string(),
+        reason: message(&error),
         remedy: shape,
     })
 }

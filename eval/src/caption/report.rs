@@ -1,5 +1,7 @@
 //! The whole evaluation of captions: figures with intervals, by domain, and the images described worst.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use super::{
@@ -12,11 +14,14 @@ use crate::items::{Item, Statistic};
 use crate::metric::caption::bleu::BleuStatistics;
 use crate::metric::mean::weighted_mean;
 use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
-use crate::table::{Align, TextTable, number};
+use crate::table::{Align, TextTable, number, shortened};
 use crate::text::{breakdown, figures, sources};
 
 /// The place of CIDEr-D among [`CaptionFigures::values`].
 const CIDER_D: usize = 5;
+
+/// Widest caption in the text form, in characters; the JSON form has all of it.
+const CAPTION_WIDTH: usize = 200;
 
 /// Settings of [`report`].
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -142,10 +147,15 @@ fn by_domain(scores: &CaptionScores, options: &BootstrapOptions) -> Vec<Breakdow
     if scores.domains.is_empty() {
         return Vec::new();
     }
+    let mut inside: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (image, scored) in scores.images.iter().enumerate() {
+        if let Some(domain) = &scored.domain {
+            inside.entry(domain).or_default().push(image);
+        }
+    }
     let of_domain = |domain: &super::DomainScores| {
-        let inside = |image: &usize| scores.images[*image].domain.as_ref() == Some(&domain.name);
-        let images: Vec<usize> = (0..scores.images.len()).filter(inside).collect();
-        (domain.name.clone(), measures(scores, &images, &domain.figures, options))
+        let images = inside.get(domain.name.as_str()).map_or(&[][..], Vec::as_slice);
+        (domain.name.clone(), measures(scores, images, &domain.figures, options))
     };
     let domains: Vec<(String, Vec<Measure>)> = scores.domains.iter().map(of_domain).collect();
     let table = |figure: usize| {
@@ -169,10 +179,13 @@ fn worst(
     let value = |image: &usize| scores.images[*image].figures.cider_d;
     order.sort_by(|a, b| value(a).total_cmp(&value(b)));
     order.truncate(count);
+    let annotated: HashMap<_, _> =
+        annotations.images.iter().map(|annotated| (&annotated.id, annotated)).collect();
+    let results: HashMap<_, _> =
+        results.results.iter().map(|result| (&result.image_id, result)).collect();
     let listed = |image: usize| {
         let image = &scores.images[image];
-        let annotated = annotations.images.iter().find(|annotated| annotated.id == image.id);
-        let result = results.results.iter().find(|result| result.image_id == image.id);
+        let (annotated, result) = (annotated.get(&image.id), results.get(&image.id));
         WorstImage {
             id: image.id.to_string(),
             figures: image.figures,
@@ -201,11 +214,12 @@ impl CaptionReport {
 fn worst_images(worst: &[WorstImage]) -> String {
     let mut text = String::from("Described worst, by CIDEr-D\n");
     for image in worst {
-        let mut table = TextTable::new(&[("image", Align::Left), (&image.id, Align::Left)]);
+        let id = shortened(&image.id, CAPTION_WIDTH);
+        let mut table = TextTable::new(&[("image", Align::Left), (&id, Align::Left)]);
         table.push(vec!["CIDEr-D".to_owned(), number(image.figures.cider_d)]);
-        table.push(vec!["caption".to_owned(), image.caption.clone()]);
+        table.push(vec!["caption".to_owned(), shortened(&image.caption, CAPTION_WIDTH)]);
         for reference in &image.references {
-            table.push(vec!["reference".to_owned(), reference.clone()]);
+            table.push(vec!["reference".to_owned(), shortened(reference, CAPTION_WIDTH)]);
         }
         text += &format!("{table}\n");
     }

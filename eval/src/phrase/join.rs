@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::{GoldRow, Prediction};
 use crate::error::{EvalError, Place};
+use crate::table::shortened;
 
 /// What gold rows and predictions have in common.
 pub(super) trait Row {
@@ -52,11 +53,11 @@ pub(super) fn checked_index<'a, R: Row>(
         }
         if !row.score().is_finite() {
             let found = row.score().to_string();
-            return Err(EvalError::BadScore { place, id: row.id().to_owned(), found });
+            return Err(EvalError::BadScore { place, id: shortened(row.id(), 60), found });
         }
         if let Some(first) = index.insert(row.id(), row) {
             let first = Place::new(file, first.line());
-            return Err(EvalError::DoubledId { place, first, id: row.id().to_owned() });
+            return Err(EvalError::DoubledId { place, first, id: shortened(row.id(), 60) });
         }
     }
     Ok(index)
@@ -77,7 +78,7 @@ pub(super) fn join(
         return Err(EvalError::MissingPrediction {
             predictions: predictions_file.to_owned(),
             gold: Place::new(gold_file, first.line),
-            id: first.id.clone(),
+            id: shortened(&first.id, 60),
             missing: 1 + missing.count(),
             rows: gold.len(),
         });
@@ -87,7 +88,7 @@ pub(super) fn join(
         return Err(EvalError::ExtraPrediction {
             place: Place::new(predictions_file, first.line),
             gold: gold_file.to_owned(),
-            id: first.id.clone(),
+            id: shortened(&first.id, 60),
             extra: 1 + extra.count(),
             rows: predictions.len(),
         });

@@ -92,8 +92,8 @@ impl<'a> CsvRows<'a> {
             return Err(EvalError::Empty { file: file.to_owned() });
         }
         let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::Headers).from_reader(bytes);
-        let header = reader.headers().map_err(|e| malformed(file, 1, &e))?.clone();
         let header_line = LineCounter::new(bytes).line_of(0);
+        let header = reader.headers().map_err(|e| malformed(file, header_line, &e))?.clone();
         Ok(Self { file, bytes, header, header_line, reader })
     }
 
@@ -186,7 +186,9 @@ impl<'a> LineCounter<'a> {
         while let Some(&current) = self.bytes.get(self.byte)
             && (self.byte < byte || matches!(current, b'\r' | b'\n'))
         {
-            self.line += u64::from(current == b'\n');
+            // The CSV reader ends a row at `\r` alone too.
+            let ends_line = current == b'\r' && self.bytes.get(self.byte + 1) != Some(&b'\n');
+            self.line += u64::from(current == b'\n' || ends_line);
             self.byte += 1;
         }
         self.line

@@ -47,6 +47,11 @@ use read::{Annotation, HumanAnswer, Questions};
 pub const INFO: MetricInfo =
     MetricInfo { name: "vqa_accuracy", version: 1, higher_is_better: Some(true) };
 
+/// Widest answer in the text form, in characters; the JSON form has all of it.
+const ANSWER_WIDTH: usize = 60;
+/// Most answers of people to one question there.
+const ANSWERS_SHOWN: usize = 10;
+
 /// Settings of [`evaluate`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct VqaOptions<'a> {
@@ -91,7 +96,8 @@ pub struct WorstQuestion {
     pub human_answers: Vec<(String, u64)>,
 }
 
-/// The accuracy of an answer, from 0 to 1: over all people, the mean of `min(1, matches among the others / 3)`.
+/// The accuracy of an answer, from 0 to 1: over all people, the mean of `min(1, matches among the others / 3)`; 0
+/// without people.
 ///
 /// Where people's answers differ, all answers are [`normalised`] first; where they do not, they are compared as they
 /// stand, so that `Yes` against ten times `yes` is wrong.
@@ -104,35 +110,41 @@ pub fn accuracy(given: &str, answers: &[HumanAnswer<'_>]) -> f64 {
     }
     let matching: Vec<bool> = human.iter().map(|answer| *answer == given).collect();
     let matches = matching.iter().filter(|matching| **matching).count();
-    let score = |person: usize| -> f64 {
-        // An answer is not compared with itself, nor with one that is the same in all fields.
-        let same = |other: &usize| {
-            matching[*other]
-                && human[*other] == human[person]
-                && (*other == person || same_but_answer(&answers[*other], &answers[person]))
-        };
-        let others = matches - (0..human.len()).filter(same).count();
+    // An answer is not compared with itself, nor with one that is the same in all fields.
+    let mut copies: HashMap<_, usize> = HashMap::new();
+    for (answer, _) in answers.iter().zip(&matching).filter(|(_, matching)| **matching) {
+        *copies.entry(other_fields(answer)).or_default() += 1;
+    }
+    let score = |(answer, matching): (&HumanAnswer<'_>, &bool)| -> f64 {
+        let same = if *matching { copies.get(&other_fields(answer)) } else { None };
+        let others = matches - same.copied().unwrap_or(0);
         (others as f64 / 3.0).min(1.0)
     };
-    (0..human.len()).map(score).sum::<f64>() / human.len() as f64
+    answers.iter().zip(&matching).map(score).sum::<f64>() / answers.len().max(1) as f64
 }
 
-fn same_but_answer(a: &HumanAnswer<'_>, b: &HumanAnswer<'_>) -> bool {
-    a.answer_id == b.answer_id
-        && a.answer_confidence == b.answer_confidence
-        && a.raw_answer == b.raw_answer
+/// What tells two equal answers apart.
+fn other_fields<'a>(
+    answer: &'a HumanAnswer<'_>,
+) -> (Option<&'a str>, Option<&'a str>, Option<&'a str>) {
+    let HumanAnswer { answer: _, answer_id, answer_confidence, raw_answer } = answer;
+    let id = answer_id.as_ref().map(|id| &*id.0);
+    (id, answer_confidence.as_deref(), raw_answer.as_deref())
 }
 
 /// Measures results against annotations; each comes with the name of its file, for messages.
 ///
 /// # Errors   [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for questions that only one file has;
-/// [`EvalError::BadOption`]
+/// [`EvalError::Empty`] without questions; [`EvalError::BadOption`]
 pub fn evaluate<'a>(
     (annotation_file, annotations): (&str, &[Annotation<'a>]),
     (result_file, results): (&str, &HashMap<Id<'a>, Cow<'a, str>>),
     options: &VqaOptions<'_>,
 ) -> Result<VqaReport, EvalError> {
     options.bootstrap.validate()?;
+    if annotations.is_empty() {
+        return Err(EvalError::Empty { file: annotation_file.to_owned() });
+    }
     check_questions((annotation_file, annotations), (result_file, results))?;
     let answers = annotations.iter().map(|annotation| results.get(&annotation.question_id));
     let given: Vec<&str> = answers.map(|answer| answer.map_or("", |answer| answer)).collect();
@@ -236,8 +248,10 @@ fn worst(
     let question = |row: usize| {
         let annotation = &annotations[row];
         let mut human: Vec<(String, u64)> = Vec::new();
+        let mut index: HashMap<&str, usize> = HashMap::new();
         for HumanAnswer { answer, .. } in &annotation.answers {
-            match human.iter_mut().find(|(known, _)| known == answer) {
+            let place = *index.entry(answer).or_insert(human.len());
+            match human.get_mut(place) {
                 Some((_, times)) => *times += 1,
                 None => human.push((answer.to_string(), 1)),
             }
@@ -270,12 +284,13 @@ impl VqaReport {
         paragraphs.extend(evaluation.breakdowns.iter().map(breakdown));
         if !self.worst.is_empty() {
             let line = |worst: &WorstQuestion| {
-                let human = worst.human_answers.iter();
-                let human: Vec<String> = human.map(|(a, n)| format!("{a:?} ×{n}")).collect();
-                let (id, accuracy) = (&worst.id, worst.accuracy);
-                let question = &worst.question;
-                let human = human.join(", ");
-                format!("{id}  {accuracy:.0}  {question} {:?} against {human}\n", worst.answer)
+                let human = worst.human_answers.iter().take(ANSWERS_SHOWN);
+                let human = human.map(|(a, n)| format!("{:?} ×{n}", shortened(a, ANSWER_WIDTH)));
+                let human = human.collect::<Vec<_>>().join(", ");
+                let (id, accuracy) = (shortened(&worst.id, ANSWER_WIDTH), worst.accuracy);
+                let question = shortened(&worst.question, 2 * ANSWER_WIDTH);
+                let answer = shortened(&worst.answer, ANSWER_WIDTH);
+                format!("{id}  {accuracy:.0}  {question} {answer:?} against {human}\n")
             };
             paragraphs.push(self.worst.iter().map(line).collect());
         }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use crate::error::{EvalError, Place};
 use crate::ids::Id;
+use crate::json::{Object, message, objects};
 use crate::table::shortened;
 
 /// A question with people's answers.
@@ -22,7 +23,7 @@ pub struct Annotation<'a> {
     #[serde(borrow, default)]
     pub answer_type: Cow<'a, str>,
     /// People's answers, usually ten.
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "objects")]
     pub answers: Vec<HumanAnswer<'a>>,
 }
 
@@ -45,7 +46,7 @@ pub struct HumanAnswer<'a> {
 
 #[derive(Deserialize)]
 struct Annotations<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "objects")]
     annotations: Vec<Annotation<'a>>,
 }
 
@@ -63,7 +64,7 @@ struct Answer<'a> {
 pub fn parse_annotations<'a>(file: &str, text: &'a str) -> Result<Vec<Annotation<'a>>, EvalError> {
     let remedy = "give the annotations of VQA v2 or OK-VQA: {\"annotations\": [{\"question_id\", \
                   \"answers\": [{\"answer\"}]}]}";
-    let read: Annotations<'a> = parse(file, text, remedy)?;
+    let Object(read): Object<Annotations<'a>> = parse(file, text, remedy)?;
     let empty = |reason: String| EvalError::Malformed {
         place: Place::new(file, None),
         reason,
@@ -88,9 +89,9 @@ pub fn parse_results<'a>(
     text: &'a str,
 ) -> Result<HashMap<Id<'a>, Cow<'a, str>>, EvalError> {
     let remedy = "give results as [{\"question_id\": …, \"answer\": \"…\"}]";
-    let read: Vec<Answer<'a>> = parse(file, text, remedy)?;
-    refuse_doubles(file, read.iter().map(|answer| &answer.question_id))?;
-    Ok(read.into_iter().map(|answer| (answer.question_id, answer.answer)).collect())
+    let read: Vec<Object<Answer<'a>>> = parse(file, text, remedy)?;
+    refuse_doubles(file, read.iter().map(|Object(answer)| &answer.question_id))?;
+    Ok(read.into_iter().map(|Object(answer)| (answer.question_id, answer.answer)).collect())
 }
 
 /// The text of each question, by its id.
@@ -98,7 +99,7 @@ pub type Questions<'a> = HashMap<Id<'a>, Cow<'a, str>>;
 
 #[derive(Deserialize)]
 struct QuestionFile<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "objects")]
     questions: Vec<Question<'a>>,
 }
 
@@ -115,7 +116,7 @@ struct Question<'a> {
 /// # Errors   [`EvalError::Malformed`]; [`EvalError::DoubledId`]
 pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Questions<'a>, EvalError> {
     let remedy = "give questions as {\"questions\": [{\"question_id\", \"question\"}]}";
-    let QuestionFile { questions } = parse(file, text, remedy)?;
+    let Object(QuestionFile { questions }) = parse(file, text, remedy)?;
     refuse_doubles(file, questions.iter().map(|question| &question.question_id))?;
     Ok(questions.into_iter().map(|question| (question.question_id, question.question)).collect())
 }
@@ -126,8 +127,8 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(
     remedy: &'static str,
 ) -> Result<T, EvalError> {
     serde_json::from_str(text).map_err(|error| EvalError::Malformed {
-        place: Place::new(file, error.line() as u64),
-        reason: format!("is not as expected: {error}"),
+        place: Place::new(file, (error.line() > 0).then_some(error.line() as u64)),
+        reason: format!("is not as expected: {}", message(&error)),
         remedy,
     })
 }

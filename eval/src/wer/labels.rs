@@ -1,8 +1,9 @@
 //! Labels of utterances from a table: speaker, subset, noise.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::error::{EvalError, Place};
+use crate::source::{check_line_ends, not_blank};
 use crate::table::shortened;
 
 /// A tab-separated table with a header and one line for each utterance.
@@ -10,16 +11,18 @@ use crate::table::shortened;
 pub struct Table<'a> {
     file: String,
     header: Vec<&'a str>,
+    header_line: u64,
     rows: HashMap<&'a str, (u64, Vec<&'a str>)>,
 }
 
 impl<'a> Table<'a> {
     /// Reads a table, whose header has `id` among its columns.
     ///
-    /// # Errors   [`EvalError::Empty`]; [`EvalError::MissingColumn`]; [`EvalError::Malformed`] for a line of another
-    /// number of fields; [`EvalError::DoubledId`]
+    /// # Errors   [`EvalError::Empty`]; [`EvalError::MissingColumn`]; [`EvalError::DoubledColumn`];
+    /// [`EvalError::Malformed`] for a line of another number of fields; [`EvalError::EmptyId`]; [`EvalError::DoubledId`]
     pub fn parse(file: &str, text: &'a str) -> Result<Self, EvalError> {
-        let mut lines = (1u64..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+        check_line_ends(file, text)?;
+        let mut lines = not_blank(text);
         let Some((header_line, header)) = lines.next() else {
             return Err(EvalError::Empty { file: file.to_owned() });
         };
@@ -28,6 +31,11 @@ impl<'a> Table<'a> {
             .iter()
             .position(|name| *name == "id")
             .ok_or_else(|| missing(file, header_line, "id", &header))?;
+        let mut names = HashSet::new();
+        if let Some(name) = header.iter().find(|name| !name.is_empty() && !names.insert(**name)) {
+            let place = Place::new(file, header_line);
+            return Err(EvalError::DoubledColumn { place, column: shortened(name, 60) });
+        }
         let mut rows: HashMap<&str, (u64, Vec<&str>)> = HashMap::new();
         for (line, row) in lines {
             let fields: Vec<&str> = row.split('\t').collect();
@@ -38,15 +46,19 @@ impl<'a> Table<'a> {
                     remedy: "separate fields by tabs, and keep tabs out of them",
                 });
             }
-            if let Some((first, _)) = rows.insert(fields[id], (line, fields.clone())) {
-                return Err(EvalError::DoubledId {
-                    place: Place::new(file, line),
-                    first: Place::new(file, first),
-                    id: shortened(fields[id], 60),
-                });
+            let (place, id) = (Place::new(file, line), fields[id].trim());
+            if id.is_empty() {
+                return Err(EvalError::EmptyId { place });
+            }
+            if let Some((first, _)) = rows.insert(id, (line, fields)) {
+                let (first, id) = (Place::new(file, first), shortened(id, 60));
+                return Err(EvalError::DoubledId { place, first, id });
             }
         }
-        Ok(Self { file: file.to_owned(), header, rows })
+        if rows.is_empty() {
+            return Err(EvalError::Empty { file: file.to_owned() });
+        }
+        Ok(Self { file: file.to_owned(), header, header_line, rows })
     }
 
     /// The column's value for each id.
@@ -54,8 +66,9 @@ impl<'a> Table<'a> {
     /// # Errors   [`EvalError::MissingColumn`]; [`EvalError::Malformed`] for an id that the table does not have
     pub fn column<S: AsRef<str>>(&self, name: &str, ids: &[S]) -> Result<Vec<String>, EvalError> {
         let column = self.header.iter().position(|column| *column == name);
-        let column = column.ok_or_else(|| missing(&self.file, 1, name, &self.header))?;
-        let value = |id: &S| match self.rows.get(id.as_ref()) {
+        let column =
+            column.ok_or_else(|| missing(&self.file, self.header_line, name, &self.header))?;
+        let value = |id: &S| match self.rows.get(id.as_ref().trim()) {
             Some((_, fields)) => Ok(fields[column].to_owned()),
             None => Err(EvalError::Malformed {
                 place: Place::new(&self.file, None),
@@ -93,5 +106,11 @@ mod tests {
         assert!(refused("id\ta\n1\n").starts_with("t:2: has 1 fields, the header 2"));
         assert!(refused("id\ta\n1\tx\n1\ty\n").starts_with("t:3: id `1` was already given at t:2"));
         assert!(refused("a\tb\n").contains("column `id` is missing"));
+        assert!(refused("id\ta\n").starts_with("t: has no rows"));
+        assert!(refused("id\ta\n \tx\n").starts_with("t:2: the id is empty"));
+        assert!(refused("\nid\ta\ta\n").starts_with("t:2: column `a` occurs twice"));
+        let late = Table::parse("t", "\n\nid\ta\n u1 \tx\n").unwrap();
+        assert_eq!(late.column("a", &["u1"]).unwrap(), ["x"]);
+        assert!(late.column("b", &["u1"]).unwrap_err().to_string().starts_with("t:3: column `b`"));
     }
 }

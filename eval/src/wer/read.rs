@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{EvalError, Place};
 use crate::ids::Id;
 use crate::normalise::Normaliser;
-use crate::source::{json_lines, lines, not_blank};
+use crate::source::{check_line_ends, json_lines, lines, not_blank};
 use crate::table::shortened;
 
 /// How a text file is written.
@@ -90,6 +90,9 @@ pub fn parse_texts<'a>(
     text: &'a str,
     format: TextFormat,
 ) -> Result<Vec<Utterance<'a>>, EvalError> {
+    if format != TextFormat::Jsonl {
+        check_line_ends(file, text)?;
+    }
     let utterances = match format {
         TextFormat::Lines => lines(text)
             .map(|(line, text)| Utterance { id: None, text: text.into(), line })
@@ -234,16 +237,28 @@ fn trn<'a>(file: &str, (line, text): (u64, &'a str)) -> Result<Utterance<'a>, Ev
 
 fn tsv<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, EvalError> {
     let mut rows = not_blank(text).peekable();
-    let mut column = 1;
+    let (mut column, mut most_fields) = (1, usize::MAX);
     if let Some((line, header)) = rows.next_if(|(_, line)| line.split('\t').next() == Some("id")) {
-        let found = header.split('\t').position(|name| name == "text");
-        column = found.ok_or_else(|| EvalError::MissingColumn {
-            place: Place::new(file, line),
-            column: "text".to_owned(),
-            found: shortened(&header.replace('\t', ", "), 200),
-        })?;
+        let place = || Place::new(file, line);
+        let mut found = header.split('\t').enumerate().filter(|(_, name)| *name == "text");
+        column =
+            found.next().map(|(column, _)| column).ok_or_else(|| EvalError::MissingColumn {
+                place: place(),
+                column: "text".to_owned(),
+                found: shortened(&header.replace('\t', ", "), 200),
+            })?;
+        if found.next().is_some() {
+            let column = "text".to_owned();
+            return Err(EvalError::DoubledColumn { place: place(), column });
+        }
+        most_fields = header.split('\t').count();
     }
     rows.map(|(line, row)| {
+        let count = 1 + row.bytes().filter(|byte| *byte == b'\t').count();
+        if count > most_fields {
+            let reason = format!("has {count} fields, the header {most_fields}");
+            return Err(malformed(file, Some(line), &reason, "keep tabs out of the fields"));
+        }
         let mut fields = row.split('\t');
         let id = fields.next().unwrap_or_default();
         let Some(text) = fields.nth(column - 1) else {
@@ -345,6 +360,13 @@ mod tests {
         assert!(refused("a (1)\nb\n", TextFormat::Trn).starts_with("f:2: has no id at its end"));
         assert!(refused("1 a\n", TextFormat::Tsv).starts_with("f:1: has no tab"));
         assert!(refused("id\twav\n", TextFormat::Tsv).contains("column `text` is missing"));
+        let doubled = refused("id\ttext\ttext\n", TextFormat::Tsv);
+        assert!(doubled.starts_with("f:1: column `text` occurs twice"), "{doubled}");
+        let tab = refused("id\ttext\nu\ta\tb\n", TextFormat::Tsv);
+        assert!(tab.starts_with("f:2: has 3 fields, the header 2"), "{tab}");
+        assert!(refused("a\rb", TextFormat::Lines).starts_with("f:1: ends its lines with"));
+        let list = refused("[\"1\", \"a\"]\n", TextFormat::Jsonl);
+        assert!(list.contains("invalid type: sequence, expected an object"), "{list}");
         assert!(refused("1\ta\n\n1\tb\n", TextFormat::Tsv).starts_with("f:3: id `1` was already"));
         assert!(
             refused("{\"id\":1}\n", TextFormat::Jsonl).contains("f:1: is not as expected: missing")

@@ -146,9 +146,26 @@ pub struct WorstPair {
 
 /// Measures hypotheses against references.
 ///
-/// # Errors   [`EvalError::BadOption`]; [`EvalError::UnequalLengths`]
+/// # Errors   [`EvalError::BadOption`], also for labels of another number of pairs; [`EvalError::UnequalLengths`];
+/// [`EvalError::Empty`] without pairs
 pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, EvalError> {
     options.bootstrap.validate()?;
+    if pairs.references.is_empty() && pairs.hypotheses.is_empty() {
+        return Err(EvalError::Empty { file: "the references".to_owned() });
+    }
+    let rows = pairs.references.len();
+    let labels = options.cluster.iter().chain(&options.by).map(|labels| labels.of_pair.len());
+    for (option, found) in
+        [("ids", pairs.ids.len())].into_iter().chain(labels.map(|n| ("labels", n)))
+    {
+        if found != rows {
+            return Err(EvalError::BadOption {
+                option,
+                found: format!("{found} of them for {rows} references"),
+                expected: "one for each reference",
+            });
+        }
+    }
     let mut normalisers = Vec::new();
     for normaliser in &options.other_normalisers {
         let measured = Measured::new(&pairs.normalised(*normaliser), options)?;

@@ -158,7 +158,7 @@ fn aligned(pair: &WorstPair, unit: Unit, colour: Colour) -> String {
     let counts = &pair.counts;
     let mut text = format!(
         "{}: {} of {} wrong ({} substituted, {} deleted, {} inserted)\n",
-        pair.id,
+        shortened(&pair.id, 60),
         counts.errors(),
         counts.reference_tokens(),
         counts.substitutions,

@@ -1,7 +1,7 @@
 //! From texts to numbered tokens, as jiwer's default transforms make them.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use crate::normalise::characters::{is_space, strip};
 
@@ -67,8 +67,8 @@ fn first_gap(text: &str) -> (usize, usize) {
 /// Numbers for words and characters: equal where the tokens are.
 #[derive(Debug, Default)]
 pub struct Numbering<'a> {
-    words: HashMap<&'a str, u32, BuildHasherDefault<WordHasher>>,
-    chars: HashMap<char, u32, BuildHasherDefault<WordHasher>>,
+    words: HashMap<&'a str, u32, WordHashing>,
+    chars: HashMap<char, u32, WordHashing>,
 }
 
 /// Numbers below this are the ASCII characters themselves.
@@ -102,8 +102,26 @@ impl<'a> Numbering<'a> {
     }
 }
 
-/// A quick hash of short texts; the table is of this process alone, so nobody else chooses its keys' order.
-#[derive(Debug, Default)]
+/// Quick hashes of short texts, from a random start: words that all have one hash cannot be put into a file
+/// beforehand. The numbers follow the text, not the hashes, and are always the same.
+#[derive(Debug, Clone)]
+struct WordHashing(u64);
+
+impl Default for WordHashing {
+    fn default() -> Self {
+        Self(RandomState::new().build_hasher().finish())
+    }
+}
+
+impl BuildHasher for WordHashing {
+    type Hasher = WordHasher;
+
+    fn build_hasher(&self) -> WordHasher {
+        WordHasher(self.0)
+    }
+}
+
+#[derive(Debug)]
 struct WordHasher(u64);
 
 impl WordHasher {

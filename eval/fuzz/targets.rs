@@ -1,0 +1,357 @@
+//! What the fuzzer, the replay of its corpus and the property tests all run: any bytes in, no panic, and every promise
+//! of the functions kept.
+
+use engram_eval::bootstrap::BootstrapOptions;
+use engram_eval::caption::{
+    self, CaptionAnnotations, CaptionOptions, CaptionResult, CaptionResults,
+};
+use engram_eval::compare::compare_items;
+use engram_eval::items::Items;
+use engram_eval::normalise::Normaliser;
+use engram_eval::phrase::{self, PhraseOptions, Prediction};
+use engram_eval::retrieval::{self, RetrievalOptions};
+use engram_eval::tokenise::ptb;
+use engram_eval::wer::alignment::Edit;
+use engram_eval::wer::counts::EditCounts;
+use engram_eval::wer::labels::Table;
+use engram_eval::wer::read::{TextFormat, join, parse_pairs, parse_texts};
+use engram_eval::wer::report::{self, WerOptions};
+use engram_eval::wer::tokens::{Unit, words};
+use engram_eval::wer::{align, measure_by};
+use engram_eval::{EvalError, aokvqa, source, vqa};
+
+/// The name that every message must give.
+const FILE: &str = "input.file";
+
+/// Resamples of the evaluations: enough to go that way.
+const FEW: BootstrapOptions = BootstrapOptions { resamples: 3, level: 0.95, seed: 1 };
+
+/// Longest input on which what takes quadratic time is run too.
+const SMALL: usize = 20_000;
+
+/// A function and its name, which is that of its corpus too.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const TARGETS: [Target; 13] = [
+    ("aokvqa", aokvqa),
+    ("caption", caption),
+    ("items", items),
+    ("normalise", normalise),
+    ("phrase", phrase),
+    ("ptb", ptb),
+    ("retrieval", retrieval),
+    ("source", source),
+    ("vqa", vqa),
+    ("vqa_answer", vqa_answer),
+    ("wer_labels", wer_labels),
+    ("wer_texts", wer_texts),
+    ("wer_tokens", wer_tokens),
+];
+
+/// Runs the target of a name.
+pub fn run(name: &str, bytes: &[u8]) {
+    let target = TARGETS.iter().find(|(known, _)| *known == name);
+    target.expect("a known target").1(bytes);
+}
+
+/// A refusal names the file, says what is wrong and what to do, in one line that fits on a screen.
+fn check<T>(result: Result<T, EvalError>) -> Option<T> {
+    let error = match result {
+        Ok(value) => return Some(value),
+        Err(error) => error.to_string(),
+    };
+    assert!(error.starts_with(FILE), "{error:?} names no file");
+    assert!(error.contains("; "), "{error:?} has no remedy");
+    assert!(error.chars().count() < 700, "{} characters: {error:.700}", error.len());
+    assert!(!error.contains(char::is_control), "{error:?} holds control characters");
+    None
+}
+
+/// The text of a file, where it is one.
+fn text(bytes: &[u8]) -> Option<String> {
+    check(source::decode(FILE, bytes.to_vec()))
+}
+
+fn is_share(value: f64) -> bool {
+    (0.0..=1.0 + 1e-9).contains(&value)
+}
+
+fn is_percentage(value: f64) -> bool {
+    value.is_nan() || (0.0..=100.0 + 1e-9).contains(&value)
+}
+
+fn source(bytes: &[u8]) {
+    // A small file can unpack to a huge one; the fuzzer's are too small for that.
+    if let Some(unpacked) = check(source::unpack(FILE, bytes.to_vec())) {
+        text(&unpacked);
+    }
+}
+
+fn wer_texts(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    let formats = [TextFormat::Lines, TextFormat::Trn, TextFormat::Tsv, TextFormat::Jsonl];
+    for format in formats {
+        if let Some(texts) = check(parse_texts(FILE, &text, format)) {
+            assert!(texts.windows(2).all(|two| two[0].line < two[1].line));
+            let pairs = join((FILE, texts.clone()), (FILE, texts)).expect("a file fits itself");
+            assert_eq!(pairs.references, pairs.hypotheses);
+        }
+    }
+    let Some(pairs) = check(parse_pairs(FILE, &text)) else { return };
+    assert!(pairs.ids.len() == pairs.references.len() && pairs.ids.len() == pairs.hypotheses.len());
+    if text.len() < SMALL {
+        for unit in [Unit::Word, Unit::Char] {
+            let options = WerOptions {
+                unit,
+                bootstrap: FEW,
+                worst: 3,
+                confusions: 3,
+                items: true,
+                other_normalisers: Normaliser::ALL.to_vec(),
+                ..WerOptions::default()
+            };
+            let found = report::evaluate(&pairs, &options).expect("pairs can be measured");
+            found.to_text(unit, engram_eval::wer::text::Colour::Ansi);
+            assert!(found.evaluation.primary.value >= 0.0);
+        }
+    }
+}
+
+fn wer_labels(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    let Some(table) = check(Table::parse(FILE, &text)) else { return };
+    for name in ["id", "speaker", "nobody"] {
+        check(table.column(name, &["u1", ""]));
+    }
+    assert!(table.column("id", &[""; 0]).is_ok());
+}
+
+fn wer_tokens(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let (reference, hypothesis) = text.split_once('\n').unwrap_or((&text, ""));
+    check_alignment(reference, hypothesis);
+    // Words hold neither U+0020 nor white space at their ends; joined again they are the same words.
+    let of = |text: &str| words(text).map(str::to_owned).collect::<Vec<_>>();
+    let found = of(&text);
+    assert!(found.iter().all(|word| !word.is_empty() && !word.contains(' ')));
+    assert_eq!(of(&found.join(" ")), found);
+    assert!(found.len() <= text.chars().count());
+}
+
+/// What every alignment keeps to.
+pub fn check_alignment(reference: &str, hypothesis: &str) {
+    for unit in [Unit::Word, Unit::Char] {
+        if reference.len().max(hypothesis.len()) > SMALL {
+            return;
+        }
+        let counts = EditCounts::of(&align(unit, reference, hypothesis));
+        let back = EditCounts::of(&align(unit, hypothesis, reference));
+        assert_eq!(counts.errors(), back.errors(), "{reference:?} {hypothesis:?}");
+        let measured = measure_by(unit, &[reference], &[hypothesis]).expect("one pair");
+        assert_eq!(measured.total, counts);
+        let of = |text: &str| {
+            let own = EditCounts::of(&align(unit, text, text));
+            assert_eq!(own.errors(), 0, "{text:?}");
+            own.hits
+        };
+        assert_eq!(counts.reference_tokens(), of(reference));
+        assert_eq!(counts.hypothesis_tokens(), of(hypothesis));
+        if unit == Unit::Word {
+            assert_eq!(of(reference), words(reference).count() as u64);
+        }
+        assert!(is_share(counts.match_error_rate()) && is_share(counts.information_lost()));
+        assert!(align(unit, "", hypothesis).iter().all(|edit| *edit == Edit::Insertion));
+    }
+}
+
+fn ptb(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let lines: Vec<&str> = text.split('\n').collect();
+    check_ptb(&lines);
+    check_ptb(&[&*text]);
+}
+
+/// One line for each line; no line end in it, no punctuation token, no white space of the ASCII kind at its end.
+pub fn check_ptb(lines: &[&str]) {
+    let (kept, raw) = (ptb::tokenise(lines), ptb::tokenise_raw(lines));
+    assert!(kept.len() == lines.len() && raw.len() == lines.len());
+    for (kept, raw) in kept.iter().zip(&raw) {
+        assert!(!kept.contains('\n') && !raw.contains('\n'));
+        assert!(!kept.split(' ').any(|token| matches!(token, "." | "," | "?" | "!" | "''")));
+        assert!(kept.split(' ').count() <= raw.split(' ').count());
+    }
+}
+
+fn normalise(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    for normaliser in Normaliser::ALL {
+        let found = normaliser.normalise(&text);
+        if normaliser != Normaliser::None {
+            assert!(!found.contains("  "), "{normaliser}: {text:?} gives {found:?}");
+        }
+        assert_eq!(normaliser.normalise_all(&[&*text])[0], found);
+    }
+}
+
+fn vqa_answer(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let found = vqa::answer::normalised(&text);
+    assert_eq!(found.trim(), found);
+    assert!(!found.contains("  ") && !found.contains(';'), "{text:?} gives {found:?}");
+    let human = vqa::read::HumanAnswer {
+        answer: text.clone(),
+        answer_id: None,
+        answer_confidence: None,
+        raw_answer: None,
+    };
+    assert!(is_share(vqa::accuracy(&text, &[human.clone(), human])));
+    assert_eq!(vqa::accuracy(&text, &[]), 0.0);
+}
+
+fn caption(bytes: &[u8]) {
+    if let Some(frequency) = check(caption::parse_document_frequency(FILE, bytes)) {
+        let options =
+            CaptionOptions { document_frequency: Some(frequency), ..CaptionOptions::default() };
+        evaluate_captions(&two_images(), &results_of(&two_images()), &options);
+    }
+    if let Some(annotations) = check(caption::parse_annotations(FILE, bytes))
+        && bytes.len() < SMALL
+        && annotations.images.iter().all(|image| !image.references.is_empty())
+    {
+        evaluate_captions(&annotations, &results_of(&annotations), &CaptionOptions::default());
+    }
+    if let Some(results) = check(caption::parse_results(FILE, bytes))
+        && bytes.len() < SMALL
+    {
+        let image = |result: &CaptionResult| caption::AnnotatedImage {
+            id: result.image_id.clone(),
+            domain: Some(result.caption.clone()),
+            references: vec![result.caption.clone(), "a dog runs".to_owned()],
+        };
+        let images = results.results.iter().map(image).collect();
+        let annotations = CaptionAnnotations { file: FILE.to_owned(), images };
+        // Two results for one image are refused here.
+        if check(caption::evaluate(&annotations, &results, &CaptionOptions::default())).is_some() {
+            evaluate_captions(&annotations, &results, &CaptionOptions::default());
+        }
+    }
+}
+
+/// Two images with two captions each.
+fn two_images() -> CaptionAnnotations {
+    let text = br#"{"annotations": [{"image_id": 1, "caption": "a dog runs in the park"},
+        {"image_id": 1, "caption": "the dog is running"}, {"image_id": 2, "caption": "a red bus"}]}"#;
+    caption::parse_annotations(FILE, text).expect("annotations")
+}
+
+/// Results that say what the first person said.
+fn results_of(annotations: &CaptionAnnotations) -> CaptionResults {
+    let result = |image: &caption::AnnotatedImage| CaptionResult {
+        image_id: image.id.clone(),
+        caption: image.references[0].clone(),
+    };
+    let results = annotations.images.iter().map(result).collect();
+    CaptionResults { file: FILE.to_owned(), results }
+}
+
+/// Evaluates captions that fit, and checks the limits of each figure.
+pub fn evaluate_captions(
+    annotations: &CaptionAnnotations,
+    results: &CaptionResults,
+    options: &CaptionOptions,
+) {
+    let options = caption::report::ReportOptions {
+        captions: options.clone(),
+        bootstrap: FEW,
+        worst: 2,
+        items: true,
+        sources: Vec::new(),
+    };
+    let report = caption::report::report(annotations, results, &options).expect("they fit");
+    report.to_text();
+    let scores = caption::evaluate(annotations, results, &options.captions).expect("they fit");
+    let images = scores.images.iter().map(|image| image.figures);
+    for figures in images.chain([scores.corpus]) {
+        assert!(figures.bleu.into_iter().chain([figures.rouge_l]).all(is_share), "{figures:?}");
+        assert!(figures.cider_d >= 0.0 && figures.cider >= 0.0, "{figures:?}");
+        assert!(figures.cider_d <= 10.0 + 1e-6 && figures.cider <= 10.0 + 1e-6, "{figures:?}");
+    }
+}
+
+fn vqa(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    check(vqa::read::parse_questions(FILE, &text));
+    check(vqa::read::parse_results(FILE, &text));
+    let Some(annotations) = check(vqa::read::parse_annotations(FILE, &text)) else { return };
+    let results = annotations
+        .iter()
+        .map(|annotation| (annotation.question_id.clone(), annotation.answers[0].answer.clone()))
+        .collect();
+    let options = vqa::VqaOptions { bootstrap: FEW, worst: 3, items: true, ..Default::default() };
+    let found = vqa::evaluate((FILE, &annotations), (FILE, &results), &options).expect("they fit");
+    found.to_text();
+    assert!(is_percentage(found.evaluation.primary.value));
+}
+
+fn aokvqa(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    check(aokvqa::parse_predictions(FILE, &text));
+    let Some(questions) = check(aokvqa::parse_questions(FILE, &text)) else { return };
+    let prediction = |question: &aokvqa::Question<'_>| {
+        let prediction = aokvqa::Prediction {
+            direct_answer: question.direct_answers.first().map(|a| a.to_string().into()),
+            multiple_choice: Some(question.choices[0].to_string().into()),
+        };
+        (question.question_id.0.to_string(), prediction)
+    };
+    let predictions = questions.iter().map(prediction).collect();
+    let options = aokvqa::AokvqaOptions { bootstrap: FEW, items: true, sources: Vec::new() };
+    let found = aokvqa::evaluate(&questions, (FILE, &predictions), &options).expect("they fit");
+    found.to_text();
+    assert!(is_percentage(found.evaluation.primary.value));
+}
+
+fn retrieval(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    let Some(queries) = check(retrieval::parse_queries(FILE, &text)) else { return };
+    let options = RetrievalOptions {
+        cutoffs: vec![1, 2, 3, usize::MAX],
+        ndcg_cutoffs: vec![1, 10, usize::MAX],
+        bootstrap: FEW,
+        items: true,
+        sources: Vec::new(),
+    };
+    let found = retrieval::evaluate(&queries, &options).expect("queries can be measured");
+    found.to_text();
+    let all = [&found.evaluation.primary].into_iter().chain(&found.evaluation.secondary);
+    all.for_each(|measure| assert!(is_share(measure.value), "{measure:?}"));
+    let recall = |k: usize| found.evaluation.detail[&format!("recall@{k}")].as_f64();
+    assert!(recall(1) <= recall(2) && recall(2) <= recall(3) && recall(3) <= recall(usize::MAX));
+}
+
+fn items(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    let Some(items) = check(Items::parse(FILE, &text)) else { return };
+    let again = Items::parse(FILE, &items.to_json_lines()).expect("what was written can be read");
+    assert_eq!(again, items);
+    if let Ok(comparison) = compare_items(&items, &again, &FEW) {
+        comparison.to_text();
+        let difference = comparison.difference.value;
+        assert!(difference == 0.0 || difference.is_nan(), "{difference}");
+    }
+}
+
+fn phrase(bytes: &[u8]) {
+    check(phrase::parse_predictions(FILE, bytes));
+    let Some(gold) = check(phrase::parse_gold(FILE, bytes)) else { return };
+    let prediction =
+        |row: &phrase::GoldRow| Prediction { id: row.id.clone(), score: row.score, line: row.line };
+    let predictions: Vec<Prediction> = gold.iter().map(prediction).collect();
+    let options = PhraseOptions { bootstrap: FEW, ..PhraseOptions::default() };
+    if let Ok(report) = phrase::evaluate(&gold, &predictions, &options) {
+        report.to_text();
+        let r = report.evaluation.primary.value;
+        assert!(r.is_nan() || (r - 1.0).abs() < 1e-6, "{r}");
+    }
+}
