@@ -17,10 +17,12 @@ use serde::{Deserialize, Serialize};
 
 pub use read::{parse_gold, parse_predictions, read_gold, read_predictions};
 pub use worst::WorstRow;
+pub(crate) use worst::z_scores;
 
 use crate::bootstrap::BootstrapOptions;
 use crate::compare::{Comparison, compare_pearson};
 use crate::error::EvalError;
+use crate::items::{Item, Statistic};
 use crate::metric::input_warning;
 use crate::metric::pearson::pearson;
 use crate::result::{Evaluation, FEW_UNITS, Measure, Provenance, SourceFile};
@@ -75,6 +77,8 @@ pub struct PhraseOptions {
     pub unit: ResampleUnit,
     /// How many of the worst rows to list.
     pub worst_rows: usize,
+    /// Whether [`PhraseReport::items`] is filled.
+    pub items: bool,
     /// The gold file, for messages and for the result.
     pub gold_file: String,
     /// The predictions' file, for messages and for the result.
@@ -89,6 +93,7 @@ impl Default for PhraseOptions {
             bootstrap: BootstrapOptions::default(),
             unit: ResampleUnit::default(),
             worst_rows: 20,
+            items: false,
             gold_file: "gold".to_owned(),
             predictions_file: "predictions".to_owned(),
             provenance: Provenance::default(),
@@ -108,6 +113,9 @@ pub struct PhraseReport {
     pub warnings: Vec<String>,
     /// The rows that cost the most correlation, worst first.
     pub worst_rows: Vec<WorstRow>,
+    /// What each row adds to the primary figure; empty where it was not asked for.
+    #[serde(skip)]
+    pub items: Vec<Item>,
 }
 
 impl PhraseReport {
@@ -152,8 +160,20 @@ pub fn evaluate(
         anchors: sample.anchors(),
         warnings: warnings(&sample, &evaluation, options),
         worst_rows: worst::worst_rows(&sample, options.worst_rows),
+        items: if options.items { items(&sample) } else { Vec::new() },
         evaluation,
     })
+}
+
+/// Each row with its anchor, which intervals draw whole.
+fn items(sample: &Sample<'_>) -> Vec<Item> {
+    let info = PhraseMetric::Pearson.info();
+    let rows = sample.rows().iter().zip(sample.predicted());
+    rows.map(|(row, prediction)| {
+        let statistic = Statistic::Correlation { gold: row.score, prediction: *prediction };
+        Item::new(&info, "none", &row.id, Some(&row.anchor), statistic)
+    })
+    .collect()
 }
 
 /// The primary figure of [`evaluate`] alone.
