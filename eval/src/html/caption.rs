@@ -7,14 +7,15 @@ use super::sections::{self, Words};
 use super::writer::Html;
 use crate::caption::report::{CaptionReport, WorstImage};
 
-const WORDS: Words = Words { item_figure: "CIDEr-D of an image", items: "images", unit: "" };
+const WORDS: Words<'static> =
+    Words { item_figure: "CIDEr-D of an image", items: "images", unit: "" };
 
 /// People's captions listed for an image.
 const MOST_REFERENCES: usize = 10;
 /// Longest caption, in characters.
 const CAPTION_WIDTH: usize = 600;
 
-const COLUMNS: [Column; 5] = [
+const COLUMNS: [Column<'static>; 5] = [
     Column { heading: "image", kind: Kind::Name },
     Column { heading: "CIDEr-D", kind: Kind::Number },
     Column { heading: "ROUGE-L", kind: Kind::Number },

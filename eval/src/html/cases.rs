@@ -6,8 +6,8 @@ use super::writer::Html;
 
 /// A heading, and what stands below it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Column {
-    pub(super) heading: &'static str,
+pub(super) struct Column<'a> {
+    pub(super) heading: &'a str,
     pub(super) kind: Kind,
 }
 
@@ -16,6 +16,8 @@ pub(super) struct Column {
 pub(super) enum Kind {
     /// Names: sorted as text.
     Name,
+    /// Names of a few letters.
+    Code,
     /// Numbers: sorted by value.
     Number,
     /// What is to be read: not sorted, as wide as possible.
@@ -56,7 +58,7 @@ pub(super) struct Cases<'a> {
     pub(super) total: usize,
     /// Their order: `by number of errors`.
     pub(super) order: &'a str,
-    pub(super) columns: &'a [Column],
+    pub(super) columns: &'a [Column<'a>],
     pub(super) rows: Vec<Vec<Cell>>,
     /// What explains the marks in the cells.
     pub(super) legend: Html,
@@ -106,7 +108,7 @@ impl Cases<'_> {
                     for (place, column) in self.columns.iter().enumerate() {
                         let ways = match column.kind {
                             Kind::Reading => continue,
-                            Kind::Name => ["A to Z", "Z to A"],
+                            Kind::Name | Kind::Code => ["A to Z", "Z to A"],
                             Kind::Number => ["rising", "falling"],
                         };
                         for (direction, way) in ["up", "down"].into_iter().zip(ways) {
@@ -148,12 +150,13 @@ impl Cases<'_> {
 fn class(kind: Kind) -> &'static str {
     match kind {
         Kind::Name => "name",
+        Kind::Code => "code",
         Kind::Number => "number",
         Kind::Reading => "reading",
     }
 }
 
-fn write_cell(html: &mut Html, cell: &Cell, column: &Column) {
+fn write_cell(html: &mut Html, cell: &Cell, column: &Column<'_>) {
     let (class, label) = (("class", class(column.kind)), ("data-label", column.heading));
     match cell {
         Cell::Number(value, shown) => {

@@ -8,17 +8,17 @@ use super::writer::Html;
 use crate::items::Statistic;
 use crate::phrase::{PhraseReport, WorstRow, z_scores};
 
-const WORDS: Words = Words {
+const WORDS: Words<'static> = Words {
     item_figure: "prediction less gold score, in standard deviations of each",
     items: "rows",
     unit: "",
 };
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column<'static>; 7] = [
     Column { heading: "gold", kind: Kind::Number },
     Column { heading: "prediction", kind: Kind::Number },
     Column { heading: "difference", kind: Kind::Number },
-    Column { heading: "context", kind: Kind::Name },
+    Column { heading: "context", kind: Kind::Code },
     Column { heading: "anchor", kind: Kind::Name },
     Column { heading: "target", kind: Kind::Name },
     Column { heading: "id", kind: Kind::Name },

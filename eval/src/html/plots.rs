@@ -4,8 +4,8 @@ use super::axis::Axis;
 use super::numbers::{figure, percent, size};
 use super::writer::Html;
 
-/// Size of an interval's plot.
-const ROW: (f64, f64) = (240.0, 18.0);
+/// Height of an interval's plot.
+const ROW_HEIGHT: f64 = 18.0;
 /// Room left and right of the scale of intervals, for the labels of its ends.
 const ROW_MARGIN: f64 = 16.0;
 
@@ -24,8 +24,25 @@ impl Mark {
     }
 }
 
-fn place(axis: &Axis, value: f64) -> f64 {
-    ROW_MARGIN + axis.share(value) * (ROW.0 - 2.0 * ROW_MARGIN)
+/// A scale over the width of a plot of intervals.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowScale {
+    pub(super) axis: Axis,
+    pub(super) width: f64,
+}
+
+impl RowScale {
+    fn at_share(&self, share: f64) -> f64 {
+        ROW_MARGIN + share * (self.width - 2.0 * ROW_MARGIN)
+    }
+
+    fn place(&self, value: f64) -> f64 {
+        self.at_share(self.axis.share(value))
+    }
+
+    fn view(&self) -> String {
+        format!("0 0 {} {ROW_HEIGHT}", self.width)
+    }
 }
 
 /// A length in the plot, short and the same on every machine.
@@ -48,49 +65,49 @@ fn label(html: &mut Html, anchor: &str, at: (f64, f64), text: &str) {
 /// One figure with its interval as a row of a table; `overall` is drawn as a dashed line.
 pub(super) fn interval_row(
     html: &mut Html,
-    axis: &Axis,
+    scale: &RowScale,
     mark: Mark,
     overall: Option<f64>,
     title: &str,
 ) {
-    let view = format!("0 0 {} {}", ROW.0, ROW.1);
+    let view = scale.view();
     let attributes = [("class", "row"), ("viewBox", view.as_str()), ("role", "img")];
     html.node("svg", &attributes, |html| {
         html.leaf("title", &[], title);
         // Catches the pointer beside the mark, too.
-        let (width, height) = (length(ROW.0), length(ROW.1));
+        let (width, height) = (length(scale.width), length(ROW_HEIGHT));
         html.leaf("rect", &[("class", "hover"), ("width", &width), ("height", &height)], "");
-        for (share, _) in axis.ticks() {
-            let x = ROW_MARGIN + share * (ROW.0 - 2.0 * ROW_MARGIN);
-            line(html, "grid", (x, 0.0), (x, ROW.1));
+        for (share, _) in scale.axis.ticks() {
+            let x = scale.at_share(share);
+            line(html, "grid", (x, 0.0), (x, ROW_HEIGHT));
         }
         if let Some(overall) = overall.filter(|overall| overall.is_finite()) {
-            let x = place(axis, overall);
-            line(html, "overall", (x, 0.0), (x, ROW.1));
+            let x = scale.place(overall);
+            line(html, "overall", (x, 0.0), (x, ROW_HEIGHT));
         }
-        let middle = ROW.1 / 2.0;
+        let middle = ROW_HEIGHT / 2.0;
         if let Some((low, high)) = mark.limits.filter(|(a, b)| a.is_finite() && b.is_finite()) {
-            let (low, high) = (place(axis, low), place(axis, high));
+            let (low, high) = (scale.place(low), scale.place(high));
             line(html, "whisker", (low, middle), (high, middle));
             for end in [low, high] {
                 line(html, "whisker", (end, middle - 4.0), (end, middle + 4.0));
             }
         }
         if mark.value.is_finite() {
-            let (x, y) = (length(place(axis, mark.value)), length(middle));
+            let (x, y) = (length(scale.place(mark.value)), length(middle));
             html.leaf("circle", &[("class", "mark"), ("cx", &x), ("cy", &y), ("r", "4")], "");
         }
     });
 }
 
 /// The scale below rows of intervals.
-pub(super) fn interval_axis(html: &mut Html, axis: &Axis) {
-    let view = format!("0 0 {} {}", ROW.0, ROW.1);
+pub(super) fn interval_axis(html: &mut Html, scale: &RowScale) {
+    let view = scale.view();
     let attributes = [("class", "row"), ("viewBox", view.as_str()), ("aria-hidden", "true")];
     html.node("svg", &attributes, |html| {
-        line(html, "axis", (ROW_MARGIN, 0.5), (ROW.0 - ROW_MARGIN, 0.5));
-        for (share, text) in axis.ticks() {
-            let x = ROW_MARGIN + share * (ROW.0 - 2.0 * ROW_MARGIN);
+        line(html, "axis", (scale.at_share(0.0), 0.5), (scale.at_share(1.0), 0.5));
+        for (share, text) in scale.axis.ticks() {
+            let x = scale.at_share(share);
             line(html, "axis", (x, 0.0), (x, 4.0));
             label(html, "middle", (x, 15.0), &text);
         }
@@ -126,13 +143,13 @@ struct Bar {
     name: String,
 }
 
-/// The bars and the scale below them; `None` without finite values.
-fn bars(values: &[f64]) -> Option<(Axis, Vec<Bar>)> {
+/// The scale, the bars, and whether the last one holds all that lies beyond the scale; `None` without finite values.
+fn bars(values: &[f64]) -> Option<(Axis, Vec<Bar>, bool)> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_unstable_by(f64::total_cmp);
     let (least, most) = (*sorted.first()?, *sorted.last()?);
     // A few far ones would press all others into one bar.
-    let usual = sorted[(sorted.len() - 1) * 995 / 1000];
+    let usual = sorted[((sorted.len() - 1) * 995).div_ceil(1000)];
     let far = most - least > 2.0 * (usual - least) && usual > least;
     let end = if far { usual } else { most };
     let zero = if least >= 0.0 { 0.0 } else { least };
@@ -149,7 +166,7 @@ fn bars(values: &[f64]) -> Option<(Axis, Vec<Bar>)> {
             count: sorted.iter().filter(|found| (*found - value).abs() < 1e-9).count(),
             name: figure(*value),
         };
-        return Some((axis, distinct.iter().map(bar).collect()));
+        return Some((axis, distinct.iter().map(bar).collect(), false));
     }
     let parts = (30 / axis.steps()).max(1);
     let ends = axis.bins(parts);
@@ -167,16 +184,17 @@ fn bars(values: &[f64]) -> Option<(Axis, Vec<Bar>)> {
         let bin = (axis.share(*value) * bars.len() as f64 + 1e-9) as usize;
         bars[bin.min(last)].count += 1;
     }
-    if most > axis.high() {
+    let beyond = most > axis.high();
+    if beyond {
         bars[last].name = format!("{} or more", axis.label(bars[last].low));
     }
-    Some((axis, bars))
+    Some((axis, bars, beyond))
 }
 
 impl Histogram<'_> {
     /// Draws the plot; nothing without finite values.
     pub(super) fn draw(&self, html: &mut Html) {
-        let Some((axis, bars)) = bars(self.values) else { return };
+        let Some((axis, bars, beyond)) = bars(self.values) else { return };
         let total: usize = bars.iter().map(|bar| bar.count).sum();
         let most = bars.iter().map(|bar| bar.count).max().unwrap_or(0);
         let Some(counts) = Axis::over([0.0, most.max(1) as f64], 4) else { return };
@@ -215,7 +233,8 @@ impl Histogram<'_> {
             for (share, text) in axis.ticks() {
                 let x = inner + share * width;
                 line(html, "axis", (x, bottom), (x, bottom + 4.0));
-                label(html, "middle", (x, bottom + 17.0), &text);
+                let more = if beyond && share == 1.0 { "+" } else { "" };
+                label(html, "middle", (x, bottom + 17.0), &(text + more));
             }
             label(html, "middle", ((LEFT + right) / 2.0, PLOT.1 - 8.0), self.quantity);
             label(html, "start", (4.0, 13.0), self.items);
@@ -248,7 +267,7 @@ mod tests {
         let noise: Vec<f64> = (0..997).map(|i| f64::from(i * i % 101) / 100.0).collect();
         let far = [&noise[..], &[50.0]].concat();
         for values in [&noise[..], &far, &[0.0; 7], &[0.0, 30.0, 100.0], &[-2.0, 1.0, 3.5]] {
-            let (_, bars) = bars(values).unwrap();
+            let (_, bars, _) = bars(values).unwrap();
             assert_eq!(bars.iter().map(|bar| bar.count).sum::<usize>(), values.len());
         }
         assert!(bars(&far).unwrap().1.last().unwrap().name.ends_with("or more"));

@@ -1,14 +1,14 @@
 //! The pages of visual questions: the answer beside people's answers.
 
 use super::cases::{Cases, Cell, Column, Kind, cut};
-use super::numbers::{count, size};
+use super::numbers::{count, fixed, size};
 use super::page::Page;
 use super::sections::{self, Words};
 use super::writer::Html;
 use crate::aokvqa::{AokvqaReport, WrongAnswer};
 use crate::vqa::{VqaReport, WorstQuestion};
 
-const WORDS: Words = Words {
+const WORDS: Words<'static> = Words {
     item_figure: "accuracy of a question in per cent",
     items: "questions",
     unit: "per cent",
@@ -19,12 +19,12 @@ const MOST_ANSWERS: usize = 20;
 /// Longest question or answer, in characters.
 const TEXT_WIDTH: usize = 300;
 
-const VQA_COLUMNS: [Column; 3] = [
+const VQA_COLUMNS: [Column<'static>; 3] = [
     Column { heading: "question id", kind: Kind::Name },
     Column { heading: "accuracy", kind: Kind::Number },
     Column { heading: "question and answers", kind: Kind::Reading },
 ];
-const AOKVQA_COLUMNS: [Column; 4] = [
+const AOKVQA_COLUMNS: [Column<'static>; 4] = [
     Column { heading: "question id", kind: Kind::Name },
     Column { heading: "direct answer", kind: Kind::Number },
     Column { heading: "choice", kind: Kind::Number },
@@ -102,7 +102,7 @@ fn vqa_cells(worst: &WorstQuestion) -> Vec<Cell> {
     question(&mut html, &worst.question);
     answer(&mut html, "", "answer", &worst.answer);
     people(&mut html, &worst.human_answers);
-    vec![Cell::text(&worst.id), Cell::number(worst.accuracy), Cell::Rich(html)]
+    vec![Cell::text(&worst.id), accuracy(worst.accuracy), Cell::Rich(html)]
 }
 
 fn aokvqa_cells(worst: &WrongAnswer) -> Vec<Cell> {
@@ -121,10 +121,15 @@ fn aokvqa_cells(worst: &WrongAnswer) -> Vec<Cell> {
     people(&mut html, &worst.human_answers);
     vec![
         Cell::text(&worst.id),
-        Cell::number(worst.direct_accuracy.unwrap_or(f64::NAN)),
-        Cell::number(worst.choice_accuracy),
+        accuracy(worst.direct_accuracy.unwrap_or(f64::NAN)),
+        accuracy(worst.choice_accuracy),
         Cell::Rich(html),
     ]
+}
+
+/// The accuracy of a question is a third or a tenth of something: one decimal tells them apart.
+fn accuracy(value: f64) -> Cell {
+    Cell::Number(value, fixed(value, 1))
 }
 
 fn question(html: &mut Html, question: &str) {

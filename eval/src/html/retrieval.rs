@@ -10,13 +10,15 @@ use crate::retrieval::{RetrievalReport, WorstQuery};
 /// Longest id, in characters.
 const ID_WIDTH: usize = 120;
 
-const COLUMNS: [Column; 5] = [
-    Column { heading: "query", kind: Kind::Name },
-    Column { heading: "figure", kind: Kind::Number },
-    Column { heading: "first rank", kind: Kind::Number },
-    Column { heading: "relevant", kind: Kind::Number },
-    Column { heading: "retrieved and missed", kind: Kind::Reading },
-];
+fn columns(primary: &str) -> [Column<'_>; 5] {
+    [
+        Column { heading: "query", kind: Kind::Name },
+        Column { heading: primary, kind: Kind::Number },
+        Column { heading: "first rank", kind: Kind::Number },
+        Column { heading: "relevant", kind: Kind::Number },
+        Column { heading: "retrieved and missed", kind: Kind::Reading },
+    ]
+}
 
 impl RetrievalReport {
     /// The report as a page: all figures, the distribution of [`RetrievalReport::items`], and the queries in
@@ -25,24 +27,23 @@ impl RetrievalReport {
         let evaluation = &self.evaluation;
         let lead = format!("{} queries", size(evaluation.primary.n));
         let mut page = Page::new("Retrieval", &lead);
-        let words = Words { item_figure: "primary figure of a query", items: "queries", unit: "" };
+        let primary = evaluation.primary.metric.as_str();
+        let item_figure = format!("{primary} of a query");
+        let words = Words { item_figure: &item_figure, items: "queries", unit: "" };
         sections::opening(&mut page, evaluation, &self.warnings, words);
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
         let none = values.iter().filter(|value| **value == 0.0).count();
         let remark = (none > 0).then(|| {
             let queries = sections::part_of(none, values.len(), words.items);
-            format!("{queries} have {} 0.", evaluation.primary.metric)
+            format!("{queries} have a {primary} of 0.")
         });
         let overall = Some(("mean", evaluation.primary.value));
         sections::distribution(&mut page, &values, words, overall, remark);
         Cases {
             items: "queries below 1",
             total: values.iter().filter(|value| **value < 1.0).count(),
-            order: &format!(
-                "by {}, then by the rank of the first relevant entry",
-                evaluation.primary.metric
-            ),
-            columns: &COLUMNS,
+            order: &format!("by {primary}, then by the rank of the first relevant entry"),
+            columns: &columns(primary),
             rows: self.worst.iter().map(cells).collect(),
             legend: Html::default(),
         }

@@ -1,9 +1,9 @@
 //! What every page has: figures, files and method, breakdowns, distribution, warnings.
 
 use super::axis::Axis;
-use super::numbers::{count, figure, limits, size};
+use super::numbers::{figure, limits, size};
 use super::page::Page;
-use super::plots::{Histogram, Mark, interval_axis, interval_row};
+use super::plots::{Histogram, Mark, RowScale, interval_axis, interval_row};
 use super::writer::Html;
 use crate::items::{Item, Statistic};
 use crate::result::{Breakdown, Evaluation, FEW_UNITS, Interval, Measure};
@@ -12,15 +12,18 @@ use crate::text::level;
 /// A breakdown lists at most so many parts.
 const MOST_PARTS: usize = 200;
 /// A longer breakdown is folded.
-const OPEN_PARTS: usize = 24;
+const OPEN_PARTS: usize = 40;
 /// Steps of the scale of intervals.
 const STEPS: usize = 4;
+/// Width of the plots in a table of its own, and in one beside others.
+const WIDE: f64 = 460.0;
+const NARROW: f64 = 192.0;
 
 /// How a study calls its figures and what they are about.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Words {
+pub(super) struct Words<'a> {
     /// The figure of one item: `word error rate of an utterance`.
-    pub(super) item_figure: &'static str,
+    pub(super) item_figure: &'a str,
     /// The items: `utterances`.
     pub(super) items: &'static str,
     /// What the figures are in, where it is no share: `per cent`.
@@ -67,7 +70,12 @@ pub(super) fn item_value(item: &Item) -> f64 {
 }
 
 /// Warnings, figures, files and method: the first sections of every page.
-pub(super) fn opening(page: &mut Page, evaluation: &Evaluation, warnings: &[String], words: Words) {
+pub(super) fn opening(
+    page: &mut Page,
+    evaluation: &Evaluation,
+    warnings: &[String],
+    words: Words<'_>,
+) {
     page.section("Figures", |html| {
         if !warnings.is_empty() {
             html.node("div", &[("class", "warnings"), ("role", "note")], |html| {
@@ -89,7 +97,7 @@ pub(super) fn opening(page: &mut Page, evaluation: &Evaluation, warnings: &[Stri
 }
 
 /// The primary figure, large.
-fn headline(html: &mut Html, primary: &Measure, words: Words) {
+fn headline(html: &mut Html, primary: &Measure, words: Words<'_>) {
     html.node("p", &[("class", "headline")], |html| {
         html.leaf("span", &[("class", "name")], &metric_name(&primary.metric));
         html.leaf("strong", &[], &figure(primary.value));
@@ -111,7 +119,7 @@ fn headline(html: &mut Html, primary: &Measure, words: Words) {
 }
 
 /// Files, normaliser, counts and method of the intervals.
-fn measured(html: &mut Html, evaluation: &Evaluation, words: Words) {
+fn measured(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
     html.node("dl", &[], |html| {
         let mut pair = |name: &str, value: &str| {
             html.leaf("dt", &[], name);
@@ -186,7 +194,7 @@ impl<'a> Row<'a> {
 pub(super) struct Forest {
     /// The figure over all parts, as a dashed line.
     pub(super) overall: Option<f64>,
-    /// Whether each row's count is shown.
+    /// Whether each row's count is shown, in a narrower table.
     pub(super) n: bool,
 }
 
@@ -194,12 +202,14 @@ pub(super) struct Forest {
 pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], shown: &Forest) {
     let numbers = rows.iter().flat_map(|row| row.mark().numbers().collect::<Vec<_>>());
     let axis = Axis::over(numbers.chain(shown.overall.filter(|value| value.is_finite())), STEPS);
+    let (width, class) = if shown.n { (NARROW, "forest") } else { (WIDE, "forest wide") };
+    let scale = axis.map(|axis| RowScale { axis, width });
     let interval = rows.iter().find_map(|row| row.interval);
     html.node(
         "div",
         &[("class", "scroll"), ("tabindex", "0"), ("role", "region"), ("aria-label", name)],
         |html| {
-            html.node("table", &[("class", "forest")], |html| {
+            html.node("table", &[("class", class)], |html| {
                 html.node("thead", &[], |html| {
                     html.node("tr", &[], |html| {
                         html.leaf("th", &[("scope", "col")], name);
@@ -216,16 +226,18 @@ pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], shown: &Fore
                 html.node("tbody", &[], |html| {
                     for row in rows {
                         html.node("tr", &[], |html| {
-                            forest_row(html, row, axis.as_ref(), interval, shown)
+                            forest_row(html, row, scale.as_ref(), interval, shown)
                         });
                     }
                 });
-                if let Some(axis) = &axis {
+                if let Some(scale) = &scale {
                     html.node("tfoot", &[], |html| {
                         html.node("tr", &[], |html| {
                             let before = 2 + usize::from(shown.n) + usize::from(interval.is_some());
                             html.leaf("td", &[("colspan", &before.to_string())], "");
-                            html.node("td", &[("class", "plot")], |html| interval_axis(html, axis));
+                            html.node("td", &[("class", "plot")], |html| {
+                                interval_axis(html, scale)
+                            });
                         });
                     });
                 }
@@ -237,7 +249,7 @@ pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], shown: &Fore
 fn forest_row(
     html: &mut Html,
     row: &Row<'_>,
-    axis: Option<&Axis>,
+    scale: Option<&RowScale>,
     any_interval: Option<&Interval>,
     shown: &Forest,
 ) {
@@ -263,10 +275,10 @@ fn forest_row(
         html.leaf("td", &[("class", "limits")], limits.as_deref().unwrap_or(""));
     }
     html.node("td", &[("class", "plot")], |html| {
-        if let Some(axis) = axis.filter(|_| row.value.is_finite()) {
+        if let Some(scale) = scale.filter(|_| row.value.is_finite()) {
             let limits = limits.unwrap_or_default();
             let title = format!("{}: {} {limits}", row.name, figure(row.value));
-            interval_row(html, axis, row.mark(), shown.overall, title.trim_end());
+            interval_row(html, scale, row.mark(), shown.overall, title.trim_end());
         } else if let Some(reason) = row.reason {
             html.leaf("span", &[("class", "reason"), ("dir", "auto")], reason);
         }
@@ -321,6 +333,10 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
     let write = |html: &mut Html| {
         forest(html, &table.name, &rows, &Forest { overall, n: true });
         star_note(html, &rows);
+        if let Some(overall) = overall {
+            let text = format!("Dashed line: the figure over all, {}.", figure(overall));
+            html.leaf("p", &[("class", "note")], &text);
+        }
     };
     if table.rows.len() > MOST_PARTS {
         let text = format!("The first {} of {} parts.", size(MOST_PARTS), size(table.rows.len()));
@@ -333,17 +349,13 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
         }),
         false => write(html),
     }
-    if let Some(overall) = overall {
-        let text = format!("Dashed line: the figure over all, {}.", figure(overall));
-        html.leaf("p", &[("class", "note")], &text);
-    }
 }
 
 /// How the figures of single items are distributed.
 pub(super) fn distribution(
     page: &mut Page,
     values: &[f64],
-    words: Words,
+    words: Words<'_>,
     overall: Option<(&str, f64)>,
     remark: Option<String>,
 ) {
@@ -368,7 +380,7 @@ pub(super) fn part_of(part: usize, whole: usize, items: &str) -> String {
 }
 
 /// A table with a heading for each column, the first left and the others right.
-pub(super) fn plain_table(html: &mut Html, headings: &[&str], rows: &[(String, Vec<u64>)]) {
+pub(super) fn plain_table(html: &mut Html, headings: &[&str], rows: &[(String, Vec<String>)]) {
     html.node("table", &[("class", "plain")], |html| {
         html.node("thead", &[], |html| {
             html.node("tr", &[], |html| {
@@ -379,11 +391,11 @@ pub(super) fn plain_table(html: &mut Html, headings: &[&str], rows: &[(String, V
             });
         });
         html.node("tbody", &[], |html| {
-            for (name, counts) in rows {
+            for (name, numbers) in rows {
                 html.node("tr", &[], |html| {
                     html.leaf("th", &[("scope", "row"), ("dir", "auto")], name);
-                    for number in counts {
-                        html.leaf("td", &[("class", "number")], &count(*number));
+                    for number in numbers {
+                        html.leaf("td", &[("class", "number")], number);
                     }
                 });
             }

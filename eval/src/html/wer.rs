@@ -18,7 +18,7 @@ const STEPS_OF_ALL: usize = 30_000;
 /// Longest token shown, in characters.
 const TOKEN_WIDTH: usize = 80;
 
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column<'static>; 8] = [
     Column { heading: "utterance", kind: Kind::Name },
     Column { heading: "rate", kind: Kind::Number },
     Column { heading: "errors", kind: Kind::Number },
@@ -121,15 +121,17 @@ impl WerReport {
                 ("others (U-WER)", rare.u_wer, rare.others),
             ];
             let row = |(name, rate, counts): (&str, f64, crate::wer::counts::EditCounts)| {
-                let numbers = vec![
+                let numbers = [
                     counts.reference_tokens(),
                     counts.substitutions,
                     counts.deletions,
                     counts.insertions,
                 ];
-                (format!("{name}: {}", figure(rate)), numbers)
+                let rate = std::iter::once(figure(rate));
+                (name.to_owned(), rate.chain(numbers.map(count)).collect())
             };
-            let headings = ["words", "reference", "substitutions", "deletions", "insertions"];
+            let headings =
+                ["words", "rate", "reference", "substitutions", "deletions", "insertions"];
             html.node("div", &[("class", "scroll"), ("tabindex", "0")], |html| {
                 sections::plain_table(html, &headings, &sides.map(row));
             });
@@ -166,8 +168,8 @@ fn most_frequent(html: &mut Html, confusions: &Confusions) {
     }
     html.node("div", &[("class", "columns")], |html| {
         for (name, list) in lists {
-            let rows: Vec<(String, Vec<u64>)> =
-                list.into_iter().map(|(token, n)| (token, vec![n])).collect();
+            let rows: Vec<(String, Vec<String>)> =
+                list.into_iter().map(|(token, n)| (token, vec![count(n)])).collect();
             html.node("div", &[], |html| match rows.is_empty() {
                 true => html.leaf("p", &[("class", "note")], &format!("No {name}.")),
                 false => sections::plain_table(html, &[name, "times"], &rows),
