@@ -34,6 +34,7 @@ use crate::result::{Evaluation, Measure, Provenance, SourceFile};
 use crate::table::shortened;
 use crate::text::{figures, sources};
 use crate::vqa::read::parse;
+use crate::vqa::with_counts;
 
 const DIRECT_ANSWER: MetricInfo =
     MetricInfo { name: "direct_answer", version: 1, higher_is_better: Some(true) };
@@ -46,6 +47,9 @@ pub struct Question<'a> {
     /// Its id.
     #[serde(borrow)]
     pub question_id: Id<'a>,
+    /// The question; empty where the file does not have it.
+    #[serde(borrow, default)]
+    pub question: Cow<'a, str>,
     /// The choices.
     #[serde(borrow)]
     pub choices: Vec<Cow<'a, str>>,
@@ -77,6 +81,8 @@ pub struct AokvqaOptions {
     pub bootstrap: BootstrapOptions,
     /// Whether [`AokvqaReport::items`] is filled.
     pub items: bool,
+    /// How many of the questions answered worst are listed.
+    pub worst: usize,
     /// The files that were read.
     pub sources: Vec<SourceFile>,
 }
@@ -92,6 +98,30 @@ pub struct AokvqaReport {
     /// Each question's primary figure; empty where it was not asked for.
     #[serde(skip)]
     pub items: Vec<Item>,
+    /// The questions with the lowest primary figure, in the order of the file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub worst: Vec<WrongAnswer>,
+}
+
+/// A question that was answered badly.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WrongAnswer {
+    /// Its id.
+    pub id: String,
+    /// The question.
+    pub question: String,
+    /// The system's own words.
+    pub direct_answer: Option<String>,
+    /// Their accuracy, from 0 to 100; none where people's answers are too unlike.
+    pub direct_accuracy: Option<f64>,
+    /// The choice it took.
+    pub choice: Option<String>,
+    /// 100 where that is right, else 0.
+    pub choice_accuracy: f64,
+    /// The choice that is right.
+    pub correct_choice: String,
+    /// People's answers, the most frequent first.
+    pub human_answers: Vec<(String, u64)>,
 }
 
 /// Reads the questions of a split with answers.
@@ -165,14 +195,18 @@ pub fn evaluate(
     }
     let prediction = |question: &Question<'_>| predictions.get(&*question.question_id.0);
     let (mut direct, mut choice, mut missing) = (Vec::new(), Vec::new(), 0usize);
+    let mut all = Vec::new();
     for question in questions {
         let id = &*question.question_id.0;
         let given = prediction(question);
+        let mut direct_accuracy = None;
         missing += usize::from(given.is_none());
         if !question.difficult_direct_answer {
             let answer = given.and_then(|given| given.direct_answer.as_ref());
             let matches = question.direct_answers.iter().filter(|human| Some(*human) == answer);
-            direct.push((id, 100.0 * (matches.count() as f64 / 3.0).min(1.0)));
+            let accuracy = 100.0 * (matches.count() as f64 / 3.0).min(1.0);
+            direct_accuracy = Some(accuracy);
+            direct.push((id, accuracy));
         }
         let chosen = given.and_then(|given| given.multiple_choice.as_ref());
         if let Some(chosen) = chosen.filter(|chosen| !question.choices.contains(chosen)) {
@@ -187,7 +221,9 @@ pub fn evaluate(
             });
         }
         let right = chosen.is_some() && chosen == question.choices.get(question.correct_choice_idx);
-        choice.push((id, if right { 100.0 } else { 0.0 }));
+        let choice_accuracy = if right { 100.0 } else { 0.0 };
+        choice.push((id, choice_accuracy));
+        all.push((question, given, direct_accuracy, choice_accuracy));
     }
     let any = |has: fn(&Prediction<'_>) -> bool| predictions.values().any(has);
     let mut parts = Vec::new();
@@ -227,7 +263,38 @@ pub fn evaluate(
     let primary = measures.remove(0);
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let evaluation = Evaluation::new(primary, measures, Vec::new(), provenance, sources);
-    Ok(AokvqaReport { evaluation, warnings, items })
+    let worst = worst(all, evaluation.primary.metric == DIRECT_ANSWER.name, options.worst);
+    Ok(AokvqaReport { evaluation, warnings, items, worst })
+}
+
+/// A question, its prediction, and the accuracies of both kinds of answers.
+type Scored<'s, 'a> = (&'s Question<'a>, Option<&'s Prediction<'a>>, Option<f64>, f64);
+
+/// The questions with the lowest accuracy, of direct answers or of choices.
+fn worst(all: Vec<Scored<'_, '_>>, by_direct_answer: bool, count: usize) -> Vec<WrongAnswer> {
+    let value = |(_, _, direct, choice): &Scored<'_, '_>| {
+        if by_direct_answer { *direct } else { Some(*choice) }
+    };
+    let mut wrong: Vec<(f64, Scored<'_, '_>)> =
+        all.into_iter().filter_map(|scored| Some((value(&scored)?, scored))).collect();
+    wrong.retain(|(value, _)| *value < 100.0);
+    wrong.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    wrong.truncate(count);
+    let listed =
+        |(_, (question, given, direct_accuracy, choice_accuracy)): (f64, Scored<'_, '_>)| {
+            let text = |answer: Option<&Cow<'_, str>>| answer.map(|answer| answer.to_string());
+            WrongAnswer {
+                id: question.question_id.0.to_string(),
+                question: question.question.to_string(),
+                direct_answer: text(given.and_then(|given| given.direct_answer.as_ref())),
+                direct_accuracy,
+                choice: text(given.and_then(|given| given.multiple_choice.as_ref())),
+                choice_accuracy,
+                correct_choice: question.choices[question.correct_choice_idx].to_string(),
+                human_answers: with_counts(question.direct_answers.iter().map(|answer| &**answer)),
+            }
+        };
+    wrong.into_iter().map(listed).collect()
 }
 
 impl AokvqaReport {

@@ -15,6 +15,7 @@
 //! | [`aokvqa`], [`haystack`] | A-OKVQA and Visual Haystacks, by their own rules |
 //! | [`retrieval`] | recall, success, reciprocal rank, nDCG, average precision |
 //! | [`items`] | results item by item, for comparisons |
+//! | [`html`] | any report as one HTML page |
 //! | [`phrase`] | the patent phrase study: read, join by id, measure, break down, list the worst rows |
 //!
 //! ```
@@ -40,6 +41,7 @@ pub mod caption;
 pub mod compare;
 pub mod error;
 pub mod haystack;
+pub mod html;
 pub mod ids;
 pub mod items;
 mod json;

@@ -34,6 +34,9 @@ use crate::source::json_lines;
 use crate::table::shortened;
 use crate::text::{figures, sources};
 
+/// How many entries are listed with a bad query.
+const LISTED_ENTRIES: usize = 10;
+
 /// A query with what was retrieved for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query<'a> {
@@ -112,6 +115,8 @@ pub struct RetrievalOptions {
     pub bootstrap: BootstrapOptions,
     /// Whether [`RetrievalReport::items`] is filled.
     pub items: bool,
+    /// How many of the worst queries are listed.
+    pub worst: usize,
     /// The files that were read.
     pub sources: Vec<SourceFile>,
 }
@@ -123,6 +128,7 @@ impl Default for RetrievalOptions {
             ndcg_cutoffs: vec![10],
             bootstrap: BootstrapOptions::default(),
             items: false,
+            worst: 0,
             sources: Vec::new(),
         }
     }
@@ -139,6 +145,28 @@ pub struct RetrievalReport {
     /// Each query's primary figure; empty where it was not asked for.
     #[serde(skip)]
     pub items: Vec<Item>,
+    /// The queries with the lowest primary figure, worst first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub worst: Vec<WorstQuery>,
+}
+
+/// A query that was answered badly.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorstQuery {
+    /// Its id.
+    pub id: String,
+    /// Its primary figure.
+    pub value: f64,
+    /// The rank of the first relevant entry that was retrieved, from 1.
+    pub first_rank: Option<usize>,
+    /// Number of relevant entries.
+    pub relevant: usize,
+    /// What was retrieved first, at most ten, and whether it is relevant.
+    pub retrieved: Vec<(String, bool)>,
+    /// Relevant entries that were not retrieved at all, at most ten of them, by id.
+    pub missed: Vec<String>,
+    /// Number of all such entries.
+    pub missed_in_all: usize,
 }
 
 /// Reads JSON lines `{"id", "ranked": [best first], "relevant": [ids] or {id: gain}}`.
@@ -287,7 +315,44 @@ pub fn evaluate(
     };
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let evaluation = Evaluation::new(primary, measures, Vec::new(), provenance, sources);
-    Ok(RetrievalReport { evaluation, warnings, items })
+    let worst = worst(queries, &rankings, &columns[0].1, options.worst);
+    Ok(RetrievalReport { evaluation, warnings, items, worst })
+}
+
+/// The queries with the lowest figures; of equal ones those whose first relevant entry comes later.
+fn worst(
+    queries: &[Query<'_>],
+    rankings: &[Ranking],
+    values: &[f64],
+    count: usize,
+) -> Vec<WorstQuery> {
+    let mut order: Vec<usize> = (0..queries.len()).filter(|query| values[*query] < 1.0).collect();
+    order.sort_by(|a, b| {
+        let reciprocal = |query: usize| rankings[query].reciprocal_rank();
+        let by_rank = reciprocal(*a).total_cmp(&reciprocal(*b));
+        values[*a].total_cmp(&values[*b]).then(by_rank)
+    });
+    order.truncate(count);
+    let listed = |place: usize| {
+        let (query, ranking) = (&queries[place], &rankings[place]);
+        let retrieved: HashSet<&Id<'_>> = query.ranked.iter().collect();
+        let missed = query.relevant.keys().filter(|id| !retrieved.contains(id));
+        let mut missed: Vec<String> = missed.map(|id| id.0.to_string()).collect();
+        missed.sort_unstable();
+        let missed_in_all = missed.len();
+        missed.truncate(LISTED_ENTRIES);
+        let shown = |id: &Id<'_>| (id.0.to_string(), query.relevant.contains_key(id));
+        WorstQuery {
+            id: query.id.to_string(),
+            value: values[place],
+            first_rank: ranking.found.first().map(|(rank, _)| *rank),
+            relevant: ranking.ideal.len(),
+            retrieved: query.ranked.iter().take(LISTED_ENTRIES).map(shown).collect(),
+            missed,
+            missed_in_all,
+        }
+    };
+    order.into_iter().map(listed).collect()
 }
 
 impl RetrievalReport {

@@ -73,7 +73,7 @@ pub(crate) fn words(metric: &str) -> String {
 }
 
 /// `95 % interval`.
-fn level(interval: &Interval) -> String {
+pub(crate) fn level(interval: &Interval) -> String {
     let percent = (interval.level * 1e6).round() / 1e4;
     format!("{percent} % interval")
 }

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use read::{parse_gold, parse_predictions, read_gold, read_predictions};
 pub use worst::WorstRow;
+pub(crate) use worst::z_scores;
 
 use crate::bootstrap::BootstrapOptions;
 use crate::compare::{Comparison, compare_pearson};
@@ -76,6 +77,8 @@ pub struct PhraseOptions {
     pub unit: ResampleUnit,
     /// How many of the worst rows to list.
     pub worst_rows: usize,
+    /// Whether [`PhraseReport::items`] is filled.
+    pub items: bool,
     /// The gold file, for messages and for the result.
     pub gold_file: String,
     /// The predictions' file, for messages and for the result.
@@ -90,6 +93,7 @@ impl Default for PhraseOptions {
             bootstrap: BootstrapOptions::default(),
             unit: ResampleUnit::default(),
             worst_rows: 20,
+            items: false,
             gold_file: "gold".to_owned(),
             predictions_file: "predictions".to_owned(),
             provenance: Provenance::default(),
@@ -109,6 +113,9 @@ pub struct PhraseReport {
     pub warnings: Vec<String>,
     /// The rows that cost the most correlation, worst first.
     pub worst_rows: Vec<WorstRow>,
+    /// What each row adds to the primary figure; empty where it was not asked for.
+    #[serde(skip)]
+    pub items: Vec<Item>,
 }
 
 impl PhraseReport {
@@ -153,26 +160,20 @@ pub fn evaluate(
         anchors: sample.anchors(),
         warnings: warnings(&sample, &evaluation, options),
         worst_rows: worst::worst_rows(&sample, options.worst_rows),
+        items: if options.items { items(&sample) } else { Vec::new() },
         evaluation,
     })
 }
 
-/// What each row adds to Pearson's r, for comparisons; rows of an anchor are drawn together.
-///
-/// # Errors   as [`evaluate`]
-pub fn items(
-    gold: &[GoldRow],
-    predictions: &[Prediction],
-    options: &PhraseOptions,
-) -> Result<Vec<Item>, EvalError> {
-    let predicted = join::join(gold, &options.gold_file, predictions, &options.predictions_file)?;
-    let by_anchor = options.unit == ResampleUnit::Anchor;
-    let item = |(row, prediction): (&GoldRow, f64)| {
-        let statistic = Statistic::Correlation { gold: row.score, prediction };
-        let anchor = by_anchor.then_some(row.anchor.as_str());
-        Item::new(&pearson::INFO, "none", &row.id, anchor, statistic)
-    };
-    Ok(gold.iter().zip(predicted).map(item).collect())
+/// Each row with its anchor, which intervals draw whole.
+fn items(sample: &Sample<'_>) -> Vec<Item> {
+    let info = PhraseMetric::Pearson.info();
+    let rows = sample.rows().iter().zip(sample.predicted());
+    rows.map(|(row, prediction)| {
+        let statistic = Statistic::Correlation { gold: row.score, prediction: *prediction };
+        Item::new(&info, "none", &row.id, Some(&row.anchor), statistic)
+    })
+    .collect()
 }
 
 /// The primary figure of [`evaluate`] alone.

@@ -58,7 +58,7 @@ pub(super) fn worst_rows(sample: &Sample, count: usize) -> Vec<WorstRow> {
 }
 
 /// Distances from the mean in standard deviations (over `n`); `None` for constant values.
-fn z_scores(values: &[f64]) -> Option<Vec<f64>> {
+pub(crate) fn z_scores(values: &[f64]) -> Option<Vec<f64>> {
     let mean_value = mean(values);
     let squares: Vec<f64> = values.iter().map(|v| (v - mean_value).powi(2)).collect();
     let deviation = mean(&squares).sqrt();

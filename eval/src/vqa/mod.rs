@@ -236,6 +236,21 @@ fn check_questions<'a>(
     Ok(())
 }
 
+/// Answers with how often each was given, the most frequent first.
+pub(crate) fn with_counts<'a>(answers: impl Iterator<Item = &'a str>) -> Vec<(String, u64)> {
+    let mut counts: Vec<(String, u64)> = Vec::new();
+    let mut index: HashMap<&str, usize> = HashMap::new();
+    for answer in answers {
+        let place = *index.entry(answer).or_insert(counts.len());
+        match counts.get_mut(place) {
+            Some((_, times)) => *times += 1,
+            None => counts.push((answer.to_owned(), 1)),
+        }
+    }
+    counts.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+    counts
+}
+
 fn worst(
     annotations: &[Annotation<'_>],
     scores: &[f64],
@@ -247,16 +262,6 @@ fn worst(
     order.truncate(options.worst);
     let question = |row: usize| {
         let annotation = &annotations[row];
-        let mut human: Vec<(String, u64)> = Vec::new();
-        let mut index: HashMap<&str, usize> = HashMap::new();
-        for HumanAnswer { answer, .. } in &annotation.answers {
-            let place = *index.entry(answer).or_insert(human.len());
-            match human.get_mut(place) {
-                Some((_, times)) => *times += 1,
-                None => human.push((answer.to_string(), 1)),
-            }
-        }
-        human.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
         WorstQuestion {
             id: annotation.question_id.0.to_string(),
             accuracy: scores[row],
@@ -265,7 +270,7 @@ fn worst(
                 .get(&annotation.question_id)
                 .map_or_else(String::new, |question| question.to_string()),
             answer: given[row].to_owned(),
-            human_answers: human,
+            human_answers: with_counts(annotation.answers.iter().map(|human| &*human.answer)),
         }
     };
     order.into_iter().map(question).collect()

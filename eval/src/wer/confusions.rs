@@ -23,6 +23,15 @@ pub struct Confusions {
     pub insertions: Vec<(String, u64)>,
 }
 
+impl Confusions {
+    /// Keeps the `count` most frequent of each kind.
+    pub fn truncate(&mut self, count: usize) {
+        self.substitutions.truncate(count);
+        self.deletions.truncate(count);
+        self.insertions.truncate(count);
+    }
+}
+
 /// The tokens of a text.
 pub(super) fn tokens(text: &str, unit: Unit) -> Vec<&str> {
     match unit {

@@ -131,13 +131,14 @@ fn most_frequent(confusions: &Confusions) -> String {
 }
 
 /// A column of an alignment: what was said, what was heard.
-struct Column<'a> {
-    edit: Edit,
-    said: &'a str,
-    heard: &'a str,
+pub(crate) struct Column<'a> {
+    pub(crate) edit: Edit,
+    pub(crate) said: &'a str,
+    pub(crate) heard: &'a str,
 }
 
-fn columns<'a>(reference: &'a str, hypothesis: &'a str, unit: Unit) -> Vec<Column<'a>> {
+/// The columns of a pair's alignment, in the order of the text.
+pub(crate) fn columns<'a>(reference: &'a str, hypothesis: &'a str, unit: Unit) -> Vec<Column<'a>> {
     let (said, heard) = (tokens(reference, unit), tokens(hypothesis, unit));
     let (mut i, mut j) = (0, 0);
     let column = |edit: Edit| {

@@ -11,7 +11,7 @@ use engram_eval::caption::{
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{Intervals, source, write_items};
+use super::shared::{HtmlPage, Intervals, source, write_items};
 
 /// Captions: BLEU, ROUGE-L, CIDEr-D and CIDEr, without Java.
 #[derive(Debug, Args)]
@@ -19,6 +19,7 @@ use super::shared::{Intervals, source, write_items};
 Examples:
   engram eval caption --references captions_val2017.json --results mine.json
   engram eval caption --references nocaps_val.json --results mine.json --worst 20
+  engram eval caption --references nocaps_val.json --results mine.json --html report.html
   engram eval caption --references some.json --results some.json --df coco_df.json --json
 
 References: COCO or NoCaps annotations ({\"images\", \"annotations\"}); with domains, figures for each.
@@ -48,6 +49,8 @@ pub struct Caption {
     /// Write each image's CIDEr-D, for `engram eval compare`
     #[arg(long, value_name = "FILE")]
     items: Option<PathBuf>,
+    #[command(flatten)]
+    page: HtmlPage,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -70,14 +73,16 @@ impl Caption {
                 },
             },
             bootstrap: self.intervals.options(),
-            worst: self.worst,
-            items: self.items.is_some(),
+            worst: self.page.worst(self.worst),
+            items: self.items.is_some() || self.page.wanted(),
             sources: vec![
                 source("references", &self.references, annotations.images.len()),
                 source("results", &self.results, results.results.len()),
             ],
         };
         let mut report = report(&annotations, &results, &options)?;
+        self.page.write(|| report.to_html())?;
+        report.worst.truncate(self.worst);
         write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
         match self.json {
             true => output::print_json(&report)?,

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use engram_eval::phrase::{PhraseOptions, compare, evaluate, items, read_gold, read_predictions};
+use engram_eval::phrase::{PhraseOptions, compare, evaluate, read_gold, read_predictions};
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{Intervals, write_items};
+use super::shared::{HtmlPage, Intervals, write_items};
 
 /// Phrase similarity: Pearson, Spearman, Kendall, by class, section and anchor.
 #[derive(Debug, Args)]
@@ -15,7 +15,8 @@ use super::shared::{Intervals, write_items};
 Examples:
   engram eval phrase --gold validation.csv --predictions mine.csv
   engram eval phrase --gold validation.csv --predictions mine.csv --baseline cosine.csv
-  engram eval phrase --gold validation.csv --predictions mine.csv --json > result.json")]
+  engram eval phrase --gold validation.csv --predictions mine.csv --json > result.json
+  engram eval phrase --gold validation.csv --predictions mine.csv --html report.html")]
 pub struct Phrase {
     /// Gold pairs: CSV with id, anchor, target, context, score and maybe rating
     #[arg(long, value_name = "FILE")]
@@ -24,7 +25,7 @@ pub struct Phrase {
     #[arg(long, value_name = "FILE")]
     predictions: PathBuf,
     /// Other predictions to compare with, pair by pair
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "html")]
     baseline: Option<PathBuf>,
     /// How many of the worst rows to list
     #[arg(long, default_value_t = 20, value_name = "N", conflicts_with = "baseline")]
@@ -34,6 +35,8 @@ pub struct Phrase {
     /// Write what each row adds, for `engram eval compare`
     #[arg(long, value_name = "FILE", conflicts_with = "baseline")]
     items: Option<PathBuf>,
+    #[command(flatten)]
+    page: HtmlPage,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -46,7 +49,8 @@ impl Phrase {
         let options = PhraseOptions {
             gold_file: self.gold.display().to_string(),
             predictions_file: self.predictions.display().to_string(),
-            worst_rows: self.worst,
+            worst_rows: self.page.worst(self.worst),
+            items: self.page.wanted() || self.items.is_some(),
             bootstrap: self.intervals.options(),
             ..PhraseOptions::default()
         };
@@ -61,10 +65,10 @@ impl Phrase {
             }
             .map(|()| Outcome::Done);
         }
-        let report = evaluate(&gold, &predictions, &options)?;
-        if self.items.is_some() {
-            write_items(self.items.as_ref(), items(&gold, &predictions, &options)?)?;
-        }
+        let mut report = evaluate(&gold, &predictions, &options)?;
+        self.page.write(|| report.to_html())?;
+        write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
+        report.worst_rows.truncate(self.worst);
         match self.json {
             true => output::print_json(&report)?,
             false => output::print(&report.to_text())?,

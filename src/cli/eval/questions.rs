@@ -9,7 +9,7 @@ use engram_eval::vqa::{self, VqaOptions, read};
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{Intervals, source, write_items};
+use super::shared::{HtmlPage, Intervals, source, write_items};
 
 /// Visual questions: the accuracy of VQA v2 and OK-VQA.
 #[derive(Debug, Args)]
@@ -17,6 +17,7 @@ use super::shared::{Intervals, source, write_items};
 Examples:
   engram eval vqa --annotations v2_mscoco_val2014_annotations.json --results mine.json
   engram eval vqa --annotations mscoco_val2014_annotations.json --results mine.json --json
+  engram eval vqa --annotations some.json --results mine.json --worst 500 --html report.html
 
 Results: [{\"question_id\", \"answer\"}], one for each question. Files may be gzipped.")]
 pub struct Vqa {
@@ -37,6 +38,8 @@ pub struct Vqa {
     /// Write each question's accuracy, for `engram eval compare`
     #[arg(long, value_name = "FILE")]
     items: Option<PathBuf>,
+    #[command(flatten)]
+    page: HtmlPage,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -64,13 +67,15 @@ impl Vqa {
         };
         let options = VqaOptions {
             bootstrap: self.intervals.options(),
-            worst: self.worst,
-            items: self.items.is_some(),
+            worst: self.page.worst(self.worst),
+            items: self.items.is_some() || self.page.wanted(),
             questions,
             sources,
         };
         let (annotations, results) = ((&*files[0], &*annotations), (&*files[1], &results));
         let mut report = vqa::evaluate(annotations, results, &options)?;
+        self.page.write(|| report.to_html())?;
+        report.worst.truncate(self.worst);
         write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
         match self.json {
             true => output::print_json(&report)?,
@@ -100,6 +105,8 @@ pub struct Aokvqa {
     /// Write each question's accuracy, for `engram eval compare`
     #[arg(long, value_name = "FILE")]
     items: Option<PathBuf>,
+    #[command(flatten)]
+    page: HtmlPage,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -113,13 +120,16 @@ impl Aokvqa {
         let predictions = aokvqa::parse_predictions(&files[1], &predictions)?;
         let options = AokvqaOptions {
             bootstrap: self.intervals.options(),
-            items: self.items.is_some(),
+            items: self.items.is_some() || self.page.wanted(),
+            worst: self.page.worst(0),
             sources: vec![
                 source("questions", &self.questions, questions.len()),
                 source("predictions", &self.predictions, predictions.len()),
             ],
         };
         let mut report = aokvqa::evaluate(&questions, (&files[1], &predictions), &options)?;
+        self.page.write(|| report.to_html())?;
+        report.worst.clear();
         write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
         match self.json {
             true => output::print_json(&report)?,

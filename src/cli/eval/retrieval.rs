@@ -8,7 +8,7 @@ use engram_eval::source::read_text;
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{Intervals, source, write_items};
+use super::shared::{HtmlPage, Intervals, source, write_items};
 
 /// Retrieval: recall, success, reciprocal rank, average precision, nDCG.
 #[derive(Debug, Args)]
@@ -16,6 +16,7 @@ use super::shared::{Intervals, source, write_items};
 Examples:
   engram eval retrieval --queries queries.jsonl
   engram eval retrieval --queries queries.jsonl -k 1,5,50 --json
+  engram eval retrieval --queries queries.jsonl --html report.html
 
 Queries: JSON lines {\"id\", \"ranked\": [best first], \"relevant\": [ids] or {id: gain}}; gzip is read too.")]
 pub struct Retrieval {
@@ -34,6 +35,8 @@ pub struct Retrieval {
     /// Write each query's primary figure, for `engram eval compare`
     #[arg(long, value_name = "FILE")]
     items: Option<PathBuf>,
+    #[command(flatten)]
+    page: HtmlPage,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -47,10 +50,13 @@ impl Retrieval {
             cutoffs: self.k,
             ndcg_cutoffs: self.ndcg,
             bootstrap: self.intervals.options(),
-            items: self.items.is_some(),
+            items: self.items.is_some() || self.page.wanted(),
+            worst: self.page.worst(0),
             sources: vec![source("queries", &self.queries, queries.len())],
         };
         let mut report = evaluate(&queries, &options)?;
+        self.page.write(|| report.to_html())?;
+        report.worst.clear();
         write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
         match self.json {
             true => output::print_json(&report)?,

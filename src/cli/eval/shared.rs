@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use engram_eval::bootstrap::BootstrapOptions;
+use engram_eval::html::WORST_CASES;
 use engram_eval::items::{Item, Items};
 use engram_eval::result::SourceFile;
 
@@ -29,6 +30,32 @@ impl Intervals {
     pub fn options(self) -> BootstrapOptions {
         let Self { resamples, level, seed } = self;
         BootstrapOptions { resamples, level, seed }
+    }
+}
+
+/// Whether and where a page is written.
+#[derive(Debug, Clone, Args)]
+pub struct HtmlPage {
+    /// Write the report as one HTML page, with the worst cases (at least 200 of them)
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+impl HtmlPage {
+    /// Whether there is a page to write, which needs all items.
+    pub fn wanted(&self) -> bool {
+        self.html.is_some()
+    }
+
+    /// How many worst cases are needed, where the terminal shows `count`.
+    pub fn worst(&self, count: usize) -> usize {
+        if self.wanted() { count.max(WORST_CASES) } else { count }
+    }
+
+    /// Writes the page, where one is wanted.
+    pub fn write(&self, page: impl FnOnce() -> String) -> anyhow::Result<()> {
+        let Some(path) = &self.html else { return Ok(()) };
+        output::write_whole(path, page().as_bytes())
     }
 }
 

@@ -17,7 +17,7 @@ use engram_eval::wer::tokens::Unit;
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{Intervals, source, write_items};
+use super::shared::{HtmlPage, Intervals, source, write_items};
 
 /// Speech: word and character error rate, alignments, confusions, rare words.
 #[derive(Debug, Args)]
@@ -28,6 +28,7 @@ Examples:
   engram eval wer --pairs pairs.jsonl --unit char --json
   engram eval wer --ref ref.tsv --hyp hyp.tsv --normalizer whisper-en --compare-normalizers
   engram eval wer --ref ref.tsv --hyp hyp.tsv --table utterances.tsv --by subset --cluster speaker
+  engram eval wer --ref ref.tsv --hyp hyp.tsv --html report.html
   engram eval wer --ref ref.tsv --hyp hyp.tsv --biasing test-other.biasing_100.tsv
 
 Formats, by the file's name or --format: plain lines (line i belongs to line i), .trn (text (id)),
@@ -83,6 +84,8 @@ pub struct Wer {
     /// Write what each utterance adds, for `engram eval compare`
     #[arg(long, value_name = "FILE")]
     items: Option<PathBuf>,
+    #[command(flatten)]
+    page: HtmlPage,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -110,15 +113,17 @@ enum UnitName {
 
 impl Wer {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let alignments = self.align.unwrap_or(0);
+        let confusions = self.confusions.unwrap_or(if self.json { 0 } else { 10 });
         let mut options = WerOptions {
             unit: match self.unit {
                 UnitName::Word => Unit::Word,
                 UnitName::Char => Unit::Char,
             },
             bootstrap: self.intervals.options(),
-            worst: self.align.unwrap_or(0),
-            confusions: self.confusions.unwrap_or(if self.json { 0 } else { 10 }),
-            items: self.items.is_some(),
+            worst: self.page.worst(alignments),
+            confusions: if self.page.wanted() { confusions.max(20) } else { confusions },
+            items: self.items.is_some() || self.page.wanted(),
             normaliser: self.normalizer,
             other_normalisers: match self.compare_normalizers {
                 true => Normaliser::MAIN.to_vec(),
@@ -141,6 +146,12 @@ impl Wer {
         self.read_labels(&pairs, &mut options)?;
         options.rare_words = self.read_rare_words()?;
         let mut report = evaluate(&pairs, &options)?;
+        self.page.write(|| report.to_html(options.unit))?;
+        report.worst.truncate(alignments);
+        report.confusions = report.confusions.filter(|_| confusions > 0);
+        if let Some(found) = &mut report.confusions {
+            found.truncate(confusions);
+        }
         write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
         let colour = match std::io::stdout().is_terminal() {
             true => Colour::Ansi,

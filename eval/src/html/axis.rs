@@ -1,0 +1,103 @@
+//! A scale with round ticks.
+
+use super::numbers::fixed;
+
+/// A linear scale from one tick to another.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Axis {
+    low: f64,
+    step: f64,
+    steps: usize,
+    decimals: usize,
+}
+
+impl Axis {
+    /// A scale over all finite values, of about `steps` steps of 1, 2 or 5 times a power of ten; `None` without any
+    /// value that it could show.
+    pub(super) fn over(values: impl IntoIterator<Item = f64>, steps: usize) -> Option<Self> {
+        let shown = values.into_iter().filter(|value| value.abs() < 1e12);
+        let (low, high) = shown.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+            (low.min(value), high.max(value))
+        });
+        if low > high {
+            return None;
+        }
+        // A single value gets room at both sides; below this no step would move an end.
+        let span = (high - low).max(high.abs().max(low.abs()) * 1e-6).max(1e-9);
+        let rough = span / steps.max(1) as f64;
+        let power = rough.log10().floor();
+        let unit = 10f64.powf(power);
+        let (step, power) = match rough / unit {
+            share if share <= 1.0 => (unit, power),
+            share if share <= 2.0 => (2.0 * unit, power),
+            share if share <= 5.0 => (5.0 * unit, power),
+            _ => (10.0 * unit, power + 1.0),
+        };
+        // A little slack, so that 0.3 does not lie beyond three steps of 0.1.
+        let first = (low / step + 1e-6).floor();
+        let last = (high / step - 1e-6).ceil().max(first + 1.0);
+        Some(Self {
+            low: first * step,
+            step,
+            steps: (last - first) as usize,
+            decimals: (-power).clamp(0.0, 12.0) as usize,
+        })
+    }
+
+    pub(super) fn low(&self) -> f64 {
+        self.low
+    }
+
+    pub(super) fn high(&self) -> f64 {
+        self.low + self.steps as f64 * self.step
+    }
+
+    /// Where a value lies between the ends, from 0 to 1.
+    pub(super) fn share(&self, value: f64) -> f64 {
+        ((value - self.low) / (self.high() - self.low)).clamp(0.0, 1.0)
+    }
+
+    /// The ticks: share of the way, and label.
+    pub(super) fn ticks(&self) -> impl Iterator<Item = (f64, String)> + '_ {
+        (0..=self.steps).map(|tick| {
+            let value = self.low + tick as f64 * self.step;
+            (tick as f64 / self.steps as f64, fixed(value, self.decimals))
+        })
+    }
+
+    /// The parts between ticks, each in `parts` parts: their ends.
+    pub(super) fn bins(&self, parts: usize) -> Vec<(f64, f64)> {
+        let width = self.step / parts as f64;
+        let end = |bin: usize| self.low + bin as f64 * width;
+        (0..self.steps * parts).map(|bin| (end(bin), end(bin + 1))).collect()
+    }
+
+    /// A value as precisely as the ends of bins need it.
+    pub(super) fn label(&self, value: f64) -> String {
+        fixed(value, self.decimals + 2)
+    }
+
+    pub(super) fn steps(&self) -> usize {
+        self.steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round() {
+        let labels = |values: &[f64], steps| -> Vec<String> {
+            let axis = Axis::over(values.iter().copied(), steps).unwrap();
+            axis.ticks().map(|(_, label)| label).collect()
+        };
+        assert_eq!(labels(&[0.0, 0.3], 3), ["0.0", "0.1", "0.2", "0.3"]);
+        assert_eq!(labels(&[3.0, 87.0], 5), ["0", "20", "40", "60", "80", "100"]);
+        assert_eq!(labels(&[-0.4, 0.7], 4), ["−0.5", "0.0", "0.5", "1.0"]);
+        assert!(labels(&[0.25], 4).len() >= 2);
+        assert!(labels(&[0.0, 0.0], 4).len() >= 2);
+        assert!(labels(&[1e11, 1e11 + 1.0], 4).len() < 12);
+        assert_eq!(Axis::over([f64::NAN, f64::INFINITY], 4), None);
+    }
+}

@@ -1,0 +1,75 @@
+//! The page of captions: what the system said beside what people said.
+
+use super::cases::{Cases, Cell, Column, Kind, cut};
+use super::numbers::size;
+use super::page::Page;
+use super::sections::{self, Words};
+use super::writer::Html;
+use crate::caption::report::{CaptionReport, WorstImage};
+
+const WORDS: Words<'static> =
+    Words { item_figure: "CIDEr-D of an image", items: "images", unit: "" };
+
+/// People's captions listed for an image.
+const MOST_REFERENCES: usize = 10;
+/// Longest caption, in characters.
+const CAPTION_WIDTH: usize = 600;
+
+const COLUMNS: [Column<'static>; 5] = [
+    Column { heading: "image", kind: Kind::Name },
+    Column { heading: "CIDEr-D", kind: Kind::Number },
+    Column { heading: "ROUGE-L", kind: Kind::Number },
+    Column { heading: "BLEU-1", kind: Kind::Number },
+    Column { heading: "caption and references", kind: Kind::Reading },
+];
+
+impl CaptionReport {
+    /// The report as a page: figures, domains, the distribution of [`CaptionReport::items`], and the images in
+    /// [`CaptionReport::worst`].
+    pub fn to_html(&self) -> String {
+        let evaluation = &self.evaluation;
+        let lead =
+            format!("{} images, tokens by {}", size(evaluation.primary.n), evaluation.normaliser);
+        let mut page = Page::new("Captions", &lead);
+        sections::opening(&mut page, evaluation, &self.warnings, WORDS);
+        let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
+        let zero = values.iter().filter(|value| **value == 0.0).count();
+        let remark = (zero > 0).then(|| {
+            format!("{} have a CIDEr-D of 0.", sections::part_of(zero, values.len(), WORDS.items))
+        });
+        let overall = Some(("over all", evaluation.primary.value));
+        sections::distribution(&mut page, &values, WORDS, overall, remark);
+        sections::breakdowns(&mut page, evaluation);
+        Cases {
+            items: WORDS.items,
+            total: evaluation.primary.n,
+            order: "by CIDEr-D",
+            columns: &COLUMNS,
+            rows: self.worst.iter().map(cells).collect(),
+            legend: Html::default(),
+        }
+        .write(&mut page);
+        page.into_html()
+    }
+}
+
+fn cells(image: &WorstImage) -> Vec<Cell> {
+    let mut html = Html::default();
+    html.foreign("p", "given", &cut(&image.caption, CAPTION_WIDTH));
+    html.node("ul", &[], |html| {
+        for reference in image.references.iter().take(MOST_REFERENCES) {
+            html.foreign("li", "", &cut(reference, CAPTION_WIDTH));
+        }
+    });
+    if let Some(more @ 1..) = image.references.len().checked_sub(MOST_REFERENCES) {
+        html.leaf("p", &[("class", "note")], &format!("and {} more references", size(more)));
+    }
+    let figures = &image.figures;
+    vec![
+        Cell::text(&image.id),
+        Cell::number(figures.cider_d),
+        Cell::number(figures.rouge_l),
+        Cell::number(figures.bleu[0]),
+        Cell::Rich(html),
+    ]
+}

@@ -1,0 +1,177 @@
+//! The table of the worst cases, which the page's script sorts and filters.
+
+use super::numbers::size;
+use super::page::Page;
+use super::writer::Html;
+
+/// A heading, and what stands below it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Column<'a> {
+    pub(super) heading: &'a str,
+    pub(super) kind: Kind,
+}
+
+/// What a column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Names: sorted as text.
+    Name,
+    /// Names of a few letters.
+    Code,
+    /// Numbers: sorted by value.
+    Number,
+    /// What is to be read: not sorted, as wide as possible.
+    Reading,
+}
+
+/// A cell.
+#[derive(Debug)]
+pub(super) enum Cell {
+    /// A number and how it is shown.
+    Number(f64, String),
+    /// A text from a file.
+    Text(String),
+    /// Markup.
+    Rich(Html),
+}
+
+impl Cell {
+    pub(super) fn number(value: f64) -> Self {
+        Self::Number(value, super::numbers::figure(value))
+    }
+
+    pub(super) fn count(count: u64) -> Self {
+        Self::Number(count as f64, super::numbers::count(count))
+    }
+
+    /// A text, at most as long as anybody reads.
+    pub(super) fn text(text: &str) -> Self {
+        Self::Text(cut(text, 400))
+    }
+}
+
+/// The worst cases and what to say of them.
+pub(super) struct Cases<'a> {
+    /// What they are, in the plural: `utterances`.
+    pub(super) items: &'a str,
+    /// How many there are, listed or not.
+    pub(super) total: usize,
+    /// Their order: `by number of errors`.
+    pub(super) order: &'a str,
+    pub(super) columns: &'a [Column<'a>],
+    pub(super) rows: Vec<Vec<Cell>>,
+    /// What explains the marks in the cells.
+    pub(super) legend: Html,
+}
+
+impl Cases<'_> {
+    /// Adds the section; none without cases.
+    pub(super) fn write(&self, page: &mut Page) {
+        if self.rows.is_empty() {
+            return;
+        }
+        page.section("Worst cases", |html| {
+            let (listed, total) = (self.rows.len(), self.total.max(self.rows.len()));
+            let text = match listed == total {
+                true => format!("All {} {}, {}.", size(total), self.items, self.order),
+                false => {
+                    let (listed, total) = (size(listed), size(total));
+                    format!("The worst {listed} of {total} {}, {}.", self.items, self.order)
+                }
+            };
+            html.leaf("p", &[], &text);
+            html.append(&self.legend);
+            html.node("div", &[("class", "cases")], |html| {
+                self.controls(html);
+                self.table(html);
+            });
+        });
+    }
+
+    /// Hidden until the script has found them.
+    fn controls(&self, html: &mut Html) {
+        html.node("div", &[("class", "controls"), ("hidden", "")], |html| {
+            html.node("label", &[], |html| {
+                html.text("Filter ");
+                let attributes = [
+                    ("type", "search"),
+                    ("class", "filter"),
+                    ("placeholder", "word or id"),
+                    ("autocomplete", "off"),
+                ];
+                html.void("input", &attributes);
+            });
+            html.node("label", &[], |html| {
+                html.text("Sort ");
+                html.node("select", &[("class", "order")], |html| {
+                    html.leaf("option", &[("value", "")], "worst first");
+                    for (place, column) in self.columns.iter().enumerate() {
+                        let ways = match column.kind {
+                            Kind::Reading => continue,
+                            Kind::Name | Kind::Code => ["A to Z", "Z to A"],
+                            Kind::Number => ["rising", "falling"],
+                        };
+                        for (direction, way) in ["up", "down"].into_iter().zip(ways) {
+                            let value = format!("{place} {direction}");
+                            let text = format!("{}, {way}", column.heading);
+                            html.leaf("option", &[("value", &value)], &text);
+                        }
+                    }
+                });
+            });
+            let count = [("class", "shown"), ("role", "status"), ("aria-live", "polite")];
+            html.leaf("span", &count, "");
+        });
+    }
+
+    fn table(&self, html: &mut Html) {
+        html.node("table", &[("class", "list")], |html| {
+            html.node("thead", &[], |html| {
+                html.node("tr", &[], |html| {
+                    for column in self.columns {
+                        let class = class(column.kind);
+                        html.leaf("th", &[("scope", "col"), ("class", class)], column.heading);
+                    }
+                });
+            });
+            html.node("tbody", &[], |html| {
+                for row in &self.rows {
+                    html.node("tr", &[], |html| {
+                        for (cell, column) in row.iter().zip(self.columns) {
+                            write_cell(html, cell, column);
+                        }
+                    });
+                }
+            });
+        });
+    }
+}
+
+fn class(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Name => "name",
+        Kind::Code => "code",
+        Kind::Number => "number",
+        Kind::Reading => "reading",
+    }
+}
+
+fn write_cell(html: &mut Html, cell: &Cell, column: &Column<'_>) {
+    let (class, label) = (("class", class(column.kind)), ("data-label", column.heading));
+    match cell {
+        Cell::Number(value, shown) => {
+            let value = if value.is_finite() { value.to_string() } else { String::new() };
+            html.leaf("td", &[class, label, ("data-value", &value)], shown);
+        }
+        Cell::Text(text) => html.leaf("td", &[class, label, ("dir", "auto")], text),
+        Cell::Rich(inside) => html.node("td", &[class, label], |html| html.append(inside)),
+    }
+}
+
+/// A text cut to so many characters, with an ellipsis.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}

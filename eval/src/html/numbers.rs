@@ -1,0 +1,91 @@
+//! How figures and counts are written on a page.
+
+use crate::result::{FEW_UNITS, Interval};
+
+/// Between groups of three digits; a line does not break there.
+const THIN_SPACE: char = '\u{202f}';
+const MINUS: &str = "\u{2212}";
+
+/// A figure with four decimals, or with four digits where that is less; a dash for NaN.
+pub(super) fn figure(value: f64) -> String {
+    let decimals = match value.abs() {
+        size if size < 10.0 => 4,
+        size if size < 100.0 => 2,
+        size if size < 1000.0 => 1,
+        _ => 0,
+    };
+    fixed(value, decimals)
+}
+
+/// A number with so many decimals, its digits in groups.
+pub(super) fn fixed(value: f64, decimals: usize) -> String {
+    if value.is_nan() {
+        return "–".to_owned();
+    }
+    if value.is_infinite() || value.abs() >= 1e15 {
+        return format!("{value:.3e}").replace('-', MINUS);
+    }
+    let digits = format!("{:.decimals$}", value.abs());
+    let (whole, rest) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
+    let zero = digits.bytes().all(|digit| matches!(digit, b'0' | b'.'));
+    let sign = if value < 0.0 && !zero { MINUS } else { "" };
+    format!("{sign}{}{rest}", grouped(whole))
+}
+
+/// A count, its digits in groups.
+pub(super) fn count(count: u64) -> String {
+    grouped(&count.to_string())
+}
+
+/// A count of things in memory.
+pub(super) fn size(items: usize) -> String {
+    grouped(&items.to_string())
+}
+
+/// A share as per cent.
+pub(super) fn percent(part: f64, whole: f64) -> String {
+    let share = 100.0 * part / whole;
+    format!("{}{THIN_SPACE}%", fixed(share, if share.abs() < 10.0 { 2 } else { 1 }))
+}
+
+/// `[low, high]`, with a star where too few units were drawn for a sound interval.
+pub(super) fn limits(interval: &Interval) -> String {
+    let star = if interval.units < FEW_UNITS { "*" } else { "" };
+    format!("[{}, {}]{star}", figure(interval.low), figure(interval.high))
+}
+
+fn grouped(digits: &str) -> String {
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3 * 3);
+    for (place, digit) in digits.chars().enumerate() {
+        // Four digits are read at a glance.
+        if place > 0 && digits.len() > 4 && (digits.len() - place).is_multiple_of(3) {
+            out.push(THIN_SPACE);
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_four_digits_that_matter() {
+        for (value, wanted) in [
+            (0.054_321, "0.0543"),
+            (-0.5, "−0.5000"),
+            (-0.000_01, "0.0000"),
+            (54.321, "54.32"),
+            (154.321, "154.3"),
+            (54_321.0, "54\u{202f}321"),
+            (f64::NAN, "–"),
+            (f64::NEG_INFINITY, "−inf"),
+        ] {
+            assert_eq!(figure(value), wanted);
+        }
+        assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");
+        assert_eq!(count(1234), "1234");
+        assert_eq!(percent(1.0, 16.0), "6.25\u{202f}%");
+    }
+}

@@ -1,0 +1,87 @@
+//! The page of the phrase study: the rows that cost the most correlation.
+
+use super::cases::{Cases, Cell, Column, Kind};
+use super::numbers::{fixed, size};
+use super::page::Page;
+use super::sections::{self, Words};
+use super::writer::Html;
+use crate::items::Statistic;
+use crate::phrase::{PhraseReport, WorstRow, z_scores};
+
+const WORDS: Words<'static> = Words {
+    item_figure: "prediction less gold score, in standard deviations of each",
+    items: "rows",
+    unit: "",
+};
+
+const COLUMNS: [Column<'static>; 7] = [
+    Column { heading: "gold", kind: Kind::Number },
+    Column { heading: "prediction", kind: Kind::Number },
+    Column { heading: "difference", kind: Kind::Number },
+    Column { heading: "context", kind: Kind::Code },
+    Column { heading: "anchor", kind: Kind::Name },
+    Column { heading: "target", kind: Kind::Name },
+    Column { heading: "id", kind: Kind::Name },
+];
+
+impl PhraseReport {
+    /// The report as a page: figures, breakdowns, the distribution of [`PhraseReport::items`], and the rows in
+    /// [`PhraseReport::worst_rows`].
+    pub fn to_html(&self) -> String {
+        let evaluation = &self.evaluation;
+        let rows = evaluation.primary.n;
+        let lead = format!("{} rows, {} anchors", size(rows), size(self.anchors));
+        let mut page = Page::new("Phrase similarity", &lead);
+        sections::opening(&mut page, evaluation, &self.warnings, WORDS);
+        let differences = self.differences();
+        let near = differences.iter().filter(|difference| difference.abs() <= 0.5).count();
+        let remark = format!(
+            "Positive: the prediction sees too much likeness. {} lie within half a standard deviation.",
+            sections::part_of(near, differences.len(), WORDS.items)
+        );
+        sections::distribution(&mut page, &differences, WORDS, None, Some(remark));
+        sections::breakdowns(&mut page, evaluation);
+        let mut legend = Html::default();
+        let text = "The difference is that of prediction and gold score, each in standard \
+                    deviations from its mean; positive where the prediction sees too much likeness.";
+        legend.leaf("p", &[("class", "note")], text);
+        Cases {
+            items: WORDS.items,
+            total: rows,
+            order: "by the difference",
+            columns: &COLUMNS,
+            rows: self.worst_rows.iter().map(cells).collect(),
+            legend,
+        }
+        .write(&mut page);
+        page.into_html()
+    }
+
+    /// Of each item the difference of prediction and gold score, as in [`WorstRow::difference`].
+    fn differences(&self) -> Vec<f64> {
+        let pair = |statistic: &Statistic| match *statistic {
+            Statistic::Correlation { gold, prediction } => Some((gold, prediction)),
+            _ => None,
+        };
+        let pairs = self.items.iter().filter_map(|item| pair(&item.statistic));
+        let (gold, predicted): (Vec<f64>, Vec<f64>) = pairs.unzip();
+        let (Some(gold), Some(predicted)) = (z_scores(&gold), z_scores(&predicted)) else {
+            return Vec::new();
+        };
+        predicted.iter().zip(&gold).map(|(prediction, gold)| prediction - gold).collect()
+    }
+}
+
+fn cells(row: &WorstRow) -> Vec<Cell> {
+    let sign = if row.difference > 0.0 { "+" } else { "" };
+    let difference = format!("{sign}{}", fixed(row.difference, 2));
+    vec![
+        Cell::Number(row.gold, crate::table::shortened(&row.gold.to_string(), 8)),
+        Cell::number(row.prediction),
+        Cell::Number(row.difference, difference),
+        Cell::text(&row.context),
+        Cell::text(&row.anchor),
+        Cell::text(&row.target),
+        Cell::text(&row.id),
+    ]
+}

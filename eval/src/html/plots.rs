@@ -1,0 +1,281 @@
+//! Plots as inline SVG; colours come from the page's style.
+
+use super::axis::Axis;
+use super::numbers::{figure, percent, size};
+use super::writer::Html;
+
+/// Height of an interval's plot.
+const ROW_HEIGHT: f64 = 18.0;
+/// Room left and right of the scale of intervals, for the labels of its ends.
+const ROW_MARGIN: f64 = 16.0;
+
+/// A figure and its limits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    pub(super) value: f64,
+    pub(super) limits: Option<(f64, f64)>,
+}
+
+impl Mark {
+    /// All finite numbers of the mark, for a scale.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = f64> {
+        let limits = self.limits.map_or([f64::NAN; 2], |(low, high)| [low, high]);
+        limits.into_iter().chain([self.value]).filter(|value| value.is_finite())
+    }
+}
+
+/// A scale over the width of a plot of intervals.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowScale {
+    pub(super) axis: Axis,
+    pub(super) width: f64,
+}
+
+impl RowScale {
+    fn at_share(&self, share: f64) -> f64 {
+        ROW_MARGIN + share * (self.width - 2.0 * ROW_MARGIN)
+    }
+
+    fn place(&self, value: f64) -> f64 {
+        self.at_share(self.axis.share(value))
+    }
+
+    fn view(&self) -> String {
+        format!("0 0 {} {ROW_HEIGHT}", self.width)
+    }
+}
+
+/// A length in the plot, short and the same on every machine.
+fn length(value: f64) -> String {
+    let text = format!("{value:.1}");
+    text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
+}
+
+fn line(html: &mut Html, class: &str, from: (f64, f64), to: (f64, f64)) {
+    let [x1, y1, x2, y2] = [from.0, from.1, to.0, to.1].map(length);
+    let places = [("class", class), ("x1", &x1), ("y1", &y1), ("x2", &x2), ("y2", &y2)];
+    html.leaf("line", &places, "");
+}
+
+fn label(html: &mut Html, anchor: &str, at: (f64, f64), text: &str) {
+    let (x, y) = (length(at.0), length(at.1));
+    html.leaf("text", &[("x", &x), ("y", &y), ("text-anchor", anchor)], text);
+}
+
+/// One figure with its interval as a row of a table; `overall` is drawn as a dashed line.
+pub(super) fn interval_row(
+    html: &mut Html,
+    scale: &RowScale,
+    mark: Mark,
+    overall: Option<f64>,
+    title: &str,
+) {
+    let view = scale.view();
+    let attributes = [("class", "row"), ("viewBox", view.as_str()), ("role", "img")];
+    html.node("svg", &attributes, |html| {
+        html.leaf("title", &[], title);
+        // Catches the pointer beside the mark, too.
+        let (width, height) = (length(scale.width), length(ROW_HEIGHT));
+        html.leaf("rect", &[("class", "hover"), ("width", &width), ("height", &height)], "");
+        for (share, _) in scale.axis.ticks() {
+            let x = scale.at_share(share);
+            line(html, "grid", (x, 0.0), (x, ROW_HEIGHT));
+        }
+        if let Some(overall) = overall.filter(|overall| overall.is_finite()) {
+            let x = scale.place(overall);
+            line(html, "overall", (x, 0.0), (x, ROW_HEIGHT));
+        }
+        let middle = ROW_HEIGHT / 2.0;
+        if let Some((low, high)) = mark.limits.filter(|(a, b)| a.is_finite() && b.is_finite()) {
+            let (low, high) = (scale.place(low), scale.place(high));
+            line(html, "whisker", (low, middle), (high, middle));
+            for end in [low, high] {
+                line(html, "whisker", (end, middle - 4.0), (end, middle + 4.0));
+            }
+        }
+        if mark.value.is_finite() {
+            let (x, y) = (length(scale.place(mark.value)), length(middle));
+            html.leaf("circle", &[("class", "mark"), ("cx", &x), ("cy", &y), ("r", "4")], "");
+        }
+    });
+}
+
+/// The scale below rows of intervals.
+pub(super) fn interval_axis(html: &mut Html, scale: &RowScale) {
+    let view = scale.view();
+    let attributes = [("class", "row"), ("viewBox", view.as_str()), ("aria-hidden", "true")];
+    html.node("svg", &attributes, |html| {
+        line(html, "axis", (scale.at_share(0.0), 0.5), (scale.at_share(1.0), 0.5));
+        for (share, text) in scale.axis.ticks() {
+            let x = scale.at_share(share);
+            line(html, "axis", (x, 0.0), (x, 4.0));
+            label(html, "middle", (x, 15.0), &text);
+        }
+    });
+}
+
+/// How often the figures of single items occur.
+pub(super) struct Histogram<'a> {
+    /// The figures.
+    pub(super) values: &'a [f64],
+    /// What each is: `word error rate of an utterance`.
+    pub(super) quantity: &'a str,
+    /// What has one, in the plural: `utterances`.
+    pub(super) items: &'a str,
+    /// The figure over all, and its name.
+    pub(super) overall: Option<(&'a str, f64)>,
+}
+
+/// Size of a histogram, and the room for its labels: left, right, above, below.
+const PLOT: (f64, f64) = (560.0, 250.0);
+const LEFT: f64 = 58.0;
+const RIGHT: f64 = 14.0;
+const ABOVE: f64 = 24.0;
+const BELOW: f64 = 46.0;
+
+/// With at most so many different figures each gets its own bar.
+const FEW_VALUES: usize = 12;
+
+struct Bar {
+    low: f64,
+    high: f64,
+    count: usize,
+    name: String,
+}
+
+/// The scale, the bars, and whether the last one holds all that lies beyond the scale; `None` without finite values.
+fn bars(values: &[f64]) -> Option<(Axis, Vec<Bar>, bool)> {
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let (least, most) = (*sorted.first()?, *sorted.last()?);
+    // A few far ones would press all others into one bar.
+    let usual = sorted[((sorted.len() - 1) * 995).div_ceil(1000)];
+    let far = most - least > 2.0 * (usual - least) && usual > least;
+    let end = if far { usual } else { most };
+    let zero = if least >= 0.0 { 0.0 } else { least };
+    let axis = Axis::over([zero, least, end], 5)?;
+    let mut distinct = sorted.clone();
+    distinct.dedup_by(|a, b| (*a - *b).abs() < 1e-9);
+    if distinct.len() <= FEW_VALUES && distinct.len() > 1 && !far {
+        let narrowest = distinct.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::MAX, f64::min);
+        let span = axis.high() - axis.low();
+        let half = (0.4 * narrowest).clamp(0.008 * span, 0.03 * span);
+        let bar = |value: &f64| Bar {
+            low: value - half,
+            high: value + half,
+            count: sorted.iter().filter(|found| (*found - value).abs() < 1e-9).count(),
+            name: figure(*value),
+        };
+        return Some((axis, distinct.iter().map(bar).collect(), false));
+    }
+    let parts = (30 / axis.steps()).max(1);
+    let ends = axis.bins(parts);
+    let mut bars: Vec<Bar> = ends
+        .iter()
+        .map(|(low, high)| Bar {
+            low: *low,
+            high: *high,
+            count: 0,
+            name: format!("{} to {}", axis.label(*low), axis.label(*high)),
+        })
+        .collect();
+    let last = bars.len().checked_sub(1)?;
+    for value in &sorted {
+        let bin = (axis.share(*value) * bars.len() as f64 + 1e-9) as usize;
+        bars[bin.min(last)].count += 1;
+    }
+    let beyond = most > axis.high();
+    if beyond {
+        bars[last].name = format!("{} or more", axis.label(bars[last].low));
+    }
+    Some((axis, bars, beyond))
+}
+
+impl Histogram<'_> {
+    /// Draws the plot; nothing without finite values.
+    pub(super) fn draw(&self, html: &mut Html) {
+        let Some((axis, bars, beyond)) = bars(self.values) else { return };
+        let total: usize = bars.iter().map(|bar| bar.count).sum();
+        let most = bars.iter().map(|bar| bar.count).max().unwrap_or(0);
+        let Some(counts) = Axis::over([0.0, most.max(1) as f64], 4) else { return };
+        let (bottom, right) = (PLOT.1 - BELOW, PLOT.0 - RIGHT);
+        // Bars of single values at the ends need room beyond the ticks.
+        let (inner, width) = (LEFT + 8.0, right - LEFT - 16.0);
+        let x = |value: f64| inner + (value - axis.low()) / (axis.high() - axis.low()) * width;
+        let y = |count: f64| bottom - counts.share(count) * (bottom - ABOVE);
+        let view = format!("0 0 {} {}", PLOT.0, PLOT.1);
+        let name = format!("Histogram: {}, {} {}", self.quantity, size(total), self.items);
+        let attributes =
+            [("class", "histogram"), ("viewBox", &view), ("role", "img"), ("aria-label", &name)];
+        html.node("svg", &attributes, |html| {
+            for (share, text) in counts.ticks() {
+                let y = bottom - share * (bottom - ABOVE);
+                line(html, "grid", (LEFT, y), (right, y));
+                label(html, "end", (LEFT - 6.0, y + 4.0), &text);
+            }
+            for bar in &bars {
+                let (low, high) = (x(bar.low).max(LEFT), x(bar.high).min(right));
+                let [left, wide] = [low + 0.5, (high - low - 1.0).max(1.0)].map(length);
+                let [top, tall] = [y(bar.count as f64), bottom - y(bar.count as f64)].map(length);
+                let of_all = percent(bar.count as f64, total as f64);
+                let title = format!("{}: {} {} ({of_all})", bar.name, size(bar.count), self.items);
+                html.node("g", &[("class", "bin")], |html| {
+                    html.leaf("title", &[], &title);
+                    let [above, whole] = [ABOVE, bottom - ABOVE].map(length);
+                    let column = [("x", &*left), ("y", &*above), ("width", &*wide)];
+                    let [a, b, c] = column;
+                    html.leaf("rect", &[("class", "hover"), a, b, c, ("height", &whole)], "");
+                    let solid = [("class", "bar"), a, ("y", &*top), c, ("height", tall.as_str())];
+                    html.leaf("rect", &solid, "");
+                });
+            }
+            line(html, "axis", (LEFT, bottom), (right, bottom));
+            for (share, text) in axis.ticks() {
+                let x = inner + share * width;
+                line(html, "axis", (x, bottom), (x, bottom + 4.0));
+                let more = if beyond && share == 1.0 { "+" } else { "" };
+                label(html, "middle", (x, bottom + 17.0), &(text + more));
+            }
+            label(html, "middle", ((LEFT + right) / 2.0, PLOT.1 - 8.0), self.quantity);
+            label(html, "start", (4.0, 13.0), self.items);
+            if let Some((name, value)) = self.overall.filter(|(_, value)| value.is_finite()) {
+                let at = x(value.clamp(axis.low(), axis.high()));
+                line(html, "overall", (at, ABOVE - 4.0), (at, bottom));
+                let side = if axis.share(value) > 0.6 { "end" } else { "start" };
+                label(html, side, (at, ABOVE - 8.0), &format!("{name} {}", figure(value)));
+            }
+        });
+    }
+}
+
+/// A bar that is as long as its share.
+pub(super) fn share_bar(html: &mut Html, class: &str, share: f64) {
+    let width = length(100.0 * share.clamp(0.0, 1.0));
+    let view = [("class", "share"), ("viewBox", "0 0 100 10"), ("aria-hidden", "true")];
+    let stretched = [view[0], view[1], view[2], ("preserveAspectRatio", "none")];
+    html.node("svg", &stretched, |html| {
+        html.leaf("rect", &[("class", class), ("width", &width), ("height", "10")], "");
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_is_in_a_bar() {
+        let noise: Vec<f64> = (0..997).map(|i| f64::from(i * i % 101) / 100.0).collect();
+        let far = [&noise[..], &[50.0]].concat();
+        for values in [&noise[..], &far, &[0.0; 7], &[0.0, 30.0, 100.0], &[-2.0, 1.0, 3.5]] {
+            let (_, bars, _) = bars(values).unwrap();
+            assert_eq!(bars.iter().map(|bar| bar.count).sum::<usize>(), values.len());
+        }
+        assert!(bars(&far).unwrap().1.last().unwrap().name.ends_with("or more"));
+        assert!(bars(&[f64::NAN]).is_none());
+        let few = bars(&[0.0, 30.0, 100.0]).unwrap().1;
+        assert_eq!(
+            few.iter().map(|bar| &*bar.name).collect::<Vec<_>>(),
+            ["0.0000", "30.00", "100.0"]
+        );
+    }
+}

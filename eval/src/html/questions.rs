@@ -1,0 +1,164 @@
+//! The pages of visual questions: the answer beside people's answers.
+
+use super::cases::{Cases, Cell, Column, Kind, cut};
+use super::numbers::{count, fixed, size};
+use super::page::Page;
+use super::sections::{self, Words};
+use super::writer::Html;
+use crate::aokvqa::{AokvqaReport, WrongAnswer};
+use crate::vqa::{VqaReport, WorstQuestion};
+
+const WORDS: Words<'static> = Words {
+    item_figure: "accuracy of a question in per cent",
+    items: "questions",
+    unit: "per cent",
+};
+
+/// Different answers listed for a question.
+const MOST_ANSWERS: usize = 20;
+/// Longest question or answer, in characters.
+const TEXT_WIDTH: usize = 300;
+
+const VQA_COLUMNS: [Column<'static>; 3] = [
+    Column { heading: "question id", kind: Kind::Name },
+    Column { heading: "accuracy", kind: Kind::Number },
+    Column { heading: "question and answers", kind: Kind::Reading },
+];
+const AOKVQA_COLUMNS: [Column<'static>; 4] = [
+    Column { heading: "question id", kind: Kind::Name },
+    Column { heading: "direct answer", kind: Kind::Number },
+    Column { heading: "choice", kind: Kind::Number },
+    Column { heading: "question and answers", kind: Kind::Reading },
+];
+
+impl VqaReport {
+    /// The report as a page: accuracy by type, the distribution of [`VqaReport::items`], and the questions in
+    /// [`VqaReport::worst`].
+    pub fn to_html(&self) -> String {
+        let evaluation = &self.evaluation;
+        let lead = format!(
+            "Accuracy in per cent, {} questions, answers by {}",
+            size(evaluation.primary.n),
+            evaluation.normaliser
+        );
+        let mut page = Page::new("Visual questions", &lead);
+        sections::opening(&mut page, evaluation, &[], WORDS);
+        let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
+        // As the worst cases are chosen.
+        let wrong = values.iter().filter(|value| **value < 100.0).count();
+        distribution(&mut page, &values, evaluation.primary.value);
+        sections::breakdowns(&mut page, evaluation);
+        Cases {
+            items: "questions below 100 per cent",
+            total: wrong,
+            order: "by accuracy",
+            columns: &VQA_COLUMNS,
+            rows: self.worst.iter().map(vqa_cells).collect(),
+            legend: Html::default(),
+        }
+        .write(&mut page);
+        page.into_html()
+    }
+}
+
+impl AokvqaReport {
+    /// The report as a page: both accuracies, the distribution of [`AokvqaReport::items`], and the questions in
+    /// [`AokvqaReport::worst`].
+    pub fn to_html(&self) -> String {
+        let evaluation = &self.evaluation;
+        let lead = format!("Accuracy in per cent, {} questions", size(evaluation.primary.n));
+        let mut page = Page::new("Visual questions, A-OKVQA", &lead);
+        sections::opening(&mut page, evaluation, &self.warnings, WORDS);
+        let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
+        distribution(&mut page, &values, evaluation.primary.value);
+        let wrong = values.iter().filter(|value| **value < 100.0).count();
+        Cases {
+            items: "questions below 100 per cent",
+            total: wrong,
+            order: "by the primary figure",
+            columns: &AOKVQA_COLUMNS,
+            rows: self.worst.iter().map(aokvqa_cells).collect(),
+            legend: Html::default(),
+        }
+        .write(&mut page);
+        page.into_html()
+    }
+}
+
+fn distribution(page: &mut Page, values: &[f64], overall: f64) {
+    let right = values.iter().filter(|value| **value > 100.0 - 1e-9).count();
+    let wrong = values.iter().filter(|value| **value == 0.0).count();
+    let total = values.len();
+    let remark = format!(
+        "{} are right in full; {} are wrong in full.",
+        sections::part_of(right, total, WORDS.items),
+        sections::part_of(wrong, total, WORDS.items)
+    );
+    sections::distribution(page, values, WORDS, Some(("mean", overall)), Some(remark));
+}
+
+fn vqa_cells(worst: &WorstQuestion) -> Vec<Cell> {
+    let mut html = Html::default();
+    question(&mut html, &worst.question);
+    answer(&mut html, "", "answer", &worst.answer);
+    people(&mut html, &worst.human_answers);
+    vec![Cell::text(&worst.id), accuracy(worst.accuracy), Cell::Rich(html)]
+}
+
+fn aokvqa_cells(worst: &WrongAnswer) -> Vec<Cell> {
+    let mut html = Html::default();
+    question(&mut html, &worst.question);
+    if let Some(direct) = &worst.direct_answer {
+        answer(&mut html, "", "direct answer", direct);
+    }
+    if let Some(chosen) = &worst.choice {
+        let class = if *chosen == worst.correct_choice { "right" } else { "wrong" };
+        answer(&mut html, class, "choice", chosen);
+    }
+    if worst.choice.as_ref() != Some(&worst.correct_choice) {
+        answer(&mut html, "right", "correct choice", &worst.correct_choice);
+    }
+    people(&mut html, &worst.human_answers);
+    vec![
+        Cell::text(&worst.id),
+        accuracy(worst.direct_accuracy.unwrap_or(f64::NAN)),
+        accuracy(worst.choice_accuracy),
+        Cell::Rich(html),
+    ]
+}
+
+/// The accuracy of a question is a third or a tenth of something: one decimal tells them apart.
+fn accuracy(value: f64) -> Cell {
+    Cell::Number(value, fixed(value, 1))
+}
+
+fn question(html: &mut Html, question: &str) {
+    if !question.is_empty() {
+        html.foreign("p", "", &cut(question, TEXT_WIDTH));
+    }
+}
+
+fn answer(html: &mut Html, class: &str, label: &str, answer: &str) {
+    html.node("p", &[], |html| {
+        html.leaf("span", &[("class", "label")], &format!("{label} "));
+        let class = format!("given {class}");
+        match answer.trim().is_empty() {
+            true => html.leaf("span", &[("class", "times")], "(empty)"),
+            false => html.foreign("span", class.trim_end(), &cut(answer, TEXT_WIDTH)),
+        }
+    });
+}
+
+fn people(html: &mut Html, answers: &[(String, u64)]) {
+    html.node("p", &[], |html| {
+        html.leaf("span", &[("class", "label")], "people ");
+        for (place, (answer, times)) in answers.iter().take(MOST_ANSWERS).enumerate() {
+            html.text(if place == 0 { "" } else { ", " });
+            html.foreign("span", "", &cut(answer, TEXT_WIDTH));
+            html.leaf("span", &[("class", "times")], &format!(" ×{}", count(*times)));
+        }
+        if let Some(more @ 1..) = answers.len().checked_sub(MOST_ANSWERS) {
+            html.text(&format!(" and {} more", size(more)));
+        }
+    });
+}

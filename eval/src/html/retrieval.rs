@@ -1,0 +1,91 @@
+//! The page of a retriever: what came first, what was missed.
+
+use super::cases::{Cases, Cell, Column, Kind, cut};
+use super::numbers::{count, size};
+use super::page::Page;
+use super::sections::{self, Words};
+use super::writer::Html;
+use crate::retrieval::{RetrievalReport, WorstQuery};
+
+/// Longest id, in characters.
+const ID_WIDTH: usize = 120;
+
+fn columns(primary: &str) -> [Column<'_>; 5] {
+    [
+        Column { heading: "query", kind: Kind::Name },
+        Column { heading: primary, kind: Kind::Number },
+        Column { heading: "first rank", kind: Kind::Number },
+        Column { heading: "relevant", kind: Kind::Number },
+        Column { heading: "retrieved and missed", kind: Kind::Reading },
+    ]
+}
+
+impl RetrievalReport {
+    /// The report as a page: all figures, the distribution of [`RetrievalReport::items`], and the queries in
+    /// [`RetrievalReport::worst`].
+    pub fn to_html(&self) -> String {
+        let evaluation = &self.evaluation;
+        let lead = format!("{} queries", size(evaluation.primary.n));
+        let mut page = Page::new("Retrieval", &lead);
+        let primary = evaluation.primary.metric.as_str();
+        let item_figure = format!("{primary} of a query");
+        let words = Words { item_figure: &item_figure, items: "queries", unit: "" };
+        sections::opening(&mut page, evaluation, &self.warnings, words);
+        let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
+        let none = values.iter().filter(|value| **value == 0.0).count();
+        let remark = (none > 0).then(|| {
+            let queries = sections::part_of(none, values.len(), words.items);
+            format!("{queries} have a {primary} of 0.")
+        });
+        let overall = Some(("mean", evaluation.primary.value));
+        sections::distribution(&mut page, &values, words, overall, remark);
+        Cases {
+            items: "queries below 1",
+            total: values.iter().filter(|value| **value < 1.0).count(),
+            order: &format!("by {primary}, then by the rank of the first relevant entry"),
+            columns: &columns(primary),
+            rows: self.worst.iter().map(cells).collect(),
+            legend: Html::default(),
+        }
+        .write(&mut page);
+        page.into_html()
+    }
+}
+
+fn cells(query: &WorstQuery) -> Vec<Cell> {
+    let mut html = Html::default();
+    let list = |html: &mut Html, label: &str, ids: &[(&str, &str)], more: usize| {
+        html.node("p", &[], |html| {
+            html.leaf("span", &[("class", "label")], &format!("{label} "));
+            for (place, (class, id)) in ids.iter().enumerate() {
+                html.text(if place == 0 { "" } else { ", " });
+                html.foreign("span", class, &cut(id, ID_WIDTH));
+            }
+            if ids.is_empty() {
+                html.leaf("span", &[("class", "times")], "none");
+            }
+            if more > 0 {
+                html.text(&format!(" and {} more", size(more)));
+            }
+        });
+    };
+    let mark =
+        |(id, relevant): &'_ (String, bool)| (if *relevant { "right" } else { "" }, id.clone());
+    let retrieved: Vec<(&str, String)> = query.retrieved.iter().map(mark).collect();
+    let retrieved: Vec<(&str, &str)> =
+        retrieved.iter().map(|(class, id)| (*class, &**id)).collect();
+    list(&mut html, "first retrieved", &retrieved, 0);
+    let missed: Vec<(&str, &str)> = query.missed.iter().map(|id| ("", id.as_str())).collect();
+    list(&mut html, "relevant, not retrieved", &missed, query.missed_in_all - missed.len());
+    let rank = match query.first_rank {
+        Some(rank) => Cell::count(rank as u64),
+        None => Cell::Number(f64::NAN, "–".to_owned()),
+    };
+    vec![
+        Cell::text(&query.id),
+        Cell::number(query.value),
+        rank,
+        Cell::Number(query.relevant as f64, count(query.relevant as u64)),
+        Cell::Rich(html),
+    ]
+}

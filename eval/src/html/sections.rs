@@ -1,0 +1,404 @@
+//! What every page has: figures, files and method, breakdowns, distribution, warnings.
+
+use super::axis::Axis;
+use super::numbers::{figure, limits, size};
+use super::page::Page;
+use super::plots::{Histogram, Mark, RowScale, interval_axis, interval_row};
+use super::writer::Html;
+use crate::items::{Item, Statistic};
+use crate::result::{Breakdown, Evaluation, FEW_UNITS, Interval, Measure};
+use crate::text::level;
+
+/// A breakdown lists at most so many parts.
+const MOST_PARTS: usize = 200;
+/// A longer breakdown is folded.
+const OPEN_PARTS: usize = 40;
+/// Steps of the scale of intervals.
+const STEPS: usize = 4;
+/// Width of the plots in a table of its own, and in one beside others.
+const WIDE: f64 = 460.0;
+const NARROW: f64 = 192.0;
+
+/// How a study calls its figures and what they are about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Words<'a> {
+    /// The figure of one item: `word error rate of an utterance`.
+    pub(super) item_figure: &'a str,
+    /// The items: `utterances`.
+    pub(super) items: &'static str,
+    /// What the figures are in, where it is no share: `per cent`.
+    pub(super) unit: &'static str,
+}
+
+/// Names of metrics as people write them.
+pub(super) fn metric_name(metric: &str) -> String {
+    let known = [
+        ("wer", "WER"),
+        ("cer", "CER"),
+        ("mer", "MER"),
+        ("wil", "WIL"),
+        ("wip", "WIP"),
+        ("bleu_1", "BLEU-1"),
+        ("bleu_2", "BLEU-2"),
+        ("bleu_3", "BLEU-3"),
+        ("bleu_4", "BLEU-4"),
+        ("rouge_l", "ROUGE-L"),
+        ("cider_d", "CIDEr-D"),
+        ("cider", "CIDEr"),
+        ("vqa_accuracy", "VQA accuracy"),
+        ("mrr", "MRR"),
+        ("map", "MAP"),
+        ("pearson", "Pearson"),
+        ("spearman", "Spearman"),
+        ("kendall", "Kendall"),
+    ];
+    if let Some(cutoff) = metric.strip_prefix("ndcg@") {
+        return format!("nDCG@{cutoff}");
+    }
+    let found = known.iter().find(|(name, _)| *name == metric);
+    found.map_or_else(|| crate::text::words(metric), |(_, name)| (*name).to_owned())
+}
+
+/// What a single item shows of the figure.
+pub(super) fn item_value(item: &Item) -> f64 {
+    match item.statistic {
+        Statistic::Ratio { numerator, denominator } if denominator == 0.0 => numerator,
+        Statistic::Ratio { numerator, denominator } => numerator / denominator,
+        Statistic::Mean { value } => value,
+        Statistic::Correlation { gold, prediction } => prediction - gold,
+    }
+}
+
+/// Warnings, figures, files and method: the first sections of every page.
+pub(super) fn opening(
+    page: &mut Page,
+    evaluation: &Evaluation,
+    warnings: &[String],
+    words: Words<'_>,
+) {
+    page.section("Figures", |html| {
+        if !warnings.is_empty() {
+            html.node("div", &[("class", "warnings"), ("role", "note")], |html| {
+                for warning in warnings {
+                    html.node("p", &[], |html| {
+                        html.leaf("strong", &[], "Warning: ");
+                        html.leaf("span", &[("dir", "auto")], warning);
+                    });
+                }
+            });
+        }
+        headline(html, &evaluation.primary, words);
+        let measures = || std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
+        let rows: Vec<Row<'_>> = measures().map(Row::of_measure).collect();
+        forest(html, "metric", &rows, &Forest { overall: None, n: false });
+        star_note(html, &rows);
+    });
+    page.section("What was measured", |html| measured(html, evaluation, words));
+}
+
+/// The primary figure, large.
+fn headline(html: &mut Html, primary: &Measure, words: Words<'_>) {
+    html.node("p", &[("class", "headline")], |html| {
+        html.leaf("span", &[("class", "name")], &metric_name(&primary.metric));
+        html.leaf("strong", &[], &figure(primary.value));
+        if !words.unit.is_empty() {
+            html.leaf("span", &[("class", "unit")], words.unit);
+        }
+        if let Some(interval) = &primary.interval {
+            let text = format!("{} {}", level(interval), limits(interval));
+            html.leaf("span", &[("class", "limits")], &text);
+        }
+        if let Some(reason) = &primary.reason {
+            html.leaf("span", &[("class", "limits")], reason);
+        }
+        if let Some(up) = primary.higher_is_better {
+            let text = if up { "↑ higher is better" } else { "↓ lower is better" };
+            html.leaf("span", &[("class", "direction")], text);
+        }
+    });
+}
+
+/// Files, normaliser, counts and method of the intervals.
+fn measured(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
+    html.node("dl", &[], |html| {
+        let mut pair = |name: &str, value: &str| {
+            html.leaf("dt", &[], name);
+            html.foreign("dd", "", value);
+        };
+        for source in &evaluation.sources {
+            pair(&source.role, &format!("{} ({} rows)", source.path, size(source.rows)));
+        }
+        let primary = &evaluation.primary;
+        pair(words.items, &size(primary.n));
+        pair("normaliser", &evaluation.normaliser);
+        if let Some(interval) = &primary.interval {
+            pair("intervals", &format!("{}, {}", level(interval), interval.method));
+            let undefined = match interval.undefined_resamples {
+                0 => String::new(),
+                n => format!(" ({} without a value)", size(n)),
+            };
+            let resamples =
+                format!("{} of {} units", size(interval.resamples), size(interval.units));
+            pair("resamples", &(resamples + &undefined));
+            pair("seed", &interval.seed.to_string());
+        } else {
+            pair("intervals", "none");
+        }
+        let version = format!("{} version {}", metric_name(&primary.metric), primary.version);
+        pair("definition", &version);
+        let provenance = &evaluation.provenance;
+        let known = [
+            ("recipe", provenance.recipe_hash.clone()),
+            ("code", provenance.code_commit.clone()),
+            ("seed of the run", provenance.seed.map(|seed| seed.to_string())),
+            ("threads of the run", provenance.threads.map(|threads| threads.to_string())),
+        ];
+        for (name, value) in known {
+            if let Some(value) = value {
+                pair(name, &value);
+            }
+        }
+    });
+}
+
+/// A row of a table of intervals.
+#[derive(Debug, Clone)]
+pub(super) struct Row<'a> {
+    pub(super) name: String,
+    pub(super) up: Option<bool>,
+    pub(super) n: usize,
+    pub(super) value: f64,
+    pub(super) reason: Option<&'a str>,
+    pub(super) interval: Option<&'a Interval>,
+}
+
+impl<'a> Row<'a> {
+    pub(super) fn of_measure(measure: &'a Measure) -> Self {
+        Self {
+            name: metric_name(&measure.metric),
+            up: measure.higher_is_better,
+            n: measure.n,
+            value: measure.value,
+            reason: measure.reason.as_deref(),
+            interval: measure.interval.as_ref(),
+        }
+    }
+
+    fn mark(&self) -> Mark {
+        Mark { value: self.value, limits: self.interval.map(|i| (i.low, i.high)) }
+    }
+}
+
+/// What a table of intervals shows beside figures.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Forest {
+    /// The figure over all parts, as a dashed line.
+    pub(super) overall: Option<f64>,
+    /// Whether each row's count is shown, in a narrower table.
+    pub(super) n: bool,
+}
+
+/// Figures with their intervals, drawn on one scale.
+pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], shown: &Forest) {
+    let numbers = rows.iter().flat_map(|row| row.mark().numbers().collect::<Vec<_>>());
+    let axis = Axis::over(numbers.chain(shown.overall.filter(|value| value.is_finite())), STEPS);
+    let (width, class) = if shown.n { (NARROW, "forest") } else { (WIDE, "forest wide") };
+    let scale = axis.map(|axis| RowScale { axis, width });
+    let interval = rows.iter().find_map(|row| row.interval);
+    html.node(
+        "div",
+        &[("class", "scroll"), ("tabindex", "0"), ("role", "region"), ("aria-label", name)],
+        |html| {
+            html.node("table", &[("class", class)], |html| {
+                html.node("thead", &[], |html| {
+                    html.node("tr", &[], |html| {
+                        html.leaf("th", &[("scope", "col")], name);
+                        if shown.n {
+                            html.leaf("th", &[("scope", "col"), ("class", "number")], "n");
+                        }
+                        html.leaf("th", &[("scope", "col"), ("class", "number")], "figure");
+                        if let Some(interval) = interval {
+                            html.leaf("th", &[("scope", "col")], &level(interval));
+                        }
+                        html.leaf("th", &[("scope", "col"), ("class", "plot")], "");
+                    });
+                });
+                html.node("tbody", &[], |html| {
+                    for row in rows {
+                        html.node("tr", &[], |html| {
+                            forest_row(html, row, scale.as_ref(), interval, shown)
+                        });
+                    }
+                });
+                if let Some(scale) = &scale {
+                    html.node("tfoot", &[], |html| {
+                        html.node("tr", &[], |html| {
+                            let before = 2 + usize::from(shown.n) + usize::from(interval.is_some());
+                            html.leaf("td", &[("colspan", &before.to_string())], "");
+                            html.node("td", &[("class", "plot")], |html| {
+                                interval_axis(html, scale)
+                            });
+                        });
+                    });
+                }
+            });
+        },
+    );
+}
+
+fn forest_row(
+    html: &mut Html,
+    row: &Row<'_>,
+    scale: Option<&RowScale>,
+    any_interval: Option<&Interval>,
+    shown: &Forest,
+) {
+    html.node("th", &[("scope", "row"), ("dir", "auto")], |html| {
+        html.text(&super::cases::cut(&row.name, 120));
+        if let Some(up) = row.up {
+            let (arrow, title) =
+                if up { (" ↑", "higher is better") } else { (" ↓", "lower is better") };
+            html.leaf("span", &[("class", "direction"), ("title", title)], arrow);
+        }
+    });
+    if shown.n {
+        html.leaf("td", &[("class", "number n")], &size(row.n));
+    }
+    match row.reason {
+        Some(reason) => {
+            html.leaf("td", &[("class", "number"), ("title", reason)], &figure(row.value));
+        }
+        None => html.leaf("td", &[("class", "number")], &figure(row.value)),
+    }
+    let limits = row.interval.map(limits);
+    if any_interval.is_some() {
+        html.leaf("td", &[("class", "limits")], limits.as_deref().unwrap_or(""));
+    }
+    html.node("td", &[("class", "plot")], |html| {
+        if let Some(scale) = scale.filter(|_| row.value.is_finite()) {
+            let limits = limits.unwrap_or_default();
+            let title = format!("{}: {} {limits}", row.name, figure(row.value));
+            interval_row(html, scale, row.mark(), shown.overall, title.trim_end());
+        } else if let Some(reason) = row.reason {
+            html.leaf("span", &[("class", "reason"), ("dir", "auto")], reason);
+        }
+    });
+}
+
+/// What a star means, where there is one.
+fn star_note(html: &mut Html, rows: &[Row<'_>]) {
+    if rows.iter().any(|row| row.interval.is_some_and(|i| i.units < FEW_UNITS)) {
+        let text = format!("* drawn from fewer than {FEW_UNITS} units: a rough interval");
+        html.leaf("p", &[("class", "note")], &text);
+    }
+}
+
+/// One table for each breakdown, those of one division together.
+pub(super) fn breakdowns(page: &mut Page, evaluation: &Evaluation) {
+    let overall = |table: &Breakdown| {
+        let measures = std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
+        let mut same = measures.filter(|measure| measure.metric == table.metric);
+        same.next().map(|measure| measure.value)
+    };
+    for division in evaluation.breakdowns.chunk_by(|a, b| a.name == b.name) {
+        let Some(first) = division.first().filter(|table| !table.rows.is_empty()) else { continue };
+        page.section(&format!("By {}", super::cases::cut(&first.name, 60)), |html| {
+            html.node("div", &[("class", "tables")], |html| {
+                for table in division {
+                    html.node("div", &[], |html| breakdown(html, table, overall(table)));
+                }
+            });
+        });
+    }
+}
+
+fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
+    html.node("h3", &[], |html| {
+        html.text(&metric_name(&table.metric));
+        if let Some(up) = table.higher_is_better {
+            let text = if up { " ↑ higher is better" } else { " ↓ lower is better" };
+            html.leaf("span", &[("class", "direction")], text);
+        }
+    });
+    let rows: Vec<Row<'_>> = table
+        .rows
+        .iter()
+        .take(MOST_PARTS)
+        .map(|part| {
+            let name = if part.name.is_empty() { "(none)" } else { &part.name }.to_owned();
+            let (reason, interval) = (part.reason.as_deref(), part.interval.as_ref());
+            Row { name, up: None, n: part.n, value: part.value, reason, interval }
+        })
+        .collect();
+    let write = |html: &mut Html| {
+        forest(html, &table.name, &rows, &Forest { overall, n: true });
+        star_note(html, &rows);
+        if let Some(overall) = overall {
+            let text = format!("Dashed line: the figure over all, {}.", figure(overall));
+            html.leaf("p", &[("class", "note")], &text);
+        }
+    };
+    if table.rows.len() > MOST_PARTS {
+        let text = format!("The first {} of {} parts.", size(MOST_PARTS), size(table.rows.len()));
+        html.leaf("p", &[("class", "note")], &text);
+    }
+    match rows.len() > OPEN_PARTS {
+        true => html.node("details", &[], |html| {
+            html.leaf("summary", &[], &format!("{} parts", size(rows.len())));
+            write(html);
+        }),
+        false => write(html),
+    }
+}
+
+/// How the figures of single items are distributed.
+pub(super) fn distribution(
+    page: &mut Page,
+    values: &[f64],
+    words: Words<'_>,
+    overall: Option<(&str, f64)>,
+    remark: Option<String>,
+) {
+    if !values.iter().any(|value| value.is_finite()) {
+        return;
+    }
+    page.section("Distribution", |html| {
+        let Words { item_figure, items, .. } = words;
+        html.node("figure", &[], |html| {
+            Histogram { values, quantity: item_figure, items, overall }.draw(html);
+            if let Some(remark) = remark {
+                html.leaf("figcaption", &[], &remark);
+            }
+        });
+    });
+}
+
+/// `1 234 of 2 939 utterances`.
+pub(super) fn part_of(part: usize, whole: usize, items: &str) -> String {
+    let share = super::numbers::percent(part as f64, whole.max(1) as f64);
+    format!("{} of {} {items} ({share})", size(part), size(whole))
+}
+
+/// A table with a heading for each column, the first left and the others right.
+pub(super) fn plain_table(html: &mut Html, headings: &[&str], rows: &[(String, Vec<String>)]) {
+    html.node("table", &[("class", "plain")], |html| {
+        html.node("thead", &[], |html| {
+            html.node("tr", &[], |html| {
+                for (place, heading) in headings.iter().enumerate() {
+                    let class = if place == 0 { "" } else { "number" };
+                    html.leaf("th", &[("scope", "col"), ("class", class)], heading);
+                }
+            });
+        });
+        html.node("tbody", &[], |html| {
+            for (name, numbers) in rows {
+                html.node("tr", &[], |html| {
+                    html.leaf("th", &[("scope", "row"), ("dir", "auto")], name);
+                    for number in numbers {
+                        html.leaf("td", &[("class", "number")], number);
+                    }
+                });
+            }
+        });
+    });
+}

@@ -1,0 +1,257 @@
+//! The page of a recogniser: counts, confusions, rare words, alignments.
+
+use super::cases::{Cases, Cell, Column, Kind, cut};
+use super::numbers::{count, figure, percent, size};
+use super::page::Page;
+use super::plots::share_bar;
+use super::sections::{self, Forest, Row, Words};
+use super::writer::Html;
+use crate::wer::alignment::Edit;
+use crate::wer::confusions::Confusions;
+use crate::wer::report::{WerReport, WorstPair};
+use crate::wer::text::columns;
+use crate::wer::tokens::Unit;
+
+/// Steps of an alignment that are shown, of one pair and of all together: what a browser still shows quickly.
+const STEPS_OF_PAIR: usize = 1500;
+const STEPS_OF_ALL: usize = 30_000;
+/// Longest token shown, in characters.
+const TOKEN_WIDTH: usize = 80;
+
+const COLUMNS: [Column<'static>; 8] = [
+    Column { heading: "utterance", kind: Kind::Name },
+    Column { heading: "rate", kind: Kind::Number },
+    Column { heading: "errors", kind: Kind::Number },
+    Column { heading: "S", kind: Kind::Number },
+    Column { heading: "D", kind: Kind::Number },
+    Column { heading: "I", kind: Kind::Number },
+    Column { heading: "reference", kind: Kind::Number },
+    Column { heading: "alignment", kind: Kind::Reading },
+];
+
+impl WerReport {
+    /// The report as a page: figures, breakdowns, confusions, and alignments of the pairs in [`WerReport::worst`].
+    ///
+    /// `unit` is that of the evaluation; the distribution is made of [`WerReport::items`].
+    pub fn to_html(&self, unit: Unit) -> String {
+        let evaluation = &self.evaluation;
+        let (title, item_figure, tokens) = match unit {
+            Unit::Word => ("Word error rate", "word error rate of an utterance", "words"),
+            Unit::Char => {
+                ("Character error rate", "character error rate of an utterance", "characters")
+            }
+        };
+        let lead = format!(
+            "{} utterances, {} reference {tokens}, normaliser {}",
+            size(evaluation.primary.n),
+            count(self.counts.reference_tokens()),
+            evaluation.normaliser
+        );
+        let words = Words { item_figure, items: "utterances", unit: "" };
+        let mut page = Page::new(title, &lead);
+        sections::opening(&mut page, evaluation, &[], words);
+        page.section("Errors", |html| self.errors(html, tokens));
+        let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
+        let right = values.iter().filter(|value| **value == 0.0).count();
+        let remark =
+            format!("{} have no error.", sections::part_of(right, values.len(), words.items));
+        let overall = Some(("over all", evaluation.primary.value));
+        sections::distribution(&mut page, &values, words, overall, Some(remark));
+        page.section("By normaliser", |html| self.by_normaliser(html));
+        sections::breakdowns(&mut page, evaluation);
+        if let Some(confusions) = &self.confusions {
+            page.section("Most frequent confusions", |html| most_frequent(html, confusions));
+        }
+        let mut steps = STEPS_OF_ALL;
+        Cases {
+            items: "utterances with errors",
+            total: if values.is_empty() { self.worst.len() } else { values.len() - right },
+            order: "by number of errors",
+            columns: &COLUMNS,
+            rows: self.worst.iter().map(|pair| cells(pair, unit, &mut steps)).collect(),
+            legend: legend(),
+        }
+        .write(&mut page);
+        page.into_html()
+    }
+
+    fn errors(&self, html: &mut Html, tokens: &str) {
+        let counts = &self.counts;
+        let reference = counts.reference_tokens();
+        let heading = format!("of reference {tokens}");
+        html.node("table", &[("class", "plain")], |html| {
+            html.node("thead", &[], |html| {
+                html.node("tr", &[], |html| {
+                    html.leaf("th", &[("scope", "col")], "");
+                    html.leaf("th", &[("scope", "col"), ("class", "number")], tokens);
+                    html.leaf("th", &[("scope", "col"), ("class", "number")], &heading);
+                    html.leaf("th", &[], "");
+                });
+            });
+            html.node("tbody", &[], |html| {
+                for (name, number) in [
+                    ("reference", reference),
+                    ("hits", counts.hits),
+                    ("substitutions", counts.substitutions),
+                    ("deletions", counts.deletions),
+                    ("insertions", counts.insertions),
+                ] {
+                    html.node("tr", &[], |html| {
+                        html.leaf("th", &[("scope", "row")], name);
+                        html.leaf("td", &[("class", "number")], &count(number));
+                        let (part, whole) = (number as f64, reference.max(1) as f64);
+                        html.leaf("td", &[("class", "number")], &percent(part, whole));
+                        html.node("td", &[], |html| share_bar(html, "bar", part / whole));
+                    });
+                }
+            });
+        });
+        if self.empty_references.pairs > 0 {
+            let text = format!(
+                "{} references are empty; {} of the insertions are in them.",
+                count(self.empty_references.pairs),
+                count(self.empty_references.insertions)
+            );
+            html.leaf("p", &[("class", "note")], &text);
+        }
+        if let Some(rare) = &self.rare_words {
+            html.leaf("h3", &[], "Rare words");
+            let sides = [
+                ("rare (B-WER)", rare.b_wer, rare.rare),
+                ("others (U-WER)", rare.u_wer, rare.others),
+            ];
+            let row = |(name, rate, counts): (&str, f64, crate::wer::counts::EditCounts)| {
+                let numbers = [
+                    counts.reference_tokens(),
+                    counts.substitutions,
+                    counts.deletions,
+                    counts.insertions,
+                ];
+                let rate = std::iter::once(figure(rate));
+                (name.to_owned(), rate.chain(numbers.map(count)).collect())
+            };
+            let headings =
+                ["words", "rate", "reference", "substitutions", "deletions", "insertions"];
+            html.node("div", &[("class", "scroll"), ("tabindex", "0")], |html| {
+                sections::plain_table(html, &headings, &sides.map(row));
+            });
+        }
+    }
+
+    fn by_normaliser(&self, html: &mut Html) {
+        if self.normalisers.is_empty() {
+            return;
+        }
+        let row = |of_one: &'_ crate::wer::report::NormaliserFigure| of_one.normaliser.clone();
+        let rows: Vec<Row<'_>> = self
+            .normalisers
+            .iter()
+            .map(|one| Row { name: row(one), up: None, ..Row::of_measure(&one.measure) })
+            .collect();
+        sections::forest(html, "normaliser", &rows, &Forest { overall: None, n: false });
+    }
+}
+
+fn most_frequent(html: &mut Html, confusions: &Confusions) {
+    let Confusions { substitutions, deletions, insertions } = confusions;
+    let pair = |(said, heard, n): &(String, String, u64)| {
+        (format!("{} → {}", cut(said, TOKEN_WIDTH), cut(heard, TOKEN_WIDTH)), *n)
+    };
+    let single = |(token, n): &(String, u64)| (cut(token, TOKEN_WIDTH), *n);
+    let lists: [(&str, Vec<(String, u64)>); 3] = [
+        ("substitutions, said → heard", substitutions.iter().map(pair).collect()),
+        ("deletions", deletions.iter().map(single).collect()),
+        ("insertions", insertions.iter().map(single).collect()),
+    ];
+    if lists.iter().all(|(_, list)| list.is_empty()) {
+        return;
+    }
+    html.node("div", &[("class", "columns")], |html| {
+        for (name, list) in lists {
+            let rows: Vec<(String, Vec<String>)> =
+                list.into_iter().map(|(token, n)| (token, vec![count(n)])).collect();
+            html.node("div", &[], |html| match rows.is_empty() {
+                true => html.leaf("p", &[("class", "note")], &format!("No {name}.")),
+                false => sections::plain_table(html, &[name, "times"], &rows),
+            });
+        }
+    });
+}
+
+fn cells(pair: &WorstPair, unit: Unit, steps: &mut usize) -> Vec<Cell> {
+    let counts = &pair.counts;
+    let numbers = [
+        counts.errors(),
+        counts.substitutions,
+        counts.deletions,
+        counts.insertions,
+        counts.reference_tokens(),
+    ];
+    let mut cells = vec![Cell::text(&pair.id), Cell::number(counts.error_rate())];
+    cells.extend(numbers.map(Cell::count));
+    cells.push(Cell::Rich(alignment(pair, unit, steps)));
+    cells
+}
+
+/// Reference over hypothesis; `steps` is what is left for all pairs.
+fn alignment(pair: &WorstPair, unit: Unit, steps: &mut usize) -> Html {
+    let mut html = Html::default();
+    let columns = columns(&pair.reference, &pair.hypothesis, unit);
+    let shown = columns.len().min(STEPS_OF_PAIR).min(*steps);
+    *steps -= shown;
+    let class = match unit {
+        Unit::Word => "alignment",
+        Unit::Char => "alignment chars",
+    };
+    html.node("div", &[("class", class), ("dir", "auto")], |html| {
+        for column in &columns[..shown] {
+            step(html, column.edit, column.said, column.heard);
+            // A place where the line may break, and a space where the text is copied.
+            if unit == Unit::Word {
+                html.text(" ");
+            }
+        }
+    });
+    if shown < columns.len() {
+        let text = format!("… and {} more steps, not shown", size(columns.len() - shown));
+        html.leaf("p", &[("class", "note")], &text);
+    }
+    html
+}
+
+fn step(html: &mut Html, edit: Edit, said: &str, heard: &str) {
+    let (class, title) = match edit {
+        Edit::Hit => ("c", ""),
+        Edit::Substitution => ("c s", "substitution"),
+        Edit::Deletion => ("c d", "deletion"),
+        Edit::Insertion => ("c i", "insertion"),
+    };
+    let (above, below) = match edit {
+        Edit::Hit => ("span", "span"),
+        _ => ("del", "ins"),
+    };
+    let attributes = [("class", class), ("title", title)];
+    let attributes = if edit == Edit::Hit { &attributes[..1] } else { &attributes[..] };
+    html.node("span", attributes, |html| {
+        html.leaf(above, &[], &cut(said, TOKEN_WIDTH));
+        html.leaf(below, &[], &cut(heard, TOKEN_WIDTH));
+    });
+}
+
+fn legend() -> Html {
+    let mut html = Html::default();
+    html.node("div", &[("class", "legend")], |html| {
+        html.leaf("span", &[], "Above: reference; below: hypothesis.");
+        for (edit, said, heard, name) in [
+            (Edit::Substitution, "said", "heard", "substitution"),
+            (Edit::Deletion, "said", "", "deletion"),
+            (Edit::Insertion, "", "heard", "insertion"),
+        ] {
+            html.node("span", &[], |html| {
+                step(html, edit, said, heard);
+                html.leaf("span", &[], name);
+            });
+        }
+    });
+    html
+}

@@ -1,0 +1,127 @@
+//! HTML as a string: elements that always close, text that never becomes markup.
+
+use std::fmt::Write as _;
+
+/// Attributes of an element, in the order in which they are written.
+pub(super) type Attributes<'a> = &'a [(&'a str, &'a str)];
+
+/// A piece of HTML.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Html(String);
+
+impl Html {
+    /// An element with what `inside` writes.
+    pub(super) fn node(
+        &mut self,
+        tag: &str,
+        attributes: Attributes<'_>,
+        inside: impl FnOnce(&mut Self),
+    ) {
+        self.open(tag, attributes);
+        inside(self);
+        let _ = write!(self.0, "</{tag}>");
+    }
+
+    /// An element with a text.
+    pub(super) fn leaf(&mut self, tag: &str, attributes: Attributes<'_>, text: &str) {
+        self.node(tag, attributes, |html| html.text(text));
+    }
+
+    /// An element with a text from a file, which may run in either direction.
+    pub(super) fn foreign(&mut self, tag: &str, class: &str, text: &str) {
+        self.leaf(tag, &[("class", class), ("dir", "auto")], text);
+    }
+
+    /// An element that has no inside, such as `meta`.
+    pub(super) fn void(&mut self, tag: &str, attributes: Attributes<'_>) {
+        self.open(tag, attributes);
+    }
+
+    /// A text.
+    pub(super) fn text(&mut self, text: &str) {
+        escape(text, &mut self.0);
+    }
+
+    /// Another piece.
+    pub(super) fn append(&mut self, other: &Self) {
+        self.0.push_str(&other.0);
+    }
+
+    /// The page's own style or script; nothing that was read.
+    pub(super) fn verbatim(&mut self, source: &'static str) {
+        self.0.push_str(source);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn into_string(self) -> String {
+        self.0
+    }
+
+    fn open(&mut self, tag: &str, attributes: Attributes<'_>) {
+        let _ = write!(self.0, "<{tag}");
+        for (name, value) in attributes {
+            let _ = write!(self.0, " {name}=\"");
+            escape(value, &mut self.0);
+            self.0.push('"');
+        }
+        self.0.push('>');
+    }
+}
+
+/// Appends a text so that it stays text, in elements as in attributes.
+///
+/// Characters that have no picture or would turn the text after them around are shown by name.
+fn escape(text: &str, out: &mut String) {
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\t' | '\n' => out.push(letter),
+            '\0'..='\x1f' => out.extend(char::from_u32(0x2400 + u32::from(letter))),
+            '\x7f' => out.push('\u{2421}'),
+            '\u{80}'..='\u{9f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+            | '\u{2028}'
+            | '\u{2029}'
+            | '\u{fffe}'
+            | '\u{ffff}' => {
+                let _ = write!(out, "[U+{:04X}]", u32::from(letter));
+            }
+            _ => out.push(letter),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_becomes_markup() {
+        let mut html = Html::default();
+        let text = "</script><img src=x onerror=\"a('&')\">\0\u{7f}\u{202e}é";
+        html.leaf("p", &[("title", text)], text);
+        let inert = "&lt;/script&gt;&lt;img src=x onerror=&quot;a(&#39;&amp;&#39;)&quot;&gt;\
+                     \u{2400}\u{2421}[U+202E]é";
+        assert_eq!(html.into_string(), format!("<p title=\"{inert}\">{inert}</p>"));
+    }
+
+    #[test]
+    fn elements_close() {
+        let mut html = Html::default();
+        assert!(html.is_empty());
+        html.node("ul", &[], |html| {
+            html.foreign("li", "word", "שלום");
+            html.void("br", &[]);
+        });
+        let wanted = "<ul><li class=\"word\" dir=\"auto\">שלום</li><br></ul>";
+        assert_eq!(html.into_string(), wanted);
+    }
+}
