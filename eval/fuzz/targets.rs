@@ -306,7 +306,7 @@ fn aokvqa(bytes: &[u8]) {
         (question.question_id.0.to_string(), prediction)
     };
     let predictions = questions.iter().map(prediction).collect();
-    let options = aokvqa::AokvqaOptions { bootstrap: FEW, items: true, sources: Vec::new() };
+    let options = aokvqa::AokvqaOptions { bootstrap: FEW, items: true, worst: 3, sources: Vec::new() };
     let found = aokvqa::evaluate(&questions, (FILE, &predictions), &options).expect("they fit");
     found.to_text();
     assert!(is_percentage(found.evaluation.primary.value));
@@ -320,6 +320,7 @@ fn retrieval(bytes: &[u8]) {
         ndcg_cutoffs: vec![1, 10, usize::MAX],
         bootstrap: FEW,
         items: true,
+        worst: 3,
         sources: Vec::new(),
     };
     let found = retrieval::evaluate(&queries, &options).expect("queries can be measured");

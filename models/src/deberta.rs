@@ -125,7 +125,7 @@ impl Deberta {
     /// Builds the encoder from published weights or fresh.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and those of
+    /// [`ModelError::BadConfig`], and those of
     /// [`ParameterBuilder::get`].
     pub fn new(config: &DebertaConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
@@ -176,8 +176,8 @@ impl Deberta {
     /// Without absolute places a sequence may have any length.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`](crate::ModelError::BadInput) for a place beyond its table,
-    /// [`ModelError::Candle`](crate::ModelError::Candle) for an id or a type beyond its own.
+    /// [`ModelError::BadInput`] for a place beyond its table,
+    /// [`ModelError::Candle`] for an id or a type beyond its own.
     pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         self.run(tokens, mode, |_| {})
     }

@@ -62,7 +62,7 @@ pub(super) fn metric_name(metric: &str) -> String {
 /// What a single item shows of the figure.
 pub(super) fn item_value(item: &Item) -> f64 {
     match item.statistic {
-        Statistic::Ratio { numerator, denominator } if denominator == 0.0 => numerator,
+        Statistic::Ratio { numerator, denominator: 0.0 } => numerator,
         Statistic::Ratio { numerator, denominator } => numerator / denominator,
         Statistic::Mean { value } => value,
         Statistic::Correlation { gold, prediction } => prediction - gold,

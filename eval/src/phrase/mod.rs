@@ -24,7 +24,7 @@ use crate::compare::{Comparison, compare_pearson};
 use crate::error::EvalError;
 use crate::items::{Item, Statistic};
 use crate::metric::input_warning;
-use crate::metric::pearson::{self, pearson};
+use crate::metric::pearson::pearson;
 use crate::result::{Evaluation, FEW_UNITS, Measure, Provenance, SourceFile};
 use sample::{PhraseMetric, Sample};
 
