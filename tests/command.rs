@@ -161,7 +161,7 @@ fn a_killed_run_resumes_to_the_same_bytes() {
 }
 
 #[test]
-fn variants_are_trained_on_every_fold_and_weighted() {
+fn variants_are_trained_on_every_fold_weighted_and_stacked() {
     let files = Files::new();
     let (run, data) = (files.path("run"), format!("data.dir={}", files.path("data")));
     let apart = "model={group='context', targets_apart=true, passes=1}";
@@ -169,6 +169,7 @@ fn variants_are_trained_on_every_fold_and_weighted() {
     let variants =
         format!("variant=[{{name=\"together\"}}, {{name=\"apart\", weight=3, seed=2, {apart}}}]");
     let more = ["--set", "data.folds=2", "--set", "check.figure=-1", "--set", &variants];
+    let more = [&more[..], &["--set", "data.combine=stacked"]].concat();
     done(&files.train_arguments(&run, &data, &more));
     for fold in ["fold-0-together", "fold-0-apart", "fold-1-together", "fold-1-apart"] {
         assert!(Path::new(&run).join(fold).join("model.safetensors").is_file(), "no {fold}");
@@ -186,10 +187,11 @@ fn variants_are_trained_on_every_fold_and_weighted() {
         }
     };
     for name in ["held_out", "validation"] {
-        let [together, apart, all] =
-            ["-together", "-apart", ""].map(|kind| part(&format!("{name}{kind}.csv")));
+        let [together, apart, mean, all] =
+            ["-together", "-apart", "-mean", ""].map(|kind| part(&format!("{name}{kind}.csv")));
         assert_ne!(together, apart);
-        weighted(&together, &apart, &all);
+        weighted(&together, &apart, &mean);
+        assert_ne!(mean, all);
     }
     // Prediction repeats what the run measured.
     let (input, output) = (files.path("data/validation.csv"), files.path("predictions.csv"));
@@ -204,6 +206,9 @@ fn variants_are_trained_on_every_fold_and_weighted() {
     refuse("variant.apart.data.folds=3", &["`variant.1.data`", "cannot differ"]);
     refuse("variant.apart.model.group=section", &["targets_apart", "group = \"context\""]);
     refuse("data.folds=0", &["`variant` needs `data.folds`"]);
+    let alone = ["--set", "data.folds=0", "--set", "data.combine=stacked"];
+    let run = files.path("refused");
+    refused(&files.train_arguments(&run, &data, &alone), &["data.combine=stacked", "data.folds"]);
 }
 
 #[test]

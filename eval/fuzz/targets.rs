@@ -306,7 +306,8 @@ fn aokvqa(bytes: &[u8]) {
         (question.question_id.0.to_string(), prediction)
     };
     let predictions = questions.iter().map(prediction).collect();
-    let options = aokvqa::AokvqaOptions { bootstrap: FEW, items: true, worst: 3, sources: Vec::new() };
+    let options =
+        aokvqa::AokvqaOptions { bootstrap: FEW, items: true, worst: 3, sources: Vec::new() };
     let found = aokvqa::evaluate(&questions, (FILE, &predictions), &options).expect("they fit");
     found.to_text();
     assert!(is_percentage(found.evaluation.primary.value));
