@@ -354,6 +354,9 @@ fn phrase(bytes: &[u8]) {
     if let Ok(report) = phrase::evaluate(&gold, &predictions, &options) {
         report.to_text();
         let r = report.evaluation.primary.value;
-        assert!(r.is_nan() || (r - 1.0).abs() < 1e-6, "{r}");
+        // Below the smallest normal number there are too few digits for a norm.
+        let largest = gold.iter().map(|row| row.score.abs()).fold(0.0, f64::max);
+        let least = if largest > 1e-290 { 1.0 - 1e-6 } else { -1.0 };
+        assert!(r.is_nan() || (least..=1.0).contains(&r), "{r}");
     }
 }

@@ -61,13 +61,19 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// A defined figure, or the reason why there is none; the interval is dropped with the figure.
+    /// A defined figure, or the reason why there is none; the interval is dropped with the figure. A figure that is no
+    /// finite number is none.
     pub fn new(
         metric: &MetricInfo,
         n: usize,
         value: Result<f64, String>,
         interval: Option<Interval>,
     ) -> Self {
+        let finite = |value: f64| match value.is_finite() {
+            true => Ok(value),
+            false => Err(format!("undefined: the figure is {value}")),
+        };
+        let value = value.and_then(finite);
         let interval = interval.filter(|_| value.is_ok());
         let defined = |limit: f64| limit.is_finite().then_some(limit);
         let ci95 = interval
@@ -266,6 +272,15 @@ mod tests {
         let read: Evaluation = serde_json::from_value(json.clone()).unwrap();
         assert!(read.primary.value.is_nan());
         assert_eq!(serde_json::to_value(&read).unwrap(), json);
+    }
+
+    #[test]
+    fn a_figure_that_is_infinite_has_a_reason_too() {
+        for (value, reason) in [(f64::INFINITY, "inf"), (f64::NAN, "NaN")] {
+            let measure = Measure::new(&pearson::INFO, 2, Ok(value), Some(interval(0.95)));
+            assert!(measure.value.is_nan() && measure.interval.is_none());
+            assert_eq!(measure.reason, Some(format!("undefined: the figure is {reason}")));
+        }
     }
 
     #[test]

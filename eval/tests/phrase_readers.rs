@@ -49,6 +49,14 @@ fn lines_are_counted_past_blank_lines_and_line_ends_in_quotes() {
 }
 
 #[test]
+fn carriage_returns_alone_end_lines() {
+    assert_eq!(
+        prediction_error(b"id,score\ra1,0.5\r\ra2,x\r"),
+        "p.csv:4: id `a2`: score `x` is not a finite number; write it as 0.25, with a point"
+    );
+}
+
+#[test]
 fn empty_files_are_refused() {
     for text in ["", "\n", "  \r\n", "\u{FEFF}", "id,score\n", "id,score\n\n"] {
         assert_eq!(

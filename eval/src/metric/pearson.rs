@@ -11,7 +11,8 @@ pub const INFO: MetricInfo =
 ///
 /// `r = Σ (xᵢ-x̄)/‖x-x̄‖ · (yᵢ-ȳ)/‖y-ȳ‖`, clipped to `[-1, 1]`; for two rows exactly ±1.
 /// The norms are taken after division by the largest value, so that neither tiny nor huge values under- or overflow.
-/// A constant input and a NaN give NaN: [`input_warning`](super::input_warning) says which.
+/// A constant input and a NaN give NaN: [`input_warning`](super::input_warning) says which. A norm beyond the largest
+/// number gives NaN too, where scipy divides by it and finds 0.
 ///
 /// # Errors   [`MetricError::LengthMismatch`]; [`MetricError::TooFewRows`] below 2 rows
 /// # Source   `scipy.stats.pearsonr` 1.17, statistic only
@@ -33,6 +34,9 @@ pub fn pearson(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {
     }
     let (x_mean, x_norm) = centred_norm(x);
     let (y_mean, y_norm) = centred_norm(y);
+    if x_norm.is_infinite() || y_norm.is_infinite() {
+        return Ok(f64::NAN);
+    }
     let r = pairwise_sum(0, x.len(), &|i| ((x[i] - x_mean) / x_norm) * ((y[i] - y_mean) / y_norm));
     let r = r.clamp(-1.0, 1.0);
     Ok(if x.len() == 2 { r.round() } else { r })
@@ -185,5 +189,13 @@ mod tests {
             let sum = pairwise_sum(0, count, &|i| i as f64);
             assert_eq!(sum, (count * count.saturating_sub(1) / 2) as f64, "{count} terms");
         }
+    }
+
+    #[test]
+    fn a_norm_beyond_all_numbers_is_no_correlation_of_zero() {
+        for x in [vec![1.7e308, -1.7e308], vec![1.7e308, -1.7e308, 1.7e308]] {
+            assert!(pearson(&x, &x).unwrap().is_nan(), "{x:?}");
+        }
+        assert_eq!(pearson(&[1e308, -1e307], &[1.0, 2.0]).unwrap(), -1.0);
     }
 }
