@@ -8,13 +8,17 @@ const MINUS: &str = "\u{2212}";
 
 /// A figure with four decimals, or with four digits where that is less; a dash for NaN.
 pub(super) fn figure(value: f64) -> String {
-    let decimals = match value.abs() {
+    fixed(value, decimals([value]))
+}
+
+/// The decimals of figures that stand together.
+pub(super) fn decimals(values: impl IntoIterator<Item = f64>) -> usize {
+    match values.into_iter().map(f64::abs).fold(0.0, f64::max) {
         size if size < 10.0 => 4,
-        size if size < 100.0 => 2,
+        size if size <= 100.0 => 2,
         size if size < 1000.0 => 1,
         _ => 0,
-    };
-    fixed(value, decimals)
+    }
 }
 
 /// A number with so many decimals, its digits in groups.
@@ -49,9 +53,9 @@ pub(super) fn percent(part: f64, whole: f64) -> String {
 }
 
 /// `[low, high]`, with a star where too few units were drawn for a sound interval.
-pub(super) fn limits(interval: &Interval) -> String {
+pub(super) fn limits(interval: &Interval, decimals: usize) -> String {
     let star = if interval.units < FEW_UNITS { "*" } else { "" };
-    format!("[{}, {}]{star}", figure(interval.low), figure(interval.high))
+    format!("[{}, {}]{star}", fixed(interval.low, decimals), fixed(interval.high, decimals))
 }
 
 fn grouped(digits: &str) -> String {

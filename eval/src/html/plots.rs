@@ -18,7 +18,7 @@ pub(super) struct Mark {
 
 impl Mark {
     /// All finite numbers of the mark, for a scale.
-    pub(super) fn numbers(&self) -> impl Iterator<Item = f64> {
+    pub(super) fn numbers(self) -> impl Iterator<Item = f64> {
         let limits = self.limits.map_or([f64::NAN; 2], |(low, high)| [low, high]);
         limits.into_iter().chain([self.value]).filter(|value| value.is_finite())
     }
@@ -127,10 +127,10 @@ pub(super) struct Histogram<'a> {
 }
 
 /// Size of a histogram, and the room for its labels: left, right, above, below.
-const PLOT: (f64, f64) = (560.0, 250.0);
+const PLOT: (f64, f64) = (560.0, 270.0);
 const LEFT: f64 = 58.0;
 const RIGHT: f64 = 14.0;
-const ABOVE: f64 = 24.0;
+const ABOVE: f64 = 42.0;
 const BELOW: f64 = 46.0;
 
 /// With at most so many different figures each gets its own bar.
@@ -197,7 +197,7 @@ impl Histogram<'_> {
         let Some((axis, bars, beyond)) = bars(self.values) else { return };
         let total: usize = bars.iter().map(|bar| bar.count).sum();
         let most = bars.iter().map(|bar| bar.count).max().unwrap_or(0);
-        let Some(counts) = Axis::over([0.0, most.max(1) as f64], 4) else { return };
+        let Some(counts) = Axis::over([0.0, most.max(1) as f64], most.clamp(1, 4)) else { return };
         let (bottom, right) = (PLOT.1 - BELOW, PLOT.0 - RIGHT);
         // Bars of single values at the ends need room beyond the ticks.
         let (inner, width) = (LEFT + 8.0, right - LEFT - 16.0);
@@ -237,7 +237,7 @@ impl Histogram<'_> {
                 label(html, "middle", (x, bottom + 17.0), &(text + more));
             }
             label(html, "middle", ((LEFT + right) / 2.0, PLOT.1 - 8.0), self.quantity);
-            label(html, "start", (4.0, 13.0), self.items);
+            label(html, "start", (4.0, 15.0), self.items);
             if let Some((name, value)) = self.overall.filter(|(_, value)| value.is_finite()) {
                 let at = x(value.clamp(axis.low(), axis.high()));
                 line(html, "overall", (at, ABOVE - 4.0), (at, bottom));
@@ -275,7 +275,7 @@ mod tests {
         let few = bars(&[0.0, 30.0, 100.0]).unwrap().1;
         assert_eq!(
             few.iter().map(|bar| &*bar.name).collect::<Vec<_>>(),
-            ["0.0000", "30.00", "100.0"]
+            ["0.0000", "30.00", "100.00"]
         );
     }
 }

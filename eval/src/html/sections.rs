@@ -1,7 +1,7 @@
 //! What every page has: figures, files and method, breakdowns, distribution, warnings.
 
 use super::axis::Axis;
-use super::numbers::{figure, limits, size};
+use super::numbers::{decimals, figure, fixed, limits, size};
 use super::page::Page;
 use super::plots::{Histogram, Mark, RowScale, interval_axis, interval_row};
 use super::writer::Html;
@@ -98,14 +98,15 @@ pub(super) fn opening(
 
 /// The primary figure, large.
 fn headline(html: &mut Html, primary: &Measure, words: Words<'_>) {
+    let decimals = decimals(Row::of_measure(primary).mark().numbers());
     html.node("p", &[("class", "headline")], |html| {
         html.leaf("span", &[("class", "name")], &metric_name(&primary.metric));
-        html.leaf("strong", &[], &figure(primary.value));
+        html.leaf("strong", &[], &fixed(primary.value, decimals));
         if !words.unit.is_empty() {
             html.leaf("span", &[("class", "unit")], words.unit);
         }
         if let Some(interval) = &primary.interval {
-            let text = format!("{} {}", level(interval), limits(interval));
+            let text = format!("{} {}", level(interval), limits(interval, decimals));
             html.leaf("span", &[("class", "limits")], &text);
         }
         if let Some(reason) = &primary.reason {
@@ -198,13 +199,29 @@ pub(super) struct Forest {
     pub(super) n: bool,
 }
 
+/// What all rows of a table share.
+struct Table<'a> {
+    shown: &'a Forest,
+    scale: Option<RowScale>,
+    /// Whether any row has an interval.
+    intervals: bool,
+    /// Decimals of the figures, so that they stand below each other.
+    decimals: usize,
+}
+
 /// Figures with their intervals, drawn on one scale.
 pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], shown: &Forest) {
-    let numbers = rows.iter().flat_map(|row| row.mark().numbers().collect::<Vec<_>>());
-    let axis = Axis::over(numbers.chain(shown.overall.filter(|value| value.is_finite())), STEPS);
+    let numbers = || rows.iter().flat_map(|row| row.mark().numbers());
+    let overall = shown.overall.filter(|value| value.is_finite());
+    let axis = Axis::over(numbers().chain(overall), STEPS);
     let (width, class) = if shown.n { (NARROW, "forest") } else { (WIDE, "forest wide") };
-    let scale = axis.map(|axis| RowScale { axis, width });
     let interval = rows.iter().find_map(|row| row.interval);
+    let table = Table {
+        shown,
+        scale: axis.map(|axis| RowScale { axis, width }),
+        intervals: interval.is_some(),
+        decimals: decimals(numbers()),
+    };
     html.node(
         "div",
         &[("class", "scroll"), ("tabindex", "0"), ("role", "region"), ("aria-label", name)],
@@ -225,12 +242,10 @@ pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], shown: &Fore
                 });
                 html.node("tbody", &[], |html| {
                     for row in rows {
-                        html.node("tr", &[], |html| {
-                            forest_row(html, row, scale.as_ref(), interval, shown)
-                        });
+                        html.node("tr", &[], |html| forest_row(html, row, &table));
                     }
                 });
-                if let Some(scale) = &scale {
+                if let Some(scale) = &table.scale {
                     html.node("tfoot", &[], |html| {
                         html.node("tr", &[], |html| {
                             let before = 2 + usize::from(shown.n) + usize::from(interval.is_some());
@@ -246,13 +261,7 @@ pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], shown: &Fore
     );
 }
 
-fn forest_row(
-    html: &mut Html,
-    row: &Row<'_>,
-    scale: Option<&RowScale>,
-    any_interval: Option<&Interval>,
-    shown: &Forest,
-) {
+fn forest_row(html: &mut Html, row: &Row<'_>, table: &Table<'_>) {
     html.node("th", &[("scope", "row"), ("dir", "auto")], |html| {
         html.text(&super::cases::cut(&row.name, 120));
         if let Some(up) = row.up {
@@ -261,24 +270,25 @@ fn forest_row(
             html.leaf("span", &[("class", "direction"), ("title", title)], arrow);
         }
     });
-    if shown.n {
+    if table.shown.n {
         html.leaf("td", &[("class", "number n")], &size(row.n));
     }
+    let value = fixed(row.value, table.decimals);
     match row.reason {
         Some(reason) => {
-            html.leaf("td", &[("class", "number"), ("title", reason)], &figure(row.value));
+            html.leaf("td", &[("class", "number"), ("title", reason)], &value);
         }
-        None => html.leaf("td", &[("class", "number")], &figure(row.value)),
+        None => html.leaf("td", &[("class", "number")], &value),
     }
-    let limits = row.interval.map(limits);
-    if any_interval.is_some() {
+    let limits = row.interval.map(|interval| limits(interval, table.decimals));
+    if table.intervals {
         html.leaf("td", &[("class", "limits")], limits.as_deref().unwrap_or(""));
     }
     html.node("td", &[("class", "plot")], |html| {
-        if let Some(scale) = scale.filter(|_| row.value.is_finite()) {
+        if let Some(scale) = table.scale.as_ref().filter(|_| row.value.is_finite()) {
             let limits = limits.unwrap_or_default();
-            let title = format!("{}: {} {limits}", row.name, figure(row.value));
-            interval_row(html, scale, row.mark(), shown.overall, title.trim_end());
+            let title = format!("{}: {} {limits}", row.name, value);
+            interval_row(html, scale, row.mark(), table.shown.overall, title.trim_end());
         } else if let Some(reason) = row.reason {
             html.leaf("span", &[("class", "reason"), ("dir", "auto")], reason);
         }
@@ -379,8 +389,11 @@ pub(super) fn part_of(part: usize, whole: usize, items: &str) -> String {
     format!("{} of {} {items} ({share})", size(part), size(whole))
 }
 
+/// The name of a row, and its numbers as they are shown.
+pub(super) type PlainRow = (Html, Vec<String>);
+
 /// A table with a heading for each column, the first left and the others right.
-pub(super) fn plain_table(html: &mut Html, headings: &[&str], rows: &[(String, Vec<String>)]) {
+pub(super) fn plain_table(html: &mut Html, headings: &[&str], rows: &[PlainRow]) {
     html.node("table", &[("class", "plain")], |html| {
         html.node("thead", &[], |html| {
             html.node("tr", &[], |html| {
@@ -393,7 +406,7 @@ pub(super) fn plain_table(html: &mut Html, headings: &[&str], rows: &[(String, V
         html.node("tbody", &[], |html| {
             for (name, numbers) in rows {
                 html.node("tr", &[], |html| {
-                    html.leaf("th", &[("scope", "row"), ("dir", "auto")], name);
+                    html.node("th", &[("scope", "row")], |html| html.append(name));
                     for number in numbers {
                         html.leaf("td", &[("class", "number")], number);
                     }

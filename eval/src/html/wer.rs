@@ -4,7 +4,7 @@ use super::cases::{Cases, Cell, Column, Kind, cut};
 use super::numbers::{count, figure, percent, size};
 use super::page::Page;
 use super::plots::share_bar;
-use super::sections::{self, Forest, Row, Words};
+use super::sections::{self, Forest, PlainRow, Row, Words};
 use super::writer::Html;
 use crate::wer::alignment::Edit;
 use crate::wer::confusions::Confusions;
@@ -85,7 +85,7 @@ impl WerReport {
                     html.leaf("th", &[("scope", "col")], "");
                     html.leaf("th", &[("scope", "col"), ("class", "number")], tokens);
                     html.leaf("th", &[("scope", "col"), ("class", "number")], &heading);
-                    html.leaf("th", &[], "");
+                    html.leaf("th", &[("class", "shares")], "");
                 });
             });
             html.node("tbody", &[], |html| {
@@ -101,14 +101,16 @@ impl WerReport {
                         html.leaf("td", &[("class", "number")], &count(number));
                         let (part, whole) = (number as f64, reference.max(1) as f64);
                         html.leaf("td", &[("class", "number")], &percent(part, whole));
-                        html.node("td", &[], |html| share_bar(html, "bar", part / whole));
+                        html.node("td", &[("class", "shares")], |html| {
+                            share_bar(html, "bar", part / whole)
+                        });
                     });
                 }
             });
         });
         if self.empty_references.pairs > 0 {
             let text = format!(
-                "{} references are empty; {} of the insertions are in them.",
+                "Empty references: {}; insertions in them: {}.",
                 count(self.empty_references.pairs),
                 count(self.empty_references.insertions)
             );
@@ -128,7 +130,9 @@ impl WerReport {
                     counts.insertions,
                 ];
                 let rate = std::iter::once(figure(rate));
-                (name.to_owned(), rate.chain(numbers.map(count)).collect())
+                let mut html = Html::default();
+                html.text(name);
+                (html, rate.chain(numbers.map(count)).collect())
             };
             let headings =
                 ["words", "rate", "reference", "substitutions", "deletions", "insertions"];
@@ -154,11 +158,20 @@ impl WerReport {
 
 fn most_frequent(html: &mut Html, confusions: &Confusions) {
     let Confusions { substitutions, deletions, insertions } = confusions;
+    let word = |html: &mut Html, word: &str| html.foreign("bdi", "", &cut(word, TOKEN_WIDTH));
     let pair = |(said, heard, n): &(String, String, u64)| {
-        (format!("{} → {}", cut(said, TOKEN_WIDTH), cut(heard, TOKEN_WIDTH)), *n)
+        let mut html = Html::default();
+        word(&mut html, said);
+        html.text(" → ");
+        word(&mut html, heard);
+        (html, vec![count(*n)])
     };
-    let single = |(token, n): &(String, u64)| (cut(token, TOKEN_WIDTH), *n);
-    let lists: [(&str, Vec<(String, u64)>); 3] = [
+    let single = |(token, n): &(String, u64)| {
+        let mut html = Html::default();
+        word(&mut html, token);
+        (html, vec![count(*n)])
+    };
+    let lists: [(&str, Vec<PlainRow>); 3] = [
         ("substitutions, said → heard", substitutions.iter().map(pair).collect()),
         ("deletions", deletions.iter().map(single).collect()),
         ("insertions", insertions.iter().map(single).collect()),
@@ -167,9 +180,7 @@ fn most_frequent(html: &mut Html, confusions: &Confusions) {
         return;
     }
     html.node("div", &[("class", "columns")], |html| {
-        for (name, list) in lists {
-            let rows: Vec<(String, Vec<String>)> =
-                list.into_iter().map(|(token, n)| (token, vec![count(n)])).collect();
+        for (name, rows) in lists {
             html.node("div", &[], |html| match rows.is_empty() {
                 true => html.leaf("p", &[("class", "note")], &format!("No {name}.")),
                 false => sections::plain_table(html, &[name, "times"], &rows),
