@@ -125,7 +125,9 @@ fn a_run_predicts_and_repeats_to_the_byte() {
 fn a_killed_run_resumes_to_the_same_bytes() {
     let files = Files::new();
     let (whole, killed) = (files.path("whole"), files.path("killed"));
-    let long = ["--set", "phase.train.epochs=60", "--set", "data.folds=2"];
+    let variants = "variant=[{name=\"a\"}, {name=\"b\", seed=2}]";
+    let long = ["--set", "phase.train.epochs=60", "--set", "data.folds=2", "--set", variants];
+    let long = [&long[..], &["--set", "data.combine=stacked"]].concat();
     let data = format!("data.dir={}", files.path("data"));
     let child = Command::new(env!("CARGO_BIN_EXE_engram"))
         .args(files.train_arguments(&killed, &data, &long))
@@ -134,7 +136,7 @@ fn a_killed_run_resumes_to_the_same_bytes() {
         .stderr(std::process::Stdio::null())
         .spawn();
     let mut child = child.expect("the binary runs");
-    let checkpoints = Path::new(&killed).join("fold-0/checkpoints/LATEST");
+    let checkpoints = Path::new(&killed).join("fold-0-b/checkpoints/LATEST");
     while !checkpoints.exists() && child.try_wait().expect("a child").is_none() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
@@ -146,7 +148,15 @@ fn a_killed_run_resumes_to_the_same_bytes() {
     done(&resumed);
     done(&files.train_arguments(&whole, &data, &long));
     assert_eq!(contents(Path::new(&killed)), contents(Path::new(&whole)));
-    for name in ["README.md", "recipe.toml", "held_out.csv", "validation.csv", "summary.json"] {
+    let files_of_a_run = [
+        "README.md",
+        "recipe.toml",
+        "held_out.csv",
+        "validation.csv",
+        "summary.json",
+        "stacking.json",
+    ];
+    for name in files_of_a_run {
         assert!(Path::new(&whole).join(name).is_file(), "no {name}");
     }
 

@@ -1,13 +1,13 @@
 """`engram eval` against the reference tools, in turns; started by run.sh.
 
 Usage: compare.py ROUNDS
+       compare.py make FOLDER      (what it calls first: writes the files)
 Each row is the median wall time of ROUNDS whole processes on the same file, of ours with all threads, of ours
 with one, and of the peer; then the ratios, and the peak memory beside the size of the input.
 """
 import gzip
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -15,7 +15,6 @@ import tempfile
 import time
 from pathlib import Path
 
-ROUNDS = int(sys.argv[1])
 ENGRAM = os.environ["ENGRAM"]
 METRICS = Path(os.environ["ENGRAM_DATA"]) / "metrics"
 HERE = Path(__file__).parent
@@ -80,7 +79,8 @@ def run(command, stdin=None):
     """Wall seconds and peak MB of a process."""
     before = time.perf_counter()
     with open(stdin or os.devnull) as source:
-        process = subprocess.Popen(command, stdin=source, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, stdin=source, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - before
     if status != 0:
@@ -96,7 +96,7 @@ def row(name, engram, peer, files, stdin=None):
         "one": [ENGRAM, *engram, "--threads", "1"],
         "peer": [sys.executable, str(HERE / "peer.py"), *peer],
     }
-    for _ in range(ROUNDS):
+    for _ in range(int(sys.argv[1])):
         for which, command in commands.items():
             seconds, peak = run(command, stdin)
             times[which].append(seconds)
@@ -113,48 +113,56 @@ def has(module):
     return subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
-def main():
-    folder = Path(tempfile.mkdtemp())
-
-    def file(name, content):
-        path = folder / name
-        with open(path, "w") as out:
+def make(folder):
+    """Writes all input files; in a process of its own, whose memory no child inherits."""
+    def write(name, content):
+        with open(Path(folder) / name, "w") as out:
             out.write(content)
-        return str(path)
 
     def lines(rows):
         return "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows)
 
+    write("pairs.jsonl", lines(repeated_pairs(100_000)))
+    write("long.jsonl", lines(long_pair()))
+    for name, content in zip(("vqa_a", "vqa_q", "vqa_r"), repeated_questions(100_000)):
+        write(f"{name}.json", json.dumps(content))
+    write("texts.txt", "".join(text + "\n" for text in repeated_strings(100_000)))
+    for name, content in zip(("cap_a", "cap_r"), repeated_captions(25_000)):
+        write(f"{name}.json", json.dumps(content))
+
+
+def main():
+    folder = tempfile.mkdtemp()
+    subprocess.run([sys.executable, __file__, "make", folder], check=True)
+    pairs, pair, a, q, r, texts, refs, captions = (
+        f"{folder}/{name}" for name in ("pairs.jsonl", "long.jsonl", "vqa_a.json", "vqa_q.json", "vqa_r.json",
+                                        "texts.txt", "cap_a.json", "cap_r.json"))
     print("| what | ms | ms, 1 thread | peer, ms | peer / ours | peer / 1 thread | input, MB "
           "| peak, MB | peer's peak, MB |")
     print("|---|---|---|---|---|---|---|---|---|")
     plain = ["--json", "--resamples", "0"]
-    pairs = file("pairs.jsonl", lines(repeated_pairs(100_000)))
     row("WER and CER, 100,000 pairs (jiwer 4.0.0)",
         ["eval", "wer", "--pairs", pairs, *plain], ["wer", pairs], [pairs])
     row("the same with intervals of 1,000 resamples",
         ["eval", "wer", "--pairs", pairs, "--json"], ["wer", pairs], [pairs])
-    pair = file("long.jsonl", lines(long_pair()))
     row("WER and CER, a 10,000-word pair (jiwer 4.0.0)",
         ["eval", "wer", "--pairs", pair, *plain], ["wer", pair], [pair])
-    annotations, questions, results = repeated_questions(100_000)
-    a, q = file("a.json", json.dumps(annotations)), file("q.json", json.dumps(questions))
-    r = file("r.json", json.dumps(results))
-    row("VQA, 100,000 questions (official script, Python 3)",
+    row("VQA, 100,000 questions (the official script's steps, Python 3)",
         ["eval", "vqa", "--annotations", a, "--results", r, *plain], ["vqa", a, q, r], [a, r])
-    texts = file("texts.txt", "".join(text + "\n" for text in repeated_strings(100_000)))
     if has("whisper"):
         row("Whisper normaliser, 100,000 strings (openai-whisper 20250625)",
             ["eval", "normalize", "--normalizer", "whisper-en"], ["normalize"], [texts], texts)
     else:
         print("Without openai-whisper: no row for its normaliser")
-    annotations, results = repeated_captions(25_000)
-    a, r = file("refs.json", json.dumps(annotations)), file("results.json", json.dumps(results))
     if subprocess.run(["java", "-version"], capture_output=True).returncode == 0:
         row("captions, 25,000 images (pycocoevalcap 1.2: PTBTokenizer, BLEU, ROUGE-L, CIDEr)",
-            ["eval", "caption", "--references", a, "--results", r, *plain], ["caption", a, r], [a, r])
+            ["eval", "caption", "--references", refs, "--results", captions, *plain],
+            ["caption", refs, captions], [refs, captions])
     else:
         print("Without Java: no row for captions")
 
 
-main()
+if sys.argv[1] == "make":
+    make(sys.argv[2])
+else:
+    main()

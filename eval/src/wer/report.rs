@@ -228,9 +228,12 @@ struct Measured {
 
 impl Measured {
     fn new(pairs: &Pairs<'_>, options: &WerOptions) -> Result<Self, EvalError> {
+        let measure = |unit| measure_by(unit, &pairs.references, &pairs.hypotheses);
+        // A single long pair keeps two threads busy at least.
+        let (words, chars) = rayon::join(|| measure(Unit::Word), || measure(Unit::Char));
         Ok(Self {
-            words: measure_by(Unit::Word, &pairs.references, &pairs.hypotheses)?,
-            chars: measure_by(Unit::Char, &pairs.references, &pairs.hypotheses)?,
+            words: words?,
+            chars: chars?,
             resampling: match &options.cluster {
                 Some(labels) => Resampling::by_group(&labels.name, &labels.of_pair),
                 None => Resampling::by_item("utterance", pairs.ids.len()),
