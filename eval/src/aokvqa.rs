@@ -23,13 +23,12 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::{BootstrapOptions, Resampling, interval};
+use crate::bootstrap::{BootstrapOptions, measure_of_mean};
 use crate::error::{EvalError, Place};
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
 use crate::json::{DistinctKeys, Object};
 use crate::metric::MetricInfo;
-use crate::metric::mean::weighted_mean;
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
 use crate::table::shortened;
 use crate::text::{figures, sources};
@@ -242,14 +241,13 @@ pub fn evaluate(
     }
     let measure = |(info, scores): &(MetricInfo, Vec<(&str, f64)>)| {
         let values: Vec<f64> = scores.iter().map(|(_, score)| *score).collect();
-        let resampling = Resampling::by_item("question", values.len());
-        let value = match values.len() {
-            0 => Err("undefined: every question has difficult direct answers".to_owned()),
-            n => Ok(values.iter().sum::<f64>() / n as f64),
-        };
-        let interval =
-            interval(&resampling, &options.bootstrap, |times| weighted_mean(&values, times));
-        Measure::new(info, values.len(), value, interval)
+        match values.is_empty() {
+            true => {
+                let reason = "undefined: every question has difficult direct answers".to_owned();
+                Measure::new(info, 0, Err(reason), None)
+            }
+            false => measure_of_mean(info, "question", &values, &options.bootstrap),
+        }
     };
     let mut measures: Vec<Measure> = parts.iter().map(measure).collect();
     let item = |(id, score): &(&str, f64)| {

@@ -10,8 +10,10 @@ use std::hash::Hash;
 use rayon::prelude::*;
 
 use crate::error::EvalError;
+use crate::metric::MetricInfo;
+use crate::metric::mean::{mean, weighted_mean};
 use crate::random::SplitMix64;
-use crate::result::Interval;
+use crate::result::{Interval, Measure};
 
 /// More change no figure that anyone would cite, and take memory.
 const MOST_RESAMPLES: usize = 10_000_000;
@@ -223,6 +225,18 @@ where
         .then(|| bootstrap(resampling, options, statistic).interval(resampling, options))
 }
 
+/// The mean of values as a figure with its interval; `unit` is the word for what a value is of.
+pub(crate) fn measure_of_mean(
+    info: &MetricInfo,
+    unit: &str,
+    values: &[f64],
+    options: &BootstrapOptions,
+) -> Measure {
+    let resampling = Resampling::by_item(unit, values.len());
+    let interval = interval(&resampling, options, |times| weighted_mean(values, times));
+    Measure::new(info, values.len(), Ok(mean(values)), interval)
+}
+
 impl Distribution {
     /// The central part of the values that holds `options.level` of them; NaN limits if no value is defined.
     pub fn interval(&self, resampling: &Resampling, options: &BootstrapOptions) -> Interval {
@@ -275,7 +289,6 @@ impl Distribution {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::mean::weighted_mean;
 
     fn noise(n: usize) -> Vec<f64> {
         let mut random = SplitMix64::stream(7, 0);

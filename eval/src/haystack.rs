@@ -25,7 +25,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap, interval};
+use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap, measure_of_mean};
 use crate::error::{EvalError, Place};
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
@@ -167,12 +167,9 @@ pub fn evaluate(
     let drawn = bootstrap(&resampling, &published, |times| weighted_mean(&right, times)).values;
     let accuracy = mean(&drawn);
     let squares: Vec<f64> = drawn.iter().map(|value| (value - accuracy).powi(2)).collect();
-    let measure = |info: &MetricInfo, values: &[f64], value: f64| {
-        let interval =
-            interval(&resampling, &options.bootstrap, |times| weighted_mean(values, times));
-        Measure::new(info, replies.len(), Ok(value), interval)
+    let plain = |info: &MetricInfo, values: &[f64]| {
+        measure_of_mean(info, "question", values, &options.bootstrap)
     };
-    let plain = |info: &MetricInfo, values: &[f64]| measure(info, values, mean(values));
     let secondary =
         vec![plain(&PLAIN, &right), plain(&STRICT, &strict), plain(&COMPLIANCE, &compliance)];
     let item = |(reply, right): (&Reply<'_>, &f64)| {
@@ -182,7 +179,7 @@ pub fn evaluate(
         true => replies.iter().zip(&right).map(item).collect(),
         false => Vec::new(),
     };
-    let primary = measure(&ACCURACY, &right, accuracy);
+    let primary = Measure { value: accuracy, ..plain(&ACCURACY, &right) };
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let mut evaluation = Evaluation::new(primary, secondary, Vec::new(), provenance, sources);
     let standard_deviation = mean(&squares).sqrt();

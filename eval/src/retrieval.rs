@@ -22,13 +22,12 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::{BootstrapOptions, Resampling, interval};
+use crate::bootstrap::{BootstrapOptions, measure_of_mean};
 use crate::error::{EvalError, Place};
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
 use crate::json::{DistinctKeys, stands_twice};
 use crate::metric::MetricInfo;
-use crate::metric::mean::weighted_mean;
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
 use crate::source::json_lines;
 use crate::table::shortened;
@@ -289,12 +288,8 @@ pub fn evaluate(
         column(format!("ndcg@{k}"), &|ranking| ranking.ndcg(*k));
     }
     let info = MetricInfo { name: "", version: 1, higher_is_better: Some(true) };
-    let resampling = Resampling::by_item("query", queries.len());
     let measure = |(name, values): &(String, Vec<f64>)| {
-        let value = values.iter().sum::<f64>() / values.len() as f64;
-        let interval =
-            interval(&resampling, &options.bootstrap, |times| weighted_mean(values, times));
-        let measure = Measure::new(&info, queries.len(), Ok(value), interval);
+        let measure = measure_of_mean(&info, "query", values, &options.bootstrap);
         Measure { metric: name.clone(), ..measure }
     };
     let mut measures: Vec<Measure> = columns.iter().map(measure).collect();

@@ -61,6 +61,15 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Prints a report as JSON or as text.
+pub fn print_report(
+    json: bool,
+    report: &impl serde::Serialize,
+    text: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
+    if json { print_json(report) } else { print(&text()) }
+}
+
 /// Tells the user something on standard error, unless `quiet`; nobody listening is no error.
 pub fn note(text: &str, quiet: bool) {
     if !quiet {

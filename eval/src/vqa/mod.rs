@@ -31,13 +31,12 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::bootstrap::{BootstrapOptions, Resampling, interval};
+use crate::bootstrap::{BootstrapOptions, measure_of_mean};
 use crate::error::{EvalError, Place};
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
 use crate::metric::MetricInfo;
-use crate::metric::mean::weighted_mean;
-use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
+use crate::result::{Breakdown, Evaluation, Provenance, SourceFile};
 use crate::table::shortened;
 use crate::text::{breakdown, figures, sources};
 use answer::{normalised, tidied};
@@ -154,13 +153,7 @@ pub fn evaluate<'a>(
         .with_min_len(64)
         .map(|(annotation, given)| 100.0 * accuracy(given, &annotation.answers))
         .collect();
-    let measure = |scores: &[f64]| {
-        let resampling = Resampling::by_item("question", scores.len());
-        let value = scores.iter().sum::<f64>() / scores.len() as f64;
-        let interval =
-            interval(&resampling, &options.bootstrap, |times| weighted_mean(scores, times));
-        Measure::new(&INFO, scores.len(), Ok(value), interval)
-    };
+    let measure = |scores: &[f64]| measure_of_mean(&INFO, "question", scores, &options.bootstrap);
     let by = |name: &str, label: &dyn Fn(&Annotation<'_>) -> String| {
         let mut parts: Vec<(String, Vec<f64>)> = Vec::new();
         let mut index: HashMap<String, usize> = HashMap::new();

@@ -84,10 +84,7 @@ impl Caption {
         self.page.write(|| report.to_html())?;
         report.worst.truncate(self.worst);
         write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
-        match self.json {
-            true => output::print_json(&report)?,
-            false => output::print(&report.to_text())?,
-        }
+        output::print_report(self.json, &report, || report.to_text())?;
         Ok(Outcome::Done)
     }
 }

@@ -83,10 +83,7 @@ impl Compare {
     fn run(self) -> anyhow::Result<Outcome> {
         let (a, b) = (Items::read(&self.a)?, Items::read(&self.b)?);
         let comparison = compare_items(&a, &b, &self.intervals.options())?;
-        match self.json {
-            true => output::print_json(&comparison)?,
-            false => output::print(&comparison.to_text())?,
-        }
+        output::print_report(self.json, &comparison, || comparison.to_text())?;
         Ok(Outcome::Done)
     }
 }

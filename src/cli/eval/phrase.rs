@@ -59,20 +59,14 @@ impl Phrase {
             let names = (self.predictions.display().to_string(), baseline.display().to_string());
             let comparison =
                 compare(&gold, (&names.0, &predictions), (&names.1, &other), &options)?;
-            return match self.json {
-                true => output::print_json(&comparison),
-                false => output::print(&comparison.to_text()),
-            }
-            .map(|()| Outcome::Done);
+            output::print_report(self.json, &comparison, || comparison.to_text())?;
+            return Ok(Outcome::Done);
         }
         let mut report = evaluate(&gold, &predictions, &options)?;
         self.page.write(|| report.to_html())?;
         write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
         report.worst_rows.truncate(self.worst);
-        match self.json {
-            true => output::print_json(&report)?,
-            false => output::print(&report.to_text())?,
-        }
+        output::print_report(self.json, &report, || report.to_text())?;
         Ok(Outcome::Done)
     }
 }

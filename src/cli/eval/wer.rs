@@ -157,10 +157,7 @@ impl Wer {
             true => Colour::Ansi,
             false => Colour::Never,
         };
-        match self.json {
-            true => output::print_json(&report)?,
-            false => output::print(&report.to_text(options.unit, colour))?,
-        }
+        output::print_report(self.json, &report, || report.to_text(options.unit, colour))?;
         Ok(Outcome::Done)
     }
 

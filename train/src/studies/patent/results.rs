@@ -37,6 +37,19 @@ struct OfVariant {
     members: usize,
 }
 
+/// Scores of the held-out and of the validation rows; the latter may be none.
+struct Scores {
+    held_out: Vec<f64>,
+    validation: Vec<f64>,
+}
+
+/// The ensemble's scores.
+pub(super) struct Combined {
+    scores: Scores,
+    /// The regression they are of, and what the mean would be; `None` where they are means.
+    stacked: Option<(Stacking, Scores)>,
+}
+
 /// One member's part.
 pub(super) struct MemberScores<'a> {
     /// Its folder within the run's.
@@ -119,24 +132,27 @@ impl Results {
         weighted_mean(weights.zip(scores.iter().cloned()))
     }
 
-    /// The ensemble's scores of the held-out and the validation rows; the latter may be none.
-    fn combined(&self, corpus: &Corpus) -> (Vec<f64>, Vec<f64>) {
+    /// The scores of the ensemble.
+    pub(super) fn combined(&self, corpus: &Corpus) -> Combined {
         let (held_out, validation) = (self.held_out(), self.validation());
+        let mean = Scores { held_out: self.mean(&held_out), validation: self.mean(&validation) };
         if !self.stacks() {
-            return (self.mean(&held_out), self.mean(&validation));
+            return Combined { scores: mean, stacked: None };
         }
         let stacking = Stacking::fit(&self.held_out_rows, &held_out);
-        let validation = match validation.iter().all(|scores| scores.is_empty()) {
+        let validation = match mean.validation.is_empty() {
             true => Vec::new(),
             false => stacking.predict(&corpus.validation, &validation),
         };
-        (Stacking::cross_fitted(&self.held_out_rows, &held_out), validation)
+        let held_out = Stacking::cross_fitted(&self.held_out_rows, &held_out);
+        Combined { scores: Scores { held_out, validation }, stacked: Some((stacking, mean)) }
     }
 
     pub(super) fn summary(
         &self,
         recipe: &Recipe,
         corpus: &Corpus,
+        combined: &Combined,
         folds: bool,
     ) -> Result<PatentSummary> {
         let held_out_figure =
@@ -145,14 +161,13 @@ impl Results {
             true => figure(&corpus.validation, scores).map(Some).map_err(in_study("validation")),
             false => Ok(None),
         };
-        let (held_out_scores, validation_scores) = self.combined(corpus);
-        let held_out = held_out_figure(&held_out_scores)?;
-        let mean = match self.stacks() {
-            true => Some(CombinedSummary {
-                held_out: held_out_figure(&self.mean(&self.held_out()))?,
-                validation: validation_figure(&self.mean(&self.validation()))?,
+        let held_out = held_out_figure(&combined.scores.held_out)?;
+        let mean = match &combined.stacked {
+            Some((_, Scores { held_out, validation })) => Some(CombinedSummary {
+                held_out: held_out_figure(held_out)?,
+                validation: validation_figure(validation)?,
             }),
-            false => None,
+            None => None,
         };
         let mut variants = Vec::new();
         for variant in &self.of_variants {
@@ -177,11 +192,14 @@ impl Results {
         Ok(PatentSummary {
             recipe_hash: recipe.hash()?,
             seed: recipe.seed(),
-            combine: if self.stacks() { Combination::Stacked } else { Combination::Mean },
+            combine: match combined.stacked {
+                Some(_) => Combination::Stacked,
+                None => Combination::Mean,
+            },
             members: self.members.clone(),
             variants,
             held_out,
-            validation: validation_figure(&validation_scores)?,
+            validation: validation_figure(&combined.scores.validation)?,
             mean,
             warnings: self.warnings(corpus, folds),
             check_failures,
@@ -200,7 +218,7 @@ impl Results {
     }
 
     /// Writes the scores that the figures are of, and the stacking.
-    pub(super) fn write(&self, run: &Path, corpus: &Corpus) -> Result<()> {
+    pub(super) fn write(&self, run: &Path, corpus: &Corpus, combined: &Combined) -> Result<()> {
         let write = |name: &str, suffix: &str, rows: &[PhrasePair], scores: &[f64]| {
             let path = run.join(format!("{name}{suffix}.csv"));
             write_file(&path, &predictions_csv(rows, scores))
@@ -217,14 +235,12 @@ impl Results {
                 both(&format!("-{name}"), &variant.held_out, &variant.validation_scores())?;
             }
         }
-        let (held_out, validation) = self.combined(corpus);
-        both("", &held_out, &validation)?;
-        if !self.stacks() {
+        both("", &combined.scores.held_out, &combined.scores.validation)?;
+        let Some((stacking, Scores { held_out, validation })) = &combined.stacked else {
             return Ok(());
-        }
-        both("-mean", &self.mean(&self.held_out()), &self.mean(&self.validation()))?;
-        let stacking = Stacking::fit(&self.held_out_rows, &self.held_out());
-        let json = serde_json::to_vec_pretty(&stacking).map_err(in_study("the stacking"))?;
+        };
+        both("-mean", held_out, validation)?;
+        let json = serde_json::to_vec_pretty(stacking).map_err(in_study("the stacking"))?;
         write_file(&run.join(STACKING), &json)
     }
 }

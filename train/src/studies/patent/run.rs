@@ -169,8 +169,9 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
             results.add(scores, fold.map(|_| &corpus))?;
         }
     }
-    let summary = results.summary(recipe, &corpus, data.folds > 0)?;
-    results.write(&options.run, &corpus)?;
+    let combined = results.combined(&corpus);
+    let summary = results.summary(recipe, &corpus, &combined, data.folds > 0)?;
+    results.write(&options.run, &corpus, &combined)?;
     if data.folds > 0 {
         let card = card::of_ensemble(&summary, recipe, &inputs)?;
         write_file(&options.run.join("README.md"), card.as_bytes())?;
