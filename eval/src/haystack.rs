@@ -112,8 +112,9 @@ pub fn parse_replies<'a>(file: &str, text: &'a str) -> Result<Vec<Reply<'a>>, Ev
         reason,
         remedy: "give one JSON object a line: id, answer (yes or no) and response",
     };
-    let (mut replies, mut seen) = (Vec::with_capacity(lines.len()), HashMap::new());
-    for (line, ReplyLine { id, answer, mut conversations, response }) in lines {
+    let (mut replies, mut seen) = (Vec::new(), HashMap::new());
+    for (line, ReplyLine { id, answer, mut conversations, response }) in lines.into_iter().flatten()
+    {
         let turn = || (conversations.len() > 1).then(|| conversations.swap_remove(1).value);
         let Some(answer) = answer.or_else(turn) else {
             return Err(malformed(Some(line), "has no `answer`".to_owned()));

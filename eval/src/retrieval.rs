@@ -177,6 +177,7 @@ pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, Ev
         let id = row.id.map_or_else(|| line.to_string().into(), |id| id.0);
         Query { id, ranked: row.ranked, relevant: row.relevant.0, line }
     })?;
+    let queries: Vec<Query<'a>> = queries.into_iter().flatten().collect();
     let malformed = |line: Option<u64>, reason: String, remedy: &'static str| {
         EvalError::Malformed { place: Place::new(file, line), reason, remedy }
     };

@@ -88,17 +88,34 @@ pub(crate) fn not_blank(text: &str) -> impl Iterator<Item = (u64, &str)> {
     lines(text).filter(|(_, line)| !line.trim().is_empty())
 }
 
-/// The rows of a file of JSON lines, read by all threads; blank lines are passed over.
+/// Bytes that a thread reads at a time.
+const BLOCK: usize = 1 << 16;
+
+/// Whole lines, at least [`BLOCK`] bytes together where there are as many, with the number of lines before them.
+fn blocks(text: &str) -> Vec<(u64, &str)> {
+    let mut blocks = Vec::with_capacity(text.len() / BLOCK + 1);
+    let (mut rest, mut before) = (text, 0);
+    while !rest.is_empty() {
+        let ends = rest.as_bytes().iter().skip(BLOCK).position(|byte| *byte == b'\n');
+        let (block, next) = rest.split_at(ends.map_or(rest.len(), |end| BLOCK + end + 1));
+        blocks.push((before, block));
+        before += block.bytes().filter(|byte| *byte == b'\n').count() as u64;
+        rest = next;
+    }
+    blocks
+}
+
+/// The rows of a file of JSON lines, in blocks as all threads read them; blank lines are passed over. Of several faults
+/// the first one is told, whatever the number of threads.
 pub(crate) fn json_lines<'a, T, R>(
     file: &str,
     text: &'a str,
     make: impl Fn(u64, T) -> R + Sync,
-) -> Result<Vec<R>, EvalError>
+) -> Result<Vec<Vec<R>>, EvalError>
 where
     T: Deserialize<'a>,
     R: Send,
 {
-    let rows: Vec<(u64, &str)> = not_blank(text).collect();
     let parse = |(line, row): (u64, &'a str)| {
         let parsed = serde_json::from_str(row).map_err(|error| {
             let reason = format!("is not as expected: {}", message_in_line(&error));
@@ -107,7 +124,13 @@ where
         });
         parsed.map(|Object(parsed)| make(line, parsed))
     };
-    rows.into_par_iter().with_min_len(256).map(parse).collect()
+    let parsed: Vec<Result<Vec<R>, EvalError>> = blocks(text)
+        .into_par_iter()
+        .map(|(before, block)| {
+            not_blank(block).map(|(line, row)| parse((before + line, row))).collect()
+        })
+        .collect();
+    parsed.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -156,6 +179,31 @@ mod tests {
         assert_eq!(of("\n"), [(1, "")]);
         assert_eq!(of("\r\n\n"), [(1, ""), (2, "")]);
         assert_eq!(of("a\r\nb"), [(1, "a"), (2, "b")]);
+    }
+
+    #[derive(Deserialize)]
+    struct Row {
+        id: u64,
+    }
+
+    #[test]
+    fn json_lines_come_in_order_with_their_numbers() {
+        let mut text = String::new();
+        for id in 0..30_000 {
+            text += &format!("{{\"id\": {id}}}\n{}", ["", "\r\n", "  \n"][id % 3]);
+        }
+        assert!(text.len() > 4 * BLOCK);
+        let rows = json_lines("f", &text, |line, row: Row| (line, row.id)).unwrap();
+        let wanted: Vec<(u64, &str)> = not_blank(&text).collect();
+        for ((line, id), (wanted_line, row)) in rows.into_iter().flatten().zip(&wanted) {
+            assert_eq!((line, format!("{{\"id\": {id}}}").as_str()), (*wanted_line, *row));
+        }
+        let broken = text.replace("1}", "}");
+        for _ in 0..20 {
+            let error = json_lines("f", &broken, |_, row: Row| row.id).err().unwrap();
+            assert!(error.to_string().starts_with("f:2: is not as expected"), "{error}");
+        }
+        assert_eq!(json_lines("f", "", |_, row: Row| row.id).unwrap().len(), 0);
     }
 
     #[test]

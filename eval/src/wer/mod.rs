@@ -104,6 +104,8 @@ struct PairAligner<'a> {
 
 impl<'a> PairAligner<'a> {
     fn align(&mut self, unit: Unit, reference: &'a str, hypothesis: &'a str) -> &[Edit] {
+        // The numbers of one pair are few, and stay near the processor.
+        self.numbering.clear();
         self.numbering.number(reference, unit, &mut self.reference);
         self.numbering.number(hypothesis, unit, &mut self.hypothesis);
         let vocabulary = self.numbering.vocabulary(unit);

@@ -66,6 +66,14 @@ pub struct Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
+    fn with_capacity(pairs: usize) -> Self {
+        Self {
+            ids: Vec::with_capacity(pairs),
+            references: Vec::with_capacity(pairs),
+            hypotheses: Vec::with_capacity(pairs),
+        }
+    }
+
     /// The pairs after a normaliser.
     pub fn normalised(&self, normaliser: Normaliser) -> Self {
         if normaliser == Normaliser::None {
@@ -103,7 +111,10 @@ pub fn parse_texts<'a>(
             id: Some(text.id.0),
             text: text.text,
             line,
-        })?,
+        })?
+        .into_iter()
+        .flatten()
+        .collect(),
     };
     if utterances.is_empty() {
         return Err(malformed(file, None, "has no texts", "give one text a line"));
@@ -117,22 +128,26 @@ pub fn parse_texts<'a>(
 ///
 /// # Errors   as [`parse_texts`]
 pub fn parse_pairs<'a>(file: &str, text: &'a str) -> Result<Pairs<'a>, EvalError> {
-    let rows: Vec<(u64, PairLine<'a>)> = json_lines(file, text, |line, pair| (line, pair))?;
-    if rows.is_empty() {
-        return Err(malformed(file, None, "has no pairs", "give one JSON object a line"));
-    }
-    let with_id = rows.iter().filter(|(_, pair)| pair.id.is_some()).count();
-    if with_id > 0 && with_id < rows.len() {
-        let line = rows.iter().find(|(_, pair)| pair.id.is_none()).map(|(line, _)| *line);
-        let remedy = "give every pair an `id`, or none";
-        return Err(malformed(file, line, "has no `id`, though others have", remedy));
-    }
-    let mut pairs = Pairs::default();
-    let lines: Vec<u64> = rows.iter().map(|(line, _)| *line).collect();
-    for (line, PairLine { id, reference, hypothesis }) in rows {
+    let rows = json_lines(file, text, |line, pair: PairLine<'a>| (line, pair))?;
+    let count = rows.iter().map(Vec::len).sum();
+    let (mut pairs, mut lines) = (Pairs::with_capacity(count), Vec::with_capacity(count));
+    let (mut with_id, mut first_without) = (0, None);
+    for (line, PairLine { id, reference, hypothesis }) in rows.into_iter().flatten() {
+        match id {
+            Some(_) => with_id += 1,
+            None => first_without = first_without.or(Some(line)),
+        }
+        lines.push(line);
         pairs.ids.push(id.map_or_else(|| line.to_string().into(), |id| id.0));
         pairs.references.push(reference);
         pairs.hypotheses.push(hypothesis);
+    }
+    if lines.is_empty() {
+        return Err(malformed(file, None, "has no pairs", "give one JSON object a line"));
+    }
+    if with_id > 0 && first_without.is_some() {
+        let remedy = "give every pair an `id`, or none";
+        return Err(malformed(file, first_without, "has no `id`, though others have", remedy));
     }
     check_ids(file, pairs.ids.iter().map(|id| &**id).zip(lines))?;
     Ok(pairs)
@@ -173,7 +188,7 @@ fn join_by_line<'a>(
         let remedy = "line i of one belongs to line i of the other, empty lines too";
         return Err(malformed(hypothesis_file, None, &reason, remedy));
     }
-    let mut pairs = Pairs::default();
+    let mut pairs = Pairs::with_capacity(wanted);
     for (reference, hypothesis) in references.into_iter().zip(hypotheses) {
         pairs.ids.push(reference.line.to_string().into());
         pairs.references.push(reference.text);
@@ -192,7 +207,7 @@ fn join_by_id<'a>(
         by_id.insert(id.unwrap_or_default(), (text, line));
     }
     let total = references.len();
-    let (mut pairs, mut missing) = (Pairs::default(), Vec::new());
+    let (mut pairs, mut missing) = (Pairs::with_capacity(total), Vec::new());
     for Utterance { id, text, line } in references {
         let id = id.unwrap_or_default();
         match by_id.remove(&id) {

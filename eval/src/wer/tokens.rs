@@ -1,7 +1,8 @@
 //! From texts to numbered tokens, as jiwer's default transforms make them.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
+
+use foldhash::fast::RandomState;
 
 use crate::normalise::characters::{is_space, strip};
 
@@ -64,17 +65,32 @@ fn first_gap(text: &str) -> (usize, usize) {
     (text.len(), text.len())
 }
 
-/// Numbers for words and characters: equal where the tokens are.
+/// Numbers for words and characters: equal where the tokens are, from the last [`Numbering::clear`] on.
 #[derive(Debug, Default)]
 pub struct Numbering<'a> {
-    words: HashMap<&'a str, u32, WordHashing>,
-    chars: HashMap<char, u32, WordHashing>,
+    words: HashMap<&'a str, u32, RandomState>,
+    chars: HashMap<char, u32, RandomState>,
 }
 
 /// Numbers below this are the ASCII characters themselves.
 const ASCII: u32 = 128;
 
+/// The largest table that is kept for the next texts: clearing takes time by the size of a table, not of the texts.
+const KEPT: usize = 1024;
+
 impl<'a> Numbering<'a> {
+    /// Forgets all numbers given so far.
+    pub fn clear(&mut self) {
+        if self.words.capacity() > KEPT {
+            self.words = HashMap::default();
+        }
+        if self.chars.capacity() > KEPT {
+            self.chars = HashMap::default();
+        }
+        self.words.clear();
+        self.chars.clear();
+    }
+
     /// Puts the numbers of a text's tokens into `numbers`.
     pub fn number(&mut self, text: &'a str, unit: Unit, numbers: &mut Vec<u32>) {
         numbers.clear();
@@ -99,59 +115,6 @@ impl<'a> Numbering<'a> {
             Unit::Word => self.words.len(),
             Unit::Char => ASCII as usize + self.chars.len(),
         }
-    }
-}
-
-/// Quick hashes of short texts, from a random start: words that all have one hash cannot be put into a file
-/// beforehand. The numbers follow the text, not the hashes, and are always the same.
-#[derive(Debug, Clone)]
-struct WordHashing(u64);
-
-impl Default for WordHashing {
-    fn default() -> Self {
-        Self(RandomState::new().build_hasher().finish())
-    }
-}
-
-impl BuildHasher for WordHashing {
-    type Hasher = WordHasher;
-
-    fn build_hasher(&self) -> WordHasher {
-        WordHasher(self.0)
-    }
-}
-
-#[derive(Debug)]
-struct WordHasher(u64);
-
-impl WordHasher {
-    fn mix(&mut self, value: u64) {
-        let product = u128::from(self.0 ^ value)
-            * u128::from(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835_u128 as u64);
-        self.0 = (product as u64) ^ ((product >> 64) as u64);
-    }
-}
-
-impl Hasher for WordHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.mix(u64::from_le_bytes(word));
-        }
-        self.mix(bytes.len() as u64);
-    }
-
-    fn write_u8(&mut self, value: u8) {
-        self.mix(value.into());
-    }
-
-    fn write_u32(&mut self, value: u32) {
-        self.mix(value.into());
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 
@@ -185,5 +148,8 @@ mod tests {
         numbering.number(" aé éa ", Unit::Char, &mut numbers);
         assert_eq!(numbers, [97, 128, 32, 128, 97]);
         assert_eq!(numbering.vocabulary(Unit::Char), 129);
+        numbering.clear();
+        numbering.number("be", Unit::Word, &mut numbers);
+        assert_eq!(numbers, [0]);
     }
 }

@@ -1,0 +1,230 @@
+//! The edit matrix in bits: rows of differences, computed within a band and traced back.
+
+use std::ops::Range;
+
+use super::Edit;
+use super::patterns::Patterns;
+
+/// Columns in a word of bits.
+pub(super) const WORD: usize = 64;
+
+/// The differences `D[i][j] - D[i][j - 1]` of a word of columns: where they are 1 and where they are -1.
+#[derive(Debug, Clone, Copy)]
+struct Differences {
+    plus: u64,
+    minus: u64,
+}
+
+impl Differences {
+    /// What no row has touched yet: distances rise by 1 from column to column.
+    const RISING: Self = Self { plus: !0, minus: 0 };
+
+    /// The next row's differences, from the columns that match its token and the differences
+    /// `D[i][j] - D[i - 1][j]` of the column before this word; the latter are replaced by those of its last column.
+    #[inline(always)]
+    fn advance(self, matches: u64, carry_plus: &mut u64, carry_minus: &mut u64) -> Self {
+        let Self { plus, minus } = self;
+        let x = matches | *carry_minus;
+        let diagonal = ((x & plus).wrapping_add(plus) ^ plus) | x | minus;
+        let down_plus = minus | !(diagonal | plus);
+        let down_minus = diagonal & plus;
+        let shifted_plus = (down_plus << 1) | *carry_plus;
+        let shifted_minus = (down_minus << 1) | *carry_minus;
+        *carry_plus = down_plus >> (WORD - 1);
+        *carry_minus = down_minus >> (WORD - 1);
+        Self { plus: shifted_minus | !(diagonal | shifted_plus), minus: shifted_plus & diagonal }
+    }
+}
+
+/// The next row.
+fn advance_one(row: &mut [Differences], matches: &[u64]) {
+    let (mut plus, mut minus) = (1, 0);
+    for (word, matches) in row.iter_mut().zip(matches) {
+        *word = word.advance(*matches, &mut plus, &mut minus);
+    }
+}
+
+/// The next row but one. The lower row is computed a word behind the upper one: the processor works on both at a
+/// time, where along one row each word waits for the one before.
+fn advance_two(row: &mut [Differences], above: &[u64], below: &[u64]) {
+    let (end, above) = (row.len() - 1, &above[..row.len()]);
+    let (mut plus, mut minus) = ([1, 1], [0, 0]);
+    let mut upper = row[0].advance(above[0], &mut plus[0], &mut minus[0]);
+    for (at, below) in below[..end].iter().enumerate() {
+        let next = row[at + 1].advance(above[at + 1], &mut plus[0], &mut minus[0]);
+        row[at] = upper.advance(*below, &mut plus[1], &mut minus[1]);
+        upper = next;
+    }
+    row[end] = upper.advance(below[end], &mut plus[1], &mut minus[1]);
+}
+
+/// The cells that an alignment can pass: how far they lie from the matrix's first diagonal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Band {
+    below: usize,
+    above: usize,
+}
+
+impl Band {
+    /// Of alignments with at most `max` edits, `max` being no less than the distance.
+    ///
+    /// Who leaves the diagonal by some steps has to come back by as many, and `columns - rows` steps are wanted anyway.
+    pub(super) fn new(columns: usize, rows: usize, max: usize) -> Self {
+        Self {
+            below: max.saturating_add(rows).saturating_sub(columns) / 2,
+            above: max.saturating_add(columns).saturating_sub(rows) / 2,
+        }
+    }
+
+    /// No fewer words than hold the band of a row.
+    fn words(self) -> usize {
+        self.below.saturating_add(self.above) / WORD + 2
+    }
+}
+
+/// A recorded row.
+#[derive(Debug, Clone, Copy, Default)]
+struct Recorded {
+    /// The first word of its band.
+    first: usize,
+    /// Where its differences lie among the recorded ones.
+    at: usize,
+}
+
+/// Rows of differences.
+#[derive(Debug, Default)]
+pub(super) struct Matrix {
+    /// The row being computed, all words.
+    row: Vec<Differences>,
+    /// The rows so far, where they are recorded: the words of their bands one after the other.
+    recorded: Vec<Differences>,
+    rows: Vec<Recorded>,
+    /// The first and last word of the last row, and the distance before its first column.
+    first: usize,
+    last: usize,
+    before: usize,
+}
+
+impl Matrix {
+    /// Computes and records the rows of `hypothesis`. Cells beyond the band are taken as larger than they are, which no
+    /// alignment within it notices.
+    pub(super) fn record(
+        &mut self,
+        columns: usize,
+        hypothesis: &[u32],
+        band: Band,
+        patterns: &mut Patterns,
+    ) {
+        self.start(columns);
+        self.rows.clear();
+        self.recorded.clear();
+        self.recorded.reserve(hypothesis.len() * band.words().min(self.row.len()));
+        for (row, token) in hypothesis.iter().enumerate() {
+            self.enter(row..row + 1, band);
+            let (mut carry_plus, mut carry_minus) = (1, 0);
+            let matches = patterns.of(*token, self.first..self.last + 1);
+            self.rows.push(Recorded { first: self.first, at: self.recorded.len() });
+            let words = self.row[self.first..=self.last].iter_mut().zip(matches);
+            self.recorded.extend(words.map(|(word, matches)| {
+                *word = word.advance(*matches, &mut carry_plus, &mut carry_minus);
+                *word
+            }));
+        }
+    }
+
+    /// The last row of `hypothesis`, `columns + 1` distances; those beyond the band are `usize::MAX`.
+    pub(super) fn last_row(
+        &mut self,
+        columns: usize,
+        hypothesis: &[u32],
+        band: Band,
+        patterns: &mut Patterns,
+    ) -> Vec<usize> {
+        self.start(columns);
+        let mut row = 0;
+        for tokens in hypothesis.chunks(2) {
+            self.enter(row..row + tokens.len(), band);
+            row += tokens.len();
+            let words = self.first..self.last + 1;
+            match tokens {
+                [upper, lower] => {
+                    let [above, below] = patterns.of_two([*upper, *lower], words.clone());
+                    advance_two(&mut self.row[words], above, below);
+                }
+                rest => rest.iter().for_each(|token| {
+                    advance_one(&mut self.row[words.clone()], patterns.of(*token, words.clone()));
+                }),
+            }
+        }
+        self.distances(columns)
+    }
+
+    fn start(&mut self, columns: usize) {
+        self.row.clear();
+        self.row.resize(columns.div_ceil(WORD), Differences::RISING);
+        (self.first, self.last, self.before) = (0, 0, 0);
+    }
+
+    /// Moves to the words that hold the bands of the next rows; the distance before them is that of the last of these.
+    fn enter(&mut self, rows: Range<usize>, band: Band) {
+        let end = self.row.len() - 1;
+        let first = (rows.start.saturating_sub(band.below) / WORD).min(end);
+        self.last = ((rows.end - 1).saturating_add(band.above) / WORD).min(end);
+        for Differences { plus, minus } in &self.row[self.first..first] {
+            self.before = self.before + plus.count_ones() as usize - minus.count_ones() as usize;
+        }
+        self.first = first;
+        self.before += rows.len();
+    }
+
+    /// The distances of the row.
+    fn distances(&self, columns: usize) -> Vec<usize> {
+        let mut distances = vec![usize::MAX; columns + 1];
+        let mut distance = self.before;
+        distances[self.first * WORD] = distance;
+        for column in self.first * WORD..columns.min((self.last + 1) * WORD) {
+            let Differences { plus, minus } = self.row[column / WORD];
+            let bit = column % WORD;
+            distance = distance + (plus >> bit & 1) as usize - (minus >> bit & 1) as usize;
+            distances[column + 1] = distance;
+        }
+        distances
+    }
+
+    /// The recorded bits of a column (counted from 0) in a row: whether the difference is 1, whether it is -1.
+    fn bits(&self, row: usize, column: usize) -> (bool, bool) {
+        let Recorded { first, at } = self.rows[row];
+        let end = self.rows.get(row + 1).map_or(self.recorded.len(), |next| next.at);
+        // A cell beyond the band is larger than what the path came from.
+        let word = (column / WORD).checked_sub(first).filter(|word| at + word < end);
+        let Some(word) = word else { return (false, false) };
+        let Differences { plus, minus } = self.recorded[at + word];
+        let bit = column % WORD;
+        (plus >> bit & 1 == 1, minus >> bit & 1 == 1)
+    }
+
+    /// Appends the edits of the recorded matrix: from its end a deletion where one is among the best steps, else an
+    /// insertion where the row above says so, else a hit or a substitution.
+    pub(super) fn trace_back(&self, reference: &[u32], hypothesis: &[u32], edits: &mut Vec<Edit>) {
+        let start = edits.len();
+        let (mut row, mut column) = (hypothesis.len(), reference.len());
+        while row > 0 && column > 0 {
+            if self.bits(row - 1, column - 1).0 {
+                column -= 1;
+                edits.push(Edit::Deletion);
+                continue;
+            }
+            row -= 1;
+            if row > 0 && self.bits(row - 1, column - 1).1 {
+                edits.push(Edit::Insertion);
+                continue;
+            }
+            column -= 1;
+            let same = reference[column] == hypothesis[row];
+            edits.push(if same { Edit::Hit } else { Edit::Substitution });
+        }
+        edits.extend(std::iter::repeat_n(Edit::Deletion, column));
+        edits.extend(std::iter::repeat_n(Edit::Insertion, row));
+        edits[start..].reverse();
+    }
+}

@@ -1,0 +1,288 @@
+//! The alignment of a hypothesis to its reference with the fewest edits, in bits.
+//!
+//! Of all alignments with the fewest edits RapidFuzz's is taken, so that hits, substitutions, deletions and insertions
+//! are those of jiwer. Rows of the edit matrix are hypothesis tokens; a row holds the differences of neighbouring
+//! columns (reference tokens) as two bits (Myers 1999 in Hyyrö's form, arXiv cs/0302004), 64 columns in a word. A
+//! matrix beyond 1 MiB is halved as Hirschberg does, at the places where RapidFuzz 3 halves it: other places would
+//! choose other alignments. Of a halved matrix only the band is computed that alignments with the fewest edits can
+//! pass, and halves are worked on by several threads.
+
+mod matrix;
+mod patterns;
+
+use matrix::{Band, Matrix};
+use patterns::Patterns;
+
+/// One step of an alignment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edit {
+    /// The same token on both sides.
+    Hit,
+    /// A reference token that became another one.
+    Substitution,
+    /// A reference token that the hypothesis does not have.
+    Deletion,
+    /// A hypothesis token that the reference does not have.
+    Insertion,
+}
+
+/// From this many bytes of bits on, and with at least so many rows and columns, a matrix is halved.
+const HALVED_BYTES: usize = 1 << 20;
+const HALVED_COLUMNS: usize = 65;
+const HALVED_ROWS: usize = 10;
+/// Rows that are aligned at a time where a distance is estimated.
+const PIECE: usize = 1024;
+
+/// Aligns token sequences; keeps its buffers from one pair to the next.
+#[derive(Debug, Default)]
+pub struct Aligner {
+    patterns: Patterns,
+    matrix: Matrix,
+    edits: Vec<Edit>,
+}
+
+impl Aligner {
+    /// The edits that turn `reference` into `hypothesis`, in the order of the text.
+    ///
+    /// Tokens are numbers below `vocabulary`, equal where the tokens are. Time is `O(d n / 64)` for `n` tokens and
+    /// about `d` edits; memory is `O(n + vocabulary)`, and 1 MiB a thread.
+    pub fn align(&mut self, reference: &[u32], hypothesis: &[u32], vocabulary: usize) -> &[Edit] {
+        self.edits.clear();
+        self.patterns.reserve(vocabulary);
+        self.part(reference, hypothesis, None);
+        &self.edits
+    }
+
+    /// Appends the edits of a part, whose distance may be known.
+    fn part(&mut self, reference: &[u32], hypothesis: &[u32], distance: Option<usize>) {
+        let equal = |(a, b): &(&u32, &u32)| a == b;
+        let prefix = reference.iter().zip(hypothesis).take_while(equal).count();
+        let (reference, hypothesis) = (&reference[prefix..], &hypothesis[prefix..]);
+        let suffix = reference.iter().rev().zip(hypothesis.iter().rev()).take_while(equal).count();
+        let reference = &reference[..reference.len() - suffix];
+        let hypothesis = &hypothesis[..hypothesis.len() - suffix];
+        self.push(Edit::Hit, prefix);
+
+        let (columns, rows) = (reference.len(), hypothesis.len());
+        let max = distance.unwrap_or(columns.max(rows));
+        // The bits that RapidFuzz counts with, which decide where it halves.
+        let width = columns.min(2 * max + 1);
+        if columns == 0 || rows == 0 {
+            self.push(Edit::Deletion, columns);
+            self.push(Edit::Insertion, rows);
+        } else if 2 * width * rows / 8 < HALVED_BYTES
+            || columns < HALVED_COLUMNS
+            || rows < HALVED_ROWS
+        {
+            let band = Band::new(columns, rows, max);
+            self.patterns.set(reference);
+            self.matrix.record(columns, hypothesis, band, &mut self.patterns);
+            self.patterns.clear(reference);
+            self.matrix.trace_back(reference, hypothesis, &mut self.edits);
+        } else {
+            let max = distance.unwrap_or_else(|| self.upper_bound(reference, hypothesis));
+            self.halves(reference, hypothesis, max);
+        }
+        self.push(Edit::Hit, suffix);
+    }
+
+    fn push(&mut self, edit: Edit, count: usize) {
+        self.edits.extend(std::iter::repeat_n(edit, count));
+    }
+
+    /// Appends the edits above the middle row and those below it, divided at the first column at which an alignment
+    /// with the fewest edits, at most `max`, can pass that row.
+    fn halves(&mut self, reference: &[u32], hypothesis: &[u32], max: usize) {
+        let (above, below) = hypothesis.split_at(hypothesis.len() / 2);
+        let band = Band::new(reference.len(), hypothesis.len(), max);
+        let mut other = Self::default();
+        other.patterns.reserve(self.patterns.vocabulary());
+        let reversed = |tokens: &[u32]| -> Vec<u32> { tokens.iter().rev().copied().collect() };
+        let (to, from) = rayon::join(
+            || self.last_row(reference, above, band),
+            || other.last_row(&reversed(reference), &reversed(below), band),
+        );
+        let through = |column: &usize| to[*column].saturating_add(from[reference.len() - column]);
+        let column = (0..=reference.len()).min_by_key(through).unwrap_or(0);
+        let (left, right) = reference.split_at(column);
+        rayon::join(
+            || self.part(left, above, Some(to[column])),
+            || other.part(right, below, Some(from[reference.len() - column])),
+        );
+        self.edits.append(&mut other.edits);
+    }
+
+    /// A number of edits that suffices: pieces of the hypothesis are aligned one after the other, each from where the
+    /// one before ended to where it costs least.
+    fn upper_bound(&mut self, reference: &[u32], hypothesis: &[u32]) -> usize {
+        let (mut rest, mut edits) = (reference, 0);
+        for piece in hypothesis.chunks(PIECE) {
+            let window = &rest[..rest.len().min(2 * PIECE)];
+            let whole = Band::new(window.len(), piece.len(), usize::MAX);
+            let row = if window.is_empty() {
+                vec![piece.len()]
+            } else {
+                self.last_row(window, piece, whole)
+            };
+            let Some((column, distance)) = row.iter().enumerate().min_by_key(|(_, d)| **d) else {
+                break;
+            };
+            rest = &rest[column..];
+            edits += distance;
+        }
+        (edits + rest.len()).min(reference.len().max(hypothesis.len()))
+    }
+
+    /// The last row of the edit matrix, `reference.len() + 1` distances; those beyond the band are `usize::MAX`.
+    fn last_row(&mut self, reference: &[u32], hypothesis: &[u32], band: Band) -> Vec<usize> {
+        self.patterns.set(reference);
+        let row = self.matrix.last_row(reference.len(), hypothesis, band, &mut self.patterns);
+        self.patterns.clear(reference);
+        row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The full matrix, and the same steps back through it.
+    fn by_full_matrix(reference: &[u32], hypothesis: &[u32]) -> Vec<Edit> {
+        let equal = |(a, b): &(&u32, &u32)| a == b;
+        let prefix = reference.iter().zip(hypothesis).take_while(equal).count();
+        let (r, h) = (&reference[prefix..], &hypothesis[prefix..]);
+        let suffix = r.iter().rev().zip(h.iter().rev()).take_while(equal).count();
+        let (r, h) = (&r[..r.len() - suffix], &h[..h.len() - suffix]);
+        let mut d = vec![vec![0usize; r.len() + 1]; h.len() + 1];
+        for i in 0..=h.len() {
+            for j in 0..=r.len() {
+                d[i][j] = match (i, j) {
+                    (0, j) => j,
+                    (i, 0) => i,
+                    _ => (d[i - 1][j - 1] + usize::from(h[i - 1] != r[j - 1]))
+                        .min(d[i - 1][j] + 1)
+                        .min(d[i][j - 1] + 1),
+                };
+            }
+        }
+        let mut edits = vec![Edit::Hit; suffix];
+        let (mut i, mut j) = (h.len(), r.len());
+        while i > 0 && j > 0 {
+            if d[i][j] == d[i][j - 1] + 1 {
+                j -= 1;
+                edits.push(Edit::Deletion);
+                continue;
+            }
+            i -= 1;
+            if i > 0 && d[i][j] + 1 == d[i][j - 1] {
+                edits.push(Edit::Insertion);
+                continue;
+            }
+            j -= 1;
+            edits.push(if r[j] == h[i] { Edit::Hit } else { Edit::Substitution });
+        }
+        edits.extend(vec![Edit::Deletion; j]);
+        edits.extend(vec![Edit::Insertion; i]);
+        edits.extend(vec![Edit::Hit; prefix]);
+        edits.reverse();
+        edits
+    }
+
+    /// Numbers that look random, the same every time.
+    fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        move |below| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        }
+    }
+
+    /// A reference, and a hypothesis that errs in it `errors` times of 100.
+    fn pair(seed: u64, length: u64, vocabulary: u64, errors: u64) -> (Vec<u32>, Vec<u32>) {
+        let mut next = numbers(seed);
+        let reference: Vec<u32> = (0..length).map(|_| next(vocabulary) as u32).collect();
+        let mut hypothesis = Vec::new();
+        for token in &reference {
+            match next(100) {
+                roll if roll >= errors => hypothesis.push(*token),
+                roll if roll % 3 == 0 => {}
+                roll if roll % 3 == 1 => hypothesis.push(next(vocabulary) as u32),
+                _ => hypothesis.extend([*token, next(vocabulary) as u32]),
+            }
+        }
+        (reference, hypothesis)
+    }
+
+    #[test]
+    fn every_alignment_is_that_of_the_full_matrix() {
+        let mut aligner = Aligner::default();
+        for seed in 0..4000 {
+            let mut next = numbers(seed + 1);
+            let (length, vocabulary, errors) = (next(180), 2 + next(60), next(101));
+            let (reference, mut hypothesis) = pair(seed, length, vocabulary, errors);
+            if seed % 7 == 0 {
+                hypothesis = pair(seed + 9999, next(150), vocabulary, errors).1;
+            }
+            let found = aligner.align(&reference, &hypothesis, vocabulary as usize).to_vec();
+            assert_eq!(found, by_full_matrix(&reference, &hypothesis), "seed {seed}");
+        }
+    }
+
+    /// Bands narrower than the matrix, over several words.
+    #[test]
+    fn a_band_gives_what_the_whole_matrix_gives() {
+        for seed in 0..60 {
+            let (reference, hypothesis) = pair(seed, 700, 40, 1 + seed % 12);
+            let mut aligner = Aligner::default();
+            aligner.patterns.reserve(40);
+            let wanted = by_full_matrix(&reference, &hypothesis);
+            let distance = wanted.iter().filter(|edit| **edit != Edit::Hit).count();
+            for max in [None, Some(distance)] {
+                aligner.edits.clear();
+                aligner.part(&reference, &hypothesis, max);
+                assert_eq!(aligner.edits, wanted, "seed {seed}, {max:?}");
+            }
+        }
+    }
+
+    /// A halved matrix gives as few edits as the whole one, and they lead from one text to the other.
+    #[test]
+    fn a_halved_matrix_gives_the_fewest_edits() {
+        for (seed, errors) in [(1, 5), (2, 40), (3, 100)] {
+            let (reference, hypothesis) = pair(seed, 2600, 300, errors);
+            let mut aligner = Aligner::default();
+            let edits = aligner.align(&reference, &hypothesis, 300).to_vec();
+            let count = |wanted: Edit| edits.iter().filter(|edit| **edit == wanted).count();
+            let whole = by_full_matrix(&reference, &hypothesis);
+            let distance = whole.iter().filter(|edit| **edit != Edit::Hit).count();
+            assert_eq!(edits.len() - count(Edit::Hit), distance);
+            assert_eq!(edits.len() - count(Edit::Insertion), reference.len());
+            assert_eq!(edits.len() - count(Edit::Deletion), hypothesis.len());
+            let (mut i, mut j) = (0, 0);
+            for edit in &edits {
+                match edit {
+                    Edit::Hit => assert_eq!(reference[i], hypothesis[j]),
+                    Edit::Substitution => assert_ne!(reference[i], hypothesis[j]),
+                    Edit::Deletion | Edit::Insertion => {}
+                }
+                i += usize::from(*edit != Edit::Insertion);
+                j += usize::from(*edit != Edit::Deletion);
+            }
+        }
+    }
+
+    #[test]
+    fn ties_are_broken_as_rapidfuzz_does() {
+        use Edit::{Deletion, Hit, Insertion, Substitution};
+        let mut aligner = Aligner::default();
+        // Two substitutions would be as few edits.
+        assert_eq!(aligner.align(&[0, 1], &[2, 0], 3), [Insertion, Hit, Deletion]);
+        assert_eq!(aligner.align(&[0, 1], &[2, 2], 3), [Substitution, Substitution]);
+        assert_eq!(aligner.align(&[0, 1, 2], &[1, 2, 0], 3), [Deletion, Hit, Hit, Insertion]);
+        assert_eq!(aligner.align(&[], &[1, 2], 3), [Insertion, Insertion]);
+        assert_eq!(aligner.align(&[1], &[], 3), [Deletion]);
+        assert_eq!(aligner.align(&[], &[], 0), []);
+    }
+}
