@@ -1,0 +1,233 @@
+//! A file with checksums: written from front to back, read through a memory map.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use memmap2::Mmap;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::error::MemoryError;
+
+/// Bytes of a block, which has a checksum of its own.
+pub(crate) const BLOCK: usize = 1 << 20;
+
+/// What the manifest says of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileRecord {
+    /// Its name in the folder of its generation.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// SHA-256 of all of it, in hexadecimal.
+    pub sha256: String,
+    /// CRC-32 of each MiB, eight hexadecimal digits each, one after the other.
+    pub crc32: String,
+}
+
+/// Writes a file and its checksums.
+pub(crate) struct FileWriter {
+    path: PathBuf,
+    file: BufWriter<File>,
+    bytes: u64,
+    sha256: Sha256,
+    block: crc32fast::Hasher,
+    crc32: String,
+}
+
+impl FileWriter {
+    pub(crate) fn create(path: PathBuf) -> Result<Self, MemoryError> {
+        let file = File::create_new(&path).map_err(MemoryError::write(&path))?;
+        Ok(Self {
+            path,
+            file: BufWriter::with_capacity(BLOCK, file),
+            bytes: 0,
+            sha256: Sha256::new(),
+            block: crc32fast::Hasher::new(),
+            crc32: String::new(),
+        })
+    }
+
+    pub(crate) fn write(&mut self, mut bytes: &[u8]) -> Result<(), MemoryError> {
+        self.file.write_all(bytes).map_err(MemoryError::write(&self.path))?;
+        self.sha256.update(bytes);
+        while !bytes.is_empty() {
+            let room = BLOCK - (self.bytes % BLOCK as u64) as usize;
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.block.update(now);
+            self.bytes += now.len() as u64;
+            if self.bytes % BLOCK as u64 == 0 {
+                self.end_block();
+            }
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    fn end_block(&mut self) {
+        let block = std::mem::take(&mut self.block);
+        self.crc32.push_str(&format!("{:08x}", block.finalize()));
+    }
+
+    /// Syncs the file.
+    pub(crate) fn finish(mut self) -> Result<FileRecord, MemoryError> {
+        if self.bytes % BLOCK as u64 != 0 {
+            self.end_block();
+        }
+        let synced = self.file.flush().and_then(|()| self.file.get_ref().sync_all());
+        synced.map_err(MemoryError::write(&self.path))?;
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(FileRecord {
+            name,
+            bytes: self.bytes,
+            sha256: hex(&self.sha256.finalize()),
+            crc32: self.crc32,
+        })
+    }
+}
+
+/// A file of a memory, mapped. Each block is checked when it is first read.
+#[derive(Debug)]
+pub(crate) struct CheckedFile {
+    path: PathBuf,
+    /// `None` for an empty file, which cannot be mapped.
+    map: Option<Mmap>,
+    sha256: String,
+    crc32: Vec<u32>,
+    checked: Vec<AtomicBool>,
+}
+
+impl CheckedFile {
+    pub(crate) fn open(folder: &Path, record: &FileRecord) -> Result<Self, MemoryError> {
+        let path = folder.join(&record.name);
+        let file = File::open(&path).map_err(MemoryError::read(&path))?;
+        let found = file.metadata().map_err(MemoryError::read(&path))?.len();
+        if found != record.bytes {
+            let reason = format!("has {found} bytes in place of {}", record.bytes);
+            return Err(MemoryError::corrupt(&path, reason));
+        }
+        let digits = record.crc32.as_bytes().chunks(8);
+        let crc32: Option<Vec<u32>> = digits
+            .map(|digits| u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok())
+            .collect();
+        let crc32 = crc32
+            .filter(|crc32| crc32.len() as u64 == found.div_ceil(BLOCK as u64))
+            .ok_or_else(|| MemoryError::corrupt(&path, "has no checksums in the manifest"))?;
+        let map = match found {
+            0 => None,
+            // SAFETY: files of a generation are never changed after they were written; who truncates one while it is
+            // mapped ends this process, as with any mapped file.
+            _ => Some(unsafe { Mmap::map(&file) }.map_err(MemoryError::read(&path))?),
+        };
+        let checked = crc32.iter().map(|_| AtomicBool::new(false)).collect();
+        Ok(Self { path, map, sha256: record.sha256.clone(), crc32, checked })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.map.as_ref().map_or(0, |map| map.len())
+    }
+
+    /// Some bytes of the file.
+    ///
+    /// # Errors   [`MemoryError::Corrupt`] where a block that holds them is not what was written, or the file is shorter
+    pub(crate) fn bytes(&self, range: Range<usize>) -> Result<&[u8], MemoryError> {
+        let all = self.unchecked();
+        let Some(bytes) = all.get(range.clone()) else {
+            let reason = format!("ends before byte {}", range.end);
+            return Err(MemoryError::corrupt(&self.path, reason));
+        };
+        for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
+            // Two threads may check a block at the same time, to no harm.
+            if !self.checked[block].load(Ordering::Acquire) {
+                let start = block * BLOCK;
+                let found = crc32fast::hash(&all[start..all.len().min(start + BLOCK)]);
+                if found != self.crc32[block] {
+                    let reason =
+                        format!("was changed between the bytes {start} and {}", start + BLOCK);
+                    return Err(MemoryError::corrupt(&self.path, reason));
+                }
+                self.checked[block].store(true, Ordering::Release);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// The whole file, of which only blocks that [`CheckedFile::bytes`] gave are to be read.
+    pub(crate) fn unchecked(&self) -> &[u8] {
+        self.map.as_deref().unwrap_or_default()
+    }
+
+    /// Reads the whole file against its SHA-256.
+    pub(crate) fn verify(&self) -> Result<(), MemoryError> {
+        self.bytes(0..self.len())?;
+        if hex(&Sha256::digest(self.unchecked())) != self.sha256 {
+            return Err(MemoryError::corrupt(&self.path, "does not have its SHA-256"));
+        }
+        Ok(())
+    }
+}
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(folder: &Path, bytes: usize) -> FileRecord {
+        let mut writer = FileWriter::create(folder.join("f")).unwrap();
+        let content: Vec<u8> = (0..bytes).map(|i| (i * 7 + i / 251) as u8).collect();
+        for part in content.chunks(300_007) {
+            writer.write(part).unwrap();
+        }
+        writer.finish().unwrap()
+    }
+
+    #[test]
+    fn a_file_is_read_as_it_was_written() {
+        for bytes in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5] {
+            let folder = tempfile::tempdir().unwrap();
+            let record = written(folder.path(), bytes);
+            assert_eq!(record.bytes, bytes as u64);
+            let file = CheckedFile::open(folder.path(), &record).unwrap();
+            file.verify().unwrap();
+            let last = file.bytes(bytes.saturating_sub(3)..bytes).unwrap();
+            let start = bytes - last.len();
+            for (at, byte) in last.iter().enumerate() {
+                assert_eq!(*byte, ((start + at) * 7 + (start + at) / 251) as u8);
+            }
+            assert!(file.bytes(0..bytes + 1).is_err());
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_is_found_when_its_block_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = written(folder.path(), 2 * BLOCK + 10);
+        let path = folder.path().join("f");
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[BLOCK + 77] ^= 4;
+        std::fs::write(&path, &bytes).unwrap();
+        let file = CheckedFile::open(folder.path(), &record).unwrap();
+        file.bytes(0..BLOCK).unwrap();
+        file.bytes(2 * BLOCK..2 * BLOCK + 10).unwrap();
+        for _ in 0..2 {
+            let error = file.bytes(BLOCK..BLOCK + 1).unwrap_err().to_string();
+            assert!(error.contains("f: was changed between the bytes 1048576"), "{error}");
+        }
+        assert!(file.verify().is_err());
+        std::fs::write(&path, &bytes[..BLOCK]).unwrap();
+        let error = CheckedFile::open(folder.path(), &record).unwrap_err().to_string();
+        assert!(error.contains("has 1048576 bytes in place of 2097162"), "{error}");
+    }
+}

@@ -1,0 +1,258 @@
+//! The manifest of a generation, and the pointer to the current one.
+
+use std::fmt;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use atomic_write_file::AtomicWriteFile;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::file::{FileRecord, hex};
+use crate::error::MemoryError;
+
+/// The version of the format that is written, and the last one that is read.
+pub const FORMAT_VERSION: u64 = 1;
+
+const MANIFEST: &str = "manifest.json";
+/// Names the current generation, and the SHA-256 of its manifest.
+const CURRENT: &str = "CURRENT";
+
+/// All that a generation consists of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// [`FORMAT_VERSION`].
+    pub format_version: u64,
+    /// Counts from 1.
+    pub generation: u64,
+    /// Numbers in a key.
+    pub width: usize,
+    /// Whether keys have unit length.
+    pub normalised: bool,
+    /// The values; `None` for a memory of keys alone.
+    pub values: Option<ValueFormat>,
+    /// Names of the sources; entries hold places in this list, which only grows.
+    pub sources: Vec<String>,
+    /// No id that was ever given is as large.
+    pub next_id: i64,
+    /// Rows in the order in which they were written.
+    pub segments: Vec<SegmentRecord>,
+}
+
+/// How the value of an entry is kept: `[tokens, width]` numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ValueFormat {
+    /// Tokens of a value.
+    pub tokens: usize,
+    /// Numbers of a token.
+    pub width: usize,
+    /// What a number is.
+    pub number: ValueNumber,
+}
+
+/// What a number of a value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ValueNumber {
+    /// 16-bit floating point.
+    F16,
+    /// 8-bit integers, with a scale for each token.
+    Int8,
+}
+
+/// Rows that were written together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SegmentRecord {
+    /// The folder of the generation that wrote them.
+    pub folder: String,
+    /// Their number.
+    pub rows: usize,
+    /// The length of the longest key.
+    pub longest_key: f32,
+    /// Whether the ids rise from row to row.
+    pub ids_rise: bool,
+    /// `[rows, width]` f32.
+    pub keys: FileRecord,
+    /// `[rows, tokens, width]`.
+    pub values: Option<FileRecord>,
+    /// `[rows, tokens]` f32, for int8 values.
+    pub scales: Option<FileRecord>,
+    /// `[rows]` i64.
+    pub ids: FileRecord,
+    /// `[rows]` u32: places in the manifest's list of sources.
+    pub sources: FileRecord,
+    /// `[rows]` u64: the first 8 bytes of the SHA-256 of the document's name; 0 without a document.
+    pub documents: FileRecord,
+    /// A JSON object a line.
+    pub entries: FileRecord,
+    /// `[rows + 1]` u64: where each line begins, and the end of the last.
+    pub offsets: FileRecord,
+    /// Rows that were deleted later.
+    pub deleted: Option<DeletedRecord>,
+}
+
+/// The deleted rows of a segment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeletedRecord {
+    /// The folder of the generation that wrote the list last.
+    pub folder: String,
+    /// How many rows are deleted.
+    pub rows: usize,
+    /// A bit for each row, the first row in the lowest bit of the first byte.
+    pub bits: FileRecord,
+}
+
+impl SegmentRecord {
+    /// Bytes of all its files.
+    pub fn bytes(&self) -> u64 {
+        let deleted = self.deleted.as_ref().map(|deleted| &deleted.bits);
+        let optional = [self.values.as_ref(), self.scales.as_ref(), deleted];
+        let files =
+            [&self.keys, &self.ids, &self.sources, &self.documents, &self.entries, &self.offsets];
+        files.into_iter().chain(optional.into_iter().flatten()).map(|file| file.bytes).sum()
+    }
+}
+
+impl fmt::Display for ValueFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = match self.number {
+            ValueNumber::F16 => "f16",
+            ValueNumber::Int8 => "int8",
+        };
+        write!(f, "{} x {} {number}", self.tokens, self.width)
+    }
+}
+
+/// The name of a generation's folder.
+pub(crate) fn folder_name(generation: u64) -> String {
+    format!("gen-{generation:06}")
+}
+
+impl Manifest {
+    /// Folders that the generation needs, its own first.
+    pub(crate) fn folders(&self) -> Vec<String> {
+        let mut folders = vec![folder_name(self.generation)];
+        for segment in &self.segments {
+            folders.push(segment.folder.clone());
+            folders.extend(segment.deleted.iter().map(|deleted| deleted.folder.clone()));
+        }
+        folders
+    }
+
+    /// The current generation's manifest.
+    ///
+    /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::Newer`], [`MemoryError::Corrupt`]
+    pub(crate) fn current(memory: &Path) -> Result<Self, MemoryError> {
+        let pointer = memory.join(CURRENT);
+        let text = match fs::read_to_string(&pointer) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(MemoryError::NoMemory { folder: memory.to_owned() });
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                return Err(MemoryError::corrupt(&pointer, "is not text"));
+            }
+            Err(source) => return Err(MemoryError::Read { file: pointer, source }),
+        };
+        let Some((name, sha256)) = text.trim_end().split_once(' ') else {
+            return Err(MemoryError::corrupt(&pointer, "does not name a generation"));
+        };
+        let number =
+            name.strip_prefix("gen-").filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
+        if number.is_none() {
+            return Err(MemoryError::corrupt(&pointer, "does not name a generation"));
+        }
+        let path = memory.join(name).join(MANIFEST);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(MemoryError::corrupt(
+                    &path,
+                    "is missing: the current generation is gone",
+                ));
+            }
+            Err(source) => return Err(MemoryError::Read { file: path, source }),
+        };
+        #[derive(Deserialize)]
+        struct Version {
+            format_version: u64,
+        }
+        if let Ok(Version { format_version }) = serde_json::from_slice(&bytes) {
+            if format_version > FORMAT_VERSION {
+                let (found, known) = (format_version, FORMAT_VERSION);
+                return Err(MemoryError::Newer { file: path, found, known });
+            }
+        }
+        if hex(&Sha256::digest(&bytes)) != sha256 {
+            return Err(MemoryError::corrupt(
+                &path,
+                "does not have the SHA-256 that CURRENT names",
+            ));
+        }
+        serde_json::from_slice(&bytes)
+            .map_err(|error| MemoryError::corrupt(&path, format!("is no manifest: {error}")))
+    }
+
+    /// Writes the manifest into a folder, which makes that folder a generation.
+    pub(crate) fn write(&self, folder: &Path) -> Result<Written, MemoryError> {
+        let path = folder.join(MANIFEST);
+        let mut bytes = serde_json::to_vec_pretty(self)
+            .map_err(|error| MemoryError::write(&path)(error.into()))?;
+        bytes.push(b'\n');
+        let write = || -> std::io::Result<()> {
+            let mut file = fs::File::create_new(&path)?;
+            file.write_all(&bytes)?;
+            file.sync_all()
+        };
+        write().map_err(MemoryError::write(&path))?;
+        Ok(Written { name: folder_name(self.generation), sha256: hex(&Sha256::digest(&bytes)) })
+    }
+}
+
+/// A manifest that was written.
+pub(crate) struct Written {
+    name: String,
+    sha256: String,
+}
+
+impl Written {
+    /// Makes the generation the current one.
+    pub(crate) fn make_current(&self, memory: &Path) -> Result<(), MemoryError> {
+        let path = memory.join(CURRENT);
+        let write = || -> std::io::Result<()> {
+            let mut file = AtomicWriteFile::open(&path)?;
+            writeln!(file, "{} {}", self.name, self.sha256)?;
+            file.commit()
+        };
+        write().map_err(MemoryError::write(&path))?;
+        sync_folder(memory)
+    }
+}
+
+/// Makes the names in a folder last.
+pub(crate) fn sync_folder(folder: &Path) -> Result<(), MemoryError> {
+    let sync = || fs::File::open(folder)?.sync_all();
+    sync().map_err(MemoryError::write(folder))
+}
+
+/// Folders of generations in a memory, finished and unfinished.
+pub(crate) fn generation_folders(memory: &Path) -> Result<Vec<(String, PathBuf)>, MemoryError> {
+    let read = || -> std::io::Result<Vec<(String, PathBuf)>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(memory)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with("gen-") && entry.file_type()?.is_dir() {
+                found.push((name, entry.path()));
+            }
+        }
+        found.sort();
+        Ok(found)
+    };
+    read().map_err(MemoryError::read(memory))
+}

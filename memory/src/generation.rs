@@ -1,0 +1,246 @@
+//! A generation: one state of the memory, held by its readers for as long as they like.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::entry::Entry;
+use crate::error::MemoryError;
+use crate::format::file::CheckedFile;
+use crate::format::manifest::{Manifest, SegmentRecord};
+use crate::segment::Segment;
+
+/// One state of a memory. It does not change: who holds it sees the same entries, whatever is written meanwhile.
+#[derive(Debug)]
+pub struct Generation {
+    folder: PathBuf,
+    manifest: Manifest,
+    parts: Vec<Part>,
+}
+
+/// A segment with the rows that are deleted in this generation.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) deleted: Option<Bits>,
+    /// The segment's first row in the generation.
+    pub(crate) start: usize,
+    folder: String,
+}
+
+/// A row of a generation, deleted rows counted too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Row(pub(crate) u32);
+
+/// A bit for each row of a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bits(pub(crate) Vec<u8>);
+
+impl Bits {
+    pub(crate) fn zeros(rows: usize) -> Self {
+        Self(vec![0; rows.div_ceil(8)])
+    }
+
+    pub(crate) fn get(&self, row: usize) -> bool {
+        self.0[row / 8] >> (row % 8) & 1 == 1
+    }
+
+    pub(crate) fn set(&mut self, row: usize) {
+        self.0[row / 8] |= 1 << (row % 8);
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.iter().map(|byte| byte.count_ones() as usize).sum()
+    }
+}
+
+/// What a memory holds; `engram memory info`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Info {
+    /// The generation.
+    pub generation: u64,
+    /// Entries that can be found.
+    pub entries: usize,
+    /// Rows that were deleted and are still on the disk.
+    pub deleted: usize,
+    /// Numbers in a key.
+    pub width: usize,
+    /// Whether keys have unit length.
+    pub normalised: bool,
+    /// Tokens, width and numbers of a value, such as `16 x 64 f16`.
+    pub values: Option<String>,
+    /// Sources by name, with their entries.
+    pub sources: Vec<(String, usize)>,
+    /// Bytes on the disk, deleted rows included.
+    pub bytes: u64,
+    /// The same for each entry.
+    pub bytes_per_entry: f64,
+}
+
+/// The most rows of a generation; rows are numbered with 32 bits.
+pub(crate) const MOST_ROWS: usize = u32::MAX as usize;
+
+impl Generation {
+    /// Opens the current generation; segments that `before` has open are taken from there.
+    pub(crate) fn open(memory: &Path, before: Option<&Self>) -> Result<Self, MemoryError> {
+        let manifest = Manifest::current(memory)?;
+        let mut parts = Vec::new();
+        let mut start = 0;
+        for record in &manifest.segments {
+            let opened = before.and_then(|before| before.part_in(&record.folder));
+            let segment = match opened {
+                Some(part) => Arc::clone(&part.segment),
+                None => Arc::new(Segment::open(memory, record, &manifest)?),
+            };
+            let deleted = deleted_rows(memory, record)?;
+            parts.push(Part { segment, deleted, start, folder: record.folder.clone() });
+            start += record.rows;
+        }
+        if start > MOST_ROWS {
+            let reason = format!("has {start} rows, more than {MOST_ROWS}");
+            return Err(MemoryError::corrupt(memory, reason));
+        }
+        Ok(Self { folder: memory.to_owned(), manifest, parts })
+    }
+
+    fn part_in(&self, folder: &str) -> Option<&Part> {
+        self.parts.iter().find(|part| part.folder == folder)
+    }
+
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Its manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The memory's folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Rows, deleted ones included.
+    pub(crate) fn rows(&self) -> usize {
+        self.parts.last().map_or(0, |part| part.start + part.segment.rows)
+    }
+
+    /// Entries that can be found.
+    pub fn len(&self) -> usize {
+        let deleted = |record: &SegmentRecord| record.deleted.as_ref().map_or(0, |d| d.rows);
+        self.manifest.segments.iter().map(|record| record.rows - deleted(record)).sum()
+    }
+
+    /// Whether nothing can be found.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The segment of a row, and the row in it.
+    pub(crate) fn locate(&self, row: Row) -> (&Part, usize) {
+        let row = row.0 as usize;
+        let part = self.parts.partition_point(|part| part.start <= row).saturating_sub(1);
+        (&self.parts[part], row - self.parts[part].start)
+    }
+
+    /// The row of an entry that is not deleted.
+    ///
+    /// # Errors   [`MemoryError::Corrupt`]
+    pub fn row_of(&self, id: i64) -> Result<Option<Row>, MemoryError> {
+        for part in self.parts.iter().rev() {
+            if let Some(row) = part.segment.row_of(id)? {
+                if !part.deleted.as_ref().is_some_and(|deleted| deleted.get(row)) {
+                    return Ok(Some(Row((part.start + row) as u32)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The entry of a row.
+    ///
+    /// # Errors   [`MemoryError::Corrupt`]
+    pub fn entry(&self, row: Row) -> Result<Entry, MemoryError> {
+        let (part, row) = self.locate(row);
+        part.segment.entry(row)
+    }
+
+    /// The key of a row, `width` numbers.
+    ///
+    /// # Errors   [`MemoryError::Corrupt`]
+    pub fn key(&self, row: Row) -> Result<&[f32], MemoryError> {
+        let (part, row) = self.locate(row);
+        part.segment.keys(row..row + 1)
+    }
+
+    /// The values of rows, `[rows, tokens, width]`; empty for a memory of keys alone.
+    ///
+    /// # Errors   [`MemoryError::Corrupt`]
+    pub fn values(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError> {
+        let size = self.manifest.values.map_or(0, |format| format.tokens * format.width);
+        let mut values = Vec::with_capacity(rows.len() * size);
+        for row in rows {
+            let (part, row) = self.locate(*row);
+            part.segment.push_value(row, &mut values)?;
+        }
+        Ok(values)
+    }
+
+    /// Rows that are not deleted, in order.
+    pub fn live_rows(&self) -> impl Iterator<Item = Row> + '_ {
+        self.parts.iter().flat_map(|part| {
+            let live = |row: &usize| !part.deleted.as_ref().is_some_and(|bits| bits.get(*row));
+            (0..part.segment.rows).filter(live).map(|row| Row((part.start + row) as u32))
+        })
+    }
+
+    /// What the memory holds.
+    ///
+    /// # Errors   [`MemoryError::Corrupt`]
+    pub fn info(&self) -> Result<Info, MemoryError> {
+        let manifest = &self.manifest;
+        let mut of_source = vec![0; manifest.sources.len()];
+        for part in &self.parts {
+            for (row, source) in part.segment.sources()?.iter().enumerate() {
+                let deleted = part.deleted.as_ref().is_some_and(|bits| bits.get(row));
+                if let Some(count) = of_source.get_mut(*source as usize) {
+                    *count += usize::from(!deleted);
+                }
+            }
+        }
+        let bytes = manifest.segments.iter().map(SegmentRecord::bytes).sum();
+        let rows = self.rows();
+        Ok(Info {
+            generation: manifest.generation,
+            entries: self.len(),
+            deleted: rows - self.len(),
+            width: manifest.width,
+            normalised: manifest.normalised,
+            values: manifest.values.map(|format| format.to_string()),
+            sources: manifest.sources.iter().cloned().zip(of_source).collect(),
+            bytes,
+            bytes_per_entry: bytes as f64 / rows.max(1) as f64,
+        })
+    }
+
+    /// Reads every file against its checksums; the faults, one for each broken file.
+    pub fn verify(&self) -> Vec<MemoryError> {
+        let checked = self.parts.iter().flat_map(|part| part.segment.verify());
+        checked.filter_map(Result::err).collect()
+    }
+}
+
+fn deleted_rows(memory: &Path, record: &SegmentRecord) -> Result<Option<Bits>, MemoryError> {
+    let Some(deleted) = &record.deleted else { return Ok(None) };
+    let file = CheckedFile::open(&memory.join(&deleted.folder), &deleted.bits)?;
+    let bits = Bits(file.bytes(0..file.len())?.to_vec());
+    if bits.0.len() != record.rows.div_ceil(8) || bits.count() != deleted.rows {
+        return Err(MemoryError::corrupt(
+            file.path(),
+            "has other deleted rows than the manifest says",
+        ));
+    }
+    Ok(Some(bits))
+}

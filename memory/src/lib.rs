@@ -1,0 +1,50 @@
+//! A key/value memory that can be searched, edited and refreshed.
+//!
+//! A memory is a folder. Its state at a time is a [`Generation`]; each change writes the next one beside it and then
+//! points to it, so that readers always see one whole state and a killed writer leaves the memory as it was.
+//!
+//! | file | what it is responsible for |
+//! |---|---|
+//! | [`memory`] | opening a memory; its one writer: build, add, update, delete, compact, refresh |
+//! | [`generation`] | one state of the memory: entries, keys, values, what it holds |
+//! | [`search`] | filters, gates, exact search |
+//! | [`entry`] | the kinds of entries |
+//! | [`vectors`] | keys, values and queries from `.npy` and safetensors files |
+//! | [`format`] | the files of a generation, and their checksums |
+//!
+//! ```
+//! use engram_memory::search::{Filter, Index, Queries, exact::Exact};
+//! use engram_memory::{Batch, Entry, MemoryFormat, Writer};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let format = MemoryFormat { width: 2, normalised: true, values: None };
+//! let entries = (0..3).map(Entry::bare).collect();
+//! let batch = Batch { entries, keys: vec![1.0, 0.0, 3.0, 4.0, 0.0, 1.0], values: vec![] };
+//! let mut writer = Writer::create(folder.path().join("memory"), format, 3, [Ok(batch)].into_iter())?;
+//! writer.delete(&[2])?;
+//!
+//! let queries = Queries { keys: &[0.0, 1.0], k: 2 };
+//! let found = Exact.search(writer.generation(), queries, &Filter::default())?;
+//! let found: Vec<(i64, f32)> = found.hits[0].iter().map(|hit| (hit.id, hit.score)).collect();
+//! assert_eq!(found, [(1, 0.8), (0, 0.0)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#[cfg(target_endian = "big")]
+compile_error!("memories are read in place, which needs a little-endian machine");
+
+pub mod entry;
+pub mod error;
+pub mod format;
+pub mod generation;
+pub mod memory;
+pub mod search;
+mod segment;
+pub mod vectors;
+
+pub use entry::{Entry, Kind};
+pub use error::MemoryError;
+pub use format::manifest::{ValueFormat, ValueNumber};
+pub use generation::{Generation, Row};
+pub use memory::{Memory, MemoryFormat, Writer};
+pub use segment::Batch;

@@ -1,0 +1,283 @@
+//! Exact search: every key against every query.
+//!
+//! Products are computed in single precision, blocks of keys against blocks of queries; whatever could be among the
+//! best within the error of that is computed again in double precision, and ordered by the result. So the order is that
+//! of double precision, whatever the blocks and the threads.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rayon::prelude::*;
+
+use super::top_k::{Candidate, TopK};
+use super::{Filter, Found, Hit, Index, Prepared, Queries, length};
+use crate::error::MemoryError;
+use crate::generation::{Generation, Part, Row};
+
+/// Queries that are searched together.
+const QUERIES: usize = 512;
+/// Keys of a block: their products with the queries stay in the processor's cache.
+const KEYS: usize = 512;
+
+/// Exact search, the default.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Exact;
+
+impl Index for Exact {
+    fn search(
+        &self,
+        generation: &Generation,
+        queries: Queries<'_>,
+        filter: &Filter,
+    ) -> Result<Found, MemoryError> {
+        let prepared = Prepared::new(generation, queries, filter)?;
+        let mut hits = Vec::with_capacity(prepared.queries);
+        let step = QUERIES * prepared.width;
+        for (number, keys) in queries.keys.chunks(step).enumerate() {
+            let batch = QueryBatch::new(generation, &prepared, keys, number * QUERIES, queries.k);
+            hits.extend(batch.search()?);
+        }
+        Ok(Found { generation: generation.manifest().generation, hits })
+    }
+}
+
+/// Some of the queries.
+struct QueryBatch<'a> {
+    generation: &'a Generation,
+    prepared: &'a Prepared<'a>,
+    /// `[queries, width]`.
+    keys: &'a [f32],
+    /// The number of the first query.
+    first: usize,
+    k: usize,
+    /// Twice the largest error of a score, of each query.
+    margins: Vec<f32>,
+    /// The best threshold that any thread has found, of each query, as the bits of an `f32` that [`rising`] made.
+    thresholds: Vec<AtomicU32>,
+}
+
+/// A block of keys.
+#[derive(Clone, Copy)]
+struct Block<'a> {
+    part: usize,
+    of: &'a Part,
+    start: usize,
+    rows: usize,
+}
+
+impl<'a> QueryBatch<'a> {
+    fn new(
+        generation: &'a Generation,
+        prepared: &'a Prepared<'a>,
+        keys: &'a [f32],
+        first: usize,
+        k: usize,
+    ) -> Self {
+        let longest = generation.parts().iter().map(|part| part.segment.longest_key);
+        let longest = f64::from(longest.fold(0f32, f32::max));
+        // A sum of `width` products in any order is off by at most `width` roundings of the product of the lengths
+        // (Cauchy-Schwarz); some more for the gate and for keys that are not quite of unit length.
+        let roundings = (prepared.width + 8) as f64 * f64::from(f32::EPSILON) / 2.0;
+        let margin = |(query, key): (usize, &[f32])| {
+            let gate = f64::from(prepared.largest_gate(first + query));
+            (2.0 * roundings * length(key) * longest * gate) as f32
+        };
+        let margins: Vec<f32> = keys.chunks(prepared.width).enumerate().map(margin).collect();
+        let start = rising(f32::NEG_INFINITY);
+        let thresholds = margins.iter().map(|_| AtomicU32::new(start)).collect();
+        Self { generation, prepared, keys, first, k, margins, thresholds }
+    }
+
+    fn search(&self) -> Result<Vec<Vec<Hit>>, MemoryError> {
+        let parts = self.generation.parts().iter().enumerate();
+        let blocks: Vec<Block<'_>> = parts
+            .flat_map(|(part, of)| {
+                let block = move |start| {
+                    let rows = KEYS.min(of.segment.rows - start);
+                    Block { part, of, start, rows }
+                };
+                (0..of.segment.rows).step_by(KEYS).map(block)
+            })
+            .collect();
+        let empty = || -> Vec<TopK> {
+            self.margins.iter().map(|margin| TopK::new(self.k, *margin)).collect()
+        };
+        let best = blocks
+            .into_par_iter()
+            .try_fold(
+                || (empty(), Vec::new()),
+                |(mut best, mut scores), block| {
+                    self.score(block, &mut scores)?;
+                    self.collect(block, &scores, &mut best)?;
+                    Ok((best, scores))
+                },
+            )
+            .map(|folded| folded.map(|(best, _)| best))
+            .try_reduce(empty, |mut left, right| {
+                left.iter_mut().zip(right).for_each(|(left, right)| left.merge(right));
+                Ok(left)
+            })?;
+        best.into_par_iter()
+            .enumerate()
+            .map(|(query, best)| self.order(query, best.into_candidates()))
+            .collect()
+    }
+
+    /// The products of all queries with a block's keys, `[queries, rows]`.
+    fn score(&self, block: Block<'_>, scores: &mut Vec<f32>) -> Result<(), MemoryError> {
+        let (width, rows) = (self.prepared.width, block.rows);
+        let keys = block.of.segment.keys(block.start..block.start + rows)?;
+        let queries = self.margins.len();
+        scores.clear();
+        scores.resize(queries * rows, 0.0);
+        // SAFETY: the three matrices are as large as the sizes and strides say: queries `[queries, width]`, keys
+        // `[rows, width]` taken as their transpose, scores `[queries, rows]`.
+        unsafe {
+            gemm::gemm(
+                queries,
+                rows,
+                width,
+                scores.as_mut_ptr(),
+                1,
+                rows as isize,
+                false,
+                self.keys.as_ptr(),
+                1,
+                width as isize,
+                keys.as_ptr(),
+                width as isize,
+                1,
+                0.0,
+                1.0,
+                false,
+                false,
+                false,
+                gemm::Parallelism::None,
+            );
+        }
+        if self.prepared.gates.is_some() {
+            let sources = &block.of.segment.sources()?[block.start..block.start + rows];
+            for (query, scores) in scores.chunks_mut(rows).enumerate() {
+                for (score, source) in scores.iter_mut().zip(sources) {
+                    *score *= self.prepared.gate(self.first + query, *source);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Offers the scores of a block that may be among the best.
+    fn collect(
+        &self,
+        block: Block<'_>,
+        scores: &[f32],
+        best: &mut [TopK],
+    ) -> Result<(), MemoryError> {
+        /// Scores that are looked through at once.
+        const CHUNK: usize = 32;
+        let hidden = self.prepared.hidden[block.part].as_ref();
+        let documents = match self.prepared.excluded.is_empty() {
+            true => &[],
+            false => block.of.segment.documents()?,
+        };
+        for (query, (scores, best)) in scores.chunks(block.rows).zip(best).enumerate() {
+            let shared = &self.thresholds[query];
+            let mut threshold = best.threshold().max(falling(shared.load(Ordering::Relaxed)));
+            let excluded = self.prepared.excluded.get(self.first + query);
+            for (chunk, scores) in scores.chunks(CHUNK).enumerate() {
+                // One pass without a branch, since nearly all chunks hold nothing.
+                if !scores.iter().fold(false, |any, score| any | (*score >= threshold)) {
+                    continue;
+                }
+                for (at, score) in scores.iter().enumerate() {
+                    let row = block.start + chunk * CHUNK + at;
+                    if *score < threshold
+                        || hidden.is_some_and(|hidden| hidden.get(row))
+                        || excluded.is_some_and(|excluded| excluded.contains(&documents[row]))
+                    {
+                        continue;
+                    }
+                    best.offer(Candidate { score: *score, row: (block.of.start + row) as u32 });
+                    threshold = threshold.max(best.threshold());
+                }
+            }
+            shared.fetch_max(rising(threshold), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The best `k` candidates by their scores in double precision.
+    fn order(&self, query: usize, candidates: Vec<Candidate>) -> Result<Vec<Hit>, MemoryError> {
+        let key = &self.keys[query * self.prepared.width..][..self.prepared.width];
+        let mut scored = Vec::with_capacity(candidates.len());
+        for candidate in candidates {
+            let row = Row(candidate.row);
+            let (part, in_part) = self.generation.locate(row);
+            let found = part.segment.keys(in_part..in_part + 1)?;
+            let source = part.segment.sources()?[in_part];
+            let gate = f64::from(self.prepared.gate(self.first + query, source));
+            let score = gate * dot(key, found);
+            scored.push((
+                score,
+                Hit { id: part.segment.ids()?[in_part], score: score as f32, source, row },
+            ));
+        }
+        // Adding zero turns -0 into 0, so that the two are equal.
+        scored.sort_unstable_by(|(a, hit_a), (b, hit_b)| {
+            (b + 0.0).total_cmp(&(a + 0.0)).then(hit_a.id.cmp(&hit_b.id))
+        });
+        scored.truncate(self.k);
+        Ok(scored.into_iter().map(|(_, hit)| hit).collect())
+    }
+}
+
+/// The product of two vectors in double precision, always summed in the same order.
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    const LANES: usize = 8;
+    let mut sums = [0f64; LANES];
+    let (a_chunks, b_chunks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let rest = a_chunks.remainder().iter().zip(b_chunks.remainder());
+    let rest: f64 = rest.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+    for (a, b) in a_chunks.zip(b_chunks) {
+        for lane in 0..LANES {
+            sums[lane] += f64::from(a[lane]) * f64::from(b[lane]);
+        }
+    }
+    sums.iter().sum::<f64>() + rest
+}
+
+/// The bits of a number, such that larger numbers have larger bits.
+fn rising(number: f32) -> u32 {
+    let bits = number.to_bits();
+    if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
+}
+
+/// The number whose bits [`rising`] gave.
+fn falling(bits: u32) -> f32 {
+    f32::from_bits(if bits >> 31 == 1 { bits & !(1 << 31) } else { !bits })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_rise_with_numbers() {
+        let numbers = [f32::NEG_INFINITY, -2.5, -1e-30, -0.0, 0.0, 1e-30, 7.0, f32::INFINITY];
+        for pair in numbers.windows(2) {
+            assert!(rising(pair[0]) < rising(pair[1]), "{pair:?}");
+        }
+        for number in numbers {
+            assert_eq!(falling(rising(number)).to_bits(), number.to_bits());
+        }
+    }
+
+    #[test]
+    fn a_dot_product_is_that_of_the_definition() {
+        for width in [1, 7, 8, 9, 100] {
+            let a: Vec<f32> = (0..width).map(|i| (i as f32).sin()).collect();
+            let b: Vec<f32> = (0..width).map(|i| (i as f32).cos()).collect();
+            let wanted: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            assert!((dot(&a, &b) - wanted).abs() < 1e-14 * width as f64);
+        }
+    }
+}

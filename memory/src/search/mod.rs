@@ -1,0 +1,207 @@
+//! Searching a generation: what is asked for, what is found.
+//!
+//! | file | what it is responsible for |
+//! |---|---|
+//! | [`exact`] | all keys against all queries, in blocks |
+//! | `top_k` | the best of a stream of scores |
+//!
+//! A score is the product of query and key, times the gate of the key's source where gates are given. There is one
+//! joint list of the best `k` over all sources, ordered by the gated score (REVEAL's released code, not a quota for each
+//! source); of equal scores the entry with the lower id comes first.
+
+pub mod exact;
+mod top_k;
+
+use std::collections::HashSet;
+
+use serde::Serialize;
+
+use crate::entry::document_hash;
+use crate::error::MemoryError;
+use crate::generation::{Bits, Generation, Row};
+
+/// What is searched for.
+#[derive(Debug, Clone, Copy)]
+pub struct Queries<'a> {
+    /// `[queries, width]`.
+    pub keys: &'a [f32],
+    /// How many entries are wanted for each.
+    pub k: usize,
+}
+
+/// Which entries may be found, and what their scores are multiplied by.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Names of the sources that are searched; all of them where it is `None`.
+    pub sources: Option<Vec<String>>,
+    /// For each query the documents whose entries it may not get; empty where there are none for any.
+    pub excluded_documents: Vec<Vec<String>>,
+    /// For each query a weight for each source, in the manifest's order, `[queries, sources]`.
+    pub gates: Option<Vec<f32>>,
+}
+
+/// An entry that was found.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Hit {
+    /// Its id.
+    pub id: i64,
+    /// Its score; gated where gates were given.
+    pub score: f32,
+    /// Its source's place in the manifest's list.
+    pub source: u32,
+    /// Its row in the generation that was searched.
+    #[serde(skip)]
+    pub row: Row,
+}
+
+/// What a search found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// The generation that was searched.
+    pub generation: u64,
+    /// For each query at most `k` entries, the best first; fewer where fewer may be found.
+    pub hits: Vec<Vec<Hit>>,
+}
+
+/// A way to search a generation.
+pub trait Index {
+    /// The best `k` entries for each query among those that the filter lets through.
+    ///
+    /// # Errors   [`MemoryError::Width`], [`MemoryError::BadVector`] and [`MemoryError::BadOption`] for queries and
+    /// filters that do not fit; [`MemoryError::UnknownSource`]; [`MemoryError::Corrupt`]
+    fn search(
+        &self,
+        generation: &Generation,
+        queries: Queries<'_>,
+        filter: &Filter,
+    ) -> Result<Found, MemoryError>;
+}
+
+/// A filter made ready for a generation.
+pub(crate) struct Prepared<'a> {
+    /// Numbers of a query.
+    pub(crate) width: usize,
+    pub(crate) queries: usize,
+    /// Of each segment the rows that may not be found; `None` where all may.
+    pub(crate) hidden: Vec<Option<Bits>>,
+    /// For each query the documents it may not get, as hashes.
+    pub(crate) excluded: Vec<HashSet<u64>>,
+    /// `[queries, sources]`.
+    pub(crate) gates: Option<&'a [f32]>,
+    pub(crate) sources: usize,
+}
+
+impl<'a> Prepared<'a> {
+    pub(crate) fn new(
+        generation: &Generation,
+        queries: Queries<'_>,
+        filter: &'a Filter,
+    ) -> Result<Self, MemoryError> {
+        let manifest = generation.manifest();
+        let (width, sources) = (manifest.width, manifest.sources.len());
+        if queries.k == 0 {
+            return Err(MemoryError::BadOption {
+                option: "k",
+                found: "0".to_owned(),
+                expected: "at least 1",
+            });
+        }
+        if queries.keys.len() % width != 0 {
+            let what = "queries".to_owned();
+            return Err(MemoryError::Width { what, expected: width, found: queries.keys.len() });
+        }
+        let count = queries.keys.len() / width;
+        for (row, query) in queries.keys.chunks(width).enumerate() {
+            check_query(row, query)?;
+        }
+        let fits = |what: &'static str, found: usize, expected: usize, each: &'static str| {
+            if found == expected {
+                return Ok(());
+            }
+            Err(MemoryError::BadOption {
+                option: what,
+                found: format!("{found} of them"),
+                expected: each,
+            })
+        };
+        if !filter.excluded_documents.is_empty() {
+            let found = filter.excluded_documents.len();
+            fits("lists of excluded documents", found, count, "one for each query")?;
+        }
+        if let Some(gates) = &filter.gates {
+            fits("gates", gates.len(), count * sources, "one for each query and source")?;
+            if gates.iter().any(|gate| !gate.is_finite() || gate.abs() > 1e18) {
+                return Err(MemoryError::BadOption {
+                    option: "a gate",
+                    found: "not finite or too large".to_owned(),
+                    expected: "a number such as a softmax gives",
+                });
+            }
+        }
+        let hashes = |names: &Vec<String>| names.iter().map(|name| document_hash(name)).collect();
+        Ok(Self {
+            width,
+            queries: count,
+            hidden: hidden_rows(generation, filter)?,
+            excluded: filter.excluded_documents.iter().map(hashes).collect(),
+            gates: filter.gates.as_deref(),
+            sources,
+        })
+    }
+
+    /// The weight of a source for a query.
+    pub(crate) fn gate(&self, query: usize, source: u32) -> f32 {
+        let gate = |gates: &[f32]| gates.get(query * self.sources + source as usize).copied();
+        self.gates.and_then(gate).unwrap_or(1.0)
+    }
+
+    /// The largest weight of a query, by its size.
+    pub(crate) fn largest_gate(&self, query: usize) -> f32 {
+        let gates = self.gates.map(|gates| &gates[query * self.sources..][..self.sources]);
+        gates.map_or(1.0, |gates| gates.iter().fold(0f32, |largest, gate| largest.max(gate.abs())))
+    }
+}
+
+fn check_query(row: usize, query: &[f32]) -> Result<(), MemoryError> {
+    let bad = |reason| MemoryError::BadVector { what: "query", row, reason };
+    if query.iter().any(|number| !number.is_finite()) {
+        return Err(bad("has a number that is not finite"));
+    }
+    if length(query) > 1e18 {
+        return Err(bad("is too long to be multiplied"));
+    }
+    Ok(())
+}
+
+/// The length of a vector.
+pub(crate) fn length(vector: &[f32]) -> f64 {
+    vector.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt()
+}
+
+/// Deleted rows, and those of sources that are not searched.
+fn hidden_rows(generation: &Generation, filter: &Filter) -> Result<Vec<Option<Bits>>, MemoryError> {
+    let known = &generation.manifest().sources;
+    let searched = match &filter.sources {
+        None => None,
+        Some(names) => {
+            let place = |name: &String| {
+                known.iter().position(|known| known == name).ok_or_else(|| {
+                    let known = known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
+                    MemoryError::UnknownSource { name: name.clone(), known: known.join(", ") }
+                })
+            };
+            Some(names.iter().map(place).collect::<Result<HashSet<usize>, _>>()?)
+        }
+    };
+    let of_part = |part: &crate::generation::Part| {
+        let Some(searched) = &searched else { return Ok(part.deleted.clone()) };
+        let mut hidden = part.deleted.clone().unwrap_or_else(|| Bits::zeros(part.segment.rows));
+        for (row, source) in part.segment.sources()?.iter().enumerate() {
+            if !searched.contains(&(*source as usize)) {
+                hidden.set(row);
+            }
+        }
+        Ok(Some(hidden))
+    };
+    generation.parts().iter().map(of_part).collect()
+}

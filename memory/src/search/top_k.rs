@@ -1,0 +1,99 @@
+//! The best scores of a stream, with those too near to the last of them to be told apart.
+
+/// A row with its score in single precision.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Candidate {
+    pub(super) score: f32,
+    pub(super) row: u32,
+}
+
+/// Collects all candidates that may be among the best `k` once their scores are known to `margin / 2`.
+#[derive(Debug, Clone)]
+pub(super) struct TopK {
+    k: usize,
+    margin: f32,
+    threshold: f32,
+    kept: Vec<Candidate>,
+    /// How many candidates are kept before the worst are thrown out.
+    most: usize,
+}
+
+impl TopK {
+    pub(super) fn new(k: usize, margin: f32) -> Self {
+        let most = (4 * k).max(64);
+        Self { k, margin, threshold: f32::NEG_INFINITY, kept: Vec::new(), most }
+    }
+
+    /// Scores below it need not be [offered](TopK::offer).
+    pub(super) fn threshold(&self) -> f32 {
+        self.threshold
+    }
+
+    pub(super) fn offer(&mut self, candidate: Candidate) {
+        self.kept.push(candidate);
+        if self.kept.len() > self.most {
+            self.prune();
+            // Where many scores are alike, they all stay; sorting them out each time would take for ever.
+            self.most = self.most.max(2 * self.kept.len());
+        }
+    }
+
+    fn prune(&mut self) {
+        if self.kept.len() < self.k {
+            return;
+        }
+        let by_score = |a: &Candidate, b: &Candidate| b.score.total_cmp(&a.score);
+        let (_, last, _) = self.kept.select_nth_unstable_by(self.k - 1, by_score);
+        let threshold = last.score - self.margin;
+        self.threshold = self.threshold.max(threshold);
+        self.kept.retain(|candidate| candidate.score >= threshold);
+    }
+
+    /// Takes over what another part of the stream has kept.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.threshold = self.threshold.max(other.threshold);
+        self.kept.extend(other.kept);
+        self.prune();
+    }
+
+    /// The candidates, in no order.
+    pub(super) fn into_candidates(mut self) -> Vec<Candidate> {
+        self.prune();
+        self.kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_are_kept_with_their_neighbours() {
+        for (k, margin) in [(1, 0.0), (10, 0.0), (10, 0.02), (100, 0.1), (5000, 0.0)] {
+            let score = |row: u32| ((row * 7919) % 3001) as f32 / 3001.0;
+            let (mut left, mut right) = (TopK::new(k, margin), TopK::new(k, margin));
+            for row in 0..3001 {
+                let side = if row % 3 == 0 { &mut left } else { &mut right };
+                if score(row) >= side.threshold() {
+                    side.offer(Candidate { score: score(row), row });
+                }
+            }
+            left.merge(right);
+            let mut found: Vec<u32> = left.into_candidates().iter().map(|c| c.row).collect();
+            let mut scores: Vec<f32> = (0..3001).map(score).collect();
+            scores.sort_by(|a, b| b.total_cmp(a));
+            let last = scores.get(k - 1).map_or(f32::NEG_INFINITY, |last| last - margin);
+            let mut wanted: Vec<u32> = (0..3001).filter(|row| score(*row) >= last).collect();
+            found.sort_unstable();
+            wanted.sort_unstable();
+            assert_eq!(found, wanted, "k {k}, margin {margin}");
+        }
+    }
+
+    #[test]
+    fn many_equal_scores_all_stay() {
+        let mut best = TopK::new(2, 0.0);
+        (0..100_000).for_each(|row| best.offer(Candidate { score: 0.5, row }));
+        assert_eq!(best.into_candidates().len(), 100_000);
+    }
+}

@@ -1,0 +1,352 @@
+//! A segment: rows that were written together, and are never changed.
+
+use std::ops::Range;
+use std::path::Path;
+
+use half::f16;
+
+use crate::entry::Entry;
+use crate::error::MemoryError;
+use crate::format::file::{CheckedFile, FileWriter};
+use crate::format::manifest::{Manifest, SegmentRecord, ValueFormat, ValueNumber};
+use crate::format::tensor::{MappedTensor, TensorWriter};
+
+/// Some rows on their way into a memory.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Batch {
+    /// An entry for each row.
+    pub entries: Vec<Entry>,
+    /// Keys, `[rows, width]`.
+    pub keys: Vec<f32>,
+    /// Values, `[rows, tokens, width]`; empty for a memory of keys alone.
+    pub values: Vec<f32>,
+}
+
+/// The values of a segment.
+#[derive(Debug)]
+enum Values {
+    F16(MappedTensor<f16>),
+    Int8 { numbers: MappedTensor<i8>, scales: MappedTensor<f32> },
+}
+
+/// The rows of a segment, mapped.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) rows: usize,
+    pub(crate) longest_key: f32,
+    keys: MappedTensor<f32>,
+    values: Option<Values>,
+    ids: MappedTensor<i64>,
+    sources: MappedTensor<u32>,
+    documents: MappedTensor<u64>,
+    entries: CheckedFile,
+    offsets: MappedTensor<u64>,
+    /// Rows by rising id, where the rows are not in that order themselves.
+    by_id: Option<Vec<u32>>,
+}
+
+impl Segment {
+    pub(crate) fn open(
+        memory: &Path,
+        record: &SegmentRecord,
+        manifest: &Manifest,
+    ) -> Result<Self, MemoryError> {
+        let folder = memory.join(&record.folder);
+        let (rows, folder) = (record.rows, folder.as_path());
+        let values = match (manifest.values, &record.values, &record.scales) {
+            (Some(format @ ValueFormat { number: ValueNumber::F16, .. }), Some(values), _) => {
+                let shape = [rows, format.tokens, format.width];
+                Some(Values::F16(MappedTensor::open(folder, values, "values", &shape)?))
+            }
+            (Some(format), Some(values), Some(scales)) => Some(Values::Int8 {
+                numbers: MappedTensor::open(
+                    folder,
+                    values,
+                    "values",
+                    &[rows, format.tokens, format.width],
+                )?,
+                scales: MappedTensor::open(folder, scales, "scales", &[rows, format.tokens])?,
+            }),
+            (None, ..) => None,
+            _ => {
+                return Err(MemoryError::corrupt(
+                    folder,
+                    "has no values, but the manifest tells of some",
+                ));
+            }
+        };
+        let ids: MappedTensor<i64> = MappedTensor::open(folder, &record.ids, "ids", &[rows])?;
+        let by_id = match record.ids_rise {
+            true => None,
+            false => {
+                let ids = ids.read(0..rows)?;
+                let mut order: Vec<u32> = (0..rows as u32).collect();
+                order.sort_unstable_by_key(|row| ids[*row as usize]);
+                Some(order)
+            }
+        };
+        Ok(Self {
+            rows,
+            longest_key: record.longest_key,
+            keys: MappedTensor::open(folder, &record.keys, "keys", &[rows, manifest.width])?,
+            values,
+            ids,
+            sources: MappedTensor::open(folder, &record.sources, "sources", &[rows])?,
+            documents: MappedTensor::open(folder, &record.documents, "documents", &[rows])?,
+            entries: CheckedFile::open(folder, &record.entries)?,
+            offsets: MappedTensor::open(folder, &record.offsets, "offsets", &[rows + 1])?,
+            by_id,
+        })
+    }
+
+    /// Keys `[rows, width]`.
+    pub(crate) fn keys(&self, rows: Range<usize>) -> Result<&[f32], MemoryError> {
+        self.keys.read(rows)
+    }
+
+    pub(crate) fn ids(&self) -> Result<&[i64], MemoryError> {
+        self.ids.read(0..self.rows)
+    }
+
+    /// Places in the manifest's list of sources.
+    pub(crate) fn sources(&self) -> Result<&[u32], MemoryError> {
+        self.sources.read(0..self.rows)
+    }
+
+    pub(crate) fn documents(&self) -> Result<&[u64], MemoryError> {
+        self.documents.read(0..self.rows)
+    }
+
+    /// The row of an id.
+    pub(crate) fn row_of(&self, id: i64) -> Result<Option<usize>, MemoryError> {
+        let ids = self.ids()?;
+        Ok(match &self.by_id {
+            None => ids.binary_search(&id).ok(),
+            Some(order) => {
+                let at = order.binary_search_by_key(&id, |row| ids[*row as usize]);
+                at.ok().map(|at| order[at] as usize)
+            }
+        })
+    }
+
+    pub(crate) fn entry(&self, row: usize) -> Result<Entry, MemoryError> {
+        let ends = self.offsets.read(row..row + 2)?;
+        let line = self.entries.bytes(ends[0] as usize..ends[1] as usize)?;
+        serde_json::from_slice(line).map_err(|error| {
+            MemoryError::corrupt(self.entries.path(), format!("has no entry in row {row}: {error}"))
+        })
+    }
+
+    /// Appends the value of a row, `tokens * width` numbers; nothing where the memory has no values.
+    pub(crate) fn push_value(&self, row: usize, out: &mut Vec<f32>) -> Result<(), MemoryError> {
+        match &self.values {
+            None => {}
+            Some(Values::F16(values)) => {
+                out.extend(values.read(row..row + 1)?.iter().map(|number| number.to_f32()));
+            }
+            Some(Values::Int8 { numbers, scales }) => {
+                let (numbers, scales) = (numbers.read(row..row + 1)?, scales.read(row..row + 1)?);
+                let tokens = numbers.chunks(numbers.len() / scales.len().max(1));
+                for (token, scale) in tokens.zip(scales) {
+                    out.extend(token.iter().map(|number| f32::from(*number) * scale));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads every file against its checksums; one result for each, in a fixed order.
+    pub(crate) fn verify(&self) -> Vec<Result<(), MemoryError>> {
+        let mut results = vec![self.keys.verify()];
+        match &self.values {
+            None => {}
+            Some(Values::F16(values)) => results.push(values.verify()),
+            Some(Values::Int8 { numbers, scales }) => {
+                results.extend([numbers.verify(), scales.verify()]);
+            }
+        }
+        results.extend([
+            self.ids.verify(),
+            self.sources.verify(),
+            self.documents.verify(),
+            self.entries.verify(),
+            self.offsets.verify(),
+        ]);
+        results
+    }
+}
+
+/// Values on their way into a file.
+enum ValueWriter {
+    F16(TensorWriter<f16>),
+    Int8 { numbers: TensorWriter<i8>, scales: TensorWriter<f32> },
+}
+
+impl ValueWriter {
+    fn create(folder: &Path, rows: usize, format: ValueFormat) -> Result<Self, MemoryError> {
+        let (path, shape) =
+            (folder.join("values.safetensors"), [rows, format.tokens, format.width]);
+        Ok(match format.number {
+            ValueNumber::F16 => Self::F16(TensorWriter::create(path, "values", &shape)?),
+            ValueNumber::Int8 => Self::Int8 {
+                numbers: TensorWriter::create(path, "values", &shape)?,
+                scales: TensorWriter::create(
+                    folder.join("scales.safetensors"),
+                    "scales",
+                    &[rows, format.tokens],
+                )?,
+            },
+        })
+    }
+
+    fn write(&mut self, values: &[f32], width: usize) -> Result<(), MemoryError> {
+        match self {
+            Self::F16(writer) => {
+                writer.write(&values.iter().map(|value| f16::from_f32(*value)).collect::<Vec<_>>())
+            }
+            Self::Int8 { numbers, scales } => {
+                for token in values.chunks(width) {
+                    let largest =
+                        token.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+                    let scale = largest / f32::from(i8::MAX);
+                    let number =
+                        |value: &f32| if scale > 0.0 { (value / scale).round() as i8 } else { 0 };
+                    numbers.write(&token.iter().map(number).collect::<Vec<_>>())?;
+                    scales.write(&[scale])?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Writes the rows of `batches`, `rows` in all, into a folder; `place` gives a source's place in the manifest's list.
+///
+/// Keys are brought to unit length where the memory is normalised.
+pub(crate) fn write_segment(
+    folder: &Path,
+    name: &str,
+    manifest: &Manifest,
+    rows: usize,
+    batches: impl Iterator<Item = Result<Batch, MemoryError>>,
+    mut place: impl FnMut(&str) -> u32,
+) -> Result<SegmentRecord, MemoryError> {
+    let tensor = |file: &str| folder.join(format!("{file}.safetensors"));
+    let mut keys = TensorWriter::<f32>::create(tensor("keys"), "keys", &[rows, manifest.width])?;
+    let mut values = match manifest.values {
+        Some(format) => Some((ValueWriter::create(folder, rows, format)?, format)),
+        None => None,
+    };
+    let mut lines = FileWriter::create(folder.join("entries.jsonl"))?;
+    let (mut ids, mut sources, mut documents) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut offsets, mut end) = (vec![0u64], 0);
+    let mut longest = 0f32;
+    for batch in batches {
+        let Batch { entries, keys: mut batch_keys, values: batch_values } = batch?;
+        let first = ids.len();
+        check_count("key numbers", entries.len() * manifest.width, batch_keys.len())?;
+        for (row, key) in batch_keys.chunks_mut(manifest.width).enumerate() {
+            longest = longest.max(check_key(first + row, key, manifest.normalised)?);
+        }
+        keys.write(&batch_keys)?;
+        let size = manifest.values.map_or(0, |format| format.tokens * format.width);
+        check_count("value numbers", entries.len() * size, batch_values.len())?;
+        if let Some((writer, format)) = &mut values {
+            check_values(first, &batch_values, size, format.number)?;
+            writer.write(&batch_values, format.width)?;
+        }
+        for entry in &entries {
+            ids.push(entry.id);
+            sources.push(place(&entry.source));
+            documents.push(entry.document_hash());
+            let mut line = serde_json::to_vec(entry)
+                .map_err(|error| MemoryError::write(folder)(error.into()))?;
+            line.push(b'\n');
+            end += line.len() as u64;
+            offsets.push(end);
+            lines.write(&line)?;
+        }
+    }
+    check_count("entries", rows, ids.len())?;
+    let (values, scales) = match values {
+        None => (None, None),
+        Some((ValueWriter::F16(values), _)) => (Some(values.finish()?), None),
+        Some((ValueWriter::Int8 { numbers, scales }, _)) => {
+            (Some(numbers.finish()?), Some(scales.finish()?))
+        }
+    };
+    let mut columns = (
+        TensorWriter::<i64>::create(tensor("ids"), "ids", &[rows])?,
+        TensorWriter::<u32>::create(tensor("sources"), "sources", &[rows])?,
+        TensorWriter::<u64>::create(tensor("documents"), "documents", &[rows])?,
+        TensorWriter::<u64>::create(tensor("offsets"), "offsets", &[rows + 1])?,
+    );
+    columns.0.write(&ids)?;
+    columns.1.write(&sources)?;
+    columns.2.write(&documents)?;
+    columns.3.write(&offsets)?;
+    Ok(SegmentRecord {
+        folder: name.to_owned(),
+        rows,
+        longest_key: longest,
+        ids_rise: ids.windows(2).all(|pair| pair[0] < pair[1]),
+        keys: keys.finish()?,
+        values,
+        scales,
+        ids: columns.0.finish()?,
+        sources: columns.1.finish()?,
+        documents: columns.2.finish()?,
+        entries: lines.finish()?,
+        offsets: columns.3.finish()?,
+        deleted: None,
+    })
+}
+
+fn check_count(what: &'static str, expected: usize, found: usize) -> Result<(), MemoryError> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(MemoryError::Count { what, expected, found })
+}
+
+/// Brings a key to unit length where `normalise` is set; returns its length then.
+fn check_key(row: usize, key: &mut [f32], normalise: bool) -> Result<f32, MemoryError> {
+    let bad = |reason| MemoryError::BadVector { what: "the key of row", row, reason };
+    if key.iter().any(|number| !number.is_finite()) {
+        return Err(bad("has a number that is not finite"));
+    }
+    let length = key.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt();
+    if normalise {
+        if length == 0.0 {
+            return Err(bad("is zero and has no direction"));
+        }
+        key.iter_mut().for_each(|number| *number = (f64::from(*number) / length) as f32);
+        return Ok(1.0);
+    }
+    // Beyond, products of keys and queries could overflow.
+    if length > 1e18 {
+        return Err(bad("is too long to be multiplied"));
+    }
+    Ok(length as f32)
+}
+
+fn check_values(
+    first: usize,
+    values: &[f32],
+    size: usize,
+    number: ValueNumber,
+) -> Result<(), MemoryError> {
+    let largest = match number {
+        ValueNumber::F16 => f16::MAX.to_f32(),
+        ValueNumber::Int8 => f32::MAX,
+    };
+    let fits = |value: &f32| value.abs() <= largest;
+    match values.iter().position(|value| !fits(value)) {
+        None => Ok(()),
+        Some(at) => Err(MemoryError::BadVector {
+            what: "the value of row",
+            row: first + at / size,
+            reason: "has a number that is not finite or beyond 16-bit floating point",
+        }),
+    }
+}

@@ -1,0 +1,183 @@
+//! Damaged files, unfinished generations and second writers.
+
+mod plain;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use engram_memory::search::exact::Exact;
+use engram_memory::search::{Filter, Index, Queries};
+use engram_memory::{Memory, MemoryError, MemoryFormat, ValueFormat, ValueNumber, Writer};
+use plain::{Numbers, batch, folder};
+
+fn build(folder: &Path, number: ValueNumber) -> Writer {
+    let values = Some(ValueFormat { tokens: 2, width: 4, number });
+    let format = MemoryFormat { width: 4, normalised: true, values };
+    let rows = batch(&mut Numbers::new(3), format, &(0..40).collect::<Vec<_>>());
+    let mut writer = Writer::create(folder, format, 40, [Ok(rows)].into_iter()).unwrap();
+    writer.delete(&[3, 30]).unwrap();
+    writer
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Everything that a reader can do.
+fn use_all(folder: &Path) -> Result<(), MemoryError> {
+    let generation = Memory::open(folder)?.generation();
+    let faults = generation.verify();
+    let queries = Queries { keys: &[1.0, 0.0, 0.5, 0.0], k: 40 };
+    let found = Exact.search(&generation, queries, &Filter::default())?;
+    for hit in &found.hits[0] {
+        generation.entry(hit.row)?;
+        generation.values(&[hit.row])?;
+    }
+    generation.info()?;
+    match faults.into_iter().next() {
+        Some(fault) => Err(fault),
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn a_damaged_file_is_named_and_nothing_panics() {
+    for number in [ValueNumber::F16, ValueNumber::Int8] {
+        let place = folder();
+        let memory = place.path().join("m");
+        drop(build(&memory, number));
+        let mut next = Numbers::new(9);
+        for file in files(&memory) {
+            // The folder of the first generation is needed for its segment, not its manifest.
+            let unused = file.ends_with("LOCK") || file.ends_with("gen-000001/manifest.json");
+            let whole = fs::read(&file).unwrap();
+            let mut damaged: Vec<Option<Vec<u8>>> = vec![None];
+            if !whole.is_empty() {
+                damaged.extend(
+                    [0, whole.len() / 2, whole.len() - 1].map(|end| Some(whole[..end].to_vec())),
+                );
+                for _ in 0..40 {
+                    let mut bytes = whole.clone();
+                    bytes[next.below(whole.len() as u64) as usize] ^= 1 << next.below(8);
+                    damaged.push(Some(bytes));
+                }
+            }
+            for bytes in damaged {
+                match &bytes {
+                    None => fs::remove_file(&file).unwrap(),
+                    Some(bytes) => fs::write(&file, bytes).unwrap(),
+                }
+                match use_all(&memory) {
+                    // The pointer's line end means nothing.
+                    Ok(()) => assert!(unused || file.ends_with("CURRENT"), "{}", file.display()),
+                    Err(error) => {
+                        let error = error.to_string();
+                        let pointer = file.ends_with("CURRENT");
+                        let named = error.contains(file.file_name().unwrap().to_str().unwrap());
+                        assert!(named || pointer, "{}: {error}", file.display());
+                    }
+                }
+                fs::write(&file, &whole).unwrap();
+            }
+        }
+        use_all(&memory).unwrap();
+    }
+}
+
+#[test]
+fn a_later_version_is_told_as_such() {
+    let place = folder();
+    let memory = place.path().join("m");
+    drop(build(&memory, ValueNumber::F16));
+    let manifest = memory.join("gen-000002/manifest.json");
+    let text = fs::read_to_string(&manifest).unwrap();
+    let newer = text.replace("\"format_version\": 1", "\"format_version\": 9, \"unheard\": true");
+    assert_ne!(text, newer);
+    fs::write(&manifest, newer).unwrap();
+    let error = Memory::open(&memory).unwrap_err().to_string();
+    assert!(error.contains("has format version 9, and this program reads up to 1"), "{error}");
+}
+
+#[test]
+fn there_is_one_writer() {
+    let place = folder();
+    let memory = place.path().join("m");
+    let writer = build(&memory, ValueNumber::F16);
+    assert!(matches!(Writer::open(&memory), Err(MemoryError::Locked { .. })));
+    let format = MemoryFormat { width: 4, normalised: true, values: None };
+    let again = Writer::create(&memory, format, 0, std::iter::empty());
+    assert!(matches!(again, Err(MemoryError::AlreadyThere { .. })));
+    drop(writer);
+    Writer::open(&memory).unwrap();
+    let error = Memory::open(place.path()).unwrap_err().to_string();
+    assert!(error.contains("holds no memory; make one with `engram memory build`"), "{error}");
+}
+
+#[test]
+fn a_failed_change_leaves_the_memory_as_it_was() {
+    let place = folder();
+    let memory = place.path().join("m");
+    let mut writer = build(&memory, ValueNumber::F16);
+    let before = files(&memory);
+    let format = MemoryFormat {
+        width: 4,
+        normalised: true,
+        values: Some(ValueFormat { tokens: 2, width: 4, number: ValueNumber::F16 }),
+    };
+    let rows = |ids: &[i64]| batch(&mut Numbers::new(1), format, ids);
+    let refused = |error: Result<(), MemoryError>| error.unwrap_err().to_string();
+    let error = refused(writer.add(2, [Ok(rows(&[50, 7]))].into_iter()));
+    assert!(error.contains("the id 7 is there already"), "{error}");
+    let error = refused(writer.add(2, [Ok(rows(&[50, 50]))].into_iter()));
+    assert!(error.contains("the id 50 is there already"), "{error}");
+    let error = refused(writer.add(3, [Ok(rows(&[50]))].into_iter()));
+    assert!(error.contains("were announced") || error.contains("1 entries for 3"), "{error}");
+    let error = refused(writer.update(2, [Ok(rows(&[1, 3]))].into_iter()));
+    assert!(error.contains("no entry has the id 3"), "{error}");
+    let error = refused(writer.delete(&[1, 900, 901]));
+    assert!(error.contains("no entry has the id 900 (2 of 3 ids are unknown)"), "{error}");
+    let mut bad = rows(&[50, 51]);
+    bad.keys[5] = f32::NAN;
+    let error = refused(writer.add(2, [Ok(bad)].into_iter()));
+    assert!(error.contains("the key of row 1 has a number that is not finite"), "{error}");
+    let mut zero = rows(&[50]);
+    zero.keys.fill(0.0);
+    let error = refused(writer.add(1, [Ok(zero)].into_iter()));
+    assert!(error.contains("the key of row 0 is zero"), "{error}");
+    let mut wide = rows(&[50]);
+    wide.values[7] = 70_000.0;
+    let error = refused(writer.add(1, [Ok(wide)].into_iter()));
+    assert!(error.contains("the value of row 0 has a number"), "{error}");
+    assert_eq!(files(&memory), before);
+    use_all(&memory).unwrap();
+}
+
+#[test]
+fn what_a_killed_writer_left_is_swept() {
+    let place = folder();
+    let memory = place.path().join("m");
+    drop(build(&memory, ValueNumber::F16));
+    // Killed before the rename, and between the rename and the pointer.
+    for name in ["gen-000003.partial", "gen-000003"] {
+        fs::create_dir(memory.join(name)).unwrap();
+        fs::write(memory.join(name).join("keys.safetensors"), b"half").unwrap();
+        use_all(&memory).unwrap();
+        let mut writer = Writer::open(&memory).unwrap();
+        assert!(!memory.join(name).exists());
+        writer.compact().unwrap();
+        assert_eq!(writer.generation().len(), 38);
+        writer.compact().unwrap();
+        drop(writer);
+        fs::remove_dir_all(&memory).unwrap();
+        drop(build(&memory, ValueNumber::F16));
+    }
+}

@@ -1,0 +1,121 @@
+//! Exact search against brute force in double precision, at sizes that take several blocks and threads.
+
+mod plain;
+
+use engram_memory::search::exact::Exact;
+use engram_memory::search::{Filter, Found, Index, Queries};
+use engram_memory::{Batch, MemoryFormat, Writer};
+use plain::{Numbers, PlainMemory, folder};
+
+const ROWS: usize = 3000;
+
+/// Keys around a few centres, some of them twice; three segments, some rows deleted.
+fn memory(folder: &std::path::Path, width: usize) -> (Writer, PlainMemory) {
+    let format = MemoryFormat { width, normalised: true, values: None };
+    let mut next = Numbers::new(width as u64);
+    let centres: Vec<f32> = (0..10 * width).map(|_| next.real()).collect();
+    let mut plain = PlainMemory::new(format);
+    let mut rows = plain::batch(&mut next, format, &(0..ROWS as i64).collect::<Vec<_>>());
+    for row in 0..ROWS {
+        let centre = next.below(10) as usize;
+        for at in 0..width {
+            let near = centres[centre * width + at] + 0.1 * next.real();
+            rows.keys[row * width + at] =
+                if row % 50 == 49 { rows.keys[(row - 7) * width + at] } else { near };
+        }
+    }
+    plain.put(&rows);
+    let part = |range: std::ops::Range<usize>| Batch {
+        entries: rows.entries[range.clone()].to_vec(),
+        keys: rows.keys[range.start * width..range.end * width].to_vec(),
+        values: Vec::new(),
+    };
+    let first = [Ok(part(0..700)), Ok(part(700..1000))].into_iter();
+    let mut writer = Writer::create(folder, format, 1000, first).unwrap();
+    writer.add(1999, [Ok(part(1000..2999))].into_iter()).unwrap();
+    writer.add(1, [Ok(part(2999..3000))].into_iter()).unwrap();
+    let deleted: Vec<i64> = (0..ROWS as i64).filter(|id| id % 11 == 3).collect();
+    writer.delete(&deleted).unwrap();
+    plain.delete(&deleted);
+    (writer, plain)
+}
+
+fn ids(found: &Found) -> Vec<Vec<i64>> {
+    found.hits.iter().map(|hits| hits.iter().map(|hit| hit.id).collect()).collect()
+}
+
+#[test]
+fn exact_search_is_brute_force_in_double_precision() {
+    for width in [1, 5, 64, 384] {
+        let place = folder();
+        let (writer, plain) = memory(&place.path().join("m"), width);
+        let generation = writer.generation();
+        let sources = generation.manifest().sources.clone();
+        let mut next = Numbers::new(77);
+        let count = 530;
+        let queries: Vec<f32> = (0..count * width).map(|_| next.real()).collect();
+        let filters = [
+            Filter::default(),
+            Filter { sources: Some(vec!["wit".to_owned()]), ..Filter::default() },
+            Filter {
+                excluded_documents: (0..count)
+                    .map(|query| vec![format!("d{}", query % 4)])
+                    .collect(),
+                ..Filter::default()
+            },
+            Filter {
+                gates: Some((0..count * 3).map(|_| next.real().abs()).collect()),
+                sources: Some(vec!["kg".to_owned(), "vqa".to_owned()]),
+                ..Filter::default()
+            },
+        ];
+        for (filter, k) in filters.iter().zip([10, 100, 1, 5000]) {
+            let found = Exact.search(generation, Queries { keys: &queries, k }, filter).unwrap();
+            assert_eq!(ids(&found), plain.search(&queries, k, filter, &sources), "width {width}");
+        }
+    }
+}
+
+#[test]
+fn the_number_of_threads_does_not_change_a_bit() {
+    let place = folder();
+    let (writer, _) = memory(&place.path().join("m"), 64);
+    let mut next = Numbers::new(5);
+    let keys: Vec<f32> = (0..200 * 64).map(|_| next.real()).collect();
+    let search = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let queries = Queries { keys: &keys, k: 20 };
+        pool.install(|| Exact.search(writer.generation(), queries, &Filter::default()).unwrap())
+    };
+    let one = search(1);
+    for threads in [2, 3, 7] {
+        let found = search(threads);
+        assert_eq!(found, one);
+        let bits = |found: &Found| -> Vec<u32> {
+            found.hits.iter().flatten().map(|hit| hit.score.to_bits()).collect()
+        };
+        assert_eq!(bits(&found), bits(&one));
+    }
+}
+
+#[test]
+fn queries_and_filters_that_do_not_fit_are_refused() {
+    let place = folder();
+    let (writer, _) = memory(&place.path().join("m"), 5);
+    let refused = |keys: &[f32], k: usize, filter: Filter| {
+        let found = Exact.search(writer.generation(), Queries { keys, k }, &filter);
+        found.unwrap_err().to_string()
+    };
+    assert!(refused(&[1.0; 5], 0, Filter::default()).contains("k is 0"));
+    assert!(refused(&[1.0; 6], 1, Filter::default()).contains("width 6, but the memory has 5"));
+    assert!(
+        refused(&[f32::NAN; 5], 1, Filter::default()).contains("query 0 has a number that is not")
+    );
+    let of = |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
+    let error = refused(&[1.0; 5], 1, of("web"));
+    assert!(error.contains("no entry has the source `web`; the memory has `"), "{error}");
+    let filter = Filter { gates: Some(vec![1.0; 2]), ..Filter::default() };
+    assert!(refused(&[1.0; 5], 1, filter).contains("gates is 2 of them"));
+    let filter = Filter { excluded_documents: vec![vec![]; 2], ..Filter::default() };
+    assert!(refused(&[1.0; 5], 1, filter).contains("one for each query"));
+}

@@ -1,0 +1,157 @@
+//! A memory as a list in memory, searched in double precision; and random rows for both.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+
+use engram_memory::search::Filter;
+use engram_memory::{Batch, Entry, MemoryFormat};
+
+/// A folder in main memory where there is one: syncing to a disk is not what is tested.
+pub fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Numbers that look random, the same for the same seed.
+pub struct Numbers(u64);
+
+impl Numbers {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    /// One of few numbers, so that scores tie.
+    pub fn small(&mut self) -> f32 {
+        self.below(5) as f32 - 2.0
+    }
+
+    /// Between -1 and 1.
+    pub fn real(&mut self) -> f32 {
+        self.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0
+    }
+}
+
+/// Rows with the given ids.
+pub fn batch(next: &mut Numbers, format: MemoryFormat, ids: &[i64]) -> Batch {
+    let mut rows = Batch::default();
+    for id in ids {
+        let mut entry = Entry::bare(*id);
+        entry.source = ["kg", "wit", "vqa"][next.below(3) as usize].to_owned();
+        entry.document = (next.below(2) == 0).then(|| format!("d{}", next.below(3)));
+        entry.payload.insert("text".to_owned(), format!("text {}", next.below(100)).into());
+        rows.entries.push(entry);
+        let mut key: Vec<f32> = (0..format.width).map(|_| next.small()).collect();
+        if key.iter().all(|number| *number == 0.0) {
+            key[0] = 1.0;
+        }
+        rows.keys.extend(key);
+        let numbers = format.values.map_or(0, |values| values.tokens * values.width);
+        rows.values.extend((0..numbers).map(|_| next.real()));
+    }
+    rows
+}
+
+/// The list.
+pub struct PlainMemory {
+    format: MemoryFormat,
+    rows: BTreeMap<i64, (Entry, Vec<f32>, Vec<f32>)>,
+    given: Vec<i64>,
+}
+
+impl PlainMemory {
+    pub fn new(format: MemoryFormat) -> Self {
+        Self { format, rows: BTreeMap::new(), given: Vec::new() }
+    }
+
+    pub fn ids(&self) -> Vec<i64> {
+        self.rows.keys().copied().collect()
+    }
+
+    /// An id that has never been given.
+    pub fn new_id(&mut self, next: &mut Numbers) -> i64 {
+        loop {
+            let id = next.below(1000) as i64;
+            if !self.given.contains(&id) {
+                self.given.push(id);
+                return id;
+            }
+        }
+    }
+
+    pub fn put(&mut self, batch: &Batch) {
+        let size = self.format.values.map_or(0, |values| values.tokens * values.width);
+        for (row, entry) in batch.entries.iter().enumerate() {
+            let mut key = batch.keys[row * self.format.width..][..self.format.width].to_vec();
+            self.normalise(&mut key);
+            let value = batch.values[row * size..][..size].to_vec();
+            self.rows.insert(entry.id, (entry.clone(), key, value));
+        }
+    }
+
+    fn normalise(&self, key: &mut [f32]) {
+        if self.format.normalised {
+            let length = key.iter().map(|n| f64::from(*n).powi(2)).sum::<f64>().sqrt();
+            key.iter_mut().for_each(|n| *n = (f64::from(*n) / length) as f32);
+        }
+    }
+
+    pub fn delete(&mut self, ids: &[i64]) {
+        ids.iter().for_each(|id| {
+            self.rows.remove(id);
+        });
+    }
+
+    pub fn refresh(&mut self, change: impl Fn(&mut [f32])) {
+        let mut rows = std::mem::take(&mut self.rows);
+        for (_, key, _) in rows.values_mut() {
+            change(key);
+            self.normalise(key);
+        }
+        self.rows = rows;
+    }
+
+    pub fn get(&self, id: i64) -> (&Entry, &[f32]) {
+        let (entry, _, value) = &self.rows[&id];
+        (entry, value)
+    }
+
+    /// The ids that each query finds.
+    pub fn search(
+        &self,
+        queries: &[f32],
+        k: usize,
+        filter: &Filter,
+        sources: &[String],
+    ) -> Vec<Vec<i64>> {
+        let find = |(number, query): (usize, &[f32])| {
+            let mut scored: Vec<(f64, i64)> = Vec::new();
+            for (id, (entry, key, _)) in &self.rows {
+                let searched =
+                    filter.sources.as_ref().is_none_or(|names| names.contains(&entry.source));
+                let excluded = filter.excluded_documents.get(number);
+                let excluded =
+                    excluded.zip(entry.document.as_ref()).is_some_and(|(e, d)| e.contains(d));
+                if !searched || excluded {
+                    continue;
+                }
+                let source = sources.iter().position(|name| *name == entry.source).unwrap();
+                let gate = filter
+                    .gates
+                    .as_ref()
+                    .map_or(1.0, |gates| gates[number * sources.len() + source]);
+                let product: f64 =
+                    query.iter().zip(key).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                scored.push((f64::from(gate) * product, *id));
+            }
+            scored.sort_by(|a, b| b.0.partial_cmp(&a.0).unwrap().then(a.1.cmp(&b.1)));
+            scored.truncate(k);
+            scored.into_iter().map(|(_, id)| id).collect()
+        };
+        queries.chunks(self.format.width).enumerate().map(find).collect()
+    }
+}

@@ -1,0 +1,79 @@
+//! Readers that search while generations are swapped under them.
+
+mod plain;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use engram_memory::search::exact::Exact;
+use engram_memory::search::{Filter, Index, Queries};
+use engram_memory::{Batch, Memory, MemoryFormat, ValueFormat, ValueNumber, Writer};
+use plain::{Numbers, batch, folder};
+
+const READERS: usize = 8;
+
+/// In generation `g` every key is `[g, 0]` and every value is `g`: results of two generations show.
+fn stamped(mut batch: Batch, generation: u64) -> Batch {
+    batch.keys.chunks_mut(2).for_each(|key| key.copy_from_slice(&[generation as f32, 0.0]));
+    batch.values.fill(generation as f32);
+    for entry in &mut batch.entries {
+        entry.payload.insert("text".to_owned(), generation.into());
+    }
+    batch
+}
+
+/// `ENGRAM_SOAK_SECONDS` sets how long; 5 without it.
+#[test]
+fn each_batch_of_results_is_from_one_generation() {
+    let seconds = std::env::var("ENGRAM_SOAK_SECONDS").ok();
+    let seconds = seconds.map_or(5, |seconds| seconds.parse().unwrap());
+    let place = folder();
+    let path = place.path().join("m");
+    let values = Some(ValueFormat { tokens: 1, width: 2, number: ValueNumber::F16 });
+    let format = MemoryFormat { width: 2, normalised: false, values };
+    let rows = batch(&mut Numbers::new(1), format, &(0..300).collect::<Vec<_>>());
+    let mut writer =
+        Writer::create(&path, format, 300, [Ok(stamped(rows, 1))].into_iter()).unwrap();
+    let (done, searches) = (AtomicBool::new(false), AtomicU64::new(0));
+    let end = Instant::now() + Duration::from_secs(seconds);
+    std::thread::scope(|scope| {
+        for reader in 0..READERS {
+            let (path, done, searches) = (&path, &done, &searches);
+            scope.spawn(move || {
+                let memory = Memory::open(path).unwrap();
+                let mut last = 0;
+                while !done.load(Ordering::Relaxed) {
+                    memory.reload().unwrap();
+                    let generation = memory.generation();
+                    let queries = Queries { keys: &[1.0, 0.0, 0.5, 0.0], k: 20 };
+                    let found = Exact.search(&generation, queries, &Filter::default()).unwrap();
+                    assert!(found.generation >= last, "reader {reader} went back");
+                    last = found.generation;
+                    for (hits, scale) in found.hits.iter().zip([1.0, 0.5]) {
+                        let rows: Vec<_> = hits.iter().map(|hit| hit.row).collect();
+                        let values = generation.values(&rows).unwrap();
+                        assert!(values.iter().all(|value| *value == last as f32));
+                        assert!(hits.iter().all(|hit| hit.score == scale * last as f32));
+                        let entry = generation.entry(rows[7]).unwrap();
+                        assert_eq!(entry.payload["text"], last);
+                    }
+                    searches.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        while Instant::now() < end {
+            // Halves fit values up to 2,048 exactly.
+            let next = writer.generation().manifest().generation + 1;
+            if next > 2000 {
+                break;
+            }
+            writer.refresh(|batch| Ok(stamped(batch, next))).unwrap();
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let generations = writer.generation().manifest().generation;
+    let searches = searches.into_inner();
+    println!("{searches} searches by {READERS} readers over {generations} generations");
+    assert!(searches > 0 && generations > 1);
+}
