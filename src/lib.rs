@@ -4,6 +4,7 @@
 //! dependency:
 //!
 //! - [`models`]: differentiable models with fused kernels and proven gradients
+//! - [`memory`]: a key/value memory: generations on the disk, edits, search (builds without candle)
 //! - [`data`]: readers, tokens, folds, weights from the hub, the embedded world
 //! - [`train`]: recipes, the one training loop, the studies
 //! - [`eval`]: metrics with intervals (builds without candle)
@@ -12,5 +13,6 @@
 
 pub use engram_data as data;
 pub use engram_eval as eval;
+pub use engram_memory as memory;
 pub use engram_models as models;
 pub use engram_train as train;

@@ -228,7 +228,13 @@ impl Generation {
     /// Reads every file against its checksums; the faults, one for each broken file.
     pub fn verify(&self) -> Vec<MemoryError> {
         let checked = self.parts.iter().flat_map(|part| part.segment.verify());
-        checked.filter_map(Result::err).collect()
+        let graphs = self.manifest.segments.iter().filter_map(|segment| segment.graph.as_ref());
+        let graph_files = graphs.flat_map(|graph| {
+            let folder = self.folder.join(&graph.folder);
+            [&graph.neighbours, &graph.keys]
+                .map(|file| CheckedFile::open(&folder, file).and_then(|file| file.verify()))
+        });
+        checked.chain(graph_files).filter_map(Result::err).collect()
     }
 }
 

@@ -9,7 +9,7 @@
 //! | [`generation`] | one state of the memory: entries, keys, values, what it holds |
 //! | [`search`] | filters, gates, exact search |
 //! | [`entry`] | the kinds of entries |
-//! | [`vectors`] | keys, values and queries from `.npy` and safetensors files |
+//! | [`vectors`], [`rows`] | keys, values, queries and entries from `.npy`, safetensors and JSON lines |
 //! | [`format`] | the files of a generation, and their checksums |
 //!
 //! ```
@@ -38,6 +38,7 @@ pub mod error;
 pub mod format;
 pub mod generation;
 pub mod memory;
+pub mod rows;
 pub mod search;
 mod segment;
 pub mod vectors;

@@ -15,6 +15,7 @@ use crate::format::manifest::{
     generation_folders, sync_folder,
 };
 use crate::generation::{Bits, Generation, MOST_ROWS, Row};
+use crate::search::hnsw::GraphSettings;
 use crate::segment::{Batch, write_segment};
 
 /// The file that a writer locks.
@@ -230,6 +231,28 @@ impl Writer {
         }
         let generation = Arc::clone(&self.generation);
         self.commit(|_, partial, manifest| delete_rows(partial, manifest, &generation, &rows))
+    }
+
+    /// Makes a graph over the keys of each segment that has none, for [`Hnsw`](crate::search::hnsw::Hnsw). `progress`
+    /// is told of each key.
+    ///
+    /// # Errors   [`MemoryError::BadOption`] for keys that are not of unit length; [`MemoryError::Write`]
+    pub fn index(
+        &mut self,
+        settings: GraphSettings,
+        progress: impl Fn() + Sync,
+    ) -> Result<(), MemoryError> {
+        let generation = Arc::clone(&self.generation);
+        self.commit(|name, partial, manifest| {
+            let segments = generation.parts().iter().zip(&mut manifest.segments).enumerate();
+            for (number, (part, record)) in
+                segments.filter(|(_, (_, record))| record.graph.is_none())
+            {
+                let graph = settings.build(&part.segment, generation.manifest(), &progress)?;
+                record.graph = Some(graph.write(name, partial, number, settings)?);
+            }
+            Ok(())
+        })
     }
 
     /// Writes all entries that are not deleted anew, as one segment.

@@ -299,6 +299,7 @@ pub(crate) fn write_segment(
         entries: lines.finish()?,
         offsets: columns.3.finish()?,
         deleted: None,
+        graph: None,
     })
 }
 

@@ -2,6 +2,7 @@
 
 mod data;
 mod eval;
+mod memory;
 mod output;
 mod predict;
 mod reproduce;
@@ -45,6 +46,9 @@ enum Command {
     /// Measure predictions
     #[command(subcommand)]
     Eval(eval::Eval),
+    /// Build, search and edit a key/value memory
+    #[command(subcommand)]
+    Memory(memory::MemoryCommand),
     /// Fetch published weights, write the embedded data
     #[command(subcommand)]
     Data(data::Data),
@@ -60,6 +64,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Train(command) => command.run(),
         Command::Predict(command) => command.run(),
         Command::Eval(command) => command.run(),
+        Command::Memory(command) => command.run(),
         Command::Data(command) => command.run(),
     }
 }

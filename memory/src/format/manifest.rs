@@ -93,6 +93,24 @@ pub struct SegmentRecord {
     pub offsets: FileRecord,
     /// Rows that were deleted later.
     pub deleted: Option<DeletedRecord>,
+    /// A graph over the keys, which a search may use.
+    pub graph: Option<GraphRecord>,
+}
+
+/// A graph of hnsw_rs over the keys of a segment; it can be made again from them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GraphRecord {
+    /// The folder of the generation that made it.
+    pub folder: String,
+    /// Most neighbours of a key in a layer.
+    pub connections: usize,
+    /// Candidates that were kept while it was made.
+    pub ef_construction: usize,
+    /// The neighbours.
+    pub neighbours: FileRecord,
+    /// A copy of the keys, as hnsw_rs reads them.
+    pub keys: FileRecord,
 }
 
 /// The deleted rows of a segment.
@@ -111,7 +129,14 @@ impl SegmentRecord {
     /// Bytes of all its files.
     pub fn bytes(&self) -> u64 {
         let deleted = self.deleted.as_ref().map(|deleted| &deleted.bits);
-        let optional = [self.values.as_ref(), self.scales.as_ref(), deleted];
+        let graph = self.graph.as_ref();
+        let optional = [
+            self.values.as_ref(),
+            self.scales.as_ref(),
+            deleted,
+            graph.map(|graph| &graph.neighbours),
+            graph.map(|graph| &graph.keys),
+        ];
         let files =
             [&self.keys, &self.ids, &self.sources, &self.documents, &self.entries, &self.offsets];
         files.into_iter().chain(optional.into_iter().flatten()).map(|file| file.bytes).sum()
@@ -140,6 +165,7 @@ impl Manifest {
         for segment in &self.segments {
             folders.push(segment.folder.clone());
             folders.extend(segment.deleted.iter().map(|deleted| deleted.folder.clone()));
+            folders.extend(segment.graph.iter().map(|graph| graph.folder.clone()));
         }
         folders
     }

@@ -31,17 +31,15 @@ impl Index for Exact {
     ) -> Result<Found, MemoryError> {
         let prepared = Prepared::new(generation, queries, filter)?;
         let mut hits = Vec::with_capacity(prepared.queries);
-        let step = QUERIES * prepared.width;
-        for (number, keys) in queries.keys.chunks(step).enumerate() {
-            let batch = QueryBatch::new(generation, &prepared, keys, number * QUERIES, queries.k);
-            hits.extend(batch.search()?);
+        for batch in QueryBatch::all(generation, &prepared, queries) {
+            hits.extend(batch.order_all(batch.candidates()?)?);
         }
         Ok(Found { generation: generation.manifest().generation, hits })
     }
 }
 
 /// Some of the queries.
-struct QueryBatch<'a> {
+pub(super) struct QueryBatch<'a> {
     generation: &'a Generation,
     prepared: &'a Prepared<'a>,
     /// `[queries, width]`.
@@ -65,7 +63,7 @@ struct Block<'a> {
 }
 
 impl<'a> QueryBatch<'a> {
-    fn new(
+    pub(super) fn new(
         generation: &'a Generation,
         prepared: &'a Prepared<'a>,
         keys: &'a [f32],
@@ -87,17 +85,34 @@ impl<'a> QueryBatch<'a> {
         Self { generation, prepared, keys, first, k, margins, thresholds }
     }
 
-    fn search(&self) -> Result<Vec<Vec<Hit>>, MemoryError> {
+    /// All queries, batch by batch.
+    pub(super) fn all(
+        generation: &'a Generation,
+        prepared: &'a Prepared<'a>,
+        queries: Queries<'a>,
+    ) -> impl Iterator<Item = Self> {
+        let batches = queries.keys.chunks(QUERIES * prepared.width).enumerate();
+        batches.map(move |(number, keys)| {
+            Self::new(generation, prepared, keys, number * QUERIES, queries.k)
+        })
+    }
+
+    /// The number of the first query, and the keys of all.
+    pub(super) fn queries(&self) -> (usize, std::slice::Chunks<'a, f32>) {
+        (self.first, self.keys.chunks(self.prepared.width))
+    }
+
+    /// For each query all rows that may be among the best.
+    pub(super) fn candidates(&self) -> Result<Vec<Vec<Candidate>>, MemoryError> {
         let parts = self.generation.parts().iter().enumerate();
-        let blocks: Vec<Block<'_>> = parts
-            .flat_map(|(part, of)| {
-                let block = move |start| {
-                    let rows = KEYS.min(of.segment.rows - start);
-                    Block { part, of, start, rows }
-                };
-                (0..of.segment.rows).step_by(KEYS).map(block)
-            })
-            .collect();
+        let blocks = parts.flat_map(|(part, of)| {
+            let block = move |start| {
+                let rows = KEYS.min(of.segment.rows - start);
+                Block { part, of, start, rows }
+            };
+            (0..of.segment.rows).step_by(KEYS).map(block)
+        });
+        let blocks: Vec<Block<'_>> = blocks.filter(|block| self.has_rows(block)).collect();
         let empty = || -> Vec<TopK> {
             self.margins.iter().map(|margin| TopK::new(self.k, *margin)).collect()
         };
@@ -116,10 +131,24 @@ impl<'a> QueryBatch<'a> {
                 left.iter_mut().zip(right).for_each(|(left, right)| left.merge(right));
                 Ok(left)
             })?;
-        best.into_par_iter()
-            .enumerate()
-            .map(|(query, best)| self.order(query, best.into_candidates()))
-            .collect()
+        Ok(best.into_iter().map(TopK::into_candidates).collect())
+    }
+
+    /// Whether a block has rows that may be found.
+    fn has_rows(&self, block: &Block<'_>) -> bool {
+        let hidden = self.prepared.hidden[block.part].as_ref();
+        hidden.is_none_or(|hidden| {
+            (block.start..block.start + block.rows).any(|row| !hidden.get(row))
+        })
+    }
+
+    /// For each query the best of its candidates, in order.
+    pub(super) fn order_all(
+        &self,
+        candidates: Vec<Vec<Candidate>>,
+    ) -> Result<Vec<Vec<Hit>>, MemoryError> {
+        let ordered = candidates.into_par_iter().enumerate();
+        ordered.map(|(query, candidates)| self.order(query, candidates)).collect()
     }
 
     /// The products of all queries with a block's keys, `[queries, rows]`.

@@ -3,6 +3,7 @@
 //! | file | what it is responsible for |
 //! |---|---|
 //! | [`exact`] | all keys against all queries, in blocks |
+//! | [`hnsw`] | a graph over the keys: quicker where there are many, and nearly exact |
 //! | `top_k` | the best of a stream of scores |
 //!
 //! A score is the product of query and key, times the gate of the key's source where gates are given. There is one
@@ -10,6 +11,7 @@
 //! source); of equal scores the entry with the lower id comes first.
 
 pub mod exact;
+pub mod hnsw;
 mod top_k;
 
 use std::collections::HashSet;
@@ -78,6 +80,7 @@ pub trait Index {
 }
 
 /// A filter made ready for a generation.
+#[derive(Clone)]
 pub(crate) struct Prepared<'a> {
     /// Numbers of a query.
     pub(crate) width: usize,

@@ -3,6 +3,7 @@
 /// A row with its score in single precision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Candidate {
+    /// Gated, where gates are given.
     pub(super) score: f32,
     pub(super) row: u32,
 }

@@ -1,0 +1,254 @@
+//! Rows from files on their way into a memory: keys, values, and entries as JSON lines.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::entry::{DEFAULT_SOURCE, Entry};
+use crate::error::MemoryError;
+use crate::segment::Batch;
+use crate::vectors::VectorFile;
+
+/// Numbers of keys and values that are read at a time.
+const BATCH_NUMBERS: usize = 1 << 20;
+
+/// Files of rows.
+#[derive(Debug, Clone, Copy)]
+pub struct RowFiles<'a> {
+    /// Keys, `[rows, width]`.
+    pub keys: &'a Path,
+    /// Values, `[rows, tokens, width]` or `[rows, width]`.
+    pub values: Option<&'a Path>,
+    /// Entries, a JSON object a line; without them all entries are bare.
+    pub entries: Option<&'a Path>,
+    /// The id of the first entry that names none; those of the next ones follow.
+    pub first_id: i64,
+}
+
+/// Rows that are read batch by batch.
+pub struct RowReader {
+    keys: VectorFile,
+    values: Option<VectorFile>,
+    entries: Option<EntryReader>,
+    next_id: i64,
+    left: usize,
+    failed: bool,
+}
+
+impl RowReader {
+    /// Opens the files.
+    ///
+    /// # Errors   [`MemoryError::Read`], [`MemoryError::Malformed`]; [`MemoryError::Count`] for values that are more or
+    /// fewer than the keys
+    pub fn open(files: RowFiles<'_>) -> Result<Self, MemoryError> {
+        let keys = VectorFile::open(files.keys, "keys")?;
+        let values = files.values.map(|path| VectorFile::open(path, "values")).transpose()?;
+        let rows = keys.shape()[0];
+        if let Some(values) = &values {
+            let found = values.shape()[0];
+            if found != rows {
+                return Err(MemoryError::Count { what: "values", expected: rows, found });
+            }
+        }
+        let entries = files.entries.map(|path| EntryReader::open(path, rows)).transpose()?;
+        Ok(Self { keys, values, entries, next_id: files.first_id, left: rows, failed: false })
+    }
+
+    /// Rows that are still to come.
+    pub fn rows(&self) -> usize {
+        self.left
+    }
+
+    /// Numbers in a key.
+    pub fn width(&self) -> usize {
+        self.keys.row_len()
+    }
+
+    /// Tokens of a value, and numbers of a token.
+    pub fn value_shape(&self) -> Option<(usize, usize)> {
+        let shape = self.values.as_ref()?.shape();
+        let width = shape[shape.len() - 1];
+        Some((shape[1..shape.len() - 1].iter().product(), width))
+    }
+
+    fn read(&mut self) -> Result<Batch, MemoryError> {
+        let size = self.width() + self.values.as_ref().map_or(0, VectorFile::row_len);
+        let rows = (BATCH_NUMBERS / size.max(1)).clamp(1, self.left);
+        let mut batch = Batch { keys: self.keys.read_rows(rows)?, ..Batch::default() };
+        if let Some(values) = &mut self.values {
+            batch.values = values.read_rows(rows)?;
+        }
+        for _ in 0..rows {
+            let mut entry = match &mut self.entries {
+                Some(entries) => entries.read()?,
+                None => EntryLine::default(),
+            };
+            let id = entry.id.take().unwrap_or_else(|| {
+                self.next_id += 1;
+                self.next_id - 1
+            });
+            batch.entries.push(entry.with_id(id));
+        }
+        self.left -= rows;
+        if let (0, Some(entries)) = (self.left, &mut self.entries) {
+            entries.end()?;
+        }
+        Ok(batch)
+    }
+}
+
+impl Iterator for RowReader {
+    type Item = Result<Batch, MemoryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 || self.failed {
+            return None;
+        }
+        let batch = self.read();
+        self.failed = batch.is_err();
+        Some(batch)
+    }
+}
+
+/// A line of an entry file: [`Entry`], with what may be left out.
+#[derive(Debug, Default, Deserialize)]
+struct EntryLine {
+    id: Option<i64>,
+    source: Option<String>,
+    document: Option<Value>,
+    #[serde(flatten)]
+    payload: Map<String, Value>,
+}
+
+impl EntryLine {
+    fn with_id(self, id: i64) -> Entry {
+        let document = self.document.map(|document| match document {
+            Value::String(text) => text,
+            other => other.to_string(),
+        });
+        let source = self.source.unwrap_or_else(|| DEFAULT_SOURCE.to_owned());
+        Entry { id, source, document, payload: self.payload }
+    }
+}
+
+/// Reads the lines of an entry file.
+struct EntryReader {
+    path: PathBuf,
+    file: BufReader<File>,
+    line: u64,
+    rows: usize,
+    text: Vec<u8>,
+}
+
+impl EntryReader {
+    fn open(path: &Path, rows: usize) -> Result<Self, MemoryError> {
+        let file = BufReader::new(File::open(path).map_err(MemoryError::read(path))?);
+        Ok(Self { path: path.to_owned(), file, line: 0, rows, text: Vec::new() })
+    }
+
+    /// The next line that is not blank; whether there is one.
+    fn next_line(&mut self) -> Result<bool, MemoryError> {
+        loop {
+            self.text.clear();
+            let read = self.file.read_until(b'\n', &mut self.text);
+            if read.map_err(MemoryError::read(&self.path))? == 0 {
+                return Ok(false);
+            }
+            self.line += 1;
+            if !self.text.trim_ascii().is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<EntryLine, MemoryError> {
+        if !self.next_line()? {
+            let reason = format!("ends after line {}, but there are {} keys", self.line, self.rows);
+            return Err(self.malformed(None, reason, "give one line for each key"));
+        }
+        let entry: EntryLine = serde_json::from_slice(&self.text).map_err(|error| {
+            let reason = format!("is no entry: {error}");
+            self.malformed(
+                Some(self.line),
+                reason,
+                "write one JSON object a line, with an integer `id`, and `source` and `document` as texts",
+            )
+        })?;
+        match &entry.document {
+            None | Some(Value::String(_) | Value::Null) => Ok(entry),
+            Some(Value::Number(number)) if number.is_i64() || number.is_u64() => Ok(entry),
+            Some(other) => {
+                let reason = format!("has the document {other}");
+                Err(self.malformed(
+                    Some(self.line),
+                    reason,
+                    "name a document by a text or an integer",
+                ))
+            }
+        }
+    }
+
+    /// After the last row nothing may follow.
+    fn end(&mut self) -> Result<(), MemoryError> {
+        if self.next_line()? {
+            let reason = format!("has more entries than the {} keys", self.rows);
+            return Err(self.malformed(Some(self.line), reason, "give one line for each key"));
+        }
+        Ok(())
+    }
+
+    fn malformed(&self, line: Option<u64>, reason: String, remedy: &'static str) -> MemoryError {
+        MemoryError::Malformed { file: self.path.clone(), line, reason, remedy }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vectors::npy_bytes;
+
+    fn read(entries: Option<&str>, first_id: i64) -> Result<Vec<Entry>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let (keys, lines) = (folder.path().join("k.npy"), folder.path().join("e.jsonl"));
+        std::fs::write(&keys, npy_bytes(&[1f32; 6], 2).unwrap()).unwrap();
+        std::fs::write(&lines, entries.unwrap_or_default()).unwrap();
+        let entries = entries.map(|_| lines.as_path());
+        let files = RowFiles { keys: &keys, values: None, entries, first_id };
+        let rows = RowReader::open(files).unwrap();
+        assert_eq!((rows.rows(), rows.width(), rows.value_shape()), (3, 2, None));
+        let batches: Result<Vec<Batch>, MemoryError> = rows.collect();
+        let message =
+            |error: MemoryError| error.to_string().replace(&*folder.path().to_string_lossy(), "");
+        Ok(batches.map_err(message)?.into_iter().flat_map(|batch| batch.entries).collect())
+    }
+
+    #[test]
+    fn what_an_entry_leaves_out_is_filled_in() {
+        let bare = read(None, 7).unwrap();
+        assert_eq!(bare.iter().map(|entry| entry.id).collect::<Vec<_>>(), [7, 8, 9]);
+        assert!(bare.iter().all(|entry| entry.source == DEFAULT_SOURCE));
+        let text = "{\"text\": \"a\", \"document\": 4}\n\n{\"id\": 70}\n{\"source\": \"kg\", \"document\": null}";
+        let entries = read(Some(text), 0).unwrap();
+        assert_eq!(entries.iter().map(|entry| entry.id).collect::<Vec<_>>(), [0, 70, 1]);
+        assert_eq!(entries[0].document.as_deref(), Some("4"));
+        assert_eq!((entries[0].text(), entries[2].source.as_str()), ("a".to_owned(), "kg"));
+    }
+
+    #[test]
+    fn bad_entries_are_named() {
+        for (text, wanted) in [
+            ("{}\n{}\n", "/e.jsonl: ends after line 2, but there are 3 keys"),
+            ("{}\n{}\n{}\n\n{}\n", "/e.jsonl:5: has more entries than the 3 keys"),
+            ("{}\n[1]\n{}\n", "/e.jsonl:2: is no entry: invalid type: sequence"),
+            ("{}\n{\"id\": \"x\"}\n{}\n", "/e.jsonl:2: is no entry: invalid type: string"),
+            ("{}\n{}\n{\"document\": [1]}\n", "/e.jsonl:3: has the document [1]"),
+            ("{}\n{\"id\"\n{}\n", "/e.jsonl:2: is no entry: EOF"),
+        ] {
+            let error = read(Some(text), 0).unwrap_err();
+            assert!(error.starts_with(wanted), "{error}");
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Search through a graph over the keys (hnsw_rs): quicker than looking at all of them, and nearly exact.
+//!
+//! The graph only proposes: deleted rows, sources and excluded documents are checked again, and scores are those of the
+//! exact search. Where few rows of a segment may be found, where a segment has no graph, and where the graph gives fewer
+//! entries than there are, the exact search takes over. A graph is made by one thread, so that the same keys give the
+//! same graph.
+
+use std::path::Path;
+
+use hnsw_rs::api::AnnT;
+use hnsw_rs::hnsw::Hnsw as Graph;
+use hnsw_rs::hnswio::HnswIo;
+use hnsw_rs::prelude::Distance;
+use rayon::prelude::*;
+
+use super::exact::QueryBatch;
+use super::top_k::Candidate;
+use super::{Filter, Found, Hit, Index, Prepared, Queries};
+use crate::error::MemoryError;
+use crate::format::file::{CheckedFile, record_of};
+use crate::format::manifest::{GraphRecord, Manifest};
+use crate::generation::{Bits, Generation, Part};
+use crate::segment::Segment;
+
+/// Layers of a graph, as many as hnsw_rs has.
+const LAYERS: usize = 16;
+/// A graph is used where at least this share of a segment's rows may be found.
+const FEWEST: f64 = 0.05;
+
+/// How a graph is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GraphSettings {
+    /// Most neighbours of a key in a layer; at most 256.
+    pub connections: usize,
+    /// Candidates that are kept while it is made; more give a better graph and take longer.
+    pub ef_construction: usize,
+}
+
+impl Default for GraphSettings {
+    fn default() -> Self {
+        Self { connections: 24, ef_construction: 200 }
+    }
+}
+
+/// 1 less the product, for vectors of unit length.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct UnitDistance;
+
+impl Distance<f32> for UnitDistance {
+    fn eval(&self, a: &[f32], b: &[f32]) -> f32 {
+        const LANES: usize = 16;
+        let mut sums = [0f32; LANES];
+        let (a, b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+        let rest: f32 = a.remainder().iter().zip(b.remainder()).map(|(a, b)| a * b).sum();
+        for (a, b) in a.zip(b) {
+            for lane in 0..LANES {
+                sums[lane] += a[lane] * b[lane];
+            }
+        }
+        1.0 - (sums.iter().sum::<f32>() + rest)
+    }
+}
+
+/// A graph over the keys of a segment.
+pub(crate) struct SegmentGraph(Graph<'static, f32, UnitDistance>);
+
+impl GraphSettings {
+    pub(crate) fn build(
+        self,
+        segment: &Segment,
+        manifest: &Manifest,
+        progress: &(impl Fn() + Sync),
+    ) -> Result<SegmentGraph, MemoryError> {
+        if !(2..=256).contains(&self.connections) || self.ef_construction == 0 {
+            return Err(MemoryError::BadOption {
+                option: "the number of connections",
+                found: format!("{} with {} candidates", self.connections, self.ef_construction),
+                expected: "2 to 256, with at least one candidate",
+            });
+        }
+        if !manifest.normalised {
+            return Err(MemoryError::BadOption {
+                option: "the memory",
+                found: "made with --no-normalize".to_owned(),
+                expected: "of keys of unit length for a graph; search it exactly",
+            });
+        }
+        let graph =
+            Graph::new(self.connections, segment.rows, LAYERS, self.ef_construction, UnitDistance);
+        let keys = segment.keys(0..segment.rows)?;
+        for (row, key) in keys.chunks(manifest.width).enumerate() {
+            graph.insert((key, row));
+            progress();
+        }
+        Ok(SegmentGraph(graph))
+    }
+}
+
+impl SegmentGraph {
+    /// Writes the graph into the folder of the generation `name`.
+    pub(crate) fn write(
+        &self,
+        name: &str,
+        folder: &Path,
+        number: usize,
+        settings: GraphSettings,
+    ) -> Result<GraphRecord, MemoryError> {
+        let base = format!("graph-{number}");
+        let path = folder.join(&base);
+        let failed = |error: String| MemoryError::write(&path)(std::io::Error::other(error));
+        let written = self.0.file_dump(folder, &base).map_err(|error| failed(error.to_string()))?;
+        Ok(GraphRecord {
+            folder: name.to_owned(),
+            connections: settings.connections,
+            ef_construction: settings.ef_construction,
+            neighbours: record_of(&folder.join(format!("{written}.hnsw.graph")))?,
+            keys: record_of(&folder.join(format!("{written}.hnsw.data")))?,
+        })
+    }
+
+    /// Opens a graph, after all its bytes were checked: hnsw_rs trusts what it reads.
+    fn open(memory: &Path, record: &GraphRecord) -> Result<Self, MemoryError> {
+        let folder = memory.join(&record.folder);
+        for file in [&record.neighbours, &record.keys] {
+            CheckedFile::open(&folder, file)?.verify()?;
+        }
+        let base = record.neighbours.name.strip_suffix(".hnsw.graph").unwrap_or_default();
+        // The reader lives as long as the graph in hnsw_rs's types; without memory maps it holds a few names only.
+        let reader: &'static mut HnswIo = Box::leak(Box::new(HnswIo::new(&folder, base)));
+        let graph = reader.load_hnsw::<f32, UnitDistance>().map_err(|error| {
+            MemoryError::corrupt(&folder.join(base), format!("is no graph of hnsw_rs: {error}"))
+        })?;
+        Ok(Self(graph))
+    }
+}
+
+/// Search through graphs.
+pub struct Hnsw {
+    generation: u64,
+    /// Of each segment.
+    graphs: Vec<Option<SegmentGraph>>,
+    ef_search: usize,
+}
+
+impl Hnsw {
+    /// Candidates that a search keeps where nothing else is said.
+    pub const EF_SEARCH: usize = 96;
+
+    /// Opens the graphs of a generation; segments without one are searched exactly.
+    ///
+    /// # Errors   [`MemoryError::Corrupt`]
+    pub fn open(generation: &Generation, ef_search: usize) -> Result<Self, MemoryError> {
+        let open = |record: &GraphRecord| SegmentGraph::open(generation.folder(), record);
+        let segments = generation.manifest().segments.iter();
+        let graphs = segments.map(|segment| segment.graph.as_ref().map(open).transpose());
+        let graphs = graphs.collect::<Result<_, _>>()?;
+        Ok(Self { generation: generation.manifest().generation, graphs, ef_search })
+    }
+
+    /// Whether any segment has a graph.
+    pub fn has_graphs(&self) -> bool {
+        self.graphs.iter().any(Option::is_some)
+    }
+
+    /// Divides the rows of each segment between graph and exact search.
+    fn plan(&self, generation: &Generation, prepared: &Prepared<'_>) -> Result<Plan, MemoryError> {
+        let mut plan = Plan { groups: Vec::new(), exact: prepared.hidden.clone() };
+        for (number, (part, graph)) in generation.parts().iter().zip(&self.graphs).enumerate() {
+            if graph.is_none() {
+                continue;
+            }
+            let hidden = prepared.hidden[number].as_ref();
+            let sources = part.segment.sources()?;
+            // With gates the best of each source are wanted, since within a source gates change no order.
+            let count = if prepared.gates.is_some() { prepared.sources } else { 1 };
+            let group_of = |row: usize| if count > 1 { sources[row] as usize } else { 0 };
+            let visible = |row: &usize| !hidden.is_some_and(|hidden| hidden.get(*row));
+            let mut rows = vec![0; count];
+            (0..part.segment.rows).filter(visible).for_each(|row| rows[group_of(row)] += 1);
+            let enough = |rows: usize| rows as f64 >= FEWEST * part.segment.rows as f64 && rows > 0;
+            if !rows.iter().any(|rows| enough(*rows)) {
+                continue;
+            }
+            let exact = plan.exact[number].get_or_insert_with(|| Bits::zeros(part.segment.rows));
+            let searched =
+                (0..part.segment.rows).filter(visible).filter(|row| enough(rows[group_of(*row)]));
+            searched.for_each(|row| exact.set(row));
+            for (source, rows) in rows.into_iter().enumerate().filter(|(_, rows)| enough(*rows)) {
+                let source = (count > 1).then_some(source as u32);
+                plan.groups.push(Group { part: number, source, rows });
+            }
+        }
+        Ok(plan)
+    }
+
+    /// What the graphs give a query; `None` where they give too few.
+    fn propose(
+        &self,
+        generation: &Generation,
+        prepared: &Prepared<'_>,
+        plan: &Plan,
+        (query, key): (usize, &[f32]),
+        k: usize,
+    ) -> Result<Option<Vec<Candidate>>, MemoryError> {
+        let length = super::length(key);
+        if length == 0.0 {
+            return Ok(None);
+        }
+        // Graphs compare directions; products with a longer query are in the same order.
+        let key: Vec<f32> = key.iter().map(|number| (f64::from(*number) / length) as f32).collect();
+        let excluded = prepared.excluded.get(query);
+        let mut candidates = Vec::new();
+        for group in &plan.groups {
+            let gate = group.source.map_or(1.0, |source| prepared.gate(query, source));
+            // A gate of 0 or below leaves no order, or turns it round.
+            if gate <= 0.0 {
+                return Ok(None);
+            }
+            let part: &Part = &generation.parts()[group.part];
+            let hidden = prepared.hidden[group.part].as_ref();
+            let (sources, documents) = (part.segment.sources()?, part.segment.documents()?);
+            let lets_through = |row: &usize| {
+                !hidden.is_some_and(|hidden| hidden.get(*row))
+                    && group.source.is_none_or(|source| sources[*row] == source)
+                    && !excluded.is_some_and(|excluded| excluded.contains(&documents[*row]))
+            };
+            let Some(SegmentGraph(graph)) = &self.graphs[group.part] else { return Ok(None) };
+            let everything = hidden.is_none() && group.source.is_none() && excluded.is_none();
+            let filter = (!everything).then_some(&lets_through as &dyn hnsw_rs::filter::FilterT);
+            let found = graph.search_filter(&key, k, self.ef_search.max(k), filter);
+            let before = candidates.len();
+            for neighbour in found.iter().filter(|neighbour| lets_through(&neighbour.d_id)) {
+                let score = gate * (1.0 - neighbour.distance);
+                candidates.push(Candidate { score, row: (part.start + neighbour.d_id) as u32 });
+            }
+            if candidates.len() - before < k.min(group.rows) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(candidates))
+    }
+}
+
+/// Which rows are searched how.
+struct Plan {
+    groups: Vec<Group>,
+    /// Of each segment the rows that the exact search does not look at.
+    exact: Vec<Option<Bits>>,
+}
+
+/// Rows that are searched through a graph.
+struct Group {
+    part: usize,
+    /// Rows of this source alone.
+    source: Option<u32>,
+    /// Their number.
+    rows: usize,
+}
+
+impl Index for Hnsw {
+    fn search(
+        &self,
+        generation: &Generation,
+        queries: Queries<'_>,
+        filter: &Filter,
+    ) -> Result<Found, MemoryError> {
+        if generation.manifest().generation != self.generation {
+            return Err(MemoryError::BadOption {
+                option: "the generation",
+                found: generation.manifest().generation.to_string(),
+                expected: "that whose graphs were opened",
+            });
+        }
+        let prepared = Prepared::new(generation, queries, filter)?;
+        let plan = self.plan(generation, &prepared)?;
+        let rest = Prepared { hidden: plan.exact.clone(), ..prepared.clone() };
+        let mut hits = Vec::with_capacity(prepared.queries);
+        for batch in QueryBatch::all(generation, &rest, queries) {
+            let (first, keys) = batch.queries();
+            let proposed: Vec<Option<Vec<Candidate>>> = keys
+                .collect::<Vec<_>>()
+                .into_par_iter()
+                .enumerate()
+                .map(|(at, key)| {
+                    self.propose(generation, &prepared, &plan, (first + at, key), queries.k)
+                })
+                .collect::<Result<_, _>>()?;
+            let mut candidates = batch.candidates()?;
+            let mut failed = Vec::new();
+            for (at, proposed) in proposed.into_iter().enumerate() {
+                match proposed {
+                    Some(proposed) => candidates[at].extend(proposed),
+                    None => failed.push(at),
+                }
+            }
+            let mut found = batch.order_all(candidates)?;
+            for at in failed {
+                found[at] = exactly(generation, &prepared, queries, first + at)?;
+            }
+            hits.extend(found);
+        }
+        Ok(Found { generation: self.generation, hits })
+    }
+}
+
+/// The exact search for one query.
+fn exactly(
+    generation: &Generation,
+    prepared: &Prepared<'_>,
+    queries: Queries<'_>,
+    query: usize,
+) -> Result<Vec<Hit>, MemoryError> {
+    let key = &queries.keys[query * prepared.width..][..prepared.width];
+    let batch = QueryBatch::new(generation, prepared, key, query, queries.k);
+    let mut found = batch.order_all(batch.candidates()?)?;
+    Ok(found.pop().unwrap_or_default())
+}

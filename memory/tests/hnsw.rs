@@ -1,0 +1,144 @@
+//! Search through graphs: recall, filters, and when the exact search takes over.
+
+mod plain;
+
+use engram_memory::search::exact::Exact;
+use engram_memory::search::hnsw::{GraphSettings, Hnsw};
+use engram_memory::search::{Filter, Found, Index, Queries};
+use engram_memory::{Generation, MemoryFormat, Writer};
+use plain::{Numbers, batch, folder};
+
+const ROWS: i64 = 4000;
+const WIDTH: usize = 24;
+const QUERIES: usize = 100;
+
+/// Clustered keys in two segments, of which the first has a graph.
+fn memory(folder: &std::path::Path) -> Writer {
+    let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
+    let mut next = Numbers::new(4);
+    let centres: Vec<f32> = (0..40 * WIDTH).map(|_| next.real()).collect();
+    let mut rows = |ids: std::ops::Range<i64>| {
+        let mut rows = batch(&mut next, format, &ids.collect::<Vec<_>>());
+        for (row, entry) in rows.entries.iter_mut().enumerate() {
+            let centre = next.below(40) as usize;
+            for at in 0..WIDTH {
+                rows.keys[row * WIDTH + at] = centres[centre * WIDTH + at] + 0.4 * next.real();
+            }
+            if row % 200 == 0 {
+                entry.source = "rare".to_owned();
+            }
+        }
+        rows
+    };
+    let first = rows(0..ROWS);
+    let mut writer =
+        Writer::create(folder, format, ROWS as usize, [Ok(first)].into_iter()).unwrap();
+    let settings = GraphSettings { connections: 16, ef_construction: 100 };
+    writer.index(settings, || ()).unwrap();
+    writer.add(50, [Ok(rows(ROWS..ROWS + 50))].into_iter()).unwrap();
+    writer.delete(&(0..ROWS).filter(|id| id % 9 == 0).collect::<Vec<_>>()).unwrap();
+    writer
+}
+
+fn queries() -> Vec<f32> {
+    let mut next = Numbers::new(11);
+    (0..QUERIES * WIDTH).map(|_| 3.0 * next.real()).collect()
+}
+
+/// The share of the exact result that was found; scores of what was found are the exact ones.
+fn recall(found: &Found, exact: &Found) -> f64 {
+    let (mut right, mut all) = (0, 0);
+    for (found, exact) in found.hits.iter().zip(&exact.hits) {
+        assert_eq!(found.len(), exact.len());
+        for hit in exact {
+            all += 1;
+            if let Some(same) = found.iter().find(|found| found.id == hit.id) {
+                assert_eq!(same, hit);
+                right += 1;
+            }
+        }
+    }
+    right as f64 / all as f64
+}
+
+fn both(generation: &Generation, filter: &Filter, k: usize) -> f64 {
+    let keys = queries();
+    let queries = Queries { keys: &keys, k };
+    let graph = Hnsw::open(generation, Hnsw::EF_SEARCH).unwrap();
+    assert!(graph.has_graphs());
+    let found = graph.search(generation, queries, filter).unwrap();
+    let exact = Exact.search(generation, queries, filter).unwrap();
+    recall(&found, &exact)
+}
+
+#[test]
+fn nearly_all_is_found_whatever_the_filter() {
+    let place = folder();
+    let writer = memory(&place.path().join("m"));
+    let generation = writer.generation();
+    let sources = generation.manifest().sources.clone();
+    let rare = sources.iter().position(|name| name == "rare").unwrap();
+    let of = |names: &[&str]| Filter {
+        sources: Some(names.iter().map(|name| name.to_string()).collect()),
+        ..Filter::default()
+    };
+    let documents = (0..QUERIES).map(|query| vec![format!("d{}", query % 3)]).collect();
+    let gates =
+        |query: usize| (0..sources.len()).map(move |s| 0.1 + ((query + s) % 4) as f32 / 4.0);
+    for (name, filter) in [
+        ("everything", Filter::default()),
+        ("two sources", of(&["wit", "kg"])),
+        ("documents", Filter { excluded_documents: documents, ..Filter::default() }),
+        (
+            "gates",
+            Filter { gates: Some((0..QUERIES).flat_map(gates).collect()), ..Filter::default() },
+        ),
+    ] {
+        for k in [1, 10, 100] {
+            let recall = both(generation, &filter, k);
+            println!("{name}, k {k}: recall {recall:.4}");
+            assert!(recall >= 0.95, "{name}, k {k}: recall {recall}");
+        }
+    }
+    // Few rows are left: exact. So are gates that leave no order.
+    assert_eq!(both(generation, &of(&["rare"]), 10), 1.0);
+    let mut zeros = vec![0.0; QUERIES * sources.len()];
+    zeros.iter_mut().skip(rare).step_by(sources.len()).for_each(|gate| *gate = 1.0);
+    assert_eq!(both(generation, &Filter { gates: Some(zeros), ..Filter::default() }, 10), 1.0);
+    // More than there are.
+    assert_eq!(both(generation, &Filter::default(), 5000), 1.0);
+}
+
+#[test]
+fn the_same_keys_give_the_same_graph() {
+    let place = folder();
+    let files = ["a", "b"].map(|name| {
+        let folder = place.path().join(name);
+        drop(memory(&folder));
+        let read = |file: &str| std::fs::read(folder.join("gen-000002").join(file)).unwrap();
+        [read("graph-0.hnsw.graph"), read("graph-0.hnsw.data")]
+    });
+    assert!(files[0] == files[1]);
+}
+
+#[test]
+fn a_damaged_graph_is_never_opened() {
+    let place = folder();
+    let folder = place.path().join("m");
+    drop(memory(&folder));
+    let path = folder.join("gen-000002/graph-0.hnsw.graph");
+    let whole = std::fs::read(&path).unwrap();
+    let mut next = Numbers::new(2);
+    for _ in 0..20 {
+        let mut bytes = whole.clone();
+        bytes[next.below(whole.len() as u64) as usize] ^= 1 << next.below(8);
+        std::fs::write(&path, bytes).unwrap();
+        let generation = engram_memory::Memory::open(&folder).unwrap().generation();
+        let error = Hnsw::open(&generation, 10).err().unwrap().to_string();
+        assert!(error.contains("graph-0.hnsw.graph: was changed between"), "{error}");
+        assert_eq!(generation.verify().len(), 1);
+    }
+    std::fs::remove_file(&path).unwrap();
+    let generation = engram_memory::Memory::open(&folder).unwrap().generation();
+    assert!(Hnsw::open(&generation, 10).is_err());
+}

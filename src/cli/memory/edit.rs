@@ -1,0 +1,267 @@
+//! `engram memory build`, `add`, `update`, `delete`, `compact`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use engram_memory::rows::{RowFiles, RowReader};
+use engram_memory::search::hnsw::GraphSettings;
+use engram_memory::{Batch, MemoryError, MemoryFormat, ValueFormat, ValueNumber, Writer};
+use indicatif::ProgressBar;
+
+use super::super::{Outcome, output};
+
+/// Rows that come from files.
+#[derive(Debug, Args)]
+struct Rows {
+    /// Keys: .npy or safetensors, [rows, width]
+    #[arg(long, value_name = "FILE")]
+    keys: PathBuf,
+    /// Values: .npy or safetensors, [rows, tokens, width]
+    #[arg(long, value_name = "FILE")]
+    values: Option<PathBuf>,
+    /// Entries: JSON lines with id, source, document, text and whatever else; ids are counted without them
+    #[arg(long, value_name = "FILE")]
+    entries: Option<PathBuf>,
+    /// Do not show progress
+    #[arg(long)]
+    quiet: bool,
+}
+
+impl Rows {
+    fn open(&self, first_id: i64) -> Result<RowReader, MemoryError> {
+        RowReader::open(RowFiles {
+            keys: &self.keys,
+            values: self.values.as_deref(),
+            entries: self.entries.as_deref(),
+            first_id,
+        })
+    }
+
+    /// The batches, with a progress bar that moves as they are taken.
+    fn shown(
+        &self,
+        reader: RowReader,
+    ) -> (ProgressBar, impl Iterator<Item = Result<Batch, MemoryError>>) {
+        let bar = output::progress_bar(reader.rows(), "rows", self.quiet);
+        let moved = bar.clone();
+        let batches = reader.inspect(move |batch| {
+            moved.inc(batch.as_ref().map_or(0, |batch| batch.entries.len() as u64));
+        });
+        (bar, batches)
+    }
+}
+
+/// Make a memory.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  engram memory build --keys keys.npy --out memory
+  engram memory build --keys keys.npy --values values.npy --value-type int8 \\
+      --entries entries.jsonl --out memory
+
+A line of entries.jsonl: {\"id\": 7, \"source\": \"wit\", \"document\": \"Q64\", \"text\": \"…\"}")]
+pub struct Build {
+    #[command(flatten)]
+    rows: Rows,
+    /// Keep keys as they are; without it they are brought to unit length, and scores are cosines
+    #[arg(long)]
+    no_normalize: bool,
+    /// How numbers of values are kept
+    #[arg(long, value_enum, default_value = "f16")]
+    value_type: ValueType,
+    /// The folder to write
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ValueType {
+    /// 16-bit floating point
+    F16,
+    /// 8-bit integers with a scale for each token
+    Int8,
+}
+
+impl Build {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let reader = self.rows.open(0)?;
+        let number = match self.value_type {
+            ValueType::F16 => ValueNumber::F16,
+            ValueType::Int8 => ValueNumber::Int8,
+        };
+        let format = MemoryFormat {
+            width: reader.width(),
+            normalised: !self.no_normalize,
+            values: reader.value_shape().map(|(tokens, width)| ValueFormat {
+                tokens,
+                width,
+                number,
+            }),
+        };
+        let count = reader.rows();
+        let (bar, batches) = self.rows.shown(reader);
+        let writer = Writer::create(&self.out, format, count, batches)?;
+        bar.finish_and_clear();
+        told(&self.out, &writer)
+    }
+}
+
+/// Add entries to a memory.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Ids that the entries do not name follow the largest that was ever given.
+Example:
+  engram memory add memory --keys more.npy --values more_values.npy")]
+pub struct Add {
+    /// The memory's folder
+    folder: PathBuf,
+    #[command(flatten)]
+    rows: Rows,
+}
+
+impl Add {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let mut writer = Writer::open(&self.folder)?;
+        let reader = self.rows.open(writer.generation().manifest().next_id)?;
+        check_shapes(&writer, &reader)?;
+        let count = reader.rows();
+        let (bar, batches) = self.rows.shown(reader);
+        writer.add(count, batches)?;
+        bar.finish_and_clear();
+        told(&self.folder, &writer)
+    }
+}
+
+/// Replace entries of a memory.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  engram memory update memory --keys new.npy --values new_values.npy --entries new.jsonl")]
+pub struct Update {
+    /// The memory's folder
+    folder: PathBuf,
+    #[command(flatten)]
+    rows: Rows,
+}
+
+impl Update {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let mut writer = Writer::open(&self.folder)?;
+        let reader = self.rows.open(0)?;
+        check_shapes(&writer, &reader)?;
+        let count = reader.rows();
+        let (bar, batches) = self.rows.shown(reader);
+        writer.update(count, batches)?;
+        bar.finish_and_clear();
+        told(&self.folder, &writer)
+    }
+}
+
+/// Delete entries of a memory.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  engram memory delete memory --ids 3,17")]
+pub struct Delete {
+    /// The memory's folder
+    folder: PathBuf,
+    /// Ids, with commas between them
+    #[arg(long, value_name = "IDS", value_delimiter = ',', required = true)]
+    ids: Vec<i64>,
+}
+
+impl Delete {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let mut writer = Writer::open(&self.folder)?;
+        writer.delete(&self.ids)?;
+        told(&self.folder, &writer)
+    }
+}
+
+/// Write a memory's entries anew, without those that were deleted.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  engram memory compact memory")]
+pub struct Compact {
+    /// The memory's folder
+    folder: PathBuf,
+    /// Do not show progress
+    #[arg(long)]
+    quiet: bool,
+}
+
+impl Compact {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let mut writer = Writer::open(&self.folder)?;
+        let bar = output::progress_bar(writer.generation().len(), "rows", self.quiet);
+        writer.refresh(|batch| {
+            bar.inc(batch.entries.len() as u64);
+            Ok(batch)
+        })?;
+        bar.finish_and_clear();
+        told(&self.folder, &writer)
+    }
+}
+
+/// Make graphs over a memory's keys, for `engram memory search --index hnsw`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Only segments without a graph get one; entries that are added later are searched exactly until the
+next `index`. `compact` drops all graphs. docs/memory.md has what graphs cost and give.
+Example:
+  engram memory index memory --connections 32 --ef-construction 400")]
+pub struct Index {
+    /// The memory's folder
+    folder: PathBuf,
+    /// Most neighbours of a key in a layer
+    #[arg(long, value_name = "N", default_value_t = GraphSettings::default().connections)]
+    connections: usize,
+    /// Candidates that are kept while a graph is made
+    #[arg(long, value_name = "N", default_value_t = GraphSettings::default().ef_construction)]
+    ef_construction: usize,
+    /// Do not show progress
+    #[arg(long)]
+    quiet: bool,
+}
+
+impl Index {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let mut writer = Writer::open(&self.folder)?;
+        let segments = &writer.generation().manifest().segments;
+        let without = segments.iter().filter(|segment| segment.graph.is_none());
+        let rows = without.map(|segment| segment.rows).sum();
+        let bar = output::progress_bar(rows, "keys", self.quiet);
+        let settings =
+            GraphSettings { connections: self.connections, ef_construction: self.ef_construction };
+        writer.index(settings, || bar.inc(1))?;
+        bar.finish_and_clear();
+        told(&self.folder, &writer)
+    }
+}
+
+/// New rows must be as wide as the memory's.
+fn check_shapes(writer: &Writer, reader: &RowReader) -> Result<(), MemoryError> {
+    let manifest = writer.generation().manifest();
+    let width = |what: &str, expected, found| match expected == found {
+        true => Ok(()),
+        false => Err(MemoryError::Width { what: what.to_owned(), expected, found }),
+    };
+    width("keys", manifest.width, reader.width())?;
+    let expected = manifest.values.map_or((0, 0), |format| (format.tokens, format.width));
+    let found = reader.value_shape().unwrap_or((0, 0));
+    width("values of other tokens:", expected.0, found.0)?;
+    width("values", expected.1, found.1)
+}
+
+fn told(folder: &Path, writer: &Writer) -> anyhow::Result<Outcome> {
+    let info = writer.generation().info()?;
+    output::print(&format!(
+        "{}: generation {}, {} entries, {} deleted rows",
+        folder.display(),
+        info.generation,
+        info.entries,
+        info.deleted
+    ))?;
+    Ok(Outcome::Done)
+}

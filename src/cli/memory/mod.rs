@@ -1,0 +1,131 @@
+//! `engram memory`.
+
+mod edit;
+mod search;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use engram_memory::Memory;
+
+use super::{Outcome, output};
+
+/// Build, search and edit a key/value memory.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Examples:
+  engram memory build --keys keys.npy --values values.npy --entries entries.jsonl --out memory
+  engram memory search memory --queries queries.npy -k 10
+  engram memory delete memory --ids 3,17
+  engram memory verify memory
+
+Keys, values and queries are .npy or safetensors files, a row for each entry. The format of a
+memory's folder is in docs/memory.md.")]
+pub enum MemoryCommand {
+    /// Make a memory of keys, values and entries
+    Build(edit::Build),
+    /// Tell what a memory holds
+    Info(Info),
+    /// Find the entries whose keys are nearest to queries
+    Search(search::Search),
+    /// Add entries
+    Add(edit::Add),
+    /// Replace entries by others with the same ids
+    Update(edit::Update),
+    /// Delete entries by id
+    Delete(edit::Delete),
+    /// Write the entries anew, without those that were deleted
+    Compact(edit::Compact),
+    /// Make graphs over the keys, for `search --index hnsw`
+    Index(edit::Index),
+    /// Read every file against its checksums
+    Verify(Verify),
+}
+
+impl MemoryCommand {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        match self {
+            Self::Build(command) => command.run(),
+            Self::Info(command) => command.run(),
+            Self::Search(command) => command.run(),
+            Self::Add(command) => command.run(),
+            Self::Update(command) => command.run(),
+            Self::Delete(command) => command.run(),
+            Self::Compact(command) => command.run(),
+            Self::Index(command) => command.run(),
+            Self::Verify(command) => command.run(),
+        }
+    }
+}
+
+/// Tell what a memory holds.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  engram memory info memory --json")]
+pub struct Info {
+    /// The memory's folder
+    folder: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Info {
+    fn run(self) -> anyhow::Result<Outcome> {
+        let info = Memory::open(&self.folder)?.generation().info()?;
+        output::print_report(self.json, &info, || {
+            let mut text = format!(
+                "{} entries in generation {}, {} deleted rows on the disk\n\
+                 keys      {} x f32{}\n\
+                 values    {}\n\
+                 bytes     {} ({:.0} an entry)\n\
+                 sources\n",
+                info.entries,
+                info.generation,
+                info.deleted,
+                info.width,
+                if info.normalised { ", unit length" } else { "" },
+                info.values.as_deref().unwrap_or("none"),
+                info.bytes,
+                info.bytes_per_entry,
+            );
+            for (name, entries) in &info.sources {
+                text.push_str(&format!("  {entries:>9}  {name}\n"));
+            }
+            text
+        })?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// Read every file of a memory against its checksums.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit code 2 where a file is broken; all broken files are named.
+Example:
+  engram memory verify memory")]
+pub struct Verify {
+    /// The memory's folder
+    folder: PathBuf,
+}
+
+impl Verify {
+    fn run(self) -> anyhow::Result<Outcome> {
+        let generation = Memory::open(&self.folder)?.generation();
+        let faults: Vec<String> = generation.verify().iter().map(ToString::to_string).collect();
+        if !faults.is_empty() {
+            anyhow::bail!("{}", faults.join("\n       "));
+        }
+        let info = generation.info()?;
+        output::print(&format!(
+            "{}: generation {}, {} entries, {} bytes: all checksums are right",
+            self.folder.display(),
+            info.generation,
+            info.entries,
+            info.bytes
+        ))?;
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,221 @@
+//! `engram memory search`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use engram_memory::search::exact::Exact;
+use engram_memory::search::hnsw::Hnsw;
+use engram_memory::search::{Filter, Found, Index, Queries};
+use engram_memory::vectors::{VectorFile, npy_bytes};
+use engram_memory::{Generation, Memory, MemoryError};
+use serde::Serialize;
+
+use super::super::{Outcome, output};
+
+/// Queries that are shown in the text form.
+const SHOWN: usize = 10;
+/// Characters of an entry's text there.
+const TEXT: usize = 70;
+
+/// Find the entries whose keys are nearest to queries.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  engram memory search memory --queries queries.npy -k 10
+  engram memory search memory --queries queries.npy -k 100 --output ids.npy --scores scores.npy
+  engram memory search memory --queries queries.npy --source wit --source kg --json
+  engram memory search memory --queries queries.npy --exclude documents.txt --gates gates.npy
+
+Scores are products of query and key (cosines, where both have unit length), times the gate of the
+entry's source where --gates are given; of equal scores the lower id comes first. Where fewer than
+k entries may be found, ids.npy is filled with -1 and scores.npy with -inf.")]
+pub struct Search {
+    /// The memory's folder
+    folder: PathBuf,
+    /// Queries: .npy or safetensors, [queries, width]
+    #[arg(long, value_name = "FILE")]
+    queries: PathBuf,
+    /// How many entries are wanted for each query
+    #[arg(short, default_value_t = 10)]
+    k: usize,
+    /// How to search
+    #[arg(long, value_enum, default_value = "exact")]
+    index: IndexName,
+    /// Candidates that `--index hnsw` keeps: more find more and take longer
+    #[arg(long, value_name = "N", default_value_t = Hnsw::EF_SEARCH)]
+    ef_search: usize,
+    /// Search this source alone; may be given several times
+    #[arg(long = "source", value_name = "NAME")]
+    sources: Vec<String>,
+    /// A line for each query: the document whose entries it may not get (several with tabs between, or none)
+    #[arg(long, value_name = "FILE")]
+    exclude: Option<PathBuf>,
+    /// Weights of the sources, [queries, sources], in the order of `engram memory info`
+    #[arg(long, value_name = "FILE")]
+    gates: Option<PathBuf>,
+    /// Write the ids, a .npy file of i64 [queries, k], the best first
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write the scores, a .npy file of f32 [queries, k]
+    #[arg(long, value_name = "FILE")]
+    scores: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum IndexName {
+    /// All keys
+    Exact,
+    /// A graph over the keys, which `engram memory index` makes: quicker on large memories, nearly exact
+    Hnsw,
+}
+
+/// A query's entries in the JSON form.
+#[derive(Serialize)]
+struct QueryHits {
+    query: usize,
+    hits: Vec<ShownHit>,
+}
+
+#[derive(Serialize)]
+struct ShownHit {
+    id: i64,
+    score: f32,
+    source: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    document: Option<String>,
+    text: String,
+}
+
+impl Search {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let generation = Memory::open(&self.folder)?.generation();
+        let (queries, width) = read_all(&self.queries, "queries")?;
+        if width != generation.manifest().width {
+            let (what, expected) =
+                (self.queries.display().to_string(), generation.manifest().width);
+            return Err(MemoryError::Width {
+                what: format!("{what}: queries"),
+                expected,
+                found: width,
+            }
+            .into());
+        }
+        let filter = self.filter()?;
+        let queries = Queries { keys: &queries, k: self.k };
+        let found = match self.index {
+            IndexName::Exact => Exact.search(&generation, queries, &filter)?,
+            IndexName::Hnsw => {
+                let graphs = Hnsw::open(&generation, self.ef_search)?;
+                if !graphs.has_graphs() {
+                    let folder = self.folder.display();
+                    let note = format!(
+                        "warning: {folder} has no graph, so all keys are searched; \
+                         `engram memory index {folder}` makes one"
+                    );
+                    output::note(&note, false);
+                }
+                graphs.search(&generation, queries, &filter)?
+            }
+        };
+        if let Some(path) = &self.output {
+            output::write_whole(path, &npy_bytes(&self.matrix(&found, |hit| hit.id, -1), self.k)?)?;
+        }
+        if let Some(path) = &self.scores {
+            let scores = self.matrix(&found, |hit| hit.score, f32::NEG_INFINITY);
+            output::write_whole(path, &npy_bytes(&scores, self.k)?)?;
+        }
+        if self.json {
+            output::print_json(&shown(&generation, &found, usize::MAX)?)?;
+        } else if self.output.is_none() && self.scores.is_none() {
+            output::print(&self.text(&shown(&generation, &found, SHOWN)?, found.hits.len()))?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn filter(&self) -> anyhow::Result<Filter> {
+        let mut filter = Filter::default();
+        if !self.sources.is_empty() {
+            filter.sources = Some(self.sources.clone());
+        }
+        if let Some(path) = &self.exclude {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("{}: could not be read as text", path.display()))?;
+            let documents = |line: &str| {
+                line.split('\t').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+            };
+            filter.excluded_documents = text.lines().map(documents).collect();
+        }
+        if let Some(path) = &self.gates {
+            filter.gates = Some(read_all(path, "gates")?.0);
+        }
+        Ok(filter)
+    }
+
+    /// One column for each rank.
+    fn matrix<T: Copy>(
+        &self,
+        found: &Found,
+        of: impl Fn(&engram_memory::search::Hit) -> T,
+        missing: T,
+    ) -> Vec<T> {
+        let mut matrix = Vec::with_capacity(found.hits.len() * self.k);
+        for hits in &found.hits {
+            matrix.extend(hits.iter().map(&of));
+            matrix.extend(std::iter::repeat_n(missing, self.k - hits.len()));
+        }
+        matrix
+    }
+
+    fn text(&self, shown: &[QueryHits], queries: usize) -> String {
+        let mut text = String::new();
+        for QueryHits { query, hits } in shown {
+            text.push_str(&format!("query {query}\n"));
+            for (rank, hit) in (1..).zip(hits) {
+                let words: String = hit.text.chars().take(TEXT).collect();
+                let (id, score, source) = (hit.id, hit.score, &hit.source);
+                text.push_str(&format!("{rank:>5}  {score:>9.6}  {id:>9}  {source}  {words}\n"));
+            }
+        }
+        if queries > shown.len() {
+            text.push_str(&format!(
+                "{} more queries; --json prints all, --output writes all\n",
+                queries - shown.len()
+            ));
+        }
+        text
+    }
+}
+
+/// All vectors of a file, and their width.
+fn read_all(path: &Path, name: &str) -> Result<(Vec<f32>, usize), MemoryError> {
+    let mut file = VectorFile::open(path, name)?;
+    let (rows, width) = (file.shape()[0], file.row_len());
+    Ok((file.read_rows(rows)?, width))
+}
+
+fn shown(
+    generation: &Generation,
+    found: &Found,
+    most: usize,
+) -> Result<Vec<QueryHits>, MemoryError> {
+    let hits = |(query, hits): (usize, &Vec<engram_memory::search::Hit>)| {
+        let hit = |hit: &engram_memory::search::Hit| {
+            let entry = generation.entry(hit.row)?;
+            let text = entry.text();
+            Ok(ShownHit {
+                id: hit.id,
+                score: hit.score,
+                source: entry.source,
+                document: entry.document,
+                text,
+            })
+        };
+        let hits = hits.iter().map(hit).collect::<Result<_, MemoryError>>()?;
+        Ok(QueryHits { query, hits })
+    };
+    found.hits.iter().take(most).enumerate().map(hits).collect()
+}
