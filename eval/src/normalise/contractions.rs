@@ -206,7 +206,10 @@ mod tests {
         assert_eq!(expanded("can't've won't't"), "can not have will not not");
         assert_eq!(expanded("it'd been't"), "it had bee not");
         assert_eq!(expanded("x'sn't n'tn't"), "x is not n not not");
-        assert_eq!(expanded("he's gotta, he'd gotta, it's gottas"), "he has got to, he would got to, it is gottas");
+        assert_eq!(
+            expanded("he's gotta, he'd gotta, it's gottas"),
+            "he has got to, he would got to, it is gottas"
+        );
         assert_eq!(expanded("gen't mr's 1won't"), "general  not mister  is 1wo not");
     }
 
