@@ -76,7 +76,7 @@ pub struct HaystackReport {
     /// Whether each reply was right; empty where it was not asked for.
     #[serde(skip)]
     pub items: Vec<Item>,
-    /// Wrong replies and those that say both words, in the order of the file.
+    /// Wrong replies, then right ones that say both words, in the order of the file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WrongReply>,
     /// Number of all such replies.
@@ -144,20 +144,22 @@ pub fn evaluate(
     let mut evaluation = Evaluation::new(primary, secondary, breakdowns, provenance, sources);
     let standard_deviation = mean(&squares).sqrt();
     evaluation.detail.insert("standard_deviation".to_owned(), standard_deviation.into());
-    let wrong = replies.iter().zip(&said).zip(&strict).filter(|(_, right)| **right == 0.0);
-    let listed = |((reply, said), _): ((&Reply<'_>, &(bool, bool)), _)| WrongReply {
+    let mut wrong: Vec<_> = replies.iter().zip(&said).collect();
+    wrong.retain(|(reply, said)| **said != (reply.yes, !reply.yes));
+    wrong.sort_by_key(|(_, said)| **said == (true, true));
+    let listed = |(reply, said): &(&Reply<'_>, &(bool, bool))| WrongReply {
         id: reply.id.to_string(),
         question: reply.question.to_string(),
         answer: answer_name(reply).to_owned(),
-        said: said_name(*said).to_owned(),
+        said: said_name(**said).to_owned(),
         response: reply.response.to_string(),
     };
     Ok(HaystackReport {
         evaluation,
         standard_deviation,
         items,
-        wrong_in_all: wrong.clone().count(),
-        worst: wrong.take(options.worst).map(listed).collect(),
+        worst: wrong.iter().take(options.worst).map(listed).collect(),
+        wrong_in_all: wrong.len(),
     })
 }
 

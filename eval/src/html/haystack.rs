@@ -34,7 +34,7 @@ impl HaystackReport {
         Cases {
             items: "replies that are wrong or say both words",
             total: self.wrong_in_all,
-            order: "in the order of the file",
+            order: "those that say both last",
             columns: &COLUMNS,
             rows: self.worst.iter().map(cells).collect(),
             legend: Html::default(),
