@@ -7,6 +7,7 @@
 //! | `axis`, `plots` | scales, interval plots and histograms as inline SVG |
 //! | `page` | the frame: head, style, script, contents |
 //! | `sections` | what every page has: figures, files, method, breakdowns, distribution |
+//! | `forest` | tables of figures with their intervals |
 //! | `cases` | the table of the worst cases, which can be sorted and filtered |
 //! | `wer`, `caption`, `questions`, `retrieval`, `haystack`, `phrase` | what only one study has |
 //!
@@ -16,6 +17,7 @@
 mod axis;
 mod caption;
 mod cases;
+mod forest;
 mod haystack;
 mod numbers;
 mod page;

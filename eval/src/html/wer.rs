@@ -1,10 +1,11 @@
 //! The page of a recogniser: counts, confusions, rare words, alignments.
 
 use super::cases::{Cases, Cell, Column, Kind, cut};
+use super::forest::{Forest, Row, forest};
 use super::numbers::{count, figure, percent, size};
 use super::page::Page;
 use super::plots::share_bar;
-use super::sections::{self, Forest, PlainRow, Row, Words};
+use super::sections::{self, PlainRow, Words};
 use super::writer::Html;
 use crate::wer::alignment::Edit;
 use crate::wer::confusions::Confusions;
@@ -152,7 +153,7 @@ impl WerReport {
             .iter()
             .map(|one| Row { name: row(one), up: None, ..Row::of_measure(&one.measure) })
             .collect();
-        sections::forest(html, "normaliser", &rows, &Forest { overall: None, n: false });
+        forest(html, "normaliser", &rows, &Forest { overall: None, n: false });
     }
 }
 

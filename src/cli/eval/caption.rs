@@ -20,11 +20,11 @@ Examples:
   engram eval caption --references captions_val2017.json --results mine.json
   engram eval caption --references nocaps_val.json --results mine.json --worst 20
   engram eval caption --references nocaps_val.json --results mine.json --html report.html
-  engram eval caption --references some.json --results some.json --df coco_df.json --json
+  engram eval caption --references some.json --results mine.json --df coco_df.json --json
 
 References: COCO or NoCaps annotations ({\"images\", \"annotations\"}); with domains, figures for each.
-Results: [{\"image_id\", \"caption\"}]. Files may be gzipped. METEOR and SPICE need Java and are not
-here.")]
+Results: [{\"image_id\", \"caption\"}]. Files may be gzipped. METEOR and SPICE need Java and are
+not here.")]
 pub struct Caption {
     /// Annotations with people's captions
     #[arg(long, value_name = "FILE")]

@@ -14,11 +14,12 @@ use super::shared::{Intervals, Outputs, source};
 /// Visual Haystacks: yes-or-no questions about a few pictures among many.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example:
+Examples:
   engram eval haystack --replies replies.jsonl
+  engram eval haystack --replies replies.jsonl.gz --html report.html
 
-Replies: JSON lines {\"id\", \"answer\": \"yes\" or \"no\", \"response\"}, or the benchmark's entries with a
-`response`.")]
+Replies: JSON lines {\"id\", \"answer\": \"yes\" or \"no\", \"response\"}. What the benchmark's scripts
+write, a file for each question, is put together by `jq -c . results/*.json > replies.jsonl`.")]
 pub struct Haystack {
     /// Questions with their answers and the system's replies
     #[arg(long, value_name = "FILE")]

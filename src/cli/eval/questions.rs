@@ -17,7 +17,8 @@ use super::shared::{Intervals, Outputs, source};
 Examples:
   engram eval vqa --annotations v2_mscoco_val2014_annotations.json --results mine.json
   engram eval vqa --annotations mscoco_val2014_annotations.json --results mine.json --json
-  engram eval vqa --annotations some.json --results mine.json --worst 500 --html report.html
+  engram eval vqa --annotations some.json --results mine.json --questions questions.json \\
+      --worst 500 --html report.html
 
 Results: [{\"question_id\", \"answer\"}], one for each question. Files may be gzipped.")]
 pub struct Vqa {
@@ -83,8 +84,9 @@ impl Vqa {
 Example:
   engram eval aokvqa --questions aokvqa_v1p0_val.json --predictions mine.json
 
-Predictions: {\"question_id\": {\"direct_answer\": \"…\", \"multiple_choice\": \"…\"}}. Answers are compared as they
-stand; questions with difficult direct answers count for multiple choice only.")]
+Predictions: {\"question_id\": {\"direct_answer\": \"…\", \"multiple_choice\": \"…\"}}. Answers are
+compared as they stand; questions with difficult direct answers count for multiple choice only.
+Files may be gzipped.")]
 pub struct Aokvqa {
     /// A split with answers
     #[arg(long, value_name = "FILE")]

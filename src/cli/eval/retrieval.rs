@@ -18,7 +18,8 @@ Examples:
   engram eval retrieval --queries queries.jsonl -k 1,5,50 --json
   engram eval retrieval --queries queries.jsonl --html report.html
 
-Queries: JSON lines {\"id\", \"ranked\": [best first], \"relevant\": [ids] or {id: gain}}; gzip is read too.")]
+Queries: JSON lines {\"id\", \"ranked\": [best first], \"relevant\": [ids] or {id: gain}}. The file may
+be gzipped.")]
 pub struct Retrieval {
     /// Queries with what was retrieved and what is relevant
     #[arg(long, value_name = "FILE")]
