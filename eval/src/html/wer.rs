@@ -10,7 +10,7 @@ use super::writer::Html;
 use crate::wer::alignment::Edit;
 use crate::wer::confusions::Confusions;
 use crate::wer::report::{WerReport, WorstPair};
-use crate::wer::text::columns;
+use crate::wer::text::{columns, visible};
 use crate::wer::tokens::Unit;
 
 /// Steps of an alignment that are shown, of one pair and of all together: what a browser still shows quickly.
@@ -135,8 +135,7 @@ impl WerReport {
                 html.text(name);
                 (html, rate.chain(numbers.map(count)).collect())
             };
-            let headings =
-                ["words", "rate", "reference", "substitutions", "deletions", "insertions"];
+            let headings = ["words", "rate", "reference", "sub.", "del.", "ins."];
             html.node("div", &[("class", "scroll"), ("tabindex", "0")], |html| {
                 sections::plain_table(html, &headings, &sides.map(row));
             });
@@ -159,7 +158,8 @@ impl WerReport {
 
 fn most_frequent(html: &mut Html, confusions: &Confusions) {
     let Confusions { substitutions, deletions, insertions } = confusions;
-    let word = |html: &mut Html, word: &str| html.foreign("bdi", "", &cut(word, TOKEN_WIDTH));
+    let word =
+        |html: &mut Html, word: &str| html.foreign("bdi", "", &cut(&visible(word), TOKEN_WIDTH));
     let pair = |(said, heard, n): &(String, String, u64)| {
         let mut html = Html::default();
         word(&mut html, said);

@@ -48,7 +48,8 @@ pub struct Wer {
     /// What is counted
     #[arg(long, value_enum, default_value = "word")]
     unit: UnitName,
-    /// What texts go through first: none, jiwer-standardize, basic, whisper-en
+    /// What texts go through first: none, jiwer-standardize, basic (+remove-diacritics,
+    /// +split-letters), whisper-en
     #[arg(long, value_name = "NAME", default_value = "none", value_parser = Normaliser::parse)]
     normalizer: Normaliser,
     /// Print the figure under each normaliser too
