@@ -73,6 +73,13 @@ fn each_evaluation_writes_a_page() {
         &["eval", "retrieval", "--queries", "q.jsonl"],
         &["relevant, not retrieved", "recall@10 of a query"],
     );
+    let replies = "{\"id\": 1, \"answer\": \"no\", \"response\": \"Yes, a dog.\"}\n\
+                   {\"id\": 2, \"answer\": \"no\", \"response\": \"no\"}\n";
+    page(
+        &[("r.jsonl", replies)],
+        &["eval", "haystack", "--replies", "r.jsonl"],
+        &["By right answer", "Yes, a dog."],
+    );
     let gold = "id,anchor,target,context,score\n1,wood,wooden,B44,1\n2,wood,steel,B44,0\n\
                 3,pipe,tube,F16,0.75\n";
     page(
@@ -80,4 +87,25 @@ fn each_evaluation_writes_a_page() {
         &["eval", "phrase", "--gold", "g.csv", "--predictions", "p.csv"],
         &["Pearson", "By section", "wooden"],
     );
+}
+
+#[test]
+fn no_output_goes_over_an_input() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let pairs = "{\"ref\": \"a\", \"hyp\": \"b\"}\n";
+    std::fs::write(path("pairs.jsonl"), pairs).expect("written");
+    let [input, same, other] = ["pairs.jsonl", "./pairs.jsonl", "other"].map(path);
+    let outputs =
+        [vec!["--items", &input], vec!["--html", &same], vec!["--items", &other, "--html", &other]];
+    for output in outputs {
+        let arguments = [&["eval", "wer", "--pairs", &input], &output[..]].concat();
+        let run = Command::new(env!("CARGO_BIN_EXE_engram")).args(&arguments).output();
+        let run = run.expect("the binary runs");
+        let message = String::from_utf8(run.stderr).expect("text");
+        assert_eq!((run.status.code(), &*run.stdout), (Some(2), &b""[..]), "{message}");
+        assert!(message.contains("is read or written already; give --"), "{message}");
+        assert!(!folder.path().join("other").exists());
+        assert_eq!(std::fs::read_to_string(&input).expect("the input"), pairs);
+    }
 }

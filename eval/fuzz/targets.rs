@@ -6,6 +6,7 @@ use engram_eval::caption::{
     self, CaptionAnnotations, CaptionOptions, CaptionResult, CaptionResults,
 };
 use engram_eval::compare::compare_items;
+use engram_eval::haystack::{self, HaystackOptions};
 use engram_eval::items::Items;
 use engram_eval::normalise::Normaliser;
 use engram_eval::phrase::{self, PhraseOptions, Prediction};
@@ -14,7 +15,8 @@ use engram_eval::tokenise::ptb;
 use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::counts::EditCounts;
 use engram_eval::wer::labels::Table;
-use engram_eval::wer::read::{TextFormat, join, parse_pairs, parse_texts};
+use engram_eval::wer::rare_words::{self, RareWords};
+use engram_eval::wer::read::{Pairs, TextFormat, join, parse_pairs, parse_texts};
 use engram_eval::wer::report::{self, WerOptions};
 use engram_eval::wer::tokens::{Unit, words};
 use engram_eval::wer::{align, measure_by};
@@ -33,9 +35,10 @@ const SMALL: usize = 20_000;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 15] = [
     ("aokvqa", aokvqa),
     ("caption", caption),
+    ("haystack", haystack),
     ("items", items),
     ("normalise", normalise),
     ("phrase", phrase),
@@ -45,6 +48,7 @@ pub const TARGETS: [Target; 13] = [
     ("vqa", vqa),
     ("vqa_answer", vqa_answer),
     ("wer_labels", wer_labels),
+    ("wer_rare_words", wer_rare_words),
     ("wer_texts", wer_texts),
     ("wer_tokens", wer_tokens),
 ];
@@ -125,6 +129,22 @@ fn wer_labels(bytes: &[u8]) {
         check(table.column(name, &["u1", ""]));
     }
     assert!(table.column("id", &[""; 0]).is_ok());
+}
+
+fn wer_rare_words(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    let pairs = Pairs {
+        ids: vec!["u1".into()],
+        references: vec!["a b".into()],
+        hypotheses: vec!["a c d".into()],
+    };
+    let list = check(rare_words::parse_word_list(FILE, &text)).map(RareWords::List);
+    let lists = check(rare_words::parse_biasing_lists(FILE, &text)).map(RareWords::OfPair);
+    for rare in list.into_iter().chain(lists) {
+        if let Some(found) = check(rare_words::rare_word_errors(&pairs, &rare)) {
+            assert_eq!(found.rare.errors() + found.others.errors(), 2);
+        }
+    }
 }
 
 fn wer_tokens(bytes: &[u8]) {
@@ -330,6 +350,20 @@ fn retrieval(bytes: &[u8]) {
     all.for_each(|measure| assert!(is_share(measure.value), "{measure:?}"));
     let recall = |k: usize| found.evaluation.detail[&format!("recall@{k}")].as_f64();
     assert!(recall(1) <= recall(2) && recall(2) <= recall(3) && recall(3) <= recall(usize::MAX));
+}
+
+fn haystack(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    let Some(replies) = check(haystack::read::parse_replies(FILE, &text)) else { return };
+    let options =
+        HaystackOptions { bootstrap: FEW, items: true, worst: usize::MAX, sources: Vec::new() };
+    let found = haystack::evaluate(&replies, &options).expect("replies can be measured");
+    found.to_text();
+    found.to_html();
+    let share = |name: &str| found.evaluation.detail[name].as_f64().expect("a number");
+    let [plain, strict] = ["accuracy_plain", "accuracy_strict"].map(share);
+    assert!(is_share(plain) && is_share(strict) && strict <= plain, "{strict} {plain}");
+    assert_eq!(found.worst.len(), found.wrong_in_all);
 }
 
 fn items(bytes: &[u8]) {

@@ -40,11 +40,11 @@ impl BootstrapOptions {
     ///
     /// # Errors   [`EvalError::BadOption`]
     pub fn validate(&self) -> Result<(), EvalError> {
-        if self.resamples > MOST_RESAMPLES {
+        if self.resamples == 1 || self.resamples > MOST_RESAMPLES {
             return Err(EvalError::BadOption {
                 option: "resamples",
                 found: self.resamples.to_string(),
-                expected: "at most 10000000",
+                expected: "0 for no intervals, or 2 to 10000000",
             });
         }
         if self.level > 0.0 && self.level < 1.0 {
@@ -351,6 +351,9 @@ mod tests {
         let many = BootstrapOptions { resamples: usize::MAX, ..Default::default() };
         let error = many.validate().unwrap_err().to_string();
         assert!(error.starts_with("option `resamples` is 18446744073709551615"), "{error}");
+        // One resample has no spread, so its interval would be a point.
+        let one = BootstrapOptions { resamples: 1, ..Default::default() };
+        assert!(one.validate().is_err());
     }
 
     #[test]

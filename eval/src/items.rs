@@ -121,9 +121,14 @@ impl Items {
 
     /// The items as JSON lines.
     pub fn to_json_lines(&self) -> String {
-        let line = |item: &Item| serde_json::to_string(item).unwrap_or_default() + "\n";
-        self.items.iter().map(line).collect()
+        json_lines(&self.items)
     }
+}
+
+/// Items as JSON lines, which [`Items::parse`] reads.
+pub fn json_lines(items: &[Item]) -> String {
+    let line = |item: &Item| serde_json::to_string(item).unwrap_or_default() + "\n";
+    items.iter().map(line).collect()
 }
 
 /// Whether two items are of one metric and made in the same way.

@@ -277,15 +277,16 @@ pub fn evaluate(
         columns.push((name, rankings.iter().map(figure).collect()));
     };
     column(format!("recall@{first}"), &|ranking| ranking.recall(first));
-    for k in options.cutoffs.iter().filter(|k| **k != first) {
+    let (once, ndcg_once) = (distinct(&options.cutoffs), distinct(&options.ndcg_cutoffs));
+    for k in once.iter().filter(|k| **k != first) {
         column(format!("recall@{k}"), &|ranking| ranking.recall(*k));
     }
-    for k in &options.cutoffs {
+    for k in &once {
         column(format!("success@{k}"), &|ranking| ranking.success(*k));
     }
     column("mrr".to_owned(), &Ranking::reciprocal_rank);
     column("map".to_owned(), &Ranking::average_precision);
-    for k in &options.ndcg_cutoffs {
+    for k in &ndcg_once {
         column(format!("ndcg@{k}"), &|ranking| ranking.ndcg(*k));
     }
     let info = MetricInfo { name: "", version: 1, higher_is_better: Some(true) };
@@ -313,6 +314,12 @@ pub fn evaluate(
     let evaluation = Evaluation::new(primary, measures, Vec::new(), provenance, sources);
     let worst = worst(queries, &rankings, &columns[0].1, options.worst);
     Ok(RetrievalReport { evaluation, warnings, items, worst })
+}
+
+/// Cut-offs in their order, each once.
+fn distinct(cutoffs: &[usize]) -> Vec<usize> {
+    let mut seen = HashSet::new();
+    cutoffs.iter().copied().filter(|cutoff| seen.insert(*cutoff)).collect()
 }
 
 /// The queries with the lowest figures; of equal ones those whose first relevant entry comes later.
@@ -402,6 +409,13 @@ mod tests {
         assert!(evaluate(&[], &RetrievalOptions::default()).is_err());
         let options = RetrievalOptions { cutoffs: vec![0], ..RetrievalOptions::default() };
         assert!(evaluate(&parse_queries("q", line).unwrap(), &options).is_err());
+        let options =
+            RetrievalOptions { cutoffs: vec![5, 1, 5], ndcg_cutoffs: vec![3, 3], ..options };
+        let measures = 1 + report(line, &options).evaluation.secondary.len();
+        assert_eq!(
+            measures,
+            "recall@5 recall@1 success@5 success@1 mrr map ndcg@3".split(' ').count()
+        );
         let warned = report(line, &RetrievalOptions::default());
         assert_eq!(warned.warnings, ["1 queries have no relevant entry and count 0"]);
     }

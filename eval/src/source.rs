@@ -1,6 +1,7 @@
 //! Input files: read whole, un-gzipped, checked to be UTF-8.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
@@ -10,15 +11,39 @@ use serde::Deserialize;
 use crate::error::{EvalError, Place};
 use crate::json::{Object, message_in_line};
 
+/// A packed file may unpack to so many times its size, or to so many bytes where that is more. Text seldom packs into a
+/// twentieth; what packs into a thousandth is made to fill the memory.
+const MOST_TIMES: u64 = 100;
+const MOST_UNPACKED: u64 = 256 << 20;
+/// What is taken from a pipe or a device, which does not tell its size and need not end.
+const MOST_PIPED: u64 = 1 << 30;
+
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
 /// The bytes of a file; one that begins with gzip's magic number is unpacked.
 ///
-/// # Errors   [`EvalError::Read`]; [`EvalError::Malformed`] for a gzip file that is cut or broken
+/// # Errors   [`EvalError::Read`]; [`EvalError::Malformed`] for UTF-16 text, for a gzip file that is cut, broken, packed
+/// twice or unpacks to more than 256 MiB and 100 times its size, and for a pipe that gives more than 1 GiB
 pub fn read_bytes(path: &Path) -> Result<Vec<u8>, EvalError> {
     let file = path.display().to_string();
-    match std::fs::read(path) {
-        Ok(bytes) => unpack(&file, bytes),
-        Err(source) => Err(EvalError::Read { file, source }),
+    let read = || -> io::Result<Option<Vec<u8>>> {
+        let opened = File::open(path)?;
+        if opened.metadata()?.is_file() {
+            std::fs::read(path).map(Some)
+        } else {
+            at_most(opened, MOST_PIPED, 0)
+        }
+    };
+    let bytes = match read() {
+        Ok(bytes) => bytes.ok_or_else(|| too_long(&file, "gives", MOST_PIPED))?,
+        Err(source) => return Err(EvalError::Read { file, source }),
+    };
+    let bytes = unpack(&file, bytes)?;
+    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+        let (place, reason) = (Place::new(&file, None), "is UTF-16 text".to_owned());
+        return Err(EvalError::Malformed { place, reason, remedy: "convert the file to UTF-8" });
     }
+    Ok(bytes)
 }
 
 /// The text of a file, as [`read_bytes`]; a byte order mark at its start is left out.
@@ -30,20 +55,57 @@ pub fn read_text(path: &Path) -> Result<String, EvalError> {
 
 /// [`read_bytes`] of a file in memory; `file` is its name in messages.
 ///
-/// # Errors   [`EvalError::Malformed`] for a gzip file that is cut or broken
+/// # Errors   [`EvalError::Malformed`] for a gzip file that is cut or broken, packed twice, or of too much (see [`read_bytes`])
 pub fn unpack(file: &str, bytes: Vec<u8>) -> Result<Vec<u8>, EvalError> {
-    if !bytes.starts_with(&[0x1f, 0x8b]) {
+    let most = (MOST_TIMES * bytes.len() as u64).max(MOST_UNPACKED);
+    unpack_at_most(file, bytes, most)
+}
+
+fn unpack_at_most(file: &str, bytes: Vec<u8>, most: u64) -> Result<Vec<u8>, EvalError> {
+    if !bytes.starts_with(&GZIP) {
         return Ok(bytes);
     }
-    let mut unpacked = Vec::new();
-    MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut unpacked).map_err(|error| {
-        EvalError::Malformed {
-            place: Place::new(file, None),
-            reason: format!("is gzip-compressed but cannot be unpacked: {error}"),
-            remedy: "fetch or pack the file again",
-        }
+    let malformed = |reason: String, remedy: &'static str| EvalError::Malformed {
+        place: Place::new(file, None),
+        reason,
+        remedy,
+    };
+    // The last four bytes are the size of the last member, in most files the only one.
+    let size = bytes.last_chunk().map_or(0, |size| u64::from(u32::from_le_bytes(*size)));
+    let unpacked = at_most(MultiGzDecoder::new(bytes.as_slice()), most, size).map_err(|error| {
+        let reason = format!("is gzip-compressed but cannot be unpacked: {error}");
+        malformed(reason, "fetch or pack the file again")
     })?;
+    let unpacked = unpacked.ok_or_else(|| too_long(file, "unpacks to", most))?;
+    if unpacked.starts_with(&GZIP) {
+        return Err(malformed("is gzip-compressed twice".to_owned(), "unpack it with gunzip once"));
+    }
     Ok(unpacked)
+}
+
+/// All that a reader gives, about `size` bytes; `None` where that is more than `most`.
+fn at_most(reader: impl Read, most: u64, size: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::with_capacity(size.min(most) as usize + 1);
+    reader.take(most + 1).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= most).then_some(bytes))
+}
+
+fn too_long(file: &str, gives: &str, most: u64) -> EvalError {
+    EvalError::Malformed {
+        place: Place::new(file, None),
+        reason: format!("{gives} more than {} MiB", most >> 20),
+        remedy: "write what is in it to a plain file, and give that",
+    }
+}
+
+/// What a reader gives, unpacked where it begins with gzip's magic number.
+///
+/// # Errors   those of the reader
+pub fn unpacked<'r>(mut reader: impl BufRead + 'r) -> io::Result<Box<dyn BufRead + 'r>> {
+    Ok(match reader.fill_buf()?.starts_with(&GZIP) {
+        true => Box::new(BufReader::new(MultiGzDecoder::new(reader))),
+        false => Box::new(reader),
+    })
 }
 
 /// [`read_text`] of unpacked bytes in memory; `file` is the name in messages.
@@ -152,6 +214,11 @@ mod tests {
         }
         std::fs::write(&path, &packed).unwrap();
         assert_eq!(read_text(&path).unwrap(), "one\ntwo\n");
+        for bytes in [&packed[..], b"one\ntwo\n"] {
+            let mut text = String::new();
+            unpacked(bytes).unwrap().read_to_string(&mut text).unwrap();
+            assert_eq!(text, "one\ntwo\n");
+        }
         std::fs::write(&path, &packed[..packed.len() - 9]).unwrap();
         assert!(
             read_text(&path)
@@ -159,6 +226,36 @@ mod tests {
                 .to_string()
                 .contains("text.gz: is gzip-compressed but cannot")
         );
+    }
+
+    #[test]
+    fn what_unpacks_to_too_much_is_refused() {
+        let pack = |bytes: &[u8]| {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), Default::default());
+            encoder.write_all(bytes).unwrap();
+            encoder.finish().unwrap()
+        };
+        let packed = pack(&[b'a'; 3 << 20]);
+        assert_eq!(unpack_at_most("f", packed.clone(), 3 << 20).unwrap().len(), 3 << 20);
+        let error = unpack_at_most("f", packed.clone(), 2 << 20).unwrap_err().to_string();
+        assert!(error.starts_with("f: unpacks to more than 2 MiB; write what is in it"), "{error}");
+        // A size that is a lie takes no memory.
+        let mut lies = packed.clone();
+        lies.splice(packed.len() - 4.., [0xff; 4]);
+        assert!(unpack("f", lies).is_err());
+        let error = unpack("f", pack(&packed)).unwrap_err().to_string();
+        assert!(error.starts_with("f: is gzip-compressed twice; unpack it"), "{error}");
+    }
+
+    #[test]
+    fn utf_16_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text");
+        for bytes in [b"\xff\xfea\0", b"\xfe\xff\0a"] {
+            std::fs::write(&path, bytes).unwrap();
+            let error = read_text(&path).unwrap_err().to_string();
+            assert!(error.ends_with("text: is UTF-16 text; convert the file to UTF-8"), "{error}");
+        }
     }
 
     #[test]

@@ -84,10 +84,14 @@ fn results_that_do_not_fit_are_refused() {
         refusal(&with(r#"{"image_id": 1, "caption": "b"}"#)),
         "r.json: entries 1 and 4 are both for image 1; give one caption per image"
     );
-    // The text "1" is not the number 1.
+    // The text "1" is the number 1, "01" is not.
     assert_eq!(
         refusal(&with(r#"{"image_id": "1", "caption": "b"}"#)),
-        "r.json, entry 1: id `\"1\"` is not in a.json, 1 of 5 predictions without a gold row in all; \
+        "r.json: entries 1 and 4 are both for image 1; give one caption per image"
+    );
+    assert_eq!(
+        refusal(&with(r#"{"image_id": "01", "caption": "b"}"#)),
+        "r.json, entry 1: id `\"01\"` is not in a.json, 1 of 5 predictions without a gold row in all; \
          check that both files are of the same set"
     );
     let shape = "; expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";
@@ -131,8 +135,8 @@ fn annotations_that_do_not_fit_are_refused() {
             "a.json: entry 3 of `images` has the id 1 of entry 1",
         ),
         (
-            r#"{"images": [{"id": 1}], "annotations": [{"image_id": "1", "caption": "a"}]}"#,
-            "a.json: entry 1 of `annotations` is for image \"1\", not one of `images`",
+            r#"{"images": [{"id": 1}], "annotations": [{"image_id": "01", "caption": "a"}]}"#,
+            "a.json: entry 1 of `annotations` is for image \"01\", not one of `images`",
         ),
         (
             r#"{"annotations": [{"image_id": 1, "caption": "a"}, {"image_id": 1}]}"#,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use engram_eval::source::read_text;
 use engram_eval::wer::counts::EditCounts;
 use engram_eval::wer::measure_by;
-use engram_eval::wer::rare_words::RareWords;
+use engram_eval::wer::rare_words::{BiasingLists, RareWords};
 use engram_eval::wer::read::{Pairs, TextFormat, join, parse_pairs, parse_texts};
 use engram_eval::wer::report::{WerOptions, evaluate};
 use engram_eval::wer::tokens::Unit;
@@ -99,7 +99,7 @@ fn published_figures_come_out_to_all_digits() {
         let fields: Vec<&str> = line.split('\t').collect();
         (fields[0].to_owned(), serde_json::from_str(fields[2]).expect("a list of words"))
     });
-    let rare = RareWords::OfPair(rare.collect());
+    let rare = RareWords::OfPair(BiasingLists { file: String::new(), of_pair: rare.collect() });
     for (file, wer, u_wer, b_wer) in [
         ("b1", 9.607779454750396, 7.222352265230992, 30.560747663551403),
         ("s1_biasing100", 8.786275146628967, 7.122337369395442, 23.401869158878505),

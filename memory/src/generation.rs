@@ -29,6 +29,12 @@ pub(crate) struct Part {
     folder: String,
 }
 
+impl Part {
+    fn is_deleted(&self, row: usize) -> bool {
+        self.deleted.as_ref().is_some_and(|deleted| deleted.get(row))
+    }
+}
+
 /// A row of a generation, deleted rows counted too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row(pub(crate) u32);
@@ -150,10 +156,10 @@ impl Generation {
     /// # Errors   [`MemoryError::Corrupt`]
     pub fn row_of(&self, id: i64) -> Result<Option<Row>, MemoryError> {
         for part in self.parts.iter().rev() {
-            if let Some(row) = part.segment.row_of(id)? {
-                if !part.deleted.as_ref().is_some_and(|deleted| deleted.get(row)) {
-                    return Ok(Some(Row((part.start + row) as u32)));
-                }
+            if let Some(row) = part.segment.row_of(id)?
+                && !part.is_deleted(row)
+            {
+                return Ok(Some(Row((part.start + row) as u32)));
             }
         }
         Ok(None)
@@ -191,8 +197,9 @@ impl Generation {
     /// Rows that are not deleted, in order.
     pub fn live_rows(&self) -> impl Iterator<Item = Row> + '_ {
         self.parts.iter().flat_map(|part| {
-            let live = |row: &usize| !part.deleted.as_ref().is_some_and(|bits| bits.get(*row));
-            (0..part.segment.rows).filter(live).map(|row| Row((part.start + row) as u32))
+            (0..part.segment.rows)
+                .filter(|row| !part.is_deleted(*row))
+                .map(|row| Row((part.start + row) as u32))
         })
     }
 
@@ -204,9 +211,8 @@ impl Generation {
         let mut of_source = vec![0; manifest.sources.len()];
         for part in &self.parts {
             for (row, source) in part.segment.sources()?.iter().enumerate() {
-                let deleted = part.deleted.as_ref().is_some_and(|bits| bits.get(row));
                 if let Some(count) = of_source.get_mut(*source as usize) {
-                    *count += usize::from(!deleted);
+                    *count += usize::from(!part.is_deleted(row));
                 }
             }
         }

@@ -178,8 +178,8 @@ impl Segment {
 
 /// Values on their way into a file.
 enum ValueWriter {
-    F16(TensorWriter<f16>),
-    Int8 { numbers: TensorWriter<i8>, scales: TensorWriter<f32> },
+    F16(Box<TensorWriter<f16>>),
+    Int8(Box<(TensorWriter<i8>, TensorWriter<f32>)>),
 }
 
 impl ValueWriter {
@@ -187,15 +187,12 @@ impl ValueWriter {
         let (path, shape) =
             (folder.join("values.safetensors"), [rows, format.tokens, format.width]);
         Ok(match format.number {
-            ValueNumber::F16 => Self::F16(TensorWriter::create(path, "values", &shape)?),
-            ValueNumber::Int8 => Self::Int8 {
-                numbers: TensorWriter::create(path, "values", &shape)?,
-                scales: TensorWriter::create(
-                    folder.join("scales.safetensors"),
-                    "scales",
-                    &[rows, format.tokens],
-                )?,
-            },
+            ValueNumber::F16 => Self::F16(Box::new(TensorWriter::create(path, "values", &shape)?)),
+            ValueNumber::Int8 => {
+                let numbers = TensorWriter::create(path, "values", &shape)?;
+                let (path, shape) = (folder.join("scales.safetensors"), [rows, format.tokens]);
+                Self::Int8(Box::new((numbers, TensorWriter::create(path, "scales", &shape)?)))
+            }
         })
     }
 
@@ -204,7 +201,8 @@ impl ValueWriter {
             Self::F16(writer) => {
                 writer.write(&values.iter().map(|value| f16::from_f32(*value)).collect::<Vec<_>>())
             }
-            Self::Int8 { numbers, scales } => {
+            Self::Int8(writers) => {
+                let (numbers, scales) = &mut **writers;
                 for token in values.chunks(width) {
                     let largest =
                         token.iter().fold(0f32, |largest, value| largest.max(value.abs()));
@@ -271,7 +269,8 @@ pub(crate) fn write_segment(
     let (values, scales) = match values {
         None => (None, None),
         Some((ValueWriter::F16(values), _)) => (Some(values.finish()?), None),
-        Some((ValueWriter::Int8 { numbers, scales }, _)) => {
+        Some((ValueWriter::Int8(writers), _)) => {
+            let (numbers, scales) = *writers;
             (Some(numbers.finish()?), Some(scales.finish()?))
         }
     };

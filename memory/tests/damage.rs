@@ -1,4 +1,5 @@
 //! Damaged files, unfinished generations and second writers.
+#![allow(clippy::unwrap_used)]
 
 mod plain;
 

@@ -1,4 +1,5 @@
 //! Exact search against brute force in double precision, at sizes that take several blocks and threads.
+#![allow(clippy::unwrap_used)]
 
 mod plain;
 

@@ -1,4 +1,5 @@
 //! Search through graphs: recall, filters, and when the exact search takes over.
+#![allow(clippy::unwrap_used)]
 
 mod plain;
 

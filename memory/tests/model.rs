@@ -1,4 +1,5 @@
 //! Random sequences of changes and searches, against a plain list in memory.
+#![allow(clippy::unwrap_used)]
 
 mod plain;
 

@@ -1,4 +1,5 @@
 //! Readers that search while generations are swapped under them.
+#![allow(clippy::unwrap_used)]
 
 mod plain;
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::table::shortened;
 
-/// The id of an image: a whole number or a text. The number 5 and the text "5" are two ids, as in pycocotools.
+/// The id of an image: a whole number or a text. The text "5" is the number 5, as ids are in all formats.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(untagged)]
 pub enum ImageId {
@@ -59,6 +59,8 @@ impl Visitor<'_> for ImageIdVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<ImageId, E> {
-        Ok(ImageId::Text(text.to_owned()))
+        // Not "05" and "+5", which are other ids than 5.
+        let number = text.parse().ok().filter(|number: &i64| number.to_string() == text);
+        Ok(number.map_or_else(|| ImageId::Text(text.to_owned()), ImageId::Number))
     }
 }

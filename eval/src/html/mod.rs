@@ -7,8 +7,9 @@
 //! | `axis`, `plots` | scales, interval plots and histograms as inline SVG |
 //! | `page` | the frame: head, style, script, contents |
 //! | `sections` | what every page has: figures, files, method, breakdowns, distribution |
+//! | `forest` | tables of figures with their intervals |
 //! | `cases` | the table of the worst cases, which can be sorted and filtered |
-//! | `wer`, `caption`, `questions`, `retrieval`, `phrase` | what only one study has |
+//! | `wer`, `caption`, `questions`, `retrieval`, `haystack`, `phrase` | what only one study has |
 //!
 //! A page needs the report's items and worst cases: switch them on in the options of the evaluation. It depends on the
 //! report alone, so equal reports make equal pages, byte for byte.
@@ -16,6 +17,8 @@
 mod axis;
 mod caption;
 mod cases;
+mod forest;
+mod haystack;
 mod numbers;
 mod page;
 mod phrase;

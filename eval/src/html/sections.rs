@@ -1,23 +1,18 @@
 //! What every page has: figures, files and method, breakdowns, distribution, warnings.
 
-use super::axis::Axis;
+use super::forest::{Forest, Row, forest, star_note};
 use super::numbers::{decimals, figure, fixed, limits, size};
 use super::page::Page;
-use super::plots::{Histogram, Mark, RowScale, interval_axis, interval_row};
+use super::plots::Histogram;
 use super::writer::Html;
 use crate::items::{Item, Statistic};
-use crate::result::{Breakdown, Evaluation, FEW_UNITS, Interval, Measure};
+use crate::result::{Breakdown, Evaluation, Measure};
 use crate::text::level;
 
 /// A breakdown lists at most so many parts.
 const MOST_PARTS: usize = 200;
 /// A longer breakdown is folded.
 const OPEN_PARTS: usize = 40;
-/// Steps of the scale of intervals.
-const STEPS: usize = 4;
-/// Width of the plots in a table of its own, and in one beside others.
-const WIDE: f64 = 460.0;
-const NARROW: f64 = 192.0;
 
 /// How a study calls its figures and what they are about.
 #[derive(Debug, Clone, Copy)]
@@ -160,147 +155,6 @@ fn measured(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
             }
         }
     });
-}
-
-/// A row of a table of intervals.
-#[derive(Debug, Clone)]
-pub(super) struct Row<'a> {
-    pub(super) name: String,
-    pub(super) up: Option<bool>,
-    pub(super) n: usize,
-    pub(super) value: f64,
-    pub(super) reason: Option<&'a str>,
-    pub(super) interval: Option<&'a Interval>,
-}
-
-impl<'a> Row<'a> {
-    pub(super) fn of_measure(measure: &'a Measure) -> Self {
-        Self {
-            name: metric_name(&measure.metric),
-            up: measure.higher_is_better,
-            n: measure.n,
-            value: measure.value,
-            reason: measure.reason.as_deref(),
-            interval: measure.interval.as_ref(),
-        }
-    }
-
-    fn mark(&self) -> Mark {
-        Mark { value: self.value, limits: self.interval.map(|i| (i.low, i.high)) }
-    }
-}
-
-/// What a table of intervals shows beside figures.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Forest {
-    /// The figure over all parts, as a dashed line.
-    pub(super) overall: Option<f64>,
-    /// Whether each row's count is shown, in a narrower table.
-    pub(super) n: bool,
-}
-
-/// What all rows of a table share.
-struct Table<'a> {
-    shown: &'a Forest,
-    scale: Option<RowScale>,
-    /// Whether any row has an interval.
-    intervals: bool,
-    /// Decimals of the figures, so that they stand below each other.
-    decimals: usize,
-}
-
-/// Figures with their intervals, drawn on one scale.
-pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], shown: &Forest) {
-    let numbers = || rows.iter().flat_map(|row| row.mark().numbers());
-    let overall = shown.overall.filter(|value| value.is_finite());
-    let axis = Axis::over(numbers().chain(overall), STEPS);
-    let (width, class) = if shown.n { (NARROW, "forest") } else { (WIDE, "forest wide") };
-    let interval = rows.iter().find_map(|row| row.interval);
-    let table = Table {
-        shown,
-        scale: axis.map(|axis| RowScale { axis, width }),
-        intervals: interval.is_some(),
-        decimals: decimals(numbers()),
-    };
-    html.node(
-        "div",
-        &[("class", "scroll"), ("tabindex", "0"), ("role", "region"), ("aria-label", name)],
-        |html| {
-            html.node("table", &[("class", class)], |html| {
-                html.node("thead", &[], |html| {
-                    html.node("tr", &[], |html| {
-                        html.leaf("th", &[("scope", "col")], name);
-                        if shown.n {
-                            html.leaf("th", &[("scope", "col"), ("class", "number")], "n");
-                        }
-                        html.leaf("th", &[("scope", "col"), ("class", "number")], "figure");
-                        if let Some(interval) = interval {
-                            html.leaf("th", &[("scope", "col")], &level(interval));
-                        }
-                        html.leaf("th", &[("scope", "col"), ("class", "plot")], "");
-                    });
-                });
-                html.node("tbody", &[], |html| {
-                    for row in rows {
-                        html.node("tr", &[], |html| forest_row(html, row, &table));
-                    }
-                });
-                if let Some(scale) = &table.scale {
-                    html.node("tfoot", &[], |html| {
-                        html.node("tr", &[], |html| {
-                            let before = 2 + usize::from(shown.n) + usize::from(interval.is_some());
-                            html.leaf("td", &[("colspan", &before.to_string())], "");
-                            html.node("td", &[("class", "plot")], |html| {
-                                interval_axis(html, scale)
-                            });
-                        });
-                    });
-                }
-            });
-        },
-    );
-}
-
-fn forest_row(html: &mut Html, row: &Row<'_>, table: &Table<'_>) {
-    html.node("th", &[("scope", "row"), ("dir", "auto")], |html| {
-        html.text(&super::cases::cut(&row.name, 120));
-        if let Some(up) = row.up {
-            let (arrow, title) =
-                if up { (" ↑", "higher is better") } else { (" ↓", "lower is better") };
-            html.leaf("span", &[("class", "direction"), ("title", title)], arrow);
-        }
-    });
-    if table.shown.n {
-        html.leaf("td", &[("class", "number n")], &size(row.n));
-    }
-    let value = fixed(row.value, table.decimals);
-    match row.reason {
-        Some(reason) => {
-            html.leaf("td", &[("class", "number"), ("title", reason)], &value);
-        }
-        None => html.leaf("td", &[("class", "number")], &value),
-    }
-    let limits = row.interval.map(|interval| limits(interval, table.decimals));
-    if table.intervals {
-        html.leaf("td", &[("class", "limits")], limits.as_deref().unwrap_or(""));
-    }
-    html.node("td", &[("class", "plot")], |html| {
-        if let Some(scale) = table.scale.as_ref().filter(|_| row.value.is_finite()) {
-            let limits = limits.unwrap_or_default();
-            let title = format!("{}: {} {limits}", row.name, value);
-            interval_row(html, scale, row.mark(), table.shown.overall, title.trim_end());
-        } else if let Some(reason) = row.reason {
-            html.leaf("span", &[("class", "reason"), ("dir", "auto")], reason);
-        }
-    });
-}
-
-/// What a star means, where there is one.
-fn star_note(html: &mut Html, rows: &[Row<'_>]) {
-    if rows.iter().any(|row| row.interval.is_some_and(|i| i.units < FEW_UNITS)) {
-        let text = format!("* drawn from fewer than {FEW_UNITS} units: a rough interval");
-        html.leaf("p", &[("class", "note")], &text);
-    }
 }
 
 /// One table for each breakdown, those of one division together.

@@ -2,6 +2,8 @@
 
 use crate::aokvqa::{self, AokvqaOptions};
 use crate::caption::{self, parse_annotations, parse_results};
+use crate::haystack::read::parse_replies;
+use crate::haystack::{self, HaystackOptions};
 use crate::phrase::{self, PhraseOptions, parse_gold, parse_predictions};
 use crate::retrieval::{self, RetrievalOptions, parse_queries};
 use crate::vqa::{self, VqaOptions, read};
@@ -83,6 +85,17 @@ fn retrieval_page() -> String {
     retrieval::evaluate(&queries, &options).unwrap().to_html()
 }
 
+fn haystack_page() -> String {
+    let evil = json(EVIL);
+    let replies = format!(
+        r#"{{"id": {evil}, "question": {evil}, "answer": "yes", "response": {evil}}}
+           {{"id": 2, "answer": "no", "response": "Yes and no."}}"#
+    );
+    let replies = parse_replies("r", &replies).unwrap();
+    let options = HaystackOptions { worst: 10, items: true, ..HaystackOptions::default() };
+    haystack::evaluate(&replies, &options).unwrap().to_html()
+}
+
 fn phrase_page() -> String {
     let quoted = EVIL.replace('"', "\"\"");
     let gold = format!(
@@ -95,7 +108,7 @@ fn phrase_page() -> String {
     phrase::evaluate(&gold, &predictions, &options).unwrap().to_html()
 }
 
-fn pages() -> [(&'static str, String); 7] {
+fn pages() -> [(&'static str, String); 8] {
     [
         ("wer", wer_page(Unit::Word)),
         ("cer", wer_page(Unit::Char)),
@@ -103,6 +116,7 @@ fn pages() -> [(&'static str, String); 7] {
         ("vqa", vqa_page()),
         ("aokvqa", aokvqa_page()),
         ("retrieval", retrieval_page()),
+        ("haystack", haystack_page()),
         ("phrase", phrase_page()),
     ]
 }
@@ -169,6 +183,10 @@ fn nothing_is_loaded() {
 fn sections_are_complete_and_linked() {
     for (name, page) in pages() {
         for wanted in ["Figures", "What was measured", "Distribution", "Worst cases"] {
+            // Replies are right or wrong, which is no distribution to draw.
+            if (name, wanted) == ("haystack", "Distribution") {
+                continue;
+            }
             assert!(page.contains(&format!(">{wanted}</h2>")), "{name}: {wanted}");
         }
         for part in page.split("href=\"#").skip(1) {

@@ -1,15 +1,16 @@
 //! The page of a recogniser: counts, confusions, rare words, alignments.
 
 use super::cases::{Cases, Cell, Column, Kind, cut};
+use super::forest::{Forest, Row, forest};
 use super::numbers::{count, figure, percent, size};
 use super::page::Page;
 use super::plots::share_bar;
-use super::sections::{self, Forest, PlainRow, Row, Words};
+use super::sections::{self, PlainRow, Words};
 use super::writer::Html;
 use crate::wer::alignment::Edit;
 use crate::wer::confusions::Confusions;
 use crate::wer::report::{WerReport, WorstPair};
-use crate::wer::text::columns;
+use crate::wer::text::{columns, visible};
 use crate::wer::tokens::Unit;
 
 /// Steps of an alignment that are shown, of one pair and of all together: what a browser still shows quickly.
@@ -134,8 +135,7 @@ impl WerReport {
                 html.text(name);
                 (html, rate.chain(numbers.map(count)).collect())
             };
-            let headings =
-                ["words", "rate", "reference", "substitutions", "deletions", "insertions"];
+            let headings = ["words", "rate", "reference", "sub.", "del.", "ins."];
             html.node("div", &[("class", "scroll"), ("tabindex", "0")], |html| {
                 sections::plain_table(html, &headings, &sides.map(row));
             });
@@ -152,13 +152,14 @@ impl WerReport {
             .iter()
             .map(|one| Row { name: row(one), up: None, ..Row::of_measure(&one.measure) })
             .collect();
-        sections::forest(html, "normaliser", &rows, &Forest { overall: None, n: false });
+        forest(html, "normaliser", &rows, &Forest { overall: None, n: false });
     }
 }
 
 fn most_frequent(html: &mut Html, confusions: &Confusions) {
     let Confusions { substitutions, deletions, insertions } = confusions;
-    let word = |html: &mut Html, word: &str| html.foreign("bdi", "", &cut(word, TOKEN_WIDTH));
+    let word =
+        |html: &mut Html, word: &str| html.foreign("bdi", "", &cut(&visible(word), TOKEN_WIDTH));
     let pair = |(said, heard, n): &(String, String, u64)| {
         let mut html = Html::default();
         word(&mut html, said);

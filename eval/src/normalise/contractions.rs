@@ -134,13 +134,16 @@ fn full_word(word: &str) -> Option<&'static str> {
 }
 
 /// Perfect tenses behind an apostrophe; they come before the shorter forms.
-const PERFECT: [(&str, &str); 6] = [
+///
+/// `gotta` has become `got to` by then.
+const PERFECT: [(&str, &str); 7] = [
     ("d been", " had been"),
     ("s been", " has been"),
     ("d gone", " had gone"),
     ("s gone", " has gone"),
     ("d done", " had done"),
     ("s got", " has got"),
+    ("s gotta", " has got to"),
 ];
 
 /// Writes what the apostrophe before byte `at` and the letters behind it stand for; returns how many letters that took.
@@ -203,6 +206,10 @@ mod tests {
         assert_eq!(expanded("can't've won't't"), "can not have will not not");
         assert_eq!(expanded("it'd been't"), "it had bee not");
         assert_eq!(expanded("x'sn't n'tn't"), "x is not n not not");
+        assert_eq!(
+            expanded("he's gotta, he'd gotta, it's gottas"),
+            "he has got to, he would got to, it is gottas"
+        );
         assert_eq!(expanded("gen't mr's 1won't"), "general  not mister  is 1wo not");
     }
 

@@ -14,7 +14,13 @@ use super::confusions::tokens;
 use super::counts::EditCounts;
 use super::read::Pairs;
 use super::tokens::{Unit, words};
-use crate::error::EvalError;
+use crate::error::{EvalError, Place};
+use crate::json::message_in_line;
+use crate::source::{check_line_ends, not_blank};
+use crate::table::shortened;
+
+const BIASING_SHAPE: &str =
+    "give a line for each utterance: id<TAB>text<TAB>JSON list of its rare words";
 
 /// Which words are rare.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +29,17 @@ pub enum RareWords {
     List(HashSet<String>),
     /// The words that stand at most so often in all references together.
     AtMost(u64),
-    /// Each pair's own words, by its id.
-    OfPair(HashMap<String, HashSet<String>>),
+    /// Each pair's own words.
+    OfPair(BiasingLists),
+}
+
+/// Each pair's own rare words, by its id.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BiasingLists {
+    /// The file that they come from, for messages.
+    pub file: String,
+    /// The words of each pair.
+    pub of_pair: HashMap<String, HashSet<String>>,
 }
 
 /// The errors on both sides.
@@ -40,9 +55,64 @@ pub struct RareWordErrors {
     pub u_wer: f64,
 }
 
+/// Reads a list of rare words, one a line.
+///
+/// # Errors   [`EvalError::Malformed`] for a line of several words, which would match none, and for a file without words
+pub fn parse_word_list(file: &str, text: &str) -> Result<HashSet<String>, EvalError> {
+    let malformed = |line: Option<u64>, reason: &str| EvalError::Malformed {
+        place: Place::new(file, line),
+        reason: reason.to_owned(),
+        remedy: "give one word a line",
+    };
+    check_line_ends(file, text)?;
+    let mut list = HashSet::new();
+    for (line, row) in not_blank(text) {
+        let word = row.trim();
+        if word.contains(' ') {
+            return Err(malformed(Some(line), "has more than one word"));
+        }
+        list.insert(word.to_owned());
+    }
+    if list.is_empty() { Err(malformed(None, "has no words")) } else { Ok(list) }
+}
+
+/// Reads each pair's own rare words, `id<TAB>text<TAB>JSON list`.
+///
+/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::EmptyId`]; [`EvalError::DoubledId`]
+pub fn parse_biasing_lists(file: &str, text: &str) -> Result<BiasingLists, EvalError> {
+    let malformed = |line: Option<u64>, reason: String| EvalError::Malformed {
+        place: Place::new(file, line),
+        reason,
+        remedy: BIASING_SHAPE,
+    };
+    check_line_ends(file, text)?;
+    let (mut of_pair, mut seen) = (HashMap::new(), HashMap::new());
+    for (line, row) in not_blank(text) {
+        let mut fields = row.split('\t');
+        let (id, words) = (fields.next().unwrap_or_default().trim(), fields.nth(1));
+        let words = words.ok_or_else(|| malformed(Some(line), "has no third field".to_owned()))?;
+        let words = serde_json::from_str(words).map_err(|error| {
+            malformed(Some(line), format!("has no list of words: {}", message_in_line(&error)))
+        })?;
+        let place = Place::new(file, line);
+        if id.is_empty() {
+            return Err(EvalError::EmptyId { place });
+        }
+        if let Some(first) = seen.insert(id, line) {
+            let (first, id) = (Place::new(file, first), shortened(id, 60));
+            return Err(EvalError::DoubledId { place, first, id });
+        }
+        of_pair.insert(id.to_owned(), words);
+    }
+    if of_pair.is_empty() {
+        return Err(malformed(None, "has no lines".to_owned()));
+    }
+    Ok(BiasingLists { file: file.to_owned(), of_pair })
+}
+
 /// Counts the errors of rare words and of the others.
 ///
-/// # Errors   [`EvalError::BadOption`] for a pair that has no list of its own
+/// # Errors   [`EvalError::Malformed`] for a pair that has no list of its own
 pub fn rare_word_errors(
     pairs: &Pairs<'_>,
     rare_words: &RareWords,
@@ -59,10 +129,11 @@ pub fn rare_word_errors(
     for ((id, reference), hypothesis) in rows {
         let own = match rare_words {
             RareWords::OfPair(lists) => {
-                Some(lists.get(&**id).ok_or_else(|| EvalError::BadOption {
-                    option: "biasing",
-                    found: format!("a file without the utterance `{id}`"),
-                    expected: "one line for each utterance",
+                let id = id.trim();
+                Some(lists.of_pair.get(id).ok_or_else(|| EvalError::Malformed {
+                    place: Place::new(&lists.file, None),
+                    reason: format!("has no line for the utterance `{}`", shortened(id, 60)),
+                    remedy: BIASING_SHAPE,
                 })?)
             }
             _ => None,
@@ -84,4 +155,44 @@ pub fn rare_word_errors(
     }
     let (b_wer, u_wer) = (rare.error_rate(), others.error_rate());
     Ok(RareWordErrors { rare, others, b_wer, u_wer })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_one_word_a_line() {
+        let words = parse_word_list("f", "a\r\n\n b \na\n").unwrap();
+        assert_eq!(words, HashSet::from(["a", "b"].map(str::to_owned)));
+        let refused = |text: &str| parse_word_list("f", text).unwrap_err().to_string();
+        assert!(refused(" \n\n").starts_with("f: has no words; give one word a line"));
+        assert!(refused("a\nnew york\n").starts_with("f:2: has more than one word"));
+        assert!(refused("a\rb\r").starts_with("f:1: ends its lines with a carriage return"));
+    }
+
+    #[test]
+    fn biasing_lists_are_read_by_id() {
+        let lists = parse_biasing_lists("f", "u1\ta b\t[\"b\"]\n\n u2 \t\t[]\tmore\n").unwrap();
+        assert_eq!(lists.of_pair["u1"], HashSet::from(["b".to_owned()]));
+        assert!(lists.of_pair["u2"].is_empty());
+        let refused = |text: &str| parse_biasing_lists("f", text).unwrap_err().to_string();
+        assert!(refused("").starts_with("f: has no lines; give a line for each utterance"));
+        assert!(refused("\nu1\tx\n").starts_with("f:2: has no third field"));
+        assert!(refused("u1\tx\t[1]\n").starts_with("f:1: has no list of words: invalid type"));
+        assert!(refused("u1\tx\t[]\nu1\tx\t[]\n").starts_with("f:2: id `u1` was already given"));
+        assert!(refused("\tx\t[]\n").starts_with("f:1: the id is empty"));
+    }
+
+    #[test]
+    fn a_pair_without_a_list_is_named() {
+        let pairs = Pairs {
+            ids: vec!["u1".into()],
+            references: vec!["a".into()],
+            hypotheses: vec!["b".into()],
+        };
+        let lists = BiasingLists { file: "f".to_owned(), ..BiasingLists::default() };
+        let error = rare_word_errors(&pairs, &RareWords::OfPair(lists)).unwrap_err().to_string();
+        assert!(error.starts_with("f: has no line for the utterance `u1`; give a line"), "{error}");
+    }
 }

@@ -15,6 +15,9 @@ use crate::normalise::Normaliser;
 use crate::source::{check_line_ends, json_lines, lines, not_blank};
 use crate::table::shortened;
 
+/// The longest text, in bytes: what is said in three days.
+const LONGEST: usize = 4 << 20;
+
 /// How a text file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -121,6 +124,7 @@ pub fn parse_texts<'a>(
     }
     let ids = utterances.iter().filter_map(|u| Some((u.id.as_deref()?, u.line)));
     check_ids(file, ids)?;
+    check_lengths(file, utterances.iter().map(|utterance| (&*utterance.text, utterance.line)))?;
     Ok(utterances)
 }
 
@@ -149,7 +153,10 @@ pub fn parse_pairs<'a>(file: &str, text: &'a str) -> Result<Pairs<'a>, EvalError
         let remedy = "give every pair an `id`, or none";
         return Err(malformed(file, first_without, "has no `id`, though others have", remedy));
     }
-    check_ids(file, pairs.ids.iter().map(|id| &**id).zip(lines))?;
+    check_ids(file, pairs.ids.iter().map(|id| &**id).zip(lines.iter().copied()))?;
+    for texts in [&pairs.references, &pairs.hypotheses] {
+        check_lengths(file, texts.iter().map(|text| &**text).zip(lines.iter().copied()))?;
+    }
     Ok(pairs)
 }
 
@@ -319,6 +326,16 @@ fn check_ids<'a>(file: &str, ids: impl Iterator<Item = (&'a str, u64)>) -> Resul
     Ok(())
 }
 
+/// Refuses what is no utterance: most likely line ends are lost, and an alignment takes time as its length squared.
+fn check_lengths<'a>(
+    file: &str,
+    mut texts: impl Iterator<Item = (&'a str, u64)>,
+) -> Result<(), EvalError> {
+    let Some((text, line)) = texts.find(|(text, _)| text.len() > LONGEST) else { return Ok(()) };
+    let reason = format!("has a text of {} bytes, more than {LONGEST}", text.len());
+    Err(malformed(file, line, &reason, "give each utterance a line of its own"))
+}
+
 fn malformed(
     file: &str,
     line: impl Into<Option<u64>>,
@@ -392,6 +409,12 @@ mod tests {
         );
         assert!(
             doubled.unwrap_err().to_string().starts_with("f:2: id `1` was already given at f:1")
+        );
+        let long = format!("a\n{}\n", "b ".repeat(LONGEST / 2 + 1));
+        let long = refused(&long, TextFormat::Lines);
+        assert!(
+            long.starts_with("f:2: has a text of 4194306 bytes, more than 4194304; "),
+            "{long}"
         );
         let float =
             parse_pairs("f", "{\"id\":1.5,\"ref\":\"\",\"hyp\":\"\"}").unwrap_err().to_string();

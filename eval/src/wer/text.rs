@@ -1,5 +1,9 @@
 //! The report as plain text, with the worst pairs aligned.
 
+use std::borrow::Cow;
+
+use unicode_general_category::{GeneralCategory, get_general_category};
+
 use super::align;
 use super::alignment::Edit;
 use super::confusions::{Confusions, tokens};
@@ -109,7 +113,7 @@ fn most_frequent(confusions: &Confusions) -> String {
         ("n", Align::Right),
     ]);
     let Confusions { substitutions, deletions, insertions } = confusions;
-    let word = |word: &str| shortened(word, 24);
+    let word = |word: &str| shortened(&visible(word), 24);
     for row in 0..substitutions.len().max(deletions.len()).max(insertions.len()) {
         let substitution = substitutions.get(row);
         let single = |list: &[(String, u64)]| match list.get(row) {
@@ -128,6 +132,25 @@ fn most_frequent(confusions: &Confusions) -> String {
         ]);
     }
     format!("Most frequent\n{table}")
+}
+
+/// A token as it can be seen: `␣` for a space, `U+200D` for what has no form of its own.
+pub(crate) fn visible(token: &str) -> Cow<'_, str> {
+    let unseen = |letter: char| {
+        use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator, SpaceSeparator};
+        let category = get_general_category(letter);
+        matches!(category, Control | Format | LineSeparator | ParagraphSeparator | SpaceSeparator)
+    };
+    if token == " " {
+        return "␣".into();
+    }
+    match token.chars().all(unseen) {
+        true => {
+            let codes: Vec<_> = token.chars().map(|c| format!("U+{:04X}", u32::from(c))).collect();
+            codes.join(" ").into()
+        }
+        false => token.into(),
+    }
 }
 
 /// A column of an alignment: what was said, what was heard.
@@ -212,6 +235,18 @@ fn push_lines(text: &mut String, lines: &mut [String; 3]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tokens_without_a_form_are_named() {
+        for (token, wanted) in [
+            (" ", "␣"),
+            ("\u{200d}", "U+200D"),
+            ("\t\u{a0}", "U+0009 U+00A0"),
+            ("a\u{a0}b", "a\u{a0}b"),
+        ] {
+            assert_eq!(visible(token), wanted);
+        }
+    }
 
     #[test]
     fn an_alignment_stands_in_columns() {

@@ -60,7 +60,7 @@ impl FileWriter {
             let (now, later) = bytes.split_at(room.min(bytes.len()));
             self.block.update(now);
             self.bytes += now.len() as u64;
-            if self.bytes % BLOCK as u64 == 0 {
+            if self.bytes.is_multiple_of(BLOCK as u64) {
                 self.end_block();
             }
             bytes = later;
@@ -75,7 +75,7 @@ impl FileWriter {
 
     /// Syncs the file.
     pub(crate) fn finish(mut self) -> Result<FileRecord, MemoryError> {
-        if self.bytes % BLOCK as u64 != 0 {
+        if !self.bytes.is_multiple_of(BLOCK as u64) {
             self.end_block();
         }
         let synced = self.file.flush().and_then(|()| self.file.get_ref().sync_all());

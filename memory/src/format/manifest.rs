@@ -208,11 +208,10 @@ impl Manifest {
         struct Version {
             format_version: u64,
         }
-        if let Ok(Version { format_version }) = serde_json::from_slice(&bytes) {
-            if format_version > FORMAT_VERSION {
-                let (found, known) = (format_version, FORMAT_VERSION);
-                return Err(MemoryError::Newer { file: path, found, known });
-            }
+        if let Ok(Version { format_version: found }) = serde_json::from_slice(&bytes)
+            && found > FORMAT_VERSION
+        {
+            return Err(MemoryError::Newer { file: path, found, known: FORMAT_VERSION });
         }
         if hex(&Sha256::digest(&bytes)) != sha256 {
             return Err(MemoryError::corrupt(

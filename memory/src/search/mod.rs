@@ -109,7 +109,7 @@ impl<'a> Prepared<'a> {
                 expected: "at least 1",
             });
         }
-        if queries.keys.len() % width != 0 {
+        if !queries.keys.len().is_multiple_of(width) {
             let what = "queries".to_owned();
             return Err(MemoryError::Width { what, expected: width, found: queries.keys.len() });
         }

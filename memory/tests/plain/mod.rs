@@ -1,5 +1,5 @@
 //! A memory as a list in memory, searched in double precision; and random rows for both.
-#![allow(dead_code)]
+#![allow(clippy::unwrap_used, dead_code)]
 
 use std::collections::BTreeMap;
 

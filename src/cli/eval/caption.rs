@@ -11,7 +11,7 @@ use engram_eval::caption::{
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{HtmlPage, Intervals, source, write_items};
+use super::shared::{Intervals, Outputs, source};
 
 /// Captions: BLEU, ROUGE-L, CIDEr-D and CIDEr, without Java.
 #[derive(Debug, Args)]
@@ -20,11 +20,11 @@ Examples:
   engram eval caption --references captions_val2017.json --results mine.json
   engram eval caption --references nocaps_val.json --results mine.json --worst 20
   engram eval caption --references nocaps_val.json --results mine.json --html report.html
-  engram eval caption --references some.json --results some.json --df coco_df.json --json
+  engram eval caption --references some.json --results mine.json --df coco_df.json --json
 
 References: COCO or NoCaps annotations ({\"images\", \"annotations\"}); with domains, figures for each.
-Results: [{\"image_id\", \"caption\"}]. Files may be gzipped. METEOR and SPICE need Java and are not
-here.")]
+Results: [{\"image_id\", \"caption\"}]. Files may be gzipped. METEOR and SPICE need Java and are
+not here.")]
 pub struct Caption {
     /// Annotations with people's captions
     #[arg(long, value_name = "FILE")]
@@ -46,18 +46,14 @@ pub struct Caption {
     worst: usize,
     #[command(flatten)]
     intervals: Intervals,
-    /// Write each image's CIDEr-D, for `engram eval compare`
-    #[arg(long, value_name = "FILE")]
-    items: Option<PathBuf>,
     #[command(flatten)]
-    page: HtmlPage,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    outputs: Outputs,
 }
 
 impl Caption {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let df = self.df.as_deref();
+        self.outputs.check(&[Some(&*self.references), Some(&*self.results), df])?;
         let annotations = read_annotations(&self.references)?;
         let results = read_results(&self.results)?;
         let options = ReportOptions {
@@ -66,25 +62,24 @@ impl Caption {
                     true => EvaluatedImages::WithResult,
                     false => EvaluatedImages::All,
                 },
-                document_frequency: self.df.as_deref().map(read_document_frequency).transpose()?,
+                document_frequency: df.map(read_document_frequency).transpose()?,
                 domain_frequency: match self.domain_df {
                     true => DomainFrequency::OwnImages,
                     false => DomainFrequency::AllImages,
                 },
             },
             bootstrap: self.intervals.options(),
-            worst: self.page.worst(self.worst),
-            items: self.items.is_some() || self.page.wanted(),
+            worst: self.outputs.worst(self.worst),
+            items: self.outputs.items(),
             sources: vec![
                 source("references", &self.references, annotations.images.len()),
                 source("results", &self.results, results.results.len()),
             ],
         };
         let mut report = report(&annotations, &results, &options)?;
-        self.page.write(|| report.to_html())?;
+        self.outputs.write(&report.items, || report.to_html())?;
         report.worst.truncate(self.worst);
-        write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
-        output::print_report(self.json, &report, || report.to_text())?;
+        output::print_report(self.outputs.json, &report, || report.to_text())?;
         Ok(Outcome::Done)
     }
 }

@@ -2,8 +2,10 @@
 
 use std::io::{self, BufRead, BufWriter, Write};
 
+use anyhow::Context;
 use clap::Args;
 use engram_eval::normalise::Normaliser;
+use engram_eval::source::unpacked;
 use engram_eval::tokenise::ptb::{tokenise, tokenise_raw};
 
 use super::super::Outcome;
@@ -15,16 +17,17 @@ const BLOCK: usize = 16_384;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  engram eval normalize --normalizer whisper-en < transcripts.txt > normal.txt")]
+  engram eval normalize --normalizer whisper-en < transcripts.txt > normal.txt
+  engram eval normalize --normalizer basic < transcripts.txt.gz > normal.txt")]
 pub struct Normalize {
-    /// none, jiwer-standardize, basic, whisper-en
+    /// none, jiwer-standardize, basic (+remove-diacritics, +split-letters), whisper-en
     #[arg(long, value_name = "NAME", value_parser = Normaliser::parse)]
     normalizer: Normaliser,
 }
 
 impl Normalize {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let mut input = io::stdin().lock();
+        let mut input = unpacked(io::stdin().lock())?;
         let mut out = BufWriter::new(io::stdout().lock());
         let mut first = 1;
         loop {
@@ -59,7 +62,7 @@ pub struct Tokenize {
 impl Tokenize {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         // All lines at once: what follows a line can change its last token.
-        let lines = read_lines(&mut io::stdin().lock(), usize::MAX, 1)?;
+        let lines = read_lines(&mut unpacked(io::stdin().lock())?, usize::MAX, 1)?;
         let tokens = match self.raw {
             true => tokenise_raw(&lines),
             false => tokenise(&lines),
@@ -79,7 +82,7 @@ fn read_lines(input: &mut impl BufRead, count: usize, first: usize) -> anyhow::R
     let mut lines = Vec::new();
     while lines.len() < count {
         let mut line = Vec::new();
-        if input.read_until(b'\n', &mut line)? == 0 {
+        if input.read_until(b'\n', &mut line).context("standard input: cannot be read")? == 0 {
             break;
         }
         if line.last() == Some(&b'\n') {

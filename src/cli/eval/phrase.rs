@@ -7,7 +7,7 @@ use engram_eval::phrase::{PhraseOptions, compare, evaluate, read_gold, read_pred
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{HtmlPage, Intervals, write_items};
+use super::shared::{Intervals, Outputs};
 
 /// Phrase similarity: Pearson, Spearman, Kendall, by class, section and anchor.
 #[derive(Debug, Args)]
@@ -25,32 +25,27 @@ pub struct Phrase {
     #[arg(long, value_name = "FILE")]
     predictions: PathBuf,
     /// Other predictions to compare with, pair by pair
-    #[arg(long, value_name = "FILE", conflicts_with = "html")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["html", "items"])]
     baseline: Option<PathBuf>,
     /// How many of the worst rows to list
     #[arg(long, default_value_t = 20, value_name = "N", conflicts_with = "baseline")]
     worst: usize,
     #[command(flatten)]
     intervals: Intervals,
-    /// Write what each row adds, for `engram eval compare`
-    #[arg(long, value_name = "FILE", conflicts_with = "baseline")]
-    items: Option<PathBuf>,
     #[command(flatten)]
-    page: HtmlPage,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    outputs: Outputs,
 }
 
 impl Phrase {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        self.outputs.check(&[Some(&*self.gold), Some(&*self.predictions)])?;
         let gold = read_gold(&self.gold)?;
         let predictions = read_predictions(&self.predictions)?;
         let options = PhraseOptions {
             gold_file: self.gold.display().to_string(),
             predictions_file: self.predictions.display().to_string(),
-            worst_rows: self.page.worst(self.worst),
-            items: self.page.wanted() || self.items.is_some(),
+            worst_rows: self.outputs.worst(self.worst),
+            items: self.outputs.items(),
             bootstrap: self.intervals.options(),
             ..PhraseOptions::default()
         };
@@ -59,14 +54,13 @@ impl Phrase {
             let names = (self.predictions.display().to_string(), baseline.display().to_string());
             let comparison =
                 compare(&gold, (&names.0, &predictions), (&names.1, &other), &options)?;
-            output::print_report(self.json, &comparison, || comparison.to_text())?;
+            output::print_report(self.outputs.json, &comparison, || comparison.to_text())?;
             return Ok(Outcome::Done);
         }
         let mut report = evaluate(&gold, &predictions, &options)?;
-        self.page.write(|| report.to_html())?;
-        write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
+        self.outputs.write(&report.items, || report.to_html())?;
         report.worst_rows.truncate(self.worst);
-        output::print_report(self.json, &report, || report.to_text())?;
+        output::print_report(self.outputs.json, &report, || report.to_text())?;
         Ok(Outcome::Done)
     }
 }

@@ -9,7 +9,7 @@ use engram_eval::vqa::{self, VqaOptions, read};
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{HtmlPage, Intervals, source, write_items};
+use super::shared::{Intervals, Outputs, source};
 
 /// Visual questions: the accuracy of VQA v2 and OK-VQA.
 #[derive(Debug, Args)]
@@ -17,7 +17,8 @@ use super::shared::{HtmlPage, Intervals, source, write_items};
 Examples:
   engram eval vqa --annotations v2_mscoco_val2014_annotations.json --results mine.json
   engram eval vqa --annotations mscoco_val2014_annotations.json --results mine.json --json
-  engram eval vqa --annotations some.json --results mine.json --worst 500 --html report.html
+  engram eval vqa --annotations some.json --results mine.json --questions questions.json \\
+      --worst 500 --html report.html
 
 Results: [{\"question_id\", \"answer\"}], one for each question. Files may be gzipped.")]
 pub struct Vqa {
@@ -35,18 +36,14 @@ pub struct Vqa {
     worst: usize,
     #[command(flatten)]
     intervals: Intervals,
-    /// Write each question's accuracy, for `engram eval compare`
-    #[arg(long, value_name = "FILE")]
-    items: Option<PathBuf>,
     #[command(flatten)]
-    page: HtmlPage,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    outputs: Outputs,
 }
 
 impl Vqa {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let inputs = [Some(&*self.annotations), Some(&*self.results), self.questions.as_deref()];
+        self.outputs.check(&inputs)?;
         let (annotation_text, result_text) =
             (read_text(&self.annotations)?, read_text(&self.results)?);
         let files = [&self.annotations, &self.results].map(|path| path.display().to_string());
@@ -67,17 +64,16 @@ impl Vqa {
         };
         let options = VqaOptions {
             bootstrap: self.intervals.options(),
-            worst: self.page.worst(self.worst),
-            items: self.items.is_some() || self.page.wanted(),
+            worst: self.outputs.worst(self.worst),
+            items: self.outputs.items(),
             questions,
             sources,
         };
         let (annotations, results) = ((&*files[0], &*annotations), (&*files[1], &results));
         let mut report = vqa::evaluate(annotations, results, &options)?;
-        self.page.write(|| report.to_html())?;
+        self.outputs.write(&report.items, || report.to_html())?;
         report.worst.truncate(self.worst);
-        write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
-        output::print_report(self.json, &report, || report.to_text())?;
+        output::print_report(self.outputs.json, &report, || report.to_text())?;
         Ok(Outcome::Done)
     }
 }
@@ -88,8 +84,9 @@ impl Vqa {
 Example:
   engram eval aokvqa --questions aokvqa_v1p0_val.json --predictions mine.json
 
-Predictions: {\"question_id\": {\"direct_answer\": \"…\", \"multiple_choice\": \"…\"}}. Answers are compared as they
-stand; questions with difficult direct answers count for multiple choice only.")]
+Predictions: {\"question_id\": {\"direct_answer\": \"…\", \"multiple_choice\": \"…\"}}. Answers are
+compared as they stand; questions with difficult direct answers count for multiple choice only.
+Files may be gzipped.")]
 pub struct Aokvqa {
     /// A split with answers
     #[arg(long, value_name = "FILE")]
@@ -99,36 +96,30 @@ pub struct Aokvqa {
     predictions: PathBuf,
     #[command(flatten)]
     intervals: Intervals,
-    /// Write each question's accuracy, for `engram eval compare`
-    #[arg(long, value_name = "FILE")]
-    items: Option<PathBuf>,
     #[command(flatten)]
-    page: HtmlPage,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    outputs: Outputs,
 }
 
 impl Aokvqa {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        self.outputs.check(&[Some(&*self.questions), Some(&*self.predictions)])?;
         let (questions, predictions) = (read_text(&self.questions)?, read_text(&self.predictions)?);
         let files = [&self.questions, &self.predictions].map(|path| path.display().to_string());
         let questions = aokvqa::parse_questions(&files[0], &questions)?;
         let predictions = aokvqa::parse_predictions(&files[1], &predictions)?;
         let options = AokvqaOptions {
             bootstrap: self.intervals.options(),
-            items: self.items.is_some() || self.page.wanted(),
-            worst: self.page.worst(0),
+            items: self.outputs.items(),
+            worst: self.outputs.worst(0),
             sources: vec![
                 source("questions", &self.questions, questions.len()),
                 source("predictions", &self.predictions, predictions.len()),
             ],
         };
         let mut report = aokvqa::evaluate(&questions, (&files[1], &predictions), &options)?;
-        self.page.write(|| report.to_html())?;
+        self.outputs.write(&report.items, || report.to_html())?;
         report.worst.clear();
-        write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
-        output::print_report(self.json, &report, || report.to_text())?;
+        output::print_report(self.outputs.json, &report, || report.to_text())?;
         Ok(Outcome::Done)
     }
 }

@@ -8,7 +8,7 @@ use engram_eval::source::read_text;
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{HtmlPage, Intervals, source, write_items};
+use super::shared::{Intervals, Outputs, source};
 
 /// Retrieval: recall, success, reciprocal rank, average precision, nDCG.
 #[derive(Debug, Args)]
@@ -18,7 +18,8 @@ Examples:
   engram eval retrieval --queries queries.jsonl -k 1,5,50 --json
   engram eval retrieval --queries queries.jsonl --html report.html
 
-Queries: JSON lines {\"id\", \"ranked\": [best first], \"relevant\": [ids] or {id: gain}}; gzip is read too.")]
+Queries: JSON lines {\"id\", \"ranked\": [best first], \"relevant\": [ids] or {id: gain}}. The file may
+be gzipped.")]
 pub struct Retrieval {
     /// Queries with what was retrieved and what is relevant
     #[arg(long, value_name = "FILE")]
@@ -32,33 +33,27 @@ pub struct Retrieval {
     ndcg: Vec<usize>,
     #[command(flatten)]
     intervals: Intervals,
-    /// Write each query's primary figure, for `engram eval compare`
-    #[arg(long, value_name = "FILE")]
-    items: Option<PathBuf>,
     #[command(flatten)]
-    page: HtmlPage,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    outputs: Outputs,
 }
 
 impl Retrieval {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        self.outputs.check(&[Some(&*self.queries)])?;
         let text = read_text(&self.queries)?;
         let queries = parse_queries(&self.queries.display().to_string(), &text)?;
         let options = RetrievalOptions {
             cutoffs: self.k,
             ndcg_cutoffs: self.ndcg,
             bootstrap: self.intervals.options(),
-            items: self.items.is_some() || self.page.wanted(),
-            worst: self.page.worst(0),
+            items: self.outputs.items(),
+            worst: self.outputs.worst(0),
             sources: vec![source("queries", &self.queries, queries.len())],
         };
         let mut report = evaluate(&queries, &options)?;
-        self.page.write(|| report.to_html())?;
+        self.outputs.write(&report.items, || report.to_html())?;
         report.worst.clear();
-        write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
-        output::print_report(self.json, &report, || report.to_text())?;
+        output::print_report(self.outputs.json, &report, || report.to_text())?;
         Ok(Outcome::Done)
     }
 }

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::bail;
 use clap::Args;
 use engram_eval::bootstrap::BootstrapOptions;
 use engram_eval::html::WORST_CASES;
-use engram_eval::items::{Item, Items};
+use engram_eval::items::{Item, json_lines};
 use engram_eval::result::SourceFile;
 
 use super::output;
@@ -15,13 +16,13 @@ use super::output;
 #[command(next_help_heading = "Intervals")]
 pub struct Intervals {
     /// Resamples of the bootstrap; 0 turns intervals off
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, allow_negative_numbers = true)]
     resamples: usize,
     /// Coverage of the intervals
-    #[arg(long, value_name = "SHARE", default_value_t = 0.95)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.95, allow_negative_numbers = true)]
     level: f64,
     /// Seed of the resamples
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
 }
 
@@ -33,40 +34,69 @@ impl Intervals {
     }
 }
 
-/// Whether and where a page is written.
+/// What is written, and where.
 #[derive(Debug, Clone, Args)]
-pub struct HtmlPage {
+#[command(next_help_heading = "Output")]
+pub struct Outputs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write what each item adds to the primary figure, for `engram eval compare`
+    #[arg(long, value_name = "FILE")]
+    items: Option<PathBuf>,
     /// Write the report as one HTML page, with the worst cases (at least 200 of them)
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
-impl HtmlPage {
-    /// Whether there is a page to write, which needs all items.
-    pub fn wanted(&self) -> bool {
+impl Outputs {
+    /// Refuses a file that would be written over one of the inputs, or over the other output.
+    pub fn check(&self, inputs: &[Option<&Path>]) -> anyhow::Result<()> {
+        let mut taken: Vec<&Path> = inputs.iter().copied().flatten().collect();
+        for (option, path) in [("--items", &self.items), ("--html", &self.html)] {
+            let Some(path) = path else { continue };
+            if taken.iter().any(|other| same_file(other, path)) {
+                bail!("{}: is read or written already; give {option} another file", path.display());
+            }
+            taken.push(path);
+        }
+        Ok(())
+    }
+
+    /// Whether there is a page to write.
+    pub fn page(&self) -> bool {
         self.html.is_some()
+    }
+
+    /// Whether each item's part is needed: for its file, or for the page.
+    pub fn items(&self) -> bool {
+        self.items.is_some() || self.page()
     }
 
     /// How many worst cases are needed, where the terminal shows `count`.
     pub fn worst(&self, count: usize) -> usize {
-        if self.wanted() { count.max(WORST_CASES) } else { count }
+        if self.page() { count.max(WORST_CASES) } else { count }
     }
 
-    /// Writes the page, where one is wanted.
-    pub fn write(&self, page: impl FnOnce() -> String) -> anyhow::Result<()> {
-        let Some(path) = &self.html else { return Ok(()) };
-        output::write_whole(path, page().as_bytes())
+    /// Writes the files that are wanted.
+    pub fn write(&self, items: &[Item], page: impl FnOnce() -> String) -> anyhow::Result<()> {
+        if let Some(path) = &self.html {
+            output::write_whole(path, page().as_bytes())?;
+        }
+        if let Some(path) = &self.items {
+            output::write_whole(path, json_lines(items).as_bytes())?;
+        }
+        Ok(())
     }
+}
+
+/// Whether two paths lead to one file; what is no file, as a pipe or `/dev/null`, may be used twice.
+fn same_file(a: &Path, b: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    real(a) == real(b) && !a.metadata().is_ok_and(|found| !found.is_file())
 }
 
 /// A file that was read.
 pub fn source(role: &str, path: &Path, rows: usize) -> SourceFile {
     SourceFile { role: role.to_owned(), path: path.display().to_string(), rows }
-}
-
-/// Writes the items where `--items` says.
-pub fn write_items(path: Option<&PathBuf>, items: Vec<Item>) -> anyhow::Result<()> {
-    let Some(path) = path else { return Ok(()) };
-    let items = Items { file: path.display().to_string(), items };
-    output::write_whole(path, items.to_json_lines().as_bytes())
 }

@@ -1,15 +1,14 @@
 //! `engram eval wer`.
 
-use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
+use engram_eval::EvalError;
 use engram_eval::normalise::Normaliser;
 use engram_eval::source::read_text;
 use engram_eval::wer::labels::Table;
-use engram_eval::wer::rare_words::RareWords;
+use engram_eval::wer::rare_words::{RareWords, parse_biasing_lists, parse_word_list};
 use engram_eval::wer::read::{Pairs, TextFormat, join, parse_pairs, parse_texts};
 use engram_eval::wer::report::{Labels, WerOptions, evaluate};
 use engram_eval::wer::text::Colour;
@@ -17,7 +16,7 @@ use engram_eval::wer::tokens::Unit;
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{HtmlPage, Intervals, source, write_items};
+use super::shared::{Intervals, Outputs, source};
 
 /// Speech: word and character error rate, alignments, confusions, rare words.
 #[derive(Debug, Args)]
@@ -44,12 +43,13 @@ pub struct Wer {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["reference", "hyp"])]
     pairs: Option<PathBuf>,
     /// The format of references and hypotheses, where their names do not tell
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, conflicts_with = "pairs")]
     format: Option<Format>,
     /// What is counted
     #[arg(long, value_enum, default_value = "word")]
     unit: UnitName,
-    /// What texts go through first: none, jiwer-standardize, basic, whisper-en
+    /// What texts go through first: none, jiwer-standardize, basic (+remove-diacritics,
+    /// +split-letters), whisper-en
     #[arg(long, value_name = "NAME", default_value = "none", value_parser = Normaliser::parse)]
     normalizer: Normaliser,
     /// Print the figure under each normaliser too
@@ -81,14 +81,8 @@ pub struct Wer {
     confusions: Option<usize>,
     #[command(flatten)]
     intervals: Intervals,
-    /// Write what each utterance adds, for `engram eval compare`
-    #[arg(long, value_name = "FILE")]
-    items: Option<PathBuf>,
     #[command(flatten)]
-    page: HtmlPage,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    outputs: Outputs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -113,17 +107,20 @@ enum UnitName {
 
 impl Wer {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let inputs =
+            [&self.pairs, &self.reference, &self.hyp, &self.table, &self.rare_words, &self.biasing];
+        self.outputs.check(&inputs.map(Option::as_deref))?;
         let alignments = self.align.unwrap_or(0);
-        let confusions = self.confusions.unwrap_or(if self.json { 0 } else { 10 });
+        let confusions = self.confusions.unwrap_or(if self.outputs.json { 0 } else { 10 });
         let mut options = WerOptions {
             unit: match self.unit {
                 UnitName::Word => Unit::Word,
                 UnitName::Char => Unit::Char,
             },
             bootstrap: self.intervals.options(),
-            worst: self.page.worst(alignments),
-            confusions: if self.page.wanted() { confusions.max(20) } else { confusions },
-            items: self.items.is_some() || self.page.wanted(),
+            worst: self.outputs.worst(alignments),
+            confusions: if self.outputs.page() { confusions.max(20) } else { confusions },
+            items: self.outputs.items(),
             normaliser: self.normalizer,
             other_normalisers: match self.compare_normalizers {
                 true => Normaliser::MAIN.to_vec(),
@@ -146,18 +143,17 @@ impl Wer {
         self.read_labels(&pairs, &mut options)?;
         options.rare_words = self.read_rare_words()?;
         let mut report = evaluate(&pairs, &options)?;
-        self.page.write(|| report.to_html(options.unit))?;
+        self.outputs.write(&report.items, || report.to_html(options.unit))?;
         report.worst.truncate(alignments);
         report.confusions = report.confusions.filter(|_| confusions > 0);
         if let Some(found) = &mut report.confusions {
             found.truncate(confusions);
         }
-        write_items(self.items.as_ref(), std::mem::take(&mut report.items))?;
         let colour = match std::io::stdout().is_terminal() {
             true => Colour::Ansi,
             false => Colour::Never,
         };
-        output::print_report(self.json, &report, || report.to_text(options.unit, colour))?;
+        output::print_report(self.outputs.json, &report, || report.to_text(options.unit, colour))?;
         Ok(Outcome::Done)
     }
 
@@ -197,23 +193,15 @@ impl Wer {
     }
 
     fn read_rare_words(&self) -> anyhow::Result<Option<RareWords>> {
+        let read =
+            |path: &PathBuf| Ok::<_, EvalError>((path.display().to_string(), read_text(path)?));
         if let Some(path) = &self.rare_words {
-            let text = read_text(path)?;
-            let words = text.lines().map(str::trim).filter(|word| !word.is_empty());
-            return Ok(Some(RareWords::List(words.map(str::to_owned).collect())));
+            let (file, text) = read(path)?;
+            return Ok(Some(RareWords::List(parse_word_list(&file, &text)?)));
         }
         if let Some(path) = &self.biasing {
-            let text = read_text(path)?;
-            let mut lists = HashMap::new();
-            for (line, row) in (1..).zip(text.lines()) {
-                let place =
-                    || format!("{}:{line}: wanted id<TAB>text<TAB>JSON list", path.display());
-                let mut fields = row.split('\t');
-                let (id, words) = (fields.next().unwrap_or_default(), fields.nth(1));
-                let words = serde_json::from_str(words.with_context(place)?).with_context(place)?;
-                lists.insert(id.to_owned(), words);
-            }
-            return Ok(Some(RareWords::OfPair(lists)));
+            let (file, text) = read(path)?;
+            return Ok(Some(RareWords::OfPair(parse_biasing_lists(&file, &text)?)));
         }
         Ok(self.rare_at_most.map(RareWords::AtMost))
     }

@@ -1,0 +1,209 @@
+//! Visual Haystacks: yes-or-no questions about a few pictures among many.
+//!
+//! The published accuracy is the mean over 100 resamples, and a reply that says both yes and no is right for either.
+//! Beside it stand the plain mean, which it only approaches, and the strict one, in which such a reply is wrong.
+//!
+//! | file | what it is responsible for |
+//! |---|---|
+//! | [`read`] | replies from JSON lines |
+//! | `words` | which words a reply says, as nltk divides it |
+//!
+//! # Source   visual-haystacks/vhs_benchmark `utils.py`, `solvers/base_solver.py` (arXiv 2407.13766)
+//!
+//! ```
+//! use engram_eval::haystack::{HaystackOptions, evaluate, read::parse_replies};
+//!
+//! let replies = r#"{"id": 1, "answer": "yes", "response": "Yes, there is."}
+//! {"id": 2, "answer": "no", "response": "Yes and no."}
+//! {"id": 3, "answer": "no", "response": "I cannot tell"}"#;
+//! let replies = parse_replies("replies.jsonl", replies)?;
+//! let detail = evaluate(&replies, &HaystackOptions::default())?.evaluation.detail;
+//! assert_eq!(detail["accuracy_plain"], 2.0 / 3.0);
+//! assert_eq!(detail["accuracy_strict"], 1.0 / 3.0);
+//! assert_eq!(detail["compliance"], 2.0 / 3.0);
+//! # Ok::<(), engram_eval::EvalError>(())
+//! ```
+
+pub mod read;
+mod words;
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap, measure_of_mean};
+use crate::error::EvalError;
+use crate::items::{Item, Statistic};
+use crate::metric::MetricInfo;
+use crate::metric::mean::{mean, weighted_mean};
+use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
+use crate::text::{self, figures, sources};
+use read::Reply;
+use words::says;
+
+/// Resamples of the published figure.
+const PUBLISHED_RESAMPLES: usize = 100;
+
+const ACCURACY: MetricInfo = higher_is_better("haystack_accuracy");
+const PLAIN: MetricInfo = higher_is_better("accuracy_plain");
+const STRICT: MetricInfo = higher_is_better("accuracy_strict");
+const COMPLIANCE: MetricInfo = higher_is_better("compliance");
+
+const fn higher_is_better(name: &'static str) -> MetricInfo {
+    MetricInfo { name, version: 1, higher_is_better: Some(true) }
+}
+
+/// Settings of [`evaluate`].
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HaystackOptions {
+    /// Resamples, level and seed of the intervals; the seed is that of the published figure too.
+    pub bootstrap: BootstrapOptions,
+    /// Whether [`HaystackReport::items`] is filled.
+    pub items: bool,
+    /// How many of the wrong replies are listed.
+    pub worst: usize,
+    /// The files that were read.
+    pub sources: Vec<SourceFile>,
+}
+
+/// All figures, from 0 to 1.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HaystackReport {
+    /// The published accuracy (primary), the plain and the strict one, and how many replies say yes or no at all.
+    #[serde(flatten)]
+    pub evaluation: Evaluation,
+    /// The published accuracy's standard deviation over its 100 resamples.
+    pub standard_deviation: f64,
+    /// Whether each reply was right; empty where it was not asked for.
+    #[serde(skip)]
+    pub items: Vec<Item>,
+    /// Wrong replies, then right ones that say both words, in the order of the file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub worst: Vec<WrongReply>,
+    /// Number of all such replies.
+    #[serde(skip)]
+    pub wrong_in_all: usize,
+}
+
+/// A reply that does not answer rightly and alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrongReply {
+    /// The question's id.
+    pub id: String,
+    /// The question; empty where the file does not have it.
+    pub question: String,
+    /// The right answer, `yes` or `no`.
+    pub answer: String,
+    /// What the reply says of it: `yes`, `no`, `both` or `neither`.
+    pub said: String,
+    /// The reply.
+    pub response: String,
+}
+
+/// The figures of replies.
+///
+/// # Errors   [`EvalError::BadOption`]
+pub fn evaluate(
+    replies: &[Reply<'_>],
+    options: &HaystackOptions,
+) -> Result<HaystackReport, EvalError> {
+    options.bootstrap.validate()?;
+    let said: Vec<(bool, bool)> =
+        replies.par_iter().with_min_len(64).map(|reply| says(&reply.response)).collect();
+    let column = |score: &dyn Fn(bool, (bool, bool)) -> bool| -> Vec<f64> {
+        let scores = replies.iter().zip(&said).map(|(reply, said)| score(reply.yes, *said));
+        scores.map(|right| f64::from(u8::from(right))).collect()
+    };
+    let right = column(&|wanted, (yes, no)| if wanted { yes } else { no });
+    let strict = column(&|wanted, (yes, no)| if wanted { yes && !no } else { no && !yes });
+    let compliance = column(&|_, (yes, no)| yes || no);
+    let resampling = Resampling::by_item("question", replies.len());
+    let published = BootstrapOptions { resamples: PUBLISHED_RESAMPLES, ..options.bootstrap };
+    let drawn = bootstrap(&resampling, &published, |times| weighted_mean(&right, times)).values;
+    let accuracy = mean(&drawn);
+    let squares: Vec<f64> = drawn.iter().map(|value| (value - accuracy).powi(2)).collect();
+    let plain = |info: &MetricInfo, values: &[f64]| {
+        measure_of_mean(info, "question", values, &options.bootstrap)
+    };
+    let secondary =
+        vec![plain(&PLAIN, &right), plain(&STRICT, &strict), plain(&COMPLIANCE, &compliance)];
+    let item = |(reply, right): (&Reply<'_>, &f64)| {
+        Item::new(&PLAIN, "none", &reply.id, None, Statistic::Mean { value: *right })
+    };
+    let items = match options.items {
+        true => replies.iter().zip(&right).map(item).collect(),
+        false => Vec::new(),
+    };
+    let primary = Measure { value: accuracy, ..plain(&ACCURACY, &right) };
+    let (provenance, sources) = (Provenance::default(), options.sources.clone());
+    let answers: Vec<&str> = replies.iter().map(answer_name).collect();
+    let words: Vec<&str> = said.iter().copied().map(said_name).collect();
+    let breakdowns = vec![
+        breakdown("right answer", &answers, &right, options),
+        breakdown("words said", &words, &right, options),
+    ];
+    let mut evaluation = Evaluation::new(primary, secondary, breakdowns, provenance, sources);
+    let standard_deviation = mean(&squares).sqrt();
+    evaluation.detail.insert("standard_deviation".to_owned(), standard_deviation.into());
+    let mut wrong: Vec<_> = replies.iter().zip(&said).collect();
+    wrong.retain(|(reply, said)| **said != (reply.yes, !reply.yes));
+    wrong.sort_by_key(|(_, said)| **said == (true, true));
+    let listed = |(reply, said): &(&Reply<'_>, &(bool, bool))| WrongReply {
+        id: reply.id.to_string(),
+        question: reply.question.to_string(),
+        answer: answer_name(reply).to_owned(),
+        said: said_name(**said).to_owned(),
+        response: reply.response.to_string(),
+    };
+    Ok(HaystackReport {
+        evaluation,
+        standard_deviation,
+        items,
+        worst: wrong.iter().take(options.worst).map(listed).collect(),
+        wrong_in_all: wrong.len(),
+    })
+}
+
+fn answer_name(reply: &Reply<'_>) -> &'static str {
+    if reply.yes { "yes" } else { "no" }
+}
+
+fn said_name(said: (bool, bool)) -> &'static str {
+    match said {
+        (true, true) => "both",
+        (true, false) => "yes",
+        (false, true) => "no",
+        (false, false) => "neither",
+    }
+}
+
+/// The plain accuracy of each label's replies.
+fn breakdown(
+    name: &str,
+    labels: &[&'static str],
+    right: &[f64],
+    options: &HaystackOptions,
+) -> Breakdown {
+    let parts = ["yes", "no", "both", "neither"].into_iter().filter_map(|part| {
+        let of_part = labels.iter().zip(right).filter(|(label, _)| **label == part);
+        let values: Vec<f64> = of_part.map(|(_, right)| *right).collect();
+        let measure = || measure_of_mean(&PLAIN, "question", &values, &options.bootstrap);
+        (!values.is_empty()).then(|| (part.to_owned(), measure()))
+    });
+    Breakdown::new(name, &PLAIN, parts.collect())
+}
+
+impl HaystackReport {
+    /// The report as aligned plain text.
+    pub fn to_text(&self) -> String {
+        let evaluation = &self.evaluation;
+        let questions = evaluation.primary.n;
+        let heading = format!("Visual Haystacks, {questions} questions\n{}", sources(evaluation));
+        let deviation = format!(
+            "The accuracy is the mean of {PUBLISHED_RESAMPLES} resamples, standard deviation {:.4}\n",
+            self.standard_deviation
+        );
+        let mut paragraphs = vec![heading, figures(evaluation), deviation];
+        paragraphs.extend(evaluation.breakdowns.iter().map(text::breakdown));
+        paragraphs.join("\n")
+    }
+}

@@ -1,0 +1,122 @@
+//! Replies from JSON lines.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use serde::Deserialize;
+
+use crate::error::{EvalError, Place};
+use crate::ids::Id;
+use crate::source::json_lines;
+use crate::table::shortened;
+
+/// A question's answer and a system's reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply<'a> {
+    /// The question's id; the line number where it has none.
+    pub id: Cow<'a, str>,
+    /// Whether the right answer is yes.
+    pub yes: bool,
+    /// The question; empty where the file does not have it.
+    pub question: Cow<'a, str>,
+    /// The reply.
+    pub response: Cow<'a, str>,
+}
+
+/// A line: the answer and the reply by themselves, or as the benchmark's scripts write them.
+#[derive(Deserialize)]
+struct ReplyLine<'a> {
+    #[serde(borrow)]
+    id: Option<Id<'a>>,
+    #[serde(borrow, default)]
+    question: Cow<'a, str>,
+    #[serde(borrow)]
+    answer: Option<Cow<'a, str>>,
+    /// The question and its answer.
+    #[serde(borrow, default)]
+    conversations: Vec<Turn<'a>>,
+    #[serde(borrow)]
+    response: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    result: Option<ReplyResult<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Turn<'a> {
+    #[serde(borrow)]
+    value: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct ReplyResult<'a> {
+    #[serde(borrow)]
+    response: Cow<'a, str>,
+}
+
+/// Reads JSON lines with `answer` (`yes` or `no`) and `response`, or the benchmark's `conversations` and `result`.
+///
+/// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::DoubledId`]
+pub fn parse_replies<'a>(file: &str, text: &'a str) -> Result<Vec<Reply<'a>>, EvalError> {
+    let lines = json_lines(file, text, |line, reply: ReplyLine<'a>| (line, reply))?;
+    let (mut replies, mut seen) = (Vec::new(), HashMap::new());
+    for (line, row) in lines.into_iter().flatten() {
+        let malformed = |reason: String| malformed(file, Some(line), reason);
+        let id = row.id.map_or_else(|| line.to_string().into(), |id| id.0);
+        let mut turns = row.conversations.into_iter().map(|turn| turn.value);
+        let (asked, answered) = (turns.next(), turns.next());
+        let Some(answer) = row.answer.or(answered) else {
+            return Err(malformed("has no `answer`".to_owned()));
+        };
+        let yes = match answer.trim().to_lowercase().as_str() {
+            "yes" => true,
+            "no" => false,
+            other => return Err(malformed(format!("has the answer `{}`", shortened(other, 40)))),
+        };
+        let Some(response) = row.response.or(row.result.map(|result| result.response)) else {
+            return Err(malformed("has no `response`".to_owned()));
+        };
+        let question = if row.question.is_empty() { asked } else { None }.unwrap_or(row.question);
+        if let Some(first) = seen.insert(id.clone(), line) {
+            let (place, first) = (Place::new(file, line), Place::new(file, first));
+            return Err(EvalError::DoubledId { place, first, id: shortened(&id, 60) });
+        }
+        replies.push(Reply { id, yes, question, response });
+    }
+    if replies.is_empty() {
+        return Err(malformed(file, None, "has no replies".to_owned()));
+    }
+    Ok(replies)
+}
+
+fn malformed(file: &str, line: Option<u64>, reason: String) -> EvalError {
+    let remedy = "give one JSON object a line: id, answer (yes or no) and response";
+    EvalError::Malformed { place: Place::new(file, line), reason, remedy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_benchmarks_own_entries_are_read() {
+        let turns =
+            r#""conversations": [{"from": "human", "value": "is there?"}, {"value": "no"}]"#;
+        for reply in [r#""response": "No""#, r#""result": {"response": "No", "log": 1}"#] {
+            let text = format!("{{{turns}, {reply}}}");
+            let replies = parse_replies("f", &text).unwrap();
+            let Reply { id, yes, question, response } = &replies[0];
+            assert_eq!((&**id, *yes, &**question, &**response), ("1", false, "is there?", "No"));
+        }
+    }
+
+    #[test]
+    fn bad_lines_are_named() {
+        let refused = |text: &str| parse_replies("f", text).unwrap_err().to_string();
+        assert!(refused(r#"{"response": "no"}"#).starts_with("f:1: has no `answer`"));
+        assert!(refused(r#"{"answer": "no"}"#).starts_with("f:1: has no `response`"));
+        assert!(refused(r#"{"answer": "maybe", "response": "no"}"#).contains("answer `maybe`"));
+        assert!(refused("").starts_with("f: has no replies"));
+        let row = r#"{"id": 1, "answer": "no", "response": ""}"#;
+        assert!(refused(&format!("{row}\n{row}")).starts_with("f:2: id `1` was already given"));
+    }
+}

@@ -1,0 +1,58 @@
+//! The page of Visual Haystacks: replies that are wrong, or say both words.
+
+use super::cases::{Cases, Cell, Column, Kind, cut};
+use super::numbers::{figure, size};
+use super::page::Page;
+use super::sections::{self, Words};
+use super::writer::Html;
+use crate::haystack::{HaystackReport, WrongReply};
+
+const WORDS: Words<'static> = Words { item_figure: "right replies", items: "questions", unit: "" };
+
+/// Longest question or reply, in characters.
+const TEXT_WIDTH: usize = 600;
+
+const COLUMNS: [Column<'static>; 4] = [
+    Column { heading: "question", kind: Kind::Name },
+    Column { heading: "answer", kind: Kind::Code },
+    Column { heading: "said", kind: Kind::Code },
+    Column { heading: "reply", kind: Kind::Reading },
+];
+
+impl HaystackReport {
+    /// The report as a page: all figures, by answer and by what was said, and the replies in [`HaystackReport::worst`].
+    pub fn to_html(&self) -> String {
+        let evaluation = &self.evaluation;
+        let lead = format!(
+            "{} questions; the accuracy is the mean of 100 resamples, standard deviation {}",
+            size(evaluation.primary.n),
+            figure(self.standard_deviation)
+        );
+        let mut page = Page::new("Visual Haystacks", &lead);
+        sections::opening(&mut page, evaluation, &[], WORDS);
+        sections::breakdowns(&mut page, evaluation);
+        Cases {
+            items: "replies that are wrong or say both words",
+            total: self.wrong_in_all,
+            order: "those that say both last",
+            columns: &COLUMNS,
+            rows: self.worst.iter().map(cells).collect(),
+            legend: Html::default(),
+        }
+        .write(&mut page);
+        page.into_html()
+    }
+}
+
+fn cells(reply: &WrongReply) -> Vec<Cell> {
+    let mut html = Html::default();
+    if !reply.question.is_empty() {
+        html.foreign("p", "", &cut(&reply.question, TEXT_WIDTH));
+    }
+    match reply.response.trim().is_empty() {
+        true => html.leaf("p", &[("class", "times")], "(empty)"),
+        false => html.foreign("p", "given", &cut(&reply.response, TEXT_WIDTH)),
+    }
+    let (id, answer, said) = (&reply.id, &reply.answer, &reply.said);
+    vec![Cell::text(id), Cell::text(answer), Cell::text(said), Cell::Rich(html)]
+}

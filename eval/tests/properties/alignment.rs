@@ -1,0 +1,98 @@
+//! An alignment has the fewest edits, and counts add up.
+
+use super::*;
+
+/// The edit distance as it is defined.
+fn distance(reference: &[&str], hypothesis: &[&str]) -> u64 {
+    let mut row: Vec<u64> = (0..=reference.len() as u64).collect();
+    for heard in hypothesis {
+        let mut diagonal = row[0];
+        row[0] += 1;
+        for (column, said) in reference.iter().enumerate() {
+            let substituted = diagonal + u64::from(said != heard);
+            diagonal = row[column + 1];
+            row[column + 1] = substituted.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[reference.len()]
+}
+
+fn errors(unit: Unit, reference: &str, hypothesis: &str) -> u64 {
+    EditCounts::of(&align(unit, reference, hypothesis)).errors()
+}
+
+#[test]
+fn an_alignment_has_the_fewest_edits() {
+    holds(cases(600), (sentence(90), sentence(90)), |(reference, hypothesis)| {
+        let (said, heard): (Vec<_>, Vec<_>) =
+            (words(&reference).collect(), words(&hypothesis).collect());
+        assert_eq!(errors(Unit::Word, &reference, &hypothesis), distance(&said, &heard));
+        targets::check_alignment(&reference, &hypothesis);
+        // A hit stands on equal tokens, a substitution on others.
+        let (mut i, mut j) = (0, 0);
+        for edit in align(Unit::Word, &reference, &hypothesis) {
+            match edit {
+                Edit::Hit => assert_eq!(said[i], heard[j]),
+                Edit::Substitution => assert_ne!(said[i], heard[j]),
+                Edit::Deletion | Edit::Insertion => {}
+            }
+            i += usize::from(edit != Edit::Insertion);
+            j += usize::from(edit != Edit::Deletion);
+        }
+        assert_eq!((i, j), (said.len(), heard.len()));
+    });
+}
+
+#[test]
+fn an_alignment_of_any_text_adds_up() {
+    holds(cases(400), (text(40), text(40)), |(reference, hypothesis)| {
+        targets::check_alignment(&reference, &hypothesis);
+    });
+}
+
+/// Large enough to be halved, where memory is kept small.
+#[test]
+fn long_alignments_have_the_fewest_edits_too() {
+    let long = || vec(0..40_u8, 3000..3600);
+    holds(cases(2), (long(), long()), |(reference, hypothesis)| {
+        let text = |numbers: &[u8]| {
+            numbers.iter().map(|number| format!("w{number}")).collect::<Vec<_>>().join(" ")
+        };
+        let (reference, hypothesis) = (text(&reference), text(&hypothesis));
+        let (said, heard): (Vec<_>, Vec<_>) =
+            (words(&reference).collect(), words(&hypothesis).collect());
+        assert_eq!(errors(Unit::Word, &reference, &hypothesis), distance(&said, &heard));
+    });
+}
+
+#[test]
+fn the_distance_is_a_metric() {
+    holds(cases(500), (sentence(12), sentence(12), sentence(12)), |(a, b, c)| {
+        for unit in [Unit::Word, Unit::Char] {
+            let of = |x: &str, y: &str| errors(unit, x, y);
+            assert_eq!(of(&a, &b), of(&b, &a));
+            assert!(of(&a, &c) <= of(&a, &b) + of(&b, &c));
+            assert_eq!(of(&a, &a), 0);
+            assert_eq!(of(&a, &b) == 0, a == b);
+        }
+    });
+}
+
+#[test]
+fn counts_of_pairs_add_up() {
+    let pairs = vec((text(12), text(12)), 0..20);
+    holds(cases(150), (pairs, any::<Index>()), |(pairs, at)| {
+        let (references, hypotheses): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        let at = at.index(references.len() + 1);
+        for unit in [Unit::Word, Unit::Char] {
+            let of = |from: usize, to: usize| {
+                measure_by(unit, &references[from..to], &hypotheses[from..to]).expect("as many")
+            };
+            let (mut first, second, all) =
+                (of(0, at), of(at, references.len()), of(0, references.len()));
+            first.total += second.total;
+            first.pairs.extend(second.pairs);
+            assert_eq!(first, all);
+        }
+    });
+}

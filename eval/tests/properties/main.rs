@@ -1,0 +1,227 @@
+//! Laws that hold for any input: of the readers, the tokenisers, the normalisers and the metrics. The inputs are random,
+//! but the same in every run.
+//!
+//! | file | whose laws |
+//! |---|---|
+//! | `readers` | of all that reads a file |
+//! | `texts` | of tokenisers and normalisers |
+//! | `alignment` | of edits and their counts |
+//! | `figures` | of figures: their limits, their order, perfect results |
+//! | `threads` | that no result depends on the number of threads |
+
+#[path = "../../fuzz/targets.rs"]
+mod targets;
+
+mod alignment;
+mod figures;
+mod readers;
+mod texts;
+mod threads;
+
+use std::fs;
+use std::path::Path;
+
+use engram_eval::bootstrap::BootstrapOptions;
+use engram_eval::caption::{
+    AnnotatedImage, CaptionAnnotations, CaptionOptions, CaptionResult, CaptionResults, ImageId,
+    evaluate as evaluate_captions,
+};
+use engram_eval::normalise::Normaliser;
+use engram_eval::retrieval::{RetrievalOptions, RetrievalReport, evaluate, parse_queries};
+use engram_eval::tokenise::ptb;
+use engram_eval::wer::alignment::Edit;
+use engram_eval::wer::counts::EditCounts;
+use engram_eval::wer::read;
+use engram_eval::wer::report::{self, WerOptions, WerReport};
+use engram_eval::wer::tokens::{Unit, words};
+use engram_eval::wer::{align, measure_by};
+use engram_eval::{aokvqa, phrase, vqa};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+/// Runs a law on `cases` random inputs; a failure prints the smallest input that was found.
+fn holds<S: Strategy>(cases: u32, inputs: S, law: impl Fn(S::Value)) {
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(config, random);
+    let found = runner.run(&inputs, |input| {
+        law(input);
+        Ok(())
+    });
+    if let Err(failure) = found {
+        panic!("{failure}");
+    }
+}
+
+/// How often each law is tried; `PROPERTY_FACTOR=100` makes a long run of it.
+fn cases(usual: u32) -> u32 {
+    let factor = std::env::var("PROPERTY_FACTOR").ok().and_then(|factor| factor.parse().ok());
+    usual.saturating_mul(factor.unwrap_or(1))
+}
+
+/// Pieces that mean something to some tokeniser, normaliser or reader.
+const PIECES: [&str; 72] = [
+    "a",
+    "b",
+    "the",
+    "dog",
+    "runs",
+    "twenty",
+    "one",
+    "half",
+    "and",
+    "point",
+    "million",
+    "double",
+    "oh",
+    "per",
+    "cent",
+    "dollars",
+    "1",
+    "9",
+    "0",
+    "1,000",
+    "3.5",
+    "$",
+    "€0",
+    "¢5",
+    "%",
+    "-",
+    "--",
+    ".",
+    "...",
+    ",",
+    ";",
+    "?!",
+    "'",
+    "''",
+    "n't",
+    "'s",
+    "won",
+    "can",
+    "\"",
+    "`",
+    "(",
+    ")",
+    "[",
+    "]",
+    "<",
+    ">",
+    "<a b=\"",
+    "&amp;",
+    "&quot;",
+    "http://",
+    "www.",
+    "@x.org",
+    "Mr.",
+    "U.S.",
+    "K.",
+    " ",
+    "  ",
+    "\t",
+    "\u{a0}",
+    "\u{3000}",
+    "\r",
+    "\u{2028}",
+    "\u{85}",
+    "\u{301}",
+    "é",
+    "Σ",
+    "İ",
+    "\u{1F469}\u{200D}",
+    "\u{AD}",
+    "٣",
+    "\0",
+    "\u{10FFFF}",
+];
+
+/// Text made of those pieces, or any text at all.
+fn text(pieces: usize) -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        6 => select(PIECES.to_vec()).prop_map(str::to_owned),
+        2 => Just(" ".to_owned()),
+        1 => any::<char>().prop_map(String::from),
+    ];
+    vec(piece, 0..pieces).prop_map(|pieces| pieces.concat())
+}
+
+/// A sentence of few different words, so that edits and n-grams meet.
+fn sentence(most: usize) -> impl Strategy<Value = String> {
+    let word = select(vec!["a", "b", "c", "d", "dog", "runs", "é"]);
+    vec(word, 0..most).prop_map(|words| words.join(" "))
+}
+
+/// Pairs of the texts at hand, without ids of their own.
+fn pairs_of(references: &[String], hypotheses: &[String]) -> read::Pairs<'static> {
+    let owned = |texts: &[String]| texts.iter().map(|text| text.clone().into()).collect();
+    read::Pairs {
+        ids: (1..=references.len()).map(|line| line.to_string().into()).collect(),
+        references: owned(references),
+        hypotheses: owned(hypotheses),
+    }
+}
+
+fn wer_report(references: &[String], hypotheses: &[String]) -> WerReport {
+    let options = WerOptions {
+        bootstrap: BootstrapOptions { resamples: 40, ..BootstrapOptions::default() },
+        worst: 5,
+        confusions: 5,
+        items: true,
+        ..WerOptions::default()
+    };
+    report::evaluate(&pairs_of(references, hypotheses), &options).expect("pairs")
+}
+
+/// Annotations of one reference an image and more, and results for them.
+fn captions(references: &[String], hypotheses: &[String]) -> (CaptionAnnotations, CaptionResults) {
+    let rows = references.iter().zip(hypotheses).enumerate();
+    let image = |(row, (reference, _)): (usize, (&String, &String))| AnnotatedImage {
+        id: ImageId::Number(row as i64),
+        domain: Some(["in-domain", "out-domain"][row % 2].to_owned()),
+        references: vec![reference.clone(), "a dog runs".to_owned()],
+    };
+    let result = |(row, (_, hypothesis)): (usize, (&String, &String))| CaptionResult {
+        image_id: ImageId::Number(row as i64),
+        caption: hypothesis.clone(),
+    };
+    let annotations =
+        CaptionAnnotations { file: "a".to_owned(), images: rows.clone().map(image).collect() };
+    (annotations, CaptionResults { file: "r".to_owned(), results: rows.map(result).collect() })
+}
+
+fn caption_scores(
+    references: &[String],
+    hypotheses: &[String],
+) -> engram_eval::caption::CaptionScores {
+    let (annotations, results) = captions(references, hypotheses);
+    evaluate_captions(&annotations, &results, &CaptionOptions::default()).expect("they fit")
+}
+
+/// A query for each row: its words are what is relevant and what was retrieved.
+fn queries(relevant: &[String], ranked: &[String]) -> String {
+    let once = |text: &String| {
+        let mut seen = Vec::new();
+        text.split(' ').for_each(|word| {
+            if !seen.contains(&word) {
+                seen.push(word);
+            }
+        });
+        seen.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let line = |(row, (relevant, ranked)): (usize, (&String, &String))| {
+        let (relevant, ranked) = (once(relevant), once(ranked));
+        serde_json::json!({"id": row, "ranked": ranked, "relevant": relevant}).to_string() + "\n"
+    };
+    relevant.iter().zip(ranked).enumerate().map(line).collect()
+}
+
+fn retrieval_report(queries: &str) -> RetrievalReport {
+    let options = RetrievalOptions {
+        cutoffs: vec![1, 2, 3, 5, usize::MAX],
+        bootstrap: BootstrapOptions { resamples: 40, ..BootstrapOptions::default() },
+        ..RetrievalOptions::default()
+    };
+    evaluate(&parse_queries("q", queries).expect("queries"), &options).expect("a report")
+}

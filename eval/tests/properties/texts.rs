@@ -1,0 +1,95 @@
+//! Tokenisers and normalisers keep their promises on any text.
+
+use super::*;
+
+#[test]
+fn tokenisers_keep_their_promises() {
+    holds(cases(400), vec(text(25), 1..5), |lines| {
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        targets::check_ptb(&lines);
+    });
+    holds(cases(800), text(30), |text| {
+        // Numbers are words, and words have characters: neither can be more.
+        let found: Vec<&str> = words(&text).collect();
+        assert!(found.iter().map(|word| word.len()).sum::<usize>() <= text.len());
+        assert_eq!(words(&found.join(" ")).collect::<Vec<_>>(), found);
+        // U+0020 at the ends is nothing.
+        assert_eq!(words(&format!("  {text} ")).collect::<Vec<_>>(), found);
+    });
+    // Plain words are their own tokens.
+    holds(cases(200), sentence(12), |text| {
+        assert_eq!(ptb::tokenise(&[&text]), [text]);
+    });
+}
+
+#[test]
+fn normalisers_keep_their_promises() {
+    holds(cases(800), text(30), |text| targets::run("normalise", text.as_bytes()));
+    // Standardised text without an apostrophe stays as it is, and so does what has neither capitals nor symbols.
+    holds(cases(400), sentence(12), |text| {
+        for normaliser in Normaliser::ALL {
+            if normaliser != Normaliser::WhisperEnglish && !normaliser.name().contains('+') {
+                assert_eq!(normaliser.normalise(&text), text, "{normaliser}");
+            }
+            let once = normaliser.normalise(&text);
+            assert_eq!(normaliser.normalise(&once), once, "{normaliser}");
+        }
+    });
+}
+
+/// No input takes much more than time in proportion to its length; one that does makes this test run for hours.
+#[test]
+fn hostile_text_is_read_to_its_end() {
+    let n = 20_000;
+    for piece in [
+        "<a b=\"",
+        "<a b='\" ",
+        "A. <a q='",
+        "A. <a q='A. <a q=\"' ",
+        "http://a.",
+        "a@",
+        "a.a@b.",
+        "^.[^=",
+        "1-",
+        "1/",
+        "1 1/",
+        "(555) ",
+        "&amp;",
+        "'",
+        "can't",
+        "a'",
+        "\u{AD}",
+        "\u{1F469}\u{200D}",
+        "\u{1F1E6}",
+        "\u{94D}\u{915}",
+        "\u{301}\u{323}",
+        "double one thousand ",
+        "point one million ",
+        "and a ",
+        "Σ\u{301}",
+        "-LRB-",
+        "o'",
+        "...",
+        ". . ",
+        "A.",
+        "\u{1100}\u{1161}",
+        "$0 ",
+        "¢",
+        "[",
+        "(",
+        "<",
+        "a\u{a0}",
+        "\u{a0}\u{a0}",
+        "\"",
+        "\\*",
+        "www.a.",
+    ] {
+        let text = piece.repeat(n);
+        for normaliser in Normaliser::ALL {
+            normaliser.normalise(&text);
+        }
+        ptb::tokenise(&[&text]);
+        vqa::answer::normalised(&text);
+        assert!(words(&text).count() <= text.len());
+    }
+}

@@ -1,0 +1,38 @@
+//! The same on one thread and on three.
+
+use super::*;
+
+/// The same on a pool of one thread and of three.
+fn on_pools<T: PartialEq + std::fmt::Debug + Send>(run: impl Fn() -> T + Sync) {
+    let on = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+        pool.install(&run)
+    };
+    assert_eq!(on(1), on(3));
+}
+
+#[test]
+fn no_figure_depends_on_the_threads() {
+    let pairs = vec((sentence(9), sentence(9)), 150..260);
+    holds(cases(4), pairs, |pairs| {
+        let (references, hypotheses): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        on_pools(|| format!("{:?}", wer_report(&references, &hypotheses)));
+        on_pools(|| Normaliser::WhisperEnglish.normalise_all(&references));
+        on_pools(|| ptb::tokenise(&references));
+        on_pools(|| format!("{:?}", caption_scores(&references, &hypotheses)));
+        let queries = queries(&references, &hypotheses);
+        on_pools(|| format!("{:?}", retrieval_report(&queries)));
+    });
+}
+
+/// Lines enough for several parts of work, with tags that go over line ends.
+#[test]
+fn the_tokeniser_does_not_depend_on_the_threads() {
+    let line = |number: usize| match number % 1999 {
+        7 => "he said <a b=\"".to_owned(),
+        11 => "c\"> K.".to_owned(),
+        number => format!("The dog no. {number} of Mr. K."),
+    };
+    let lines: Vec<String> = (0..9000).map(line).collect();
+    on_pools(|| ptb::tokenise(&lines));
+}
