@@ -11,6 +11,8 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use crate::table::shortened;
 
+pub(crate) mod cursor;
+
 /// The longest quotation of a file in a message, in characters.
 const QUOTED: usize = 200;
 
