@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Deserializer};
 
 use crate::ids::Id;
-use crate::json::objects;
+use crate::json::{Text, objects};
 
 /// Among so few earlier answers a search is quicker than a table.
 const FEW: usize = 16;
@@ -33,10 +33,6 @@ struct Written<'a> {
     #[serde(borrow, default)]
     raw_answer: Option<Text<'a>>,
 }
-
-/// A text that is borrowed where it can be, which an `Option<Cow<str>>` is not.
-#[derive(PartialEq, Eq, Hash, Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// What tells two equal answers apart: id, confidence, and the answer before stemming.
 type OtherFields<'w, 'a> = (&'w Option<Id<'a>>, &'w Option<Text<'a>>, &'w Option<Text<'a>>);
