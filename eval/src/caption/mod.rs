@@ -219,9 +219,13 @@ pub fn evaluate(
     }
 
     let frequency = options.document_frequency.as_ref();
+    let own_frequency =
+        frequency.is_none() && options.domain_frequency == DomainFrequency::OwnImages;
+    let (cider_d, cider) = cider::both(&corpus, frequency);
     let bleu = bleu(&corpus);
     let rouge_l = rouge_l(&corpus);
-    let (cider_d, cider) = cider::both(&corpus, frequency);
+    // Nothing else needs it any more.
+    let corpus = own_frequency.then_some(corpus);
     let images: Vec<ImageScores> = pairs
         .iter()
         .enumerate()
@@ -243,9 +247,7 @@ pub fn evaluate(
         cider_d: mean(&cider_d),
         cider: mean(&cider),
     };
-    let own_frequency =
-        frequency.is_none() && options.domain_frequency == DomainFrequency::OwnImages;
-    let domains = by_domain(&corpus, &images, own_frequency, &mut warnings);
+    let domains = by_domain(&images, corpus.as_ref(), &mut warnings);
     Ok(CaptionScores { corpus: figures, domains, warnings, images })
 }
 
@@ -258,12 +260,13 @@ fn corpus(
     let references = pairs.iter().flat_map(|(image, _)| &image.references);
     let references: Vec<&str> = references.map(String::as_str).collect();
     let captions: Vec<&str> = pairs.iter().map(|(_, caption)| *caption).collect();
-    let mut sentences = Sentences::default();
-    for (captions, file) in [references, captions].iter().zip(files) {
+    let all = || references.iter().chain(&captions);
+    let bytes = all().map(|caption| caption.len()).sum();
+    let mut sentences = Sentences::with_room(all().count(), bytes);
+    for (captions, file) in [&references, &captions].into_iter().zip(files) {
         warn_of_line_ends(captions, file, warnings);
         let end = sentences.len() + captions.len();
-        let parts = ptb::tokenise_into(captions, Sentences::push);
-        parts.into_iter().for_each(|part| sentences.append(part));
+        ptb::tokenise_into(captions, Sentences::push, |part| sentences.append(part));
         sentences.resize(end);
     }
     Ok(CaptionCorpus::of(sentences, pairs.iter().map(|(image, _)| image.references.len()))?)
@@ -328,11 +331,11 @@ fn joined<'a>(
     Ok(pairs)
 }
 
-/// The figures of each domain; images without one belong to none.
+/// The figures of each domain, with CIDEr by its own document frequencies where there is a corpus to count them in;
+/// images without a domain belong to none.
 fn by_domain(
-    corpus: &CaptionCorpus,
     images: &[ImageScores],
-    own_frequency: bool,
+    corpus: Option<&CaptionCorpus>,
     warnings: &mut Vec<String>,
 ) -> Vec<DomainScores> {
     const ORDER: [&str; 3] = ["in-domain", "near-domain", "out-domain"];
@@ -348,7 +351,7 @@ fn by_domain(
         let values = |figure: fn(&CaptionFigures) -> f64| {
             positions.iter().map(|&image| figure(&images[image].figures)).collect::<Vec<_>>()
         };
-        let (cider_d, cider) = if own_frequency {
+        let (cider_d, cider) = if let Some(corpus) = corpus {
             if positions.len() == 1 {
                 let name = shortened(name, 60);
                 warnings.push(format!("CIDEr-D and CIDEr of {name} are 0: it has one image"));

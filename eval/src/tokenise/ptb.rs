@@ -47,23 +47,27 @@ pub fn tokenise<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
     tokenise_all(lines, LINES_AT_ONCE, &without_punctuation)
 }
 
-/// What `collect` makes of the lines that [`tokenise`] gives, for each part of them.
+/// Gives `take` what `collect` makes of the lines that [`tokenise`] gives, one part of them after the other.
 ///
 /// There may be too many lines in all, and too few where a tag goes over line ends; the wrapper pairs lines and captions
 /// in order, drops lines, and takes empty ones for those that are not there.
-pub(crate) fn tokenise_into<S, R>(lines: &[S], collect: impl Fn(&mut R, &str) + Sync) -> Vec<R>
-where
+pub(crate) fn tokenise_into<S, R>(
+    lines: &[S],
+    collect: impl Fn(&mut R, &str) + Sync,
+    take: impl FnMut(R),
+) where
     S: AsRef<str> + Sync,
     R: Default + Send,
 {
-    tokenise_parts(lines, LINES_AT_ONCE, &|part: Split<'_, char>| {
+    let collect = |part: Split<'_, char>| {
         let (mut collected, mut kept) = (R::default(), String::new());
         for line in part {
             keep_words(line, &mut kept);
             collect(&mut collected, &kept);
         }
         collected
-    })
+    };
+    tokenise_parts(lines, LINES_AT_ONCE, &collect, take);
 }
 
 /// The tokens of each line before the punctuation filter, joined by spaces.
@@ -91,33 +95,37 @@ where
     F: Fn(&str) -> String + Sync,
 {
     let collect = |part: Split<'_, char>| part.map(finish).collect::<Vec<_>>();
-    let parts = tokenise_parts(lines, part_lines, &collect);
-    let mut tokenised: Vec<String> = parts.into_iter().flatten().collect();
+    let mut tokenised = Vec::with_capacity(lines.len());
+    tokenise_parts(lines, part_lines, &collect, |part| tokenised.extend(part));
     tokenised.resize(lines.len(), String::new());
     tokenised
 }
 
-fn tokenise_parts<S, R, F>(lines: &[S], part_lines: usize, collect: &F) -> Vec<R>
+/// Each thread takes a part, all hand in what they collected, and so on: few parts are in memory at a time.
+fn tokenise_parts<S, R, F>(lines: &[S], part_lines: usize, collect: &F, mut take: impl FnMut(R))
 where
     S: AsRef<str> + Sync,
     R: Send,
     F: Fn(Split<'_, char>) -> R + Sync,
 {
-    let mut parts: Vec<(R, bool)> = lines
-        .par_chunks(part_lines)
-        .enumerate()
-        .map_init(Lexer::new, |lexer, (index, part)| {
-            let following = &lines[index * part_lines + part.len()..];
+    let starts: Vec<usize> = (0..lines.len()).step_by(part_lines).collect();
+    let threads = rayon::current_num_threads().min(starts.len());
+    let mut lexers: Vec<Lexer> = (0..threads).map(|_| Lexer::new()).collect();
+    for starts in starts.chunks(threads.max(1)) {
+        let of_part = |(lexer, start): (&mut Lexer, &usize)| {
+            let (part, following) = lines[*start..].split_at(part_lines.min(lines.len() - start));
             tokenise_part(lexer, part, following, collect)
-        })
-        .collect();
-    if let Some(index) = parts.iter().position(|(_, overran)| *overran) {
-        // A tag over the line end took the beginning of the next part: the rest goes one after the other.
-        parts.truncate(index);
-        let rest = &lines[index * part_lines..];
-        parts.push(tokenise_part(&mut Lexer::new(), rest, &[], collect));
+        };
+        let parts: Vec<(R, bool)> = lexers.par_iter_mut().zip(starts).map(of_part).collect();
+        for (start, (part, overran)) in starts.iter().zip(parts) {
+            if overran {
+                // A tag over the line end took the beginning of the next part: the rest goes one after the other.
+                let rest = &lines[*start..];
+                return take(tokenise_part(&mut Lexer::new(), rest, &[], collect).0);
+            }
+            take(part);
+        }
     }
-    parts.into_iter().map(|(part, _)| part).collect()
 }
 
 /// What is collected of the lines of a part, and whether its last token went on into `following`.

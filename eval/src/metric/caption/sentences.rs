@@ -32,6 +32,13 @@ pub(crate) struct Sentences {
 pub(super) struct Vocabulary(HashMap<Box<str>, u32, RandomState>);
 
 impl Sentences {
+    /// Room for so many sentences of so many bytes in all.
+    pub(crate) fn with_room(sentences: usize, bytes: usize) -> Self {
+        // A word of English and its space are five to six bytes.
+        let (words, ends) = (Vec::with_capacity(bytes / 4), Vec::with_capacity(sentences));
+        Self { words, ends, ..Self::default() }
+    }
+
     /// Number of sentences.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
