@@ -266,7 +266,7 @@ fn corpus(
     for (captions, file) in [&references, &captions].into_iter().zip(files) {
         warn_of_line_ends(captions, file, warnings);
         let end = sentences.len() + captions.len();
-        ptb::tokenise_into(captions, Sentences::push, |part| sentences.append(part));
+        ptb::tokenise_into(captions, Sentences::push, |part| sentences.append(&part));
         sentences.resize(end);
     }
     Ok(CaptionCorpus::of(sentences, pairs.iter().map(|(image, _)| image.references.len()))?)

@@ -13,7 +13,7 @@ use serde_json::Deserializer;
 use super::{Object, Text};
 
 /// Length in bytes of the parts that a thread reads at a time.
-pub(crate) const PART: usize = 1 << 18;
+pub(crate) const PART: usize = 1 << 16;
 
 /// A beginning of an element longer than this is not looked for.
 const LONGEST_MARK: usize = 64;

@@ -22,7 +22,7 @@ use super::is_white_space;
 use super::lexer::Lexer;
 
 /// Lines that one thread takes at a time.
-const LINES_AT_ONCE: usize = 4096;
+const LINES_AT_ONCE: usize = 2048;
 
 /// Tokens that the wrapper drops. The names of brackets stay: by then they are in small letters.
 const DROPPED: [&str; 17] = [

@@ -1,7 +1,6 @@
 //! Tokenised captions, one after the other in one array, their words as numbers.
 
 use std::collections::HashMap;
-use std::mem::take;
 
 use foldhash::fast::RandomState;
 
@@ -70,13 +69,13 @@ impl Sentences {
     }
 
     /// Adds the sentences of another text; the numbers are as if each had been pushed.
-    pub(crate) fn append(&mut self, other: Self) {
+    pub(crate) fn append(&mut self, other: &Self) {
         let (sentences, words) = (self.ends.len(), self.words.len());
-        let numbers = self.vocabulary.merge(other.vocabulary);
+        let numbers = self.vocabulary.merge(&other.vocabulary);
         let renumbered = |word: &u32| numbers[*word as usize];
         self.words.extend(other.words.iter().map(renumbered));
         self.ends.extend(other.ends.iter().map(|end| words + end));
-        for (sentence, pieces) in other.pieces {
+        for (sentence, pieces) in &other.pieces {
             self.pieces.insert(sentences + sentence, pieces.iter().map(renumbered).collect());
         }
     }
@@ -113,20 +112,12 @@ impl Vocabulary {
     }
 
     /// Takes in the words of another; returns the number here of each number there.
-    fn merge(&mut self, other: Self) -> Vec<u32> {
-        let mut words = vec![Box::default(); other.0.len()];
-        for (word, number) in other.0 {
-            words[number as usize] = word;
+    fn merge(&mut self, other: &Self) -> Vec<u32> {
+        let mut words = vec![""; other.0.len()];
+        for (word, number) in &other.0 {
+            words[*number as usize] = word;
         }
-        if self.0.is_empty() {
-            self.0.reserve(words.len());
-        }
-        words.iter_mut().map(|word| self.number_of(take(word))).collect()
-    }
-
-    fn number_of(&mut self, word: Box<str>) -> u32 {
-        let next = self.0.len() as u32;
-        *self.0.entry(word).or_insert(next)
+        words.into_iter().map(|word| self.number(word)).collect()
     }
 }
 
@@ -159,7 +150,7 @@ mod tests {
         let whole = of(&texts);
         for cut in 0..=texts.len() {
             let mut parts = of(&texts[..cut]);
-            parts.append(of(&texts[cut..]));
+            parts.append(&of(&texts[cut..]));
             assert_eq!(all(&parts), all(&whole), "{cut}");
             assert_eq!(parts.vocabulary.len(), 7);
         }
