@@ -1,5 +1,6 @@
 //! The `engram` command.
 
+use std::ffi::c_long;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -11,8 +12,17 @@ mod cli;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    keep_freed_pages();
-    match cli::run(cli::Cli::parse()) {
+    use_huge_pages(false);
+    let cli = cli::Cli::parse();
+    // An evaluation goes from one form of its input to the next: it hands freed pages back at once, and in pages
+    // of 2 MB it would take twice the memory.
+    if cli.is_evaluation() {
+        set_purge_delay(0);
+    } else {
+        use_huge_pages(true);
+        keep_freed_pages();
+    }
+    match cli::run(cli) {
         Ok(cli::Outcome::Done) => ExitCode::SUCCESS,
         Ok(cli::Outcome::CheckFailed) => ExitCode::from(1),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -23,13 +33,27 @@ fn main() -> ExitCode {
     }
 }
 
+/// Lets the system give memory in pages of 2 MB, as it does unless told otherwise, or not.
+fn use_huge_pages(wanted: bool) {
+    #[cfg(target_os = "linux")]
+    // Where the kernel refuses, it is only the memory that is more.
+    let _ = rustix::thread::disable_transparent_huge_pages(!wanted);
+    #[cfg(not(target_os = "linux"))]
+    let _ = wanted;
+}
+
 /// Tells the allocator to keep freed pages instead of handing them back after 10 ms: the next step
 /// wants them again, and a fifth of a training step went into clearing new ones.
 fn keep_freed_pages() {
-    // `mi_option_purge_delay` of `mimalloc.h`; -1 is never.
+    set_purge_delay(-1);
+}
+
+/// Sets after how many milliseconds the allocator hands freed pages back; -1 is never.
+fn set_purge_delay(milliseconds: c_long) {
+    // `mi_option_purge_delay` of `mimalloc.h`.
     const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
     // SAFETY: sets one number of the allocator that this program uses.
-    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, -1) };
+    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, milliseconds) };
 }
 
 /// The error and its causes on one line; a cause that the text before already tells is left out.

@@ -219,12 +219,7 @@ fn vqa_answer(bytes: &[u8]) {
     let found = vqa::answer::normalised(&text);
     assert_eq!(found.trim(), found);
     assert!(!found.contains("  ") && !found.contains(';'), "{text:?} gives {found:?}");
-    let human = vqa::read::HumanAnswer {
-        answer: text.clone(),
-        answer_id: None,
-        answer_confidence: None,
-        raw_answer: None,
-    };
+    let human = vqa::people::HumanAnswer { answer: text.clone(), same_as: 0 };
     assert!(is_share(vqa::accuracy(&text, &[human.clone(), human])));
     assert_eq!(vqa::accuracy(&text, &[]), 0.0);
 }

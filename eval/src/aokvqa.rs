@@ -27,6 +27,7 @@ use crate::bootstrap::{BootstrapOptions, measure_of_mean};
 use crate::error::{EvalError, Place};
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
+use crate::json::cursor::{PART, list_alone};
 use crate::json::{DistinctKeys, Object};
 use crate::metric::MetricInfo;
 use crate::result::{Evaluation, Measure, Provenance, SourceFile};
@@ -128,8 +129,13 @@ pub struct WrongAnswer {
 /// # Errors   [`EvalError::Malformed`]
 pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>>, EvalError> {
     let remedy = "give a split of A-OKVQA that has answers, such as aokvqa_v1p0_val.json";
-    let questions: Vec<Object<Question<'a>>> = parse(file, text, remedy)?;
-    let questions: Vec<Question<'a>> = questions.into_iter().map(|Object(row)| row).collect();
+    let questions: Vec<Question<'a>> = match list_alone(text, PART) {
+        Some(questions) => questions,
+        None => {
+            let questions: Vec<Object<Question<'a>>> = parse(file, text, remedy)?;
+            questions.into_iter().map(|Object(row)| row).collect()
+        }
+    };
     let malformed =
         |reason: String| EvalError::Malformed { place: Place::new(file, None), reason, remedy };
     if questions.is_empty() {

@@ -6,6 +6,9 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 
+/// The first numbers as text: people who answer a question are numbered so.
+const FIRST: [&str; 11] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
+
 /// An id written as a string or as an integer, which are the same id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id<'a>(pub Cow<'a, str>);
@@ -29,7 +32,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Id<'a> {
             }
 
             fn visit_u64<E>(self, id: u64) -> Result<Id<'de>, E> {
-                Ok(Id(id.to_string().into()))
+                let first = usize::try_from(id).ok().and_then(|id| FIRST.get(id));
+                Ok(Id(first.map_or_else(|| id.to_string().into(), |id| Cow::Borrowed(*id))))
             }
 
             fn visit_i64<E>(self, id: i64) -> Result<Id<'de>, E> {

@@ -54,6 +54,13 @@ enum Command {
     Data(data::Data),
 }
 
+impl Cli {
+    /// Whether the command measures predictions.
+    pub fn is_evaluation(&self) -> bool {
+        matches!(self.command, Command::Eval(_))
+    }
+}
+
 /// Runs a command.
 pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
     if let Some(threads) = cli.threads {

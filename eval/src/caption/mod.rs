@@ -1,6 +1,6 @@
 //! Evaluation of image captions: COCO and NoCaps files in, the figures of pycocoevalcap out.
 //!
-//! Captions are tokenised as there ([`ptb`](crate::tokenise::ptb)), references and results each as one file in the
+//! Captions are tokenised as there ([`ptb`]), references and results each as one file in the
 //! order of the annotated images, and scored with BLEU-1 to BLEU-4, ROUGE-L, CIDEr-D and plain CIDEr.
 //!
 //! # Source   X. Chen et al., arXiv 1504.00325; salaniz/pycocoevalcap `eval.py`; NoCaps, arXiv 1812.08658
@@ -22,12 +22,12 @@ pub use read::{
 use crate::error::{EvalError, Place};
 use crate::metric::MetricInfo;
 use crate::metric::caption::bleu::{self, BleuStatistics, bleu};
-use crate::metric::caption::cider::{self, DocumentFrequency, cider, cider_d};
+use crate::metric::caption::cider::{self, DocumentFrequency};
 use crate::metric::caption::rouge_l::{self, rouge_l};
-use crate::metric::caption::{CaptionCorpus, LONGEST_NGRAM};
+use crate::metric::caption::{CaptionCorpus, LONGEST_NGRAM, Sentences};
 use crate::metric::mean::mean;
 use crate::table::shortened;
-use crate::tokenise::ptb::{has_line_end, tokenise};
+use crate::tokenise::ptb::{self, has_line_end};
 
 /// An image and what people said of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,12 +201,8 @@ pub fn evaluate(
     options: &CaptionOptions,
 ) -> Result<CaptionScores, EvalError> {
     let pairs = joined(annotations, results, options.images)?;
-    let captions: Vec<&str> = pairs.iter().map(|(_, caption)| *caption).collect();
-    let references: Vec<&str> =
-        pairs.iter().flat_map(|(image, _)| image.references.iter().map(String::as_str)).collect();
     let mut warnings = Vec::new();
-    warn_of_line_ends(&references, &annotations.file, &mut warnings);
-    warn_of_line_ends(&captions, &results.file, &mut warnings);
+    let corpus = corpus(&pairs, [&annotations.file, &results.file], &mut warnings)?;
     if pairs.len() < annotations.images.len() {
         warnings.push(format!(
             "{} of {} annotated images have no result and are left out",
@@ -222,23 +218,14 @@ pub fn evaluate(
         );
     }
 
-    let reference_tokens = tokenise(&references);
-    let mut rest = reference_tokens.as_slice();
-    let reference_tokens: Vec<&[String]> = pairs
-        .iter()
-        .map(|(image, _)| {
-            let (of_image, following) = rest.split_at(image.references.len().min(rest.len()));
-            rest = following;
-            of_image
-        })
-        .collect();
-    let corpus = CaptionCorpus::new(&tokenise(&captions), &reference_tokens)?;
-
     let frequency = options.document_frequency.as_ref();
+    let own_frequency =
+        frequency.is_none() && options.domain_frequency == DomainFrequency::OwnImages;
+    let (cider_d, cider) = cider::both(&corpus, frequency);
     let bleu = bleu(&corpus);
     let rouge_l = rouge_l(&corpus);
-    let cider_d = cider_d(&corpus, frequency);
-    let cider = cider(&corpus, frequency);
+    // Nothing else needs it any more.
+    let corpus = own_frequency.then_some(corpus);
     let images: Vec<ImageScores> = pairs
         .iter()
         .enumerate()
@@ -260,10 +247,29 @@ pub fn evaluate(
         cider_d: mean(&cider_d),
         cider: mean(&cider),
     };
-    let own_frequency =
-        frequency.is_none() && options.domain_frequency == DomainFrequency::OwnImages;
-    let domains = by_domain(&corpus, &images, own_frequency, &mut warnings);
+    let domains = by_domain(&images, corpus.as_ref(), &mut warnings);
     Ok(CaptionScores { corpus: figures, domains, warnings, images })
+}
+
+/// The captions of images and results, tokenised; `files` are those of either, for warnings.
+fn corpus(
+    pairs: &[(&AnnotatedImage, &str)],
+    files: [&str; 2],
+    warnings: &mut Vec<String>,
+) -> Result<CaptionCorpus, EvalError> {
+    let references = pairs.iter().flat_map(|(image, _)| &image.references);
+    let references: Vec<&str> = references.map(String::as_str).collect();
+    let captions: Vec<&str> = pairs.iter().map(|(_, caption)| *caption).collect();
+    let all = || references.iter().chain(&captions);
+    let bytes = all().map(|caption| caption.len()).sum();
+    let mut sentences = Sentences::with_room(all().count(), bytes);
+    for (captions, file) in [&references, &captions].into_iter().zip(files) {
+        warn_of_line_ends(captions, file, warnings);
+        let end = sentences.len() + captions.len();
+        ptb::tokenise_into(captions, Sentences::push, |part| sentences.append(&part));
+        sentences.resize(end);
+    }
+    Ok(CaptionCorpus::of(sentences, pairs.iter().map(|(image, _)| image.references.len()))?)
 }
 
 /// The annotated images that are evaluated, each with its caption.
@@ -325,11 +331,11 @@ fn joined<'a>(
     Ok(pairs)
 }
 
-/// The figures of each domain; images without one belong to none.
+/// The figures of each domain, with CIDEr by its own document frequencies where there is a corpus to count them in;
+/// images without a domain belong to none.
 fn by_domain(
-    corpus: &CaptionCorpus,
     images: &[ImageScores],
-    own_frequency: bool,
+    corpus: Option<&CaptionCorpus>,
     warnings: &mut Vec<String>,
 ) -> Vec<DomainScores> {
     const ORDER: [&str; 3] = ["in-domain", "near-domain", "out-domain"];
@@ -345,7 +351,7 @@ fn by_domain(
         let values = |figure: fn(&CaptionFigures) -> f64| {
             positions.iter().map(|&image| figure(&images[image].figures)).collect::<Vec<_>>()
         };
-        let (cider_d, cider) = if own_frequency {
+        let (cider_d, cider) = if let Some(corpus) = corpus {
             if positions.len() == 1 {
                 let name = shortened(name, 60);
                 warnings.push(format!("CIDEr-D and CIDEr of {name} are 0: it has one image"));

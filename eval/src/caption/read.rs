@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 use super::{AnnotatedImage, CaptionAnnotations, CaptionResult, CaptionResults, ImageId};
 use crate::error::{EvalError, Place};
-use crate::json::{DistinctKeys, Object, message, objects};
+use crate::json::cursor::{Cursor, PART, Parts, list_alone};
+use crate::json::{DistinctKeys, Object, Text, message, objects};
 use crate::metric::caption::cider::DocumentFrequency;
 use crate::source::read_bytes;
 use crate::table::shortened;
@@ -44,10 +44,10 @@ pub fn read_document_frequency(path: &Path) -> Result<DocumentFrequency, EvalErr
 
 /// The parts of an annotation file that are used.
 #[derive(Deserialize)]
-struct AnnotationFile {
+struct AnnotationFile<'a> {
     images: Option<Vec<Object<ImageEntry>>>,
-    #[serde(deserialize_with = "objects")]
-    annotations: Vec<CaptionEntry>,
+    #[serde(borrow, deserialize_with = "objects")]
+    annotations: Vec<CaptionEntry<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -57,9 +57,10 @@ struct ImageEntry {
 }
 
 #[derive(Deserialize)]
-struct CaptionEntry {
+struct CaptionEntry<'a> {
     image_id: Option<ImageId>,
-    caption: Option<String>,
+    #[serde(borrow)]
+    caption: Option<Text<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -77,12 +78,20 @@ struct FrequencyFile {
 ///
 /// # Errors   [`EvalError::Malformed`]
 pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations, EvalError> {
-    let Object(parsed): Object<AnnotationFile> = parse(file, bytes, ANNOTATION_SHAPE)?;
+    let (image_entries, caption_entries) = match lists(bytes, PART) {
+        Some(lists) => lists,
+        None => {
+            let Object(parsed): Object<AnnotationFile<'_>> = parse(file, bytes, ANNOTATION_SHAPE)?;
+            let bare = |Object(image)| image;
+            let images = parsed.images.map(|list| vec![list.into_iter().map(bare).collect()]);
+            (images, vec![parsed.annotations])
+        }
+    };
     let malformed = |reason| malformed(file, reason, ANNOTATION_SHAPE);
     let mut images: Vec<AnnotatedImage> = Vec::new();
     let mut index = HashMap::new();
-    let listed = parsed.images.is_some();
-    for (entry, Object(image)) in parsed.images.into_iter().flatten().enumerate() {
+    let listed = image_entries.is_some();
+    for (entry, image) in image_entries.into_iter().flatten().flatten().enumerate() {
         let entry = entry + 1;
         let Some(id) = image.id else {
             return Err(malformed(format!("entry {entry} of `images` has no `id`")));
@@ -97,13 +106,13 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
         }
         images.push(AnnotatedImage { id, domain: image.domain, references: Vec::new() });
     }
-    for (entry, annotation) in parsed.annotations.into_iter().enumerate() {
-        let place = format!("entry {} of `annotations`", entry + 1);
-        let (id, caption) = complete(annotation, &place).map_err(malformed)?;
+    for (entry, annotation) in caption_entries.into_iter().flatten().enumerate() {
+        let place = || format!("entry {} of `annotations`", entry + 1);
+        let (id, caption) = complete(annotation, place).map_err(malformed)?;
         let position = match index.get(&id) {
             Some(&position) => position,
             None if listed => {
-                let id = id.brief();
+                let (id, place) = (id.brief(), place());
                 return Err(malformed(format!("{place} is for image {id}, not one of `images`")));
             }
             None => {
@@ -124,13 +133,19 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
 ///
 /// # Errors   [`EvalError::Malformed`]
 pub fn parse_results(file: &str, bytes: &[u8]) -> Result<CaptionResults, EvalError> {
-    let parsed: Vec<Object<CaptionEntry>> = parse(file, bytes, RESULT_SHAPE)?;
-    let complete = |(entry, Object(result)): (usize, Object<CaptionEntry>)| {
-        let (image_id, caption) = complete(result, &format!("entry {}", entry + 1))
+    let entries = match text(bytes).and_then(|text| list_alone(text, PART)) {
+        Some(entries) => entries,
+        None => {
+            let entries: Vec<Object<CaptionEntry<'_>>> = parse(file, bytes, RESULT_SHAPE)?;
+            entries.into_iter().map(|Object(entry)| entry).collect()
+        }
+    };
+    let complete = |(entry, result): (usize, CaptionEntry<'_>)| {
+        let (image_id, caption) = complete(result, || format!("entry {}", entry + 1))
             .map_err(|reason| malformed(file, reason, RESULT_SHAPE))?;
         Ok::<_, EvalError>(CaptionResult { image_id, caption })
     };
-    let results = parsed.into_iter().enumerate().map(complete).collect::<Result<Vec<_>, _>>()?;
+    let results = entries.into_iter().enumerate().map(complete).collect::<Result<Vec<_>, _>>()?;
     if results.is_empty() {
         return Err(malformed(file, "has no results".to_owned(), RESULT_SHAPE));
     }
@@ -160,21 +175,52 @@ pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFreq
     Ok(DocumentFrequency { documents, counts })
 }
 
-fn complete(entry: CaptionEntry, place: &str) -> Result<(ImageId, String), String> {
+/// Both lists of an annotation file, read by all threads.
+fn lists(bytes: &[u8], part: usize) -> Option<Lists<'_>> {
+    let mut cursor = Cursor::new(text(bytes)?, part);
+    let (mut images, mut annotations) = (None, None);
+    cursor.object(|key, cursor| {
+        let first = match key {
+            "images" => images.replace(cursor.list()?).is_none(),
+            "annotations" => annotations.replace(cursor.list()?).is_none(),
+            _ => return cursor.skip(),
+        };
+        first.then_some(())
+    })?;
+    cursor.end()?;
+    Some((images, annotations?))
+}
+
+/// The images, where there is a list of them, and their captions.
+type Lists<'a> = (Option<Parts<ImageEntry>>, Parts<CaptionEntry<'a>>);
+
+/// The id and the caption of an entry; `place` says where it stands.
+fn complete(
+    entry: CaptionEntry<'_>,
+    place: impl Fn() -> String,
+) -> Result<(ImageId, String), String> {
     match (entry.image_id, entry.caption) {
-        (Some(image_id), Some(caption)) => Ok((image_id, caption)),
-        (None, _) => Err(format!("{place} has no `image_id`")),
-        (Some(id), None) => Err(format!("{place} (image {}) has no `caption`", id.brief())),
+        (Some(image_id), Some(Text(caption))) => Ok((image_id, caption.into_owned())),
+        (None, _) => Err(format!("{} has no `image_id`", place())),
+        (Some(id), None) => Err(format!("{} (image {}) has no `caption`", place(), id.brief())),
     }
 }
 
-fn parse<T: DeserializeOwned>(
+/// The text of a file without a byte order mark; none where it is not UTF-8.
+fn text(bytes: &[u8]) -> Option<&str> {
+    str::from_utf8(without_mark(bytes)).ok()
+}
+
+fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes)
+}
+
+fn parse<'a, T: Deserialize<'a>>(
     file: &str,
-    bytes: &[u8],
+    bytes: &'a [u8],
     shape: &'static str,
 ) -> Result<T, EvalError> {
-    let text = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
-    serde_json::from_slice(text).map_err(|error| EvalError::Malformed {
+    serde_json::from_slice(without_mark(bytes)).map_err(|error| EvalError::Malformed {
         place: Place::new(file, (error.line() > 0).then_some(error.line() as u64)),
         reason: message(&error),
         remedy: shape,

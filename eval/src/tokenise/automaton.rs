@@ -1,7 +1,7 @@
 //! All rules as one automaton, of which each state is made when a text first needs it.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use super::grammar::{Rule, rules};
 use super::pattern::{CharacterSet, Pattern};
@@ -212,8 +212,8 @@ pub(super) struct Automaton {
     /// `states × classes`
     transitions: Vec<State>,
     matches: Vec<u16>,
-    nodes_of_state: Vec<Box<[u32]>>,
-    state_of_nodes: HashMap<Box<[u32]>, State>,
+    nodes_of_state: Vec<Arc<[u32]>>,
+    state_of_nodes: HashMap<Arc<[u32]>, State>,
 }
 
 impl Automaton {
@@ -260,7 +260,7 @@ impl Automaton {
     #[cold]
     fn make(&mut self, state: State, class: u8, transition: usize) -> State {
         let mut nodes = Vec::new();
-        for &node in &self.nodes_of_state[usize::from(state)] {
+        for &node in &*self.nodes_of_state[usize::from(state)] {
             if let Node::Read { set, next } = &self.blueprint.nodes[node as usize]
                 && self.blueprint.reads(*set, class)
             {
@@ -274,7 +274,7 @@ impl Automaton {
 
     /// The state that stands for a set of nodes.
     fn state(&mut self, nodes: Vec<u32>) -> State {
-        let nodes = nodes.into_boxed_slice();
+        let nodes: Arc<[u32]> = nodes.into();
         if let Some(&state) = self.state_of_nodes.get(&nodes) {
             return state;
         }

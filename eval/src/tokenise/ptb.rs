@@ -14,13 +14,15 @@
 //!
 //! # Source   stanfordnlp/CoreNLP 3.4.1; salaniz/pycocoevalcap `tokenizer/ptbtokenizer.py`
 
+use std::str::Split;
+
 use rayon::prelude::*;
 
 use super::is_white_space;
 use super::lexer::Lexer;
 
 /// Lines that one thread takes at a time.
-const LINES_AT_ONCE: usize = 4096;
+const LINES_AT_ONCE: usize = 2048;
 
 /// Tokens that the wrapper drops. The names of brackets stay: by then they are in small letters.
 const DROPPED: [&str; 17] = [
@@ -42,7 +44,30 @@ const DROPPED: [&str; 17] = [
 /// assert_eq!(tokenise(&["the plan b.", "two dogs"])[0], "the plan b.");
 /// ```
 pub fn tokenise<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
-    tokenise_parts(lines, LINES_AT_ONCE, &without_punctuation)
+    tokenise_all(lines, LINES_AT_ONCE, &without_punctuation)
+}
+
+/// Gives `take` what `collect` makes of the lines that [`tokenise`] gives, one part of them after the other.
+///
+/// There may be too many lines in all, and too few where a tag goes over line ends; the wrapper pairs lines and captions
+/// in order, drops lines, and takes empty ones for those that are not there.
+pub(crate) fn tokenise_into<S, R>(
+    lines: &[S],
+    collect: impl Fn(&mut R, &str) + Sync,
+    take: impl FnMut(R),
+) where
+    S: AsRef<str> + Sync,
+    R: Default + Send,
+{
+    let collect = |part: Split<'_, char>| {
+        let (mut collected, mut kept) = (R::default(), String::new());
+        for line in part {
+            keep_words(line, &mut kept);
+            collect(&mut collected, &kept);
+        }
+        collected
+    };
+    tokenise_parts(lines, LINES_AT_ONCE, &collect, take);
 }
 
 /// The tokens of each line before the punctuation filter, joined by spaces.
@@ -53,7 +78,7 @@ pub fn tokenise<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
 /// assert_eq!(tokenise_raw(&["The clock says \"4:45pm\"?!"]), ["the clock says `` 4:45 pm '' ?!"]);
 /// ```
 pub fn tokenise_raw<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
-    tokenise_parts(lines, LINES_AT_ONCE, &|line: &str| line.to_owned())
+    tokenise_all(lines, LINES_AT_ONCE, &|line: &str| line.to_owned())
 }
 
 /// Whether a caption holds a character that ends the line for the tokeniser, which moves all later captions.
@@ -63,65 +88,80 @@ pub fn has_line_end(caption: &str) -> bool {
     caption.contains(['\r', '\u{B}', '\u{C}', '\u{2028}', '\u{2029}'])
 }
 
-fn tokenise_parts<S, F>(lines: &[S], part_lines: usize, finish: &F) -> Vec<String>
+/// The finished lines, one for each of `lines`.
+fn tokenise_all<S, F>(lines: &[S], part_lines: usize, finish: &F) -> Vec<String>
 where
     S: AsRef<str> + Sync,
     F: Fn(&str) -> String + Sync,
 {
-    let parts: Vec<(Vec<String>, bool)> = lines
-        .par_chunks(part_lines)
-        .enumerate()
-        .map_init(Lexer::new, |lexer, (index, part)| {
-            let following = &lines[index * part_lines + part.len()..];
-            tokenise_part(lexer, part, following, finish)
-        })
-        .collect();
+    let collect = |part: Split<'_, char>| part.map(finish).collect::<Vec<_>>();
     let mut tokenised = Vec::with_capacity(lines.len());
-    for (index, (part, overran)) in parts.into_iter().enumerate() {
-        if overran {
-            // A tag over the line end took the beginning of the next part: the rest goes one after the other.
-            let rest = &lines[index * part_lines..];
-            tokenised.extend(tokenise_part(&mut Lexer::new(), rest, &[], finish).0);
-            break;
-        }
-        tokenised.extend(part);
-    }
-    // More lines than captions if a caption holds a line end: the wrapper pairs them in order and drops the rest.
+    tokenise_parts(lines, part_lines, &collect, |part| tokenised.extend(part));
     tokenised.resize(lines.len(), String::new());
     tokenised
 }
 
-/// The finished lines of a part, and whether its last token went on into `following`.
-fn tokenise_part<S: AsRef<str>>(
+/// Each thread takes a part, all hand in what they collected, and so on: few parts are in memory at a time.
+fn tokenise_parts<S, R, F>(lines: &[S], part_lines: usize, collect: &F, mut take: impl FnMut(R))
+where
+    S: AsRef<str> + Sync,
+    R: Send,
+    F: Fn(Split<'_, char>) -> R + Sync,
+{
+    let starts: Vec<usize> = (0..lines.len()).step_by(part_lines).collect();
+    let threads = rayon::current_num_threads().min(starts.len());
+    let mut lexers: Vec<Lexer> = (0..threads).map(|_| Lexer::new()).collect();
+    for starts in starts.chunks(threads.max(1)) {
+        let of_part = |(lexer, start): (&mut Lexer, &usize)| {
+            let (part, following) = lines[*start..].split_at(part_lines.min(lines.len() - start));
+            tokenise_part(lexer, part, following, collect)
+        };
+        let parts: Vec<(R, bool)> = lexers.par_iter_mut().zip(starts).map(of_part).collect();
+        for (start, (part, overran)) in starts.iter().zip(parts) {
+            if overran {
+                // A tag over the line end took the beginning of the next part: the rest goes one after the other.
+                let rest = &lines[*start..];
+                return take(tokenise_part(&mut Lexer::new(), rest, &[], collect).0);
+            }
+            take(part);
+        }
+    }
+}
+
+/// What is collected of the lines of a part, and whether its last token went on into `following`.
+fn tokenise_part<S: AsRef<str>, R>(
     lexer: &mut Lexer,
     lines: &[S],
     following: &[S],
-    finish: &impl Fn(&str) -> String,
-) -> (Vec<String>, bool) {
+    collect: &impl Fn(Split<'_, char>) -> R,
+) -> (R, bool) {
     let (output, overran) = lexer.run(lines, following);
     let output = match output.strip_suffix('\n') {
         Some(stripped) if !following.is_empty() => stripped,
         _ => &output,
     };
-    (output.split('\n').map(finish).collect(), overran)
+    (collect(output.split('\n')), overran)
 }
 
 /// The tokens of a raw line that pycocoevalcap keeps.
 fn without_punctuation(line: &str) -> String {
-    let line = line.trim_end_matches(is_white_space);
     let mut kept = String::with_capacity(line.len());
-    let mut first = true;
-    for token in line.split(' ') {
-        if DROPPED.contains(&token) {
-            continue;
-        }
-        if !first {
+    keep_words(line, &mut kept);
+    kept
+}
+
+fn keep_words(line: &str, kept: &mut String) {
+    kept.clear();
+    let tokens = line.trim_end_matches(is_white_space).split(' ');
+    // Most tokens are words.
+    let is_word = |token: &str| token.starts_with(|c: char| c.is_ascii_lowercase());
+    let tokens = tokens.filter(|token| is_word(token) || !DROPPED.contains(token));
+    for (place, token) in tokens.enumerate() {
+        if place > 0 {
             kept.push(' ');
         }
-        first = false;
         kept.push_str(token);
     }
-    kept
 }
 
 #[cfg(test)]
@@ -250,9 +290,10 @@ mod tests {
             "he",
         ];
         let raw = |line: &str| line.to_owned();
-        let whole = tokenise_part(&mut Lexer::new(), &lines, &[], &raw).0;
+        let collect = |part: Split<'_, char>| part.map(raw).collect::<Vec<_>>();
+        let whole = tokenise_part(&mut Lexer::new(), &lines, &[], &collect).0;
         for part_lines in 1..lines.len() {
-            let parts = tokenise_parts(&lines, part_lines, &raw);
+            let parts = tokenise_all(&lines, part_lines, &raw);
             assert_eq!(parts, whole[..lines.len()], "{part_lines}");
         }
     }

@@ -2,14 +2,13 @@
 //!
 //! # Source   GT-Vision-Lab/VQA a013f00, `vqaEval.py`: `processPunctuation`, `processDigitArticle`
 
+use std::borrow::Cow;
+
 use super::contractions::contraction;
 use crate::normalise::characters::{decimal_digit, is_space, lowercase_into};
 
 /// The marks that are taken out, in the script's order.
-const PUNCTUATION: [char; 21] = [
-    ';', '/', '[', ']', '"', '{', '}', '(', ')', '=', '+', '\\', '_', '-', '>', '<', '@', '`', ',',
-    '?', '!',
-];
+const PUNCTUATION: [u8; 21] = *b";/[]\"{}()=+\\_-><@`,?!";
 
 /// The script gives a flag where the number of replacements belongs, so no more full stops than this go.
 const MOST_STOPS: usize = 32;
@@ -19,8 +18,11 @@ fn is_digit(letter: char) -> bool {
 }
 
 /// Line ends and tabs as spaces, and no white space at the ends.
-pub(super) fn tidied(answer: &str) -> String {
-    answer.replace(['\n', '\t'], " ").trim_matches(is_space).to_owned()
+pub(super) fn tidied(answer: &str) -> Cow<'_, str> {
+    if !answer.contains(['\n', '\t']) {
+        return answer.trim_matches(is_space).into();
+    }
+    answer.replace(['\n', '\t'], " ").trim_matches(is_space).to_owned().into()
 }
 
 /// An answer without punctuation and articles, numbers up to ten as digits, contractions with their apostrophes.
@@ -33,29 +35,78 @@ pub(super) fn tidied(answer: &str) -> String {
 /// assert_eq!(normalised("t-shirt"), "t shirt");
 /// ```
 pub fn normalised(answer: &str) -> String {
-    without_articles(&without_punctuation(answer))
+    Normaliser::default().normalise(answer).to_owned()
+}
+
+/// [`normalised`] with room to work in, for one answer after the other.
+#[derive(Debug, Default)]
+pub(super) struct Normaliser {
+    unmarked: String,
+    unstopped: String,
+    lower: String,
+    words: String,
+}
+
+impl Normaliser {
+    pub(super) fn normalise(&mut self, answer: &str) -> &str {
+        let text = without_punctuation(answer, &mut self.unmarked);
+        let text = without_stops(text, &mut self.unstopped);
+        self.lower.clear();
+        lowercase_into(text, &mut self.lower);
+        self.words.clear();
+        let words = self.lower.split(is_space).filter(|word| !word.is_empty());
+        for word in words.filter_map(rewritten) {
+            if !self.words.is_empty() {
+                self.words.push(' ');
+            }
+            self.words.push_str(word);
+        }
+        &self.words
+    }
 }
 
 /// A mark with a space at either side, or any mark where a comma stands between two digits, goes; another mark becomes
 /// a space.
-fn without_punctuation(answer: &str) -> String {
-    let letters: Vec<char> = answer.chars().collect();
-    let digits_around_comma =
-        letters.windows(3).any(|w| is_digit(w[0]) && w[1] == ',' && is_digit(w[2]));
-    let mut out = answer.to_owned();
-    for mark in PUNCTUATION {
-        if !out.contains(mark) {
-            continue;
+fn without_punctuation<'a>(answer: &'a str, out: &'a mut String) -> &'a str {
+    let bytes = answer.as_bytes();
+    let (mut found, mut goes) = (false, [false; PUNCTUATION.len()]);
+    for (at, mark) in bytes.iter().enumerate().filter_map(|(at, byte)| Some((at, mark(*byte)?))) {
+        found = true;
+        goes[mark] |= bytes.get(at + 1) == Some(&b' ') || answer[..at].ends_with(' ');
+        if PUNCTUATION[mark] == b','
+            && answer[..at].ends_with(is_digit)
+            && answer[at + 1..].starts_with(is_digit)
+        {
+            goes = [true; PUNCTUATION.len()];
         }
-        let beside_space = letters.windows(2).any(|w| w == [mark, ' '] || w == [' ', mark]);
-        out = out.replace(mark, if beside_space || digits_around_comma { "" } else { " " });
     }
-    without_stops(&out)
+    if !found {
+        return answer;
+    }
+    out.clear();
+    let kept = answer.chars().filter_map(|letter| match u8::try_from(letter).ok().and_then(mark) {
+        None => Some(letter),
+        Some(mark) => (!goes[mark]).then_some(' '),
+    });
+    out.extend(kept);
+    out
+}
+
+/// The place in [`PUNCTUATION`].
+fn mark(byte: u8) -> Option<usize> {
+    if byte.is_ascii_alphanumeric() || byte == b' ' {
+        return None;
+    }
+    PUNCTUATION.iter().position(|mark| *mark == byte)
 }
 
 /// Without full stops that no digit follows.
-fn without_stops(text: &str) -> String {
-    let (mut out, mut left) = (String::with_capacity(text.len()), MOST_STOPS);
+fn without_stops<'a>(text: &'a str, out: &'a mut String) -> &'a str {
+    if !text.contains('.') {
+        return text;
+    }
+    out.clear();
+    let mut left = MOST_STOPS;
     let mut letters = text.chars().peekable();
     while let Some(letter) = letters.next() {
         let stop = letter == '.' && left > 0 && !letters.peek().is_some_and(|next| is_digit(*next));
@@ -68,29 +119,23 @@ fn without_stops(text: &str) -> String {
     out
 }
 
-fn without_articles(text: &str) -> String {
-    let mut lower = String::with_capacity(text.len());
-    lowercase_into(text, &mut lower);
-    let mut words = Vec::new();
-    for word in lower.split(is_space).filter(|word| !word.is_empty()) {
-        let word = match word {
-            "none" | "zero" => "0",
-            "one" => "1",
-            "two" => "2",
-            "three" => "3",
-            "four" => "4",
-            "five" => "5",
-            "six" => "6",
-            "seven" => "7",
-            "eight" => "8",
-            "nine" => "9",
-            "ten" => "10",
-            "a" | "an" | "the" => continue,
-            word => contraction(word).unwrap_or(word),
-        };
-        words.push(word);
-    }
-    words.join(" ")
+/// A number up to ten as a digit, a contraction with its apostrophe, no article; other words as they stand.
+fn rewritten(word: &str) -> Option<&str> {
+    Some(match word {
+        "none" | "zero" => "0",
+        "one" => "1",
+        "two" => "2",
+        "three" => "3",
+        "four" => "4",
+        "five" => "5",
+        "six" => "6",
+        "seven" => "7",
+        "eight" => "8",
+        "nine" => "9",
+        "ten" => "10",
+        "a" | "an" | "the" => return None,
+        word => contraction(word).unwrap_or(word),
+    })
 }
 
 #[cfg(test)]

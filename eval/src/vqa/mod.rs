@@ -2,8 +2,10 @@
 //!
 //! | file | what it is responsible for |
 //! |---|---|
+//! | `accuracy` | the accuracy of one answer |
 //! | [`answer`] | what the script makes of an answer before it compares |
 //! | `contractions` | its table of contractions |
+//! | [`people`] | people's answers, in little memory |
 //! | [`read`] | annotations and results from their JSON files |
 //!
 //! ```
@@ -20,8 +22,10 @@
 //! # Ok::<(), engram_eval::EvalError>(())
 //! ```
 
+mod accuracy;
 pub mod answer;
 mod contractions;
+pub mod people;
 pub mod read;
 
 use std::borrow::Cow;
@@ -39,8 +43,10 @@ use crate::metric::MetricInfo;
 use crate::result::{Breakdown, Evaluation, Provenance, SourceFile};
 use crate::table::shortened;
 use crate::text::{breakdown, figures, sources};
-use answer::{normalised, tidied};
-use read::{Annotation, HumanAnswer, Questions};
+use accuracy::Scorer;
+use read::{Annotation, Questions};
+
+pub use accuracy::accuracy;
 
 /// The accuracy of VQA v2, from 0 to 100.
 pub const INFO: MetricInfo =
@@ -95,48 +101,12 @@ pub struct WorstQuestion {
     pub human_answers: Vec<(String, u64)>,
 }
 
-/// The accuracy of an answer, from 0 to 1: over all people, the mean of `min(1, matches among the others / 3)`; 0
-/// without people.
-///
-/// Where people's answers differ, all answers are [`normalised`] first; where they do not, they are compared as they
-/// stand, so that `Yes` against ten times `yes` is wrong.
-pub fn accuracy(given: &str, answers: &[HumanAnswer<'_>]) -> f64 {
-    let mut given = tidied(given);
-    let mut human: Vec<String> = answers.iter().map(|human| tidied(&human.answer)).collect();
-    if human.windows(2).any(|pair| pair[0] != pair[1]) {
-        given = normalised(&given);
-        human = human.iter().map(|answer| normalised(answer)).collect();
-    }
-    let matching: Vec<bool> = human.iter().map(|answer| *answer == given).collect();
-    let matches = matching.iter().filter(|matching| **matching).count();
-    // An answer is not compared with itself, nor with one that is the same in all fields.
-    let mut copies: HashMap<_, usize> = HashMap::new();
-    for (answer, _) in answers.iter().zip(&matching).filter(|(_, matching)| **matching) {
-        *copies.entry(other_fields(answer)).or_default() += 1;
-    }
-    let score = |(answer, matching): (&HumanAnswer<'_>, &bool)| -> f64 {
-        let same = if *matching { copies.get(&other_fields(answer)) } else { None };
-        let others = matches - same.copied().unwrap_or(0);
-        (others as f64 / 3.0).min(1.0)
-    };
-    answers.iter().zip(&matching).map(score).sum::<f64>() / answers.len().max(1) as f64
-}
-
-/// What tells two equal answers apart.
-fn other_fields<'a>(
-    answer: &'a HumanAnswer<'_>,
-) -> (Option<&'a str>, Option<&'a str>, Option<&'a str>) {
-    let HumanAnswer { answer: _, answer_id, answer_confidence, raw_answer } = answer;
-    let id = answer_id.as_ref().map(|id| &*id.0);
-    (id, answer_confidence.as_deref(), raw_answer.as_deref())
-}
-
 /// Measures results against annotations; each comes with the name of its file, for messages.
 ///
 /// # Errors   [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for questions that only one file has;
 /// [`EvalError::Empty`] without questions; [`EvalError::BadOption`]
-pub fn evaluate<'a>(
-    (annotation_file, annotations): (&str, &[Annotation<'a>]),
+pub fn evaluate<'n, 'a>(
+    (annotation_file, annotations): (&str, &'n [Annotation<'a>]),
     (result_file, results): (&str, &HashMap<Id<'a>, Cow<'a, str>>),
     options: &VqaOptions<'_>,
 ) -> Result<VqaReport, EvalError> {
@@ -151,26 +121,28 @@ pub fn evaluate<'a>(
         .par_iter()
         .zip(&given)
         .with_min_len(64)
-        .map(|(annotation, given)| 100.0 * accuracy(given, &annotation.answers))
+        .map_init(Scorer::default, |scorer, (annotation, given)| {
+            100.0 * scorer.accuracy(given, &annotation.answers)
+        })
         .collect();
     let measure = |scores: &[f64]| measure_of_mean(&INFO, "question", scores, &options.bootstrap);
-    let by = |name: &str, label: &dyn Fn(&Annotation<'_>) -> String| {
-        let mut parts: Vec<(String, Vec<f64>)> = Vec::new();
-        let mut index: HashMap<String, usize> = HashMap::new();
+    let by = |name: &str, label: fn(&'n Annotation<'a>) -> &'n str| {
+        let mut parts: Vec<(&str, Vec<f64>)> = Vec::new();
+        let mut index: HashMap<&str, usize> = HashMap::new();
         for (annotation, score) in annotations.iter().zip(&scores) {
             let label = label(annotation);
-            let part = *index.entry(label.clone()).or_insert_with(|| {
+            let part = *index.entry(label).or_insert_with(|| {
                 parts.push((label, Vec::new()));
                 parts.len() - 1
             });
             parts[part].1.push(*score);
         }
-        let parts = parts.into_iter().map(|(label, scores)| (label, measure(&scores))).collect();
-        Breakdown::new(name, &INFO, parts)
+        let measured = |(label, scores): (&str, Vec<f64>)| (label.to_owned(), measure(&scores));
+        Breakdown::new(name, &INFO, parts.into_iter().map(measured).collect())
     };
     let breakdowns = vec![
-        by("question type", &|annotation| annotation.question_type.to_string()),
-        by("answer type", &|annotation| annotation.answer_type.to_string()),
+        by("question type", |annotation| &annotation.question_type),
+        by("answer type", |annotation| &annotation.answer_type),
     ];
     let accuracies = |table: &Breakdown| -> Value {
         let part = |row: &crate::result::BreakdownRow| (row.name.clone(), Value::from(row.value));
@@ -293,39 +265,5 @@ impl VqaReport {
             paragraphs.push(self.worst.iter().map(line).collect());
         }
         paragraphs.join("\n")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn answers(texts: &[&'static str]) -> Vec<HumanAnswer<'static>> {
-        let answer = |(id, text): (usize, &&'static str)| HumanAnswer {
-            answer: (*text).into(),
-            answer_id: Some(Id(id.to_string().into())),
-            answer_confidence: None,
-            raw_answer: None,
-        };
-        texts.iter().enumerate().map(answer).collect()
-    }
-
-    #[test]
-    fn accuracy_leaves_each_person_out_in_turn() {
-        for (matches, wanted) in [(0, 0.0), (1, 0.3), (2, 0.6), (3, 0.9), (4, 1.0), (9, 1.0)] {
-            let mut texts = vec!["dog"; 10];
-            texts[..matches].fill("the cat");
-            assert!((accuracy("Cat", &answers(&texts)) - wanted).abs() < 1e-12, "{matches}");
-        }
-    }
-
-    #[test]
-    fn equal_answers_are_compared_as_they_stand() {
-        assert_eq!(accuracy("Yes", &answers(&["yes"; 10])), 0.0);
-        assert_eq!(accuracy(" yes\n", &answers(&["yes"; 10])), 1.0);
-        // Without ids the ten are one dictionary ten times, of which no other is left.
-        let mut same = answers(&["yes"; 10]);
-        same.iter_mut().for_each(|answer| answer.answer_id = None);
-        assert_eq!(accuracy("yes", &same), 0.0);
     }
 }

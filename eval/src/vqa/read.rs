@@ -1,12 +1,14 @@
-//! VQA v2 and OK-VQA files: annotations and results.
+//! VQA v2 and OK-VQA files: annotations, results and questions.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde::Deserialize;
 
+use super::people::{HumanAnswer, people};
 use crate::error::{EvalError, Place};
 use crate::ids::Id;
+use crate::json::cursor::{PART, list_alone, list_under};
 use crate::json::{Object, message, objects};
 use crate::table::shortened;
 
@@ -23,25 +25,8 @@ pub struct Annotation<'a> {
     #[serde(borrow, default)]
     pub answer_type: Cow<'a, str>,
     /// People's answers, usually ten.
-    #[serde(borrow, deserialize_with = "objects")]
-    pub answers: Vec<HumanAnswer<'a>>,
-}
-
-/// One person's answer.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct HumanAnswer<'a> {
-    /// The answer.
-    #[serde(borrow)]
-    pub answer: Cow<'a, str>,
-    /// Who gave it. Two answers that are the same in all fields count as one.
-    #[serde(borrow, default)]
-    pub answer_id: Option<Id<'a>>,
-    /// How sure the person was.
-    #[serde(borrow, default)]
-    pub answer_confidence: Option<Cow<'a, str>>,
-    /// OK-VQA's answer before stemming.
-    #[serde(borrow, default)]
-    pub raw_answer: Option<Cow<'a, str>>,
+    #[serde(borrow, deserialize_with = "people")]
+    pub answers: Box<[HumanAnswer<'a>]>,
 }
 
 #[derive(Deserialize)]
@@ -64,21 +49,24 @@ struct Answer<'a> {
 pub fn parse_annotations<'a>(file: &str, text: &'a str) -> Result<Vec<Annotation<'a>>, EvalError> {
     let remedy = "give the annotations of VQA v2 or OK-VQA: {\"annotations\": [{\"question_id\", \
                   \"answers\": [{\"answer\"}]}]}";
-    let Object(read): Object<Annotations<'a>> = parse(file, text, remedy)?;
+    let annotations = match list_under("annotations", text, PART) {
+        Some(annotations) => annotations,
+        None => parse::<Object<Annotations<'a>>>(file, text, remedy)?.0.annotations,
+    };
     let empty = |reason: String| EvalError::Malformed {
         place: Place::new(file, None),
         reason,
         remedy: "give every question at least one answer",
     };
-    if read.annotations.is_empty() {
+    if annotations.is_empty() {
         return Err(empty("has no annotations".to_owned()));
     }
-    let without = read.annotations.iter().find(|annotation| annotation.answers.is_empty());
+    let without = annotations.iter().find(|annotation| annotation.answers.is_empty());
     if let Some(Annotation { question_id, .. }) = without {
         return Err(empty(format!("question `{}` has no answers", shortened(&question_id.0, 60))));
     }
-    refuse_doubles(file, read.annotations.iter().map(|annotation| &annotation.question_id))?;
-    Ok(read.annotations)
+    refuse_doubles(file, annotations.iter().map(|annotation| &annotation.question_id))?;
+    Ok(annotations)
 }
 
 /// Reads results, `[{"question_id", "answer"}]`.
@@ -89,9 +77,15 @@ pub fn parse_results<'a>(
     text: &'a str,
 ) -> Result<HashMap<Id<'a>, Cow<'a, str>>, EvalError> {
     let remedy = "give results as [{\"question_id\": …, \"answer\": \"…\"}]";
-    let read: Vec<Object<Answer<'a>>> = parse(file, text, remedy)?;
-    refuse_doubles(file, read.iter().map(|Object(answer)| &answer.question_id))?;
-    Ok(read.into_iter().map(|Object(answer)| (answer.question_id, answer.answer)).collect())
+    let read: Vec<Answer<'a>> = match list_alone(text, PART) {
+        Some(answers) => answers,
+        None => {
+            let answers: Vec<Object<Answer<'a>>> = parse(file, text, remedy)?;
+            answers.into_iter().map(|Object(answer)| answer).collect()
+        }
+    };
+    refuse_doubles(file, read.iter().map(|answer| &answer.question_id))?;
+    Ok(read.into_iter().map(|answer| (answer.question_id, answer.answer)).collect())
 }
 
 /// The text of each question, by its id.
@@ -116,7 +110,10 @@ struct Question<'a> {
 /// # Errors   [`EvalError::Malformed`]; [`EvalError::DoubledId`]
 pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Questions<'a>, EvalError> {
     let remedy = "give questions as {\"questions\": [{\"question_id\", \"question\"}]}";
-    let Object(QuestionFile { questions }) = parse(file, text, remedy)?;
+    let questions = match list_under("questions", text, PART) {
+        Some(questions) => questions,
+        None => parse::<Object<QuestionFile<'a>>>(file, text, remedy)?.0.questions,
+    };
     refuse_doubles(file, questions.iter().map(|question| &question.question_id))?;
     Ok(questions.into_iter().map(|question| (question.question_id, question.question)).collect())
 }

@@ -143,29 +143,33 @@ fn perfect_results_have_perfect_figures() {
     });
 }
 
+/// A person's answer, id and confidence.
+type Person = (&'static str, u8, bool);
+
 /// The accuracy as the script has it: each person's answer against those of all others.
-fn accuracy_by_pairs(given: &str, answers: &[vqa::read::HumanAnswer<'_>]) -> f64 {
-    let score = |person: &vqa::read::HumanAnswer<'_>| {
-        let others = answers.iter().filter(|other| *other != person);
-        (others.filter(|other| other.answer == given).count() as f64 / 3.0).min(1.0)
+fn accuracy_by_pairs(given: &str, people: &[Person]) -> f64 {
+    let score = |person: &Person| {
+        let others = people.iter().filter(|other| *other != person);
+        (others.filter(|other| other.0 == given).count() as f64 / 3.0).min(1.0)
     };
-    answers.iter().map(score).sum::<f64>() / answers.len() as f64
+    people.iter().map(score).sum::<f64>() / people.len() as f64
 }
 
 #[test]
 fn vqa_accuracy_compares_each_with_the_others() {
-    let answers = vec((select(vec!["cat", "dog", "2"]), 0..4_u8, any::<bool>()), 1..12);
-    holds(cases(500), answers, |answers| {
-        let person = |(answer, id, sure): &(&'static str, u8, bool)| vqa::read::HumanAnswer {
-            answer: (*answer).into(),
-            answer_id: Some(engram_eval::ids::Id(id.to_string().into())),
-            answer_confidence: sure.then(|| "yes".into()),
-            raw_answer: None,
+    let people = vec((select(vec!["cat", "dog", "2"]), 0..4_u8, any::<bool>()), 1..40);
+    holds(cases(500), people, |people| {
+        let answer = |(answer, id, sure): &Person| {
+            let sure = if *sure { "yes" } else { "no" };
+            serde_json::json!({"answer": answer, "answer_id": id, "answer_confidence": sure})
         };
-        let answers: Vec<_> = answers.iter().map(person).collect();
+        let answers: Vec<_> = people.iter().map(answer).collect();
+        let question = serde_json::json!({"question_id": 1, "answers": answers});
+        let text = serde_json::json!({"annotations": [question]}).to_string();
+        let annotations = vqa::read::parse_annotations("a", &text).expect("annotations");
         for given in ["cat", "dog", "none"] {
-            let found = vqa::accuracy(given, &answers);
-            assert!((found - accuracy_by_pairs(given, &answers)).abs() < 1e-12, "{given}");
+            let found = vqa::accuracy(given, &annotations[0].answers);
+            assert!((found - accuracy_by_pairs(given, &people)).abs() < 1e-12, "{given}");
         }
     });
 }

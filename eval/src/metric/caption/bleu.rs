@@ -2,7 +2,8 @@
 
 use rayon::prelude::*;
 
-use super::{CaptionCorpus, ImageCaptions, LONGEST_NGRAM, count_of};
+use super::ngram::{Counts, Key, for_common};
+use super::{CaptionCorpus, LONGEST_NGRAM};
 use crate::metric::MetricInfo;
 
 /// Name, version and direction of BLEU-1 to BLEU-4.
@@ -38,26 +39,6 @@ impl BleuStatistics {
             total.add(image, u64::from(count));
         }
         total
-    }
-
-    fn of(image: &ImageCaptions) -> Self {
-        let hypothesis = &image.hypothesis;
-        let closest = image.references.iter().map(|reference| reference.length);
-        let closest = closest.min_by_key(|&length| (length.abs_diff(hypothesis.length), length));
-        let length = u64::from(hypothesis.length);
-        Self {
-            hypothesis_length: length,
-            reference_length: u64::from(closest.unwrap_or(0)),
-            ngrams: std::array::from_fn(|order| length.saturating_sub(order as u64)),
-            matched: std::array::from_fn(|order| {
-                let clipped = |&(id, count): &(u32, u32)| {
-                    let references = image.references.iter();
-                    let most = references.map(|reference| count_of(&reference.ngrams[order], id));
-                    u64::from(most.max().unwrap_or(0).min(count))
-                };
-                hypothesis.ngrams[order].iter().map(clipped).sum()
-            }),
-        }
     }
 
     /// Adds `times` copies of `other`.
@@ -112,10 +93,61 @@ impl Bleu {
 ///
 /// # Source   K. Papineni et al., ACL 2002; pycocoevalcap `bleu/bleu_scorer.py`, option `closest`
 pub fn bleu(corpus: &CaptionCorpus) -> Bleu {
-    let statistics: Vec<_> = corpus.images.par_iter().map(BleuStatistics::of).collect();
-    let images = statistics.iter().map(BleuStatistics::scores).collect();
+    let statistics = match corpus.has_short_keys() {
+        true => statistics::<u64>(corpus),
+        false => statistics::<u128>(corpus),
+    };
+    let images = statistics.par_iter().map(BleuStatistics::scores).collect();
     let total: BleuStatistics = statistics.iter().copied().sum();
     Bleu { corpus: total.scores(), images, statistics }
+}
+
+fn statistics<K: Key>(corpus: &CaptionCorpus) -> Vec<BleuStatistics> {
+    let images = (0..corpus.len()).into_par_iter();
+    images.map_init(Room::<K>::new, |room, image| room.statistics(corpus, image)).collect()
+}
+
+/// Room to work in, for one image after the other.
+struct Room<K> {
+    hypothesis: Counts<K>,
+    reference: Counts<K>,
+    /// How often the reference that has it most has each n-gram of the hypothesis.
+    most: Vec<u32>,
+}
+
+impl<K: Key> Room<K> {
+    fn new() -> Self {
+        Self { hypothesis: Counts::new(), reference: Counts::new(), most: Vec::new() }
+    }
+
+    fn statistics(&mut self, corpus: &CaptionCorpus, image: usize) -> BleuStatistics {
+        let length = corpus.hypothesis(image).pieces.len() as u64;
+        let lengths = corpus.references(image).map(|reference| reference.pieces.len() as u64);
+        let closest = lengths.min_by_key(|other| (other.abs_diff(length), *other));
+        BleuStatistics {
+            hypothesis_length: length,
+            reference_length: closest.unwrap_or(0),
+            ngrams: std::array::from_fn(|shorter| length.saturating_sub(shorter as u64)),
+            matched: std::array::from_fn(|shorter| self.matched(corpus, image, shorter + 1)),
+        }
+    }
+
+    /// How many n-grams of `order` words of the hypothesis a reference has too.
+    fn matched(&mut self, corpus: &CaptionCorpus, image: usize, order: usize) -> u64 {
+        self.hypothesis.count(corpus.hypothesis(image).pieces, order);
+        let hypothesis = &self.hypothesis.counts;
+        self.most.clear();
+        self.most.resize(hypothesis.len(), 0);
+        for reference in corpus.references(image) {
+            self.reference.count(reference.pieces, order);
+            let reference = &self.reference.counts;
+            for_common(hypothesis, reference, |ours, theirs| {
+                self.most[ours] = self.most[ours].max(reference[theirs].1);
+            });
+        }
+        let clipped = |(most, (_, count)): (&u32, &(K, u32))| u64::from(*most.min(count));
+        self.most.iter().zip(hypothesis).map(clipped).sum()
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! CIDEr-D, which pycocoevalcap calls "CIDEr", and plain CIDEr.
 
-use std::collections::HashMap;
-
 use rayon::prelude::*;
 
-use super::{CaptionCorpus, ImageCaptions, LONGEST_NGRAM, NgramCounts, Sentence};
+use super::frequency::Weights;
+use super::ngram::{Counts, Key, for_common};
+use super::{CaptionCorpus, LONGEST_NGRAM, Sentence};
 use crate::metric::MetricInfo;
+
+pub use super::DocumentFrequency;
 
 /// Name, version and direction of CIDEr-D.
 pub const CIDER_D_INFO: MetricInfo =
@@ -18,15 +20,6 @@ pub const CIDER_INFO: MetricInfo =
 /// Width of the penalty on a difference in length.
 const SIGMA: f64 = 6.0;
 
-/// In how many documents (images) of some collection each n-gram occurs, instead of in the references at hand.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DocumentFrequency {
-    /// Number of documents.
-    pub documents: f64,
-    /// Number of documents with the n-gram, whose words are joined by single spaces.
-    pub counts: HashMap<String, f64>,
-}
-
 /// CIDEr-D of each image; the figure of a corpus is their mean. Tables often give it times 100.
 ///
 /// The weight of an n-gram is its count times `ln N - ln max(1, df)`, where `df` of the `N` images have it in a
@@ -35,158 +28,125 @@ pub struct DocumentFrequency {
 ///
 /// # Source   R. Vedantam et al., CVPR 2015; pycocoevalcap `cider/cider_scorer.py`
 pub fn cider_d(corpus: &CaptionCorpus, frequency: Option<&DocumentFrequency>) -> Vec<f64> {
-    scores(corpus, frequency, None, Variant::D)
+    both(corpus, frequency).0
 }
 
 /// Plain CIDEr of each image: cosines, without clipping and without a penalty on the length.
 ///
 /// # Source   R. Vedantam et al., CVPR 2015; vrama91/cider
 pub fn cider(corpus: &CaptionCorpus, frequency: Option<&DocumentFrequency>) -> Vec<f64> {
-    scores(corpus, frequency, None, Variant::Plain)
+    both(corpus, frequency).1
+}
+
+/// CIDEr-D and plain CIDEr of each image, in less time than one after the other.
+pub fn both(corpus: &CaptionCorpus, frequency: Option<&DocumentFrequency>) -> (Vec<f64>, Vec<f64>) {
+    let images: Vec<usize> = (0..corpus.len()).collect();
+    scores(corpus, &images, frequency)
 }
 
 /// CIDEr-D and plain CIDEr of some of the images, as if they were the whole corpus.
 ///
 /// Positions without an image are left out.
 pub fn of_part(corpus: &CaptionCorpus, images: &[usize]) -> (Vec<f64>, Vec<f64>) {
-    let of = |variant| scores(corpus, None, Some(images), variant);
-    (of(Variant::D), of(Variant::Plain))
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Variant {
-    D,
-    Plain,
+    let images: Vec<usize> = images.iter().copied().filter(|image| *image < corpus.len()).collect();
+    scores(corpus, &images, None)
 }
 
 fn scores(
     corpus: &CaptionCorpus,
+    images: &[usize],
     frequency: Option<&DocumentFrequency>,
-    part: Option<&[usize]>,
-    variant: Variant,
-) -> Vec<f64> {
-    let images: Vec<&ImageCaptions> = match part {
-        None => corpus.images.iter().collect(),
-        Some(part) => part.iter().filter_map(|&image| corpus.images.get(image)).collect(),
-    };
-    let weights = match frequency {
-        None => InverseFrequency::of_references(corpus, &images),
-        Some(frequency) => InverseFrequency::of_outside(corpus, frequency),
-    };
-    images.par_iter().map(|image| weights.score(image, variant)).collect()
+) -> (Vec<f64>, Vec<f64>) {
+    match corpus.has_short_keys() {
+        true => scores_by::<u64>(corpus, images, frequency),
+        false => scores_by::<u128>(corpus, images, frequency),
+    }
 }
 
-/// `ln N - ln max(1, df)` of every n-gram of a corpus.
-struct InverseFrequency([Vec<f64>; LONGEST_NGRAM]);
+/// One length of n-grams after the other, so that the weights of one are in memory at a time.
+fn scores_by<K: Key>(
+    corpus: &CaptionCorpus,
+    images: &[usize],
+    frequency: Option<&DocumentFrequency>,
+) -> (Vec<f64>, Vec<f64>) {
+    let mut sums = vec![(0.0, 0.0); images.len()];
+    for order in 1..=LONGEST_NGRAM {
+        let weights = match frequency {
+            None => Weights::<K>::of_references(corpus, images, order),
+            Some(frequency) => Weights::of_outside(corpus, frequency, order),
+        };
+        let rows = images.par_iter().zip(&mut sums);
+        rows.for_each_init(Room::new, |room, (image, sums)| {
+            let (d, plain) = room.similarity(corpus, *image, order, &weights);
+            *sums = (sums.0 + d, sums.1 + plain);
+        });
+    }
+    let score = |(sum, image): (f64, &usize)| {
+        sum / LONGEST_NGRAM as f64 / corpus.references(*image).count() as f64 * 10.0
+    };
+    let (d, plain): (Vec<f64>, Vec<f64>) = sums.into_iter().unzip();
+    let scores = |sums: Vec<f64>| sums.into_iter().zip(images).map(score).collect();
+    (scores(d), scores(plain))
+}
 
-impl InverseFrequency {
-    fn of_references(corpus: &CaptionCorpus, images: &[&ImageCaptions]) -> Self {
-        let documents = (images.len() as f64).ln();
-        Self(std::array::from_fn(|order| {
-            let mut counts = vec![0_u32; corpus.ngrams.len(order)];
-            let mut ids = Vec::new();
-            for image in images {
-                // Each n-gram counts once an image, however many of its references have it.
-                ids.clear();
-                ids.extend(
-                    image.references.iter().flat_map(|r| r.ngrams[order].iter().map(|n| n.0)),
-                );
-                ids.sort_unstable();
-                ids.dedup();
-                ids.iter().for_each(|&id| counts[id as usize] += 1);
-            }
-            counts.iter().map(|&count| documents - f64::from(count.max(1)).ln()).collect()
-        }))
+/// Room to work in, for one image after the other.
+struct Room<K> {
+    counts: Counts<K>,
+    hypothesis: Vec<(K, f64)>,
+    reference: Vec<(K, f64)>,
+}
+
+impl<K: Key> Room<K> {
+    fn new() -> Self {
+        Self { counts: Counts::new(), hypothesis: Vec::new(), reference: Vec::new() }
     }
 
-    fn of_outside(corpus: &CaptionCorpus, frequency: &DocumentFrequency) -> Self {
-        let documents = frequency.documents.ln();
-        let mut weights: [Vec<f64>; LONGEST_NGRAM] =
-            std::array::from_fn(|order| vec![documents; corpus.ngrams.len(order)]);
-        let mut words = Vec::new();
-        for (ngram, &count) in &frequency.counts {
-            words.clear();
-            let known = ngram.split(' ').all(|word| match corpus.words.get(word) {
-                Some(&id) => {
-                    words.push(id);
-                    true
-                }
-                None => false,
-            });
-            if known
-                && let Some(of_order) = weights.get_mut(words.len() - 1)
-                && let Some(id) = corpus.ngrams.get(&words)
-                && let Some(weight) = of_order.get_mut(id as usize)
-            {
-                *weight = documents - count.max(1.0).ln();
-            }
-        }
-        Self(weights)
-    }
-
-    fn score(&self, image: &ImageCaptions, variant: Variant) -> f64 {
-        let hypothesis = &image.hypothesis;
-        let hypothesis_norms = self.norms(hypothesis);
-        let mut similarities = [0.0; LONGEST_NGRAM];
-        for reference in &image.references {
-            let reference_norms = self.norms(reference);
-            let bigrams = |sentence: &Sentence| f64::from(sentence.length.saturating_sub(1));
-            let difference = bigrams(hypothesis) - bigrams(reference);
-            let penalty = match variant {
-                Variant::D => (-(difference * difference) / (2.0 * SIGMA * SIGMA)).exp(),
-                Variant::Plain => 1.0,
-            };
-            for (order, similarity) in similarities.iter_mut().enumerate() {
-                let mut product = self.product(
-                    order,
-                    &hypothesis.ngrams[order],
-                    &reference.ngrams[order],
-                    variant,
-                );
-                let norms = hypothesis_norms[order] * reference_norms[order];
-                if norms != 0.0 {
-                    product /= norms;
-                }
-                *similarity += product * penalty;
-            }
-        }
-        let mean = similarities.iter().sum::<f64>() / LONGEST_NGRAM as f64;
-        mean / image.references.len() as f64 * 10.0
-    }
-
-    fn norms(&self, sentence: &Sentence) -> [f64; LONGEST_NGRAM] {
-        std::array::from_fn(|order| {
-            let square = |&(id, count): &(u32, u32)| {
-                let weight = f64::from(count) * self.0[order][id as usize];
-                weight * weight
-            };
-            sentence.ngrams[order].iter().map(square).sum::<f64>().sqrt()
-        })
-    }
-
-    /// Σ over the common n-grams of the product of their weights.
-    fn product(
-        &self,
+    /// The similarities of a hypothesis to its references by n-grams of `order` words, added up: as CIDEr-D and as
+    /// plain CIDEr have them.
+    fn similarity(
+        &mut self,
+        corpus: &CaptionCorpus,
+        image: usize,
         order: usize,
-        hypothesis: &NgramCounts,
-        reference: &NgramCounts,
-        variant: Variant,
-    ) -> f64 {
-        let mut sum = 0.0;
-        let mut reference = reference.iter().peekable();
-        for &(id, count) in hypothesis {
-            while reference.next_if(|&&(other, _)| other < id).is_some() {}
-            let of_reference = match reference.peek() {
-                Some(&&(other, count)) if other == id => count,
-                Some(_) => 0,
-                None => break,
-            };
-            let weight = self.0[order][id as usize];
-            let (ours, theirs) = (f64::from(count) * weight, f64::from(of_reference) * weight);
-            sum += theirs * if variant == Variant::D { ours.min(theirs) } else { ours };
+        weights: &Weights<K>,
+    ) -> (f64, f64) {
+        let hypothesis = corpus.hypothesis(image);
+        self.counts.count(hypothesis.pieces, order);
+        let hypothesis_norm = weigh(&self.counts, weights, &mut self.hypothesis);
+        let (mut d, mut plain) = (0.0, 0.0);
+        for reference in corpus.references(image) {
+            self.counts.count(reference.pieces, order);
+            let reference_norm = weigh(&self.counts, weights, &mut self.reference);
+            let (mut clipped, mut product) = (0.0, 0.0);
+            for_common(&self.hypothesis, &self.reference, |ours, theirs| {
+                let (ours, theirs) = (self.hypothesis[ours].1, self.reference[theirs].1);
+                clipped += theirs * ours.min(theirs);
+                product += theirs * ours;
+            });
+            let norms = hypothesis_norm * reference_norm;
+            if norms != 0.0 {
+                (clipped, product) = (clipped / norms, product / norms);
+            }
+            d += clipped * penalty(hypothesis, reference);
+            plain += product;
         }
-        sum
+        (d, plain)
     }
+}
+
+/// The weight of each n-gram times its count; returns the norm.
+fn weigh<K: Key>(counts: &Counts<K>, weights: &Weights<K>, weighted: &mut Vec<(K, f64)>) -> f64 {
+    weighted.clear();
+    let weight = |(key, count): &(K, u32)| (*key, f64::from(*count) * weights.of(key));
+    weighted.extend(counts.counts.iter().map(weight));
+    weighted.iter().map(|(_, weight)| weight * weight).sum::<f64>().sqrt()
+}
+
+/// CIDEr-D's penalty on a difference in length.
+fn penalty(hypothesis: Sentence<'_>, reference: Sentence<'_>) -> f64 {
+    let bigrams = |sentence: Sentence<'_>| sentence.pieces.len().saturating_sub(1) as f64;
+    let difference = bigrams(hypothesis) - bigrams(reference);
+    (-(difference * difference) / (2.0 * SIGMA * SIGMA)).exp()
 }
 
 #[cfg(test)]

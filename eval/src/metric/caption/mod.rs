@@ -5,37 +5,20 @@
 
 pub mod bleu;
 pub mod cider;
+mod frequency;
 mod ngram;
 pub mod rouge_l;
-
-use std::collections::HashMap;
+mod sentences;
 
 use super::MetricError;
-use crate::tokenise::is_white_space;
-use ngram::NgramIndex;
+use ngram::Key;
+use sentences::Sentence;
+
+pub use frequency::DocumentFrequency;
+pub(crate) use sentences::Sentences;
 
 /// Longest n-grams that the metrics count.
 pub const LONGEST_NGRAM: usize = 4;
-
-/// How often each n-gram of one length is in a sentence: (id, count), by rising id.
-type NgramCounts = Box<[(u32, u32)]>;
-
-/// A tokenised caption, its words and n-grams as numbers.
-#[derive(Debug, Clone)]
-struct Sentence {
-    /// Words between single spaces, as ROUGE splits; an empty caption is one empty word.
-    words: Box<[u32]>,
-    /// Number of words between white space of any kind, as BLEU and CIDEr split.
-    length: u32,
-    ngrams: [NgramCounts; LONGEST_NGRAM],
-}
-
-/// One image: what was said of it, and what should have been.
-#[derive(Debug, Clone)]
-struct ImageCaptions {
-    hypothesis: Sentence,
-    references: Vec<Sentence>,
-}
 
 /// The tokenised captions of a set of images, prepared once for all metrics.
 ///
@@ -56,9 +39,10 @@ struct ImageCaptions {
 /// ```
 #[derive(Debug, Clone)]
 pub struct CaptionCorpus {
-    images: Vec<ImageCaptions>,
-    words: HashMap<Box<str>, u32>,
-    ngrams: NgramIndex,
+    /// The references of all images, then their hypotheses.
+    sentences: Sentences,
+    /// Where the references of each image end.
+    ends: Vec<usize>,
 }
 
 impl CaptionCorpus {
@@ -73,65 +57,53 @@ impl CaptionCorpus {
             let (first, second) = (hypotheses.len(), references.len());
             return Err(MetricError::LengthMismatch { metric: "captions", first, second });
         }
-        if let Some(image) = references.iter().position(|references| references.as_ref().is_empty())
-        {
-            return Err(MetricError::NoReference { image });
+        let mut sentences = Sentences::default();
+        references.iter().flat_map(AsRef::as_ref).for_each(|text| sentences.push(text.as_ref()));
+        hypotheses.iter().for_each(|text| sentences.push(text.as_ref()));
+        Self::of(sentences, references.iter().map(|references| references.as_ref().len()))
+    }
+
+    /// The references of all images and then their hypotheses; `references` has how many of the former are of each
+    /// image.
+    pub(crate) fn of(
+        sentences: Sentences,
+        references: impl Iterator<Item = usize>,
+    ) -> Result<Self, MetricError> {
+        let mut ends = Vec::with_capacity(references.size_hint().0);
+        let mut end = 0;
+        for (image, references) in references.enumerate() {
+            if references == 0 {
+                return Err(MetricError::NoReference { image });
+            }
+            end += references;
+            ends.push(end);
         }
-        let mut corpus = Self {
-            images: Vec::with_capacity(hypotheses.len()),
-            words: HashMap::new(),
-            ngrams: NgramIndex::default(),
-        };
-        for (hypothesis, references) in hypotheses.iter().zip(references) {
-            let references = references.as_ref().iter();
-            let references = references.map(|text| corpus.sentence(text.as_ref())).collect();
-            let hypothesis = corpus.sentence(hypothesis.as_ref());
-            corpus.images.push(ImageCaptions { hypothesis, references });
-        }
-        Ok(corpus)
+        Ok(Self { sentences, ends })
     }
 
     /// Number of images.
     pub fn len(&self) -> usize {
-        self.images.len()
+        self.ends.len()
     }
 
     /// Whether there are no images.
     pub fn is_empty(&self) -> bool {
-        self.images.is_empty()
+        self.ends.is_empty()
     }
 
-    fn sentence(&mut self, text: &str) -> Sentence {
-        let words: Box<[u32]> = text.split(' ').map(|word| self.word(word)).collect();
-        let is_other_space = |c| c != ' ' && is_white_space(c);
-        let as_split = text.is_empty()
-            || text.starts_with(' ')
-            || text.ends_with(' ')
-            || text.contains("  ")
-            || text.contains(is_other_space);
-        if as_split {
-            let pieces = text.split(is_white_space).filter(|word| !word.is_empty());
-            let pieces: Vec<u32> = pieces.map(|word| self.word(word)).collect();
-            let ngrams = self.ngrams.counts(&pieces);
-            return Sentence { words, length: pieces.len() as u32, ngrams };
-        }
-        let ngrams = self.ngrams.counts(&words);
-        Sentence { length: words.len() as u32, words, ngrams }
+    fn hypothesis(&self, image: usize) -> Sentence<'_> {
+        self.sentences.get(self.ends.last().copied().unwrap_or(0) + image)
     }
 
-    fn word(&mut self, word: &str) -> u32 {
-        if let Some(&id) = self.words.get(word) {
-            return id;
-        }
-        let id = self.words.len() as u32;
-        self.words.insert(word.into(), id);
-        id
+    fn references(&self, image: usize) -> impl Iterator<Item = Sentence<'_>> + Clone {
+        let start = image.checked_sub(1).map_or(0, |before| self.ends[before]);
+        (start..self.ends[image]).map(|sentence| self.sentences.get(sentence))
     }
-}
 
-/// How often the n-gram `id` occurs; 0 if it does not.
-fn count_of(ngrams: &NgramCounts, id: u32) -> u32 {
-    ngrams.binary_search_by_key(&id, |&(id, _)| id).map_or(0, |index| ngrams[index].1)
+    /// Whether n-grams fit into the shorter kind of key.
+    fn has_short_keys(&self) -> bool {
+        self.sentences.vocabulary().len() <= u64::WORDS
+    }
 }
 
 #[cfg(test)]
@@ -161,15 +133,5 @@ mod tests {
         assert!(matches!(error, MetricError::NoReference { image: 1 }), "{error}");
         let error = CaptionCorpus::new(&["a"], &[["a"], ["b"]]).unwrap_err();
         assert!(matches!(error, MetricError::LengthMismatch { first: 1, second: 2, .. }));
-    }
-
-    #[test]
-    fn no_break_spaces_split_words_for_all_but_rouge() {
-        let corpus = CaptionCorpus::new(&["3\u{A0}1/2 x"], &[["", " ", "a  b"]]).unwrap();
-        let image = &corpus.images[0];
-        assert_eq!((image.hypothesis.words.len(), image.hypothesis.length), (2, 3));
-        assert_eq!(image.hypothesis.ngrams[2].len(), 1);
-        let lengths: Vec<_> = image.references.iter().map(|r| (r.words.len(), r.length)).collect();
-        assert_eq!(lengths, [(1, 0), (2, 0), (3, 2)]);
     }
 }

@@ -1,65 +1,77 @@
-//! N-grams as numbers: an n-gram is the number of its first n-1 words and its last word.
+//! N-grams as numbers: the numbers of their words beside each other.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-use super::{LONGEST_NGRAM, NgramCounts};
+/// An n-gram of one to four words; n-grams of one length are equal where their keys are.
+pub(super) trait Key: Copy + Ord + Hash + Send + Sync {
+    /// How many different words there may be.
+    const WORDS: usize;
 
-/// The numbers of all n-grams; each length has its own, from 0, and words have theirs already.
-#[derive(Debug, Clone, Default)]
-pub(super) struct NgramIndex {
-    longer: [HashMap<u64, u32, BuildHasherDefault<KeyHasher>>; LONGEST_NGRAM - 1],
-    words: u32,
+    /// The key of some words.
+    fn of(words: &[u32]) -> Self;
 }
 
-impl NgramIndex {
-    /// Counts the n-grams of a sentence, and numbers those that are new.
-    pub(super) fn counts(&mut self, words: &[u32]) -> [NgramCounts; LONGEST_NGRAM] {
-        let highest = words.iter().max().map_or(0, |&word| word + 1);
-        self.words = self.words.max(highest);
-        let mut ids = words.to_vec();
-        std::array::from_fn(|order| {
-            if order > 0 {
-                let index = &mut self.longer[order - 1];
-                let starts = words.len().saturating_sub(order);
-                ids.truncate(starts);
-                for (start, id) in ids.iter_mut().enumerate() {
-                    let next = index.len() as u32;
-                    *id = *index.entry(key(*id, words[start + order])).or_insert(next);
-                }
-            }
-            counted(&ids)
-        })
+impl Key for u64 {
+    const WORDS: usize = 1 << 16;
+
+    fn of(words: &[u32]) -> Self {
+        words.iter().fold(0, |key, word| key << 16 | Self::from(*word))
+    }
+}
+
+impl Key for u128 {
+    const WORDS: usize = 1 << 32;
+
+    fn of(words: &[u32]) -> Self {
+        words.iter().fold(0, |key, word| key << 32 | Self::from(*word))
+    }
+}
+
+/// How often each n-gram of `order` words is in a sentence, by rising key.
+#[derive(Debug, Default)]
+pub(super) struct Counts<K> {
+    keys: Vec<K>,
+    /// The n-grams with their counts.
+    pub(super) counts: Vec<(K, u32)>,
+}
+
+impl<K: Key> Counts<K> {
+    pub(super) fn new() -> Self {
+        Self { keys: Vec::new(), counts: Vec::new() }
     }
 
-    /// The number of an n-gram of known words, if any sentence has it.
-    pub(super) fn get(&self, words: &[u32]) -> Option<u32> {
-        let (&first, rest) = words.split_first()?;
-        rest.iter().enumerate().try_fold(first, |id, (order, &word)| {
-            self.longer.get(order)?.get(&key(id, word)).copied()
-        })
+    /// Counts the n-grams of a sentence, in the place of those of the sentence before.
+    pub(super) fn count(&mut self, pieces: &[u32], order: usize) {
+        self.keys.clear();
+        self.keys.extend(pieces.windows(order).map(K::of));
+        self.keys.sort_unstable();
+        self.counts.clear();
+        let same = self.keys.chunk_by(|a, b| a == b);
+        self.counts.extend(same.map(|same| (same[0], same.len() as u32)));
     }
+}
 
-    /// How many n-grams of `order + 1` words have a number.
-    pub(super) fn len(&self, order: usize) -> usize {
-        match order.checked_sub(1) {
-            None => self.words as usize,
-            Some(longer) => self.longer[longer].len(),
+/// Calls `both` with the places of each n-gram that is in two lists, both by rising key.
+pub(super) fn for_common<K: Key, A, B>(
+    a: &[(K, A)],
+    b: &[(K, B)],
+    mut both: impl FnMut(usize, usize),
+) {
+    let (mut of_a, mut of_b) = (0, 0);
+    while let (Some((key, _)), Some((other, _))) = (a.get(of_a), b.get(of_b)) {
+        let order = key.cmp(other);
+        if order.is_eq() {
+            both(of_a, of_b);
         }
+        of_a += usize::from(order.is_le());
+        of_b += usize::from(order.is_ge());
     }
 }
 
-fn key(id: u32, word: u32) -> u64 {
-    u64::from(id) << 32 | u64::from(word)
-}
+/// For tables of n-grams.
+pub(super) type BuildKeyHasher = BuildHasherDefault<KeyHasher>;
 
-fn counted(ids: &[u32]) -> NgramCounts {
-    let mut sorted = ids.to_vec();
-    sorted.sort_unstable();
-    sorted.chunk_by(|a, b| a == b).map(|same| (same[0], same.len() as u32)).collect()
-}
-
-/// Mixes a key of two numbers; the numbers are given out here, so nobody can choose them to collide.
+/// Mixes a key; the numbers of words are given out here, so nobody can choose keys to collide.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KeyHasher(u64);
 
@@ -78,24 +90,47 @@ impl Hasher for KeyHasher {
         let product = u128::from(self.0 ^ key ^ 0x9E37_79B9_7F4A_7C15) * 0xD6E8_FEB8_6659_FD93;
         self.0 = (product >> 64) as u64 ^ product as u64;
     }
+
+    fn write_u128(&mut self, key: u128) {
+        self.write_u64(key as u64);
+        self.write_u64((key >> 64) as u64);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn counts<K: Key>(pieces: &[u32], order: usize) -> Vec<u32> {
+        let mut counts = Counts::<K>::new();
+        counts.count(&[7, 7, 7, 7, 7], 1);
+        counts.count(pieces, order);
+        counts.counts.iter().map(|(_, count)| *count).collect()
+    }
+
     #[test]
     fn repeated_ngrams_are_counted() {
-        let mut index = NgramIndex::default();
-        let counts = index.counts(&[0, 1, 0, 1, 0]);
-        assert_eq!(*counts[0], [(0, 3), (1, 2)]);
-        assert_eq!(*counts[1], [(0, 2), (1, 2)]);
-        assert_eq!(*counts[2], [(0, 2), (1, 1)]);
-        assert_eq!(*counts[3], [(0, 1), (1, 1)]);
-        assert_eq!(index.get(&[1, 0, 1]), Some(1));
-        assert_eq!(index.get(&[1, 1]), None);
-        assert_eq!(index.get(&[]), None);
-        assert_eq!([0, 1, 2, 3].map(|order| index.len(order)), [2, 2, 2, 2]);
-        assert!(index.counts(&[]).iter().all(|counts| counts.is_empty()));
+        let all = |order| {
+            let pieces = [0, 65535, 0, 65535, 0];
+            let found = counts::<u64>(&pieces, order);
+            assert_eq!(found, counts::<u128>(&pieces, order));
+            found
+        };
+        assert_eq!([1, 2, 3, 4].map(all), [vec![3, 2], vec![2, 2], vec![2, 1], vec![1, 1]]);
+        assert_eq!(counts::<u64>(&[1, 2], 3), [0; 0]);
+    }
+
+    #[test]
+    fn common_ngrams_are_found() {
+        let of = |keys: &[u64]| keys.iter().map(|key| (*key, ())).collect::<Vec<_>>();
+        let mut found = Vec::new();
+        for_common(&of(&[1, 2, 4, 9]), &of(&[0, 2, 3, 4, 5]), |a, b| found.push((a, b)));
+        assert_eq!(found, [(1, 1), (2, 3)]);
+    }
+
+    #[test]
+    fn other_words_are_another_key() {
+        assert_ne!(u64::of(&[0, 0, 1, 0]), u64::of(&[0, 1, 0, 0]));
+        assert_ne!(u128::of(&[0, 1 << 16]), u128::of(&[1, 0]));
     }
 }

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{CaptionCorpus, ImageCaptions};
+use super::CaptionCorpus;
 use crate::metric::MetricInfo;
 
 /// Name, version and direction stored with every figure.
@@ -19,14 +19,15 @@ const BETA: f64 = 1.2;
 ///
 /// # Source   C.-Y. Lin, 2004; pycocoevalcap `rouge/rouge.py`
 pub fn rouge_l(corpus: &CaptionCorpus) -> Vec<f64> {
-    corpus.images.par_iter().map_init(Vec::new, |row, image| of_image(image, row)).collect()
+    let images = (0..corpus.len()).into_par_iter();
+    images.map_init(Room::default, |room, image| of_image(corpus, image, room)).collect()
 }
 
-fn of_image(image: &ImageCaptions, row: &mut Vec<u32>) -> f64 {
-    let hypothesis = &image.hypothesis.words;
+fn of_image(corpus: &CaptionCorpus, image: usize, room: &mut Room) -> f64 {
+    let hypothesis = corpus.hypothesis(image).words;
     let (mut precision, mut recall) = (0.0_f64, 0.0_f64);
-    for reference in &image.references {
-        let common = f64::from(common_subsequence(hypothesis, &reference.words, row));
+    for reference in corpus.references(image) {
+        let common = room.common_subsequence(hypothesis, reference.words) as f64;
         precision = precision.max(common / hypothesis.len() as f64);
         recall = recall.max(common / reference.words.len() as f64);
     }
@@ -36,20 +37,53 @@ fn of_image(image: &ImageCaptions, row: &mut Vec<u32>) -> f64 {
     (1.0 + BETA * BETA) * precision * recall / (recall + BETA * BETA * precision)
 }
 
-/// Length of the longest common subsequence; `row` is room to work in.
-fn common_subsequence(a: &[u32], b: &[u32], row: &mut Vec<u32>) -> u32 {
-    row.clear();
-    row.resize(b.len() + 1, 0);
-    for word in a {
-        // What stood at the left in the row above.
-        let mut diagonal = 0;
-        for (column, other) in b.iter().enumerate() {
-            let above = row[column + 1];
-            row[column + 1] = if word == other { diagonal + 1 } else { above.max(row[column]) };
-            diagonal = above;
+/// Room to work in, for one pair after the other.
+#[derive(Default)]
+struct Room {
+    /// The places of each word among up to 64, by rising word.
+    places: Vec<(u32, u64)>,
+    /// What each word of `b` carries over to the next 64 words of `a`.
+    carries: Vec<bool>,
+}
+
+impl Room {
+    /// Length of the longest common subsequence, 64 words of `a` at a time.
+    ///
+    /// # Source   H. Hyyrö, "Bit-Parallel LCS-length Computation Revisited", AWOCA 2004
+    fn common_subsequence(&mut self, a: &[u32], b: &[u32]) -> usize {
+        self.carries.clear();
+        self.carries.resize(b.len(), false);
+        let mut length = 0;
+        for words in a.chunks(64) {
+            self.find_places(words);
+            // A bit for each word, 0 where the subsequence grows by one.
+            let mut same = u64::MAX;
+            for (word, carry) in b.iter().zip(&mut self.carries) {
+                let found = self.places.binary_search_by_key(word, |(word, _)| *word);
+                let places = found.map_or(0, |found| self.places[found].1);
+                let (sum, over) = same.overflowing_add(same & places);
+                let (sum, over_again) = sum.overflowing_add(u64::from(*carry));
+                *carry = over || over_again;
+                same = sum | (same & !places);
+            }
+            let used = u64::MAX >> (64 - words.len());
+            length += (!same & used).count_ones() as usize;
         }
+        length
     }
-    row.last().copied().unwrap_or(0)
+
+    fn find_places(&mut self, words: &[u32]) {
+        self.places.clear();
+        self.places.extend(words.iter().enumerate().map(|(place, word)| (*word, 1 << place)));
+        self.places.sort_unstable();
+        self.places.dedup_by(|later, kept| {
+            let same = later.0 == kept.0;
+            if same {
+                kept.1 |= later.1;
+            }
+            same
+        });
+    }
 }
 
 #[cfg(test)]
@@ -57,6 +91,7 @@ mod tests {
     use super::super::tests_data::golden;
     use super::*;
     use crate::metric::mean::mean;
+    use crate::random::SplitMix64;
 
     #[test]
     fn golden_values() {
@@ -66,6 +101,38 @@ mod tests {
             assert!((ours - expected).abs() < 1e-15, "{ours} {expected}");
         }
         assert!((mean(&values) - 0.8026951543080575).abs() < 1e-15);
+    }
+
+    /// As in a textbook, cell by cell.
+    fn by_cells(a: &[u32], b: &[u32]) -> usize {
+        let mut row = vec![0; b.len() + 1];
+        for word in a {
+            let mut diagonal = 0;
+            for (column, other) in b.iter().enumerate() {
+                let above = row[column + 1];
+                row[column + 1] = if word == other { diagonal + 1 } else { above.max(row[column]) };
+                diagonal = above;
+            }
+        }
+        row[b.len()]
+    }
+
+    #[test]
+    fn subsequences_are_those_of_a_textbook() {
+        let mut random = SplitMix64::stream(3, 0);
+        let mut room = Room::default();
+        for words in [2, 5, 40] {
+            for most in [4, 70, 300] {
+                for _ in 0..200 {
+                    let mut sentence = || -> Vec<u32> {
+                        let length = random.below(most);
+                        (0..length).map(|_| random.below(words) as u32).collect()
+                    };
+                    let (a, b) = (sentence(), sentence());
+                    assert_eq!(room.common_subsequence(&a, &b), by_cells(&a, &b), "{a:?} {b:?}");
+                }
+            }
+        }
     }
 
     #[test]

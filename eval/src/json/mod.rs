@@ -1,5 +1,6 @@
 //! JSON read strictly: objects as objects alone, each key once, and messages that stay short whatever the file holds.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
@@ -10,6 +11,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use crate::table::shortened;
+
+pub(crate) mod cursor;
 
 /// The longest quotation of a file in a message, in characters.
 const QUOTED: usize = 200;
@@ -45,6 +48,10 @@ where
     let objects = Vec::<Object<T>>::deserialize(deserializer)?;
     Ok(objects.into_iter().map(|object| object.0).collect())
 }
+
+/// A text that is borrowed where it can be, which that of an `Option<Cow<str>>` is not.
+#[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
+pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 /// An object from names to values, in which no name stands twice: one of the two values would be lost.
 pub(crate) struct DistinctKeys<T>(pub(crate) HashMap<String, T>);

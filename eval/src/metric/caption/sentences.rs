@@ -1,0 +1,168 @@
+//! Tokenised captions, one after the other in one array, their words as numbers.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use crate::tokenise::is_white_space;
+
+/// A tokenised caption.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sentence<'s> {
+    /// Words between single spaces, as ROUGE splits; an empty caption is one empty word.
+    pub(super) words: &'s [u32],
+    /// Words between white space of any kind, as BLEU and CIDEr split.
+    pub(super) pieces: &'s [u32],
+}
+
+/// Sentences in their order, and the numbers of their words.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sentences {
+    words: Vec<u32>,
+    /// Where the words of each sentence end.
+    ends: Vec<usize>,
+    /// The pieces of the few sentences in which they are not the words.
+    pieces: HashMap<usize, Box<[u32]>>,
+    vocabulary: Vocabulary,
+}
+
+/// Words numbered from 0 as they first come.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Vocabulary(HashMap<Box<str>, u32, RandomState>);
+
+impl Sentences {
+    /// Room for so many sentences of so many bytes in all.
+    pub(crate) fn with_room(sentences: usize, bytes: usize) -> Self {
+        // A word of English and its space are five to six bytes.
+        let (words, ends) = (Vec::with_capacity(bytes / 4), Vec::with_capacity(sentences));
+        Self { words, ends, ..Self::default() }
+    }
+
+    /// Number of sentences.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn get(&self, sentence: usize) -> Sentence<'_> {
+        let start = sentence.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let words = &self.words[start..self.ends[sentence]];
+        Sentence { words, pieces: self.pieces.get(&sentence).map_or(words, |pieces| pieces) }
+    }
+
+    pub(super) fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
+    /// Adds a tokenised caption.
+    pub(crate) fn push(&mut self, text: &str) {
+        let mut as_split = false;
+        for word in text.split(' ') {
+            as_split |= word.is_empty() || word.contains(is_white_space);
+            self.words.push(self.vocabulary.number(word));
+        }
+        if as_split {
+            let pieces = text.split(is_white_space).filter(|word| !word.is_empty());
+            let pieces = pieces.map(|word| self.vocabulary.number(word)).collect();
+            self.pieces.insert(self.ends.len(), pieces);
+        }
+        self.ends.push(self.words.len());
+    }
+
+    /// Adds the sentences of another text; the numbers are as if each had been pushed.
+    pub(crate) fn append(&mut self, other: &Self) {
+        let (sentences, words) = (self.ends.len(), self.words.len());
+        let numbers = self.vocabulary.merge(&other.vocabulary);
+        let renumbered = |word: &u32| numbers[*word as usize];
+        self.words.extend(other.words.iter().map(renumbered));
+        self.ends.extend(other.ends.iter().map(|end| words + end));
+        for (sentence, pieces) in &other.pieces {
+            self.pieces.insert(sentences + sentence, pieces.iter().map(renumbered).collect());
+        }
+    }
+
+    /// Leaves out what comes after so many sentences, or adds empty ones.
+    pub(crate) fn resize(&mut self, sentences: usize) {
+        self.ends.truncate(sentences);
+        self.words.truncate(self.ends.last().copied().unwrap_or(0));
+        self.pieces.retain(|sentence, _| *sentence < sentences);
+        while self.ends.len() < sentences {
+            self.push("");
+        }
+    }
+}
+
+impl Vocabulary {
+    /// How many words have a number.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The number of a word, if any sentence has it.
+    pub(super) fn get(&self, word: &str) -> Option<u32> {
+        self.0.get(word).copied()
+    }
+
+    fn number(&mut self, word: &str) -> u32 {
+        if let Some(&number) = self.0.get(word) {
+            return number;
+        }
+        let next = self.0.len() as u32;
+        self.0.insert(word.into(), next);
+        next
+    }
+
+    /// Takes in the words of another; returns the number here of each number there.
+    fn merge(&mut self, other: &Self) -> Vec<u32> {
+        let mut words = vec![""; other.0.len()];
+        for (word, number) in &other.0 {
+            words[*number as usize] = word;
+        }
+        words.into_iter().map(|word| self.number(word)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(texts: &[&str]) -> Sentences {
+        let mut sentences = Sentences::default();
+        texts.iter().for_each(|text| sentences.push(text));
+        sentences
+    }
+
+    fn all(sentences: &Sentences) -> Vec<(&[u32], &[u32])> {
+        let both = |sentence| (sentences.get(sentence).words, sentences.get(sentence).pieces);
+        (0..sentences.len()).map(both).collect()
+    }
+
+    #[test]
+    fn no_break_spaces_split_words_for_all_but_rouge() {
+        let sentences = of(&["3\u{A0}1/2 x", "", " ", "a  b", "x"]);
+        let lengths: Vec<_> = all(&sentences).iter().map(|(w, p)| (w.len(), p.len())).collect();
+        assert_eq!(lengths, [(2, 3), (1, 0), (2, 0), (3, 2), (1, 1)]);
+        assert_eq!(sentences.get(0).words[1], sentences.get(4).words[0]);
+    }
+
+    #[test]
+    fn parts_are_numbered_as_the_whole() {
+        let texts = ["a b a", "", "c b", "a\u{A0}d e", "b e"];
+        let whole = of(&texts);
+        for cut in 0..=texts.len() {
+            let mut parts = of(&texts[..cut]);
+            parts.append(&of(&texts[cut..]));
+            assert_eq!(all(&parts), all(&whole), "{cut}");
+            assert_eq!(parts.vocabulary.len(), 7);
+        }
+    }
+
+    #[test]
+    fn sentences_too_many_or_too_few() {
+        let mut sentences = of(&["a", "a\u{A0}b", "c"]);
+        sentences.resize(1);
+        assert_eq!(all(&sentences), [(&[0][..], &[0][..])]);
+        sentences.resize(3);
+        assert_eq!(sentences.len(), 3);
+        assert!(sentences.get(2).pieces.is_empty() && sentences.get(2).words.len() == 1);
+    }
+}

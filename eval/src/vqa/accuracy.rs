@@ -1,0 +1,103 @@
+//! The accuracy of one answer.
+
+use super::answer::{Normaliser, tidied};
+use super::people::HumanAnswer;
+
+/// Among so few earlier answers the same text is looked for before it is normalised again.
+const FEW: usize = 16;
+
+/// The accuracy of an answer, from 0 to 1: over all people, the mean of `min(1, matches among the others / 3)`; 0
+/// without people.
+///
+/// Where people's answers differ, all answers are [`normalised`](super::answer::normalised) first; where they do not,
+/// they are compared as they stand, so that `Yes` against ten times `yes` is wrong.
+pub fn accuracy(given: &str, answers: &[HumanAnswer<'_>]) -> f64 {
+    Scorer::default().accuracy(given, answers)
+}
+
+/// [`accuracy`] with room to work in, for one question after the other.
+#[derive(Debug, Default)]
+pub(super) struct Scorer {
+    given: Normaliser,
+    human: Normaliser,
+    matching: Vec<bool>,
+    /// How many matching answers are the same in all fields, at the place of the first such answer.
+    copies: Vec<usize>,
+}
+
+impl Scorer {
+    pub(super) fn accuracy(&mut self, given: &str, answers: &[HumanAnswer<'_>]) -> f64 {
+        self.compare(given, answers);
+        let matches = self.matching.iter().filter(|matching| **matching).count();
+        self.copies.clear();
+        self.copies.resize(answers.len(), 0);
+        for (answer, _) in answers.iter().zip(&self.matching).filter(|(_, matching)| **matching) {
+            if let Some(copies) = self.copies.get_mut(answer.same_as as usize) {
+                *copies += 1;
+            }
+        }
+        // An answer is not compared with itself, nor with one that is the same in all fields.
+        let score = |(answer, matching): (&HumanAnswer<'_>, &bool)| -> f64 {
+            let same = if *matching { self.copies.get(answer.same_as as usize) } else { None };
+            let others = matches - same.copied().unwrap_or(0);
+            (others as f64 / 3.0).min(1.0)
+        };
+        let total = answers.iter().zip(&self.matching).map(score).sum::<f64>();
+        total / answers.len().max(1) as f64
+    }
+
+    /// Finds out which of people's answers match.
+    fn compare(&mut self, given: &str, answers: &[HumanAnswer<'_>]) {
+        self.matching.clear();
+        let Some((first, rest)) = answers.split_first() else { return };
+        let (given, first_tidied) = (tidied(given), tidied(&first.answer));
+        let differs = |other: &HumanAnswer<'_>| {
+            other.answer != first.answer && tidied(&other.answer) != first_tidied
+        };
+        if !rest.iter().any(differs) {
+            self.matching.resize(answers.len(), given == first_tidied);
+            return;
+        }
+        let given = self.given.normalise(&given);
+        for (place, human) in answers.iter().enumerate() {
+            let same = |earlier: &HumanAnswer<'_>| earlier.answer == human.answer;
+            let matching = match answers[..place.min(FEW)].iter().position(same) {
+                Some(earlier) => self.matching[earlier],
+                None => self.human.normalise(&tidied(&human.answer)) == given,
+            };
+            self.matching.push(matching);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(texts: &[&'static str]) -> Vec<HumanAnswer<'static>> {
+        let answer = |(place, text): (usize, &&'static str)| HumanAnswer {
+            answer: (*text).into(),
+            same_as: place as u32,
+        };
+        texts.iter().enumerate().map(answer).collect()
+    }
+
+    #[test]
+    fn accuracy_leaves_each_person_out_in_turn() {
+        for (matches, wanted) in [(0, 0.0), (1, 0.3), (2, 0.6), (3, 0.9), (4, 1.0), (9, 1.0)] {
+            let mut texts = vec!["dog"; 10];
+            texts[..matches].fill("the cat");
+            assert!((accuracy("Cat", &answers(&texts)) - wanted).abs() < 1e-12, "{matches}");
+        }
+    }
+
+    #[test]
+    fn equal_answers_are_compared_as_they_stand() {
+        assert_eq!(accuracy("Yes", &answers(&["yes"; 10])), 0.0);
+        assert_eq!(accuracy(" yes\n", &answers(&["yes"; 10])), 1.0);
+        // Without ids the ten are one dictionary ten times, of which no other is left.
+        let mut same = answers(&["yes"; 10]);
+        same.iter_mut().for_each(|answer| answer.same_as = 0);
+        assert_eq!(accuracy("yes", &same), 0.0);
+    }
+}
