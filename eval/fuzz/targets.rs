@@ -283,7 +283,8 @@ pub fn evaluate_captions(
         items: true,
         sources: Vec::new(),
     };
-    let report = caption::report::report(annotations, results, &options).expect("they fit");
+    let report =
+        caption::report::report(annotations.clone(), results.clone(), &options).expect("they fit");
     report.to_text();
     let scores = caption::evaluate(annotations, results, &options.captions).expect("they fit");
     let images = scores.images.iter().map(|image| image.figures);

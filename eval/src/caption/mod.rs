@@ -200,6 +200,22 @@ pub fn evaluate(
     results: &CaptionResults,
     options: &CaptionOptions,
 ) -> Result<CaptionScores, EvalError> {
+    Ok(prepare(annotations, results, options)?.scores(options))
+}
+
+/// What the figures are made of; the texts are needed no more.
+struct Prepared {
+    corpus: CaptionCorpus,
+    /// Ids and domains.
+    images: Vec<(ImageId, Option<String>)>,
+    warnings: Vec<String>,
+}
+
+fn prepare(
+    annotations: &CaptionAnnotations,
+    results: &CaptionResults,
+    options: &CaptionOptions,
+) -> Result<Prepared, EvalError> {
     let pairs = joined(annotations, results, options.images)?;
     let mut warnings = Vec::new();
     let corpus = corpus(&pairs, [&annotations.file, &results.file], &mut warnings)?;
@@ -217,21 +233,24 @@ pub fn evaluate(
                 .to_owned(),
         );
     }
+    let head = |(image, _): &(&AnnotatedImage, &str)| (image.id.clone(), image.domain.clone());
+    Ok(Prepared { corpus, images: pairs.iter().map(head).collect(), warnings })
+}
 
-    let frequency = options.document_frequency.as_ref();
-    let own_frequency =
-        frequency.is_none() && options.domain_frequency == DomainFrequency::OwnImages;
-    let (cider_d, cider) = cider::both(&corpus, frequency);
-    let bleu = bleu(&corpus);
-    let rouge_l = rouge_l(&corpus);
-    // Nothing else needs it any more.
-    let corpus = own_frequency.then_some(corpus);
-    let images: Vec<ImageScores> = pairs
-        .iter()
-        .enumerate()
-        .map(|(position, (image, _))| ImageScores {
-            id: image.id.clone(),
-            domain: image.domain.clone(),
+impl Prepared {
+    fn scores(self, options: &CaptionOptions) -> CaptionScores {
+        let Self { corpus, images, mut warnings } = self;
+        let frequency = options.document_frequency.as_ref();
+        let own_frequency =
+            frequency.is_none() && options.domain_frequency == DomainFrequency::OwnImages;
+        let (cider_d, cider) = cider::both(&corpus, frequency);
+        let bleu = bleu(&corpus);
+        let rouge_l = rouge_l(&corpus);
+        // Nothing else needs it any more.
+        let corpus = own_frequency.then_some(corpus);
+        let of_image = |(position, (id, domain)): (usize, (ImageId, Option<String>))| ImageScores {
+            id,
+            domain,
             figures: CaptionFigures {
                 bleu: bleu.images[position],
                 rouge_l: rouge_l[position],
@@ -239,16 +258,17 @@ pub fn evaluate(
                 cider: cider[position],
             },
             bleu_statistics: bleu.statistics[position],
-        })
-        .collect();
-    let figures = CaptionFigures {
-        bleu: bleu.corpus,
-        rouge_l: mean(&rouge_l),
-        cider_d: mean(&cider_d),
-        cider: mean(&cider),
-    };
-    let domains = by_domain(&images, corpus.as_ref(), &mut warnings);
-    Ok(CaptionScores { corpus: figures, domains, warnings, images })
+        };
+        let images: Vec<ImageScores> = images.into_iter().enumerate().map(of_image).collect();
+        let figures = CaptionFigures {
+            bleu: bleu.corpus,
+            rouge_l: mean(&rouge_l),
+            cider_d: mean(&cider_d),
+            cider: mean(&cider),
+        };
+        let domains = by_domain(&images, corpus.as_ref(), &mut warnings);
+        CaptionScores { corpus: figures, domains, warnings, images }
+    }
 }
 
 /// The captions of images and results, tokenised; `files` are those of either, for warnings.

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{
     CaptionAnnotations, CaptionFigures, CaptionOptions, CaptionResults, CaptionScores, FIGURES,
-    evaluate,
+    prepare,
 };
 use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap_all};
 use crate::error::EvalError;
@@ -70,14 +70,17 @@ pub struct WorstImage {
 /// Measures results against annotations. Intervals draw images; CIDEr's document frequencies stay those of the whole
 /// set.
 ///
-/// # Errors   those of [`evaluate`]; [`EvalError::BadOption`]
+/// # Errors   those of [`evaluate`](super::evaluate); [`EvalError::BadOption`]
 pub fn report(
-    annotations: &CaptionAnnotations,
-    results: &CaptionResults,
+    annotations: CaptionAnnotations,
+    results: CaptionResults,
     options: &ReportOptions,
 ) -> Result<CaptionReport, EvalError> {
     options.bootstrap.validate()?;
-    let scores = evaluate(annotations, results, &options.captions)?;
+    let prepared = prepare(&annotations, &results, &options.captions)?;
+    // The texts take as much memory as all else together.
+    let texts = (options.worst > 0).then_some((annotations, results));
+    let scores = prepared.scores(&options.captions);
     let all: Vec<usize> = (0..scores.images.len()).collect();
     let mut measures = measures(&scores, &all, &scores.corpus, &options.bootstrap);
     let primary = measures.remove(CIDER_D);
@@ -104,7 +107,9 @@ pub fn report(
         false => Vec::new(),
     };
     Ok(CaptionReport {
-        worst: worst(annotations, results, &scores, options.worst),
+        worst: texts.map_or_else(Vec::new, |(annotations, results)| {
+            worst(&annotations, &results, &scores, options.worst)
+        }),
         warnings: scores.warnings,
         items,
         evaluation,

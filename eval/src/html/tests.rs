@@ -44,7 +44,7 @@ fn caption_page() -> String {
     let annotations = parse_annotations("a", annotations.as_bytes()).unwrap();
     let results = parse_results("r", results.as_bytes()).unwrap();
     let options = caption::report::ReportOptions { worst: 10, items: true, ..Default::default() };
-    caption::report::report(&annotations, &results, &options).unwrap().to_html()
+    caption::report::report(annotations, results, &options).unwrap().to_html()
 }
 
 fn vqa_page() -> String {

@@ -76,7 +76,7 @@ impl Caption {
                 source("results", &self.results, results.results.len()),
             ],
         };
-        let mut report = report(&annotations, &results, &options)?;
+        let mut report = report(annotations, results, &options)?;
         self.outputs.write(&report.items, || report.to_html())?;
         report.worst.truncate(self.worst);
         output::print_report(self.outputs.json, &report, || report.to_text())?;
