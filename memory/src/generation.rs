@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Entry;
@@ -185,13 +186,22 @@ impl Generation {
     ///
     /// # Errors   [`MemoryError::Corrupt`]
     pub fn values(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError> {
-        let size = self.manifest.values.map_or(0, |format| format.tokens * format.width);
-        let mut values = Vec::with_capacity(rows.len() * size);
-        for row in rows {
-            let (part, row) = self.locate(*row);
-            part.segment.push_value(row, &mut values)?;
-        }
+        let mut values = Vec::new();
+        self.read_values(rows, &mut values)?;
         Ok(values)
+    }
+
+    /// [`Generation::values`] into a buffer, which a caller may use again and again. All threads read.
+    ///
+    /// # Errors   [`MemoryError::Corrupt`]
+    pub fn read_values(&self, rows: &[Row], values: &mut Vec<f32>) -> Result<(), MemoryError> {
+        let size = self.manifest.values.map_or(0, |format| format.tokens * format.width);
+        values.resize(rows.len() * size, 0.0);
+        let places = values.par_chunks_mut(size.max(1)).zip(rows);
+        places.try_for_each(|(value, row)| {
+            let (part, row) = self.locate(*row);
+            part.segment.read_value(row, value)
+        })
     }
 
     /// Rows that are not deleted, in order.

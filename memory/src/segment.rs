@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use half::f16;
+use half::slice::HalfFloatSliceExt;
 
 use crate::entry::Entry;
 use crate::error::MemoryError;
@@ -137,18 +138,20 @@ impl Segment {
         })
     }
 
-    /// Appends the value of a row, `tokens * width` numbers; nothing where the memory has no values.
-    pub(crate) fn push_value(&self, row: usize, out: &mut Vec<f32>) -> Result<(), MemoryError> {
+    /// Reads the value of a row into `out`, `tokens * width` numbers; none where the memory has no values.
+    pub(crate) fn read_value(&self, row: usize, out: &mut [f32]) -> Result<(), MemoryError> {
         match &self.values {
             None => {}
-            Some(Values::F16(values)) => {
-                out.extend(values.read(row..row + 1)?.iter().map(|number| number.to_f32()));
-            }
+            Some(Values::F16(values)) => values.read(row..row + 1)?.convert_to_f32_slice(out),
             Some(Values::Int8 { numbers, scales }) => {
                 let (numbers, scales) = (numbers.read(row..row + 1)?, scales.read(row..row + 1)?);
-                let tokens = numbers.chunks(numbers.len() / scales.len().max(1));
-                for (token, scale) in tokens.zip(scales) {
-                    out.extend(token.iter().map(|number| f32::from(*number) * scale));
+                let width = numbers.len() / scales.len().max(1);
+                for ((out, token), scale) in
+                    out.chunks_mut(width).zip(numbers.chunks(width)).zip(scales)
+                {
+                    for (out, number) in out.iter_mut().zip(token) {
+                        *out = f32::from(*number) * scale;
+                    }
                 }
             }
         }
@@ -199,7 +202,9 @@ impl ValueWriter {
     fn write(&mut self, values: &[f32], width: usize) -> Result<(), MemoryError> {
         match self {
             Self::F16(writer) => {
-                writer.write(&values.iter().map(|value| f16::from_f32(*value)).collect::<Vec<_>>())
+                let mut numbers = vec![f16::ZERO; values.len()];
+                numbers.convert_from_f32_slice(values);
+                writer.write(&numbers)
             }
             Self::Int8(writers) => {
                 let (numbers, scales) = &mut **writers;

@@ -1,5 +1,6 @@
 //! The command line: what was typed, and which part of the toolkit does it.
 
+mod bench;
 mod data;
 mod eval;
 mod memory;
@@ -49,6 +50,9 @@ enum Command {
     /// Build, search and edit a key/value memory
     #[command(subcommand)]
     Memory(memory::MemoryCommand),
+    /// Time the toolkit beside the tools that people use otherwise
+    #[command(subcommand)]
+    Bench(bench::Bench),
     /// Fetch published weights, write the embedded data
     #[command(subcommand)]
     Data(data::Data),
@@ -72,6 +76,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Predict(command) => command.run(),
         Command::Eval(command) => command.run(),
         Command::Memory(command) => command.run(),
+        Command::Bench(command) => command.run(),
         Command::Data(command) => command.run(),
     }
 }

@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rayon::prelude::*;
 
+use super::products::{dot, places_reaching};
 use super::top_k::{Candidate, TopK};
 use super::{Filter, Found, Hit, Index, Prepared, Queries, length};
 use crate::error::MemoryError;
 use crate::generation::{Generation, Part, Row};
 
 /// Queries that are searched together.
-const QUERIES: usize = 512;
+const QUERIES: usize = 1024;
 /// Keys of a block: their products with the queries stay in the processor's cache.
 const KEYS: usize = 512;
 
@@ -201,35 +202,28 @@ impl<'a> QueryBatch<'a> {
         scores: &[f32],
         best: &mut [TopK],
     ) -> Result<(), MemoryError> {
-        /// Scores that are looked through at once.
-        const CHUNK: usize = 32;
         let hidden = self.prepared.hidden[block.part].as_ref();
         let documents = match self.prepared.excluded.is_empty() {
             true => &[],
             false => block.of.segment.documents()?,
         };
+        let mut reaching = Vec::new();
         for (query, (scores, best)) in scores.chunks(block.rows).zip(best).enumerate() {
             let shared = &self.thresholds[query];
-            let mut threshold = best.threshold().max(falling(shared.load(Ordering::Relaxed)));
+            let threshold = best.threshold().max(falling(shared.load(Ordering::Relaxed)));
+            places_reaching(threshold, scores, &mut reaching);
             let excluded = self.prepared.excluded.get(self.first + query);
-            for (chunk, scores) in scores.chunks(CHUNK).enumerate() {
-                // One pass without a branch, since nearly all chunks hold nothing.
-                if !scores.iter().fold(false, |any, score| any | (*score >= threshold)) {
+            for at in reaching.drain(..) {
+                let (score, row) = (scores[at as usize], block.start + at as usize);
+                if score < best.threshold()
+                    || hidden.is_some_and(|hidden| hidden.get(row))
+                    || excluded.is_some_and(|excluded| excluded.contains(&documents[row]))
+                {
                     continue;
                 }
-                for (at, score) in scores.iter().enumerate() {
-                    let row = block.start + chunk * CHUNK + at;
-                    if *score < threshold
-                        || hidden.is_some_and(|hidden| hidden.get(row))
-                        || excluded.is_some_and(|excluded| excluded.contains(&documents[row]))
-                    {
-                        continue;
-                    }
-                    best.offer(Candidate { score: *score, row: (block.of.start + row) as u32 });
-                    threshold = threshold.max(best.threshold());
-                }
+                best.offer(Candidate { score, row: (block.of.start + row) as u32 });
             }
-            shared.fetch_max(rising(threshold), Ordering::Relaxed);
+            shared.fetch_max(rising(best.threshold()), Ordering::Relaxed);
         }
         Ok(())
     }
@@ -259,21 +253,6 @@ impl<'a> QueryBatch<'a> {
     }
 }
 
-/// The product of two vectors in double precision, always summed in the same order.
-fn dot(a: &[f32], b: &[f32]) -> f64 {
-    const LANES: usize = 8;
-    let mut sums = [0f64; LANES];
-    let (a_chunks, b_chunks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let rest = a_chunks.remainder().iter().zip(b_chunks.remainder());
-    let rest: f64 = rest.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-    for (a, b) in a_chunks.zip(b_chunks) {
-        for lane in 0..LANES {
-            sums[lane] += f64::from(a[lane]) * f64::from(b[lane]);
-        }
-    }
-    sums.iter().sum::<f64>() + rest
-}
-
 /// The bits of a number, such that larger numbers have larger bits.
 fn rising(number: f32) -> u32 {
     let bits = number.to_bits();
@@ -297,16 +276,6 @@ mod tests {
         }
         for number in numbers {
             assert_eq!(falling(rising(number)).to_bits(), number.to_bits());
-        }
-    }
-
-    #[test]
-    fn a_dot_product_is_that_of_the_definition() {
-        for width in [1, 7, 8, 9, 100] {
-            let a: Vec<f32> = (0..width).map(|i| (i as f32).sin()).collect();
-            let b: Vec<f32> = (0..width).map(|i| (i as f32).cos()).collect();
-            let wanted: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-            assert!((dot(&a, &b) - wanted).abs() < 1e-14 * width as f64);
         }
     }
 }

@@ -14,6 +14,7 @@ use hnsw_rs::prelude::Distance;
 use rayon::prelude::*;
 
 use super::exact::QueryBatch;
+use super::products::quick_dot;
 use super::top_k::Candidate;
 use super::{Filter, Found, Hit, Index, Prepared, Queries};
 use crate::error::MemoryError;
@@ -48,16 +49,7 @@ pub struct UnitDistance;
 
 impl Distance<f32> for UnitDistance {
     fn eval(&self, a: &[f32], b: &[f32]) -> f32 {
-        const LANES: usize = 16;
-        let mut sums = [0f32; LANES];
-        let (a, b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-        let rest: f32 = a.remainder().iter().zip(b.remainder()).map(|(a, b)| a * b).sum();
-        for (a, b) in a.zip(b) {
-            for lane in 0..LANES {
-                sums[lane] += a[lane] * b[lane];
-            }
-        }
-        1.0 - (sums.iter().sum::<f32>() + rest)
+        1.0 - quick_dot(a, b)
     }
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`exact`] | all keys against all queries, in blocks |
 //! | [`hnsw`] | a graph over the keys: quicker where there are many, and nearly exact |
+//! | `products` | products of vectors, for each kind of processor |
 //! | `top_k` | the best of a stream of scores |
 //!
 //! A score is the product of query and key, times the gate of the key's source where gates are given. There is one
@@ -12,6 +13,7 @@
 
 pub mod exact;
 pub mod hnsw;
+mod products;
 mod top_k;
 
 use std::collections::HashSet;

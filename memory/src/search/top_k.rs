@@ -21,7 +21,7 @@ pub(super) struct TopK {
 
 impl TopK {
     pub(super) fn new(k: usize, margin: f32) -> Self {
-        let most = (4 * k).max(64);
+        let most = (2 * k).max(64);
         Self { k, margin, threshold: f32::NEG_INFINITY, kept: Vec::new(), most }
     }
 

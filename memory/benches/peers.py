@@ -1,0 +1,59 @@
+"""faiss-cpu and usearch on the keys and queries that `engram bench memory` writes; it starts this script.
+
+Usage: peers.py KEYS.npy QUERIES.npy THREADS, with a line `INDEX K` on standard input for each search:
+prints `SECONDS RECALL`, the recall against faiss's exact search. The first line printed names what is there.
+"""
+import json
+import sys
+import time
+
+import numpy as np
+
+keys, queries = np.load(sys.argv[1]), np.load(sys.argv[2])
+threads = int(sys.argv[3])
+width = keys.shape[1]
+search, about = {}, {}
+
+try:
+    import faiss
+    faiss.omp_set_num_threads(threads)
+    flat = faiss.IndexFlatIP(width)
+    flat.add(keys)
+    search["faiss-flat"] = lambda k: flat.search(queries, k)[1]
+    about["faiss"] = faiss.__version__
+    if "hnsw" in sys.argv[4:]:
+        graph = faiss.IndexHNSWFlat(width, 24, faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efConstruction, graph.hnsw.efSearch = 200, 96
+        start = time.perf_counter()
+        graph.add(keys)
+        about["faiss-hnsw build seconds"] = round(time.perf_counter() - start, 1)
+        search["faiss-hnsw"] = lambda k: graph.search(queries, k)[1]
+except ImportError:
+    pass
+try:
+    import usearch
+    from usearch.index import Index, search as brute_force
+    search["usearch-exact"] = lambda k: brute_force(
+        keys, queries, k, metric="ip", exact=True, threads=threads).keys
+    about["usearch"] = usearch.__version__
+    if "hnsw" in sys.argv[4:]:
+        other = Index(ndim=width, metric="ip", connectivity=24, expansion_add=200, expansion_search=96)
+        start = time.perf_counter()
+        other.add(np.arange(len(keys)), keys, threads=threads)
+        about["usearch-hnsw build seconds"] = round(time.perf_counter() - start, 1)
+        search["usearch-hnsw"] = lambda k: other.search(queries, k, threads=threads).keys
+except ImportError:
+    pass
+
+print(json.dumps({"indexes": list(search), "about": about}), flush=True)
+truth = {}
+for line in sys.stdin:
+    name, k = line.split()
+    k = int(k)
+    start = time.perf_counter()
+    found = search[name](k)
+    seconds = time.perf_counter() - start
+    if k not in truth:
+        truth[k] = np.argpartition(-(queries @ keys.T), k, axis=1)[:, :k]
+    recall = np.mean([len(np.intersect1d(a, b)) / k for a, b in zip(found, truth[k])])
+    print(seconds, recall, flush=True)

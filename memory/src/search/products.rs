@@ -1,0 +1,82 @@
+//! Products of vectors, compiled for each kind of processor and chosen when they run.
+
+/// Numbers that are added side by side, in the same order on every processor.
+const LANES: usize = 16;
+
+/// The product of two vectors in double precision.
+#[multiversion::multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
+    "x86_64+avx2+fma"
+))]
+pub(super) fn dot(a: &[f32], b: &[f32]) -> f64 {
+    let mut sums = [0f64; LANES];
+    let (a, b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let rest = a.remainder().iter().zip(b.remainder());
+    let rest: f64 = rest.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+    for (a, b) in a.zip(b) {
+        for lane in 0..LANES {
+            sums[lane] += f64::from(a[lane]) * f64::from(b[lane]);
+        }
+    }
+    sums.iter().sum::<f64>() + rest
+}
+
+/// The product of two vectors in single precision.
+#[multiversion::multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
+    "x86_64+avx2+fma"
+))]
+pub(super) fn quick_dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0f32; LANES];
+    let (a, b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let rest: f32 = a.remainder().iter().zip(b.remainder()).map(|(a, b)| a * b).sum();
+    for (a, b) in a.zip(b) {
+        for lane in 0..LANES {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    sums.iter().sum::<f32>() + rest
+}
+
+/// Appends the places of the scores that are no less than a threshold.
+#[multiversion::multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
+    "x86_64+avx2+fma"
+))]
+pub(super) fn places_reaching(threshold: f32, scores: &[f32], places: &mut Vec<u32>) {
+    /// Scores that are looked through without a branch, since nearly all of them hold nothing.
+    const CHUNK: usize = 32;
+    for (chunk, scores) in scores.chunks(CHUNK).enumerate() {
+        if scores.iter().fold(false, |any, score| any | (*score >= threshold)) {
+            let reaching = scores.iter().enumerate().filter(|(_, score)| **score >= threshold);
+            places.extend(reaching.map(|(at, _)| (chunk * CHUNK + at) as u32));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_are_those_of_the_definition() {
+        for width in [1, 7, 16, 17, 100, 384] {
+            let a: Vec<f32> = (0..width).map(|i| (i as f32).sin()).collect();
+            let b: Vec<f32> = (0..width).map(|i| (i as f32).cos()).collect();
+            let wanted: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            assert!((dot(&a, &b) - wanted).abs() < 1e-14 * width as f64);
+            assert!((f64::from(quick_dot(&a, &b)) - wanted).abs() < 1e-6 * width as f64);
+        }
+    }
+
+    #[test]
+    fn every_score_that_reaches_the_threshold_is_found() {
+        let scores: Vec<f32> = (0..300).map(|i| ((i * 37) % 101) as f32).collect();
+        for threshold in [-1.0, 50.0, 100.0, 101.0] {
+            let mut found = Vec::new();
+            places_reaching(threshold, &scores, &mut found);
+            let wanted = (0..300u32).filter(|at| scores[*at as usize] >= threshold);
+            assert_eq!(found, wanted.collect::<Vec<_>>());
+        }
+    }
+}
