@@ -111,8 +111,8 @@ pub enum MemoryError {
         /// The id.
         id: i64,
     },
-    /// A source that no entry has.
-    #[error("no entry has the source `{name}`; the memory has {known}")]
+    /// A source that no entry has, or none that is left.
+    #[error("no entry has the source `{name}`; the memory knows {known}")]
     UnknownSource {
         /// The name that was asked for.
         name: String,

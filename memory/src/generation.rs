@@ -27,7 +27,6 @@ pub(crate) struct Part {
     pub(crate) deleted: Option<Bits>,
     /// The segment's first row in the generation.
     pub(crate) start: usize,
-    folder: String,
 }
 
 impl Part {
@@ -36,7 +35,7 @@ impl Part {
     }
 }
 
-/// A row of a generation, deleted rows counted too.
+/// A row of a generation, deleted rows counted too. It means nothing in another generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row(pub(crate) u32);
 
@@ -95,13 +94,13 @@ impl Generation {
         let mut parts = Vec::new();
         let mut start = 0;
         for record in &manifest.segments {
-            let opened = before.and_then(|before| before.part_in(&record.folder));
+            let opened = before.and_then(|before| before.part_of(record));
             let segment = match opened {
                 Some(part) => Arc::clone(&part.segment),
                 None => Arc::new(Segment::open(memory, record, &manifest)?),
             };
             let deleted = deleted_rows(memory, record)?;
-            parts.push(Part { segment, deleted, start, folder: record.folder.clone() });
+            parts.push(Part { segment, deleted, start });
             start += record.rows;
         }
         if start > MOST_ROWS {
@@ -111,8 +110,10 @@ impl Generation {
         Ok(Self { folder: memory.to_owned(), manifest, parts })
     }
 
-    fn part_in(&self, folder: &str) -> Option<&Part> {
-        self.parts.iter().find(|part| part.folder == folder)
+    /// The part that holds the same rows; a memory may have been removed and built again in its place.
+    fn part_of(&self, record: &SegmentRecord) -> Option<&Part> {
+        let same = self.manifest.segments.iter().position(|own| own.has_rows_of(record));
+        same.map(|at| &self.parts[at])
     }
 
     pub(crate) fn parts(&self) -> &[Part] {
@@ -146,10 +147,17 @@ impl Generation {
     }
 
     /// The segment of a row, and the row in it.
-    pub(crate) fn locate(&self, row: Row) -> (&Part, usize) {
-        let row = row.0 as usize;
-        let part = self.parts.partition_point(|part| part.start <= row).saturating_sub(1);
-        (&self.parts[part], row - self.parts[part].start)
+    pub(crate) fn locate(&self, row: Row) -> Result<(&Part, usize), MemoryError> {
+        let Row(number) = row;
+        let at = self.parts.partition_point(|part| part.start <= number as usize);
+        let part = at.checked_sub(1).map(|at| &self.parts[at]);
+        part.map(|part| (part, number as usize - part.start))
+            .filter(|(part, row)| *row < part.segment.rows)
+            .ok_or(MemoryError::BadOption {
+                option: "a row",
+                found: number.to_string(),
+                expected: "one that this generation gave",
+            })
     }
 
     /// The row of an entry that is not deleted.
@@ -170,7 +178,7 @@ impl Generation {
     ///
     /// # Errors   [`MemoryError::Corrupt`]
     pub fn entry(&self, row: Row) -> Result<Entry, MemoryError> {
-        let (part, row) = self.locate(row);
+        let (part, row) = self.locate(row)?;
         part.segment.entry(row)
     }
 
@@ -178,7 +186,7 @@ impl Generation {
     ///
     /// # Errors   [`MemoryError::Corrupt`]
     pub fn key(&self, row: Row) -> Result<&[f32], MemoryError> {
-        let (part, row) = self.locate(row);
+        let (part, row) = self.locate(row)?;
         part.segment.keys(row..row + 1)
     }
 
@@ -199,7 +207,7 @@ impl Generation {
         values.resize(rows.len() * size, 0.0);
         let places = values.par_chunks_mut(size.max(1)).zip(rows);
         places.try_for_each(|(value, row)| {
-            let (part, row) = self.locate(*row);
+            let (part, row) = self.locate(*row)?;
             part.segment.read_value(row, value)
         })
     }

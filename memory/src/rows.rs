@@ -177,6 +177,10 @@ impl EntryReader {
                 "write one JSON object a line, with an integer `id`, and `source` and `document` as texts",
             )
         })?;
+        if entry.source.as_deref() == Some("") {
+            let reason = "has an empty source".to_owned();
+            return Err(self.malformed(Some(self.line), reason, "name it, or leave `source` out"));
+        }
         match &entry.document {
             None | Some(Value::String(_) | Value::Null) => Ok(entry),
             Some(Value::Number(number)) if number.is_i64() || number.is_u64() => Ok(entry),
@@ -245,6 +249,7 @@ mod tests {
             ("{}\n[1]\n{}\n", "/e.jsonl:2: is no entry: invalid type: sequence"),
             ("{}\n{\"id\": \"x\"}\n{}\n", "/e.jsonl:2: is no entry: invalid type: string"),
             ("{}\n{}\n{\"document\": [1]}\n", "/e.jsonl:3: has the document [1]"),
+            ("{\"source\": \"\"}\n{}\n{}\n", "/e.jsonl:1: has an empty source"),
             ("{}\n{\"id\"\n{}\n", "/e.jsonl:2: is no entry: EOF"),
         ] {
             let error = read(Some(text), 0).unwrap_err();

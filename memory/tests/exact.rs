@@ -114,9 +114,31 @@ fn queries_and_filters_that_do_not_fit_are_refused() {
     );
     let of = |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
     let error = refused(&[1.0; 5], 1, of("web"));
-    assert!(error.contains("no entry has the source `web`; the memory has `"), "{error}");
+    assert!(error.contains("no entry has the source `web`; the memory knows `"), "{error}");
+    assert!(refused(&[1.0; 5], 1 << 40, Filter::default()).contains("k is 1099511627776"));
     let filter = Filter { gates: Some(vec![1.0; 2]), ..Filter::default() };
     assert!(refused(&[1.0; 5], 1, filter).contains("gates is 2 of them"));
     let filter = Filter { excluded_documents: vec![vec![]; 2], ..Filter::default() };
     assert!(refused(&[1.0; 5], 1, filter).contains("one for each query"));
+}
+
+#[test]
+fn a_source_of_which_nothing_is_left_is_told() {
+    let place = folder();
+    let (mut writer, _) = memory(&place.path().join("m"), 5);
+    let of = |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
+    let keys = [1.0; 5];
+    let queries = Queries { keys: &keys, k: 5000 };
+    let found = Exact.search(writer.generation(), queries, &of("vqa")).unwrap();
+    let ids: Vec<i64> = found.hits[0].iter().map(|hit| hit.id).collect();
+    let before = writer.generation().clone();
+    writer.delete(&ids).unwrap();
+    let error = Exact.search(writer.generation(), queries, &of("vqa")).unwrap_err().to_string();
+    assert!(error.contains("no entry has the source `vqa`"), "{error}");
+    writer.compact().unwrap();
+    // The generation before is still there for who holds it, and its rows are not those of the next.
+    assert_eq!(Exact.search(&before, queries, &of("vqa")).unwrap(), found);
+    let last = found.hits[0].iter().map(|hit| hit.row).max().unwrap();
+    let error = writer.generation().entry(last).unwrap_err().to_string();
+    assert!(error.contains("must be one that this generation gave"), "{error}");
 }

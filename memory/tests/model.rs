@@ -102,7 +102,8 @@ fn compare(seed: u64, next: &mut Numbers, memory: &Memory, plain: &PlainMemory) 
     let k = 1 + next.below(5) as usize;
     let mut filter = Filter::default();
     if next.below(3) == 0 {
-        filter.sources = Some(sources.iter().filter(|_| next.below(2) == 0).cloned().collect());
+        let chosen = sources.iter().filter(|name| plain.has_source(name) && next.below(2) == 0);
+        filter.sources = Some(chosen.cloned().collect());
     }
     if next.below(3) == 0 {
         let document = |next: &mut Numbers| vec![format!("d{}", next.below(3))];

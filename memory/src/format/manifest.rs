@@ -126,6 +126,12 @@ pub struct DeletedRecord {
 }
 
 impl SegmentRecord {
+    /// Whether another record is of the same rows, of which others may be deleted.
+    pub(crate) fn has_rows_of(&self, other: &Self) -> bool {
+        let files = |record: &Self| Self { deleted: None, graph: None, ..record.clone() };
+        files(self) == files(other)
+    }
+
     /// Bytes of all its files.
     pub fn bytes(&self) -> u64 {
         let deleted = self.deleted.as_ref().map(|deleted| &deleted.bits);

@@ -234,7 +234,7 @@ impl<'a> QueryBatch<'a> {
         let mut scored = Vec::with_capacity(candidates.len());
         for candidate in candidates {
             let row = Row(candidate.row);
-            let (part, in_part) = self.generation.locate(row);
+            let (part, in_part) = self.generation.locate(row)?;
             let found = part.segment.keys(in_part..in_part + 1)?;
             let source = part.segment.sources()?[in_part];
             let gate = f64::from(self.prepared.gate(self.first + query, source));

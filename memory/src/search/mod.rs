@@ -81,6 +81,9 @@ pub trait Index {
     ) -> Result<Found, MemoryError>;
 }
 
+/// The most entries that a query may ask for.
+const MOST: usize = 1_000_000;
+
 /// A filter made ready for a generation.
 #[derive(Clone)]
 pub(crate) struct Prepared<'a> {
@@ -104,11 +107,11 @@ impl<'a> Prepared<'a> {
     ) -> Result<Self, MemoryError> {
         let manifest = generation.manifest();
         let (width, sources) = (manifest.width, manifest.sources.len());
-        if queries.k == 0 {
+        if !(1..=MOST).contains(&queries.k) {
             return Err(MemoryError::BadOption {
                 option: "k",
-                found: "0".to_owned(),
-                expected: "at least 1",
+                found: queries.k.to_string(),
+                expected: "at least 1 and at most 1,000,000",
             });
         }
         if !queries.keys.len().is_multiple_of(width) {
@@ -185,28 +188,35 @@ pub(crate) fn length(vector: &[f32]) -> f64 {
 
 /// Deleted rows, and those of sources that are not searched.
 fn hidden_rows(generation: &Generation, filter: &Filter) -> Result<Vec<Option<Bits>>, MemoryError> {
-    let known = &generation.manifest().sources;
-    let searched = match &filter.sources {
-        None => None,
-        Some(names) => {
-            let place = |name: &String| {
-                known.iter().position(|known| known == name).ok_or_else(|| {
-                    let known = known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
-                    MemoryError::UnknownSource { name: name.clone(), known: known.join(", ") }
-                })
-            };
-            Some(names.iter().map(place).collect::<Result<HashSet<usize>, _>>()?)
-        }
+    let parts = generation.parts().iter();
+    let Some(names) = &filter.sources else {
+        return Ok(parts.map(|part| part.deleted.clone()).collect());
     };
-    let of_part = |part: &crate::generation::Part| {
-        let Some(searched) = &searched else { return Ok(part.deleted.clone()) };
+    let known = &generation.manifest().sources;
+    let unknown = |name: &String| {
+        let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+        MemoryError::UnknownSource { name: name.clone(), known: known.join(", ") }
+    };
+    let place =
+        |name: &String| known.iter().position(|known| known == name).ok_or_else(|| unknown(name));
+    let places: Vec<usize> = names.iter().map(place).collect::<Result<_, _>>()?;
+    // How many rows of each source may be found.
+    let mut visible = vec![0; known.len()];
+    let mut all = Vec::with_capacity(parts.len());
+    for part in parts {
         let mut hidden = part.deleted.clone().unwrap_or_else(|| Bits::zeros(part.segment.rows));
         for (row, source) in part.segment.sources()?.iter().enumerate() {
-            if !searched.contains(&(*source as usize)) {
+            let source = *source as usize;
+            if !places.contains(&source) {
                 hidden.set(row);
+            } else if !hidden.get(row) {
+                visible[source] += 1;
             }
         }
-        Ok(Some(hidden))
-    };
-    generation.parts().iter().map(of_part).collect()
+        all.push(Some(hidden));
+    }
+    match names.iter().zip(&places).find(|(_, place)| visible[**place] == 0) {
+        Some((name, _)) => Err(unknown(name)),
+        None => Ok(all),
+    }
 }

@@ -45,12 +45,18 @@ pub(super) fn quick_dot(a: &[f32], b: &[f32]) -> f32 {
 ))]
 pub(super) fn places_reaching(threshold: f32, scores: &[f32], places: &mut Vec<u32>) {
     /// Scores that are looked through without a branch, since nearly all of them hold nothing.
-    const CHUNK: usize = 32;
+    const CHUNK: usize = 16;
     for (chunk, scores) in scores.chunks(CHUNK).enumerate() {
-        if scores.iter().fold(false, |any, score| any | (*score >= threshold)) {
-            let reaching = scores.iter().enumerate().filter(|(_, score)| **score >= threshold);
-            places.extend(reaching.map(|(at, _)| (chunk * CHUNK + at) as u32));
+        if !scores.iter().fold(false, |any, score| any | (*score >= threshold)) {
+            continue;
         }
+        // Which of them reach it cannot be foretold: every place is written, and kept where its score does.
+        let (mut found, mut count) = ([0; CHUNK], 0);
+        for (at, score) in scores.iter().enumerate() {
+            found[count] = (chunk * CHUNK + at) as u32;
+            count += usize::from(*score >= threshold);
+        }
+        places.extend_from_slice(&found[..count]);
     }
 }
 

@@ -115,6 +115,10 @@ impl PlainMemory {
         self.rows = rows;
     }
 
+    pub fn has_source(&self, name: &str) -> bool {
+        self.rows.values().any(|(entry, ..)| entry.source == name)
+    }
+
     pub fn get(&self, id: i64) -> (&Entry, &[f32]) {
         let (entry, _, value) = &self.rows[&id];
         (entry, value)
