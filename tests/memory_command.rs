@@ -1,0 +1,151 @@
+//! `engram memory` as a user runs it: files in, files and messages out.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use engram::memory::vectors::npy_bytes;
+
+fn engram(folder: &Path, arguments: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
+    command.current_dir(folder).args(arguments.split_whitespace()).output().unwrap()
+}
+
+fn done(folder: &Path, arguments: &str) -> String {
+    let output = engram(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn refused(folder: &Path, arguments: &str, part: &str) {
+    let output = engram(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments}: {errors}");
+    assert!(errors.contains(part), "{arguments}: {errors}");
+    assert!(output.stdout.is_empty(), "{arguments}");
+}
+
+/// The numbers of a `.npy` file of 8-byte integers, of which there are `count`.
+fn integers(path: &Path, count: usize) -> Vec<i64> {
+    let bytes = fs::read(path).unwrap();
+    assert!(bytes.starts_with(b"\x93NUMPY") && String::from_utf8_lossy(&bytes).contains("'<i8'"));
+    let numbers = bytes[bytes.len() - 8 * count..].chunks(8);
+    numbers.map(|number| i64::from_le_bytes(number.try_into().unwrap())).collect()
+}
+
+/// Keys along the axes and between them, two queries, values, entries of two sources.
+fn files(folder: &Path) {
+    let keys = [2f32, 0.0, 0.0, 3.0, 0.6, 0.8, -1.0, 0.0];
+    let write = |name: &str, bytes: Vec<u8>| fs::write(folder.join(name), bytes).unwrap();
+    write("keys.npy", npy_bytes(&keys, 2).unwrap());
+    write("queries.npy", npy_bytes(&[1f32, 0.0, 0.0, 1.0], 2).unwrap());
+    write("wide.npy", npy_bytes(&[1f32; 6], 3).unwrap());
+    write("values.npy", npy_bytes(&(0..16).map(|i| i as f32).collect::<Vec<_>>(), 4).unwrap());
+    write("more.npy", npy_bytes(&[0.8f32, 0.6], 2).unwrap());
+    write("more_values.npy", npy_bytes(&[9f32; 4], 4).unwrap());
+    let entries = [
+        r#"{"source": "kg", "document": "d1", "text": "east"}"#,
+        r#"{"source": "wit", "document": "d2", "text": "north"}"#,
+        r#"{"source": "kg", "document": 7, "text": "between"}"#,
+        r#"{"source": "wit", "text": "west"}"#,
+    ];
+    write("entries.jsonl", entries.join("\n").into_bytes());
+    write("exclude.txt", b"d1\tx\n7\n".to_vec());
+    write("gates.npy", npy_bytes(&[0.1f32, 1.0, 1.0, 0.5], 2).unwrap());
+    write("same.jsonl", br#"{"id": 0, "source": "web", "text": "new"}"#.to_vec());
+}
+
+#[test]
+fn a_memory_is_built_searched_and_edited() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    files(folder);
+    let search = |options: &str| -> Vec<i64> {
+        let count = if options.contains("-k 4") { 8 } else { 4 };
+        let k = if count == 8 { "" } else { "-k 2" };
+        done(
+            folder,
+            &format!("memory search m --queries queries.npy {k} --output ids.npy {options}"),
+        );
+        integers(&folder.join("ids.npy"), count)
+    };
+    let build = "memory build --keys keys.npy --values values.npy --entries entries.jsonl --out m";
+    assert!(done(folder, build).contains("generation 1, 4 entries"));
+    assert_eq!(search(""), [0, 2, 1, 2]);
+    assert_eq!(search("-k 4"), [0, 2, 1, 3, 1, 2, 0, 3]);
+    assert_eq!(search("--source wit"), [1, 3, 1, 3]);
+    assert_eq!(search("--exclude exclude.txt"), [2, 1, 1, 0]);
+    // The first query weighs knowledge by 0.1 and pictures by 1, the second by 1 and 0.5.
+    assert_eq!(search("--gates gates.npy"), [0, 2, 2, 1]);
+    let text = done(folder, "memory search m --queries queries.npy -k 1");
+    assert!(text.contains("1.000000") && text.contains("kg  east"), "{text}");
+    let json = done(folder, "memory search m --queries queries.npy -k 1 --json");
+    assert!(json.contains("\"document\": \"d1\"") && json.contains("\"score\": 1.0"), "{json}");
+
+    done(folder, "memory add m --keys more.npy --values more_values.npy --quiet");
+    assert_eq!(search(""), [0, 4, 1, 2]);
+    done(folder, "memory update m --keys more.npy --values more_values.npy --entries same.jsonl");
+    assert_eq!(search(""), [0, 4, 1, 2]);
+    done(folder, "memory delete m --ids 1,4");
+    assert_eq!(search("-k 4"), [0, 2, 3, -1, 2, 0, 3, -1]);
+    done(folder, "memory index m --quiet");
+    assert_eq!(search("--index hnsw"), [0, 2, 2, 0]);
+    done(folder, "memory compact m");
+    assert_eq!(search("-k 4"), [0, 2, 3, -1, 2, 0, 3, -1]);
+    let info: String = done(folder, "memory info m");
+    assert!(info.starts_with("3 entries in generation 6, 0 deleted rows"), "{info}");
+    assert!(done(folder, "memory verify m").contains("all checksums are right"));
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    files(folder);
+    refused(folder, "memory info m", "m: holds no memory; make one with `engram memory build`");
+    let build = "memory build --keys keys.npy --entries entries.jsonl --out m";
+    refused(
+        folder,
+        "memory build --keys keys.npy --values wide.npy --out m",
+        "2 values for 4 keys",
+    );
+    refused(
+        folder,
+        "memory build --keys keys.npy --entries same.jsonl --out m",
+        "same.jsonl: ends",
+    );
+    assert!(!folder.join("m/CURRENT").exists());
+    done(folder, build);
+    refused(folder, build, "m: is already there");
+    let search = "memory search m --queries";
+    refused(
+        folder,
+        &format!("{search} wide.npy"),
+        "wide.npy: queries of width 3, but the memory has 2",
+    );
+    refused(folder, &format!("{search} none.npy"), "none.npy: could not be read");
+    refused(folder, &format!("{search} queries.npy --source web"), "the memory knows `kg`, `wit`");
+    refused(folder, &format!("{search} queries.npy -k 0"), "k is 0");
+    refused(folder, "memory delete m --ids 0,9", "no entry has the id 9 (1 of 2 ids are unknown)");
+    refused(
+        folder,
+        "memory add m --keys keys.npy --entries entries.jsonl --values values.npy",
+        "but the memory has 0",
+    );
+    fs::write(folder.join("nan.npy"), npy_bytes(&[1f32, f32::NAN], 2).unwrap()).unwrap();
+    refused(
+        folder,
+        "memory add m --keys nan.npy",
+        "the key of row 0 has a number that is not finite",
+    );
+    let keys = folder.join("m/gen-000001/keys.safetensors");
+    let mut bytes = fs::read(&keys).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&keys, bytes).unwrap();
+    for command in ["memory verify m", "memory search m --queries queries.npy"] {
+        refused(folder, command, "m/gen-000001/keys.safetensors: was changed");
+        refused(folder, command, "`engram memory verify`");
+    }
+}
