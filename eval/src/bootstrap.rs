@@ -4,12 +4,12 @@
 //! resamples. Resample `i` has its own random stream, made from the seed and `i`: the result is the same to the last
 //! bit for any number of threads.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 
 use rayon::prelude::*;
 
 use crate::error::EvalError;
+use crate::groups::rows_by_label;
 use crate::metric::MetricInfo;
 use crate::metric::mean::{mean, weighted_mean};
 use crate::random::SplitMix64;
@@ -86,15 +86,8 @@ impl Resampling {
     /// With fewer than two groups every resample would be the sample itself, so single rows are drawn instead;
     /// [`unit`](Self::unit) tells which it is.
     pub fn by_group<L: Hash + Eq>(unit: &str, labels: &[L]) -> Self {
-        let mut index = HashMap::new();
-        let mut groups: Vec<Vec<u32>> = Vec::new();
-        for (row, label) in labels.iter().enumerate() {
-            let group = *index.entry(label).or_insert(groups.len());
-            if group == groups.len() {
-                groups.push(Vec::new());
-            }
-            groups[group].push(row as u32);
-        }
+        let rows = |(_, rows): (&L, Vec<usize>)| rows.into_iter().map(|row| row as u32).collect();
+        let groups: Vec<Vec<u32>> = rows_by_label(labels).into_iter().map(rows).collect();
         if groups.len() < 2 {
             return Self::by_row(labels.len());
         }

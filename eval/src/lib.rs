@@ -40,6 +40,7 @@ pub mod bootstrap;
 pub mod caption;
 pub mod compare;
 pub mod error;
+mod groups;
 pub mod haystack;
 pub mod html;
 pub mod ids;

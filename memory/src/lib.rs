@@ -10,7 +10,7 @@
 //! | [`search`] | filters, gates, exact search |
 //! | [`entry`] | the kinds of entries |
 //! | [`vectors`], [`rows`] | keys, values, queries and entries from `.npy`, safetensors and JSON lines |
-//! | [`format`] | the files of a generation, and their checksums |
+//! | [`mod@format`] | the files of a generation, and their checksums |
 //!
 //! ```
 //! use engram_memory::search::{Filter, Index, Queries, exact::Exact};

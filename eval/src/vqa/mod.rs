@@ -37,6 +37,7 @@ use serde_json::{Map, Value};
 
 use crate::bootstrap::{BootstrapOptions, measure_of_mean};
 use crate::error::{EvalError, Place};
+use crate::groups::rows_by_label;
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
 use crate::metric::MetricInfo;
@@ -127,17 +128,11 @@ pub fn evaluate<'n, 'a>(
         .collect();
     let measure = |scores: &[f64]| measure_of_mean(&INFO, "question", scores, &options.bootstrap);
     let by = |name: &str, label: fn(&'n Annotation<'a>) -> &'n str| {
-        let mut parts: Vec<(&str, Vec<f64>)> = Vec::new();
-        let mut index: HashMap<&str, usize> = HashMap::new();
-        for (annotation, score) in annotations.iter().zip(&scores) {
-            let label = label(annotation);
-            let part = *index.entry(label).or_insert_with(|| {
-                parts.push((label, Vec::new()));
-                parts.len() - 1
-            });
-            parts[part].1.push(*score);
-        }
-        let measured = |(label, scores): (&str, Vec<f64>)| (label.to_owned(), measure(&scores));
+        let measured = |(label, rows): (&str, Vec<usize>)| {
+            let scores: Vec<f64> = rows.into_iter().map(|row| scores[row]).collect();
+            (label.to_owned(), measure(&scores))
+        };
+        let parts = rows_by_label(annotations.iter().map(label));
         Breakdown::new(name, &INFO, parts.into_iter().map(measured).collect())
     };
     let breakdowns = vec![

@@ -1,7 +1,5 @@
 //! The whole evaluation of a recogniser: rates with intervals, breakdowns, worst utterances.
 
-use std::collections::HashMap;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,6 +11,7 @@ use super::tokens::Unit;
 use super::{Errors, measure_by};
 use crate::bootstrap::{BootstrapOptions, Distribution, Resampling, bootstrap_all};
 use crate::error::EvalError;
+use crate::groups::rows_by_label;
 use crate::items::{Item, Statistic};
 use crate::metric::MetricInfo;
 use crate::normalise::Normaliser;
@@ -284,22 +283,14 @@ fn rates(chosen: &Errors, other: &Errors, times: &[u32]) -> [f64; 6] {
 }
 
 fn breakdown(by: &Labels, info: &MetricInfo, errors: &Errors, options: &WerOptions) -> Breakdown {
-    let mut order: Vec<&str> = Vec::new();
-    let mut parts: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (pair, label) in by.of_pair.iter().enumerate() {
-        let part = parts.entry(label).or_default();
-        if part.is_empty() {
-            order.push(label);
-        }
-        part.push(pair);
-    }
-    order.sort_unstable();
-    let measure = |label: &&str| {
-        let pairs: Vec<EditCounts> = parts[label].iter().map(|pair| errors.pairs[*pair]).collect();
+    let mut parts = rows_by_label(by.of_pair.iter().map(String::as_str));
+    parts.sort_unstable();
+    let measure = |(label, rows): &(&str, Vec<usize>)| {
+        let pairs: Vec<EditCounts> = rows.iter().map(|pair| errors.pairs[*pair]).collect();
         let value = pairs.iter().copied().sum::<EditCounts>().error_rate();
         let resampling = match &options.cluster {
             Some(labels) => {
-                let own: Vec<&String> = parts[label].iter().map(|p| &labels.of_pair[*p]).collect();
+                let own: Vec<&String> = rows.iter().map(|pair| &labels.of_pair[*pair]).collect();
                 Resampling::by_group(&labels.name, &own)
             }
             None => Resampling::by_item("utterance", pairs.len()),
@@ -309,7 +300,7 @@ fn breakdown(by: &Labels, info: &MetricInfo, errors: &Errors, options: &WerOptio
         });
         ((*label).to_owned(), Measure::new(info, pairs.len(), Ok(value), interval))
     };
-    Breakdown::new(&by.name, info, order.iter().map(measure).collect())
+    Breakdown::new(&by.name, info, parts.iter().map(measure).collect())
 }
 
 fn empty_references(words: &Errors) -> EmptyReferences {

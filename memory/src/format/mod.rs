@@ -2,8 +2,8 @@
 //!
 //! | file | what it is responsible for |
 //! |---|---|
-//! | [`file`] | a file with a SHA-256 and a CRC-32 for each MiB; checked when it is read |
-//! | [`tensor`] | one tensor in a safetensors file, written row by row, read in place |
+//! | `file` | a file with a SHA-256 and a CRC-32 for each MiB; checked when it is read |
+//! | `tensor` | one tensor in a safetensors file, written row by row, read in place |
 //! | [`manifest`] | the list of a generation's files; the pointer to the current generation |
 
 pub(crate) mod file;

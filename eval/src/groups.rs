@@ -1,0 +1,31 @@
+//! Rows by what they belong to: a speaker, an anchor, a question type.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// The rows of each label, labels in the order in which they first come.
+pub(crate) fn rows_by_label<L: Hash + Eq + Copy>(
+    labels: impl IntoIterator<Item = L>,
+) -> Vec<(L, Vec<usize>)> {
+    let mut groups: Vec<(L, Vec<usize>)> = Vec::new();
+    let mut index = HashMap::new();
+    for (row, label) in labels.into_iter().enumerate() {
+        let group = *index.entry(label).or_insert(groups.len());
+        if group == groups.len() {
+            groups.push((label, Vec::new()));
+        }
+        groups[group].1.push(row);
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_keep_the_order_in_which_they_come() {
+        let groups = rows_by_label(["b", "a", "b", "c", "a"]);
+        assert_eq!(groups, [("b", vec![0, 2]), ("a", vec![1, 4]), ("c", vec![3])]);
+    }
+}
