@@ -119,6 +119,16 @@ pub enum MemoryError {
         /// The names there are.
         known: String,
     },
+    /// Nearly all queries retrieve the same entry.
+    #[error("retrieval has collapsed: one entry was found by {:.0} % of {queries} queries, and only {distinct} entries by any; warm the retriever up longer, lower its learning rate, raise the weight of the contrastive loss, or refresh the memory more often", 100.0 * .largest_share)]
+    Collapsed {
+        /// Queries that were looked at.
+        queries: u64,
+        /// Entries that any of them found.
+        distinct: u64,
+        /// The share of queries that found the entry which most of them found.
+        largest_share: f64,
+    },
     /// An input file with a fault.
     #[error("{}{}: {reason}; {remedy}", .file.display(), .line.map_or_else(String::new, |line| format!(":{line}")))]
     Malformed {

@@ -27,6 +27,8 @@ pub(crate) struct Part {
     pub(crate) deleted: Option<Bits>,
     /// The segment's first row in the generation.
     pub(crate) start: usize,
+    /// Tells the values of this segment from those of all others.
+    values: u64,
 }
 
 impl Part {
@@ -100,7 +102,9 @@ impl Generation {
                 None => Arc::new(Segment::open(memory, record, &manifest)?),
             };
             let deleted = deleted_rows(memory, record)?;
-            parts.push(Part { segment, deleted, start });
+            let sha256 = record.values.as_ref().and_then(|file| file.sha256.get(..16));
+            let values = sha256.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+            parts.push(Part { segment, deleted, start, values: values.unwrap_or(0) });
             start += record.rows;
         }
         if start > MOST_ROWS {
@@ -190,6 +194,17 @@ impl Generation {
         part.segment.keys(row..row + 1)
     }
 
+    /// Numbers of a value; 0 for a memory of keys alone.
+    pub fn value_len(&self) -> usize {
+        self.manifest.values.map_or(0, |format| format.tokens * format.width)
+    }
+
+    /// What a row's value is known by, in this generation and all others that have its segment.
+    pub(crate) fn value_key(&self, row: Row) -> Result<(u64, u32), MemoryError> {
+        let (part, row) = self.locate(row)?;
+        Ok((part.values, row as u32))
+    }
+
     /// The values of rows, `[rows, tokens, width]`; empty for a memory of keys alone.
     ///
     /// # Errors   [`MemoryError::Corrupt`]
@@ -203,7 +218,7 @@ impl Generation {
     ///
     /// # Errors   [`MemoryError::Corrupt`]
     pub fn read_values(&self, rows: &[Row], values: &mut Vec<f32>) -> Result<(), MemoryError> {
-        let size = self.manifest.values.map_or(0, |format| format.tokens * format.width);
+        let size = self.value_len();
         values.resize(rows.len() * size, 0.0);
         let places = values.par_chunks_mut(size.max(1)).zip(rows);
         places.try_for_each(|(value, row)| {

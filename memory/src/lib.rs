@@ -7,7 +7,9 @@
 //! |---|---|
 //! | [`memory`] | opening a memory; its one writer: build, add, update, delete, compact, refresh |
 //! | [`generation`] | one state of the memory: entries, keys, values, what it holds |
-//! | [`search`] | filters, gates, exact search |
+//! | [`search`] | filters, gates, exact search, graphs |
+//! | [`cache`] | hot values in main memory |
+//! | [`refresh`] | new keys and values while training goes on; how evenly entries are retrieved |
 //! | [`entry`] | the kinds of entries |
 //! | [`vectors`], [`rows`] | keys, values, queries and entries from `.npy`, safetensors and JSON lines |
 //! | [`mod@format`] | the files of a generation, and their checksums |
@@ -33,11 +35,13 @@
 #[cfg(target_endian = "big")]
 compile_error!("memories are read in place, which needs a little-endian machine");
 
+pub mod cache;
 pub mod entry;
 pub mod error;
 pub mod format;
 pub mod generation;
 pub mod memory;
+pub mod refresh;
 pub mod rows;
 pub mod search;
 mod segment;

@@ -1,0 +1,159 @@
+//! Values through the cache are those of the files, or told as missing.
+#![allow(clippy::unwrap_used)]
+
+mod plain;
+
+use std::io::{Seek, SeekFrom, Write};
+
+use engram_memory::cache::{CacheSettings, ValueCache};
+use engram_memory::{Generation, MemoryFormat, Row, ValueFormat, ValueNumber, Writer};
+use plain::{Numbers, batch, folder};
+
+const ROWS: usize = 200;
+/// 2 tokens of 8 numbers, as f32.
+const VALUE_BYTES: u64 = 64;
+
+fn memory(folder: &std::path::Path) -> Writer {
+    let values = Some(ValueFormat { tokens: 2, width: 8, number: ValueNumber::F16 });
+    let format = MemoryFormat { width: 4, normalised: true, values };
+    let rows = batch(&mut Numbers::new(1), format, &(0..ROWS as i64).collect::<Vec<_>>());
+    Writer::create(folder, format, ROWS, [Ok(rows)].into_iter()).unwrap()
+}
+
+fn rows(generation: &Generation, ids: impl IntoIterator<Item = i64>) -> Vec<Row> {
+    ids.into_iter().map(|id| generation.row_of(id).unwrap().unwrap()).collect()
+}
+
+/// Mostly a few rows, now and then any.
+fn skewed(next: &mut Numbers) -> Vec<i64> {
+    let id = |next: &mut Numbers| match next.below(10) {
+        0 => next.below(ROWS as u64) as i64,
+        _ => next.below(20) as i64,
+    };
+    (0..30).map(|_| id(next)).collect()
+}
+
+#[test]
+fn cached_values_are_those_of_the_files() {
+    let place = folder();
+    let mut writer = memory(&place.path().join("m"));
+    // Room for a quarter of the values.
+    let capacity_bytes = ROWS as u64 / 4 * VALUE_BYTES;
+    let cache = ValueCache::new(CacheSettings { capacity_bytes, background_from: None });
+    let mut next = Numbers::new(2);
+    for round in 0..300 {
+        if round % 60 == 59 {
+            // Values of the next generation are others.
+            let turned = |mut batch: engram_memory::Batch| {
+                batch.values.iter_mut().for_each(|number| *number = -*number);
+                Ok(batch)
+            };
+            writer.refresh(turned).unwrap();
+        }
+        let generation = writer.generation();
+        let rows = rows(generation, skewed(&mut next));
+        let values = cache.read(generation, &rows).unwrap();
+        assert!(values.present.iter().all(|present| *present));
+        assert_eq!(values.numbers, generation.values(&rows).unwrap());
+        assert!(cache.statistics().bytes <= capacity_bytes);
+    }
+    let statistics = cache.statistics();
+    assert!(statistics.hit_rate() > 0.6, "{statistics:?}");
+    assert_eq!((statistics.masked, statistics.bytes), (0, statistics.values * VALUE_BYTES));
+}
+
+#[test]
+fn what_is_read_in_the_background_is_missing_first() {
+    let place = folder();
+    let writer = memory(&place.path().join("m"));
+    let generation = writer.generation();
+    let settings = CacheSettings { capacity_bytes: 1 << 20, background_from: Some(0.5) };
+    let cache = ValueCache::new(settings);
+    // Nothing is there: below the share of hits, so the lookup waits.
+    let first = rows(generation, 0..10);
+    assert!(cache.read(generation, &first).unwrap().present.iter().all(|present| *present));
+    // Above it, what is missing is told, and is zero.
+    let second = rows(generation, (0..10).chain([50, 51, 50]));
+    let values = cache.read(generation, &second).unwrap();
+    assert_eq!(values.present.iter().filter(|present| !**present).count(), 3);
+    assert!(values.numbers[10 * 16..].iter().all(|number| *number == 0.0));
+    assert_eq!(values.numbers[..10 * 16], generation.values(&first).unwrap());
+    cache.wait();
+    let values = cache.read(generation, &second).unwrap();
+    assert!(values.present.iter().all(|present| *present));
+    assert_eq!(values.numbers, generation.values(&second).unwrap());
+    let statistics = cache.statistics();
+    assert_eq!((statistics.hits, statistics.misses, statistics.masked), (10 + 12, 10 + 2, 2));
+}
+
+#[test]
+fn a_fault_in_the_background_is_told_by_the_next_lookup() {
+    let place = folder();
+    let path = place.path().join("m");
+    // Several blocks of values, of which opening checks the first.
+    let values = Some(ValueFormat { tokens: 1, width: 8192, number: ValueNumber::F16 });
+    let format = MemoryFormat { width: 4, normalised: true, values };
+    let all = batch(&mut Numbers::new(1), format, &(0..ROWS as i64).collect::<Vec<_>>());
+    let writer = Writer::create(&path, format, ROWS, [Ok(all)].into_iter()).unwrap();
+    let file = path.join("gen-000001/values.safetensors");
+    let mut file = std::fs::File::options().write(true).open(file).unwrap();
+    file.seek(SeekFrom::End(-1)).unwrap();
+    file.write_all(&[77]).unwrap();
+    let generation = writer.generation();
+    let settings = CacheSettings { capacity_bytes: 1 << 20, background_from: Some(0.0) };
+    let cache = ValueCache::new(settings);
+    let last = rows(generation, [ROWS as i64 - 1]);
+    assert_eq!(cache.read(generation, &last).unwrap().present, [false]);
+    cache.wait();
+    let error = cache.read(generation, &last).unwrap_err().to_string();
+    assert!(error.contains("values.safetensors: was changed"), "{error}");
+    // It was told; what is whole can still be read.
+    let first = rows(generation, [0]);
+    cache.read(generation, &first).unwrap();
+    cache.wait();
+    assert_eq!(cache.read(generation, &first).unwrap().present, [true]);
+}
+
+#[test]
+fn a_row_of_another_memory_is_refused() {
+    let place = folder();
+    let writer = memory(&place.path().join("m"));
+    let format = MemoryFormat { width: 4, normalised: true, values: None };
+    let none = std::iter::empty();
+    let other = Writer::create(place.path().join("other"), format, 0, none).unwrap();
+    let cache = ValueCache::new(CacheSettings { capacity_bytes: 1 << 20, background_from: None });
+    let foreign = rows(writer.generation(), [3]);
+    let error = cache.read(other.generation(), &foreign).unwrap_err().to_string();
+    assert!(error.contains("a row is 3, but must be one that this generation gave"), "{error}");
+}
+
+#[test]
+fn many_threads_share_a_cache() {
+    let place = folder();
+    let writer = memory(&place.path().join("m"));
+    let generation = writer.generation();
+    let settings = CacheSettings { capacity_bytes: 40 * VALUE_BYTES, background_from: Some(0.9) };
+    let cache = ValueCache::new(settings);
+    std::thread::scope(|scope| {
+        for seed in 0..6 {
+            let cache = &cache;
+            scope.spawn(move || {
+                let mut next = Numbers::new(seed);
+                for _ in 0..200 {
+                    let rows = rows(generation, skewed(&mut next));
+                    let values = cache.read(generation, &rows).unwrap();
+                    let wanted = generation.values(&rows).unwrap();
+                    for (row, present) in values.present.iter().enumerate() {
+                        let place = row * 16..(row + 1) * 16;
+                        let zeros = values.numbers[place.clone()].iter().all(|n| *n == 0.0);
+                        let right = values.numbers[place.clone()] == wanted[place];
+                        assert!(if *present { right } else { zeros });
+                    }
+                }
+            });
+        }
+    });
+    cache.wait();
+    let statistics = cache.statistics();
+    assert!(statistics.hits > 0 && statistics.masked <= statistics.misses, "{statistics:?}");
+}

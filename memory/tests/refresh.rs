@@ -1,0 +1,164 @@
+//! Refreshing while training goes on: adoption at a fixed step, drift, collapse.
+#![allow(clippy::unwrap_used)]
+
+mod plain;
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use engram_memory::refresh::{Adoption, CollapseLimit, Refresh, RefreshSteps, RetrievalLog};
+use engram_memory::search::exact::Exact;
+use engram_memory::search::{Filter, Found, Index, Queries};
+use engram_memory::{Batch, Memory, MemoryError, MemoryFormat, Writer};
+use plain::{Numbers, batch, folder};
+
+const WIDTH: usize = 6;
+const ROWS: usize = 500;
+
+fn memory(folder: &std::path::Path) -> Writer {
+    let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
+    let rows = batch(&mut Numbers::new(8), format, &(0..ROWS as i64).collect::<Vec<_>>());
+    Writer::create(folder, format, ROWS, [Ok(rows)].into_iter()).unwrap()
+}
+
+/// An encoder: keys that depend on the entry and on parameters.
+fn encode(parameters: f32) -> impl FnMut(Batch) -> Result<Batch, MemoryError> + Send + 'static {
+    move |mut batch| {
+        for (entry, key) in batch.entries.iter().zip(batch.keys.chunks_mut(WIDTH)) {
+            let number = |at: usize| (entry.id as f32 * (at + 1) as f32 * parameters).sin();
+            key.iter_mut().enumerate().for_each(|(at, key)| *key = number(at) + 0.1);
+        }
+        Ok(batch)
+    }
+}
+
+fn search(memory: &Memory) -> Found {
+    let keys: Vec<f32> = (0..5 * WIDTH).map(|at| (at as f32).cos()).collect();
+    let queries = Queries { keys: &keys, k: 7 };
+    Exact.search(&memory.generation(), queries, &Filter::default()).unwrap()
+}
+
+/// What each of some steps of training retrieves; the refresh of step 3 is adopted at step 7.
+fn train(folder: &std::path::Path, delay: Duration) -> Vec<Found> {
+    let writer = memory(folder);
+    let memory = Memory::open(folder).unwrap();
+    let (mut writer, mut running) = (Some(writer), None);
+    let mut found = Vec::new();
+    for step in 0..12 {
+        if step == 3 {
+            let steps = RefreshSteps { start: step, lag: 4 };
+            let mut encode = encode(0.37);
+            let slow = move |batch| {
+                std::thread::sleep(delay);
+                encode(batch)
+            };
+            running = writer.take().map(|writer| Refresh::start(writer, steps, slow));
+        }
+        if let Some(refresh) = running.take() {
+            match refresh.adopt(step, &memory).unwrap() {
+                Adoption::Later(refresh) => running = Some(refresh),
+                Adoption::Now(adopted) => {
+                    assert_eq!((step, adopted.staleness), (7, 4));
+                    assert_eq!(adopted.generation.manifest().generation, 2);
+                    assert!(adopted.drift.mean > 0.1 && adopted.drift.largest <= 2.0);
+                    assert!(adopted.waited + Duration::from_millis(50) > delay);
+                    writer = Some(adopted.writer);
+                }
+            }
+        }
+        found.push(search(&memory));
+    }
+    assert!(writer.is_some() && running.is_none());
+    found
+}
+
+#[test]
+fn what_a_step_retrieves_does_not_depend_on_the_worker() {
+    let place = folder();
+    let quick = train(&place.path().join("quick"), Duration::ZERO);
+    let slow = train(&place.path().join("slow"), Duration::from_millis(200));
+    assert_eq!(quick, slow);
+    assert!(quick[..7].iter().all(|found| *found == quick[0]));
+    assert!(quick[7..].iter().all(|found| *found == quick[7]));
+    assert_ne!(quick[0].hits, quick[7].hits);
+}
+
+#[test]
+fn readers_go_on_while_the_worker_writes() {
+    let place = folder();
+    let path = place.path().join("m");
+    let writer = memory(&path);
+    let memory = Memory::open(&path).unwrap();
+    let before = search(&memory);
+    let (go_on, may_go_on) = channel::<()>();
+    let mut encode = encode(2.0);
+    let waiting = move |batch| {
+        may_go_on.recv().unwrap();
+        encode(batch)
+    };
+    let refresh = Refresh::start(writer, RefreshSteps { start: 0, lag: 1 }, waiting);
+    for _ in 0..20 {
+        assert!(!memory.reload().unwrap());
+        assert_eq!(search(&memory), before);
+    }
+    assert!(matches!(Writer::open(&path), Err(MemoryError::Locked { .. })));
+    go_on.send(()).unwrap();
+    let Adoption::Now(_) = refresh.adopt(1, &memory).unwrap() else { panic!("step 1 has come") };
+    assert_ne!(search(&memory), before);
+}
+
+#[test]
+fn a_failed_refresh_changes_nothing() {
+    let place = folder();
+    let path = place.path().join("m");
+    let writer = memory(&path);
+    let memory = Memory::open(&path).unwrap();
+    let before = search(&memory);
+    let not_finite = |mut batch: Batch| {
+        batch.keys[9] = f32::INFINITY;
+        Ok(batch)
+    };
+    let refresh = Refresh::start(writer, RefreshSteps { start: 0, lag: 0 }, not_finite);
+    let error = refresh.adopt(0, &memory).unwrap_err().to_string();
+    assert!(error.contains("the key of row 1 has a number that is not finite"), "{error}");
+    memory.reload().unwrap();
+    assert_eq!(search(&memory), before);
+    assert!(Writer::open(&path).unwrap().generation().verify().is_empty());
+}
+
+#[test]
+fn collapse_is_told_with_advice() {
+    let place = folder();
+    let path = place.path().join("m");
+    let mut writer = memory(&path);
+    let limit = CollapseLimit { queries: 50, largest_share: 0.9 };
+    let run = |writer: &Writer| {
+        let mut log = RetrievalLog::default();
+        let mut next = Numbers::new(3);
+        let keys: Vec<f32> = (0..60 * WIDTH).map(|_| next.real()).collect();
+        let queries = Queries { keys: &keys, k: 2 };
+        log.record(&Exact.search(writer.generation(), queries, &Filter::default()).unwrap());
+        log
+    };
+    let log = run(&writer);
+    assert!(log.check(limit, 2, ROWS).is_ok());
+    assert!(log.spread().distinct > 40 && log.spread().largest_share < 0.3, "{:?}", log.spread());
+    // An encoder that gives all entries the same key: ties go to the lowest ids.
+    let same = |mut batch: Batch| {
+        batch.keys.fill(1.0);
+        Ok(batch)
+    };
+    writer.refresh(same).unwrap();
+    let mut log = run(&writer);
+    let error = log.check(limit, 2, ROWS).unwrap_err().to_string();
+    assert!(
+        error.contains("one entry was found by 100 % of 60 queries, and only 2 entries"),
+        "{error}"
+    );
+    assert!(error.contains("warm the retriever up longer"), "{error}");
+    // Too few queries to tell, and a memory of which each query gets most.
+    assert!(log.check(CollapseLimit::default(), 2, ROWS).is_ok());
+    assert!(log.check(limit, 2, 5).is_ok());
+    log.clear();
+    assert_eq!(log.spread().queries, 0);
+}
