@@ -23,7 +23,8 @@ pub(super) enum Weights<K> {
     Own {
         /// Each n-gram is in the table that its hash names.
         tables: Vec<Table<K>>,
-        /// The weight of an n-gram by its number of documents; what is in none weighs as if it were in one.
+        /// The weight of an n-gram by its number of documents; what is in none weighs as if it were in one, and what is
+        /// in one may be in no table.
         by_count: Vec<f64>,
     },
     /// Given from outside.
@@ -36,22 +37,37 @@ type Table<K> = HashMap<K, (u32, u32), BuildKeyHasher>;
 impl<K: Key> Weights<K> {
     /// Counts the images that have an n-gram of `order` words in a reference, whether in one or in all.
     ///
-    /// Every thread goes through all n-grams and counts its share of them, so no table is held twice.
+    /// Every thread goes through all n-grams and counts its share of them, so no table is held twice. It goes twice: most
+    /// n-grams come once in a corpus, and what comes once needs no place in a table.
     pub(super) fn of_references(corpus: &CaptionCorpus, images: &[usize], order: usize) -> Self {
         let shares = rayon::current_num_threads();
+        let ngrams =
+            |image: &usize| corpus.references(*image).map(|r| r.pieces.len()).sum::<usize>();
+        let ngrams: usize = images.iter().map(ngrams).sum();
         let count = |own: usize| {
-            let mut table = Table::<K>::default();
-            for (document, image) in (1..).zip(images) {
-                for reference in corpus.references(*image) {
-                    let keys = reference.pieces.windows(order).map(K::of);
-                    for key in keys.filter(|key| share(key, shares) == own) {
-                        let (count, last) = table.entry(key).or_default();
-                        if *last != document {
-                            (*count, *last) = (*count + 1, document);
+            let each = |take: &mut dyn FnMut(u32, K, u64)| {
+                for (document, image) in (1..).zip(images) {
+                    for reference in corpus.references(*image) {
+                        for key in reference.pieces.windows(order).map(K::of) {
+                            let hash = hash(&key);
+                            if share(hash, shares) == own {
+                                take(document, key, hash);
+                            }
                         }
                     }
                 }
-            }
+            };
+            let mut seen = Seen::with_room(ngrams / shares);
+            each(&mut |_, _, hash| seen.mark(hash));
+            let mut table = Table::<K>::default();
+            each(&mut |document, key, hash| {
+                if seen.twice(hash) {
+                    let (count, last) = table.entry(key).or_default();
+                    if *last != document {
+                        (*count, *last) = (*count + 1, document);
+                    }
+                }
+            });
             table
         };
         let tables = (0..shares).into_par_iter().map(count).collect();
@@ -81,7 +97,7 @@ impl<K: Key> Weights<K> {
     pub(super) fn of(&self, key: &K) -> f64 {
         match self {
             Self::Own { tables, by_count } => {
-                let found = tables[share(key, tables.len())].get(key);
+                let found = tables[share(hash(key), tables.len())].get(key);
                 by_count[found.map_or(0, |(count, _)| *count as usize)]
             }
             Self::Outside { weights, unknown } => weights.get(key).copied().unwrap_or(*unknown),
@@ -89,8 +105,58 @@ impl<K: Key> Weights<K> {
     }
 }
 
-/// Which of `shares` an n-gram belongs to.
-fn share<K: Key>(key: &K, shares: usize) -> usize {
+fn hash<K: Key>(key: &K) -> u64 {
+    BuildKeyHasher::default().hash_one(key)
+}
+
+/// Which of `shares` an n-gram of this hash belongs to.
+fn share(hash: u64, shares: usize) -> usize {
     // The tables use the lowest and the highest bits.
-    (BuildKeyHasher::default().hash_one(key) >> 32) as usize % shares
+    (hash >> 32) as usize % shares
+}
+
+/// Hashes that came, and those that came again; some that came once are taken for the latter.
+struct Seen {
+    once: Vec<u64>,
+    again: Vec<u64>,
+}
+
+impl Seen {
+    /// Room for so many hashes, at least four bits each.
+    fn with_room(hashes: usize) -> Self {
+        let words = (hashes / 16).next_power_of_two();
+        Self { once: vec![0; words], again: vec![0; words] }
+    }
+
+    fn mark(&mut self, hash: u64) {
+        let (word, bit) = self.place(hash);
+        self.again[word] |= self.once[word] & bit;
+        self.once[word] |= bit;
+    }
+
+    fn twice(&self, hash: u64) -> bool {
+        let (word, bit) = self.place(hash);
+        self.again[word] & bit != 0
+    }
+
+    /// The word and the bit of a hash.
+    fn place(&self, hash: u64) -> (usize, u64) {
+        ((hash >> 6) as usize & (self.once.len() - 1), 1 << (hash % 64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_again_is_never_missed() {
+        let mut seen = Seen::with_room(1000);
+        let hashes: Vec<u64> = (0..1000u64).map(|key| hash(&key)).collect();
+        hashes.iter().for_each(|hash| seen.mark(*hash));
+        let alone = hashes.iter().filter(|hash| !seen.twice(**hash)).count();
+        assert!(alone > 600, "{alone} of 1000 are known to have come once");
+        hashes[..50].iter().for_each(|hash| seen.mark(*hash));
+        assert!(hashes[..50].iter().all(|hash| seen.twice(*hash)));
+    }
 }
