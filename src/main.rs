@@ -27,13 +27,13 @@ static BEFORE_MAIN: extern "C" fn() = {
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     // An evaluation goes from one form of its input to the next: it hands freed pages back at once, and in pages
-    // of 2 MB it would take twice the memory.
+    // of 2 MB most would take twice the memory.
     if cli.is_evaluation() {
         set_purge_delay(0);
     } else {
-        use_huge_pages(true);
         keep_freed_pages();
     }
+    use_huge_pages(cli.has_large_parts());
     match cli::run(cli) {
         Ok(cli::Outcome::Done) => ExitCode::SUCCESS,
         Ok(cli::Outcome::CheckFailed) => ExitCode::from(1),

@@ -63,6 +63,12 @@ impl Cli {
     pub fn is_evaluation(&self) -> bool {
         matches!(self.command, Command::Eval(_))
     }
+
+    /// Whether memory goes to a few large things, for which large pages pay: tensors, or the files of `eval vqa`, of
+    /// which little is made.
+    pub fn has_large_parts(&self) -> bool {
+        !self.is_evaluation() || matches!(self.command, Command::Eval(eval::Eval::Vqa(_)))
+    }
 }
 
 /// Runs a command.
