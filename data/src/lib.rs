@@ -8,6 +8,7 @@
 //! | groups that must not be split; other targets of an anchor | [`groups`] |
 //! | grouped, stratified folds and hold-outs | [`folds`] |
 //! | token ids of text pieces | [`tokenise`] |
+//! | what a memory can hold | [`knowledge`] |
 //! | files of published weights, local or from the hub | [`hub`] |
 //! | a phrase set that needs no download | [`world::phrases`] |
 //! | word vectors in GloVe or word2vec text form | [`vectors`] |
@@ -16,6 +17,7 @@ pub mod error;
 pub mod folds;
 pub mod groups;
 pub mod hub;
+pub mod knowledge;
 pub mod patent;
 mod table;
 pub mod titles;
