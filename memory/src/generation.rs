@@ -150,6 +150,16 @@ impl Generation {
         self.len() == 0
     }
 
+    /// Rows that were deleted and are still on the disk.
+    pub fn deleted(&self) -> usize {
+        self.rows() - self.len()
+    }
+
+    /// Bytes on the disk, deleted rows included.
+    pub fn bytes(&self) -> u64 {
+        self.manifest.segments.iter().map(SegmentRecord::bytes).sum()
+    }
+
     /// The segment of a row, and the row in it.
     pub(crate) fn locate(&self, row: Row) -> Result<(&Part, usize), MemoryError> {
         let Row(number) = row;
@@ -196,7 +206,7 @@ impl Generation {
 
     /// Numbers of a value; 0 for a memory of keys alone.
     pub fn value_len(&self) -> usize {
-        self.manifest.values.map_or(0, |format| format.tokens * format.width)
+        self.manifest.value_len()
     }
 
     /// What a row's value is known by, in this generation and all others that have its segment.
@@ -249,18 +259,16 @@ impl Generation {
                 }
             }
         }
-        let bytes = manifest.segments.iter().map(SegmentRecord::bytes).sum();
-        let rows = self.rows();
         Ok(Info {
             generation: manifest.generation,
             entries: self.len(),
-            deleted: rows - self.len(),
+            deleted: self.deleted(),
             width: manifest.width,
             normalised: manifest.normalised,
             values: manifest.values.map(|format| format.to_string()),
             sources: manifest.sources.iter().cloned().zip(of_source).collect(),
-            bytes,
-            bytes_per_entry: bytes as f64 / rows.max(1) as f64,
+            bytes: self.bytes(),
+            bytes_per_entry: self.bytes() as f64 / self.rows().max(1) as f64,
         })
     }
 

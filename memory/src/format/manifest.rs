@@ -73,6 +73,8 @@ pub struct SegmentRecord {
     pub rows: usize,
     /// The length of the longest key.
     pub longest_key: f32,
+    /// The largest length of what rounding to bfloat16 takes from a key.
+    pub largest_rounding: f32,
     /// Whether the ids rise from row to row.
     pub ids_rise: bool,
     /// `[rows, width]` f32.
@@ -165,6 +167,11 @@ pub(crate) fn folder_name(generation: u64) -> String {
 }
 
 impl Manifest {
+    /// Numbers of a value; 0 for a memory of keys alone.
+    pub fn value_len(&self) -> usize {
+        self.values.map_or(0, |format| format.tokens * format.width)
+    }
+
     /// Folders that the generation needs, its own first.
     pub(crate) fn folders(&self) -> Vec<String> {
         let mut folders = vec![folder_name(self.generation)];

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use super::exact::QueryBatch;
 use super::products::quick_dot;
 use super::top_k::Candidate;
-use super::{Filter, Found, Hit, Index, Prepared, Queries};
+use super::{Filter, Found, Hidden, Hit, Index, Prepared, Queries};
 use crate::error::MemoryError;
 use crate::format::file::{CheckedFile, record_of};
 use crate::format::manifest::{GraphRecord, Manifest};
@@ -161,25 +161,26 @@ impl Hnsw {
             if graph.is_none() {
                 continue;
             }
-            let hidden = prepared.hidden[number].as_ref();
+            let (hidden, rows) = (&prepared.hidden[number], part.segment.rows);
+            if matches!(hidden, Hidden::Nothing) && prepared.gates.is_none() {
+                plan.exact[number] = Hidden::Everything;
+                plan.groups.push(Group { part: number, source: None, rows });
+                continue;
+            }
             let sources = part.segment.sources()?;
             // With gates the best of each source are wanted, since within a source gates change no order.
             let count = if prepared.gates.is_some() { prepared.sources } else { 1 };
             let group_of = |row: usize| if count > 1 { sources[row] as usize } else { 0 };
-            let visible = |row: &usize| !hidden.is_some_and(|hidden| hidden.get(*row));
-            let mut rows = vec![0; count];
-            (0..part.segment.rows).filter(visible).for_each(|row| rows[group_of(row)] += 1);
-            let enough = |rows: usize| rows as f64 >= FEWEST * part.segment.rows as f64 && rows > 0;
-            if !rows.iter().any(|rows| enough(*rows)) {
-                continue;
-            }
-            let exact = plan.exact[number].get_or_insert_with(|| Bits::zeros(part.segment.rows));
-            let searched =
-                (0..part.segment.rows).filter(visible).filter(|row| enough(rows[group_of(*row)]));
-            searched.for_each(|row| exact.set(row));
-            for (source, rows) in rows.into_iter().enumerate().filter(|(_, rows)| enough(*rows)) {
+            let mut visible = vec![0; count];
+            (0..rows).filter(|row| !hidden.has(*row)).for_each(|row| visible[group_of(row)] += 1);
+            let enough = |visible: usize| visible > 0 && visible as f64 >= FEWEST * rows as f64;
+            let mut exact = Bits::zeros(rows);
+            let left_out = |row: &usize| hidden.has(*row) || enough(visible[group_of(*row)]);
+            (0..rows).filter(left_out).for_each(|row| exact.set(row));
+            plan.exact[number] = Hidden::Rows(exact);
+            for (source, rows) in visible.iter().enumerate().filter(|(_, rows)| enough(**rows)) {
                 let source = (count > 1).then_some(source as u32);
-                plan.groups.push(Group { part: number, source, rows });
+                plan.groups.push(Group { part: number, source, rows: *rows });
             }
         }
         Ok(plan)
@@ -209,15 +210,16 @@ impl Hnsw {
                 return Ok(None);
             }
             let part: &Part = &generation.parts()[group.part];
-            let hidden = prepared.hidden[group.part].as_ref();
+            let hidden = &prepared.hidden[group.part];
             let (sources, documents) = (part.segment.sources()?, part.segment.documents()?);
             let lets_through = |row: &usize| {
-                !hidden.is_some_and(|hidden| hidden.get(*row))
+                !hidden.has(*row)
                     && group.source.is_none_or(|source| sources[*row] == source)
                     && !excluded.is_some_and(|excluded| excluded.contains(&documents[*row]))
             };
             let Some(SegmentGraph(graph)) = &self.graphs[group.part] else { return Ok(None) };
-            let everything = hidden.is_none() && group.source.is_none() && excluded.is_none();
+            let everything =
+                matches!(hidden, Hidden::Nothing) && group.source.is_none() && excluded.is_none();
             let filter = (!everything).then_some(&lets_through as &dyn hnsw_rs::filter::FilterT);
             let found = graph.search_filter(&key, k, self.ef_search.max(k), filter);
             let before = candidates.len();
@@ -237,7 +239,7 @@ impl Hnsw {
 struct Plan {
     groups: Vec<Group>,
     /// Of each segment the rows that the exact search does not look at.
-    exact: Vec<Option<Bits>>,
+    exact: Vec<Hidden>,
 }
 
 /// Rows that are searched through a graph.
