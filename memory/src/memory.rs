@@ -24,8 +24,10 @@ const LOCK: &str = "LOCK";
 const PARTIAL: &str = ".partial";
 /// How often a reader looks for the current generation while writers replace it under its eyes.
 const ATTEMPTS: usize = 20;
-/// Rows that are copied at a time.
+/// Rows that are copied at a time, or fewer where they are large.
 const COPIED_ROWS: usize = 1024;
+/// Numbers of keys and values that are copied at a time.
+const COPIED_NUMBERS: usize = 1 << 20;
 
 /// A memory for readers.
 #[derive(Debug)]
@@ -272,7 +274,9 @@ impl Writer {
     ) -> Result<(), MemoryError> {
         let generation = Arc::clone(&self.generation);
         let live: Vec<Row> = generation.live_rows().collect();
-        let batches = live.chunks(COPIED_ROWS).map(|rows| {
+        let size = generation.manifest().width + generation.value_len();
+        let rows_at_a_time = (COPIED_NUMBERS / size).clamp(1, COPIED_ROWS);
+        let batches = live.chunks(rows_at_a_time).map(|rows| {
             let mut batch = Batch { values: generation.values(rows)?, ..Batch::default() };
             for row in rows {
                 batch.entries.push(generation.entry(*row)?);

@@ -69,6 +69,21 @@ pub struct Found {
     pub hits: Vec<Vec<Hit>>,
 }
 
+impl Found {
+    /// The share of what the exact search found that is here too; 1 where it found nothing.
+    ///
+    /// Of entries with the same score as the last one any may have been found.
+    pub fn recall(&self, exact: &Self) -> f64 {
+        let (mut right, mut all) = (0, 0);
+        for (found, exact) in self.hits.iter().zip(&exact.hits) {
+            let last = exact.last().map_or(f32::INFINITY, |hit| hit.score);
+            all += exact.len();
+            right += found.iter().filter(|hit| hit.score >= last).count().min(exact.len());
+        }
+        if all == 0 { 1.0 } else { right as f64 / all as f64 }
+    }
+}
+
 /// A way to search a generation.
 pub trait Index {
     /// The best `k` entries for each query among those that the filter lets through.
