@@ -10,6 +10,7 @@ use crate::entry::Entry;
 use crate::error::MemoryError;
 use crate::format::file::CheckedFile;
 use crate::format::manifest::{Manifest, SegmentRecord};
+use crate::search::graph::Graph;
 use crate::segment::Segment;
 
 /// One state of a memory. It does not change: who holds it sees the same entries, whatever is written meanwhile.
@@ -275,12 +276,13 @@ impl Generation {
     /// Reads every file against its checksums; the faults, one for each broken file.
     pub fn verify(&self) -> Vec<MemoryError> {
         let checked = self.parts.iter().flat_map(|part| part.segment.verify());
-        let graphs = self.manifest.segments.iter().filter_map(|segment| segment.graph.as_ref());
-        let graph_files = graphs.flat_map(|graph| {
-            let folder = self.folder.join(&graph.folder);
-            [&graph.neighbours, &graph.keys]
-                .map(|file| CheckedFile::open(&folder, file).and_then(|file| file.verify()))
-        });
+        let segments = self.manifest.segments.iter();
+        let graphs = segments.filter_map(|segment| Some((segment.graph.as_ref()?, segment.rows)));
+        let graph_files =
+            graphs.flat_map(|(graph, rows)| match Graph::open(&self.folder, graph, rows) {
+                Ok(graph) => Vec::from(graph.verify()),
+                Err(error) => vec![Err(error)],
+            });
         checked.chain(graph_files).filter_map(Result::err).collect()
     }
 }

@@ -15,7 +15,7 @@ use crate::format::manifest::{
     generation_folders, sync_folder,
 };
 use crate::generation::{Bits, Generation, MOST_ROWS, Row};
-use crate::search::hnsw::GraphSettings;
+use crate::search::graph::GraphSettings;
 use crate::segment::{Batch, write_segment};
 
 /// The file that a writer locks.
@@ -131,6 +131,7 @@ impl Writer {
                 return Err(MemoryError::AlreadyThere { folder });
             }
         }
+        let was_there = folder.exists();
         fs::create_dir_all(&folder).map_err(MemoryError::write(&folder))?;
         let lock = lock(&folder)?;
         sweep(&folder, &[])?;
@@ -144,9 +145,17 @@ impl Writer {
             next_id: 0,
             segments: Vec::new(),
         };
-        commit(&folder, manifest, |name, partial, manifest| {
+        let written = commit(&folder, manifest, |name, partial, manifest| {
             write_rows(name, partial, manifest, rows, batches)
-        })?;
+        });
+        if let Err(error) = written {
+            // Nothing stays but a folder that was there before.
+            let _ = fs::remove_file(folder.join(LOCK));
+            if !was_there {
+                let _ = fs::remove_dir(&folder);
+            }
+            return Err(error);
+        }
         let generation = Arc::new(Generation::open(&folder, None)?);
         Ok(Self { folder, _lock: lock, generation })
     }
@@ -242,7 +251,7 @@ impl Writer {
     pub fn index(
         &mut self,
         settings: GraphSettings,
-        progress: impl Fn() + Sync,
+        progress: impl Fn(),
     ) -> Result<(), MemoryError> {
         let generation = Arc::clone(&self.generation);
         self.commit(|name, partial, manifest| {
@@ -383,7 +392,7 @@ fn write_rows(
         return Ok(());
     }
     let mut sources = std::mem::take(&mut manifest.sources);
-    let mut seen = HashSet::with_capacity(rows);
+    let mut seen = HashSet::new();
     let mut next_id = manifest.next_id;
     let checked = batches.map(|batch| {
         let batch = batch?;

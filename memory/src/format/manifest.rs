@@ -99,20 +99,28 @@ pub struct SegmentRecord {
     pub graph: Option<GraphRecord>,
 }
 
-/// A graph of hnsw_rs over the keys of a segment; it can be made again from them.
+/// A graph over the keys of a segment; it can be made again from them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphRecord {
     /// The folder of the generation that made it.
     pub folder: String,
-    /// Most neighbours of a key in a layer.
+    /// Most neighbours of a key in a layer, and half of the most in layer 0.
     pub connections: usize,
     /// Candidates that were kept while it was made.
     pub ef_construction: usize,
-    /// The neighbours.
+    /// Keys, counted once for each layer that they are in.
+    pub nodes: usize,
+    /// Neighbours of all nodes together.
+    pub edges: usize,
+    /// The node at which a search begins.
+    pub entry: u32,
+    /// `[nodes + 1]` u64: where the neighbours of each node begin, and the end of the last.
+    pub offsets: FileRecord,
+    /// `[edges]` u32: nodes.
     pub neighbours: FileRecord,
-    /// A copy of the keys, as hnsw_rs reads them.
-    pub keys: FileRecord,
+    /// `[nodes - rows, 2]` u32: of each node above layer 0 its row, and its node in the layer below.
+    pub upper: FileRecord,
 }
 
 /// The deleted rows of a segment.
@@ -142,8 +150,9 @@ impl SegmentRecord {
             self.values.as_ref(),
             self.scales.as_ref(),
             deleted,
+            graph.map(|graph| &graph.offsets),
             graph.map(|graph| &graph.neighbours),
-            graph.map(|graph| &graph.keys),
+            graph.map(|graph| &graph.upper),
         ];
         let files =
             [&self.keys, &self.ids, &self.sources, &self.documents, &self.entries, &self.offsets];

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`exact`] | all keys against all queries, in blocks |
 //! | [`hnsw`] | a graph over the keys: quicker where there are many, and nearly exact |
+//! | [`graph`] | the graph of a segment: made, written, searched |
 //! | `products` | products of vectors, for each kind of processor |
 //! | `bf16` | many products at once, rounded: quicker, and off by no more than is known |
 //! | `top_k` | the best of a stream of scores |
@@ -14,6 +15,7 @@
 
 pub(crate) mod bf16;
 pub mod exact;
+pub mod graph;
 pub mod hnsw;
 mod products;
 mod top_k;

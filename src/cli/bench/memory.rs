@@ -8,7 +8,8 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::Args;
 use engram_memory::search::exact::Exact;
-use engram_memory::search::hnsw::{GraphSettings, Hnsw};
+use engram_memory::search::graph::GraphSettings;
+use engram_memory::search::hnsw::Hnsw;
 use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{
     Batch, Entry, Memory, MemoryError, MemoryFormat, Row, ValueFormat, ValueNumber, Writer,

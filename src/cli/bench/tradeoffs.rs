@@ -7,7 +7,8 @@ use anyhow::Context;
 use clap::Args;
 use engram_memory::cache::{CacheSettings, ValueCache};
 use engram_memory::search::exact::Exact;
-use engram_memory::search::hnsw::{GraphSettings, Hnsw};
+use engram_memory::search::graph::GraphSettings;
+use engram_memory::search::hnsw::Hnsw;
 use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{
     Batch, Entry, Generation, MemoryFormat, Row, ValueFormat, ValueNumber, Writer,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use engram_memory::rows::{RowFiles, RowReader};
-use engram_memory::search::hnsw::GraphSettings;
+use engram_memory::search::graph::GraphSettings;
 use engram_memory::{Batch, MemoryError, MemoryFormat, ValueFormat, ValueNumber, Writer};
 
 use super::super::{Outcome, output};
