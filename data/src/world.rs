@@ -112,7 +112,7 @@ impl World {
             let all = pictures.len();
             if !(FEWEST_PICTURES..=all).contains(&wanted) {
                 let (what, value) = ("the number of pictures", wanted.to_string());
-                return Err(DataError::OutOfRange { what, value, wanted: "give 40 to 1841" });
+                return Err(DataError::OutOfRange { what, value, wanted: "give 40 to 1881" });
             }
             pictures.retain(|picture| {
                 // One in each of as many equal stretches.

@@ -90,7 +90,7 @@ const FABRICS: [&str; 4] = [
 ];
 
 /// All attributes; an entry's id counts on their order.
-pub const ATTRIBUTES: [Attribute; 14] = [
+pub static ATTRIBUTES: [Attribute; 14] = [
     Attribute {
         name: "keeper",
         source: Source::Kg,

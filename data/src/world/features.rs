@@ -8,7 +8,6 @@
 use std::collections::HashMap;
 
 use image::RgbImage;
-use image::imageops::{self, FilterType};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
@@ -38,8 +37,12 @@ pub const VALUE_TOKENS: usize = 2;
 /// Numbers of a value's token.
 pub const VALUE_WIDTH: usize = 128;
 
-/// The text's part of a key, where there is a picture; the picture has the rest of its length.
-const TEXT_WEIGHT: f32 = 0.8;
+/// The text's part of an entry's key, where it shows a picture; the picture has the rest of its length.
+const ENTRY_TEXT: f32 = 0.4;
+
+/// The text's part of a query. More than an entry's, so that an entry without a picture, of which
+/// only the text can match, is found beside those that show the picture.
+const QUERY_TEXT: f32 = 0.75;
 
 /// Places that a word fills in a hashed text.
 const PLACES_A_WORD: usize = 8;
@@ -80,7 +83,7 @@ impl<'a> Featuriser<'a> {
         let layouts = self.layouts(shown.map(|entry| (entry.picture, 0)).collect())?;
         let key = |entry: &Entry| {
             let shown = entry.shows_picture().then_some((entry.picture, 0));
-            self.key(&entry.text(), shown.and_then(|view| layouts.get(&view)))
+            self.key(&entry.text(), ENTRY_TEXT, shown.and_then(|view| layouts.get(&view)))
         };
         Ok(entries.par_iter().flat_map_iter(key).collect())
     }
@@ -94,7 +97,8 @@ impl<'a> Featuriser<'a> {
             |question: &Question| Some((self.world.place(&question.picture)?, question.view));
         let layouts = self.layouts(questions.iter().filter_map(view).collect())?;
         let query = |question: &Question| {
-            self.key(&question.text, view(question).and_then(|view| layouts.get(&view)))
+            let layout = view(question).and_then(|view| layouts.get(&view));
+            self.key(&question.text, QUERY_TEXT, layout)
         };
         Ok(questions.par_iter().flat_map_iter(query).collect())
     }
@@ -122,13 +126,13 @@ impl<'a> Featuriser<'a> {
         views.into_par_iter().map(layout).collect()
     }
 
-    fn key(&self, text: &str, layout: Option<&Vec<f32>>) -> Vec<f32> {
+    fn key(&self, text: &str, text_weight: f32, layout: Option<&Vec<f32>>) -> Vec<f32> {
         let mut key = self.text(text, TEXT_WIDTH);
         key.resize(KEY_WIDTH, 0.0);
         if let Some(layout) = layout {
             let (of_text, of_picture) = key.split_at_mut(TEXT_WIDTH);
-            of_text.iter_mut().for_each(|value| *value *= TEXT_WEIGHT);
-            let picture_weight = (1.0 - TEXT_WEIGHT * TEXT_WEIGHT).sqrt();
+            of_text.iter_mut().for_each(|value| *value *= text_weight);
+            let picture_weight = (1.0 - text_weight * text_weight).sqrt();
             for (value, of_layout) in of_picture.iter_mut().zip(layout) {
                 *value = picture_weight * of_layout;
             }
@@ -166,33 +170,36 @@ fn words(text: &str) -> Vec<String> {
 
 /// What stands where before the background, less its mean, of unit length: colours from mid-grey.
 fn layout(view: &RgbImage) -> Vec<f32> {
-    let small = imageops::resize(view, GRID, GRID, FilterType::Triangle);
-    let background = border_colour(&small);
-    let mut cells = Vec::with_capacity(PICTURE_WIDTH);
-    for pixel in small.pixels() {
+    let background = border_colour(view);
+    let (width, height) = view.dimensions();
+    let mut cells = vec![0.0; PICTURE_WIDTH];
+    for (x, y, pixel) in view.enumerate_pixels() {
         let colour = pixel.0.map(f32::from);
         let square = |(value, behind): (f32, f32)| (value - behind).powi(2);
         let distance = colour.into_iter().zip(background).map(square).sum::<f32>().sqrt();
         let there = (distance / BACKGROUND_DISTANCE).min(1.0);
-        cells.extend(colour.map(|value| there * (value / 127.5 - 1.0)));
-        cells.push(there);
+        let [red, green, blue] = colour.map(|value| there * (value / 127.5 - 1.0));
+        let cell = (y * GRID / height * GRID + x * GRID / width) as usize;
+        let channels = &mut cells[cell * CHANNELS..(cell + 1) * CHANNELS];
+        for (sum, value) in channels.iter_mut().zip([red, green, blue, there]) {
+            *sum += value;
+        }
     }
     for channel in 0..CHANNELS {
-        let of_channel = cells.iter_mut().skip(channel).step_by(CHANNELS);
-        let mut of_channel: Vec<&mut f32> = of_channel.collect();
-        let mean = of_channel.iter().map(|value| **value).sum::<f32>() / of_channel.len() as f32;
-        of_channel.iter_mut().for_each(|value| **value -= mean);
+        let of_channel = cells.iter().skip(channel).step_by(CHANNELS);
+        let mean = of_channel.sum::<f32>() / (GRID * GRID) as f32;
+        cells.iter_mut().skip(channel).step_by(CHANNELS).for_each(|value| *value -= mean);
     }
     to_unit_length(&mut cells);
     cells
 }
 
 /// The middle of each channel along the border.
-fn border_colour(small: &RgbImage) -> [f32; 3] {
-    let last = GRID - 1;
-    let at_border = |x: u32, y: u32| x == 0 || y == 0 || x == last || y == last;
+fn border_colour(view: &RgbImage) -> [f32; 3] {
+    let (right, lower) = (view.width() - 1, view.height() - 1);
+    let at_border = |x: u32, y: u32| x == 0 || y == 0 || x == right || y == lower;
     [0, 1, 2].map(|channel| {
-        let border = small.enumerate_pixels().filter(|(x, y, _)| at_border(*x, *y));
+        let border = view.enumerate_pixels().filter(|(x, y, _)| at_border(*x, *y));
         let mut values: Vec<u8> = border.map(|(_, _, pixel)| pixel.0[channel]).collect();
         values.sort_unstable();
         f32::from(values[values.len() / 2])

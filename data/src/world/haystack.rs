@@ -111,15 +111,24 @@ impl World {
             entry.attribute == attribute && self.splits[entry.picture] == Split::Test
         };
         let entries: Vec<&Entry> = self.entries.iter().filter(in_test).collect();
-        let asked = *attribute.answers.choose(rng)?;
-        let (having, lacking): (Vec<&Entry>, Vec<&Entry>) =
-            entries.into_iter().partition(|entry| entry.answers[0] == asked);
         let with_answer = needles - usize::from(!yes);
+        let has = |answer: &str, entry: &Entry| entry.answers[0] == answer;
+        let common: Vec<&'static str> = attribute
+            .answers
+            .iter()
+            .copied()
+            .filter(|answer| {
+                entries.iter().filter(|entry| has(answer, entry)).count() >= with_answer
+            })
+            .collect();
+        let asked = *common.choose(rng)?;
+        let (having, lacking): (Vec<&Entry>, Vec<&Entry>) =
+            entries.into_iter().partition(|entry| has(asked, entry));
         let mut found: Vec<&Entry> = having.choose_multiple(rng, with_answer).copied().collect();
         if !yes {
             let place = rng.random_range(0..=found.len());
             found.insert(place, lacking.choose(rng)?);
         }
-        (found.len() == needles).then_some((asked, found))
+        Some((asked, found))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! # Source   crate `twemoji-assets` (graphics CC-BY 4.0, Twitter, Inc and other contributors), crate `emojis` (names)
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use image::RgbaImage;
 use rayon::prelude::*;
@@ -47,8 +47,8 @@ pub struct Picture {
 
 /// All pictures, in Unicode's order.
 ///
-/// Skin tones are left out, and so are pictures that look exactly like an earlier one: Norway's
-/// flag flies over Svalbard too.
+/// Skin tones are left out, and so are pictures that look exactly like another one: Norway's flag
+/// flies over Svalbard too.
 ///
 /// # Errors   [`DataError::Picture`]
 pub fn pictures() -> Result<Vec<Picture>, DataError> {
@@ -80,8 +80,16 @@ pub fn pictures() -> Result<Vec<Picture>, DataError> {
     });
     let mut pictures: Vec<Picture> = described.collect::<Result<_, DataError>>()?;
     let looks: Vec<_> = pictures.par_iter().map(|picture| look(&picture.image)).collect();
-    let (mut looks, mut seen) = (looks.into_iter(), HashSet::new());
-    pictures.retain(|_| looks.next().is_some_and(|look| seen.insert(look)));
+    // Of several that look the same, the one that has the shortest name: France, not Clipperton Island.
+    let mut kept: HashMap<[u8; 32], &Picture> = HashMap::new();
+    for (look, picture) in looks.iter().zip(&pictures) {
+        let of_look = kept.entry(*look).or_insert(picture);
+        if picture.name.len() < of_look.name.len() {
+            *of_look = picture;
+        }
+    }
+    let slugs: HashSet<String> = kept.into_values().map(|picture| picture.slug.clone()).collect();
+    pictures.retain(|picture| slugs.contains(&picture.slug));
     for (number, picture) in pictures.iter_mut().enumerate() {
         picture.number = number;
     }

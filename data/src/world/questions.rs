@@ -6,8 +6,10 @@
 //! | unasked | in training | never asked | reading from the memory |
 //! | held out | not in training | never asked | reading from the memory by a picture or a name that is new |
 
+use std::collections::BTreeSet;
+
 use rand::Rng;
-use rand::seq::{IndexedRandom, SliceRandom};
+use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 
 use super::attributes::Source;
@@ -40,6 +42,17 @@ pub enum Split {
     Test,
 }
 
+impl Split {
+    /// The name in `questions.jsonl`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Train => "train",
+            Self::Validation => "validation",
+            Self::Test => "test",
+        }
+    }
+}
+
 /// What training has seen of a question's picture and fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -50,6 +63,17 @@ pub enum Part {
     Unasked,
     /// Nothing is asked about the picture.
     HeldOut,
+}
+
+impl Part {
+    /// The name in `questions.jsonl`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Seen => "seen",
+            Self::Unasked => "unasked",
+            Self::HeldOut => "held_out",
+        }
+    }
 }
 
 /// A question about a picture.
@@ -81,10 +105,7 @@ pub struct Question {
 
 /// The split of each picture: shares of each group are the same, as far as they can be.
 pub(super) fn picture_splits(pictures: &[Picture], seed: u64) -> Vec<Split> {
-    let mut groups: Vec<&str> = pictures.iter().map(|picture| picture.group).collect();
-    groups.dedup();
-    groups.sort_unstable();
-    groups.dedup();
+    let groups: BTreeSet<&str> = pictures.iter().map(|picture| picture.group).collect();
     let mut splits = vec![Split::Train; pictures.len()];
     for group in groups {
         let of_group = pictures.iter().enumerate().filter(|(_, picture)| picture.group == group);
@@ -112,8 +133,8 @@ pub(super) fn questions_of(
     wordings.shuffle(&mut rng);
     let evaluated = rng.random_bool(EVALUATED_SHARE);
     let unasked = rng.random_bool(EVALUATED_SHARE);
-    let evaluation_split =
-        *[Split::Validation, Split::Test, Split::Test].choose(&mut rng).unwrap_or(&Split::Test);
+    let validation = rng.random_ratio(1, 3);
+    let evaluation_split = if validation { Split::Validation } else { Split::Test };
     let ask = |split, part| {
         let in_training = split == Split::Train;
         let wording = wordings[usize::from(!in_training)];
