@@ -127,7 +127,9 @@ fn every_fact_stands_once_and_in_its_own_source() {
             Content::Text { .. } => assert!(attribute.source == Source::Passages && named),
             Content::ImageText { image, .. } => {
                 assert!(
-                    attribute.source == Source::Pairs && *image == path && text.contains("this")
+                    attribute.source == Source::Pairs
+                        && *image == path
+                        && words(&text).contains("this")
                 );
             }
             Content::QuestionAnswer { image, answer, .. } => {
@@ -376,7 +378,7 @@ fn the_seed_decides_and_the_number_of_threads_does_not() {
     assert_eq!(one, with_threads(2));
     // Logarithms and sines are the system library's.
     #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
-    assert_eq!(one, "786fa04d62b9e771f138842928100b44d036e03c53b662cc6183d8ed02e7e4a2");
+    assert_eq!(one, "f4ccf0c62383e36040bcdcc66ee98dd5e64fa83de00689698f9a586019310c28");
     let (first, other) = (small_world(1), small_world(2));
     assert_eq!(first.pictures, other.pictures);
     assert_ne!(first.splits, other.splits);
