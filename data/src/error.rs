@@ -113,6 +113,15 @@ pub enum DataError {
     #[error("{path}, line {line}: {reason}; give a GloVe or word2vec file in text form, whole", path = path.display())]
     VectorLine { path: PathBuf, line: usize, reason: String },
 
+    // Pictures and the embedded world
+    /// A picture cannot be decoded.
+    #[error("{path}: not a usable picture: {source}; is the file whole?", path = path.display())]
+    Picture { path: PathBuf, source: image::ImageError },
+
+    /// A setting is outside of what it may be.
+    #[error("{what} is {value}; {wanted}")]
+    OutOfRange { what: &'static str, value: String, wanted: &'static str },
+
     // Weights from the hub
     /// An `hf://` address that names no model.
     #[error("{location:?} names no model; write hf://owner/name or hf://owner/name@revision")]

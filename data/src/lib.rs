@@ -9,10 +9,13 @@
 //! | grouped, stratified folds and hold-outs | [`folds`] |
 //! | token ids of text pieces | [`tokenise`] |
 //! | what a memory can hold | [`knowledge`] |
+//! | other views of a picture | [`augmentation`] |
 //! | files of published weights, local or from the hub | [`hub`] |
 //! | a phrase set that needs no download | [`world::phrases`] |
+//! | pictures, knowledge and questions that need no download | [`world`] |
 //! | word vectors in GloVe or word2vec text form | [`vectors`] |
 
+pub mod augmentation;
 pub mod error;
 pub mod folds;
 pub mod groups;

@@ -147,16 +147,26 @@ pub fn npy_bytes<T: npyz::AutoSerialize + Copy>(
     matrix: &[T],
     columns: usize,
 ) -> Result<Vec<u8>, MemoryError> {
-    let rows = matrix.len() / columns.max(1);
+    npy_bytes_of_rows(matrix, &[columns])
+}
+
+/// A `.npy` file of rows that have a shape of their own, such as values: `[rows, tokens, width]`.
+///
+/// # Errors   [`MemoryError::BadOption`] for numbers that do not fill the last row
+pub fn npy_bytes_of_rows<T: npyz::AutoSerialize + Copy>(
+    numbers: &[T],
+    row_shape: &[usize],
+) -> Result<Vec<u8>, MemoryError> {
+    let rows = numbers.len() / row_shape.iter().product::<usize>().max(1);
+    let shape: Vec<u64> = [&[rows], row_shape].concat().iter().map(|side| *side as u64).collect();
     let write = || -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        let shape = [rows as u64, columns as u64];
         let mut writer = npyz::WriteOptions::new()
             .default_dtype()
             .shape(&shape)
             .writer(&mut bytes)
             .begin_nd()?;
-        writer.extend(matrix.iter().copied())?;
+        writer.extend(numbers.iter().copied())?;
         writer.finish()?;
         Ok(bytes)
     };

@@ -1,5 +1,7 @@
 //! `engram data`.
 
+mod world;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -15,6 +17,8 @@ pub enum Data {
     Fetch(Fetch),
     /// Write the embedded phrase set as CSV files in the patent schema
     Phrases(Phrases),
+    /// Write the embedded world: pictures, entries of four sources, questions, keys and values
+    World(world::World),
 }
 
 /// Put a model's files into the hub's cache, for offline use.
@@ -64,6 +68,7 @@ impl Data {
                     output::print(&file.display().to_string())?;
                 }
             }
+            Self::World(world) => world.run()?,
         }
         Ok(Outcome::Done)
     }

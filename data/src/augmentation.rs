@@ -1,0 +1,337 @@
+//! Seeded augmentation: other views of a picture, for training and for questions about it.
+//!
+//! A view is cut out, turned, brought to size, mirrored, changed in its colours, made noisy and
+//! partly covered, in this order; what is left at its neutral value does nothing. Pixels outside
+//! the picture, and what shines through a transparent one, have the background's colour.
+//!
+//! `image` resizes, not `fast_image_resize`: that one is faster on photographs, but chooses its
+//! arithmetic by the processor, and a seed shall give the same bytes on all.
+//!
+//! ```
+//! use engram_data::augmentation::Augmentation;
+//! use image::RgbaImage;
+//! use rand::SeedableRng;
+//! use rand_chacha::ChaCha8Rng;
+//!
+//! let picture = RgbaImage::from_pixel(72, 72, image::Rgba([200, 30, 30, 255]));
+//! let augmentation = Augmentation { flip: 0.5, noise: 0.05, ..Augmentation::inception(32) };
+//! let view = augmentation.apply(&picture, &mut ChaCha8Rng::seed_from_u64(7))?;
+//! assert_eq!(view.dimensions(), (32, 32));
+//! # Ok::<(), engram_data::DataError>(())
+//! ```
+
+use image::imageops::{self, FilterType};
+use image::{Rgb, RgbImage, RgbaImage};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+use crate::DataError;
+
+/// The largest side of a view, in pixels.
+const LARGEST_SIDE: u32 = 4096;
+
+/// Times that a crop is drawn before the whole picture's middle is taken.
+const CROP_ATTEMPTS: usize = 10;
+
+/// How much light each colour gives (ITU-R BT.601).
+const LUMINANCE: [f32; 3] = [0.299, 0.587, 0.114];
+
+/// The colour behind a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Background {
+    /// One colour for all views.
+    Fixed([u8; 3]),
+    /// A colour drawn for each view.
+    Random,
+}
+
+/// What may happen to a picture; the amounts are drawn for each view.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Augmentation {
+    /// Width and height of the view, in pixels.
+    pub size: u32,
+    /// The colour behind the picture.
+    pub background: Background,
+    /// Least and greatest share of the picture's area that is cut out.
+    pub area: [f32; 2],
+    /// Least and greatest width of the cut over its height.
+    pub aspect: [f32; 2],
+    /// How often the view is mirrored; 0 for pictures with letters or flags.
+    pub flip: f64,
+    /// Greatest turn to either side, in degrees.
+    pub rotation: f32,
+    /// Greatest change of the brightness: the factor is drawn from 1 ± this.
+    pub brightness: f32,
+    /// Greatest change of the contrast: the factor is drawn from 1 ± this.
+    pub contrast: f32,
+    /// Greatest change of the saturation: the factor is drawn from 1 ± this.
+    pub saturation: f32,
+    /// Standard deviation of Gaussian noise; 1 is the way from black to white.
+    pub noise: f32,
+    /// Greatest share of each side that a grey rectangle covers.
+    pub occlusion: f32,
+}
+
+impl Augmentation {
+    /// The whole picture on grey, brought to size and nothing else.
+    pub fn none(size: u32) -> Self {
+        Self {
+            size,
+            background: Background::Fixed([128; 3]),
+            area: [1.0, 1.0],
+            aspect: [1.0, 1.0],
+            flip: 0.0,
+            rotation: 0.0,
+            brightness: 0.0,
+            contrast: 0.0,
+            saturation: 0.0,
+            noise: 0.0,
+            occlusion: 0.0,
+        }
+    }
+
+    /// The crop that ImageNet models are trained with, and nothing else.
+    ///
+    /// # Source   Szegedy et al., "Going deeper with convolutions", §6: 8–100 % of the area, 3/4 to 4/3
+    pub fn inception(size: u32) -> Self {
+        Self { area: [0.08, 1.0], aspect: [0.75, 4.0 / 3.0], ..Self::none(size) }
+    }
+
+    /// Checks the ranges.
+    ///
+    /// # Errors   [`DataError::OutOfRange`]
+    pub fn validate(&self) -> Result<(), DataError> {
+        let refuse =
+            |what, value: String, wanted| Err(DataError::OutOfRange { what, value, wanted });
+        if !(1..=LARGEST_SIDE).contains(&self.size) {
+            return refuse("size", self.size.to_string(), "give 1 to 4096 pixels");
+        }
+        let [least, greatest] = self.area;
+        if !(least > 0.0 && least <= greatest && greatest <= 1.0) {
+            let wanted = "give two shares above 0 and up to 1, the smaller first";
+            return refuse("area", format!("{:?}", self.area), wanted);
+        }
+        let [least, greatest] = self.aspect;
+        if !(least >= 0.01 && least <= greatest && greatest <= 100.0) {
+            let wanted = "give two ratios from 0.01 to 100, the smaller first";
+            return refuse("aspect", format!("{:?}", self.aspect), wanted);
+        }
+        if !(0.0..=180.0).contains(&self.rotation) {
+            return refuse("rotation", self.rotation.to_string(), "give 0 to 180 degrees");
+        }
+        if !(0.0..=1.0).contains(&self.flip) {
+            return refuse("flip", self.flip.to_string(), "give a share from 0 to 1");
+        }
+        let shares = [
+            ("brightness", self.brightness),
+            ("contrast", self.contrast),
+            ("saturation", self.saturation),
+            ("noise", self.noise),
+            ("occlusion", self.occlusion),
+        ];
+        match shares.into_iter().find(|(_, share)| !(0.0..=1.0).contains(share)) {
+            Some((what, share)) => refuse(what, share.to_string(), "give a share from 0 to 1"),
+            None => Ok(()),
+        }
+    }
+
+    /// A view of a picture; the same random state gives the same bytes.
+    ///
+    /// # Errors   [`DataError::OutOfRange`], also for a picture without pixels
+    pub fn apply(&self, picture: &RgbaImage, rng: &mut ChaCha8Rng) -> Result<RgbImage, DataError> {
+        self.validate()?;
+        let (width, height) = picture.dimensions();
+        if width == 0 || height == 0 {
+            let value = format!("{width} by {height} pixels");
+            let wanted = "a picture needs at least one; is its file whole?";
+            return Err(DataError::OutOfRange { what: "the picture", value, wanted });
+        }
+        let background = match self.background {
+            Background::Fixed(colour) => colour,
+            Background::Random => rng.random(),
+        };
+        let cut = self.draw_cut(width, height, rng);
+        let flip = rng.random_bool(self.flip);
+        let mut view = cut.of(picture, background);
+        if view.dimensions() != (self.size, self.size) {
+            view = imageops::resize(&view, self.size, self.size, FilterType::Triangle);
+        }
+        if flip {
+            imageops::flip_horizontal_in_place(&mut view);
+        }
+        self.change_colours(&mut view, rng);
+        self.cover(&mut view, rng);
+        Ok(view)
+    }
+
+    /// # Source   torchvision `RandomResizedCrop.get_params`
+    fn draw_cut(&self, width: u32, height: u32, rng: &mut ChaCha8Rng) -> Cut {
+        let turn = self.rotation * rng.random_range(-1.0..=1.0);
+        let whole = width as f32 * height as f32;
+        let [narrowest, widest] = self.aspect.map(f32::ln);
+        for _ in 0..CROP_ATTEMPTS {
+            let area = whole * rng.random_range(self.area[0]..=self.area[1]);
+            let aspect = rng.random_range(narrowest..=widest).exp();
+            let cut_width = (area * aspect).sqrt().round() as u32;
+            let cut_height = (area / aspect).sqrt().round() as u32;
+            if (1..=width).contains(&cut_width) && (1..=height).contains(&cut_height) {
+                let left = rng.random_range(0..=width - cut_width);
+                let top = rng.random_range(0..=height - cut_height);
+                return Cut { left, top, width: cut_width, height: cut_height, turn };
+            }
+        }
+        // The greatest cut of an allowed shape, in the middle.
+        let (full_width, full_height) = (width as f32, height as f32);
+        let aspect = (full_width / full_height).clamp(self.aspect[0], self.aspect[1]);
+        let cut_width = full_width.min(full_height * aspect).round().max(1.0) as u32;
+        let cut_height = full_height.min(full_width / aspect).round().max(1.0) as u32;
+        let (left, top) = ((width - cut_width) / 2, (height - cut_height) / 2);
+        Cut { left, top, width: cut_width, height: cut_height, turn }
+    }
+
+    /// # Source   torchvision `ColorJitter`, in the order brightness, contrast, saturation
+    fn change_colours(&self, view: &mut RgbImage, rng: &mut ChaCha8Rng) {
+        let [brightness, contrast, saturation] = [self.brightness, self.contrast, self.saturation]
+            .map(|change| 1.0 + change * rng.random_range(-1.0..=1.0));
+        let jitter = self.brightness > 0.0 || self.contrast > 0.0 || self.saturation > 0.0;
+        if !jitter && self.noise == 0.0 {
+            return;
+        }
+        let lightness: f32 = view.pixels().map(|pixel| luminance(pixel.0.map(f32::from))).sum();
+        let grey = brightness * lightness / (view.width() as f32 * view.height() as f32);
+        let mut noise = Normal { rng, second: None };
+        for pixel in view.pixels_mut() {
+            let colour =
+                pixel.0.map(|value| grey + contrast * (brightness * f32::from(value) - grey));
+            let own_grey = luminance(colour);
+            for (value, channel) in pixel.0.iter_mut().zip(colour) {
+                let mut changed = own_grey + saturation * (channel - own_grey);
+                if self.noise > 0.0 {
+                    changed += 255.0 * self.noise * noise.draw();
+                }
+                *value = changed.round().clamp(0.0, 255.0) as u8;
+            }
+        }
+    }
+
+    /// Covers a rectangle with grey.
+    fn cover(&self, view: &mut RgbImage, rng: &mut ChaCha8Rng) {
+        let side = |rng: &mut ChaCha8Rng| {
+            let share = self.occlusion * rng.random_range(0.0..=1.0);
+            (share * self.size as f32) as u32
+        };
+        let (width, height) = (side(rng), side(rng));
+        let left = rng.random_range(0..=self.size - width);
+        let top = rng.random_range(0..=self.size - height);
+        for y in top..top + height {
+            for x in left..left + width {
+                view.put_pixel(x, y, Rgb([128; 3]));
+            }
+        }
+    }
+}
+
+/// What is cut out of a picture: a rectangle, turned around its middle by degrees.
+struct Cut {
+    left: u32,
+    top: u32,
+    width: u32,
+    height: u32,
+    turn: f32,
+}
+
+impl Cut {
+    fn of(&self, picture: &RgbaImage, background: [u8; 3]) -> RgbImage {
+        if self.turn == 0.0 {
+            return RgbImage::from_fn(self.width, self.height, |x, y| {
+                let at = (i64::from(self.left + x), i64::from(self.top + y));
+                Rgb(colour_at(picture, at, background).map(|value| value.round() as u8))
+            });
+        }
+        let (sin, cos) = self.turn.to_radians().sin_cos();
+        let (half_width, half_height) = (self.width as f32 / 2.0, self.height as f32 / 2.0);
+        let middle = (self.left as f32 + half_width, self.top as f32 + half_height);
+        RgbImage::from_fn(self.width, self.height, |x, y| {
+            // From the middles of pixels to the middles of pixels.
+            let (right, down) = (x as f32 + 0.5 - half_width, y as f32 + 0.5 - half_height);
+            let source_x = middle.0 + right * cos - down * sin - 0.5;
+            let source_y = middle.1 + right * sin + down * cos - 0.5;
+            Rgb(interpolate(picture, source_x, source_y, background))
+        })
+    }
+}
+
+/// The colour between four pixels.
+fn interpolate(picture: &RgbaImage, x: f32, y: f32, background: [u8; 3]) -> [u8; 3] {
+    let (left, top) = (x.floor(), y.floor());
+    let (right_share, lower_share) = (x - left, y - top);
+    let mut sum = [0.0; 3];
+    for (below, vertical) in [(0, 1.0 - lower_share), (1, lower_share)] {
+        for (beside, horizontal) in [(0, 1.0 - right_share), (1, right_share)] {
+            let at = (left as i64 + beside, top as i64 + below);
+            let colour = colour_at(picture, at, background);
+            for (sum, value) in sum.iter_mut().zip(colour) {
+                *sum += vertical * horizontal * value;
+            }
+        }
+    }
+    sum.map(|value| value.round() as u8)
+}
+
+/// The picture's colour on its background; the background alone outside of it.
+fn colour_at(picture: &RgbaImage, (x, y): (i64, i64), background: [u8; 3]) -> [f32; 3] {
+    let behind = background.map(f32::from);
+    let (Ok(x), Ok(y)) = (u32::try_from(x), u32::try_from(y)) else { return behind };
+    let Some(pixel) = picture.get_pixel_checked(x, y) else { return behind };
+    let [red, green, blue, alpha] = pixel.0.map(f32::from);
+    let share = alpha / 255.0;
+    let [behind_red, behind_green, behind_blue] = behind.map(|value| (1.0 - share) * value);
+    [share * red + behind_red, share * green + behind_green, share * blue + behind_blue]
+}
+
+fn luminance(colour: [f32; 3]) -> f32 {
+    colour.iter().zip(LUMINANCE).map(|(value, weight)| value * weight).sum()
+}
+
+/// Normally distributed numbers, two by two (Box and Muller).
+struct Normal<'a> {
+    rng: &'a mut ChaCha8Rng,
+    second: Option<f32>,
+}
+
+impl Normal<'_> {
+    fn draw(&mut self) -> f32 {
+        if let Some(second) = self.second.take() {
+            return second;
+        }
+        // In (0, 1], so that the logarithm is finite.
+        let radius = (-2.0 * (1.0 - self.rng.random::<f32>()).ln()).sqrt();
+        let (sin, cos) = (std::f32::consts::TAU * self.rng.random::<f32>()).sin_cos();
+        self.second = Some(radius * sin);
+        radius * cos
+    }
+}
+
+/// A picture as the numbers that models read: `(value / 255 - mean) / deviation`.
+///
+/// # Shapes   `[3, H, W]`, row after row
+///
+/// ```
+/// use engram_data::augmentation::channels_first;
+///
+/// let view = image::RgbImage::from_pixel(2, 1, image::Rgb([0, 255, 51]));
+/// let numbers = channels_first(&view, [0.0; 3], [1.0; 3]);
+/// assert_eq!(numbers, [0.0, 0.0, 1.0, 1.0, 0.2, 0.2]);
+/// ```
+pub fn channels_first(view: &RgbImage, mean: [f32; 3], deviation: [f32; 3]) -> Vec<f32> {
+    let channels = mean.into_iter().zip(deviation).enumerate();
+    let number = |value: u8, mean, deviation| (f32::from(value) / 255.0 - mean) / deviation;
+    channels
+        .flat_map(|(channel, (mean, deviation))| {
+            view.pixels().map(move |pixel| number(pixel.0[channel], mean, deviation))
+        })
+        .collect()
+}

@@ -1,0 +1,64 @@
+//! Real facts about the countries whose flags are among the pictures.
+//!
+//! # Source   `countries.tsv`, made by `tests/reference/countries.py` from GeoNames (CC-BY 4.0) and Unicode CLDR
+
+/// A country of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Country {
+    /// ISO 3166-1 alpha-2 code.
+    pub code: &'static str,
+    /// Name in English.
+    pub name: &'static str,
+    /// Continent.
+    pub continent: &'static str,
+    /// Capital, where it has one.
+    pub capital: Option<&'static str>,
+    /// Currency, where it has one of its own or in common with others.
+    pub currency: Option<&'static str>,
+    /// Languages that are official in the whole country, those of most speakers first.
+    pub languages: Vec<&'static str>,
+    /// Countries with a common border on land.
+    pub neighbours: Vec<&'static str>,
+}
+
+/// All countries of the table, in the order of their codes.
+pub fn countries() -> Vec<Country> {
+    include_str!("countries.tsv").lines().skip(1).filter_map(country).collect()
+}
+
+/// The country of a line; all lines have one, as the tests count.
+fn country(line: &'static str) -> Option<Country> {
+    let mut columns = line.split('\t');
+    let mut column = || columns.next();
+    let list = |text: &'static str| text.split(',').filter(|item| !item.is_empty()).collect();
+    Some(Country {
+        code: column()?,
+        name: column()?,
+        continent: column()?,
+        capital: column().filter(|name| !name.is_empty()),
+        currency: column().filter(|name| !name.is_empty()),
+        languages: list(column()?),
+        neighbours: list(column()?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_is_a_country() {
+        let countries = countries();
+        assert_eq!(countries.len(), include_str!("countries.tsv").lines().count() - 1);
+        let Some(switzerland) = countries.iter().find(|country| country.code == "CH") else {
+            panic!("no Switzerland")
+        };
+        assert_eq!((switzerland.capital, switzerland.continent), (Some("Bern"), "Europe"));
+        assert_eq!(switzerland.languages, ["German", "French", "Italian"]);
+        let neighbours = ["Austria", "France", "Germany", "Italy", "Liechtenstein"];
+        assert_eq!(switzerland.neighbours, neighbours);
+        let names: Vec<&str> = countries.iter().map(|country| country.name).collect();
+        let all = countries.iter().flat_map(|country| &country.neighbours);
+        assert!(all.into_iter().all(|neighbour| names.contains(neighbour)));
+    }
+}

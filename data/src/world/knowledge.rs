@@ -1,0 +1,158 @@
+//! The facts of the embedded world, as entries of four sources.
+//!
+//! A fact is an attribute of a picture's thing. Each attribute is stated in one source alone, so a
+//! source that is left out takes its facts with it. Triples and passages name the thing and have
+//! no picture; captions and answered questions have the picture and do not name the thing.
+
+use rand::Rng;
+use rand::seq::IndexedRandom;
+
+use super::attributes::{ATTRIBUTES, Attribute, Source};
+use super::pictures::Picture;
+use super::seeded;
+use crate::knowledge::{Content, Knowledge};
+
+/// Ids that each picture has for its facts, more than there are attributes.
+const IDS_A_PICTURE: usize = 16;
+const _: () = assert!(ATTRIBUTES.len() <= IDS_A_PICTURE);
+
+/// A fact, and the entry that states it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Its id in the memory: the same for every seed.
+    pub id: i64,
+    /// The place of the picture that it is about, in the world.
+    pub picture: usize,
+    /// What it says of the picture.
+    pub attribute: &'static Attribute,
+    /// All right answers; one for made-up facts.
+    pub answers: Vec<String>,
+    /// The line of `entries.jsonl`, of the document that is the picture's slug.
+    pub knowledge: Knowledge,
+}
+
+impl Entry {
+    /// The text that an encoder reads, as the memory writes it; the answers are among its words.
+    pub fn text(&self) -> String {
+        match &self.knowledge.content {
+            Content::Triple { subject, relation, object } => {
+                format!("{subject} {relation} {object}")
+            }
+            Content::QuestionAnswer { question, answer, .. } => {
+                format!("Question: {question} Answer: {}", answer.join(", "))
+            }
+            Content::ImageText { text, .. } | Content::Text { text } => text.clone(),
+            Content::Image { .. } => String::new(),
+        }
+    }
+
+    /// Whether the entry shows the picture.
+    pub fn shows_picture(&self) -> bool {
+        matches!(self.attribute.source, Source::Pairs | Source::Vqa)
+    }
+
+    /// The same entry with another answer in the place of its own.
+    pub(super) fn with_answer(&self, picture: &Picture, answer: &str, seed: u64) -> Self {
+        let answers = vec![answer.to_owned()];
+        let knowledge = state(picture, self.attribute, self.id, &answers, seed);
+        Self { answers, knowledge, ..*self }
+    }
+}
+
+/// Everything that is said of a picture.
+pub(super) fn entries_of(picture: &Picture, place: usize, seed: u64) -> Vec<Entry> {
+    let facts = ATTRIBUTES.iter().zip(picture.number * IDS_A_PICTURE..);
+    let entries = facts.filter_map(|(attribute, id)| {
+        let answers = match attribute.made_up() {
+            true => made_up_answer(picture, attribute, seed),
+            false => true_answers(picture, attribute),
+        };
+        if answers.is_empty() {
+            return None;
+        }
+        let knowledge = state(picture, attribute, id as i64, &answers, seed);
+        Some(Entry { id: id as i64, picture: place, attribute, answers, knowledge })
+    });
+    entries.collect()
+}
+
+/// The answer depends on seed, picture and attribute, and on nothing else.
+fn made_up_answer(picture: &Picture, attribute: &Attribute, seed: u64) -> Vec<String> {
+    let mut rng = seeded(seed, &["answer", &picture.slug, attribute.name]);
+    attribute.answers.choose(&mut rng).map(|answer| (*answer).to_owned()).into_iter().collect()
+}
+
+fn true_answers(picture: &Picture, attribute: &Attribute) -> Vec<String> {
+    let answers = match (attribute.name, &picture.country) {
+        ("group", _) => vec![picture.group],
+        ("capital", Some(country)) => country.capital.into_iter().collect(),
+        ("continent", Some(country)) => vec![country.continent],
+        ("neighbour", Some(country)) => country.neighbours.clone(),
+        ("currency", Some(country)) => country.currency.into_iter().collect(),
+        ("language", Some(country)) => country.languages.clone(),
+        _ => Vec::new(),
+    };
+    answers.into_iter().map(str::to_owned).collect()
+}
+
+/// What `{thing}` stands for: the country of a fact about countries, the picture otherwise.
+pub(super) fn thing<'a>(picture: &'a Picture, attribute: &Attribute) -> &'a str {
+    match &picture.country {
+        Some(country) if !attribute.made_up() && attribute.name != "group" => country.name,
+        _ => &picture.name,
+    }
+}
+
+/// Writes a fact in the shape of its source; how it is put depends on the seed, not on the answers.
+fn state(
+    picture: &Picture,
+    attribute: &Attribute,
+    id: i64,
+    answers: &[String],
+    seed: u64,
+) -> Knowledge {
+    let mut rng = seeded(seed, &["statement", &picture.slug, attribute.name]);
+    let statement = attribute.statements.choose(&mut rng).copied().unwrap_or_default();
+    let thing = thing(picture, attribute);
+    let answer = answers.join(", ");
+    let image = picture_path(&picture.slug);
+    let content = match attribute.source {
+        Source::Kg => Content::Triple {
+            subject: thing.to_owned(),
+            relation: statement.to_owned(),
+            object: answer,
+        },
+        Source::Passages => {
+            let fact = statement.replace("{thing}", thing).replace("{answer}", &answer);
+            Content::Text { text: passage(picture, fact, &mut rng) }
+        }
+        Source::Pairs => Content::ImageText { image, text: statement.replace("{answer}", &answer) },
+        Source::Vqa => Content::QuestionAnswer {
+            image: Some(image),
+            question: statement.to_owned(),
+            answer: answers.to_vec(),
+        },
+    };
+    let knowledge = Knowledge::new(attribute.source.name(), content).of_document(&picture.slug);
+    Knowledge { id: Some(id), ..knowledge }
+}
+
+/// The fact among up to two true sentences about the picture.
+fn passage(picture: &Picture, fact: String, rng: &mut impl Rng) -> String {
+    let mut sentences = vec![fact];
+    if rng.random() {
+        let sentence = format!("Emoji {} has a picture of the {}.", picture.since, picture.name);
+        sentences.insert(rng.random_range(0..=sentences.len()), sentence);
+    }
+    if !picture.keywords.is_empty() && rng.random() {
+        let keywords = picture.keywords.join(" or ").replace('_', " ");
+        let sentence = format!("In chats one writes {keywords}.");
+        sentences.insert(rng.random_range(0..=sentences.len()), sentence);
+    }
+    sentences.join(" ")
+}
+
+/// Where a picture lies beside `entries.jsonl`.
+pub(super) fn picture_path(slug: &str) -> String {
+    format!("pictures/{slug}.png")
+}

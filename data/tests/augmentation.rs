@@ -1,0 +1,159 @@
+//! Augmentation: its promises for any picture and any setting.
+
+#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+
+use engram_data::augmentation::{Augmentation, Background};
+use image::{Rgb, RgbImage, Rgba, RgbaImage};
+use proptest::prelude::*;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+fn view(augmentation: &Augmentation, picture: &RgbaImage, seed: u64) -> RgbImage {
+    augmentation.apply(picture, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap()
+}
+
+/// A picture in which no two pixels are the same.
+fn gradient(width: u32, height: u32) -> RgbaImage {
+    RgbaImage::from_fn(width, height, |x, y| Rgba([x as u8, y as u8, (x + y) as u8, 255]))
+}
+
+prop_compose! {
+    fn any_augmentation()(
+        (size, flip, rotation) in (1..40u32, 0.0..=1.0f64, 0.0..=180.0f32),
+        area in [0.001..=1.0f32, 0.001..=1.0f32],
+        aspect in [0.01..=100.0f32, 0.01..=100.0f32],
+        shares in [0.0..=1.0f32, 0.0..=1.0, 0.0..=1.0, 0.0..=1.0, 0.0..=1.0],
+        background in prop_oneof![
+            Just(Background::Random), any::<[u8; 3]>().prop_map(Background::Fixed)
+        ],
+    ) -> Augmentation {
+        let ordered = |[first, second]: [f32; 2]| [first.min(second), first.max(second)];
+        let [brightness, contrast, saturation, noise, occlusion] = shares;
+        Augmentation {
+            size, background, area: ordered(area), aspect: ordered(aspect), flip, rotation,
+            brightness, contrast, saturation, noise, occlusion,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_seed_gives_one_view_of_the_asked_size(
+        augmentation in any_augmentation(),
+        (width, height) in (1..60u32, 1..60u32),
+        seed: u64,
+    ) {
+        let picture = gradient(width, height);
+        let first = view(&augmentation, &picture, seed);
+        prop_assert_eq!(first.dimensions(), (augmentation.size, augmentation.size));
+        prop_assert_eq!(first, view(&augmentation, &picture, seed));
+    }
+}
+
+#[test]
+fn neutral_settings_leave_the_picture_as_it_is() {
+    let picture = gradient(16, 16);
+    let same = view(&Augmentation::none(16), &picture, 1);
+    let alike = picture.pixels().zip(same.pixels()).all(|(from, to)| from.0[..3] == to.0);
+    assert!(alike);
+}
+
+#[test]
+fn what_is_clear_shows_the_background() {
+    let clear = RgbaImage::from_pixel(8, 8, Rgba([255, 0, 0, 0]));
+    let blue = Augmentation {
+        background: Background::Fixed([0, 0, 255]),
+        rotation: 90.0,
+        ..Augmentation::none(4)
+    };
+    assert!(view(&blue, &clear, 3).pixels().all(|pixel| *pixel == Rgb([0, 0, 255])));
+    let half = RgbaImage::from_pixel(8, 8, Rgba([255, 0, 0, 128]));
+    assert_eq!(view(&blue, &half, 0).get_pixel(2, 2).0, [128, 0, 127]);
+}
+
+#[test]
+fn each_setting_does_what_it_says() {
+    let picture = gradient(64, 64);
+    let plain = view(&Augmentation::none(64), &picture, 5);
+    let mut mirrored = plain.clone();
+    image::imageops::flip_horizontal_in_place(&mut mirrored);
+    let flip = Augmentation { flip: 1.0, ..Augmentation::none(64) };
+    assert_eq!(view(&flip, &picture, 5), mirrored);
+
+    let crop = Augmentation { area: [0.25, 0.25], ..Augmentation::none(32) };
+    let cut = view(&crop, &picture, 5);
+    let [left, top, _] = cut.get_pixel(0, 0).0.map(u32::from);
+    for (x, y, pixel) in cut.enumerate_pixels() {
+        assert_eq!(*pixel, *plain.get_pixel(left + x, top + y), "a cut of the picture itself");
+    }
+
+    let mean = |view: &RgbImage| {
+        view.as_raw().iter().map(|value| f64::from(*value)).sum::<f64>()
+            / view.as_raw().len() as f64
+    };
+    let spread = |view: &RgbImage| {
+        let mean = mean(view);
+        let squares = view.as_raw().iter().map(|value| (f64::from(*value) - mean).powi(2));
+        (squares.sum::<f64>() / view.as_raw().len() as f64).sqrt()
+    };
+    let grey = RgbaImage::from_pixel(64, 64, Rgba([128, 128, 128, 255]));
+    let noise = view(&Augmentation { noise: 0.1, ..Augmentation::none(64) }, &grey, 5);
+    assert!((spread(&noise) - 25.5).abs() < 1.0, "{}", spread(&noise));
+    assert!((mean(&noise) - 128.0).abs() < 1.0, "{}", mean(&noise));
+
+    // The amounts differ from view to view, in the settings' range.
+    let white = RgbaImage::from_pixel(64, 64, Rgba([200, 200, 200, 255]));
+    let bright = Augmentation { brightness: 0.2, ..Augmentation::none(8) };
+    let means: Vec<f64> = (0..50).map(|seed| mean(&view(&bright, &white, seed))).collect();
+    assert!(means.iter().all(|mean| (160.0..=240.0).contains(mean)), "{means:?}");
+    assert!(means.iter().any(|mean| *mean < 180.0) && means.iter().any(|mean| *mean > 220.0));
+    let spreads: Vec<f64> = (0..50)
+        .map(|seed| {
+            let contrast = Augmentation { contrast: 0.5, ..Augmentation::none(64) };
+            spread(&view(&contrast, &picture, seed)) / spread(&plain)
+        })
+        .collect();
+    assert!(spreads.iter().any(|spread| *spread < 0.7) && spreads.iter().any(|one| *one > 1.3));
+    let grey_or_strong = Augmentation { saturation: 1.0, ..Augmentation::none(8) };
+    let red = RgbaImage::from_pixel(8, 8, Rgba([200, 60, 60, 255]));
+    let distances: Vec<i32> = (0..50)
+        .map(|seed| view(&grey_or_strong, &red, seed).get_pixel(4, 4).0.map(i32::from))
+        .map(|[red, green, _]| red - green)
+        .collect();
+    assert!(distances.iter().any(|one| *one < 40) && distances.iter().any(|one| *one > 200));
+
+    let dark = RgbaImage::from_pixel(64, 64, Rgba([0, 0, 0, 255]));
+    let cover = Augmentation { occlusion: 0.5, ..Augmentation::none(64) };
+    let covered =
+        |seed| view(&cover, &dark, seed).pixels().filter(|pixel| **pixel == Rgb([128; 3])).count();
+    let most = (0..50).map(covered).max().unwrap();
+    assert!((500..=32 * 32).contains(&most), "{most}");
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    let good = Augmentation::inception(16);
+    let refused = |bad: Augmentation, what: &str| {
+        let error = bad.validate().unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{what} is ")), "{error}");
+        assert!(bad.apply(&gradient(4, 4), &mut ChaCha8Rng::seed_from_u64(0)).is_err());
+    };
+    refused(Augmentation { size: 0, ..good.clone() }, "size");
+    refused(Augmentation { size: 5000, ..good.clone() }, "size");
+    for area in [[0.0, 1.0], [0.5, 0.4], [0.5, 1.5], [f32::NAN, 1.0], [0.5, f32::NAN]] {
+        refused(Augmentation { area, ..good.clone() }, "area");
+    }
+    for aspect in [[0.0, 1.0], [2.0, 1.0], [1.0, f32::INFINITY], [-1.0, 1.0]] {
+        refused(Augmentation { aspect, ..good.clone() }, "aspect");
+    }
+    refused(Augmentation { flip: 1.1, ..good.clone() }, "flip");
+    refused(Augmentation { rotation: 181.0, ..good.clone() }, "rotation");
+    refused(Augmentation { brightness: -0.1, ..good.clone() }, "brightness");
+    refused(Augmentation { contrast: 2.0, ..good.clone() }, "contrast");
+    refused(Augmentation { saturation: f32::NAN, ..good.clone() }, "saturation");
+    refused(Augmentation { noise: 1.5, ..good.clone() }, "noise");
+    refused(Augmentation { occlusion: f32::INFINITY, ..good.clone() }, "occlusion");
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let error = good.apply(&RgbaImage::new(0, 7), &mut rng).unwrap_err().to_string();
+    assert!(error.contains("0 by 7 pixels"), "{error}");
+}

@@ -1,0 +1,396 @@
+//! The embedded world: its promises about pictures, facts, sources, splits and chance.
+
+#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+
+use std::collections::{HashMap, HashSet};
+
+use engram_data::knowledge::Content;
+use engram_data::world::attributes::{ANSWERS, ATTRIBUTES, Source};
+use engram_data::world::countries::countries;
+use engram_data::world::features::Featuriser;
+use engram_data::world::haystack::HaystackOptions;
+use engram_data::world::pictures::pictures;
+use engram_data::world::questions::{Part, Split};
+use engram_data::world::{World, WorldOptions};
+use rayon::ThreadPoolBuilder;
+use sha2::{Digest, Sha256};
+
+fn world(seed: u64) -> World {
+    World::new(&WorldOptions { seed, ..WorldOptions::default() }).unwrap()
+}
+
+fn small_world(seed: u64) -> World {
+    World::new(&WorldOptions { seed, pictures: Some(200), ..WorldOptions::default() }).unwrap()
+}
+
+fn words(text: &str) -> HashSet<String> {
+    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect()
+}
+
+/// The attribute of each made-up answer.
+fn made_up_answers() -> HashMap<String, &'static str> {
+    let lists = ATTRIBUTES.iter().flat_map(|attribute| {
+        attribute.answers.iter().map(|answer| (answer.to_lowercase(), attribute.name))
+    });
+    lists.collect()
+}
+
+#[test]
+fn pictures_are_all_of_twemoji_that_have_a_name_and_look_of_their_own() {
+    let pictures = pictures().unwrap();
+    assert_eq!(pictures.len(), 1881);
+    let slugs: HashSet<&str> = pictures.iter().map(|picture| &*picture.slug).collect();
+    let names: HashSet<String> =
+        pictures.iter().map(|picture| picture.name.to_lowercase()).collect();
+    let looks: HashSet<&[u8]> = pictures.iter().map(|picture| &**picture.image.as_raw()).collect();
+    assert_eq!([slugs.len(), names.len(), looks.len()], [1881; 3]);
+    let plain = |slug: &str| slug.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    assert!(slugs.iter().all(|slug| plain(slug) && !slug.is_empty()));
+    for (number, picture) in pictures.iter().enumerate() {
+        assert_eq!(picture.number, number);
+        assert_eq!(picture.image.dimensions(), (72, 72), "{}", picture.name);
+    }
+    let flags = pictures.iter().filter(|picture| picture.group == "Flags").count();
+    let of_countries = pictures.iter().filter(|picture| picture.country.is_some()).count();
+    assert_eq!((flags, of_countries), (263, 245));
+    let find = |slug: &str| pictures.iter().find(|picture| picture.slug == slug).unwrap();
+    assert_eq!(find("octopus").group, "Animals & Nature");
+    assert_eq!(find("keycap-with-asterisk").emoji, "*\u{fe0f}\u{20e3}");
+    for kept in ["flag-of-france", "flag-of-norway", "flag-of-united-states", "family"] {
+        find(kept);
+    }
+    let switzerland = find("flag-of-switzerland");
+    assert_eq!(switzerland.name, "flag of Switzerland");
+    assert_eq!(switzerland.country.as_ref().unwrap().code, "CH");
+}
+
+#[test]
+fn answers_stand_in_no_other_text() {
+    let answers = made_up_answers();
+    let made_up: Vec<_> = ATTRIBUTES.iter().filter(|attribute| attribute.made_up()).collect();
+    assert_eq!(answers.len(), ANSWERS * made_up.len(), "all answers of all lists differ");
+    assert!(made_up.iter().all(|attribute| attribute.answers.len() == ANSWERS));
+    assert!(made_up.iter().all(|attribute| attribute.chance() == Some(0.05)));
+    let mut of_sources: Vec<Source> = made_up.iter().map(|attribute| attribute.source).collect();
+    of_sources.dedup();
+    assert_eq!(of_sources, Source::ALL, "each source has as many");
+
+    let not_an_answer = |text: &str| {
+        let found: Vec<String> =
+            words(text).into_iter().filter(|word| answers.contains_key(word)).collect();
+        assert!(found.is_empty(), "{text}: {found:?}");
+    };
+    for picture in pictures().unwrap() {
+        not_an_answer(&picture.name);
+        not_an_answer(picture.group);
+        picture.keywords.iter().for_each(|keyword| not_an_answer(&keyword.replace('_', " ")));
+    }
+    for country in countries() {
+        let lists = country.languages.iter().chain(&country.neighbours);
+        let single =
+            [Some(country.name), Some(country.continent), country.capital, country.currency];
+        lists.copied().chain(single.into_iter().flatten()).for_each(not_an_answer);
+    }
+    for question in &world(1).questions {
+        not_an_answer(&question.text);
+    }
+}
+
+#[test]
+fn every_fact_stands_once_and_in_its_own_source() {
+    let answers = made_up_answers();
+    let world = world(1);
+    assert_eq!((world.entries.len(), world.questions.len()), (18_056, 19_230));
+    assert!(world.entries.is_sorted_by(|before, after| before.id < after.id));
+    for entry in &world.entries {
+        let attribute = entry.attribute;
+        let picture = &world.pictures[entry.picture];
+        let (text, knowledge) = (entry.text(), &entry.knowledge);
+        assert_eq!(knowledge.id, Some(entry.id));
+        assert_eq!(knowledge.document.as_deref(), Some(&*picture.slug));
+        assert_eq!(knowledge.source, attribute.source.name());
+        let stated: HashSet<String> =
+            words(&text).into_iter().filter(|word| answers.contains_key(word)).collect();
+        let own: HashSet<String> = match attribute.made_up() {
+            true => entry.answers.iter().map(|answer| answer.to_lowercase()).collect(),
+            false => HashSet::new(),
+        };
+        assert_eq!(stated, own, "{text}");
+        assert!(entry.answers.iter().all(|answer| text.contains(answer)), "{text}");
+
+        let path = format!("pictures/{}.png", picture.slug);
+        let country = picture.country.as_ref().map_or(&*picture.name, |country| country.name);
+        let named = text.contains(&picture.name) || text.contains(country);
+        match &knowledge.content {
+            Content::Triple { .. } => assert!(attribute.source == Source::Kg && named, "{text}"),
+            Content::Text { .. } => assert!(attribute.source == Source::Passages && named),
+            Content::ImageText { image, .. } => {
+                assert!(
+                    attribute.source == Source::Pairs
+                        && *image == path
+                        && words(&text).contains("this")
+                );
+            }
+            Content::QuestionAnswer { image, answer, .. } => {
+                assert!(attribute.source == Source::Vqa && *image == Some(path));
+                assert_eq!(*answer, entry.answers);
+            }
+            Content::Image { .. } => panic!("{text}: a picture that says nothing"),
+        }
+    }
+}
+
+#[test]
+fn captions_and_answered_questions_are_the_same_for_all_pictures() {
+    // With the answer taken out, few texts are left: none can be of one picture alone.
+    let world = world(1);
+    let mut texts: HashMap<&str, HashMap<String, usize>> = HashMap::new();
+    for entry in world.entries.iter().filter(|entry| entry.shows_picture()) {
+        let text = entry.text().replace(&entry.answers[0], "_");
+        *texts.entry(entry.attribute.name).or_default().entry(text).or_default() += 1;
+    }
+    assert_eq!(texts.len(), 4);
+    assert!(texts.values().flat_map(HashMap::values).all(|count| *count > 400), "{texts:?}");
+}
+
+#[test]
+fn answers_are_uniform() {
+    for seed in [1, 2, 3] {
+        let world = world(seed);
+        for attribute in ATTRIBUTES.iter().filter(|attribute| attribute.made_up()) {
+            let mut counts: HashMap<&str, f64> = HashMap::new();
+            for entry in world.entries.iter().filter(|entry| entry.attribute == attribute) {
+                *counts.entry(&entry.answers[0]).or_default() += 1.0;
+            }
+            assert_eq!(counts.len(), ANSWERS);
+            let expected = counts.values().sum::<f64>() / ANSWERS as f64;
+            let of_count = |count: &f64| (count - expected).powi(2) / expected;
+            let chi_squared: f64 = counts.values().map(of_count).sum();
+            // 19 degrees of freedom: one in 10,000 is above 50.8, and hardly any below 3.
+            assert!((3.0..50.8).contains(&chi_squared), "seed {seed}: {chi_squared}");
+        }
+    }
+}
+
+#[test]
+fn every_question_is_answered_by_its_entry() {
+    let world = world(1);
+    let mut ids = HashSet::new();
+    for question in &world.questions {
+        assert!(ids.insert(question.id));
+        let entry = world.entry(question.entry).unwrap();
+        let picture = &world.pictures[world.place(&question.picture).unwrap()];
+        assert_eq!(entry.picture, world.place(&question.picture).unwrap());
+        assert_eq!(
+            (&question.answers, &*question.attribute),
+            (&entry.answers, entry.attribute.name)
+        );
+        assert_eq!(question.source, entry.attribute.source);
+        assert_eq!(question.made_up, entry.attribute.made_up());
+        let country = picture.country.as_ref().map_or(&*picture.name, |country| country.name);
+        let named = question.text.contains(&picture.name) || question.text.contains(country);
+        match question.source {
+            Source::Kg | Source::Passages => assert!(named, "{}", question.text),
+            Source::Pairs | Source::Vqa => {
+                assert!(words(&question.text).contains("this"), "{}", question.text);
+            }
+        }
+        assert!(!question.text.contains(['{', '}']) && !entry.text().contains(['{', '}']));
+    }
+}
+
+#[test]
+fn what_is_held_out_is_not_asked_in_training() {
+    for seed in [1, 2] {
+        let world = world(seed);
+        let split_of = |slug: &str| world.splits[world.place(slug).unwrap()];
+        let trained: HashSet<i64> = world
+            .questions
+            .iter()
+            .filter(|question| question.split == Split::Train)
+            .map(|question| question.entry)
+            .collect();
+        let wordings: HashMap<i64, &str> = world
+            .questions
+            .iter()
+            .filter(|question| question.split == Split::Train)
+            .map(|question| (question.entry, &*question.text))
+            .collect();
+        let mut counts: HashMap<(Split, Part), usize> = HashMap::new();
+        for question in &world.questions {
+            *counts.entry((question.split, question.part)).or_default() += 1;
+            let held_out = split_of(&question.picture) != Split::Train;
+            assert_eq!(held_out, question.part == Part::HeldOut);
+            assert_eq!(trained.contains(&question.entry), question.part == Part::Seen);
+            assert_eq!(question.view, if question.split == Split::Train { 1 } else { 2 });
+            if held_out {
+                assert_eq!(question.split, split_of(&question.picture));
+            }
+            if question.split != Split::Train && question.part == Part::Seen {
+                assert_ne!(wordings[&question.entry], question.text, "in other words");
+            }
+        }
+        let asked: HashSet<i64> = world.questions.iter().map(|question| question.entry).collect();
+        assert_eq!(asked.len(), world.entries.len(), "every fact is asked");
+        let facts = world.entries.len() as f64;
+        for (split, part, share) in [
+            (Split::Train, Part::Seen, 0.63),
+            (Split::Validation, Part::HeldOut, 0.1),
+            (Split::Test, Part::HeldOut, 0.2),
+            (Split::Validation, Part::Unasked, 0.0233),
+            (Split::Test, Part::Unasked, 0.0467),
+            (Split::Validation, Part::Seen, 0.021),
+            (Split::Test, Part::Seen, 0.042),
+        ] {
+            let found = counts[&(split, part)] as f64 / facts;
+            assert!((found - share).abs() < 0.1 * share + 0.002, "{split:?} {part:?}: {found}");
+        }
+        // Each group has its share of every split.
+        for group in world.pictures.iter().map(|picture| picture.group).collect::<HashSet<_>>() {
+            let of_group = world.pictures.iter().zip(&world.splits);
+            let of_group = of_group.filter(|(picture, _)| picture.group == group);
+            let splits: Vec<Split> = of_group.map(|(_, split)| *split).collect();
+            let train = splits.iter().filter(|split| **split == Split::Train).count();
+            let share = train as f64 / splits.len() as f64;
+            assert!((share - 0.7).abs() < 0.01, "{group}: {share}");
+        }
+    }
+}
+
+#[test]
+fn swapped_facts_have_other_answers_and_nothing_else() {
+    let world = world(1);
+    let swap = world.swap(100, 5).unwrap();
+    assert_eq!(swap.entries.len(), 100);
+    for changed in &swap.entries {
+        let entry = world.entry(changed.id).unwrap();
+        assert_ne!(entry.answers, changed.answers);
+        let (old, new) = (&entry.answers[0], &changed.answers[0]);
+        assert!(entry.attribute.answers.contains(&new.as_str()));
+        assert_eq!(changed.text(), entry.text().replace(old, new));
+        assert_eq!(changed.knowledge.document, entry.knowledge.document);
+    }
+    let ids = swap.ids();
+    let expected: Vec<i64> = world.questions_about(&ids).map(|question| question.id).collect();
+    let found: Vec<i64> = swap.questions.iter().map(|question| question.id).collect();
+    assert_eq!(found, expected);
+    assert!(swap.questions.iter().filter(|one| one.split == Split::Test).count() == 100);
+    for question in &swap.questions {
+        let changed = swap.entries.iter().find(|entry| entry.id == question.entry).unwrap();
+        assert_eq!(question.answers, changed.answers);
+    }
+    assert_eq!(swap, world.swap(100, 5).unwrap());
+    assert_ne!(ids, world.swap(100, 6).unwrap().ids());
+    assert!(world.swap(1_000_000, 5).unwrap_err().to_string().contains("swap less"));
+}
+
+#[test]
+fn haystacks_have_their_needles_and_as_many_answers_of_both_kinds() {
+    let world = world(1);
+    for (needles, others) in [(1, 0), (1, 10), (1, 1000), (3, 100)] {
+        let options = HaystackOptions { tasks: 80, needles, others, seed: 9 };
+        let tasks = world.haystack(&options).unwrap();
+        assert_eq!(tasks.iter().filter(|task| task.answer == "yes").count(), 40);
+        for task in &tasks {
+            let haystack: HashSet<i64> = task.haystack.iter().copied().collect();
+            assert_eq!((haystack.len(), task.needles.len()), (needles + others, needles));
+            assert!(task.needles.iter().all(|needle| haystack.contains(needle)));
+            let found: Vec<_> = task.needles.iter().map(|id| world.entry(*id).unwrap()).collect();
+            let attribute = found[0].attribute;
+            assert!(
+                task.haystack.iter().all(|id| world.entry(*id).unwrap().attribute == attribute)
+            );
+            let asked_words = words(&task.question);
+            let asked: Vec<_> =
+                attribute.answers.iter().filter(|one| asked_words.contains(**one)).collect();
+            assert_eq!(asked.len(), 1, "{}", task.question);
+            let yes = found.iter().all(|entry| entry.answers[0] == *asked[0]);
+            assert_eq!(task.answer, if yes { "yes" } else { "no" });
+            for (entry, slug) in found.iter().zip(&task.pictures) {
+                assert_eq!(world.pictures[entry.picture].slug, *slug);
+                assert_eq!(world.splits[entry.picture], Split::Test);
+            }
+        }
+    }
+    let refused = |needles, others| {
+        let options = HaystackOptions { tasks: 2, needles, others, seed: 9 };
+        world.haystack(&options).unwrap_err().to_string()
+    };
+    assert!(refused(0, 10).contains("at least one"));
+    assert!(refused(1, 1881).contains("the world has fewer"));
+    assert!(refused(200, 10).contains("an answer in common"));
+}
+
+#[test]
+fn bad_options_are_refused() {
+    for pictures in [0, 39, 1882, usize::MAX] {
+        let options = WorldOptions { pictures: Some(pictures), ..WorldOptions::default() };
+        let error = World::new(&options).unwrap_err().to_string();
+        assert!(error.contains(&pictures.to_string()) && error.contains("40 to 1881"), "{error}");
+    }
+    for pictures in [40, 1881] {
+        let options = WorldOptions { pictures: Some(pictures), ..WorldOptions::default() };
+        let world = World::new(&options).unwrap();
+        assert_eq!(world.pictures.len(), pictures);
+        for split in [Split::Train, Split::Validation, Split::Test] {
+            assert!(world.splits.contains(&split));
+        }
+    }
+    let world = small_world(1);
+    assert!(world.view(200, 0).unwrap_err().to_string().contains("200"));
+}
+
+fn add_row(digest: &mut Sha256, row: &impl serde::Serialize) {
+    digest.update(serde_json::to_vec(row).unwrap());
+}
+
+/// Everything that a world gives, in one hash.
+fn fingerprint(world: &World) -> String {
+    let mut digest = Sha256::new();
+    world.entries.iter().for_each(|entry| add_row(&mut digest, &entry.knowledge));
+    world.questions.iter().for_each(|question| add_row(&mut digest, question));
+    let swap = world.swap(50, 3).unwrap();
+    swap.entries.iter().for_each(|entry| add_row(&mut digest, &entry.knowledge));
+    let options = HaystackOptions { tasks: 20, needles: 1, others: 50, seed: 3 };
+    let tasks = world.haystack(&options).unwrap();
+    tasks.iter().for_each(|task| add_row(&mut digest, task));
+    for place in 0..world.pictures.len() {
+        (0..3).for_each(|number| digest.update(world.view(place, number).unwrap().as_raw()));
+    }
+    let featuriser = Featuriser::new(world);
+    let numbers = [
+        featuriser.entry_keys(&world.entries).unwrap(),
+        featuriser.queries(&world.questions).unwrap(),
+        featuriser.values(&world.entries),
+    ];
+    numbers.iter().flatten().for_each(|number| digest.update(number.to_le_bytes()));
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn the_seed_decides_and_the_number_of_threads_does_not() {
+    let with_threads = |threads| {
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| fingerprint(&small_world(1)))
+    };
+    let one = with_threads(1);
+    assert_eq!(one, with_threads(2));
+    // Logarithms and sines are the system library's.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+    assert_eq!(one, "f4ccf0c62383e36040bcdcc66ee98dd5e64fa83de00689698f9a586019310c28");
+    let (first, other) = (small_world(1), small_world(2));
+    assert_eq!(first.pictures, other.pictures);
+    assert_ne!(first.splits, other.splits);
+    let ids = |world: &World| world.entries.iter().map(|entry| entry.id).collect::<Vec<_>>();
+    assert_eq!(ids(&first), ids(&other));
+    let facts = first.entries.iter().zip(&other.entries).filter(|(one, _)| one.attribute.made_up());
+    let same = facts.clone().filter(|(one, other)| one.answers == other.answers).count();
+    let share = same as f64 / facts.count() as f64;
+    assert!((0.02..0.08).contains(&share), "made-up facts are the same by chance: {share}");
+    // A part of the world has the facts of the whole one.
+    let whole = world(1);
+    assert!(
+        first.entries.iter().all(|entry| whole.entry(entry.id).unwrap().answers == entry.answers)
+    );
+}

@@ -1,0 +1,89 @@
+//! Keys and values without a model: how often they find the right entry, and what is read from it.
+//!
+//! The table of docs/world.md: `cargo test --release -p engram-data --test world_features -- --nocapture`
+
+#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+
+use engram_data::world::attributes::Source;
+use engram_data::world::features::{Featuriser, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};
+use engram_data::world::questions::{Question, Split};
+use engram_data::world::{World, WorldOptions};
+use rayon::prelude::*;
+
+/// In eight sums, which the compiler adds at once.
+fn product(left: &[f32], right: &[f32]) -> f32 {
+    let mut sums = [0.0; 8];
+    for (left, right) in left.chunks_exact(8).zip(right.chunks_exact(8)) {
+        for (sum, (left, right)) in sums.iter_mut().zip(left.iter().zip(right)) {
+            *sum += left * right;
+        }
+    }
+    sums.iter().sum()
+}
+
+#[test]
+fn the_right_entry_is_found_far_above_chance() {
+    let world = World::new(&WorldOptions::default()).unwrap();
+    let featuriser = Featuriser::new(&world);
+    let keys = featuriser.entry_keys(&world.entries).unwrap();
+    assert_eq!(keys.len(), world.entries.len() * KEY_WIDTH);
+    let to_test = world.questions.iter().filter(|question| question.split == Split::Test);
+    // One in four is enough for two figures of each share.
+    let questions: Vec<Question> = to_test.step_by(4).cloned().collect();
+    let queries = featuriser.queries(&questions).unwrap();
+    let ranks: Vec<usize> = questions
+        .par_iter()
+        .zip(queries.par_chunks(KEY_WIDTH))
+        .map(|(question, query)| {
+            let scores: Vec<f32> = keys.chunks(KEY_WIDTH).map(|key| product(key, query)).collect();
+            let ids = world.entries.iter().map(|entry| entry.id);
+            let right = ids.zip(&scores).find(|(id, _)| *id == question.entry).unwrap().1;
+            scores.iter().filter(|score| *score > right).count()
+        })
+        .collect();
+    println!("| source | facts | questions | recall@1 | recall@10 |\n|---|---|---|---|---|");
+    let cases = Source::ALL.iter().flat_map(|source| [(*source, true), (*source, false)]);
+    for (source, made_up) in cases {
+        let of_case = questions.iter().zip(&ranks);
+        let of_case = of_case.filter(|(one, _)| one.source == source && one.made_up == made_up);
+        let ranks: Vec<usize> = of_case.map(|(_, rank)| *rank).collect();
+        if ranks.is_empty() {
+            continue;
+        }
+        let recall =
+            |count| ranks.iter().filter(|rank| **rank < count).count() as f64 / ranks.len() as f64;
+        let (facts, n) = (if made_up { "made up" } else { "real" }, ranks.len());
+        println!("| {} | {facts} | {n} | {:.2} | {:.2} |", source.name(), recall(1), recall(10));
+        // By chance, 10 of 18,056 would be right for one question in 1,800.
+        assert!(recall(10) > 0.7, "{source:?} {made_up}: {}", recall(10));
+    }
+}
+
+#[test]
+fn keys_have_unit_length_and_answers_can_be_read_from_values() {
+    let options = WorldOptions { pictures: Some(200), ..WorldOptions::default() };
+    let world = World::new(&options).unwrap();
+    let featuriser = Featuriser::new(&world);
+    let keys = featuriser.entry_keys(&world.entries).unwrap();
+    let queries = featuriser.queries(&world.questions).unwrap();
+    for key in keys.chunks(KEY_WIDTH).chain(queries.chunks(KEY_WIDTH)) {
+        assert!((product(key, key) - 1.0).abs() < 1e-4);
+    }
+    let values = featuriser.values(&world.entries);
+    for (entry, value) in world.entries.iter().zip(values.chunks(VALUE_TOKENS * VALUE_WIDTH)) {
+        let near =
+            |answer: &&&str| product(&featuriser.answer_token(answer), &value[..VALUE_WIDTH]);
+        let answers = entry.attribute.answers.iter();
+        let read = answers.max_by(|one, other| near(one).total_cmp(&near(other)));
+        assert!(read.is_none_or(|answer| *answer == entry.answers[0]));
+    }
+}
+
+#[test]
+fn the_smallest_view_still_has_a_key() {
+    let view = engram_data::world::view_augmentation(1);
+    let options = WorldOptions { pictures: Some(40), view, ..WorldOptions::default() };
+    let world = World::new(&options).unwrap();
+    let keys = Featuriser::new(&world).entry_keys(&world.entries).unwrap();
+    assert!(keys.iter().all(|number| number.is_finite()));
+}

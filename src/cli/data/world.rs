@@ -1,0 +1,198 @@
+//! `engram data world`: the embedded world as files that `engram memory` and `engram eval` read.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use engram_data::world::features::{Featuriser, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};
+use engram_data::world::haystack::HaystackOptions;
+use engram_data::world::questions::{EVALUATION_VIEW, Part, Question, Split};
+use engram_data::world::{World as EmbeddedWorld, WorldOptions, view_augmentation};
+use engram_memory::vectors::{npy_bytes, npy_bytes_of_rows};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::super::output;
+
+/// Facts that are changed in `swap.jsonl`, where there are so many.
+const SWAPPED: usize = 100;
+
+/// Needles and other pictures of the tasks in `haystack.jsonl`, where the world has so many.
+const HAYSTACKS: [(usize, usize); 4] = [(1, 10), (1, 100), (1, 1000), (3, 1000)];
+
+/// Tasks of each size.
+const TASKS: usize = 100;
+
+/// Write the embedded world: pictures, entries of four sources, questions, keys and values.
+///
+/// Keys and values are made by a fixed function of words and pixels, without a model.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  engram data world world
+  engram memory build --keys world/keys.npy --values world/values.npy \\
+    --entries world/entries.jsonl --out memory
+  engram memory search memory --queries world/queries.npy -k 10
+  engram memory update memory --keys world/swap_keys.npy --values world/swap_values.npy \\
+    --entries world/swap.jsonl
+
+docs/world.md says what is in it.")]
+pub struct World {
+    /// The folder to make
+    folder: PathBuf,
+    /// Draws facts, wordings, splits and views
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many pictures; all without it
+    #[arg(long)]
+    pictures: Option<usize>,
+    /// Views of each picture; questions show the first two
+    #[arg(long, default_value_t = EVALUATION_VIEW,
+        value_parser = clap::value_parser!(u32).range(i64::from(EVALUATION_VIEW)..=1000))]
+    views: u32,
+    /// Side of a view, in pixels
+    #[arg(long, default_value_t = 48)]
+    size: u32,
+    /// Only the questions of this split
+    #[arg(long)]
+    split: Option<SplitName>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SplitName {
+    Train,
+    Validation,
+    Test,
+}
+
+impl From<SplitName> for Split {
+    fn from(name: SplitName) -> Self {
+        match name {
+            SplitName::Train => Self::Train,
+            SplitName::Validation => Self::Validation,
+            SplitName::Test => Self::Test,
+        }
+    }
+}
+
+impl World {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let folder = &self.folder;
+        let refuse = |reason| anyhow::bail!("{}: {reason}; give a new folder", folder.display());
+        if folder.file_name().is_none() {
+            return refuse("has no name of its own");
+        }
+        match fs::read_dir(folder).map(|mut files| files.next().is_none()) {
+            Ok(false) => return refuse("has files already"),
+            Err(_) if folder.exists() => return refuse("is no folder that can be read"),
+            _ => {}
+        }
+        let options = WorldOptions {
+            seed: self.seed,
+            pictures: self.pictures,
+            view: view_augmentation(self.size),
+        };
+        let world = EmbeddedWorld::new(&options)?;
+        // All of it beside its place first, so that the folder is whole when it is there.
+        let parent = match folder.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let write = || -> anyhow::Result<()> {
+            fs::create_dir_all(parent)?;
+            let beside = tempfile::Builder::new().prefix(".engram-world-").tempdir_in(parent)?;
+            let whole = beside.path().join("world");
+            self.write(&world, &whole)?;
+            // An empty folder may stand there; only some systems rename over it.
+            let _ = fs::remove_dir(folder);
+            Ok(fs::rename(&whole, folder)?)
+        };
+        write().with_context(|| format!("{}: could not be written", folder.display()))?;
+        let questions = self.questions(&world);
+        output::print(&format!(
+            "{}: {} pictures, {} entries, {} questions",
+            folder.display(),
+            world.pictures.len(),
+            world.entries.len(),
+            questions.len(),
+        ))?;
+        let mut counts: BTreeMap<(Split, Part), usize> = BTreeMap::new();
+        for question in &questions {
+            *counts.entry((question.split, question.part)).or_default() += 1;
+        }
+        for ((split, part), count) in counts {
+            output::print(&format!("{:<12}{:<10}{count:>6}", split.name(), part.name()))?;
+        }
+        Ok(())
+    }
+
+    fn questions(&self, world: &EmbeddedWorld) -> Vec<Question> {
+        let wanted = self.split.map(Split::from);
+        let questions = world.questions.iter();
+        questions.filter(|one| wanted.is_none_or(|split| one.split == split)).cloned().collect()
+    }
+
+    fn write(&self, world: &EmbeddedWorld, folder: &Path) -> anyhow::Result<()> {
+        let file = |name: &str, bytes: &[u8]| write_synced(&folder.join(name), bytes);
+        fs::create_dir(folder)?;
+        fs::create_dir(folder.join("pictures"))?;
+        fs::create_dir(folder.join("views"))?;
+        world.pictures.par_iter().enumerate().try_for_each(|(place, picture)| {
+            file(&format!("pictures/{}.png", picture.slug), picture.png)?;
+            (1..=self.views).try_for_each(|number| {
+                let mut png = std::io::Cursor::new(Vec::new());
+                world.view(place, number)?.write_to(&mut png, image::ImageFormat::Png)?;
+                file(&format!("views/{}-{number}.png", picture.slug), png.get_ref())
+            })
+        })?;
+
+        let featuriser = Featuriser::new(world);
+        let keys = |entries| anyhow::Ok(npy_bytes(&featuriser.entry_keys(entries)?, KEY_WIDTH)?);
+        let values =
+            |entries| npy_bytes_of_rows(&featuriser.values(entries), &[VALUE_TOKENS, VALUE_WIDTH]);
+        file("entries.jsonl", &lines(world.entries.iter().map(|entry| &entry.knowledge))?)?;
+        file("keys.npy", &keys(&world.entries)?)?;
+        file("values.npy", &values(&world.entries)?)?;
+
+        let questions = self.questions(world);
+        file("questions.jsonl", &lines(&questions)?)?;
+        file("queries.npy", &npy_bytes(&featuriser.queries(&questions)?, KEY_WIDTH)?)?;
+
+        let asked = |question: &&Question| question.made_up && question.split == Split::Test;
+        let swapped = world.questions.iter().filter(asked).count().min(SWAPPED);
+        let swap = world.swap(swapped, self.seed)?;
+        file("swap.jsonl", &lines(swap.entries.iter().map(|entry| &entry.knowledge))?)?;
+        file("swap_keys.npy", &keys(&swap.entries)?)?;
+        file("swap_values.npy", &values(&swap.entries)?)?;
+        file("swap_questions.jsonl", &lines(&swap.questions)?)?;
+
+        let mut tasks = Vec::new();
+        for (needles, others) in HAYSTACKS {
+            if needles + others <= world.pictures.len() {
+                let options = HaystackOptions { tasks: TASKS, needles, others, seed: self.seed };
+                tasks.extend(world.haystack(&options)?);
+            }
+        }
+        file("haystack.jsonl", &lines(&tasks)?)?;
+        file("README.md", include_str!("world_readme.md").as_bytes())
+    }
+}
+
+/// JSON lines.
+fn lines<T: Serialize>(rows: impl IntoIterator<Item = T>) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for row in rows {
+        serde_json::to_writer(&mut bytes, &row)?;
+        bytes.push(b'\n');
+    }
+    Ok(bytes)
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    Ok(file.sync_all()?)
+}

@@ -1,0 +1,119 @@
+//! `engram data world` as a user runs it: the written files serve the memory and the measures.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn engram(folder: &Path, arguments: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
+    command.current_dir(folder).args(arguments.split_whitespace()).output().unwrap()
+}
+
+fn done(folder: &Path, arguments: &str) -> String {
+    let output = engram(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn refused(folder: &Path, arguments: &str, part: &str) {
+    let output = engram(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments}: {errors}");
+    assert!(errors.contains(part), "{arguments}: {errors}");
+}
+
+fn rows(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Names and bytes of all files of a folder.
+fn files(folder: &Path) -> HashMap<String, Vec<u8>> {
+    let mut found = HashMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        match path.is_dir() {
+            true => found.extend(
+                files(&path).into_iter().map(|(inner, bytes)| (format!("{name}/{inner}"), bytes)),
+            ),
+            false => _ = found.insert(name, fs::read(&path).unwrap()),
+        }
+    }
+    found
+}
+
+#[test]
+fn the_world_fills_a_memory_that_answers_and_follows_a_swap() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    fs::create_dir(folder.join("w")).unwrap();
+    done(folder, "data world w --pictures 120 --size 32 --split test");
+    let build = "memory build --keys w/keys.npy --values w/values.npy --entries w/entries.jsonl";
+    done(folder, &format!("{build} --out m"));
+
+    let questions = rows(&folder.join("w/questions.jsonl"));
+    assert!(questions.iter().all(|question| question["split"] == "test"));
+    let entries: HashMap<i64, Value> = rows(&folder.join("w/entries.jsonl"))
+        .into_iter()
+        .map(|entry| (entry["id"].as_i64().unwrap(), entry))
+        .collect();
+    for question in &questions {
+        let entry = &entries[&question["entry"].as_i64().unwrap()];
+        assert!(entry.to_string().contains(question["answers"][0].as_str().unwrap()));
+        let slug = question["picture"].as_str().unwrap();
+        let view = folder.join(format!("w/views/{slug}-{}.png", question["view"]));
+        assert_eq!(image::open(view).unwrap().into_rgb8().dimensions(), (32, 32));
+    }
+    for image in entries.values().filter_map(|entry| entry["image"].as_str()) {
+        assert!(folder.join("w").join(image).is_file(), "{image}");
+    }
+
+    done(folder, "memory search m --queries w/queries.npy -k 10 --output ids.npy");
+    let bytes = fs::read(folder.join("ids.npy")).unwrap();
+    let ids = bytes[bytes.len() - 80 * questions.len()..].chunks(8);
+    let ids: Vec<i64> = ids.map(|id| i64::from_le_bytes(id.try_into().unwrap())).collect();
+    let found = questions.iter().zip(ids.chunks(10));
+    let found = found.filter(|(one, ids)| ids.contains(&one["entry"].as_i64().unwrap())).count();
+    assert!(found as f64 > 0.8 * questions.len() as f64, "{found} of {}", questions.len());
+
+    let swapped = rows(&folder.join("w/swap.jsonl"));
+    assert_eq!(swapped.len(), 100);
+    assert!(swapped.iter().all(|entry| entries[&entry["id"].as_i64().unwrap()] != *entry));
+    let update = "memory update m --keys w/swap_keys.npy --values w/swap_values.npy";
+    done(folder, &format!("{update} --entries w/swap.jsonl"));
+    done(folder, "memory verify m");
+
+    let tasks = fs::read_to_string(folder.join("w/haystack.jsonl")).unwrap();
+    assert_eq!(tasks.lines().count(), 200, "1 in 10, 1 in 100");
+    let replies = tasks.replace("}\n", ",\"response\":\"yes\"}\n");
+    fs::write(folder.join("replies.jsonl"), replies).unwrap();
+    let report = done(folder, "eval haystack --replies replies.jsonl --json");
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["detail"]["accuracy_plain"], 0.5);
+}
+
+#[test]
+fn the_folder_is_new_and_the_same_for_all_threads() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    done(folder, "data world one/w --pictures 60 --views 3 --threads 1");
+    done(folder, "data world two --pictures 60 --views 3 --threads 2");
+    let one = files(&folder.join("one/w"));
+    assert_eq!(one, files(&folder.join("two")));
+    assert_eq!(one.keys().filter(|name| name.starts_with("views/")).count(), 180);
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 2, "nothing is left beside them");
+
+    refused(folder, "data world two", "two: has files already; give a new folder");
+    refused(folder, "data world two/README.md", "give a new folder");
+    refused(folder, "data world ..", "has no name of its own");
+    refused(folder, "data world three --pictures 3", "give 40 to 1881");
+    refused(folder, "data world three --size 0", "size is 0");
+    refused(folder, "data world three --views 1", "1 is not in 2..=1000");
+    assert!(!folder.join("three").exists());
+}
