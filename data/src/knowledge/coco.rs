@@ -18,9 +18,9 @@ const REMEDY: &str = "give the captions of COCO or NoCaps ({\"images\": [{\"id\"
                       \"annotations\": [{\"image_id\", \"caption\"}]}) or dataset_coco.json";
 
 /// What is made of the captions.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CocoOptions {
-    /// The source of the entries; `coco` where it is empty.
+    /// The source of the entries.
     pub source: String,
     /// The folder that is put before the names of the pictures.
     pub folder: Option<String>,
@@ -28,6 +28,12 @@ pub struct CocoOptions {
     pub join: bool,
     /// The splits that are kept, of Karpathy's file: `train`, `restval`, `val`, `test`; all where it is empty.
     pub splits: Vec<String>,
+}
+
+impl Default for CocoOptions {
+    fn default() -> Self {
+        Self { source: "coco".to_owned(), folder: None, join: false, splits: Vec::new() }
+    }
 }
 
 #[derive(Deserialize)]
@@ -203,9 +209,8 @@ fn give(
         "" => name.to_owned(),
         folder => format!("{}/{name}", folder.trim_end_matches('/')),
     };
-    let source = if options.source.is_empty() { "coco" } else { &options.source };
     texts.into_iter().try_for_each(|text| {
         let content = Content::ImageText { image: image.clone(), text };
-        to.give(Knowledge::new(source, content).of_document(&*id.0))
+        to.give(Knowledge::new(&options.source, content).of_document(&*id.0))
     })
 }

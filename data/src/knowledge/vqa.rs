@@ -38,14 +38,20 @@ const AOKVQA: Lists = Lists {
 const MOST_DIGITS: usize = 64;
 
 /// What is made of the questions.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VqaOptions {
-    /// The source of the entries; `vqa` where it is empty.
+    /// The source of the entries.
     pub source: String,
     /// How pictures are called; without it the entries name none.
     pub image_name: Option<ImageName>,
     /// Whether all questions of an image become one entry, with REVEAL's text; otherwise each becomes its own.
     pub per_image: bool,
+}
+
+impl Default for VqaOptions {
+    fn default() -> Self {
+        Self { source: "vqa".to_owned(), image_name: None, per_image: false }
+    }
 }
 
 /// The name of a picture's file, by its number: `COCO_val2014_%012d.jpg`.
@@ -246,7 +252,7 @@ impl<'o> Entries<'o> {
         } else {
             let question = question.to_owned();
             let content = Content::QuestionAnswer { image, question, answer };
-            to.give(Knowledge::new(self.source(), content).of_document(image_id.0))?;
+            to.give(Knowledge::new(&self.options.source, content).of_document(image_id.0))?;
         }
         Ok(())
     }
@@ -257,13 +263,9 @@ impl<'o> Entries<'o> {
                 Some(image) => Content::ImageText { image, text },
                 None => Content::Text { text },
             };
-            to.give(Knowledge::new(self.source(), content).of_document(id.0))?;
+            to.give(Knowledge::new(&self.options.source, content).of_document(id.0))?;
         }
         Ok(())
-    }
-
-    fn source(&self) -> &str {
-        if self.options.source.is_empty() { "vqa" } else { &self.options.source }
     }
 
     /// The picture's name, where there is a pattern.

@@ -114,14 +114,20 @@ impl ObjectCounts {
 }
 
 /// What is made of edges.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct TripleOptions<'o> {
-    /// The source of the entries; `wikidata` where it is empty.
+    /// The source of the entries.
     pub source: &'o str,
     /// Labels in place of ids.
     pub labels: Option<&'o Labels>,
     /// Gives a reverse edge behind each edge, with the counts of all files.
     pub reverse: Option<&'o ObjectCounts>,
+}
+
+impl Default for TripleOptions<'_> {
+    fn default() -> Self {
+        Self { source: "wikidata", labels: None, reverse: None }
+    }
 }
 
 /// Gives each edge as a triple, of the document of its subject's id.
@@ -153,18 +159,14 @@ pub fn read_triples(
             }),
         };
         let triple = Content::Triple { subject, relation, object };
-        to.give(Knowledge::new(options.source(), triple).of_document(&*edge.subject))?;
+        to.give(Knowledge::new(options.source, triple).of_document(&*edge.subject))?;
         reverse.map_or(Ok(()), |triple| {
-            to.give(Knowledge::new(options.source(), triple).of_document(&*edge.object))
+            to.give(Knowledge::new(options.source, triple).of_document(&*edge.object))
         })
     })
 }
 
 impl TripleOptions<'_> {
-    fn source(&self) -> &str {
-        if self.source.is_empty() { "wikidata" } else { self.source }
-    }
-
     fn label(&self, id: &str, without: Note, to: &mut Collector<'_>) -> String {
         let label = self.labels.and_then(|labels| labels.get(id));
         if label.is_none() && self.labels.is_some() {

@@ -12,10 +12,18 @@ use super::{Collector, Content, Knowledge, Reason, SEPARATOR};
 use crate::DataError;
 
 /// What is made of the rows.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WitOptions {
+    /// The source of the entries.
+    pub source: String,
     /// The language that is kept, such as `en`; all without it.
     pub language: Option<String>,
+}
+
+impl Default for WitOptions {
+    fn default() -> Self {
+        Self { source: "wit".to_owned(), language: None }
+    }
 }
 
 /// Where the columns are that are read.
@@ -81,7 +89,8 @@ pub fn read(
             to.leave_out(Reason::NoText);
             continue;
         };
-        let knowledge = Knowledge::new("wit", Content::ImageText { image: image.to_owned(), text });
+        let knowledge =
+            Knowledge::new(&options.source, Content::ImageText { image: image.to_owned(), text });
         to.give(match row.field(columns.page_url).trim() {
             "" => knowledge,
             page => knowledge.of_document(page),

@@ -1,5 +1,7 @@
 //! `engram data`.
 
+mod entries;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -8,13 +10,16 @@ use engram_data::world::phrases::phrase_world;
 
 use super::{Outcome, output};
 
-/// Fetch published weights, write the embedded data.
+/// Fetch published weights, write the embedded data, turn data sets into entries of a memory.
 #[derive(Debug, Subcommand)]
 pub enum Data {
     /// Put a model's files into the hub's cache, for offline use
     Fetch(Fetch),
     /// Write the embedded phrase set as CSV files in the patent schema
     Phrases(Phrases),
+    /// Turn a published data set into entries of a memory
+    #[command(subcommand)]
+    Entries(entries::Entries),
 }
 
 /// Put a model's files into the hub's cache, for offline use.
@@ -64,6 +69,7 @@ impl Data {
                     output::print(&file.display().to_string())?;
                 }
             }
+            Self::Entries(entries) => return entries.run(),
         }
         Ok(Outcome::Done)
     }
