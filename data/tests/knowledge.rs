@@ -351,7 +351,7 @@ fn bad_caption_files_are_named() {
         "item 2 of `images`: image 5 is item 1 too",
     );
     refused(coco(&COCO.replace("\"a cat\"", "3")), "item 2 of `annotations`: invalid type");
-    refused(coco("[]"), "line 1, column 1: invalid type: sequence, expected an object");
+    refused(coco("[]"), "line 1, column 2: invalid type: sequence, expected an object");
 }
 
 const QUESTIONS: &str = r#"{"questions": [{"image_id": 42, "question": "What?", "question_id": 1},

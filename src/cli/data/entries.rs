@@ -260,7 +260,7 @@ impl Vqa {
         if questions.len() != annotations.len() {
             let (questions, annotations) = (questions.len(), annotations.len());
             anyhow::bail!(
-                "{questions} files of questions and {annotations} of annotations; give one for each other"
+                "{questions} files of questions, {annotations} of annotations; give one of each, in one order"
             );
         }
         let count = questions.len() + aokvqa.len();
