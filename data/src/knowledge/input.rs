@@ -97,8 +97,11 @@ pub(super) fn read_error(path: &Path, is_gzip: bool, source: io::Error) -> DataE
     }
 }
 
+/// Bytes that were read, and then the rest.
+type Again<R> = io::Chain<Cursor<Vec<u8>>, R>;
+
 /// At most three bytes, and a reader that gives them once more.
-fn first_bytes<R: Read>(mut reader: R) -> io::Result<(Vec<u8>, io::Chain<Cursor<Vec<u8>>, R>)> {
+fn first_bytes<R: Read>(mut reader: R) -> io::Result<(Vec<u8>, Again<R>)> {
     let mut first = Vec::with_capacity(3);
     reader.by_ref().take(3).read_to_end(&mut first)?;
     Ok((first.clone(), Cursor::new(first).chain(reader)))

@@ -173,9 +173,7 @@ impl<'r> Table<'r> {
             let read = match self.read_row() {
                 Ok(false) => return Ok(false),
                 Ok(true) => self.check_width(),
-                Err(error @ (DataError::NotUtf8 { .. } | DataError::TextAfterQuote { .. })) => {
-                    Err(error)
-                }
+                Err(error) if is_of_row(&error) => Err(error),
                 Err(error) => return Err(error),
             };
             to.row();
@@ -222,13 +220,19 @@ impl<'r> Table<'r> {
                 return Err(DataError::UnclosedQuote { path, line });
             }
         }
-        let text = String::from_utf8(fields.text).map_err(|_| DataError::NotUtf8 {
-            path: self.input.path.clone(),
-            line: self.first_line,
-        })?;
+        // The fields together can be UTF-8 where a character is torn between two.
+        let text = String::from_utf8(fields.text).ok();
+        let text = text.filter(|text| fields.ends.iter().all(|end| text.is_char_boundary(*end)));
+        let (path, line) = (&self.input.path, self.first_line);
+        let text = text.ok_or_else(|| DataError::NotUtf8 { path: path.clone(), line })?;
         self.row = Row { text, ends: fields.ends };
         Ok(true)
     }
+}
+
+/// Whether the next row can be read all the same.
+fn is_of_row(error: &DataError) -> bool {
+    matches!(error, DataError::NotUtf8 { .. } | DataError::TextAfterQuote { .. })
 }
 
 /// The fields of a row of which one line after the other is read.
@@ -330,6 +334,14 @@ mod tests {
             let error = rows(text).unwrap_err();
             assert!(error.starts_with(wanted), "{error}");
         }
+    }
+
+    #[test]
+    fn a_character_torn_between_fields_is_no_utf8() {
+        let input = Input::new("t.tsv", &b"a\tb\nx\xef\t\xbb\xbf\n"[..]).unwrap();
+        let mut table = Table::new(input).unwrap();
+        let error = table.advance(&mut Collector::new(|_| Ok(()))).unwrap_err().to_string();
+        assert!(error.starts_with("t.tsv, line 2: not UTF-8"), "{error}");
     }
 
     #[test]
