@@ -2,7 +2,7 @@
 //!
 //! # Source   `data/wit_table_dataset.py` of REVEAL's released code (google-research/scenic,
 //! `projects/knowledge_visual_language`, commit 03c3032): six texts, empty ones too, joined by
-//! [`SEPARATOR`](super::SEPARATOR), without a leading `english ` of the attribution. That code reads canonicalised
+//! [`SEPARATOR`], without a leading `english ` of the attribution. That code reads canonicalised
 //! captions, which are not in the published files: the texts here are as published, and what is taken off is `English:`.
 //! Fields are quoted as Python's `csv` does it, which TensorFlow Datasets reads them with.
 

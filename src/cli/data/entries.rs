@@ -212,20 +212,16 @@ impl Wikidata {
         if edges.is_empty() && !descriptions {
             anyhow::bail!("no edges and no --descriptions; give files of edges, or both options");
         }
-        let twice =
-            |files: &[PathBuf], twice: bool| [files, if twice { files } else { &[] }].concat();
-        let files = [twice(&edges, reverse), twice(&labels, descriptions)].concat();
-        if let Some(pipe) = edges
-            .iter()
-            .filter(|_| reverse)
-            .chain(labels.iter().filter(|_| descriptions))
-            .find(|path| fs::metadata(path).is_ok_and(|found| !found.is_file()))
+        let mut again = Vec::new();
+        again.extend(edges.iter().filter(|_| reverse).cloned());
+        again.extend(labels.iter().filter(|_| descriptions).cloned());
+        if let Some(pipe) =
+            again.iter().find(|path| fs::metadata(path).is_ok_and(|found| !found.is_file()))
         {
-            anyhow::bail!(
-                "{}: is read twice, which only a file can be; write it to one",
-                pipe.display()
-            );
+            let pipe = pipe.display();
+            anyhow::bail!("{pipe}: is read twice, which only a file can be; write it to one");
         }
+        let files = [&edges[..], &labels, &again].concat();
         output.write(&files, |reading, to| {
             let mut known = Labels::default();
             for path in &labels {
