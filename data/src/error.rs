@@ -122,6 +122,24 @@ pub enum DataError {
     #[error("{what} is {value}; {wanted}")]
     OutOfRange { what: &'static str, value: String, wanted: &'static str },
 
+    // Published data sets
+    /// A gzip file is cut short or broken.
+    #[error("{path}: is gzip-compressed but cannot be unpacked: {reason}; fetch or pack the file again", path = path.display())]
+    Gzip { path: PathBuf, reason: String },
+
+    /// A row or an item is not as its format has it.
+    #[error(
+        "{path}{}: {reason}; {remedy}",
+        place.as_ref().map(|place| format!(", {place}")).unwrap_or_default(), path = path.display()
+    )]
+    Malformed { path: PathBuf, place: Option<String>, reason: String, remedy: &'static str },
+
+    /// A pattern for the names of pictures has no place for the number.
+    #[error(
+        "{pattern:?}: no pattern for file names; write %d, %012d or %s once, where the picture's number stands"
+    )]
+    ImagePattern { pattern: String },
+
     // Weights from the hub
     /// An `hf://` address that names no model.
     #[error("{location:?} names no model; write hf://owner/name or hf://owner/name@revision")]

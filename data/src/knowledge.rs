@@ -1,6 +1,41 @@
 //! Knowledge that a memory can hold: what the readers give, and the lines of a memory's `entries.jsonl`.
+//!
+//! A reader takes an [`Input`] (plain or gzip) and gives to a [`Collector`], which counts what was left out and why:
+//!
+//! ```
+//! use engram_data::knowledge::{Collector, Input, Reason, web};
+//!
+//! let table = "http://a.example/1.jpg\ta dog runs\nhttp://a.example/2.jpg\ta\n";
+//! let mut found = Vec::new();
+//! let mut to = Collector::new(|knowledge| {
+//!     found.push(knowledge);
+//!     Ok(())
+//! });
+//! let options = web::WebOptions { least_characters: 5, ..Default::default() };
+//! web::read(Input::new("cc12m.tsv", table.as_bytes())?, &options, &mut to)?;
+//! assert_eq!(to.counts().left_out[&Reason::TooShort], 1);
+//! drop(to);
+//! assert_eq!(found.len(), 1);
+//! # Ok::<(), engram_data::DataError>(())
+//! ```
+
+pub mod coco;
+mod collector;
+mod input;
+mod json;
+mod lines;
+pub mod vqa;
+pub mod web;
+pub mod wikidata;
+pub mod wit;
 
 use serde::{Deserialize, Serialize};
+
+pub use self::collector::{Collector, Counts, Note, Reason};
+pub use self::input::Input;
+
+/// What REVEAL's released code puts between the parts of a text.
+pub const SEPARATOR: &str = " <extra_id_99> ";
 
 /// A piece of knowledge: a line of `entries.jsonl`.
 ///

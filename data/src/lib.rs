@@ -8,7 +8,7 @@
 //! | groups that must not be split; other targets of an anchor | [`groups`] |
 //! | grouped, stratified folds and hold-outs | [`folds`] |
 //! | token ids of text pieces | [`tokenise`] |
-//! | what a memory can hold | [`knowledge`] |
+//! | what a memory can hold, and readers of published data sets that give it | [`knowledge`] |
 //! | other views of a picture | [`augmentation`] |
 //! | files of published weights, local or from the hub | [`hub`] |
 //! | a phrase set that needs no download | [`world::phrases`] |

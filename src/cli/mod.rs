@@ -53,7 +53,7 @@ enum Command {
     /// Time the toolkit beside the tools that people use otherwise
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Fetch published weights, write the embedded data
+    /// Fetch published weights, write the embedded data, turn data sets into entries of a memory
     #[command(subcommand)]
     Data(data::Data),
 }

@@ -15,26 +15,70 @@ const LINKS: usize = 40;
 /// What a link leads to is written, not the link; a pipe or a device is written into.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let write = || -> io::Result<()> {
-        // By its own handle, because standard output may be a file that others write to as well.
-        if path == Path::new("/dev/stdout") {
-            let mut out = io::stdout().lock();
-            return out.write_all(bytes).and_then(|()| out.flush());
-        }
-        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            return fs::OpenOptions::new().write(true).open(path)?.write_all(bytes);
-        }
-        let mut file = AtomicWriteFile::open(behind_links(path)?)?;
+        let mut file = WholeFile::create(path)?;
         file.write_all(bytes)?;
         file.commit()
     };
-    write().map_err(|error| {
-        let remedy = match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space",
-            _ => "check the path and its permissions",
-        };
-        let what = format!("{}: could not be written; {remedy}", path.display());
-        anyhow::Error::new(error).context(what)
-    })
+    write().map_err(|error| not_written(path, error))
+}
+
+/// That a file could not be written, and what to do.
+pub fn not_written(path: &Path, error: io::Error) -> anyhow::Error {
+    let remedy = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space",
+        _ => "check the path and its permissions",
+    };
+    let what = format!("{}: could not be written; {remedy}", path.display());
+    anyhow::Error::new(error).context(what)
+}
+
+/// A file that is written piece by piece as [`write_whole`] writes it; without a commit nothing is left of it.
+pub enum WholeFile {
+    /// Standard output, by its own handle, because it may be a file that others write to as well.
+    Stdout(io::StdoutLock<'static>),
+    /// A pipe or a device.
+    Device(fs::File),
+    /// Beside its place.
+    Beside(AtomicWriteFile),
+}
+
+impl WholeFile {
+    pub fn create(path: &Path) -> io::Result<Self> {
+        if path == Path::new("/dev/stdout") {
+            return Ok(Self::Stdout(io::stdout().lock()));
+        }
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return fs::OpenOptions::new().write(true).open(path).map(Self::Device);
+        }
+        AtomicWriteFile::open(behind_links(path)?).map(Self::Beside)
+    }
+
+    /// Puts the file in its place.
+    pub fn commit(mut self) -> io::Result<()> {
+        self.flush()?;
+        match self {
+            Self::Beside(file) => file.commit(),
+            Self::Stdout(_) | Self::Device(_) => Ok(()),
+        }
+    }
+
+    fn writer(&mut self) -> &mut dyn Write {
+        match self {
+            Self::Stdout(out) => out,
+            Self::Device(file) => file,
+            Self::Beside(file) => file,
+        }
+    }
+}
+
+impl Write for WholeFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer().flush()
+    }
 }
 
 /// The place that a path leads to, whether or not a file is there yet.
@@ -79,12 +123,21 @@ pub fn note(text: &str, quiet: bool) {
 
 /// A progress bar with the time left; hidden where `quiet`.
 pub fn progress_bar(length: usize, unit: &'static str, quiet: bool) -> ProgressBar {
-    let bar = ProgressBar::new(length as u64);
+    let template = format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{eta}} left");
+    bar(length as u64, &template, quiet)
+}
+
+/// A progress bar over bytes with their speed and the time left; hidden where `quiet`.
+pub fn byte_progress_bar(length: u64, quiet: bool) -> ProgressBar {
+    bar(length, "{bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left", quiet)
+}
+
+fn bar(length: u64, template: &str, quiet: bool) -> ProgressBar {
+    let bar = ProgressBar::new(length);
     if quiet {
         bar.set_draw_target(ProgressDrawTarget::hidden());
     }
-    let template = format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{eta}} left");
-    if let Ok(style) = ProgressStyle::with_template(&template) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
     bar

@@ -1,5 +1,6 @@
 //! `engram data`.
 
+mod entries;
 mod world;
 
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use engram_data::world::phrases::phrase_world;
 
 use super::{Outcome, output};
 
-/// Fetch published weights, write the embedded data.
+/// Fetch published weights, write the embedded data, turn data sets into entries of a memory.
 #[derive(Debug, Subcommand)]
 pub enum Data {
     /// Put a model's files into the hub's cache, for offline use
@@ -19,6 +20,9 @@ pub enum Data {
     Phrases(Phrases),
     /// Write the embedded world: pictures, entries of four sources, questions, keys and values
     World(world::World),
+    /// Turn a published data set into entries of a memory
+    #[command(subcommand)]
+    Entries(entries::Entries),
 }
 
 /// Put a model's files into the hub's cache, for offline use.
@@ -69,6 +73,7 @@ impl Data {
                 }
             }
             Self::World(world) => world.run()?,
+            Self::Entries(entries) => return entries.run(),
         }
         Ok(Outcome::Done)
     }

@@ -1,0 +1,155 @@
+//! What the fuzzer, the replay of its corpus and the property tests all run: any bytes in, no panic, and every promise
+//! of the readers kept.
+
+use engram_data::DataError;
+use engram_data::knowledge::coco::CocoOptions;
+use engram_data::knowledge::vqa::VqaOptions;
+use engram_data::knowledge::web::WebOptions;
+use engram_data::knowledge::wikidata::{Labels, ObjectCounts, TripleOptions};
+use engram_data::knowledge::wit::WitOptions;
+use engram_data::knowledge::{
+    Collector, Counts, Input, Knowledge, Reason, coco, vqa, web, wikidata, wit,
+};
+
+/// The name that every message must give.
+const FILE: &str = "input.file";
+
+/// A function and its name, which is that of its corpus too.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const TARGETS: [Target; 7] = [
+    ("aokvqa", aokvqa),
+    ("coco", coco),
+    ("edges", edges),
+    ("labels", labels),
+    ("vqa", vqa),
+    ("web", web),
+    ("wit", wit),
+];
+
+/// Runs the target of a name.
+pub fn run(name: &str, bytes: &[u8]) {
+    let target = TARGETS.iter().find(|(known, _)| *known == name);
+    target.expect("a known target").1(bytes);
+}
+
+type Reader<'r> = &'r dyn Fn(Input<'_>, &mut Collector<'_>) -> Result<(), DataError>;
+
+/// Reads strictly and with malformed rows passed over, and checks what both promise.
+fn check(bytes: &[u8], read: Reader<'_>) {
+    let strict = all_of(bytes, false, read);
+    let lenient = all_of(bytes, true, read);
+    if let Some((found, counts)) = &lenient {
+        assert_eq!(found.len() as u64, counts.entries);
+        for knowledge in found {
+            let line = serde_json::to_string(knowledge).expect("entries can be written");
+            assert!(!line.contains('\n'));
+            let again: Knowledge = serde_json::from_str(&line).expect("and read again");
+            assert_eq!(again, *knowledge);
+        }
+    }
+    match (strict, lenient) {
+        (Some(strict), Some(lenient)) => assert_eq!(strict, lenient),
+        (Some(_), None) => panic!("what is read strictly is not read"),
+        (None, Some((_, counts))) => assert!(counts.left_out.contains_key(&Reason::Malformed)),
+        (None, None) => {}
+    }
+}
+
+fn all_of(bytes: &[u8], skip: bool, read: Reader<'_>) -> Option<(Vec<Knowledge>, Counts)> {
+    let mut found = Vec::new();
+    let mut to = Collector::new(|knowledge| {
+        found.push(knowledge);
+        Ok(())
+    })
+    .skipping_bad_rows(skip);
+    let result = Input::new(FILE, bytes).and_then(|input| read(input, &mut to));
+    let counts = to.counts().clone();
+    drop(to);
+    match result {
+        Ok(()) => Some((found, counts)),
+        Err(error) => {
+            check_message(&error.to_string());
+            None
+        }
+    }
+}
+
+/// A refusal names the file, says what is wrong and what to do, in one line that fits on a screen.
+fn check_message(error: &str) {
+    assert!(error.starts_with(FILE), "{error:?} names no file");
+    assert!(error.contains("; "), "{error:?} has no remedy");
+    assert!(error.chars().count() < 1000, "{} characters: {error:.700}", error.len());
+    assert!(!error.contains(char::is_control), "{error:?} holds control characters");
+}
+
+fn edges(bytes: &[u8]) {
+    check(bytes, &|input, to| wikidata::read_triples(input, &TripleOptions::default(), to));
+    let mut counts = ObjectCounts::default();
+    let mut labels = Labels::default();
+    let names = "Q1\tone\nP1\tis\n";
+    let mut ignored = Collector::new(|_| Ok(())).skipping_bad_rows(true);
+    let input = Input::new(FILE, names.as_bytes()).expect("lines");
+    labels.read(input, &mut ignored).expect("labels");
+    let Ok(input) = Input::new(FILE, bytes) else { return };
+    if counts.read(input, &mut ignored).is_ok() {
+        let options = TripleOptions {
+            labels: Some(&labels),
+            reverse: Some(&counts),
+            ..TripleOptions::default()
+        };
+        check(bytes, &|input, to| wikidata::read_triples(input, &options, to));
+    }
+}
+
+fn labels(bytes: &[u8]) {
+    check(bytes, &|input, to| wikidata::read_descriptions(input, "wikidata", to));
+    check(bytes, &|input, to| Labels::default().read(input, to));
+}
+
+fn wit(bytes: &[u8]) {
+    for language in [None, Some("en".to_owned())] {
+        let options = WitOptions { language, ..WitOptions::default() };
+        check(bytes, &|input, to| wit::read(input, &options, to));
+    }
+}
+
+fn web(bytes: &[u8]) {
+    for (caption_first, least_characters) in [(false, 0), (true, 5)] {
+        let options = WebOptions { caption_first, least_characters, ..WebOptions::default() };
+        check(bytes, &|input, to| web::read(input, &options, to));
+    }
+}
+
+fn coco(bytes: &[u8]) {
+    for (join, splits) in [(false, vec![]), (true, vec![]), (true, vec!["train".to_owned()])] {
+        let folder = Some("images/".to_owned());
+        let options = CocoOptions { folder, join, splits, ..CocoOptions::default() };
+        check(bytes, &|input, to| coco::read(input, &options, to));
+    }
+}
+
+/// Questions as they are asked, and by image with names.
+fn vqa_options() -> [VqaOptions; 2] {
+    let image_name = Some("%012d.jpg".parse().expect("a pattern"));
+    [VqaOptions::default(), VqaOptions { image_name, per_image: true, ..VqaOptions::default() }]
+}
+
+/// Questions and annotations, with a zero byte between them.
+fn vqa(bytes: &[u8]) {
+    let mut parts = bytes.splitn(2, |byte| *byte == 0);
+    let questions = parts.next().unwrap_or_default();
+    let annotations = parts.next().unwrap_or(questions);
+    for options in vqa_options() {
+        check(questions, &|input, to| {
+            vqa::read(input, Input::new(FILE, annotations)?, &options, to)
+        });
+    }
+}
+
+fn aokvqa(bytes: &[u8]) {
+    for options in vqa_options() {
+        check(bytes, &|input, to| vqa::read_aokvqa(input, &options, to));
+    }
+}

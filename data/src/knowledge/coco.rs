@@ -1,0 +1,216 @@
+//! Captions of COCO and of data sets in its form (NoCaps, Flickr30k): the official file (`images` and `annotations`), and
+//! Karpathy's `dataset_coco.json`, whose images hold their sentences and their split.
+//!
+//! REVEAL's memory has no such source; its pictures are those of VQA, which are COCO's.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use serde::Deserialize;
+
+use super::input::Input;
+use super::json::{Id, Item, Lists, missing_list, read_lists, shortened};
+use super::{Collector, Content, Knowledge, Reason, SEPARATOR};
+use crate::DataError;
+
+const LISTS: Lists = Lists { wanted: &["images", "annotations"], remedy: REMEDY };
+const REMEDY: &str = "give the captions of COCO or NoCaps ({\"images\": [{\"id\", \"file_name\"}], \
+                      \"annotations\": [{\"image_id\", \"caption\"}]}) or dataset_coco.json";
+
+/// What is made of the captions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CocoOptions {
+    /// The source of the entries.
+    pub source: String,
+    /// The folder that is put before the names of the pictures.
+    pub folder: Option<String>,
+    /// Whether all captions of an image become one entry, joined by [`SEPARATOR`].
+    pub join: bool,
+    /// The splits that are kept, of Karpathy's file: `train`, `restval`, `val`, `test`; all where it is empty.
+    pub splits: Vec<String>,
+}
+
+impl Default for CocoOptions {
+    fn default() -> Self {
+        Self { source: "coco".to_owned(), folder: None, join: false, splits: Vec::new() }
+    }
+}
+
+#[derive(Deserialize)]
+struct Image<'a> {
+    id: Option<Id>,
+    #[serde(borrow)]
+    file_name: Option<Cow<'a, str>>,
+    // Karpathy's.
+    cocoid: Option<Id>,
+    imgid: Option<Id>,
+    #[serde(borrow)]
+    filename: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    filepath: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    split: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    sentences: Option<Vec<Sentence<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Sentence<'a> {
+    #[serde(borrow)]
+    raw: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct Annotation<'a> {
+    image_id: Id,
+    #[serde(borrow)]
+    caption: Cow<'a, str>,
+}
+
+/// Gives each caption with its picture, or each picture with all of them, of the document of the image's id. They come in
+/// the order of the images; a row of the counts is a caption.
+///
+/// # Errors   `Malformed`, `Gzip`, `Io`; those of the collector
+pub fn read(
+    input: Input<'_>,
+    options: &CocoOptions,
+    to: &mut Collector<'_>,
+) -> Result<(), DataError> {
+    let path = input.path.clone();
+    let mut official = Official::default();
+    let mut is_karpathy = false;
+    let found = read_lists(input, &LISTS, &mut |item| {
+        if item.list == "annotations" {
+            return official.annotation(item, to);
+        }
+        let Some(image) = to.accept(item.parse_object::<Image<'_>>())? else { return Ok(()) };
+        is_karpathy |= image.sentences.is_some();
+        match image.sentences {
+            Some(_) => give_karpathy(item, image, options, to),
+            None => official.image(item, image, to),
+        }
+    })?;
+    match LISTS.wanted.iter().find(|list| !found.contains(list)) {
+        Some(&"annotations") if is_karpathy => {}
+        Some(list) => return Err(missing_list(path, list, REMEDY)),
+        None => {}
+    }
+    if !is_karpathy && !options.splits.is_empty() {
+        return Err(DataError::Malformed {
+            path,
+            place: None,
+            reason: "tells no splits".to_owned(),
+            remedy: "ask for none, or give Karpathy's dataset_coco.json",
+        });
+    }
+    official.give(options, to)
+}
+
+fn give_karpathy(
+    item: &Item<'_>,
+    image: Image<'_>,
+    options: &CocoOptions,
+    to: &mut Collector<'_>,
+) -> Result<(), DataError> {
+    let sentences = image.sentences.unwrap_or_default();
+    sentences.iter().for_each(|_| to.row());
+    let split = image.split.as_deref().unwrap_or_default();
+    if !options.splits.is_empty() && !options.splits.iter().any(|wanted| wanted == split) {
+        sentences.iter().for_each(|_| to.leave_out(Reason::OtherSplit));
+        return Ok(());
+    }
+    let known = match (image.cocoid.or(image.imgid), image.filename) {
+        (Some(id), Some(name)) => Ok((id, name)),
+        _ => Err(item.error("has no `cocoid` (or `imgid`) or no `filename`")),
+    };
+    let Some((id, name)) = to.accept(known)? else { return Ok(()) };
+    let name = match image.filepath.as_deref().unwrap_or_default() {
+        "" => name.into_owned(),
+        folder => format!("{folder}/{name}"),
+    };
+    let captions = sentences.into_iter().map(|sentence| sentence.raw.into_owned()).collect();
+    give(&id, &name, captions, options, to)
+}
+
+/// What the official file says, until all of it is read.
+#[derive(Default)]
+struct Official {
+    images: Vec<(Id, String)>,
+    captions: HashMap<Id, Vec<String>>,
+    /// Where images stand.
+    places: HashMap<Id, usize>,
+}
+
+impl Official {
+    fn image(
+        &mut self,
+        item: &Item<'_>,
+        image: Image<'_>,
+        to: &mut Collector<'_>,
+    ) -> Result<(), DataError> {
+        let read = match (image.id, image.file_name) {
+            (Some(id), Some(name)) => match self.places.get(&id) {
+                None => Ok((id, name.into_owned())),
+                Some(first) => Err(item.error(format!(
+                    "image {} is item {} too",
+                    shortened(&id.0, 60),
+                    first + 1
+                ))),
+            },
+            _ => Err(item.error("has no `id` or no `file_name`")),
+        };
+        if let Some((id, name)) = to.accept(read)? {
+            self.places.insert(id.clone(), item.index);
+            self.images.push((id, name));
+        }
+        Ok(())
+    }
+
+    fn annotation(&mut self, item: &Item<'_>, to: &mut Collector<'_>) -> Result<(), DataError> {
+        to.row();
+        if let Some(Annotation { image_id, caption }) = to.accept(item.parse_object())? {
+            self.captions.entry(image_id).or_default().push(caption.into_owned());
+        }
+        Ok(())
+    }
+
+    fn give(mut self, options: &CocoOptions, to: &mut Collector<'_>) -> Result<(), DataError> {
+        for (id, name) in self.images {
+            let captions = self.captions.remove(&id).unwrap_or_default();
+            give(&id, &name, captions, options, to)?;
+        }
+        self.captions.into_values().flatten().for_each(|_| to.leave_out(Reason::NoImage));
+        Ok(())
+    }
+}
+
+/// Gives the captions of an image.
+fn give(
+    id: &Id,
+    name: &str,
+    captions: Vec<String>,
+    options: &CocoOptions,
+    to: &mut Collector<'_>,
+) -> Result<(), DataError> {
+    if captions.is_empty() {
+        to.leave_out(Reason::NoText);
+    }
+    let mut texts = Vec::with_capacity(captions.len());
+    for caption in captions {
+        match caption.trim() {
+            "" => to.leave_out(Reason::NoText),
+            caption => texts.push(caption.to_owned()),
+        }
+    }
+    if options.join && !texts.is_empty() {
+        texts = vec![texts.join(SEPARATOR)];
+    }
+    let image = match options.folder.as_deref().unwrap_or_default() {
+        "" => name.to_owned(),
+        folder => format!("{}/{name}", folder.trim_end_matches('/')),
+    };
+    texts.into_iter().try_for_each(|text| {
+        let content = Content::ImageText { image: image.clone(), text };
+        to.give(Knowledge::new(&options.source, content).of_document(&*id.0))
+    })
+}

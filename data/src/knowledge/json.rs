@@ -1,0 +1,357 @@
+//! JSON files of lists, item by item: of a file of several hundred megabytes one item is held at a time.
+
+use std::cell::Cell;
+use std::fmt;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+
+use super::input::{Input, read_error};
+use super::lines::LONGEST;
+use crate::DataError;
+
+/// A file may give so many times the bytes that are read of it, or so many bytes where that is more: readers keep some
+/// of what it says, and gzip can make a thousandfold.
+const MOST_TIMES: u64 = 100;
+const MOST_UNPACKED: u64 = 256 << 20;
+
+/// The longest quotation of a file in a message, in characters.
+const QUOTED: usize = 200;
+
+/// The list that is the whole file.
+pub(super) const WHOLE: &str = "";
+
+/// An item of a list.
+pub(super) struct Item<'a> {
+    /// The list's name; [`WHOLE`] for the list that is the whole file.
+    pub(super) list: &'static str,
+    /// Its place in the list, from 0.
+    pub(super) index: usize,
+    /// Its name, where the whole file is an object.
+    pub(super) key: Option<&'a str>,
+    path: &'a Path,
+    text: &'a str,
+    remedy: &'static str,
+}
+
+impl<'a> Item<'a> {
+    /// Whether it is written as an object, a list, a string: by its first character.
+    pub(super) fn begins_with(&self, character: char) -> bool {
+        self.text.starts_with(character)
+    }
+
+    /// Reads the item as `T`.
+    pub(super) fn parse<T: Deserialize<'a>>(&self) -> Result<T, DataError> {
+        serde_json::from_str(self.text).map_err(|error| self.error(message(&error)))
+    }
+
+    /// Reads the item as `T` where it is an object; serde would take a list of the fields as well.
+    pub(super) fn parse_object<T: Deserialize<'a>>(&self) -> Result<T, DataError> {
+        if self.begins_with('{') {
+            self.parse()
+        } else {
+            Err(self.error(format!("{} where an object is expected", shortened(self.text, 40))))
+        }
+    }
+
+    /// A refusal of this item.
+    pub(super) fn error(&self, reason: impl Into<String>) -> DataError {
+        let place = match (self.key, self.list) {
+            (Some(key), _) => format!("entry `{}`", shortened(key, 60)),
+            (None, WHOLE) => format!("item {}", self.index + 1),
+            (None, list) => format!("item {} of `{list}`", self.index + 1),
+        };
+        let (path, reason, remedy) = (self.path.to_owned(), reason.into(), self.remedy);
+        DataError::Malformed { path, place: Some(place), reason, remedy }
+    }
+}
+
+/// What is wanted of a file.
+pub(super) struct Lists {
+    /// Lists of the object that the file is; [`WHOLE`] where it is a list.
+    pub(super) wanted: &'static [&'static str],
+    /// What to do about a file of another shape.
+    pub(super) remedy: &'static str,
+}
+
+type Each<'e> = &'e mut dyn FnMut(&Item<'_>) -> Result<(), DataError>;
+
+/// Hands each item of the wanted lists to `each`, in the file's order, and gives the lists that are there.
+///
+/// # Errors   `Io`, `Gzip`; `Malformed` with line and column, and for an item of more than 16 MiB; those of `each`
+pub(super) fn read_lists(
+    input: Input<'_>,
+    lists: &Lists,
+    each: Each<'_>,
+) -> Result<Vec<&'static str>, DataError> {
+    read(input, lists, false, each)
+}
+
+/// Hands each value of the object that the file is to `each`, with its key.
+///
+/// # Errors   as [`read_lists`]
+pub(super) fn read_members(
+    input: Input<'_>,
+    remedy: &'static str,
+    each: Each<'_>,
+) -> Result<(), DataError> {
+    read(input, &Lists { wanted: &[], remedy }, true, each).map(drop)
+}
+
+fn read(
+    input: Input<'_>,
+    lists: &Lists,
+    members: bool,
+    each: Each<'_>,
+) -> Result<Vec<&'static str>, DataError> {
+    let Input { path, reader, taken, is_gzip } = input;
+    let left = Rc::new(Cell::new(LONGEST));
+    let metered = Metered { reader, left: left.clone(), given: 0, taken };
+    let mut walk =
+        Walk { path: &path, lists, members, left, each, found: Vec::new(), failed: None };
+    let mut deserializer = serde_json::Deserializer::from_reader(metered);
+    let read = (&mut deserializer).deserialize_any(&mut walk).and_then(|()| deserializer.end());
+    let (found, failed) = (walk.found, walk.failed);
+    match (failed, read) {
+        (Some(error), _) => Err(error),
+        (None, Ok(())) => Ok(found),
+        (None, Err(error)) => Err(file_error(&path, is_gzip, lists.remedy, error)),
+    }
+}
+
+/// A fault of the file as a whole.
+fn file_error(
+    path: &Path,
+    is_gzip: bool,
+    remedy: &'static str,
+    error: serde_json::Error,
+) -> DataError {
+    let malformed = |place, reason, remedy| {
+        let path = path.to_owned();
+        DataError::Malformed { path, place, reason, remedy }
+    };
+    let place = Some(format!("line {}, column {}", error.line(), error.column()));
+    match error.classify() {
+        Category::Io => {
+            let error = io::Error::from(error);
+            match error.kind() {
+                io::ErrorKind::FileTooLarge => {
+                    malformed(None, error.to_string(), "check that the file is of this format")
+                }
+                _ => read_error(path, is_gzip, error),
+            }
+        }
+        Category::Eof => {
+            let remedy = "fetch it again: its download or export was broken off";
+            malformed(place, "the file ends in the middle".to_owned(), remedy)
+        }
+        Category::Syntax | Category::Data => malformed(place, message(&error), remedy),
+    }
+}
+
+/// What the JSON reader says, on one line, without the place and with its quotation of the file cut short.
+fn message(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let end = if error.line() > 0 { message.rfind(" at line ") } else { None };
+    shortened(&message[..end.unwrap_or(message.len())], QUOTED)
+}
+
+/// At most `width` characters of a text, with spaces for control characters.
+pub(super) fn shortened(text: &str, width: usize) -> String {
+    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    let mut characters = text.chars().map(clean);
+    let mut short: String = characters.by_ref().take(width).collect();
+    if characters.next().is_some() {
+        short.pop();
+        short.push('…');
+    }
+    short
+}
+
+/// Reads until an item has been too long, or all of them together.
+struct Metered<'r> {
+    reader: BufReader<Box<dyn Read + 'r>>,
+    left: Rc<Cell<u64>>,
+    given: u64,
+    taken: Rc<Cell<u64>>,
+}
+
+impl Read for Metered<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let too_large = |what: String| Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+        if self.left.get() == 0 {
+            return too_large(format!("an item of more than {} MiB", LONGEST >> 20));
+        }
+        if self.given > MOST_UNPACKED && self.given / MOST_TIMES > self.taken.get() {
+            return too_large(format!("unpacks to more than {MOST_TIMES} times its size"));
+        }
+        let count = self.reader.read(buffer)?;
+        self.left.set(self.left.get().saturating_sub(count as u64));
+        self.given += count as u64;
+        Ok(count)
+    }
+}
+
+/// Goes through the file.
+struct Walk<'w, 'e> {
+    path: &'w Path,
+    lists: &'w Lists,
+    /// Whether each member of the object is wanted, and no list.
+    members: bool,
+    left: Rc<Cell<u64>>,
+    each: Each<'e>,
+    found: Vec<&'static str>,
+    /// What ended the walk, if it was not the file's syntax.
+    failed: Option<DataError>,
+}
+
+impl Walk<'_, '_> {
+    fn hand_over<E: Error>(
+        &mut self,
+        list: &'static str,
+        index: usize,
+        key: Option<&str>,
+        value: &RawValue,
+    ) -> Result<(), E> {
+        let (path, remedy) = (self.path, self.lists.remedy);
+        let item = Item { list, index, key, path, text: value.get(), remedy };
+        self.left.set(LONGEST);
+        (self.each)(&item).map_err(|error| {
+            self.failed = Some(error);
+            E::custom("refused")
+        })
+    }
+
+    fn read_items<'de, A: SeqAccess<'de>>(
+        &mut self,
+        list: &'static str,
+        mut items: A,
+    ) -> Result<(), A::Error> {
+        let mut index = 0;
+        while let Some(value) = items.next_element::<Box<RawValue>>()? {
+            self.hand_over(list, index, None, &value)?;
+            index += 1;
+        }
+        Ok(())
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Walk<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wants_list = self.lists.wanted.contains(&WHOLE);
+        let wants_object = self.members || self.lists.wanted.iter().any(|list| *list != WHOLE);
+        f.write_str(match (wants_list, wants_object) {
+            (true, true) => "a list or an object",
+            (true, false) => "a list",
+            _ => "an object",
+        })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<(), A::Error> {
+        if !self.lists.wanted.contains(&WHOLE) {
+            return Err(A::Error::invalid_type(serde::de::Unexpected::Seq, &self));
+        }
+        self.found.push(WHOLE);
+        self.read_items(WHOLE, items)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        if !self.members && self.lists.wanted == [WHOLE] {
+            return Err(A::Error::invalid_type(serde::de::Unexpected::Map, &self));
+        }
+        let mut index = 0;
+        while let Some(key) = map.next_key::<String>()? {
+            self.left.set(LONGEST);
+            let wanted = self.lists.wanted.iter().find(|list| key == **list);
+            match wanted {
+                _ if self.members => {
+                    let value = map.next_value::<Box<RawValue>>()?;
+                    self.hand_over(WHOLE, index, Some(&key), &value)?;
+                }
+                Some(list) if self.found.contains(list) => {
+                    return Err(A::Error::custom(format!("`{list}` stands twice")));
+                }
+                Some(list) => {
+                    self.found.push(list);
+                    map.next_value_seed(List { walk: self, list })?;
+                }
+                None => {
+                    self.left.set(u64::MAX);
+                    map.next_value::<IgnoredAny>()?;
+                    self.left.set(LONGEST);
+                }
+            }
+            index += 1;
+        }
+        Ok(())
+    }
+}
+
+/// A wanted list inside the object.
+struct List<'l, 'w, 'e> {
+    walk: &'l mut Walk<'w, 'e>,
+    list: &'static str,
+}
+
+impl<'de> DeserializeSeed<'de> for List<'_, '_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for List<'_, '_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of `{}`", self.list)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<(), A::Error> {
+        self.walk.read_items(self.list, items)
+    }
+}
+
+/// An id: a text, or a whole number as text.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Id(pub(super) String);
+
+impl<'de> Deserialize<'de> for Id {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct IdVisitor;
+
+        impl Visitor<'_> for IdVisitor {
+            type Value = Id;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an id (a text or a whole number)")
+            }
+
+            fn visit_u64<E>(self, id: u64) -> Result<Id, E> {
+                Ok(Id(id.to_string()))
+            }
+
+            fn visit_i64<E>(self, id: i64) -> Result<Id, E> {
+                Ok(Id(id.to_string()))
+            }
+
+            fn visit_str<E>(self, id: &str) -> Result<Id, E> {
+                Ok(Id(id.to_owned()))
+            }
+        }
+        deserializer.deserialize_any(IdVisitor)
+    }
+}
+
+/// A file without a list that it must have.
+pub(super) fn missing_list(path: PathBuf, list: &str, remedy: &'static str) -> DataError {
+    DataError::Malformed { path, place: None, reason: format!("has no list `{list}`"), remedy }
+}

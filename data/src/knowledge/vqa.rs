@@ -1,0 +1,301 @@
+//! Questions about pictures with their answers: VQA v1 and v2 and OK-VQA (a file of questions and one of annotations),
+//! and A-OKVQA (one list).
+//!
+//! # Source   `data/vqa_table_dataset.py` of REVEAL's released code (google-research/scenic,
+//! `projects/knowledge_visual_language`, commit 03c3032): one text an image, of all its questions in turn,
+//! `Question: Q Answer: a1, a2,  <extra_id_99> ` (each answer has `, ` behind it, the last one too). Its `top_answers` are
+//! not in the published files; here they are the different answers, the most frequent first, and of those as frequent the
+//! one that was given first.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+use super::input::Input;
+use super::json::{Id, Item, Lists, WHOLE, missing_list, read_lists, shortened};
+use super::{Collector, Content, Knowledge, Reason, SEPARATOR};
+use crate::DataError;
+
+const ANNOTATIONS: Lists = Lists {
+    wanted: &["annotations"],
+    remedy: "give the annotations of VQA or OK-VQA: {\"annotations\": [{\"question_id\", \
+             \"answers\": [{\"answer\"}]}]}",
+};
+const QUESTIONS: Lists = Lists {
+    wanted: &["questions"],
+    remedy: "give the questions of VQA or OK-VQA: {\"questions\": [{\"question_id\", \
+             \"image_id\", \"question\"}]}",
+};
+const AOKVQA: Lists = Lists {
+    wanted: &[WHOLE],
+    remedy: "give the list of A-OKVQA: [{\"question_id\", \"image_id\", \"question\", \
+             \"direct_answers\": [\"…\"]}]",
+};
+
+/// The longest number in a file name.
+const MOST_DIGITS: usize = 64;
+
+/// What is made of the questions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VqaOptions {
+    /// The source of the entries.
+    pub source: String,
+    /// How pictures are called; without it the entries name none.
+    pub image_name: Option<ImageName>,
+    /// Whether all questions of an image become one entry, with REVEAL's text; otherwise each becomes its own.
+    pub per_image: bool,
+}
+
+impl Default for VqaOptions {
+    fn default() -> Self {
+        Self { source: "vqa".to_owned(), image_name: None, per_image: false }
+    }
+}
+
+/// The name of a picture's file, by its number: `COCO_val2014_%012d.jpg`.
+///
+/// ```
+/// use engram_data::knowledge::vqa::ImageName;
+///
+/// let name: ImageName = "COCO_val2014_%012d.jpg".parse()?;
+/// assert_eq!(name.of("42").as_deref(), Some("COCO_val2014_000000000042.jpg"));
+/// assert_eq!(name.of("a cat"), None);
+/// # Ok::<(), engram_data::DataError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageName {
+    before: String,
+    /// The least number of digits; `None` for an id of any kind (`%s`).
+    digits: Option<usize>,
+    after: String,
+}
+
+impl ImageName {
+    /// The name of a picture; `None` where a number is wanted and the id is none.
+    pub fn of(&self, id: &str) -> Option<String> {
+        let Self { before, digits, after } = self;
+        match digits {
+            Some(_) if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_digit()) => None,
+            digits => Some(format!("{before}{id:0>width$}{after}", width = digits.unwrap_or(0))),
+        }
+    }
+}
+
+impl FromStr for ImageName {
+    type Err = DataError;
+
+    fn from_str(pattern: &str) -> Result<Self, DataError> {
+        let refused = || DataError::ImagePattern { pattern: shortened(pattern, 200) };
+        let (before, rest) = pattern.split_once('%').ok_or_else(refused)?;
+        let end = rest.find(['d', 's']).ok_or_else(refused)?;
+        let (width, after) = (&rest[..end], &rest[end + 1..]);
+        let digits = match (rest.as_bytes()[end], width.strip_prefix('0')) {
+            (b's', None) if width.is_empty() => None,
+            (b'd', None) if width.is_empty() => Some(0),
+            (b'd', Some(digits)) => {
+                let digits = digits.parse().ok().filter(|digits| *digits <= MOST_DIGITS);
+                Some(digits.ok_or_else(refused)?)
+            }
+            _ => return Err(refused()),
+        };
+        if after.contains('%') {
+            return Err(refused());
+        }
+        Ok(Self { before: before.to_owned(), digits, after: after.to_owned() })
+    }
+}
+
+#[derive(Deserialize)]
+struct Annotation<'a> {
+    question_id: Id,
+    #[serde(borrow)]
+    answers: Vec<Answer<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow)]
+    answer: Cow<'a, str>,
+}
+
+/// A question; A-OKVQA's has its answers.
+#[derive(Deserialize)]
+struct Question<'a> {
+    question_id: Id,
+    image_id: Id,
+    #[serde(borrow)]
+    question: Cow<'a, str>,
+    #[serde(borrow)]
+    direct_answers: Option<Vec<Cow<'a, str>>>,
+}
+
+/// Gives the questions of VQA v1, VQA v2 or OK-VQA with their answers, of the document of the image's id, in the order
+/// of the questions; with `per_image`, in the order of the images' first questions. A row of the counts is a question.
+///
+/// # Errors   `Malformed`, `Gzip`, `Io`; those of the collector
+pub fn read(
+    questions: Input<'_>,
+    annotations: Input<'_>,
+    options: &VqaOptions,
+    to: &mut Collector<'_>,
+) -> Result<(), DataError> {
+    let path = annotations.path.clone();
+    let mut answers = HashMap::new();
+    let found = read_lists(annotations, &ANNOTATIONS, &mut |item| {
+        let read = item.parse_object().and_then(|Annotation { question_id, answers: given }| {
+            refuse_second(item, &question_id, !answers.contains_key(&question_id))?;
+            Ok((question_id, distinct(given.iter().map(|given| &*given.answer))))
+        });
+        if let Some((id, given)) = to.accept(read)? {
+            answers.insert(id, given);
+        }
+        Ok(())
+    })?;
+    if found.is_empty() {
+        return Err(missing_list(path, "annotations", ANNOTATIONS.remedy));
+    }
+    let path = questions.path.clone();
+    let mut entries = Entries::new(options);
+    let found = read_lists(questions, &QUESTIONS, &mut |item| {
+        entries.question(item, to, |question| answers.remove(&question.question_id))
+    })?;
+    if found.is_empty() {
+        return Err(missing_list(path, "questions", QUESTIONS.remedy));
+    }
+    answers.into_keys().for_each(|_| to.leave_out(Reason::NoQuestion));
+    entries.finish(to)
+}
+
+/// Gives the questions of A-OKVQA with their direct answers; as [`read`].
+///
+/// # Errors   `Malformed`, `Gzip`, `Io`; those of the collector
+pub fn read_aokvqa(
+    input: Input<'_>,
+    options: &VqaOptions,
+    to: &mut Collector<'_>,
+) -> Result<(), DataError> {
+    let mut entries = Entries::new(options);
+    read_lists(input, &AOKVQA, &mut |item| {
+        entries.question(item, to, |question| {
+            Some(distinct(question.direct_answers.iter().flatten().map(|answer| &**answer)))
+        })
+    })?;
+    entries.finish(to)
+}
+
+/// The different answers, the most frequent first; blank ones are none.
+fn distinct<'a>(answers: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for answer in answers.map(str::trim).filter(|answer| !answer.is_empty()) {
+        match counts.iter_mut().find(|(known, _)| *known == answer) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((answer, 1)),
+        }
+    }
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    counts.into_iter().map(|(answer, _)| answer.to_owned()).collect()
+}
+
+fn refuse_second(item: &Item<'_>, id: &Id, is_first: bool) -> Result<(), DataError> {
+    if is_first {
+        return Ok(());
+    }
+    Err(item.error(format!("question {} stands there a second time", shortened(&id.0, 60))))
+}
+
+/// Makes entries of questions.
+struct Entries<'o> {
+    options: &'o VqaOptions,
+    seen: HashSet<Id>,
+    /// The texts of images, and where each image stands.
+    images: Vec<(Id, String)>,
+    places: HashMap<Id, usize>,
+}
+
+impl<'o> Entries<'o> {
+    fn new(options: &'o VqaOptions) -> Self {
+        Self { options, seen: HashSet::new(), images: Vec::new(), places: HashMap::new() }
+    }
+
+    fn question(
+        &mut self,
+        item: &Item<'_>,
+        to: &mut Collector<'_>,
+        answers: impl FnOnce(&Question<'_>) -> Option<Vec<String>>,
+    ) -> Result<(), DataError> {
+        to.row();
+        let read = item.parse_object().and_then(|question: Question<'_>| {
+            refuse_second(item, &question.question_id, !self.seen.contains(&question.question_id))?;
+            let image = self.image(&question.image_id);
+            Ok((question, image.map_err(|reason| item.error(reason))?))
+        });
+        let Some((question, image)) = to.accept(read)? else { return Ok(()) };
+        let answer = answers(&question).unwrap_or_default();
+        let Question { question_id, image_id, question, .. } = question;
+        self.seen.insert(question_id);
+        let question = question.trim();
+        if question.is_empty() {
+            to.leave_out(Reason::NoText);
+        } else if answer.is_empty() {
+            to.leave_out(Reason::NoAnswer);
+        } else if self.options.per_image {
+            let place = *self.places.entry(image_id.clone()).or_insert(self.images.len());
+            if place == self.images.len() {
+                self.images.push((image_id, String::new()));
+            }
+            let text = &mut self.images[place].1;
+            text.push_str(&format!("Question: {question} Answer: "));
+            answer.iter().for_each(|answer| text.extend([answer, ", "]));
+            text.push_str(SEPARATOR);
+        } else {
+            let question = question.to_owned();
+            let content = Content::QuestionAnswer { image, question, answer };
+            to.give(Knowledge::new(&self.options.source, content).of_document(image_id.0))?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, to: &mut Collector<'_>) -> Result<(), DataError> {
+        for (id, text) in std::mem::take(&mut self.images) {
+            let content = match self.options.image_name.as_ref().and_then(|name| name.of(&id.0)) {
+                Some(image) => Content::ImageText { image, text },
+                None => Content::Text { text },
+            };
+            to.give(Knowledge::new(&self.options.source, content).of_document(id.0))?;
+        }
+        Ok(())
+    }
+
+    /// The picture's name, where there is a pattern.
+    fn image(&self, id: &Id) -> Result<Option<String>, String> {
+        let Some(name) = &self.options.image_name else { return Ok(None) };
+        let refused = || format!("image id {} is no number", shortened(&id.0, 60));
+        name.of(&id.0).map(Some).ok_or_else(refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_have_one_place_for_the_number() {
+        let of = |pattern: &str, id| pattern.parse::<ImageName>().unwrap().of(id);
+        assert_eq!(of("%d.png", "007").as_deref(), Some("007.png"));
+        assert_eq!(of("%03d", "12345").as_deref(), Some("12345"));
+        assert_eq!(of("a/%s.jpg", "b c").as_deref(), Some("a/b c.jpg"));
+        assert_eq!(of("%03d", "-1"), None);
+        for pattern in ["", "a.jpg", "%", "%x", "%5d", "%065d", "%0d", "%d%d", "%0s", "%é"] {
+            let error = pattern.parse::<ImageName>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{pattern:?}: no pattern")), "{error}");
+        }
+    }
+
+    #[test]
+    fn answers_come_by_count_and_then_as_given() {
+        let answers = ["b", "a", " ", "c", "a ", "c", "d"];
+        assert_eq!(distinct(answers.into_iter()), ["a", "c", "b", "d"]);
+    }
+}

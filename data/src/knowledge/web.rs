@@ -1,0 +1,78 @@
+//! Pictures of the web with their captions (CC12M, CC3M): two columns between a tab, no header, nothing quoted.
+//!
+//! # Source   `data/cc12m_table_dataset.py` of REVEAL's released code (google-research/scenic,
+//! `projects/knowledge_visual_language`, commit 03c3032): the caption as it is. For its web pairs in pre-training REVEAL
+//! keeps captions of more than 32 characters ([`WebOptions::least_characters`] = 33); its memory keeps all.
+
+use super::input::Input;
+use super::lines::Lines;
+use super::{Collector, Content, Knowledge, Reason};
+use crate::DataError;
+
+const REMEDY: &str =
+    "give lines `address<TAB>caption` (CC12M), or say that captions come first (CC3M)";
+
+/// What is made of the lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebOptions {
+    /// The source of the entries.
+    pub source: String,
+    /// Whether the caption comes before the address, as in CC3M.
+    pub caption_first: bool,
+    /// The fewest characters of a caption that is kept.
+    pub least_characters: usize,
+}
+
+impl Default for WebOptions {
+    fn default() -> Self {
+        Self { source: "cc12m".to_owned(), caption_first: false, least_characters: 0 }
+    }
+}
+
+/// Gives each line as a picture (by its address) with its caption, of the document of that address.
+///
+/// # Errors   `Malformed`, `NotUtf8`, `Gzip`, `Io`; those of the collector
+pub fn read(
+    input: Input<'_>,
+    options: &WebOptions,
+    to: &mut Collector<'_>,
+) -> Result<(), DataError> {
+    let mut lines = Lines::new(input);
+    while lines.advance(to)? {
+        let Some((image, caption)) = to.accept(pair(&lines, options.caption_first))? else {
+            continue;
+        };
+        if image.is_empty() {
+            to.leave_out(Reason::NoImage);
+        } else if caption.is_empty() {
+            to.leave_out(Reason::NoText);
+        } else if caption.chars().take(options.least_characters).count() < options.least_characters
+        {
+            to.leave_out(Reason::TooShort);
+        } else {
+            let content = Content::ImageText { image: image.to_owned(), text: caption.to_owned() };
+            to.give(Knowledge::new(&options.source, content).of_document(image))?;
+        }
+    }
+    Ok(())
+}
+
+/// The address and the caption of a line.
+fn pair<'a>(lines: &'a Lines<'_>, caption_first: bool) -> Result<(&'a str, &'a str), DataError> {
+    let mut fields = lines.text().split('\t').map(str::trim);
+    let (Some(first), Some(second), None) = (fields.next(), fields.next(), fields.next()) else {
+        let found = lines.text().split('\t').count();
+        return Err(lines.error(format!("{found} columns where two are expected"), REMEDY));
+    };
+    let (image, caption) = if caption_first { (second, first) } else { (first, second) };
+    if is_address(caption) && !is_address(image) {
+        return Err(
+            lines.error("the address stands where the caption is expected".to_owned(), REMEDY)
+        );
+    }
+    Ok((image, caption))
+}
+
+fn is_address(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
+}

@@ -1,0 +1,322 @@
+//! Wikidata and other knowledge graphs: edges as triples, labels with descriptions as passages.
+//!
+//! Edges are REVEAL's released array `[[subject, relation, object], …]`, or lines `subject<TAB>relation<TAB>object`
+//! (Wikidata5M, FB15k-237). Labels are an object `{id: label}` or `{id: {"label": …, "description": …}}`, or lines
+//! `id<TAB>label[<TAB>alias …]` (Wikidata5M).
+//!
+//! # Source   `data/wikidata/data_util.py` of REVEAL's released code (google-research/scenic,
+//! `projects/knowledge_visual_language`, commit 0cce82d): edges from an entity to itself are left out; reverse edges
+//! have `_R` behind their relation and are not made where a relation and an object stand together 10,000 times. How an
+//! edge becomes text is not in that code. Other than there, an edge that stands twice in the file is given twice.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use serde::Deserialize;
+
+use super::input::Input;
+use super::json::{Item, Lists, WHOLE, read_lists, read_members};
+use super::lines::Lines;
+use super::{Collector, Content, Knowledge, Note, Reason};
+use crate::DataError;
+
+/// So many edges of one relation to one object are not turned round (`MAX_REL_PER_ENTITY`).
+pub const TOO_FREQUENT: u64 = 10_000;
+
+const EDGE: &str = "give edges as [[subject, relation, object], …] or as lines \
+                    `subject<TAB>relation<TAB>object`, none of the three empty";
+const LABEL: &str = "give labels as {id: label}, as {id: {\"label\": …, \"description\": …}} or as \
+                     lines `id<TAB>label`";
+
+/// The labels of entities and relations.
+#[derive(Debug, Clone, Default)]
+pub struct Labels {
+    labels: HashMap<String, String>,
+}
+
+impl Labels {
+    /// Adds the labels of a file; of several labels of an id the first one counts. `to` gets the counts, and no entries.
+    ///
+    /// # Errors   `Malformed`, `NotUtf8`, `Gzip`, `Io`
+    pub fn read(&mut self, input: Input<'_>, to: &mut Collector<'_>) -> Result<(), DataError> {
+        read_labels(input, to, &mut |id, label, to| {
+            match (label.label, self.labels.entry(id.into_owned())) {
+                (None, _) => to.leave_out(Reason::NoText),
+                (Some(_), Entry::Occupied(_)) => to.leave_out(Reason::SecondLabel),
+                (Some(label), Entry::Vacant(place)) => {
+                    place.insert(label.into_owned());
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// The label of an id.
+    pub fn get(&self, id: &str) -> Option<&str> {
+        self.labels.get(id).map(String::as_str)
+    }
+
+    /// The number of ids that have a label.
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there is no label at all.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+}
+
+/// Gives each label that has a description as a passage `label: description`, of the document of its id.
+///
+/// # Errors   `Malformed`, `NotUtf8`, `Gzip`, `Io`; those of the collector
+pub fn read_descriptions(
+    input: Input<'_>,
+    source: &str,
+    to: &mut Collector<'_>,
+) -> Result<(), DataError> {
+    read_labels(input, to, &mut |id, label, to| {
+        let Some(description) = label.description else {
+            to.leave_out(Reason::NoDescription);
+            return Ok(());
+        };
+        if label.label.is_none() {
+            to.note(Note::EntityWithoutLabel);
+        }
+        let text = format!("{}: {description}", label.label.as_ref().unwrap_or(&id));
+        to.give(Knowledge::new(source, Content::Text { text }).of_document(id))
+    })
+}
+
+/// How often a relation and an object stand together: what is needed to turn edges round.
+#[derive(Debug, Clone, Default)]
+pub struct ObjectCounts {
+    counts: HashMap<String, u64>,
+}
+
+impl ObjectCounts {
+    /// Adds the edges of a file, which is read once more for its triples.
+    ///
+    /// # Errors   `Malformed`, `NotUtf8`, `Gzip`, `Io`
+    pub fn read(&mut self, input: Input<'_>, to: &mut Collector<'_>) -> Result<(), DataError> {
+        read_edges(input, to, &mut |edge, _| {
+            if edge.subject != edge.object {
+                *self.counts.entry(edge.relation_and_object()).or_default() += 1;
+            }
+            Ok(())
+        })
+    }
+
+    fn get(&self, edge: &Edge<'_>) -> u64 {
+        self.counts.get(&edge.relation_and_object()).copied().unwrap_or(0)
+    }
+}
+
+/// What is made of edges.
+#[derive(Debug, Clone, Copy)]
+pub struct TripleOptions<'o> {
+    /// The source of the entries.
+    pub source: &'o str,
+    /// Labels in place of ids.
+    pub labels: Option<&'o Labels>,
+    /// Gives a reverse edge behind each edge, with the counts of all files.
+    pub reverse: Option<&'o ObjectCounts>,
+}
+
+impl Default for TripleOptions<'_> {
+    fn default() -> Self {
+        Self { source: "wikidata", labels: None, reverse: None }
+    }
+}
+
+/// Gives each edge as a triple, of the document of its subject's id.
+///
+/// # Errors   `Malformed`, `NotUtf8`, `Gzip`, `Io`; those of the collector
+pub fn read_triples(
+    input: Input<'_>,
+    options: &TripleOptions<'_>,
+    to: &mut Collector<'_>,
+) -> Result<(), DataError> {
+    read_edges(input, to, &mut |edge, to| {
+        if edge.subject == edge.object {
+            to.leave_out(Reason::Loop);
+            return Ok(());
+        }
+        let subject = options.label(&edge.subject, Note::EntityWithoutLabel, to);
+        let relation = options.label(&edge.relation, Note::RelationWithoutLabel, to);
+        let object = options.label(&edge.object, Note::EntityWithoutLabel, to);
+        let reverse = match options.reverse.map(|counts| counts.get(edge)) {
+            None => None,
+            Some(count) if count >= TOO_FREQUENT => {
+                to.note(Note::TooFrequentToReverse);
+                None
+            }
+            Some(_) => Some(Content::Triple {
+                subject: object.clone(),
+                relation: format!("{relation}_R"),
+                object: subject.clone(),
+            }),
+        };
+        let triple = Content::Triple { subject, relation, object };
+        to.give(Knowledge::new(options.source, triple).of_document(&*edge.subject))?;
+        reverse.map_or(Ok(()), |triple| {
+            to.give(Knowledge::new(options.source, triple).of_document(&*edge.object))
+        })
+    })
+}
+
+impl TripleOptions<'_> {
+    fn label(&self, id: &str, without: Note, to: &mut Collector<'_>) -> String {
+        let label = self.labels.and_then(|labels| labels.get(id));
+        if label.is_none() && self.labels.is_some() {
+            to.note(without);
+        }
+        label.unwrap_or(id).to_owned()
+    }
+}
+
+#[derive(Deserialize)]
+struct Edge<'a> {
+    #[serde(borrow)]
+    subject: Cow<'a, str>,
+    #[serde(borrow)]
+    relation: Cow<'a, str>,
+    #[serde(borrow)]
+    object: Cow<'a, str>,
+}
+
+impl Edge<'_> {
+    /// Ids hold no tabs where they come from lines; in JSON they are no ids where they do.
+    fn relation_and_object(&self) -> String {
+        format!("{}\t{}", self.relation, self.object)
+    }
+}
+
+type EachEdge<'e> = &'e mut dyn FnMut(&Edge<'_>, &mut Collector<'_>) -> Result<(), DataError>;
+
+fn read_edges(
+    mut input: Input<'_>,
+    to: &mut Collector<'_>,
+    each: EachEdge<'_>,
+) -> Result<(), DataError> {
+    if matches!(input.first_byte()?, Some(b'[' | b'{')) {
+        let lists = Lists { wanted: &[WHOLE], remedy: EDGE };
+        return read_lists(input, &lists, &mut |item| {
+            to.row();
+            match to.accept(edge_of_item(item))? {
+                Some(edge) => each(&edge, to),
+                None => Ok(()),
+            }
+        })
+        .map(drop);
+    }
+    let mut lines = Lines::new(input);
+    while lines.advance(to)? {
+        if let Some(edge) = to.accept(edge_of_line(&lines))? {
+            each(&edge, to)?;
+        }
+    }
+    Ok(())
+}
+
+fn edge_of_item<'a>(item: &Item<'a>) -> Result<Edge<'a>, DataError> {
+    if !item.begins_with('[') {
+        return Err(item.error("no list of three"));
+    }
+    let edge: Edge<'a> = item.parse()?;
+    if [&edge.subject, &edge.relation, &edge.object].iter().any(|id| id.trim().is_empty()) {
+        return Err(item.error("an empty id"));
+    }
+    Ok(edge)
+}
+
+fn edge_of_line<'a>(lines: &'a Lines<'_>) -> Result<Edge<'a>, DataError> {
+    let mut fields = lines.text().split('\t').map(str::trim);
+    match (fields.next(), fields.next(), fields.next(), fields.next()) {
+        (Some(subject), Some(relation), Some(object), None)
+            if ![subject, relation, object].contains(&"") =>
+        {
+            let [subject, relation, object] = [subject, relation, object].map(Cow::Borrowed);
+            Ok(Edge { subject, relation, object })
+        }
+        _ => {
+            let found = lines.text().split('\t').filter(|field| !field.trim().is_empty()).count();
+            Err(lines.error(format!("{found} ids between tabs where three are expected"), EDGE))
+        }
+    }
+}
+
+/// What is said of an id; blank texts are none.
+struct Label<'a> {
+    label: Option<Cow<'a, str>>,
+    description: Option<Cow<'a, str>>,
+}
+
+type EachLabel<'e> =
+    &'e mut dyn FnMut(Cow<'_, str>, Label<'_>, &mut Collector<'_>) -> Result<(), DataError>;
+
+fn read_labels(
+    mut input: Input<'_>,
+    to: &mut Collector<'_>,
+    each: EachLabel<'_>,
+) -> Result<(), DataError> {
+    if matches!(input.first_byte()?, Some(b'[' | b'{')) {
+        return read_members(input, LABEL, &mut |item| {
+            to.row();
+            match to.accept(label_of_item(item))? {
+                Some((id, label)) => each(Cow::Borrowed(id), label, to),
+                None => Ok(()),
+            }
+        });
+    }
+    let mut lines = Lines::new(input);
+    while lines.advance(to)? {
+        if let Some((id, label)) = to.accept(label_of_line(&lines))? {
+            each(Cow::Borrowed(id), label, to)?;
+        }
+    }
+    Ok(())
+}
+
+fn label_of_item<'a>(item: &Item<'a>) -> Result<(&'a str, Label<'a>), DataError> {
+    #[derive(Deserialize)]
+    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+    #[derive(Deserialize)]
+    struct Described<'a> {
+        #[serde(borrow)]
+        label: Option<Text<'a>>,
+        #[serde(borrow)]
+        description: Option<Text<'a>>,
+    }
+
+    let Some(id) = item.key.map(str::trim).filter(|id| !id.is_empty()) else {
+        return Err(item.error("an empty id"));
+    };
+    let (label, description) = if item.begins_with('"') {
+        (Some(item.parse()?), None)
+    } else {
+        let Described { label, description } = item.parse_object()?;
+        (label, description)
+    };
+    let said = |text: Option<Text<'a>>| text.map(|text| trimmed(text.0)).filter(|t| !t.is_empty());
+    Ok((id, Label { label: said(label), description: said(description) }))
+}
+
+fn label_of_line<'a>(lines: &'a Lines<'_>) -> Result<(&'a str, Label<'a>), DataError> {
+    match lines.text().split_once('\t') {
+        Some((id, labels)) if !id.trim().is_empty() => {
+            let label = labels.split('\t').next().map(str::trim).filter(|label| !label.is_empty());
+            Ok((id.trim(), Label { label: label.map(Cow::Borrowed), description: None }))
+        }
+        _ => Err(lines.error("no id with a tab and a label behind it".to_owned(), LABEL)),
+    }
+}
+
+fn trimmed(text: Cow<'_, str>) -> Cow<'_, str> {
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.trim()),
+        Cow::Owned(text) => Cow::Owned(text.trim().to_owned()),
+    }
+}

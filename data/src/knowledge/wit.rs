@@ -1,0 +1,128 @@
+//! WIT, pictures of Wikipedia with the texts around them: tab-separated files of 17 columns, several gigabytes each.
+//!
+//! # Source   `data/wit_table_dataset.py` of REVEAL's released code (google-research/scenic,
+//! `projects/knowledge_visual_language`, commit 03c3032): six texts, empty ones too, joined by
+//! [`SEPARATOR`], without a leading `english ` of the attribution. That code reads canonicalised
+//! captions, which are not in the published files: the texts here are as published, and what is taken off is `English:`.
+//! Fields are quoted as Python's `csv` does it, which TensorFlow Datasets reads them with.
+
+use super::input::Input;
+use super::lines::{Row, Table};
+use super::{Collector, Content, Knowledge, Reason, SEPARATOR};
+use crate::DataError;
+
+/// What is made of the rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WitOptions {
+    /// The source of the entries.
+    pub source: String,
+    /// The language that is kept, such as `en`; all without it.
+    pub language: Option<String>,
+}
+
+impl Default for WitOptions {
+    fn default() -> Self {
+        Self { source: "wit".to_owned(), language: None }
+    }
+}
+
+/// Where the columns are that are read.
+struct Columns {
+    language: usize,
+    page_url: usize,
+    image_url: usize,
+    /// In REVEAL's order; the attribution is the last.
+    texts: [usize; 6],
+}
+
+impl Columns {
+    fn find(table: &Table<'_>) -> Result<Self, DataError> {
+        let column = |name: &str| table.column(name);
+        Ok(Self {
+            language: column("language")?,
+            page_url: column("page_url")?,
+            image_url: column("image_url")?,
+            texts: [
+                column("hierarchical_section_title")?,
+                column("context_section_description")?,
+                column("context_page_description")?,
+                column("caption_reference_description")?,
+                column("caption_alt_text_description")?,
+                column("caption_attribution_description")?,
+            ],
+        })
+    }
+
+    /// The text of a row; `None` where all six are blank.
+    fn text(&self, row: &Row) -> Option<String> {
+        let [title, section, page, reference, alt, attribution] =
+            self.texts.map(|column| row.field(column).trim());
+        let texts = [title, section, page, reference, alt, without_language(attribution)];
+        texts.iter().any(|text| !text.is_empty()).then(|| texts.join(SEPARATOR))
+    }
+}
+
+/// Gives each row as a picture (by its address) with its text, of the document of its page.
+///
+/// # Errors   `MissingColumn`, `DoubledColumn`, `FieldCount`, `TextAfterQuote`, `UnclosedQuote`, `NotUtf8`, `Malformed`,
+/// `Gzip`, `Io`; those of the collector
+pub fn read(
+    input: Input<'_>,
+    options: &WitOptions,
+    to: &mut Collector<'_>,
+) -> Result<(), DataError> {
+    let mut table = Table::new(input)?;
+    let columns = Columns::find(&table)?;
+    while table.advance(to)? {
+        let row = table.row();
+        let language = row.field(columns.language);
+        if options.language.as_deref().is_some_and(|wanted| wanted != language) {
+            to.leave_out(Reason::OtherLanguage);
+            continue;
+        }
+        let image = row.field(columns.image_url).trim();
+        if image.is_empty() {
+            to.leave_out(Reason::NoImage);
+            continue;
+        }
+        let Some(text) = columns.text(row) else {
+            to.leave_out(Reason::NoText);
+            continue;
+        };
+        let knowledge =
+            Knowledge::new(&options.source, Content::ImageText { image: image.to_owned(), text });
+        to.give(match row.field(columns.page_url).trim() {
+            "" => knowledge,
+            page => knowledge.of_document(page),
+        })?;
+    }
+    Ok(())
+}
+
+/// An attribution without the language at its start.
+fn without_language(attribution: &str) -> &str {
+    const LANGUAGE: &str = "english:";
+    match attribution.split_at_checked(LANGUAGE.len()) {
+        Some((start, rest)) if start.eq_ignore_ascii_case(LANGUAGE) => rest.trim_start(),
+        _ => attribution,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_language;
+
+    #[test]
+    fn a_language_is_taken_off_and_no_name() {
+        for (attribution, wanted) in [
+            ("English: A dog", "A dog"),
+            ("english:a dog", "a dog"),
+            ("English Heritage", "English Heritage"),
+            ("Englisch", "Englisch"),
+            ("Deutsch: Ein Hund", "Deutsch: Ein Hund"),
+            ("", ""),
+        ] {
+            assert_eq!(without_language(attribution), wanted);
+        }
+    }
+}

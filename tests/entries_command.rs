@@ -1,0 +1,100 @@
+//! `engram data entries` as a user runs it: files of data sets in, entries of a memory out.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use engram::memory::vectors::npy_bytes;
+
+fn engram(folder: &Path, arguments: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
+    command.current_dir(folder).args(arguments.split_whitespace()).output().unwrap()
+}
+
+#[track_caller]
+fn done(folder: &Path, arguments: &str) -> String {
+    let output = engram(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[track_caller]
+fn refused(folder: &Path, arguments: &str, part: &str) {
+    let output = engram(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments}: {errors}");
+    assert!(errors.contains(part) && errors.lines().count() == 1, "{arguments}: {errors}");
+}
+
+fn files(folder: &Path) {
+    let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
+    write("a.tsv", "http://a/1.jpg\ta dog\nhttp://a/2.jpg\tx\n");
+    write("b.tsv", "http://b/1.jpg\ta cat\nno tab\n");
+    write("edges.txt", "Q1\tP31\tQ5\n");
+    write("labels.json", r#"{"Q1": {"label": "Ada", "description": "writer"}, "P31": "is"}"#);
+    write("q.json", r#"{"questions": [{"question_id": 1, "image_id": 9, "question": "What?"}]}"#);
+    write("a.json", r#"{"annotations": [{"question_id": 1, "answers": [{"answer": "cat"}]}]}"#);
+}
+
+#[test]
+fn entries_are_what_a_memory_is_built_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    files(folder);
+    let told = done(
+        folder,
+        "data entries web a.tsv b.tsv --min-characters 2 --skip-bad-lines --out web.jsonl",
+    );
+    assert_eq!(told, "web.jsonl: 2 entries of 4 rows; left out: 1 malformed, 1 too short\n");
+    fs::write(folder.join("keys.npy"), npy_bytes(&[1f32, 0.0, 0.0, 1.0], 2).unwrap()).unwrap();
+    let built = done(folder, "memory build --keys keys.npy --entries web.jsonl --out m --quiet");
+    assert!(built.contains("2 entries"), "{built}");
+}
+
+#[test]
+fn triples_passages_and_questions_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    files(folder);
+    let wikidata = "data entries wikidata edges.txt --labels labels.json";
+    let counts = done(folder, &format!("{wikidata} --reverse --descriptions --out w.jsonl --json"));
+    let counts: serde_json::Value = serde_json::from_str(&counts).unwrap();
+    assert_eq!(counts["entries"], 3);
+    assert_eq!(counts["left_out"]["no_description"], 1);
+    assert_eq!(counts["notes"]["entity_without_label"], 1);
+    assert_eq!(
+        fs::read_to_string(folder.join("w.jsonl")).unwrap(),
+        "{\"source\":\"wikidata\",\"document\":\"Q1\",\"text\":\"Ada: writer\"}\n\
+         {\"source\":\"wikidata\",\"document\":\"Q1\",\"subject\":\"Ada\",\"relation\":\"is\",\"object\":\"Q5\"}\n\
+         {\"source\":\"wikidata\",\"document\":\"Q5\",\"subject\":\"Q5\",\"relation\":\"is_R\",\"object\":\"Ada\"}\n"
+    );
+    let entries = done(
+        folder,
+        "data entries vqa --questions q.json --annotations a.json --image-name %03d.jpg \
+         --out /dev/stdout",
+    );
+    let wanted =
+        r#"{"source":"vqa","document":"9","image":"009.jpg","question":"What?","answer":["cat"]}"#;
+    assert_eq!(entries.trim_end(), wanted);
+}
+
+#[test]
+fn a_fault_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    files(folder);
+    let before = fs::read_dir(folder).unwrap().count();
+    refused(folder, "data entries web a.tsv b.tsv --out o", "b.tsv, line 2: 1 columns where two");
+    refused(folder, "data entries web a.tsv --min-characters 9 --out o", "o: no entries, 2 rows");
+    refused(
+        folder,
+        "data entries web a.tsv --out ./a.tsv",
+        "./a.tsv: is read and cannot be written",
+    );
+    refused(folder, "data entries web none.tsv --out o", "none.tsv: No such file");
+    refused(folder, "data entries wikidata --out o", "no edges and no --descriptions");
+    refused(folder, "data entries vqa --questions q.json --out o", "1 files of questions, 0 of");
+    assert_eq!(fs::read_dir(folder).unwrap().count(), before);
+}
