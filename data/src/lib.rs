@@ -9,6 +9,7 @@
 //! | grouped, stratified folds and hold-outs | [`folds`] |
 //! | token ids of text pieces | [`tokenise`] |
 //! | what a memory can hold | [`knowledge`] |
+//! | pictures as tensors, by a published `preprocessor_config.json` | [`image`] |
 //! | files of published weights, local or from the hub | [`hub`] |
 //! | a phrase set that needs no download | [`world::phrases`] |
 //! | word vectors in GloVe or word2vec text form | [`vectors`] |
@@ -17,6 +18,7 @@ pub mod error;
 pub mod folds;
 pub mod groups;
 pub mod hub;
+pub mod image;
 pub mod knowledge;
 pub mod patent;
 mod table;
