@@ -191,8 +191,17 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
     clip_folder(folder);
     mixed_entries(folder);
     let write = |entries: &[Value]| fs::write(folder.join("bad.jsonl"), lines(entries)).unwrap();
-    let build =
-        ["build", "--entries", "bad.jsonl", "--model", "clip", "--images", "pictures", "--out", "m"];
+    let build = [
+        "build",
+        "--entries",
+        "bad.jsonl",
+        "--model",
+        "clip",
+        "--images",
+        "pictures",
+        "--out",
+        "m",
+    ];
     let fine = json!({"text": "fine"});
     for (bad, parts) in [
         (json!({"id": 7}), &["bad.jsonl:2: the entry 7 has no text", "--only-encodable"][..]),
@@ -200,7 +209,10 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
         (json!({"id": 7, "image": "http://a.b/c.jpg"}), &["bad.jsonl:2", "address", "--images"]),
         (json!({"id": 7, "image": "none.jpg"}), &["bad.jsonl:2", "pictures/none.jpg", "--images"]),
         (json!({"id": 7, "image": 5}), &["bad.jsonl:2: the entry 7 has the image 5"]),
-        (json!({"id": 7, "image": "../entries.jsonl"}), &["bad.jsonl:2: the entry 7", "not a picture"]),
+        (
+            json!({"id": 7, "image": "../entries.jsonl"}),
+            &["bad.jsonl:2: the entry 7", "not a picture"],
+        ),
         (json!([7]), &["bad.jsonl:2: is no entry"]),
         (json!({"id": -1, "text": "a"}), &["an id is -1"]),
         (json!({"id": 0, "text": "a"}), &["the id 0 is there already"]),
@@ -223,7 +235,11 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
     refused(folder, &["build", "--model", "clip", "--out", "n"], &["--entries"]);
     refused(folder, &["build", "--entries", "bad.jsonl", "--out", "n"], &["--keys"]);
     refused(folder, &["search", "m"], &["--queries"]);
-    refused(folder, &["search", "m", "--queries", "q.npy", "--text", "a"], &["cannot be used with"]);
+    refused(
+        folder,
+        &["search", "m", "--queries", "q.npy", "--text", "a"],
+        &["cannot be used with"],
+    );
     refused(folder, &["search", "m", "--text", " "], &["--text is empty"]);
     refused(folder, &["search", "m", "--image", "none.png"], &["none.png"]);
     fs::write(folder.join("empty.txt"), "one\n\nthree\n").unwrap();
@@ -237,8 +253,9 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
         &[&other[..], &["clip", "--image-model", "clip"]].concat(),
         &["clip: it stands beside a model of texts alone"],
     );
-    fs::write(folder.join("clip/preprocessor_config.json"), r#"{"size": 9, "resample": 2}"#).unwrap();
-    refused(folder, &[&other[..], &["clip"]].concat(), &["preprocessor_config.json: `image_mean`"]);
+    fs::write(folder.join("clip/preprocessor_config.json"), r#"{"size": 9, "resample": 2}"#)
+        .unwrap();
+    refused(folder, &[&other[..], &["clip"]].concat(), &["preprocessor_config.json: `image_std`"]);
     fs::write(folder.join("clip/model.safetensors"), "none").unwrap();
     fs::remove_file(folder.join("clip/preprocessor_config.json")).unwrap();
     refused(folder, &[&other[..], &["clip"]].concat(), &["preprocessor_config.json"]);
@@ -297,13 +314,13 @@ fn minilm_finds_the_entry_of_a_paraphrase() {
 fn pictures_of_mobilenet_have_the_neighbours_of_their_stored_features() {
     let Some(data) = named("ENGRAM_DATA", "a memory of COCO photographs") else { return };
     let (model, coco) = (data.join("vision-mobilenet"), data.join("coco-captions"));
-    let stored = engram::models::weights::Weights::open(
-        &coco.join("mobilenet_v2_features.safetensors"),
-    )
-    .unwrap();
+    let stored =
+        engram::models::weights::Weights::open(&coco.join("mobilenet_v2_features.safetensors"))
+            .unwrap();
     let cpu = candle_core::Device::Cpu;
     let get = |name: &str, shape: &[usize], dtype| stored.get(name, shape, dtype, &cpu).unwrap();
-    let features = get("embedding", &[239, 1280], candle_core::DType::F32).to_vec2::<f32>().unwrap();
+    let features =
+        get("embedding", &[239, 1280], candle_core::DType::F32).to_vec2::<f32>().unwrap();
     let ids = get("image_id", &[239], candle_core::DType::I64).to_vec1::<i64>().unwrap();
     let train = get("is_train", &[239], candle_core::DType::U8).to_vec1::<u8>().unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -5,6 +5,7 @@
 //! its first frame is not read.
 
 mod preprocessing;
+mod resample;
 
 use std::fs;
 use std::io::Cursor;
@@ -114,7 +115,9 @@ fn jpeg_has_end(bytes: &[u8]) -> bool {
         }
         at += 2 + usize::from(u16::from_be_bytes([high, low]));
         if marker == START_OF_SCAN {
-            return bytes.get(at..).is_some_and(|scan| scan.windows(2).any(|two| two == [0xff, 0xd9]));
+            return bytes
+                .get(at..)
+                .is_some_and(|scan| scan.windows(2).any(|two| two == [0xff, 0xd9]));
         }
     }
     false

@@ -183,8 +183,7 @@ impl VisionTower {
         let (d, patch) = (config.tower().hidden_size, config.patch_size);
         let std = config.initializer_range;
         let embeddings = builder.pp("embeddings");
-        let norm =
-            |name: &str| LayerNorm::new(d, config.tower().layer_norm_eps, &builder.pp(name));
+        let norm = |name: &str| LayerNorm::new(d, config.tower().layer_norm_eps, &builder.pp(name));
         let class_std = (d as f64).powf(-0.5);
         Ok(Self {
             class_embedding: embeddings.get("class_embedding", &[d], Init::Normal(class_std))?,
@@ -208,7 +207,9 @@ impl VisionTower {
     fn forward(&self, config: &ClipVisionConfig, pixels: &Tensor, mode: &Mode) -> Result<Tensor> {
         let (channels, size) = (config.num_channels, config.image_size);
         let batch = match *pixels.dims() {
-            [batch, c, height, width] if batch > 0 && [c, height, width] == [channels, size, size] => {
+            [batch, c, height, width]
+                if batch > 0 && [c, height, width] == [channels, size, size] =>
+            {
                 batch
             }
             ref other => {
@@ -257,4 +258,3 @@ fn end_rows(tokens: &PackedTokens, end_of_text: u32) -> Result<Arc<[u32]>> {
     };
     tokens.sequences().iter().map(end_of).collect()
 }
-

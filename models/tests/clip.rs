@@ -63,7 +63,8 @@ fn values(tensor: &Tensor) -> Result<Vec<f32>> {
 /// The largest difference, as a share of the largest wanted number.
 fn relative_difference(got: &[f32], want: &[f32]) -> f32 {
     assert_eq!(got.len(), want.len());
-    let largest = |values: &mut dyn Iterator<Item = f32>| values.fold(0.0f32, |a, b| a.max(b.abs()));
+    let largest =
+        |values: &mut dyn Iterator<Item = f32>| values.fold(0.0f32, |a, b| a.max(b.abs()));
     let scale = largest(&mut want.iter().copied());
     // A bias of keys shifts all scores of a row alike: its gradient is rounding.
     let scale = if scale < 1e-12 { 1.0 } else { scale };

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use serde::Deserialize;
 
+use super::resample::resample;
 use super::{MOST_PIXELS, Picture};
 use crate::DataError;
 
@@ -69,7 +68,8 @@ impl Preprocessing {
     /// # Errors   `Io`; `Preprocessor` for what is none, or asks for what is not known here
     pub fn read(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
-        let text = std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
+        let text =
+            std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
         let bad = |reason| DataError::Preprocessor { path: path.into(), reason };
         let published: Published = serde_json::from_slice(&text)
             .map_err(|error| bad(format!("is no configuration of an image processor: {error}")))?;
@@ -94,7 +94,13 @@ impl Preprocessing {
             None => picture,
             Some(resize) => {
                 let (height, width) = resize.size_of(picture);
-                resized = resize_to(picture, (height, width), self.filter, path)?;
+                // A row of the picture is brought to its new width before there are fewer rows.
+                let most = u64::from(width) * u64::from(height.max(picture.height));
+                if most > MOST_PIXELS {
+                    let (path, most) = (path.into(), MOST_PIXELS);
+                    return Err(DataError::LargePicture { path, width, height, most });
+                }
+                resized = resample(picture, height, width, self.filter);
                 &resized
             }
         };
@@ -145,30 +151,6 @@ impl Picture {
         let start = usize::try_from(y).ok().map(|y| y * width);
         start.and_then(|start| self.pixels.get(start..start + width)).unwrap_or(&[])
     }
-}
-
-fn resize_to(
-    picture: &Picture,
-    (height, width): (u32, u32),
-    filter: Filter,
-    path: &Path,
-) -> Result<Picture, DataError> {
-    if u64::from(width) * u64::from(height) > MOST_PIXELS {
-        return Err(DataError::LargePicture { path: path.into(), width, height, most: MOST_PIXELS });
-    }
-    let failed = |reason: String| DataError::Picture { path: path.into(), reason };
-    let filter = match filter {
-        Filter::Bilinear => FilterType::Bilinear,
-        Filter::Bicubic => FilterType::CatmullRom,
-    };
-    let source = ImageRef::new(picture.width, picture.height, &picture.pixels, PixelType::U8x3)
-        .map_err(|error| failed(error.to_string()))?;
-    let mut resized = Image::new(width, height, PixelType::U8x3);
-    let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter));
-    Resizer::new()
-        .resize(&source, &mut resized, &options)
-        .map_err(|error| failed(error.to_string()))?;
-    Ok(Picture { width, height, pixels: resized.into_vec() })
 }
 
 /// The fields of a published `preprocessor_config.json`.
@@ -249,13 +231,14 @@ impl Published {
                 return Err(format!("`resample` is {other}, not 2 (bilinear) or 3 (bicubic)"));
             }
         };
-        let statistics = |name: &str, values: Option<[f32; 3]>, otherwise: f32| {
-            match (self.do_normalize, values) {
-                (false, _) => Ok([otherwise; 3]),
-                (true, Some(values)) if values.iter().all(|value| value.is_finite()) => Ok(values),
-                (true, Some(values)) => Err(format!("`{name}` is {values:?}")),
-                (true, None) => Err(missing(name)),
-            }
+        let statistics = |name: &str, values: Option<[f32; 3]>, otherwise: f32| match (
+            self.do_normalize,
+            values,
+        ) {
+            (false, _) => Ok([otherwise; 3]),
+            (true, Some(values)) if values.iter().all(|value| value.is_finite()) => Ok(values),
+            (true, Some(values)) => Err(format!("`{name}` is {values:?}")),
+            (true, None) => Err(missing(name)),
         };
         let deviation = statistics("image_std", self.image_std, 1.0)?;
         if deviation.contains(&0.0) {

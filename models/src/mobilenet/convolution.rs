@@ -57,7 +57,8 @@ impl Convolution {
     /// What the kernel sees at each place of the output, `[H_out W_out, rows * columns * C_in]`.
     fn gather(&self, input: &[f32]) -> Vec<f32> {
         let Window { input: from, output, kernel, stride, before, .. } = self.window;
-        let mut seen = vec![0.0; output.height * output.width * kernel.0 * kernel.1 * from.channels];
+        let mut seen =
+            vec![0.0; output.height * output.width * kernel.0 * kernel.1 * from.channels];
         let mut patches = seen.chunks_exact_mut(from.channels);
         for y in 0..output.height {
             for x in 0..output.width {

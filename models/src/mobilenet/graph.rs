@@ -87,8 +87,8 @@ struct Op {
 
 /// Reads the graph; errors name the file and the operation.
 pub(super) fn read(path: &Path) -> Result<Graph> {
-    let text =
-        std::fs::read(path).map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
+    let text = std::fs::read(path)
+        .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
     let bad = |reason: String| ModelError::BadConfig { what: path.display().to_string(), reason };
     let published: Published = serde_json::from_slice(&text)
         .map_err(|error| bad(format!("is no graph of operations: {error}")))?;

@@ -54,10 +54,15 @@ impl Question {
             return Err(MemoryError::Width { what, expected, found }.into());
         }
         for Query { text, picture, place } in &queries {
-            let asked = [(text.is_some(), reads.text, "text"), (picture.is_some(), reads.pictures, "picture")];
+            let asked = [
+                (text.is_some(), reads.text, "text"),
+                (picture.is_some(), reads.pictures, "picture"),
+            ];
             if let Some((.., what)) = asked.iter().find(|(has, reads, _)| *has && !reads) {
                 let known = kinds(reads);
-                anyhow::bail!("{place}: a {what}, but the model encodes {known} alone; ask by that");
+                anyhow::bail!(
+                    "{place}: a {what}, but the model encodes {known} alone; ask by that"
+                );
             }
         }
         let mut vectors = Vec::with_capacity(queries.len() * expected);

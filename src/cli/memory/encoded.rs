@@ -53,7 +53,8 @@ impl Encoding {
             }
         }
         if left_out > 0 {
-            let note = format!("{}: {left_out} entries cannot be encoded: left out", path.display());
+            let note =
+                format!("{}: {left_out} entries cannot be encoded: left out", path.display());
             output::note(&note, false);
         }
         if rows == 0 {
@@ -122,17 +123,14 @@ impl Source {
         };
         if path.contains("://") {
             let reason = format!("the image of the entry {id} is the address {path}");
-            return Err(lines.fault(
-                reason,
-                "fetch the pictures first, and give paths that begin in --images",
-            ));
+            return Err(lines
+                .fault(reason, "fetch the pictures first, and give paths that begin in --images"));
         }
         let file = self.images.join(path);
         if !file.is_file() {
             let reason = format!("the image of the entry {id} is not at {}", file.display());
-            return Err(
-                lines.fault(reason, "give the folder where the paths of pictures begin by --images")
-            );
+            return Err(lines
+                .fault(reason, "give the folder where the paths of pictures begin by --images"));
         }
         Ok(file)
     }

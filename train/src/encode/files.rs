@@ -56,7 +56,8 @@ impl EncoderFiles {
         let config_json = String::from_utf8_lossy(&read(config)?).into_owned();
         let tokenizer_json = read(tokenizer)?;
         let tokeniser = Tokeniser::from_bytes(tokenizer, &tokenizer_json)?;
-        let files = Self::new(config_json, config.display().to_string(), tokenizer_json, tokeniser)?;
+        let files =
+            Self::new(config_json, config.display().to_string(), tokenizer_json, tokeniser)?;
         Ok(Self { weights, ..files })
     }
 
