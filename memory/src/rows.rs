@@ -33,7 +33,7 @@ pub struct RowReader {
     values: Option<VectorFile>,
     entries: Option<EntryLines>,
     next_id: i64,
-    rows: usize,
+    count: usize,
     left: usize,
     failed: bool,
 }
@@ -55,7 +55,15 @@ impl RowReader {
         }
         let open = |path| EntryLines::open(path, files.first_id);
         let entries = files.entries.map(open).transpose()?;
-        Ok(Self { keys, values, entries, next_id: files.first_id, rows, left: rows, failed: false })
+        Ok(Self {
+            keys,
+            values,
+            entries,
+            next_id: files.first_id,
+            count: rows,
+            left: rows,
+            failed: false,
+        })
     }
 
     /// Rows that are still to come.
@@ -84,7 +92,7 @@ impl RowReader {
         }
         for _ in 0..rows {
             let next = match &mut self.entries {
-                Some(entries) => entries.next().unwrap_or_else(|| Err(entries.too_few(self.rows))),
+                Some(entries) => entries.next().unwrap_or_else(|| Err(entries.too_few(self.count))),
                 None => {
                     self.next_id += 1;
                     Ok(Entry::bare(self.next_id - 1))
@@ -94,7 +102,7 @@ impl RowReader {
         }
         self.left -= rows;
         if let (0, Some(entries)) = (self.left, &mut self.entries) {
-            entries.end_after(self.rows)?;
+            entries.end_after(self.count)?;
         }
         Ok(batch)
     }

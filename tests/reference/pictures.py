@@ -21,7 +21,8 @@ from PIL import Image
 
 FIXTURES = Path(__file__).resolve().parents[2] / "data" / "tests" / "fixtures" / "pictures"
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
-SIZES = [(24, 24), (31, 7), (96, 80), (61, 43), (1, 1)]
+# (60, 20) makes Pillow begin with the columns.
+SIZES = [(24, 24), (31, 7), (60, 20), (96, 80), (61, 43), (61, 9), (5, 43), (1, 1)]
 
 
 def source():

@@ -94,9 +94,7 @@ impl Preprocessing {
             None => picture,
             Some(resize) => {
                 let (height, width) = resize.size_of(picture);
-                // A row of the picture is brought to its new width before there are fewer rows.
-                let most = u64::from(width) * u64::from(height.max(picture.height));
-                if most > MOST_PIXELS {
+                if u64::from(width) * u64::from(height) > MOST_PIXELS {
                     let (path, most) = (path.into(), MOST_PIXELS);
                     return Err(DataError::LargePicture { path, width, height, most });
                 }

@@ -1,7 +1,8 @@
 //! Pillow's resampling, to the bit: `src/libImaging/Resample.c` of Pillow 13, for 8-bit colours.
 //!
-//! A row first, then the columns of the result; each pass rounds to 8 bits. Weights are integers of 22 binary places.
-//! (`fast_image_resize` has the same filters with weights of 16 bits, and its bicubic results differ by more than 1.)
+//! Rows are resampled first, then the columns of the result, or the other way round; each pass rounds to 8 bits. Weights
+//! are integers of 22 binary places. (`fast_image_resize` has the same filters, but weights of 16 bits and one order:
+//! its results differ by a few units.)
 
 use super::Picture;
 use super::preprocessing::Filter;
@@ -11,14 +12,22 @@ const PLACES: u32 = 32 - 8 - 2;
 
 /// The picture at another size.
 pub(super) fn resample(picture: &Picture, height: u32, width: u32, filter: Filter) -> Picture {
-    let mut pixels = picture.pixels.clone();
-    if width != picture.width {
-        pixels = along_rows(&pixels, picture.width, &spans(picture.width, width, filter));
-    }
-    if height != picture.height {
-        pixels = along_columns(&pixels, width, &spans(picture.height, height, filter));
-    }
+    let rows = |pixels: &[u8]| along_rows(pixels, picture.width, width, filter);
+    let columns =
+        |pixels: &[u8], row: u32| along_columns(pixels, row, picture.height, height, filter);
+    let pixels = if columns_first(picture, height, width) {
+        rows(&columns(&picture.pixels, picture.width))
+    } else {
+        columns(&rows(&picture.pixels), width)
+    };
     Picture { width, height, pixels }
+}
+
+/// Which pass Pillow 13 makes first: that over the columns if it takes away more than twice as many rows as the other
+/// takes away columns. (Found by trying, on 700 random sizes; Pillow before 13 always begins with the rows.)
+fn columns_first(picture: &Picture, height: u32, width: u32) -> bool {
+    let fewer = |from: u32, to: u32| i64::from(from) - i64::from(to);
+    fewer(picture.height, height) > (2 * fewer(picture.width, width)).max(0)
 }
 
 /// What one pixel of the result is made of: the first pixel, and the weights from there on.
@@ -80,12 +89,15 @@ fn rounded(sum: i32) -> u8 {
     (sum >> PLACES).clamp(0, 255) as u8
 }
 
-/// `[H, W, 3]` → `[H, spans, 3]`.
-fn along_rows(pixels: &[u8], width: u32, spans: &[Span]) -> Vec<u8> {
-    let row_length = 3 * width as usize;
+/// `[H, from, 3]` → `[H, to, 3]`.
+fn along_rows(pixels: &[u8], from: u32, to: u32, filter: Filter) -> Vec<u8> {
+    if from == to {
+        return pixels.to_vec();
+    }
+    let (spans, row_length) = (spans(from, to, filter), 3 * from as usize);
     let mut result = Vec::with_capacity(pixels.len() / row_length * spans.len() * 3);
     for row in pixels.chunks_exact(row_length) {
-        for Span { start, weights } in spans {
+        for Span { start, weights } in &spans {
             let mut sums = [HALF; 3];
             for (pixel, weight) in row[3 * start..].chunks_exact(3).zip(weights) {
                 for (sum, colour) in sums.iter_mut().zip(pixel) {
@@ -98,12 +110,15 @@ fn along_rows(pixels: &[u8], width: u32, spans: &[Span]) -> Vec<u8> {
     result
 }
 
-/// `[H, W, 3]` → `[spans, W, 3]`.
-fn along_columns(pixels: &[u8], width: u32, spans: &[Span]) -> Vec<u8> {
-    let row_length = 3 * width as usize;
+/// `[from, width, 3]` → `[to, width, 3]`.
+fn along_columns(pixels: &[u8], width: u32, from: u32, to: u32, filter: Filter) -> Vec<u8> {
+    if from == to {
+        return pixels.to_vec();
+    }
+    let (spans, row_length) = (spans(from, to, filter), 3 * width as usize);
     let mut result = Vec::with_capacity(spans.len() * row_length);
     let mut sums = vec![0; row_length];
-    for Span { start, weights } in spans {
+    for Span { start, weights } in &spans {
         sums.fill(HALF);
         let rows = pixels[start * row_length..].chunks_exact(row_length);
         for (row, weight) in rows.zip(weights) {
