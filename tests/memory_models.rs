@@ -42,7 +42,8 @@ fn named(variable: &str, what: &str) -> Option<PathBuf> {
     let folder = std::env::var_os(variable).map(PathBuf::from);
     if folder.is_none() {
         // Not by a macro, whose output the test runner swallows.
-        writeln!(std::io::stderr(), "SKIPPED: set {variable} to check {what}").unwrap();
+        let text = format!("SKIPPED: set {variable} to check {what}\n");
+        std::io::stderr().write_all(text.as_bytes()).unwrap();
     }
     folder
 }
@@ -56,7 +57,8 @@ const GREEN: [u8; 3] = [20, 200, 40];
 
 /// A picture of one colour with a few dots.
 fn picture(path: &Path, colour: [u8; 3]) {
-    let dots = |x: u32, y: u32| image::Rgb(if (x + y) % 5 == 0 { [0, 0, 0] } else { colour });
+    let dots =
+        |x: u32, y: u32| image::Rgb(if (x + y).is_multiple_of(5) { [0, 0, 0] } else { colour });
     image::RgbImage::from_fn(20, 14, dots).save(path).unwrap();
 }
 

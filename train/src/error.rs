@@ -21,7 +21,7 @@ pub enum TrainError {
 
     /// A file of data, of a tokenizer or of the hub failed.
     #[error(transparent)]
-    Data(#[from] DataError),
+    Data(Box<DataError>),
 
     /// A model that cannot make keys or queries.
     #[error("{name}: {reason}")]
@@ -225,6 +225,12 @@ pub enum TrainError {
         /// What there is.
         found: Vec<String>,
     },
+}
+
+impl From<DataError> for TrainError {
+    fn from(error: DataError) -> Self {
+        Self::Data(Box::new(error))
+    }
 }
 
 impl TrainError {
