@@ -1,6 +1,6 @@
 """faiss-cpu and usearch on the keys and queries that `engram bench memory` writes; it starts this script.
 
-Usage: peers.py KEYS.npy QUERIES.npy THREADS, with a line `INDEX K` on standard input for each search:
+Usage: peers.py KEYS QUERIES WIDTH THREADS [hnsw], both files of f32 rows, with a line `INDEX K` on standard input for each search:
 prints `SECONDS RECALL`, the recall against faiss's exact search. The first line printed names what is there.
 """
 import json
@@ -9,9 +9,8 @@ import time
 
 import numpy as np
 
-keys, queries = np.load(sys.argv[1]), np.load(sys.argv[2])
-threads = int(sys.argv[3])
-width = keys.shape[1]
+width, threads = int(sys.argv[3]), int(sys.argv[4])
+keys, queries = (np.fromfile(path, "<f4").reshape(-1, width) for path in sys.argv[1:3])
 search, about = {}, {}
 
 try:
@@ -21,7 +20,7 @@ try:
     flat.add(keys)
     search["faiss-flat"] = lambda k: flat.search(queries, k)[1]
     about["faiss"] = faiss.__version__
-    if "hnsw" in sys.argv[4:]:
+    if "hnsw" in sys.argv[5:]:
         graph = faiss.IndexHNSWFlat(width, 24, faiss.METRIC_INNER_PRODUCT)
         graph.hnsw.efConstruction, graph.hnsw.efSearch = 200, 96
         start = time.perf_counter()
@@ -36,7 +35,7 @@ try:
     search["usearch-exact"] = lambda k: brute_force(
         keys, queries, k, metric="ip", exact=True, threads=threads).keys
     about["usearch"] = usearch.__version__
-    if "hnsw" in sys.argv[4:]:
+    if "hnsw" in sys.argv[5:]:
         other = Index(ndim=width, metric="ip", connectivity=24, expansion_add=200, expansion_search=96)
         start = time.perf_counter()
         other.add(np.arange(len(keys)), keys, threads=threads)

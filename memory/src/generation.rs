@@ -10,6 +10,7 @@ use crate::entry::Entry;
 use crate::error::MemoryError;
 use crate::format::file::CheckedFile;
 use crate::format::manifest::{EncoderRecord, Manifest, SegmentRecord};
+use crate::search::graph::Graph;
 use crate::segment::Segment;
 
 /// One state of a memory. It does not change: who holds it sees the same entries, whatever is written meanwhile.
@@ -153,6 +154,16 @@ impl Generation {
         self.len() == 0
     }
 
+    /// Rows that were deleted and are still on the disk.
+    pub fn deleted(&self) -> usize {
+        self.rows() - self.len()
+    }
+
+    /// Bytes on the disk, deleted rows included.
+    pub fn bytes(&self) -> u64 {
+        self.manifest.segments.iter().map(SegmentRecord::bytes).sum()
+    }
+
     /// The segment of a row, and the row in it.
     pub(crate) fn locate(&self, row: Row) -> Result<(&Part, usize), MemoryError> {
         let Row(number) = row;
@@ -199,7 +210,7 @@ impl Generation {
 
     /// Numbers of a value; 0 for a memory of keys alone.
     pub fn value_len(&self) -> usize {
-        self.manifest.values.map_or(0, |format| format.tokens * format.width)
+        self.manifest.value_len()
     }
 
     /// What a row's value is known by, in this generation and all others that have its segment.
@@ -252,31 +263,30 @@ impl Generation {
                 }
             }
         }
-        let bytes = manifest.segments.iter().map(SegmentRecord::bytes).sum();
-        let rows = self.rows();
         Ok(Info {
             generation: manifest.generation,
             entries: self.len(),
-            deleted: rows - self.len(),
+            deleted: self.deleted(),
             width: manifest.width,
             normalised: manifest.normalised,
             values: manifest.values.map(|format| format.to_string()),
             encoders: manifest.encoders.clone(),
             sources: manifest.sources.iter().cloned().zip(of_source).collect(),
-            bytes,
-            bytes_per_entry: bytes as f64 / rows.max(1) as f64,
+            bytes: self.bytes(),
+            bytes_per_entry: self.bytes() as f64 / self.rows().max(1) as f64,
         })
     }
 
     /// Reads every file against its checksums; the faults, one for each broken file.
     pub fn verify(&self) -> Vec<MemoryError> {
         let checked = self.parts.iter().flat_map(|part| part.segment.verify());
-        let graphs = self.manifest.segments.iter().filter_map(|segment| segment.graph.as_ref());
-        let graph_files = graphs.flat_map(|graph| {
-            let folder = self.folder.join(&graph.folder);
-            [&graph.neighbours, &graph.keys]
-                .map(|file| CheckedFile::open(&folder, file).and_then(|file| file.verify()))
-        });
+        let segments = self.manifest.segments.iter();
+        let graphs = segments.filter_map(|segment| Some((segment.graph.as_ref()?, segment.rows)));
+        let graph_files =
+            graphs.flat_map(|(graph, rows)| match Graph::open(&self.folder, graph, rows) {
+                Ok(graph) => Vec::from(graph.verify()),
+                Err(error) => vec![Err(error)],
+            });
         checked.chain(graph_files).filter_map(Result::err).collect()
     }
 }

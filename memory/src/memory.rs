@@ -15,7 +15,7 @@ use crate::format::manifest::{
     generation_folders, sync_folder,
 };
 use crate::generation::{Bits, Generation, MOST_ROWS, Row};
-use crate::search::hnsw::GraphSettings;
+use crate::search::graph::GraphSettings;
 use crate::segment::{Batch, write_segment};
 
 /// The file that a writer locks.
@@ -24,8 +24,10 @@ const LOCK: &str = "LOCK";
 const PARTIAL: &str = ".partial";
 /// How often a reader looks for the current generation while writers replace it under its eyes.
 const ATTEMPTS: usize = 20;
-/// Rows that are copied at a time.
+/// Rows that are copied at a time, or fewer where they are large.
 const COPIED_ROWS: usize = 1024;
+/// Numbers of keys and values that are copied at a time.
+const COPIED_NUMBERS: usize = 1 << 20;
 
 /// A memory for readers.
 #[derive(Debug)]
@@ -142,6 +144,7 @@ impl Writer {
                 return Err(MemoryError::AlreadyThere { folder });
             }
         }
+        let was_there = folder.exists();
         fs::create_dir_all(&folder).map_err(MemoryError::write(&folder))?;
         let lock = lock(&folder)?;
         sweep(&folder, &[])?;
@@ -156,9 +159,17 @@ impl Writer {
             next_id: 0,
             segments: Vec::new(),
         };
-        commit(&folder, manifest, |name, partial, manifest| {
+        let written = commit(&folder, manifest, |name, partial, manifest| {
             write_rows(name, partial, manifest, rows, batches)
-        })?;
+        });
+        if let Err(error) = written {
+            // Nothing stays but a folder that was there before.
+            let _ = fs::remove_file(folder.join(LOCK));
+            if !was_there {
+                let _ = fs::remove_dir(&folder);
+            }
+            return Err(error);
+        }
         let generation = Arc::new(Generation::open(&folder, None)?);
         Ok(Self { folder, _lock: lock, generation })
     }
@@ -254,7 +265,7 @@ impl Writer {
     pub fn index(
         &mut self,
         settings: GraphSettings,
-        progress: impl Fn() + Sync,
+        progress: impl Fn(),
     ) -> Result<(), MemoryError> {
         let generation = Arc::clone(&self.generation);
         self.commit(|name, partial, manifest| {
@@ -286,7 +297,9 @@ impl Writer {
     ) -> Result<(), MemoryError> {
         let generation = Arc::clone(&self.generation);
         let live: Vec<Row> = generation.live_rows().collect();
-        let batches = live.chunks(COPIED_ROWS).map(|rows| {
+        let size = generation.manifest().width + generation.value_len();
+        let rows_at_a_time = (COPIED_NUMBERS / size).clamp(1, COPIED_ROWS);
+        let batches = live.chunks(rows_at_a_time).map(|rows| {
             let mut batch = Batch { values: generation.values(rows)?, ..Batch::default() };
             for row in rows {
                 batch.entries.push(generation.entry(*row)?);
@@ -393,7 +406,7 @@ fn write_rows(
         return Ok(());
     }
     let mut sources = std::mem::take(&mut manifest.sources);
-    let mut seen = HashSet::with_capacity(rows);
+    let mut seen = HashSet::new();
     let mut next_id = manifest.next_id;
     let checked = batches.map(|batch| {
         let batch = batch?;

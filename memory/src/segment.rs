@@ -11,6 +11,7 @@ use crate::error::MemoryError;
 use crate::format::file::{CheckedFile, FileWriter};
 use crate::format::manifest::{Manifest, SegmentRecord, ValueFormat, ValueNumber};
 use crate::format::tensor::{MappedTensor, TensorWriter};
+use crate::search::bf16::rounding;
 
 /// Some rows on their way into a memory.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -34,7 +35,6 @@ enum Values {
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) rows: usize,
-    pub(crate) longest_key: f32,
     keys: MappedTensor<f32>,
     values: Option<Values>,
     ids: MappedTensor<i64>,
@@ -88,7 +88,6 @@ impl Segment {
         };
         Ok(Self {
             rows,
-            longest_key: record.longest_key,
             keys: MappedTensor::open(folder, &record.keys, "keys", &[rows, manifest.width])?,
             values,
             ids,
@@ -243,16 +242,17 @@ pub(crate) fn write_segment(
     let mut lines = FileWriter::create(folder.join("entries.jsonl"))?;
     let (mut ids, mut sources, mut documents) = (Vec::new(), Vec::new(), Vec::new());
     let (mut offsets, mut end) = (vec![0u64], 0);
-    let mut longest = 0f32;
+    let (mut longest, mut largest_rounding) = (0f32, 0f64);
     for batch in batches {
         let Batch { entries, keys: mut batch_keys, values: batch_values } = batch?;
         let first = ids.len();
         check_count("key numbers", entries.len() * manifest.width, batch_keys.len())?;
         for (row, key) in batch_keys.chunks_mut(manifest.width).enumerate() {
             longest = longest.max(check_key(first + row, key, manifest.normalised)?);
+            largest_rounding = largest_rounding.max(rounding(key));
         }
         keys.write(&batch_keys)?;
-        let size = manifest.values.map_or(0, |format| format.tokens * format.width);
+        let size = manifest.value_len();
         check_count("value numbers", entries.len() * size, batch_values.len())?;
         if let Some((writer, format)) = &mut values {
             check_values(first, &batch_values, size, format.number)?;
@@ -293,6 +293,8 @@ pub(crate) fn write_segment(
         folder: name.to_owned(),
         rows,
         longest_key: longest,
+        // As a 32-bit number it may be rounded down.
+        largest_rounding: (largest_rounding as f32).next_up(),
         ids_rise: ids.windows(2).all(|pair| pair[0] < pair[1]),
         keys: keys.finish()?,
         values,

@@ -41,6 +41,12 @@ impl VectorFile {
         if shape.len() < 2 {
             return Err(malformed(format!("has the shape {shape:?}, not one row for each vector")));
         }
+        if shape.contains(&0) {
+            return Err(malformed(format!("is empty: it has the shape {shape:?}")));
+        }
+        if shape.iter().try_fold(4usize, |bytes, size| bytes.checked_mul(*size)).is_none() {
+            return Err(malformed(format!("cannot have the shape {shape:?}")));
+        }
         Ok(Self { path: path.to_owned(), shape, numbers })
     }
 
@@ -203,6 +209,7 @@ mod tests {
         assert!(write("a.txt", b"no numbers").contains("is neither .npy nor safetensors"));
         let numbers = npy_bytes(&[1i64, 2], 2).unwrap();
         assert!(write("b.npy", &numbers).contains("has numbers of type '<i8'"));
+        assert!(write("d.npy", &npy_bytes::<f32>(&[], 4).unwrap()).contains("is empty"));
         let cut = npy_bytes(&[1f32; 8], 2).unwrap();
         let path = folder.path().join("c.npy");
         std::fs::write(&path, &cut[..cut.len() - 5]).unwrap();

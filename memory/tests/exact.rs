@@ -11,8 +11,8 @@ use plain::{Numbers, PlainMemory, folder};
 const ROWS: usize = 3000;
 
 /// Keys around a few centres, some of them twice; three segments, some rows deleted.
-fn memory(folder: &std::path::Path, width: usize) -> (Writer, PlainMemory) {
-    let format = MemoryFormat { width, normalised: true, values: None };
+fn memory(folder: &std::path::Path, width: usize, normalised: bool) -> (Writer, PlainMemory) {
+    let format = MemoryFormat { width, normalised, values: None };
     let mut next = Numbers::new(width as u64);
     let centres: Vec<f32> = (0..10 * width).map(|_| next.real()).collect();
     let mut plain = PlainMemory::new(format);
@@ -47,9 +47,10 @@ fn ids(found: &Found) -> Vec<Vec<i64>> {
 
 #[test]
 fn exact_search_is_brute_force_in_double_precision() {
-    for width in [1, 5, 64, 384] {
+    // Keys of unit length may be rounded first, others are not.
+    for (width, normalised) in [(1, true), (5, false), (64, true), (128, false), (384, true)] {
         let place = folder();
-        let (writer, plain) = memory(&place.path().join("m"), width);
+        let (writer, plain) = memory(&place.path().join("m"), width, normalised);
         let generation = writer.generation();
         let sources = generation.manifest().sources.clone();
         let mut next = Numbers::new(77);
@@ -78,9 +79,36 @@ fn exact_search_is_brute_force_in_double_precision() {
 }
 
 #[test]
+fn keys_that_bfloat16_cannot_tell_apart_are_ordered() {
+    let place = folder();
+    let (width, rows, count) = (48, 4000, 40);
+    let format = MemoryFormat { width, normalised: true, values: None };
+    let mut next = Numbers::new(9);
+    let centre: Vec<f32> = (0..width).map(|_| next.real()).collect();
+    let mut near = |count: usize| -> Vec<f32> {
+        let mut numbers = Vec::new();
+        (0..count).for_each(|_| numbers.extend(centre.iter().map(|x| x + 1e-4 * next.real())));
+        numbers
+    };
+    let (keys, queries) = (near(rows), near(count));
+    let mut plain = PlainMemory::new(format);
+    let entries = (0..rows as i64).map(engram_memory::Entry::bare).collect();
+    let batch = Batch { entries, keys, values: Vec::new() };
+    plain.put(&batch);
+    let writer =
+        Writer::create(place.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
+    let sources = writer.generation().manifest().sources.clone();
+    for k in [1, 10, 100] {
+        let of = Queries { keys: &queries, k };
+        let found = Exact.search(writer.generation(), of, &Filter::default()).unwrap();
+        assert_eq!(ids(&found), plain.search(&queries, k, &Filter::default(), &sources));
+    }
+}
+
+#[test]
 fn the_number_of_threads_does_not_change_a_bit() {
     let place = folder();
-    let (writer, _) = memory(&place.path().join("m"), 64);
+    let (writer, _) = memory(&place.path().join("m"), 64, true);
     let mut next = Numbers::new(5);
     let keys: Vec<f32> = (0..200 * 64).map(|_| next.real()).collect();
     let search = |threads: usize| {
@@ -102,7 +130,7 @@ fn the_number_of_threads_does_not_change_a_bit() {
 #[test]
 fn queries_and_filters_that_do_not_fit_are_refused() {
     let place = folder();
-    let (writer, _) = memory(&place.path().join("m"), 5);
+    let (writer, _) = memory(&place.path().join("m"), 5, true);
     let refused = |keys: &[f32], k: usize, filter: Filter| {
         let found = Exact.search(writer.generation(), Queries { keys, k }, &filter);
         found.unwrap_err().to_string()
@@ -125,7 +153,7 @@ fn queries_and_filters_that_do_not_fit_are_refused() {
 #[test]
 fn a_source_of_which_nothing_is_left_is_told() {
     let place = folder();
-    let (mut writer, _) = memory(&place.path().join("m"), 5);
+    let (mut writer, _) = memory(&place.path().join("m"), 5, true);
     let of = |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
     let keys = [1.0; 5];
     let queries = Queries { keys: &keys, k: 5000 };

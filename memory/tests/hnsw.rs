@@ -4,11 +4,14 @@
 mod plain;
 
 use engram_memory::search::exact::Exact;
-use engram_memory::search::hnsw::{GraphSettings, Hnsw};
+use engram_memory::search::graph::GraphSettings;
+use engram_memory::search::hnsw::Hnsw;
 use engram_memory::search::{Filter, Found, Index, Queries};
 use engram_memory::{Generation, MemoryFormat, Writer};
 use plain::{Numbers, batch, folder};
 
+const GRAPH: [&str; 3] =
+    ["graph-0-offsets.safetensors", "graph-0-neighbours.safetensors", "graph-0-upper.safetensors"];
 const ROWS: i64 = 4000;
 const WIDTH: usize = 24;
 const QUERIES: usize = 100;
@@ -116,30 +119,46 @@ fn the_same_keys_give_the_same_graph() {
     let files = ["a", "b"].map(|name| {
         let folder = place.path().join(name);
         drop(memory(&folder));
-        let read = |file: &str| std::fs::read(folder.join("gen-000002").join(file)).unwrap();
-        [read("graph-0.hnsw.graph"), read("graph-0.hnsw.data")]
+        GRAPH.map(|file| std::fs::read(folder.join("gen-000002").join(file)).unwrap())
     });
     assert!(files[0] == files[1]);
 }
 
 #[test]
-fn a_damaged_graph_is_never_opened() {
+fn a_damaged_graph_is_refused() {
     let place = folder();
     let folder = place.path().join("m");
     drop(memory(&folder));
-    let path = folder.join("gen-000002/graph-0.hnsw.graph");
-    let whole = std::fs::read(&path).unwrap();
+    let queries = queries();
     let mut next = Numbers::new(2);
-    for _ in 0..20 {
-        let mut bytes = whole.clone();
-        bytes[next.below(whole.len() as u64) as usize] ^= 1 << next.below(8);
-        std::fs::write(&path, bytes).unwrap();
-        let generation = engram_memory::Memory::open(&folder).unwrap().generation();
-        let error = Hnsw::open(&generation, 10).err().unwrap().to_string();
-        assert!(error.contains("graph-0.hnsw.graph: was changed between"), "{error}");
-        assert_eq!(generation.verify().len(), 1);
+    for file in GRAPH {
+        let path = folder.join("gen-000002").join(file);
+        let whole = std::fs::read(&path).unwrap();
+        let search = || {
+            let generation = engram_memory::Memory::open(&folder).unwrap().generation();
+            let faults = generation.verify().len();
+            let search = |graphs: Hnsw| {
+                let queries = Queries { keys: &queries, k: 10 };
+                graphs.search(&generation, queries, &Filter::default())
+            };
+            (faults, Hnsw::open(&generation, 10).and_then(search))
+        };
+        assert!(matches!(search(), (0, Ok(_))));
+        for _ in 0..20 {
+            let mut bytes = whole.clone();
+            bytes[next.below(whole.len() as u64) as usize] ^= 1 << next.below(8);
+            std::fs::write(&path, bytes).unwrap();
+            let (faults, found) = search();
+            let error = found.unwrap_err().to_string();
+            assert!(error.contains(&format!("{file}: was changed between")), "{error}");
+            assert_eq!(faults, 1);
+        }
+        for rest in [None, Some(&whole[..whole.len() - 3])] {
+            std::fs::remove_file(&path).unwrap();
+            rest.inspect(|bytes| std::fs::write(&path, bytes).unwrap());
+            let (faults, found) = search();
+            assert!(faults == 1 && found.is_err());
+            std::fs::write(&path, &whole).unwrap();
+        }
     }
-    std::fs::remove_file(&path).unwrap();
-    let generation = engram_memory::Memory::open(&folder).unwrap().generation();
-    assert!(Hnsw::open(&generation, 10).is_err());
 }

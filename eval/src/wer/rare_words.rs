@@ -12,7 +12,7 @@ use super::PairAligner;
 use super::alignment::Edit;
 use super::confusions::tokens;
 use super::counts::EditCounts;
-use super::read::Pairs;
+use super::read::{Pairs, check_ids};
 use super::tokens::{Unit, words};
 use crate::error::{EvalError, Place};
 use crate::json::message_in_line;
@@ -86,7 +86,7 @@ pub fn parse_biasing_lists(file: &str, text: &str) -> Result<BiasingLists, EvalE
         remedy: BIASING_SHAPE,
     };
     check_line_ends(file, text)?;
-    let (mut of_pair, mut seen) = (HashMap::new(), HashMap::new());
+    let mut lists: Vec<(&str, u64, HashSet<String>)> = Vec::new();
     for (line, row) in not_blank(text) {
         let mut fields = row.split('\t');
         let (id, words) = (fields.next().unwrap_or_default().trim(), fields.nth(1));
@@ -94,19 +94,13 @@ pub fn parse_biasing_lists(file: &str, text: &str) -> Result<BiasingLists, EvalE
         let words = serde_json::from_str(words).map_err(|error| {
             malformed(Some(line), format!("has no list of words: {}", message_in_line(&error)))
         })?;
-        let place = Place::new(file, line);
-        if id.is_empty() {
-            return Err(EvalError::EmptyId { place });
-        }
-        if let Some(first) = seen.insert(id, line) {
-            let (first, id) = (Place::new(file, first), shortened(id, 60));
-            return Err(EvalError::DoubledId { place, first, id });
-        }
-        of_pair.insert(id.to_owned(), words);
+        lists.push((id, line, words));
     }
-    if of_pair.is_empty() {
+    if lists.is_empty() {
         return Err(malformed(None, "has no lines".to_owned()));
     }
+    check_ids(file, lists.iter().map(|(id, line, _)| (*id, *line)))?;
+    let of_pair = lists.into_iter().map(|(id, _, words)| (id.to_owned(), words)).collect();
     Ok(BiasingLists { file: file.to_owned(), of_pair })
 }
 

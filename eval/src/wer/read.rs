@@ -311,7 +311,10 @@ struct PairLine<'a> {
 }
 
 /// Refuses ids that are empty or stand twice.
-fn check_ids<'a>(file: &str, ids: impl Iterator<Item = (&'a str, u64)>) -> Result<(), EvalError> {
+pub(super) fn check_ids<'a>(
+    file: &str,
+    ids: impl Iterator<Item = (&'a str, u64)>,
+) -> Result<(), EvalError> {
     let mut seen: HashMap<&str, u64> = HashMap::with_capacity(ids.size_hint().0);
     for (id, line) in ids {
         let place = Place::new(file, line);

@@ -1,7 +1,7 @@
 //! A file with checksums: written from front to back, read through a memory map.
 
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,26 +88,6 @@ impl FileWriter {
             crc32: self.crc32,
         })
     }
-}
-
-/// The record of a file that another program wrote; the file is synced.
-pub(crate) fn record_of(path: &Path) -> Result<FileRecord, MemoryError> {
-    let mut file = File::open(path).map_err(MemoryError::read(path))?;
-    let (mut sha256, mut crc32, mut bytes) = (Sha256::new(), String::new(), 0);
-    let mut block = Vec::with_capacity(BLOCK);
-    loop {
-        block.clear();
-        let read = Read::by_ref(&mut file).take(BLOCK as u64).read_to_end(&mut block);
-        if read.map_err(MemoryError::read(path))? == 0 {
-            break;
-        }
-        bytes += block.len() as u64;
-        sha256.update(&block);
-        crc32.push_str(&format!("{:08x}", crc32fast::hash(&block)));
-    }
-    file.sync_all().map_err(MemoryError::write(path))?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(FileRecord { name, bytes, sha256: hex(&sha256.finalize()), crc32 })
 }
 
 /// A file of a memory, mapped. Each block is checked when it is first read.
@@ -219,7 +199,6 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let record = written(folder.path(), bytes);
             assert_eq!(record.bytes, bytes as u64);
-            assert_eq!(record_of(&folder.path().join("f")).unwrap(), record);
             let file = CheckedFile::open(folder.path(), &record).unwrap();
             file.verify().unwrap();
             let last = file.bytes(bytes.saturating_sub(3)..bytes).unwrap();

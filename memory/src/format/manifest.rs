@@ -12,8 +12,8 @@ use sha2::{Digest, Sha256};
 use super::file::{FileRecord, hex};
 use crate::error::MemoryError;
 
-/// The last version of the format that is read. A memory that names its encoders has this one; others have
-/// [`PLAIN_VERSION`], so that programs which know no encoders read them.
+/// The last version of the format that is read. A memory that names its encoders has this one; others have 1,
+/// so that programs which know no encoders read them.
 pub const FORMAT_VERSION: u64 = 2;
 /// The version of a memory that names no encoders.
 const PLAIN_VERSION: u64 = 1;
@@ -94,6 +94,8 @@ pub struct SegmentRecord {
     pub rows: usize,
     /// The length of the longest key.
     pub longest_key: f32,
+    /// The largest length of what rounding to bfloat16 takes from a key.
+    pub largest_rounding: f32,
     /// Whether the ids rise from row to row.
     pub ids_rise: bool,
     /// `[rows, width]` f32.
@@ -118,20 +120,28 @@ pub struct SegmentRecord {
     pub graph: Option<GraphRecord>,
 }
 
-/// A graph of hnsw_rs over the keys of a segment; it can be made again from them.
+/// A graph over the keys of a segment; it can be made again from them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphRecord {
     /// The folder of the generation that made it.
     pub folder: String,
-    /// Most neighbours of a key in a layer.
+    /// Most neighbours of a key in a layer, and half of the most in layer 0.
     pub connections: usize,
     /// Candidates that were kept while it was made.
     pub ef_construction: usize,
-    /// The neighbours.
+    /// Keys, counted once for each layer that they are in.
+    pub nodes: usize,
+    /// Neighbours of all nodes together.
+    pub edges: usize,
+    /// The node at which a search begins.
+    pub entry: u32,
+    /// `[nodes + 1]` u64: where the neighbours of each node begin, and the end of the last.
+    pub offsets: FileRecord,
+    /// `[edges]` u32: nodes.
     pub neighbours: FileRecord,
-    /// A copy of the keys, as hnsw_rs reads them.
-    pub keys: FileRecord,
+    /// `[nodes - rows, 2]` u32: of each node above layer 0 its row, and its node in the layer below.
+    pub upper: FileRecord,
 }
 
 /// The deleted rows of a segment.
@@ -161,8 +171,9 @@ impl SegmentRecord {
             self.values.as_ref(),
             self.scales.as_ref(),
             deleted,
+            graph.map(|graph| &graph.offsets),
             graph.map(|graph| &graph.neighbours),
-            graph.map(|graph| &graph.keys),
+            graph.map(|graph| &graph.upper),
         ];
         let files =
             [&self.keys, &self.ids, &self.sources, &self.documents, &self.entries, &self.offsets];
@@ -189,6 +200,11 @@ impl Manifest {
     /// The version that a memory of these encoders has.
     pub(crate) fn version_with(encoders: &[EncoderRecord]) -> u64 {
         if encoders.is_empty() { PLAIN_VERSION } else { FORMAT_VERSION }
+    }
+
+    /// Numbers of a value; 0 for a memory of keys alone.
+    pub fn value_len(&self) -> usize {
+        self.values.map_or(0, |format| format.tokens * format.width)
     }
 
     /// Folders that the generation needs, its own first.

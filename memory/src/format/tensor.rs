@@ -140,6 +140,11 @@ impl<T: Number> MappedTensor<T> {
         Ok(numbers)
     }
 
+    /// An error that says what is wrong with its numbers.
+    pub(crate) fn corrupt(&self, reason: String) -> MemoryError {
+        MemoryError::corrupt(self.file.path(), reason)
+    }
+
     pub(crate) fn verify(&self) -> Result<(), MemoryError> {
         self.file.verify()
     }

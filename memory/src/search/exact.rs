@@ -1,23 +1,32 @@
 //! Exact search: every key against every query.
 //!
-//! Products are computed in single precision, blocks of keys against blocks of queries; whatever could be among the
-//! best within the error of that is computed again in double precision, and ordered by the result. So the order is that
-//! of double precision, whatever the blocks and the threads.
+//! Products are computed in single precision, or quicker in bfloat16, blocks of keys against blocks of queries; whatever
+//! could be among the best within the error of that is computed again in double precision, and ordered by the result. So
+//! the order is that of double precision, whatever the blocks, the threads and the processor.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rayon::prelude::*;
 
+use super::bf16;
 use super::products::{dot, places_reaching};
 use super::top_k::{Candidate, TopK};
-use super::{Filter, Found, Hit, Index, Prepared, Queries, length};
+use super::{Filter, Found, Hidden, Hit, Index, Prepared, Queries, length};
 use crate::error::MemoryError;
+use crate::format::manifest::SegmentRecord;
 use crate::generation::{Generation, Part, Row};
 
 /// Queries that are searched together.
 const QUERIES: usize = 1024;
 /// Keys of a block: their products with the queries stay in the processor's cache.
 const KEYS: usize = 512;
+
+/// With fewer queries the time goes into reading keys, and rounding them does not pay.
+const FEWEST_ROUNDED: usize = 16;
+/// Lengths of queries that can be rounded: none of their products with keys of unit length is too small for the
+/// processor to keep.
+const ROUNDED_LENGTHS: RangeInclusive<f64> = 1e-6..=1e6;
 
 /// Exact search, the default.
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,6 +57,8 @@ pub(super) struct QueryBatch<'a> {
     /// The number of the first query.
     first: usize,
     k: usize,
+    /// The same, rounded, where that is quicker.
+    rounded: Option<bf16::Queries>,
     /// Twice the largest error of a score, of each query.
     margins: Vec<f32>,
     /// The best threshold that any thread has found, of each query, as the bits of an `f32` that [`rising`] made.
@@ -71,19 +82,35 @@ impl<'a> QueryBatch<'a> {
         first: usize,
         k: usize,
     ) -> Self {
-        let longest = generation.parts().iter().map(|part| part.segment.longest_key);
-        let longest = f64::from(longest.fold(0f32, f32::max));
-        // A sum of `width` products in any order is off by at most `width` roundings of the product of the lengths
-        // (Cauchy-Schwarz); some more for the gate and for keys that are not quite of unit length.
-        let roundings = (prepared.width + 8) as f64 * f64::from(f32::EPSILON) / 2.0;
-        let margin = |(query, key): (usize, &[f32])| {
-            let gate = f64::from(prepared.largest_gate(first + query));
-            (2.0 * roundings * length(key) * longest * gate) as f32
+        let largest = |of: fn(&SegmentRecord) -> f32| {
+            let segments = generation.manifest().segments.iter();
+            f64::from(segments.map(of).fold(0f32, f32::max))
         };
-        let margins: Vec<f32> = keys.chunks(prepared.width).enumerate().map(margin).collect();
+        let longest = largest(|segment| segment.longest_key);
+        let lost = largest(|segment| segment.largest_rounding);
+        let queries = || keys.chunks(prepared.width);
+        let rounded = generation.manifest().normalised
+            && queries().len() >= FEWEST_ROUNDED
+            && bf16::Queries::are_fast()
+            && queries().all(|query| ROUNDED_LENGTHS.contains(&length(query)));
+        // A sum of `width` products in any order is off by at most `width` roundings of the product of the lengths
+        // (Cauchy-Schwarz); some more for the gate, for keys that are not quite of unit length, and for bfloat16.
+        let roundings = 1.01 * (prepared.width + 8) as f64 * f64::from(f32::EPSILON) / 2.0;
+        let margin = |(number, query): (usize, &[f32])| {
+            let gate = f64::from(prepared.largest_gate(first + number));
+            let (length, mut error) = (length(query), roundings * length(query) * longest);
+            if rounded {
+                // What rounding took from the query, times any key, and what it took from a key, times the query.
+                let query_lost = bf16::rounding(query);
+                error += query_lost * longest + (length + query_lost) * lost;
+            }
+            (2.0 * error * gate) as f32
+        };
+        let margins: Vec<f32> = queries().enumerate().map(margin).collect();
+        let rounded = rounded.then(|| bf16::Queries::new(keys, prepared.width));
         let start = rising(f32::NEG_INFINITY);
         let thresholds = margins.iter().map(|_| AtomicU32::new(start)).collect();
-        Self { generation, prepared, keys, first, k, margins, thresholds }
+        Self { generation, prepared, keys, rounded, first, k, margins, thresholds }
     }
 
     /// All queries, batch by batch.
@@ -120,10 +147,10 @@ impl<'a> QueryBatch<'a> {
         let best = blocks
             .into_par_iter()
             .try_fold(
-                || (empty(), Vec::new()),
+                || (empty(), Scores::default()),
                 |(mut best, mut scores), block| {
                     self.score(block, &mut scores)?;
-                    self.collect(block, &scores, &mut best)?;
+                    self.collect(block, &scores.products, &mut best)?;
                     Ok((best, scores))
                 },
             )
@@ -137,10 +164,13 @@ impl<'a> QueryBatch<'a> {
 
     /// Whether a block has rows that may be found.
     fn has_rows(&self, block: &Block<'_>) -> bool {
-        let hidden = self.prepared.hidden[block.part].as_ref();
-        hidden.is_none_or(|hidden| {
-            (block.start..block.start + block.rows).any(|row| !hidden.get(row))
-        })
+        match &self.prepared.hidden[block.part] {
+            Hidden::Nothing => true,
+            Hidden::Rows(hidden) => {
+                (block.start..block.start + block.rows).any(|row| !hidden.get(row))
+            }
+            Hidden::Everything => false,
+        }
     }
 
     /// For each query the best of its candidates, in order.
@@ -152,37 +182,15 @@ impl<'a> QueryBatch<'a> {
         ordered.map(|(query, candidates)| self.order(query, candidates)).collect()
     }
 
-    /// The products of all queries with a block's keys, `[queries, rows]`.
-    fn score(&self, block: Block<'_>, scores: &mut Vec<f32>) -> Result<(), MemoryError> {
+    /// The products of all queries with a block's keys, times the gates.
+    fn score(&self, block: Block<'_>, scores: &mut Scores) -> Result<(), MemoryError> {
         let (width, rows) = (self.prepared.width, block.rows);
         let keys = block.of.segment.keys(block.start..block.start + rows)?;
-        let queries = self.margins.len();
-        scores.clear();
-        scores.resize(queries * rows, 0.0);
-        // SAFETY: the three matrices are as large as the sizes and strides say: queries `[queries, width]`, keys
-        // `[rows, width]` taken as their transpose, scores `[queries, rows]`.
-        unsafe {
-            gemm::gemm(
-                queries,
-                rows,
-                width,
-                scores.as_mut_ptr(),
-                1,
-                rows as isize,
-                false,
-                self.keys.as_ptr(),
-                1,
-                width as isize,
-                keys.as_ptr(),
-                width as isize,
-                1,
-                0.0,
-                1.0,
-                false,
-                false,
-                false,
-                gemm::Parallelism::None,
-            );
+        let Scores { products: scores, keys: buffer } = scores;
+        scores.resize(self.margins.len() * rows, 0.0);
+        match &self.rounded {
+            Some(queries) => queries.products(keys, width, buffer, scores),
+            None => products(self.keys, keys, width, scores),
         }
         if self.prepared.gates.is_some() {
             let sources = &block.of.segment.sources()?[block.start..block.start + rows];
@@ -202,7 +210,7 @@ impl<'a> QueryBatch<'a> {
         scores: &[f32],
         best: &mut [TopK],
     ) -> Result<(), MemoryError> {
-        let hidden = self.prepared.hidden[block.part].as_ref();
+        let hidden = &self.prepared.hidden[block.part];
         let documents = match self.prepared.excluded.is_empty() {
             true => &[],
             false => block.of.segment.documents()?,
@@ -216,7 +224,7 @@ impl<'a> QueryBatch<'a> {
             for at in reaching.drain(..) {
                 let (score, row) = (scores[at as usize], block.start + at as usize);
                 if score < best.threshold()
-                    || hidden.is_some_and(|hidden| hidden.get(row))
+                    || hidden.has(row)
                     || excluded.is_some_and(|excluded| excluded.contains(&documents[row]))
                 {
                     continue;
@@ -250,6 +258,46 @@ impl<'a> QueryBatch<'a> {
         });
         scored.truncate(self.k);
         Ok(scored.into_iter().map(|(_, hit)| hit).collect())
+    }
+}
+
+/// What a thread needs for a block; used again for the next one.
+#[derive(Default)]
+struct Scores {
+    /// `[queries, rows]`.
+    products: Vec<f32>,
+    /// Rounded keys.
+    keys: Vec<u32>,
+}
+
+/// The products of queries `[queries, width]` and keys `[rows, width]` in single precision, `[queries, rows]`.
+fn products(queries: &[f32], keys: &[f32], width: usize, out: &mut [f32]) {
+    let (queries_len, rows) = (queries.len() / width, keys.len() / width);
+    assert_eq!(out.len(), queries_len * rows);
+    // SAFETY: the three matrices are as large as the sizes and strides say: queries `[queries, width]`, keys
+    // `[rows, width]` taken as their transpose, products `[queries, rows]`.
+    unsafe {
+        gemm::gemm(
+            queries_len,
+            rows,
+            width,
+            out.as_mut_ptr(),
+            1,
+            rows as isize,
+            false,
+            queries.as_ptr(),
+            1,
+            width as isize,
+            keys.as_ptr(),
+            width as isize,
+            1,
+            0.0,
+            1.0,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
     }
 }
 

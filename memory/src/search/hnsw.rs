@@ -1,151 +1,43 @@
-//! Search through a graph over the keys (hnsw_rs): quicker than looking at all of them, and nearly exact.
+//! Search through a graph over the keys: quicker than looking at all of them, and nearly exact.
 //!
-//! The graph only proposes: deleted rows, sources and excluded documents are checked again, and scores are those of the
-//! exact search. Where few rows of a segment may be found, where a segment has no graph, and where the graph gives fewer
-//! entries than there are, the exact search takes over. A graph is made by one thread, so that the same keys give the
-//! same graph.
+//! Deleted rows, sources and excluded documents are looked at inside the search, and what it proposes is scored as in
+//! the exact search. Where few rows of a segment may be found, where a segment has no graph, and where the graph gives
+//! fewer entries than there are, the exact search takes over.
 
-use std::path::Path;
-
-use hnsw_rs::api::AnnT;
-use hnsw_rs::hnsw::Hnsw as Graph;
-use hnsw_rs::hnswio::HnswIo;
-use hnsw_rs::prelude::Distance;
 use rayon::prelude::*;
 
 use super::exact::QueryBatch;
-use super::products::quick_dot;
+use super::graph::{Graph, Scored};
 use super::top_k::Candidate;
-use super::{Filter, Found, Hit, Index, Prepared, Queries};
+use super::{Filter, Found, Hidden, Hit, Index, Prepared, Queries};
 use crate::error::MemoryError;
-use crate::format::file::{CheckedFile, record_of};
-use crate::format::manifest::{GraphRecord, Manifest};
+use crate::format::manifest::SegmentRecord;
 use crate::generation::{Bits, Generation, Part};
-use crate::segment::Segment;
 
-/// Layers of a graph, as many as hnsw_rs has.
-const LAYERS: usize = 16;
 /// A graph is used where at least this share of a segment's rows may be found.
 const FEWEST: f64 = 0.05;
-
-/// How a graph is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GraphSettings {
-    /// Most neighbours of a key in a layer; at most 256.
-    pub connections: usize,
-    /// Candidates that are kept while it is made; more give a better graph and take longer.
-    pub ef_construction: usize,
-}
-
-impl Default for GraphSettings {
-    fn default() -> Self {
-        Self { connections: 24, ef_construction: 200 }
-    }
-}
-
-/// 1 less the product, for vectors of unit length.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct UnitDistance;
-
-impl Distance<f32> for UnitDistance {
-    fn eval(&self, a: &[f32], b: &[f32]) -> f32 {
-        1.0 - quick_dot(a, b)
-    }
-}
-
-/// A graph over the keys of a segment.
-pub(crate) struct SegmentGraph(Graph<'static, f32, UnitDistance>);
-
-impl GraphSettings {
-    pub(crate) fn build(
-        self,
-        segment: &Segment,
-        manifest: &Manifest,
-        progress: &(impl Fn() + Sync),
-    ) -> Result<SegmentGraph, MemoryError> {
-        if !(2..=256).contains(&self.connections) || self.ef_construction == 0 {
-            return Err(MemoryError::BadOption {
-                option: "the number of connections",
-                found: format!("{} with {} candidates", self.connections, self.ef_construction),
-                expected: "2 to 256, with at least one candidate",
-            });
-        }
-        if !manifest.normalised {
-            return Err(MemoryError::BadOption {
-                option: "the memory",
-                found: "made with --no-normalize".to_owned(),
-                expected: "of keys of unit length for a graph; search it exactly",
-            });
-        }
-        let graph =
-            Graph::new(self.connections, segment.rows, LAYERS, self.ef_construction, UnitDistance);
-        let keys = segment.keys(0..segment.rows)?;
-        for (row, key) in keys.chunks(manifest.width).enumerate() {
-            graph.insert((key, row));
-            progress();
-        }
-        Ok(SegmentGraph(graph))
-    }
-}
-
-impl SegmentGraph {
-    /// Writes the graph into the folder of the generation `name`.
-    pub(crate) fn write(
-        &self,
-        name: &str,
-        folder: &Path,
-        number: usize,
-        settings: GraphSettings,
-    ) -> Result<GraphRecord, MemoryError> {
-        let base = format!("graph-{number}");
-        let path = folder.join(&base);
-        let failed = |error: String| MemoryError::write(&path)(std::io::Error::other(error));
-        let written = self.0.file_dump(folder, &base).map_err(|error| failed(error.to_string()))?;
-        Ok(GraphRecord {
-            folder: name.to_owned(),
-            connections: settings.connections,
-            ef_construction: settings.ef_construction,
-            neighbours: record_of(&folder.join(format!("{written}.hnsw.graph")))?,
-            keys: record_of(&folder.join(format!("{written}.hnsw.data")))?,
-        })
-    }
-
-    /// Opens a graph, after all its bytes were checked: hnsw_rs trusts what it reads.
-    fn open(memory: &Path, record: &GraphRecord) -> Result<Self, MemoryError> {
-        let folder = memory.join(&record.folder);
-        for file in [&record.neighbours, &record.keys] {
-            CheckedFile::open(&folder, file)?.verify()?;
-        }
-        let base = record.neighbours.name.strip_suffix(".hnsw.graph").unwrap_or_default();
-        // The reader lives as long as the graph in hnsw_rs's types; without memory maps it holds a few names only.
-        let reader: &'static mut HnswIo = Box::leak(Box::new(HnswIo::new(&folder, base)));
-        let graph = reader.load_hnsw::<f32, UnitDistance>().map_err(|error| {
-            MemoryError::corrupt(&folder.join(base), format!("is no graph of hnsw_rs: {error}"))
-        })?;
-        Ok(Self(graph))
-    }
-}
 
 /// Search through graphs.
 pub struct Hnsw {
     generation: u64,
     /// Of each segment.
-    graphs: Vec<Option<SegmentGraph>>,
+    graphs: Vec<Option<Graph>>,
     ef_search: usize,
 }
 
 impl Hnsw {
-    /// Candidates that a search keeps where nothing else is said.
+    /// Candidates that a search keeps where nothing else is said; it keeps at least twice as many as are wanted.
     pub const EF_SEARCH: usize = 96;
 
     /// Opens the graphs of a generation; segments without one are searched exactly.
     ///
     /// # Errors   [`MemoryError::Corrupt`]
     pub fn open(generation: &Generation, ef_search: usize) -> Result<Self, MemoryError> {
-        let open = |record: &GraphRecord| SegmentGraph::open(generation.folder(), record);
-        let segments = generation.manifest().segments.iter();
-        let graphs = segments.map(|segment| segment.graph.as_ref().map(open).transpose());
-        let graphs = graphs.collect::<Result<_, _>>()?;
+        let open = |segment: &SegmentRecord| {
+            let graph = segment.graph.as_ref();
+            graph.map(|graph| Graph::open(generation.folder(), graph, segment.rows)).transpose()
+        };
+        let graphs = generation.manifest().segments.iter().map(open).collect::<Result<_, _>>()?;
         Ok(Self { generation: generation.manifest().generation, graphs, ef_search })
     }
 
@@ -161,25 +53,26 @@ impl Hnsw {
             if graph.is_none() {
                 continue;
             }
-            let hidden = prepared.hidden[number].as_ref();
+            let (hidden, rows) = (&prepared.hidden[number], part.segment.rows);
+            if matches!(hidden, Hidden::Nothing) && prepared.gates.is_none() {
+                plan.exact[number] = Hidden::Everything;
+                plan.groups.push(Group { part: number, source: None, rows });
+                continue;
+            }
             let sources = part.segment.sources()?;
             // With gates the best of each source are wanted, since within a source gates change no order.
             let count = if prepared.gates.is_some() { prepared.sources } else { 1 };
             let group_of = |row: usize| if count > 1 { sources[row] as usize } else { 0 };
-            let visible = |row: &usize| !hidden.is_some_and(|hidden| hidden.get(*row));
-            let mut rows = vec![0; count];
-            (0..part.segment.rows).filter(visible).for_each(|row| rows[group_of(row)] += 1);
-            let enough = |rows: usize| rows as f64 >= FEWEST * part.segment.rows as f64 && rows > 0;
-            if !rows.iter().any(|rows| enough(*rows)) {
-                continue;
-            }
-            let exact = plan.exact[number].get_or_insert_with(|| Bits::zeros(part.segment.rows));
-            let searched =
-                (0..part.segment.rows).filter(visible).filter(|row| enough(rows[group_of(*row)]));
-            searched.for_each(|row| exact.set(row));
-            for (source, rows) in rows.into_iter().enumerate().filter(|(_, rows)| enough(*rows)) {
+            let mut visible = vec![0; count];
+            (0..rows).filter(|row| !hidden.has(*row)).for_each(|row| visible[group_of(row)] += 1);
+            let enough = |visible: usize| visible > 0 && visible as f64 >= FEWEST * rows as f64;
+            let mut exact = Bits::zeros(rows);
+            let left_out = |row: &usize| hidden.has(*row) || enough(visible[group_of(*row)]);
+            (0..rows).filter(left_out).for_each(|row| exact.set(row));
+            plan.exact[number] = Hidden::Rows(exact);
+            for (source, rows) in visible.iter().enumerate().filter(|(_, rows)| enough(**rows)) {
                 let source = (count > 1).then_some(source as u32);
-                plan.groups.push(Group { part: number, source, rows });
+                plan.groups.push(Group { part: number, source, rows: *rows });
             }
         }
         Ok(plan)
@@ -209,21 +102,18 @@ impl Hnsw {
                 return Ok(None);
             }
             let part: &Part = &generation.parts()[group.part];
-            let hidden = prepared.hidden[group.part].as_ref();
+            let hidden = &prepared.hidden[group.part];
             let (sources, documents) = (part.segment.sources()?, part.segment.documents()?);
-            let lets_through = |row: &usize| {
-                !hidden.is_some_and(|hidden| hidden.get(*row))
-                    && group.source.is_none_or(|source| sources[*row] == source)
-                    && !excluded.is_some_and(|excluded| excluded.contains(&documents[*row]))
+            let visible = |row: usize| {
+                !hidden.has(row)
+                    && group.source.is_none_or(|source| sources[row] == source)
+                    && !excluded.is_some_and(|excluded| excluded.contains(&documents[row]))
             };
-            let Some(SegmentGraph(graph)) = &self.graphs[group.part] else { return Ok(None) };
-            let everything = hidden.is_none() && group.source.is_none() && excluded.is_none();
-            let filter = (!everything).then_some(&lets_through as &dyn hnsw_rs::filter::FilterT);
-            let found = graph.search_filter(&key, k, self.ef_search.max(k), filter);
+            let Some(graph) = &self.graphs[group.part] else { return Ok(None) };
+            let found = graph.search(&part.segment, &key, self.ef_search.max(2 * k), visible)?;
             let before = candidates.len();
-            for neighbour in found.iter().filter(|neighbour| lets_through(&neighbour.d_id)) {
-                let score = gate * (1.0 - neighbour.distance);
-                candidates.push(Candidate { score, row: (part.start + neighbour.d_id) as u32 });
+            for Scored { score, row } in found {
+                candidates.push(Candidate { score: gate * score, row: part.start as u32 + row });
             }
             if candidates.len() - before < k.min(group.rows) {
                 return Ok(None);
@@ -237,7 +127,7 @@ impl Hnsw {
 struct Plan {
     groups: Vec<Group>,
     /// Of each segment the rows that the exact search does not look at.
-    exact: Vec<Option<Bits>>,
+    exact: Vec<Hidden>,
 }
 
 /// Rows that are searched through a graph.

@@ -4,14 +4,18 @@
 //! |---|---|
 //! | [`exact`] | all keys against all queries, in blocks |
 //! | [`hnsw`] | a graph over the keys: quicker where there are many, and nearly exact |
+//! | [`graph`] | the graph of a segment: made, written, searched |
 //! | `products` | products of vectors, for each kind of processor |
+//! | `bf16` | many products at once, rounded: quicker, and off by no more than is known |
 //! | `top_k` | the best of a stream of scores |
 //!
 //! A score is the product of query and key, times the gate of the key's source where gates are given. There is one
 //! joint list of the best `k` over all sources, ordered by the gated score (REVEAL's released code, not a quota for each
 //! source); of equal scores the entry with the lower id comes first.
 
+pub(crate) mod bf16;
 pub mod exact;
+pub mod graph;
 pub mod hnsw;
 mod products;
 mod top_k;
@@ -67,6 +71,21 @@ pub struct Found {
     pub hits: Vec<Vec<Hit>>,
 }
 
+impl Found {
+    /// The share of what the exact search found that is here too; 1 where it found nothing.
+    ///
+    /// Of entries with the same score as the last one any may have been found.
+    pub fn recall(&self, exact: &Self) -> f64 {
+        let (mut right, mut all) = (0, 0);
+        for (found, exact) in self.hits.iter().zip(&exact.hits) {
+            let last = exact.last().map_or(f32::INFINITY, |hit| hit.score);
+            all += exact.len();
+            right += found.iter().filter(|hit| hit.score >= last).count().min(exact.len());
+        }
+        if all == 0 { 1.0 } else { right as f64 / all as f64 }
+    }
+}
+
 /// A way to search a generation.
 pub trait Index {
     /// The best `k` entries for each query among those that the filter lets through.
@@ -84,14 +103,32 @@ pub trait Index {
 /// The most entries that a query may ask for.
 const MOST: usize = 1_000_000;
 
+/// The rows of a segment that a search does not look at.
+#[derive(Debug, Clone)]
+pub(crate) enum Hidden {
+    Nothing,
+    Rows(Bits),
+    Everything,
+}
+
+impl Hidden {
+    pub(crate) fn has(&self, row: usize) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Rows(rows) => rows.get(row),
+            Self::Everything => true,
+        }
+    }
+}
+
 /// A filter made ready for a generation.
 #[derive(Clone)]
 pub(crate) struct Prepared<'a> {
     /// Numbers of a query.
     pub(crate) width: usize,
     pub(crate) queries: usize,
-    /// Of each segment the rows that may not be found; `None` where all may.
-    pub(crate) hidden: Vec<Option<Bits>>,
+    /// Of each segment the rows that may not be found.
+    pub(crate) hidden: Vec<Hidden>,
     /// For each query the documents it may not get, as hashes.
     pub(crate) excluded: Vec<HashSet<u64>>,
     /// `[queries, sources]`.
@@ -187,10 +224,11 @@ pub(crate) fn length(vector: &[f32]) -> f64 {
 }
 
 /// Deleted rows, and those of sources that are not searched.
-fn hidden_rows(generation: &Generation, filter: &Filter) -> Result<Vec<Option<Bits>>, MemoryError> {
+fn hidden_rows(generation: &Generation, filter: &Filter) -> Result<Vec<Hidden>, MemoryError> {
     let parts = generation.parts().iter();
     let Some(names) = &filter.sources else {
-        return Ok(parts.map(|part| part.deleted.clone()).collect());
+        let deleted = parts.map(|part| part.deleted.clone());
+        return Ok(deleted.map(|rows| rows.map_or(Hidden::Nothing, Hidden::Rows)).collect());
     };
     let known = &generation.manifest().sources;
     let unknown = |name: &String| {
@@ -213,7 +251,7 @@ fn hidden_rows(generation: &Generation, filter: &Filter) -> Result<Vec<Option<Bi
                 visible[source] += 1;
             }
         }
-        all.push(Some(hidden));
+        all.push(Hidden::Rows(hidden));
     }
     match names.iter().zip(&places).find(|(_, place)| visible[**place] == 0) {
         Some((name, _)) => Err(unknown(name)),

@@ -38,6 +38,18 @@ pub(super) fn quick_dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest
 }
 
+/// Asks for a vector that will soon be read.
+pub(super) fn prefetch(vector: &[f32]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in vector.chunks(LANES) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint that reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = vector;
+}
+
 /// Appends the places of the scores that are no less than a threshold.
 #[multiversion::multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",

@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use engram_memory::rows::{RowFiles, RowReader};
-use engram_memory::search::hnsw::GraphSettings;
+use engram_memory::search::graph::GraphSettings;
 use engram_memory::{Batch, MemoryError, MemoryFormat, ValueFormat, ValueNumber, Writer};
-use indicatif::ProgressBar;
 
 use super::super::{Outcome, output};
 use super::encoded::{Encoding, RowSource};
@@ -42,17 +41,35 @@ impl Rows {
         Ok(RowSource::Files(Box::new(RowReader::open(files)?)))
     }
 
-    /// The batches, with a progress bar that moves as they are taken.
-    fn shown(
+    /// Writes the rows that a reader gives, with a progress bar that moves as they are taken.
+    fn write<T>(
         &self,
         reader: RowSource,
-    ) -> (ProgressBar, impl Iterator<Item = Result<Batch, MemoryError>>) {
-        let bar = output::progress_bar(reader.rows(), "rows", self.quiet);
-        let moved = bar.clone();
-        let batches = reader.inspect(move |batch| {
-            moved.inc(batch.as_ref().map_or(0, |batch| batch.entries.len() as u64));
+        write: impl FnOnce(
+            usize,
+            &mut dyn Iterator<Item = Result<Batch, MemoryError>>,
+        ) -> Result<T, MemoryError>,
+    ) -> Result<T, MemoryError> {
+        let rows = reader.rows();
+        let bar = output::progress_bar(rows, "rows", self.quiet);
+        let mut batches = reader.inspect(|batch| {
+            bar.inc(batch.as_ref().map_or(0, |batch| batch.entries.len() as u64));
         });
-        (bar, batches)
+        let written = write(rows, &mut batches);
+        bar.finish_and_clear();
+        written
+    }
+
+    /// Opens a memory, and the files as rows that fit it.
+    fn open_for(
+        &self,
+        folder: &Path,
+        first_id: impl FnOnce(&Writer) -> i64,
+    ) -> anyhow::Result<(Writer, RowSource)> {
+        let writer = Writer::open(folder)?;
+        let reader = self.open(first_id(&writer))?;
+        check_shapes(&writer, &reader)?;
+        Ok((writer, reader))
     }
 }
 
@@ -108,11 +125,11 @@ impl Build {
                 number,
             }),
         };
-        let (count, encoders) = (reader.rows(), reader.encoders());
-        let (bar, batches) = self.rows.shown(reader);
-        let writer = Writer::create_encoded(&self.out, format, encoders, count, batches)?;
-        bar.finish_and_clear();
-        told(&self.out, &writer)
+        let encoders = reader.encoders();
+        let create = |rows, batches: &mut dyn Iterator<Item = _>| {
+            Writer::create_encoded(&self.out, format, encoders, rows, batches)
+        };
+        told(&self.out, &self.rows.write(reader, create)?)
     }
 }
 
@@ -132,13 +149,9 @@ pub struct Add {
 
 impl Add {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let mut writer = Writer::open(&self.folder)?;
-        let reader = self.rows.open(writer.generation().manifest().next_id)?;
-        check_shapes(&writer, &reader)?;
-        let count = reader.rows();
-        let (bar, batches) = self.rows.shown(reader);
-        writer.add(count, batches)?;
-        bar.finish_and_clear();
+        let next_id = |writer: &Writer| writer.generation().manifest().next_id;
+        let (mut writer, reader) = self.rows.open_for(&self.folder, next_id)?;
+        self.rows.write(reader, |rows, batches| writer.add(rows, batches))?;
         told(&self.folder, &writer)
     }
 }
@@ -157,13 +170,8 @@ pub struct Update {
 
 impl Update {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let mut writer = Writer::open(&self.folder)?;
-        let reader = self.rows.open(0)?;
-        check_shapes(&writer, &reader)?;
-        let count = reader.rows();
-        let (bar, batches) = self.rows.shown(reader);
-        writer.update(count, batches)?;
-        bar.finish_and_clear();
+        let (mut writer, reader) = self.rows.open_for(&self.folder, |_| 0)?;
+        self.rows.write(reader, |rows, batches| writer.update(rows, batches))?;
         told(&self.folder, &writer)
     }
 }
@@ -267,13 +275,13 @@ fn check_shapes(writer: &Writer, reader: &RowSource) -> anyhow::Result<()> {
 }
 
 fn told(folder: &Path, writer: &Writer) -> anyhow::Result<Outcome> {
-    let info = writer.generation().info()?;
+    let generation = writer.generation();
     output::print(&format!(
         "{}: generation {}, {} entries, {} deleted rows",
         folder.display(),
-        info.generation,
-        info.entries,
-        info.deleted
+        generation.manifest().generation,
+        generation.len(),
+        generation.deleted()
     ))?;
     Ok(Outcome::Done)
 }

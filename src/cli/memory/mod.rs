@@ -127,13 +127,12 @@ impl Verify {
         if !faults.is_empty() {
             anyhow::bail!("{}", faults.join("\n       "));
         }
-        let info = generation.info()?;
         output::print(&format!(
             "{}: generation {}, {} entries, {} bytes: all checksums are right",
             self.folder.display(),
-            info.generation,
-            info.entries,
-            info.bytes
+            generation.manifest().generation,
+            generation.len(),
+            generation.bytes()
         ))?;
         Ok(Outcome::Done)
     }

@@ -1,6 +1,7 @@
 //! `engram memory search`.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -18,6 +19,8 @@ use super::ask::Question;
 const SHOWN: usize = 10;
 /// Characters of an entry's text there.
 const TEXT: usize = 70;
+/// Queries that are searched exactly too, to tell the recall of a graph.
+const MEASURED: usize = 100;
 
 /// Find the entries whose keys are nearest to queries.
 #[derive(Debug, Args)]
@@ -32,7 +35,10 @@ Examples:
 
 Scores are products of query and key (cosines, where both have unit length), times the gate of the
 entry's source where --gates are given; of equal scores the lower id comes first. Where fewer than
-k entries may be found, ids.npy is filled with -1 and scores.npy with -inf.")]
+k entries may be found, ids.npy is filled with -1 and scores.npy with -inf.
+
+With --index hnsw, up to 100 of the queries are searched exactly as well, and the recall and both
+speeds are told on standard error and in the JSON.")]
 pub struct Search {
     /// The memory's folder
     folder: PathBuf,
@@ -78,7 +84,27 @@ enum IndexName {
     Hnsw,
 }
 
-/// A query's entries in the JSON form.
+/// The JSON form.
+#[derive(Serialize)]
+struct Report {
+    generation: u64,
+    k: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    graph: Option<GraphFigures>,
+    queries: Vec<QueryHits>,
+}
+
+/// How well and how fast a graph was searched.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct GraphFigures {
+    /// The share of the exact result that the graph found, over `measured_queries` of the queries.
+    recall: f64,
+    measured_queries: usize,
+    queries_per_second: f64,
+    exact_queries_per_second: f64,
+}
+
+/// A query's entries.
 #[derive(Serialize)]
 struct QueryHits {
     query: usize,
@@ -114,20 +140,9 @@ impl Search {
         };
         let filter = self.filter()?;
         let queries = Queries { keys: &queries, k: self.k };
-        let found = match self.index {
-            IndexName::Exact => Exact.search(&generation, queries, &filter)?,
-            IndexName::Hnsw => {
-                let graphs = Hnsw::open(&generation, self.ef_search)?;
-                if !graphs.has_graphs() {
-                    let folder = self.folder.display();
-                    let note = format!(
-                        "warning: {folder} has no graph, so all keys are searched; \
-                         `engram memory index {folder}` makes one"
-                    );
-                    output::note(&note, false);
-                }
-                graphs.search(&generation, queries, &filter)?
-            }
+        let (found, graph) = match self.index {
+            IndexName::Exact => (Exact.search(&generation, queries, &filter)?, None),
+            IndexName::Hnsw => self.search_graphs(&generation, queries, &filter)?,
         };
         if let Some(path) = &self.output {
             output::write_whole(path, &npy_bytes(&self.matrix(&found, |hit| hit.id, -1), self.k)?)?;
@@ -137,11 +152,58 @@ impl Search {
             output::write_whole(path, &npy_bytes(&scores, self.k)?)?;
         }
         if self.json {
-            output::print_json(&shown(&generation, &found, usize::MAX)?)?;
+            let queries = shown(&generation, &found, usize::MAX)?;
+            let report = Report { generation: found.generation, k: self.k, graph, queries };
+            output::print_json(&report)?;
         } else if self.output.is_none() && self.scores.is_none() {
             output::print(&self.text(&shown(&generation, &found, SHOWN)?, found.hits.len()))?;
         }
         Ok(Outcome::Done)
+    }
+
+    /// Searches the graphs, and some of the queries exactly to tell how well that went.
+    fn search_graphs(
+        &self,
+        generation: &Generation,
+        queries: Queries<'_>,
+        filter: &Filter,
+    ) -> anyhow::Result<(Found, Option<GraphFigures>)> {
+        let graphs = Hnsw::open(generation, self.ef_search)?;
+        if !graphs.has_graphs() {
+            let folder = self.folder.display();
+            let note = format!(
+                "warning: {folder} has no graph, so all keys are searched; \
+                 `engram memory index {folder}` makes one"
+            );
+            output::note(&note, false);
+            return Ok((graphs.search(generation, queries, filter)?, None));
+        }
+        let start = Instant::now();
+        let found = graphs.search(generation, queries, filter)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let all = found.hits.len();
+        let measured: Vec<usize> = (0..all).step_by(all.div_ceil(MEASURED).max(1)).collect();
+        let (keys, filter) = of_queries(&measured, generation, queries, filter);
+        let start = Instant::now();
+        let exact = Exact.search(generation, Queries { keys: &keys, k: self.k }, &filter)?;
+        let exact_seconds = start.elapsed().as_secs_f64();
+        let hits = measured.iter().map(|query| found.hits[*query].clone()).collect();
+        let figures = GraphFigures {
+            recall: Found { generation: found.generation, hits }.recall(&exact),
+            measured_queries: measured.len(),
+            queries_per_second: all as f64 / seconds,
+            exact_queries_per_second: measured.len() as f64 / exact_seconds,
+        };
+        let note = format!(
+            "recall@{} {:.4} (of {} queries, against the exact search); {:.0} queries a second, exact {:.0}",
+            self.k,
+            figures.recall,
+            figures.measured_queries,
+            figures.queries_per_second,
+            figures.exact_queries_per_second,
+        );
+        output::note(&note, false);
+        Ok((found, Some(figures)))
     }
 
     fn filter(&self) -> anyhow::Result<Filter> {
@@ -200,6 +262,26 @@ impl Search {
         }
         text
     }
+}
+
+/// Some of the queries, with what the filter says of them.
+fn of_queries(
+    chosen: &[usize],
+    generation: &Generation,
+    queries: Queries<'_>,
+    filter: &Filter,
+) -> (Vec<f32>, Filter) {
+    let rows = |all: &[f32], width: usize| -> Vec<f32> {
+        chosen.iter().flat_map(|query| &all[query * width..][..width]).copied().collect()
+    };
+    let manifest = generation.manifest();
+    let excluded = |query: &usize| filter.excluded_documents.get(*query).cloned();
+    let filter = Filter {
+        sources: filter.sources.clone(),
+        excluded_documents: chosen.iter().filter_map(excluded).collect(),
+        gates: filter.gates.as_ref().map(|gates| rows(gates, manifest.sources.len())),
+    };
+    (rows(queries.keys, manifest.width), filter)
 }
 
 /// All vectors of a file, and their width.

@@ -1,0 +1,62 @@
+//! Keys and values to time with.
+
+use engram_memory::{Batch, Entry, MemoryError};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// Centres that keys and queries lie around.
+const CENTRES: usize = 1000;
+/// How far they lie from them, in each direction.
+const SPREAD: f32 = 1.0;
+/// Rows of a batch.
+const BATCH: usize = 1000;
+
+/// Unit vectors around 1,000 centres, as many as are wanted.
+pub(super) struct ClusteredKeys {
+    random: ChaCha8Rng,
+    centres: Vec<f32>,
+    width: usize,
+}
+
+impl ClusteredKeys {
+    pub(super) fn new(width: usize) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(1);
+        let centres = uniform(&mut random, CENTRES * width);
+        Self { random, centres, width }
+    }
+
+    /// The next ones, `[rows, width]`.
+    pub(super) fn rows(&mut self, rows: usize) -> Vec<f32> {
+        let mut vectors = Vec::with_capacity(rows * self.width);
+        for _ in 0..rows {
+            let centre = self.random.random_range(0..CENTRES) * self.width;
+            let centre = &self.centres[centre..centre + self.width];
+            let near = |number: &f32| number + self.random.random_range(-SPREAD..SPREAD);
+            let mut vector: Vec<f32> = centre.iter().map(near).collect();
+            let length = vector.iter().map(|number| number * number).sum::<f32>().sqrt();
+            vector.iter_mut().for_each(|number| *number /= length);
+            vectors.extend(vector);
+        }
+        vectors
+    }
+
+    /// The next ones as batches of entries without values; `told` sees the keys of each.
+    pub(super) fn batches<'a>(
+        &'a mut self,
+        rows: usize,
+        mut told: impl FnMut(&[f32]) -> Result<(), MemoryError> + 'a,
+    ) -> impl Iterator<Item = Result<Batch, MemoryError>> + 'a {
+        (0..rows).step_by(BATCH).map(move |first| {
+            let count = BATCH.min(rows - first);
+            let keys = self.rows(count);
+            told(&keys)?;
+            let entries = (first as i64..(first + count) as i64).map(Entry::bare).collect();
+            Ok(Batch { entries, keys, values: Vec::new() })
+        })
+    }
+}
+
+/// Numbers between -1 and 1.
+pub(super) fn uniform(random: &mut ChaCha8Rng, numbers: usize) -> Vec<f32> {
+    (0..numbers).map(|_| random.random_range(-1.0..1.0)).collect()
+}

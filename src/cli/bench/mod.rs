@@ -1,0 +1,47 @@
+//! `engram bench`: timings beside the tools that people use otherwise, in one run.
+
+mod keys;
+mod memory;
+mod peers;
+mod refresh;
+mod tradeoffs;
+
+use clap::Subcommand;
+
+use super::Outcome;
+
+/// Time the toolkit beside the tools that people use otherwise.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Search and values of a memory, beside faiss and usearch
+    Memory(memory::MemoryBench),
+    /// How much refreshing a memory slows down what goes on meanwhile
+    Refresh(refresh::RefreshBench),
+    /// What the options of a memory cost and give, as plots
+    Tradeoffs(tradeoffs::TradeoffBench),
+}
+
+impl Bench {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        match self {
+            Self::Memory(command) => command.run(),
+            Self::Refresh(command) => command.run(),
+            Self::Tradeoffs(command) => command.run(),
+        }
+    }
+}
+
+/// The median of times in seconds.
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+/// The most memory that this process has had resident, in bytes; `None` where the system does not tell.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}

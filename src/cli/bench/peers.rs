@@ -1,0 +1,82 @@
+//! faiss and usearch, in a script of Python that runs beside.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use super::super::output;
+
+/// The script that runs faiss and usearch.
+pub(super) struct Peers {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    pub(super) indexes: Vec<String>,
+    pub(super) about: String,
+}
+
+#[derive(Deserialize)]
+struct Hello {
+    indexes: Vec<String>,
+    about: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Peers {
+    /// `None`, with a message, where Python or all of the peers are missing.
+    pub(super) fn start(
+        python: &str,
+        folder: &Path,
+        width: usize,
+        hnsw: bool,
+    ) -> anyhow::Result<Option<Self>> {
+        let mut command = Command::new(python);
+        command.arg("-c").arg(include_str!("../../../memory/benches/peers.py"));
+        command.args([folder.join("keys.f32"), folder.join("queries.f32")]);
+        command.arg(width.to_string());
+        command.arg(rayon::current_num_threads().to_string());
+        command.args(hnsw.then_some("hnsw"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let skipped = || {
+            let note =
+                format!("SKIPPED: {python} has no numpy with faiss or usearch; give --python");
+            output::note(&note, false);
+        };
+        let Ok(mut process) = command.spawn() else {
+            skipped();
+            return Ok(None);
+        };
+        let pipes = process.stdin.take().zip(process.stdout.take());
+        let (input, output) = pipes.context("the peers have no pipes")?;
+        let mut output = BufReader::new(output);
+        let mut line = String::new();
+        output.read_line(&mut line)?;
+        let Ok(Hello { indexes, about }) = serde_json::from_str(&line) else {
+            skipped();
+            return Ok(None);
+        };
+        let about: Vec<String> =
+            about.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        Ok(Some(Self { process, input, output, indexes, about: about.join(", ") }))
+    }
+
+    pub(super) fn search(&mut self, name: &str, k: usize) -> anyhow::Result<(f64, f64)> {
+        writeln!(self.input, "{name} {k}")?;
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        let mut numbers = line.split_whitespace().map(str::parse::<f64>);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(seconds)), Some(Ok(recall))) => Ok((seconds, recall)),
+            _ => anyhow::bail!("{name} failed in the script of the peers"),
+        }
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

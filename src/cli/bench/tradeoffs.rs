@@ -1,0 +1,290 @@
+//! `engram bench tradeoffs`.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Context;
+use clap::Args;
+use engram_memory::cache::{CacheSettings, ValueCache};
+use engram_memory::search::exact::Exact;
+use engram_memory::search::graph::GraphSettings;
+use engram_memory::search::hnsw::Hnsw;
+use engram_memory::search::{Filter, Index, Queries};
+use engram_memory::{
+    Batch, Entry, Generation, MemoryFormat, Row, ValueFormat, ValueNumber, Writer,
+};
+use plotters::prelude::*;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::super::{Outcome, output};
+use super::keys::{ClusteredKeys, uniform};
+use super::median;
+
+/// Queries of a batch, and entries that each gets.
+const QUERIES: usize = 1000;
+const K: usize = 10;
+/// Candidates that a graph's search keeps.
+const EF_SEARCH: [usize; 7] = [10, 16, 32, 64, 96, 192, 384];
+/// Queries of a search beside the size of the memory: one person, a training batch, an evaluation.
+const BATCHES: [usize; 3] = [1, 32, 1000];
+/// Lookups of the cache, rows of each, and how much more often the first rows are wanted (Zipf's exponent).
+const LOOKUPS: usize = 2000;
+const LOOKED_UP: usize = 100;
+const ZIPF: f64 = 1.0;
+/// Values of the cache's memory, of 16 KB.
+const CACHED: usize = 20_000;
+const VALUE: ValueFormat = ValueFormat { tokens: 16, width: 256, number: ValueNumber::F16 };
+/// Shares of the values that the cache may hold.
+const SHARES: [f64; 6] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
+
+const SIZE: (u32, u32) = (640, 400);
+/// Told apart by those who see colours differently too (Okabe and Ito).
+const COLOURS: [RGBColor; 4] =
+    [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
+
+/// What the options of a memory cost and give, as plots.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Writes search.svg (time by the number of keys), recall.svg (recall and speed by --ef-search) and
+cache.svg (hits and time by the bytes of the value cache), and prints their numbers. The graphs take
+most of the time: 2 minutes for 20,000 keys of 384 numbers, and more than in proportion for more.
+Example:
+  engram bench tradeoffs --out docs/memory")]
+pub struct TradeoffBench {
+    /// Numbers of keys; the last memory gives recall.svg
+    #[arg(long, value_delimiter = ',', default_value = "2000,5000,10000,20000")]
+    rows: Vec<usize>,
+    /// Numbers of a key
+    #[arg(long, default_value_t = 384)]
+    width: usize,
+    /// Rounds
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// The folder for the plots
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// A line of a plot.
+struct Line {
+    name: String,
+    points: Vec<(f64, f64)>,
+}
+
+impl TradeoffBench {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        std::fs::create_dir_all(&self.out)
+            .with_context(|| format!("{}: could not be made", self.out.display()))?;
+        let folder = tempfile::tempdir().context("no temporary folder could be made")?;
+        let mut lines: Vec<Line> = Vec::new();
+        for batch in BATCHES {
+            lines.push(Line { name: format!("exact, {batch} at once"), points: Vec::new() });
+        }
+        lines.push(Line { name: "graph, 1 at once".to_owned(), points: Vec::new() });
+        let bar = output::progress_bar(self.rows.iter().sum(), "keys in graphs", false);
+        let mut recall = Vec::new();
+        for rows in &self.rows {
+            let mut keys = ClusteredKeys::new(self.width);
+            let queries = keys.rows(QUERIES);
+            let format = MemoryFormat { width: self.width, normalised: true, values: None };
+            let place = folder.path().join(rows.to_string());
+            let batches = keys.batches(*rows, |_| Ok(()));
+            let mut writer = Writer::create(place, format, *rows, batches)?;
+            writer.index(GraphSettings::default(), || bar.inc(1))?;
+            let generation = writer.generation();
+            let graphs = Hnsw::open(generation, Hnsw::EF_SEARCH)?;
+            let searches = BATCHES.iter().map(|batch| (*batch, &Exact as &dyn Index));
+            for (line, (batch, index)) in lines.iter_mut().zip(searches.chain([(1, &graphs as _)]))
+            {
+                let seconds = self.seconds(index, generation, &queries[..batch * self.width])?;
+                line.points.push((*rows as f64, 1000.0 * seconds / batch as f64));
+            }
+            recall = self.recall(generation, &queries)?;
+        }
+        bar.finish_and_clear();
+        let logarithmic = |name| Axis { name, logarithmic: true };
+        let linear = |name| Axis { name, logarithmic: false };
+        self.plot("search.svg", [logarithmic("keys"), logarithmic("ms a query")], &lines)?;
+        self.plot("recall.svg", [linear("recall@10"), logarithmic("queries a second")], &recall)?;
+        let cache = cache(&folder.path().join("values"))?;
+        self.plot("cache.svg", [logarithmic("MB of the cache"), linear("share")], &cache)?;
+        Ok(Outcome::Done)
+    }
+
+    /// The median time of a search.
+    fn seconds(
+        &self,
+        index: &dyn Index,
+        generation: &Generation,
+        queries: &[f32],
+    ) -> anyhow::Result<f64> {
+        let mut times = Vec::new();
+        // Small searches are over before the clock tells much: several make one time.
+        let repeats = (100 * self.width / queries.len()).max(1);
+        for _ in 0..self.rounds.max(1) {
+            let start = Instant::now();
+            for _ in 0..repeats {
+                index.search(generation, Queries { keys: queries, k: K }, &Filter::default())?;
+            }
+            times.push(start.elapsed().as_secs_f64() / repeats as f64);
+        }
+        Ok(median(times))
+    }
+
+    /// Speed by recall.
+    fn recall(&self, generation: &Generation, queries: &[f32]) -> anyhow::Result<Vec<Line>> {
+        let of = Queries { keys: queries, k: K };
+        let exact = Exact.search(generation, of, &Filter::default())?;
+        let mut points = Vec::new();
+        for ef_search in EF_SEARCH {
+            let graphs = Hnsw::open(generation, ef_search)?;
+            let found = graphs.search(generation, of, &Filter::default())?;
+            let seconds = self.seconds(&graphs, generation, queries)?;
+            points.push((found.recall(&exact), QUERIES as f64 / seconds));
+        }
+        let exact = QUERIES as f64 / self.seconds(&Exact, generation, queries)?;
+        Ok(vec![
+            Line { name: format!("graph, --ef-search {EF_SEARCH:?}"), points },
+            Line { name: "exact".to_owned(), points: vec![(1.0, exact)] },
+        ])
+    }
+
+    /// Prints the points of the lines and draws them.
+    fn plot(&self, name: &str, axes: [Axis; 2], lines: &[Line]) -> anyhow::Result<()> {
+        for line in lines {
+            let points = line.points.iter().map(|(x, y)| format!("({x:.4}, {y:.4})"));
+            let points = points.collect::<Vec<_>>().join(" ");
+            let [x, y] = axes.map(|axis| axis.name);
+            output::print(&format!("{name}: {}: ({x}, {y}): {points}", line.name))?;
+        }
+        let path = self.out.join(name);
+        let mut svg = String::new();
+        draw(&mut svg, axes, lines)
+            .map_err(|error| anyhow::anyhow!("{}: could not be drawn: {error}", path.display()))?;
+        output::write_whole(&path, svg.as_bytes())
+    }
+}
+
+/// How many values are found in caches of several sizes, and how long lookups take beside those without a cache.
+fn cache(folder: &Path) -> anyhow::Result<Vec<Line>> {
+    let format = MemoryFormat { width: 8, normalised: true, values: Some(VALUE) };
+    let size = VALUE.tokens * VALUE.width;
+    let mut random = ChaCha8Rng::seed_from_u64(3);
+    let batches = (0..CACHED).step_by(100).map(|first| {
+        let entries = (first as i64..first as i64 + 100).map(Entry::bare).collect();
+        let values = uniform(&mut random, size).repeat(100);
+        Ok(Batch { entries, keys: vec![1.0; 100 * format.width], values })
+    });
+    let writer = Writer::create(folder, format, CACHED, batches)?;
+    let generation = writer.generation();
+    let rows: Vec<Row> = generation.live_rows().collect();
+    // The sums of 1, 1/2, 1/3, …: where a number between 0 and the last falls is a row drawn by Zipf's law.
+    let mut sums = Vec::with_capacity(CACHED);
+    (1..=CACHED).fold(0.0, |sum, rank| {
+        sums.push(sum + (rank as f64).powf(-ZIPF));
+        sum + (rank as f64).powf(-ZIPF)
+    });
+    let mut random = ChaCha8Rng::seed_from_u64(4);
+    let mut draw = || {
+        let at = random.random_range(0.0..sums[CACHED - 1]);
+        rows[sums.partition_point(|sum| *sum < at).min(CACHED - 1)]
+    };
+    let lookups: Vec<Vec<Row>> =
+        (0..LOOKUPS).map(|_| (0..LOOKED_UP).map(|_| draw()).collect()).collect();
+    let mut values = Vec::new();
+    let start = Instant::now();
+    for rows in &lookups {
+        generation.read_values(rows, &mut values)?;
+    }
+    let without = start.elapsed().as_secs_f64();
+    let (mut hits, mut times) = (Vec::new(), Vec::new());
+    for share in SHARES {
+        let capacity_bytes = (share * (CACHED * size * 4) as f64) as u64;
+        let cache = ValueCache::new(CacheSettings { capacity_bytes, background_from: None });
+        let start = Instant::now();
+        for rows in &lookups {
+            cache.read(generation, rows)?;
+        }
+        let megabytes = capacity_bytes as f64 / 1e6;
+        hits.push((megabytes, cache.statistics().hit_rate()));
+        times.push((megabytes, start.elapsed().as_secs_f64() / without));
+    }
+    Ok(vec![
+        Line { name: "rows that the cache had".to_owned(), points: hits },
+        Line { name: "time / time of the mapped file in main memory".to_owned(), points: times },
+    ])
+}
+
+/// Draws lines with their points and names.
+fn draw(
+    svg: &mut String,
+    axes: [Axis; 2],
+    lines: &[Line],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let placed = |(x, y): &(f64, f64)| (axes[0].place(*x), axes[1].place(*y));
+    let all: Vec<(f64, f64)> = lines.iter().flat_map(|line| &line.points).map(placed).collect();
+    let range = |of: fn(&(f64, f64)) -> f64| {
+        let least = all.iter().map(of).fold(f64::INFINITY, f64::min);
+        let most = all.iter().map(of).fold(f64::NEG_INFINITY, f64::max);
+        let margin = (0.05 * (most - least)).max(0.01);
+        least - margin..most + margin
+    };
+    let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+    root.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&root)
+        .margin(12)
+        .x_label_area_size(42)
+        .y_label_area_size(58)
+        .build_cartesian_2d(range(|point| point.0), range(|point| point.1))?;
+    chart
+        .configure_mesh()
+        .x_desc(axes[0].name)
+        .y_desc(axes[1].name)
+        .x_labels(6)
+        .y_labels(6)
+        .x_label_formatter(&|x| axes[0].label(*x))
+        .y_label_formatter(&|y| axes[1].label(*y))
+        .light_line_style(TRANSPARENT)
+        .draw()?;
+    for (line, colour) in lines.iter().zip(COLOURS) {
+        let points: Vec<(f64, f64)> = line.points.iter().map(placed).collect();
+        chart
+            .draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(3))?
+            .label(&line.name)
+            .legend(move |(x, y)| Circle::new((x + 8, y), 4, colour.filled()));
+    }
+    chart
+        .configure_series_labels()
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.2))
+        .position(SeriesLabelPosition::LowerRight)
+        .draw()?;
+    root.present()?;
+    Ok(())
+}
+
+/// An axis of a plot.
+#[derive(Clone, Copy)]
+struct Axis {
+    name: &'static str,
+    logarithmic: bool,
+}
+
+impl Axis {
+    /// Where a number stands on the axis.
+    fn place(self, number: f64) -> f64 {
+        if self.logarithmic { number.log10() } else { number }
+    }
+
+    /// What stands at a place.
+    fn label(self, place: f64) -> String {
+        let number = if self.logarithmic { 10f64.powf(place) } else { place };
+        match number.abs() {
+            1000.0.. => format!("{number:.0}"),
+            10.0.. => format!("{number:.1}"),
+            0.1.. => format!("{number:.2}"),
+            _ => format!("{number:.4}"),
+        }
+    }
+}
