@@ -32,7 +32,8 @@ fn refused(folder: &Path, arguments: &[&str], parts: &[&str]) {
 /// Ids and scores of each query's hits.
 fn hits(folder: &Path, arguments: &[&str]) -> Vec<Vec<(i64, f64)>> {
     let all = [&["search"], arguments, &["--json"]].concat();
-    let queries: Vec<Value> = serde_json::from_str(&done(folder, &all)).unwrap();
+    let report: Value = serde_json::from_str(&done(folder, &all)).unwrap();
+    let queries = report["queries"].as_array().unwrap();
     let hit = |hit: &Value| (hit["id"].as_i64().unwrap(), hit["score"].as_f64().unwrap());
     queries.iter().map(|q| q["hits"].as_array().unwrap().iter().map(hit).collect()).collect()
 }
