@@ -108,16 +108,25 @@ pub enum DataError {
     #[error("{path}: cannot encode {piece:?}: {reason}; use a tokenizer with an unknown token", path = path.display())]
     Encode { path: PathBuf, piece: String, reason: String },
 
+    // Pictures
+    /// A picture cannot be decoded.
+    #[error("{path}: {reason}; give a whole JPEG, PNG, WebP, GIF or BMP file", path = path.display())]
+    Picture { path: PathBuf, reason: String },
+
+    /// A picture of more pixels than are decoded.
+    #[error("{path}: a picture of {width} x {height} pixels, more than {most}; make it smaller first", path = path.display())]
+    LargePicture { path: PathBuf, width: u32, height: u32, most: u64 },
+
+    /// The settings of a picture's way into a model.
+    #[error("{path}: {reason}; take preprocessor_config.json from the folder of the model's weights", path = path.display())]
+    Preprocessor { path: PathBuf, reason: String },
+
     // Word vectors
     /// A line of a vector file is not a word and its values.
     #[error("{path}, line {line}: {reason}; give a GloVe or word2vec file in text form, whole", path = path.display())]
     VectorLine { path: PathBuf, line: usize, reason: String },
 
-    // Pictures and the embedded world
-    /// A picture cannot be decoded.
-    #[error("{path}: not a usable picture: {source}; is the file whole?", path = path.display())]
-    Picture { path: PathBuf, source: image::ImageError },
-
+    // Augmentation and the embedded world
     /// A setting is outside of what it may be.
     #[error("{what} is {value}; {wanted}")]
     OutOfRange { what: &'static str, value: String, wanted: &'static str },

@@ -10,6 +10,7 @@
 //! | token ids of text pieces | [`tokenise`] |
 //! | what a memory can hold, and readers of published data sets that give it | [`knowledge`] |
 //! | other views of a picture | [`augmentation`] |
+//! | pictures as tensors, by a published `preprocessor_config.json` | [`image`] |
 //! | files of published weights, local or from the hub | [`hub`] |
 //! | a phrase set that needs no download | [`world::phrases`] |
 //! | pictures, knowledge and questions that need no download | [`world`] |
@@ -20,6 +21,7 @@ pub mod error;
 pub mod folds;
 pub mod groups;
 pub mod hub;
+pub mod image;
 pub mod knowledge;
 pub mod patent;
 mod table;

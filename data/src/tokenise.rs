@@ -16,20 +16,20 @@ use crate::DataError;
 /// Pieces kept in memory; when there are more, the memory is emptied and filled again.
 const REMEMBERED_PIECES: usize = 1 << 17;
 
-/// Names that published tokenizers give to the special tokens, BERT's and RoBERTa's style.
-const CLS_NAMES: [&str; 2] = ["[CLS]", "<s>"];
-const SEP_NAMES: [&str; 2] = ["[SEP]", "</s>"];
-const PAD_NAMES: [&str; 2] = ["[PAD]", "<pad>"];
-const MASK_NAMES: [&str; 2] = ["[MASK]", "<mask>"];
+/// Names that published tokenizers give to the special tokens: BERT's, RoBERTa's and CLIP's style.
+const CLS_NAMES: &[&str] = &["[CLS]", "<s>", "<|startoftext|>"];
+const SEP_NAMES: &[&str] = &["[SEP]", "</s>", "<|endoftext|>"];
+const PAD_NAMES: &[&str] = &["[PAD]", "<pad>", "<|endoftext|>"];
+const MASK_NAMES: &[&str] = &["[MASK]", "<mask>"];
 
 /// Ids of the special tokens that encoders need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// Starts an input: `[CLS]` or `<s>`.
+    /// Starts an input: `[CLS]`, `<s>` or `<|startoftext|>`.
     pub cls: u32,
-    /// Ends a piece: `[SEP]` or `</s>`.
+    /// Ends a piece: `[SEP]`, `</s>` or `<|endoftext|>`.
     pub sep: u32,
-    /// Fills a batch: `[PAD]` or `<pad>`.
+    /// Fills a batch: `[PAD]`, `<pad>` or `<|endoftext|>`.
     pub pad: u32,
     /// Stands for a hidden token: `[MASK]` or `<mask>`; not every tokenizer has one.
     pub mask: Option<u32>,
@@ -75,8 +75,8 @@ impl Tokeniser {
         let mut tokenizer = tokenizers::Tokenizer::from_bytes(bytes).map_err(failed)?;
         tokenizer.with_truncation(None).map_err(failed)?;
         tokenizer.with_padding(None);
-        let find = |names: [&str; 2]| names.iter().find_map(|name| tokenizer.token_to_id(name));
-        let required = |role, names: [&str; 2]| {
+        let find = |names: &[&str]| names.iter().find_map(|name| tokenizer.token_to_id(name));
+        let required = |role, names: &[&str]| {
             find(names).ok_or_else(|| DataError::MissingSpecialToken {
                 path: path.into(),
                 role,

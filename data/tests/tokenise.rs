@@ -50,7 +50,7 @@ fn pieces_have_no_special_tokens_no_padding_and_no_cut() {
 }
 
 #[test]
-fn special_tokens_of_both_styles() {
+fn special_tokens_of_every_style() {
     let bert = SpecialTokens { cls: 2, sep: 3, pad: 0, mask: Some(4) };
     assert_eq!(word_piece().special(), bert);
     let roberta = WORD_PIECE
@@ -61,11 +61,16 @@ fn special_tokens_of_both_styles() {
     let roberta = Tokeniser::from_bytes("t", roberta.as_bytes()).unwrap();
     assert_eq!(roberta.special(), SpecialTokens { mask: None, ..bert });
 
+    let clip = WORD_PIECE.replace("[CLS]", "<|startoftext|>").replace("[SEP]", "<|endoftext|>");
+    let clip = Tokeniser::from_bytes("t", clip.replace("[PAD]", "unused").as_bytes()).unwrap();
+    assert_eq!(clip.special(), SpecialTokens { pad: 3, ..bert });
+
     let without = WORD_PIECE.replace("[SEP]", "[END]");
     let error = Tokeniser::from_bytes("some/tokenizer.json", without.as_bytes()).err().unwrap();
     let message = error.to_string();
     assert!(message.contains("some/tokenizer.json"), "{message}");
-    assert!(message.contains("no sep token (looked for [SEP] or </s>)"), "{message}");
+    let wanted = "no sep token (looked for [SEP] or </s> or <|endoftext|>)";
+    assert!(message.contains(wanted), "{message}");
 }
 
 #[test]

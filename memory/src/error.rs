@@ -141,6 +141,9 @@ pub enum MemoryError {
         /// What to do.
         remedy: &'static str,
     },
+    /// Whoever makes the rows could not: a model, a picture.
+    #[error(transparent)]
+    Rows(Box<dyn std::error::Error + Send + Sync>),
     /// A setting that makes no sense.
     #[error("{option} is {found}, but must be {expected}")]
     BadOption {

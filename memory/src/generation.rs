@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::entry::Entry;
 use crate::error::MemoryError;
 use crate::format::file::CheckedFile;
-use crate::format::manifest::{Manifest, SegmentRecord};
+use crate::format::manifest::{EncoderRecord, Manifest, SegmentRecord};
 use crate::search::graph::Graph;
 use crate::segment::Segment;
 
@@ -79,6 +79,9 @@ pub struct Info {
     pub normalised: bool,
     /// Tokens, width and numbers of a value, such as `16 x 64 f16`.
     pub values: Option<String>,
+    /// The models that made the keys, where they are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub encoders: Vec<EncoderRecord>,
     /// Sources by name, with their entries.
     pub sources: Vec<(String, usize)>,
     /// Bytes on the disk, deleted rows included.
@@ -267,6 +270,7 @@ impl Generation {
             width: manifest.width,
             normalised: manifest.normalised,
             values: manifest.values.map(|format| format.to_string()),
+            encoders: manifest.encoders.clone(),
             sources: manifest.sources.iter().cloned().zip(of_source).collect(),
             bytes: self.bytes(),
             bytes_per_entry: self.bytes() as f64 / self.rows().max(1) as f64,

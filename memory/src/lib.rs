@@ -49,7 +49,7 @@ pub mod vectors;
 
 pub use entry::{Entry, Kind};
 pub use error::MemoryError;
-pub use format::manifest::{ValueFormat, ValueNumber};
+pub use format::manifest::{EncoderRecord, ValueFormat, ValueNumber};
 pub use generation::{Generation, Row};
 pub use memory::{Memory, MemoryFormat, Writer};
 pub use segment::Batch;

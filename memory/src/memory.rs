@@ -11,7 +11,7 @@ use fs4::fs_std::FileExt;
 use crate::error::MemoryError;
 use crate::format::file::FileWriter;
 use crate::format::manifest::{
-    DeletedRecord, FORMAT_VERSION, Manifest, SegmentRecord, ValueFormat, folder_name,
+    DeletedRecord, EncoderRecord, Manifest, SegmentRecord, ValueFormat, folder_name,
     generation_folders, sync_folder,
 };
 use crate::generation::{Bits, Generation, MOST_ROWS, Row};
@@ -113,6 +113,19 @@ impl Writer {
         rows: usize,
         batches: impl Iterator<Item = Result<Batch, MemoryError>>,
     ) -> Result<Self, MemoryError> {
+        Self::create_encoded(folder, format, Vec::new(), rows, batches)
+    }
+
+    /// [`Writer::create`], of keys that these models made.
+    ///
+    /// # Errors   as [`Writer::create`]
+    pub fn create_encoded(
+        folder: impl Into<PathBuf>,
+        format: MemoryFormat,
+        encoders: Vec<EncoderRecord>,
+        rows: usize,
+        batches: impl Iterator<Item = Result<Batch, MemoryError>>,
+    ) -> Result<Self, MemoryError> {
         let folder = folder.into();
         let sizes = format.values.map_or([1, 1], |values| [values.tokens, values.width]);
         if format.width == 0 || sizes.contains(&0) {
@@ -136,11 +149,12 @@ impl Writer {
         let lock = lock(&folder)?;
         sweep(&folder, &[])?;
         let manifest = Manifest {
-            format_version: FORMAT_VERSION,
+            format_version: Manifest::version_with(&encoders),
             generation: 1,
             width: format.width,
             normalised: format.normalised,
             values: format.values,
+            encoders,
             sources: Vec::new(),
             next_id: 0,
             segments: Vec::new(),

@@ -1,16 +1,15 @@
 //! Rows from files on their way into a memory: keys, values, and entries as JSON lines.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+mod lines;
 
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use std::path::Path;
 
-use crate::entry::{DEFAULT_SOURCE, Entry};
+use crate::entry::Entry;
 use crate::error::MemoryError;
 use crate::segment::Batch;
 use crate::vectors::VectorFile;
+
+pub use lines::EntryLines;
 
 /// Numbers of keys and values that are read at a time.
 const BATCH_NUMBERS: usize = 1 << 20;
@@ -32,8 +31,9 @@ pub struct RowFiles<'a> {
 pub struct RowReader {
     keys: VectorFile,
     values: Option<VectorFile>,
-    entries: Option<EntryReader>,
+    entries: Option<EntryLines>,
     next_id: i64,
+    count: usize,
     left: usize,
     failed: bool,
 }
@@ -53,8 +53,17 @@ impl RowReader {
                 return Err(MemoryError::Count { what: "values", expected: rows, found });
             }
         }
-        let entries = files.entries.map(|path| EntryReader::open(path, rows)).transpose()?;
-        Ok(Self { keys, values, entries, next_id: files.first_id, left: rows, failed: false })
+        let open = |path| EntryLines::open(path, files.first_id);
+        let entries = files.entries.map(open).transpose()?;
+        Ok(Self {
+            keys,
+            values,
+            entries,
+            next_id: files.first_id,
+            count: rows,
+            left: rows,
+            failed: false,
+        })
     }
 
     /// Rows that are still to come.
@@ -82,19 +91,18 @@ impl RowReader {
             batch.values = values.read_rows(rows)?;
         }
         for _ in 0..rows {
-            let mut entry = match &mut self.entries {
-                Some(entries) => entries.read()?,
-                None => EntryLine::default(),
+            let next = match &mut self.entries {
+                Some(entries) => entries.next().unwrap_or_else(|| Err(entries.too_few(self.count))),
+                None => {
+                    self.next_id += 1;
+                    Ok(Entry::bare(self.next_id - 1))
+                }
             };
-            let id = entry.id.take().unwrap_or_else(|| {
-                self.next_id += 1;
-                self.next_id - 1
-            });
-            batch.entries.push(entry.with_id(id));
+            batch.entries.push(next?);
         }
         self.left -= rows;
         if let (0, Some(entries)) = (self.left, &mut self.entries) {
-            entries.end()?;
+            entries.end_after(self.count)?;
         }
         Ok(batch)
     }
@@ -113,105 +121,10 @@ impl Iterator for RowReader {
     }
 }
 
-/// A line of an entry file: [`Entry`], with what may be left out.
-#[derive(Debug, Default, Deserialize)]
-struct EntryLine {
-    id: Option<i64>,
-    source: Option<String>,
-    document: Option<Value>,
-    #[serde(flatten)]
-    payload: Map<String, Value>,
-}
-
-impl EntryLine {
-    fn with_id(self, id: i64) -> Entry {
-        let document = self.document.map(|document| match document {
-            Value::String(text) => text,
-            other => other.to_string(),
-        });
-        let source = self.source.unwrap_or_else(|| DEFAULT_SOURCE.to_owned());
-        Entry { id, source, document, payload: self.payload }
-    }
-}
-
-/// Reads the lines of an entry file.
-struct EntryReader {
-    path: PathBuf,
-    file: BufReader<File>,
-    line: u64,
-    rows: usize,
-    text: Vec<u8>,
-}
-
-impl EntryReader {
-    fn open(path: &Path, rows: usize) -> Result<Self, MemoryError> {
-        let file = BufReader::new(File::open(path).map_err(MemoryError::read(path))?);
-        Ok(Self { path: path.to_owned(), file, line: 0, rows, text: Vec::new() })
-    }
-
-    /// The next line that is not blank; whether there is one.
-    fn next_line(&mut self) -> Result<bool, MemoryError> {
-        loop {
-            self.text.clear();
-            let read = self.file.read_until(b'\n', &mut self.text);
-            if read.map_err(MemoryError::read(&self.path))? == 0 {
-                return Ok(false);
-            }
-            self.line += 1;
-            if !self.text.trim_ascii().is_empty() {
-                return Ok(true);
-            }
-        }
-    }
-
-    fn read(&mut self) -> Result<EntryLine, MemoryError> {
-        if !self.next_line()? {
-            let reason = format!("ends after line {}, but there are {} keys", self.line, self.rows);
-            return Err(self.malformed(None, reason, "give one line for each key"));
-        }
-        let entry: EntryLine = serde_json::from_slice(&self.text).map_err(|error| {
-            let reason = format!("is no entry: {error}");
-            self.malformed(
-                Some(self.line),
-                reason,
-                "write one JSON object a line, with an integer `id`, and `source` and `document` as texts",
-            )
-        })?;
-        if entry.source.as_deref() == Some("") {
-            let reason = "has an empty source".to_owned();
-            return Err(self.malformed(Some(self.line), reason, "name it, or leave `source` out"));
-        }
-        match &entry.document {
-            None | Some(Value::String(_) | Value::Null) => Ok(entry),
-            Some(Value::Number(number)) if number.is_i64() || number.is_u64() => Ok(entry),
-            Some(other) => {
-                let reason = format!("has the document {other}");
-                Err(self.malformed(
-                    Some(self.line),
-                    reason,
-                    "name a document by a text or an integer",
-                ))
-            }
-        }
-    }
-
-    /// After the last row nothing may follow.
-    fn end(&mut self) -> Result<(), MemoryError> {
-        if self.next_line()? {
-            let reason = format!("has more entries than the {} keys", self.rows);
-            return Err(self.malformed(Some(self.line), reason, "give one line for each key"));
-        }
-        Ok(())
-    }
-
-    fn malformed(&self, line: Option<u64>, reason: String, remedy: &'static str) -> MemoryError {
-        MemoryError::Malformed { file: self.path.clone(), line, reason, remedy }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::DEFAULT_SOURCE;
     use crate::vectors::npy_bytes;
 
     fn read(entries: Option<&str>, first_id: i64) -> Result<Vec<Entry>, String> {

@@ -105,7 +105,7 @@ fn a_later_version_is_told_as_such() {
     assert_ne!(text, newer);
     fs::write(&manifest, newer).unwrap();
     let error = Memory::open(&memory).unwrap_err().to_string();
-    assert!(error.contains("has format version 9, and this program reads up to 1"), "{error}");
+    assert!(error.contains("has format version 9, and this program reads up to 2"), "{error}");
 }
 
 #[test]

@@ -2,13 +2,16 @@
 
 pub mod bert;
 mod block_output;
+pub mod clip;
 mod config;
 pub mod deberta;
 pub mod error;
 pub mod finite_difference;
 pub mod gradients;
+#[macro_use]
 pub mod kernels;
 pub mod layers;
+pub mod mobilenet;
 pub mod packed;
 pub mod params;
 pub mod similarity;

@@ -27,6 +27,8 @@ pub enum Init {
     Zeros,
     /// All one (the scale of a norm).
     Ones,
+    /// All this number.
+    Constant(f64),
     /// Normal with mean 0 and this standard deviation.
     Normal(f64),
     /// Uniform in `[-bound, bound]`.
@@ -320,6 +322,7 @@ fn draw(seed: u64, name: &str, count: usize, init: Init) -> Result<Vec<f32>> {
     match init {
         Init::Zeros => values.resize(count, 0.0),
         Init::Ones => values.resize(count, 1.0),
+        Init::Constant(value) => values.resize(count, value as f32),
         Init::Uniform(bound) => {
             let uniform = Uniform::new_inclusive(-bound, bound).map_err(bad)?;
             values.extend((0..count).map(|_| uniform.sample(&mut rng) as f32));

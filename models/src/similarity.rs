@@ -5,7 +5,7 @@ mod cross_encoder;
 mod losses;
 mod pooling;
 
-pub use bi_encoder::BiEncoder;
+pub use bi_encoder::{BiEncoder, normalise};
 pub use cross_encoder::{CrossEncoder, CrossEncoderConfig, ScoredSpans};
 pub use losses::{PairLoss, contrastive, cosent};
 pub use pooling::{Pooling, SpanPooler};

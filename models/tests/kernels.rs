@@ -23,7 +23,7 @@ fn input(shape: &'static [usize], seed: u64) -> (Vec<f64>, &'static [usize]) {
 #[test]
 fn activations() -> Result<()> {
     use Activation::*;
-    for f in [Gelu, GeluTanh, Relu, Silu, Tanh] {
+    for f in [Gelu, GeluTanh, QuickGelu, Relu, Silu, Tanh] {
         let x = input(&[3, 5], 1);
         check_gradients(std::slice::from_ref(&x), |t| Ok(activation(&t[0], f)?))?;
         check_gradients(&[x, input(&[5], 2)], |t| Ok(bias_activation(&t[0], &t[1], f)?))?;

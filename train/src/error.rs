@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use engram_data::DataError;
 use engram_models::ModelError;
 
 /// Results of this crate.
@@ -17,6 +18,19 @@ pub enum TrainError {
     /// A model, a tensor or a weights file failed.
     #[error(transparent)]
     Model(#[from] ModelError),
+
+    /// A file of data, of a tokenizer or of the hub failed.
+    #[error(transparent)]
+    Data(Box<DataError>),
+
+    /// A model that cannot make keys or queries.
+    #[error("{name}: {reason}")]
+    Encoder {
+        /// Its address or file.
+        name: String,
+        /// Why not, and what would do.
+        reason: String,
+    },
 
     /// The study's own code failed.
     #[error("study `{study}` failed in {part}: {source}")]
@@ -211,6 +225,12 @@ pub enum TrainError {
         /// What there is.
         found: Vec<String>,
     },
+}
+
+impl From<DataError> for TrainError {
+    fn from(error: DataError) -> Self {
+        Self::Data(Box::new(error))
+    }
 }
 
 impl TrainError {

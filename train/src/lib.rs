@@ -8,6 +8,7 @@ mod card;
 pub mod checkpoint;
 mod digest;
 mod ema;
+pub mod encode;
 mod error;
 mod layer_rate;
 mod log;

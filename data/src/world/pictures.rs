@@ -59,7 +59,8 @@ pub fn pictures() -> Result<Vec<Picture>, DataError> {
         let name = spoken(emoji.name());
         let png: &'static [u8] = asset.data.0;
         let image = image::load_from_memory_with_format(png, image::ImageFormat::Png)
-            .map_err(|source| DataError::Picture { path: emoji.name().into(), source })?;
+            .map_err(|error| error.to_string())
+            .map_err(|reason| DataError::Picture { path: emoji.name().into(), reason })?;
         let version = emoji.emoji_version();
         let code = country_code(emoji.as_str());
         Ok(Picture {

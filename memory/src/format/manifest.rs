@@ -12,8 +12,11 @@ use sha2::{Digest, Sha256};
 use super::file::{FileRecord, hex};
 use crate::error::MemoryError;
 
-/// The version of the format that is written, and the last one that is read.
-pub const FORMAT_VERSION: u64 = 1;
+/// The last version of the format that is read. A memory that names its encoders has this one; others have 1,
+/// so that programs which know no encoders read them.
+pub const FORMAT_VERSION: u64 = 2;
+/// The version of a memory that names no encoders.
+const PLAIN_VERSION: u64 = 1;
 
 const MANIFEST: &str = "manifest.json";
 /// Names the current generation, and the SHA-256 of its manifest.
@@ -23,7 +26,7 @@ const CURRENT: &str = "CURRENT";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// [`FORMAT_VERSION`].
+    /// 1, or 2 where there are `encoders`.
     pub format_version: u64,
     /// Counts from 1.
     pub generation: u64,
@@ -33,12 +36,30 @@ pub struct Manifest {
     pub normalised: bool,
     /// The values; `None` for a memory of keys alone.
     pub values: Option<ValueFormat>,
+    /// The models that made the keys, in the order in which their parts lie in a key; none where keys came from
+    /// elsewhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub encoders: Vec<EncoderRecord>,
     /// Names of the sources; entries hold places in this list, which only grows.
     pub sources: Vec<String>,
     /// No id that was ever given is as large.
     pub next_id: i64,
     /// Rows in the order in which they were written.
     pub segments: Vec<SegmentRecord>,
+}
+
+/// A model that makes keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EncoderRecord {
+    /// The folder or address that it was read from.
+    pub name: String,
+    /// The SHA-256 of its weights file.
+    pub sha256: String,
+    /// What it encodes: `text`, `pictures`, or `text and pictures`.
+    pub reads: String,
+    /// Numbers of a key that are its own.
+    pub width: usize,
 }
 
 /// How the value of an entry is kept: `[tokens, width]` numbers.
@@ -176,6 +197,11 @@ pub(crate) fn folder_name(generation: u64) -> String {
 }
 
 impl Manifest {
+    /// The version that a memory of these encoders has.
+    pub(crate) fn version_with(encoders: &[EncoderRecord]) -> u64 {
+        if encoders.is_empty() { PLAIN_VERSION } else { FORMAT_VERSION }
+    }
+
     /// Numbers of a value; 0 for a memory of keys alone.
     pub fn value_len(&self) -> usize {
         self.values.map_or(0, |format| format.tokens * format.width)

@@ -17,6 +17,9 @@ pub enum Activation {
     /// The tanh approximation of GELU.
     #[serde(rename = "gelu_new", alias = "gelu_pytorch_tanh")]
     GeluTanh,
+    /// `x σ(1.702 x)`, the approximation of GELU that OpenAI's CLIP uses.
+    #[serde(rename = "quick_gelu")]
+    QuickGelu,
     /// `max(x, 0)`.
     #[serde(rename = "relu")]
     Relu,
@@ -31,6 +34,8 @@ pub enum Activation {
 /// `sqrt(2 / π)` and the cubic factor of the tanh approximation.
 const TANH_SCALE: f32 = 0.797_884_6;
 const TANH_CUBIC: f32 = 0.044_715;
+/// The factor of the quick approximation.
+const QUICK_SCALE: f32 = 1.702;
 
 impl Activation {
     /// The value and the derivative at `x`.
@@ -47,6 +52,11 @@ impl Activation {
                 let slope = TANH_SCALE * (3.0 * TANH_CUBIC * x).mul_add(x, 1.0);
                 let half = 0.5 * (1.0 + t);
                 (x * half, (0.5 * x * (1.0 - t * t)).mul_add(slope, half))
+            }
+            Self::QuickGelu => {
+                let scaled = QUICK_SCALE * x;
+                let s = 1.0 / (1.0 + exp(-scaled.max(-80.0)));
+                (x * s, s * scaled.mul_add(1.0 - s, 1.0))
             }
             Self::Relu => (if x < 0.0 { 0.0 } else { x }, if x > 0.0 { 1.0 } else { 0.0 }),
             Self::Silu => {
@@ -65,6 +75,7 @@ impl Activation {
         match self {
             Self::Gelu => x.gelu_erf(),
             Self::GeluTanh => x.gelu(),
+            Self::QuickGelu => x * candle_nn::ops::sigmoid(&(x * 1.702)?)?,
             // candle's own has the slope 1 at 0, PyTorch and the kernel 0.
             Self::Relu => x.le(0.0)?.where_cond(&x.zeros_like()?, x),
             Self::Silu => x.silu(),

@@ -49,7 +49,7 @@ impl BiEncoder {
 }
 
 /// Rows divided by their length (at least 1e-6): `[S, D]` → `[S, D]`.
-pub(crate) fn normalise(x: &Tensor) -> Result<Tensor> {
+pub fn normalise(x: &Tensor) -> Result<Tensor> {
     let length = (x.sqr()?.sum_keepdim(D::Minus1)? + 1e-12)?.sqrt()?;
     Ok(x.broadcast_div(&length)?)
 }

@@ -8,38 +8,43 @@ use engram_memory::search::graph::GraphSettings;
 use engram_memory::{Batch, MemoryError, MemoryFormat, ValueFormat, ValueNumber, Writer};
 
 use super::super::{Outcome, output};
+use super::encoded::{Encoding, RowSource};
 
 /// Rows that come from files.
 #[derive(Debug, Args)]
 struct Rows {
     /// Keys: .npy or safetensors, [rows, width]
-    #[arg(long, value_name = "FILE")]
-    keys: PathBuf,
-    /// Values: .npy or safetensors, [rows, tokens, width]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", required_unless_present = "model", conflicts_with = "model")]
+    keys: Option<PathBuf>,
+    /// Values: .npy or safetensors, [rows, tokens, width]; a --model makes keys alone (REVEAL's values come from
+    /// its value head)
+    #[arg(long, value_name = "FILE", conflicts_with = "model")]
     values: Option<PathBuf>,
     /// Entries: JSON lines with id, source, document, text and whatever else; ids are counted without them
     #[arg(long, value_name = "FILE")]
     entries: Option<PathBuf>,
+    #[command(flatten)]
+    encoding: Encoding,
     /// Do not show progress
     #[arg(long)]
     quiet: bool,
 }
 
 impl Rows {
-    fn open(&self, first_id: i64) -> Result<RowReader, MemoryError> {
-        RowReader::open(RowFiles {
-            keys: &self.keys,
-            values: self.values.as_deref(),
-            entries: self.entries.as_deref(),
-            first_id,
-        })
+    fn open(&self, first_id: i64) -> anyhow::Result<RowSource> {
+        let entries = self.entries.as_deref();
+        if let Some(rows) = self.encoding.open(entries, first_id)? {
+            return Ok(RowSource::Encoded(Box::new(rows)));
+        }
+        let Some(keys) = &self.keys else { anyhow::bail!("name --keys, or a --model") };
+        let files = RowFiles { keys, values: self.values.as_deref(), entries, first_id };
+        Ok(RowSource::Files(Box::new(RowReader::open(files)?)))
     }
 
     /// Writes the rows that a reader gives, with a progress bar that moves as they are taken.
     fn write<T>(
         &self,
-        reader: RowReader,
+        reader: RowSource,
         write: impl FnOnce(
             usize,
             &mut dyn Iterator<Item = Result<Batch, MemoryError>>,
@@ -60,7 +65,7 @@ impl Rows {
         &self,
         folder: &Path,
         first_id: impl FnOnce(&Writer) -> i64,
-    ) -> Result<(Writer, RowReader), MemoryError> {
+    ) -> anyhow::Result<(Writer, RowSource)> {
         let writer = Writer::open(folder)?;
         let reader = self.open(first_id(&writer))?;
         check_shapes(&writer, &reader)?;
@@ -75,6 +80,11 @@ Examples:
   engram memory build --keys keys.npy --out memory
   engram memory build --keys keys.npy --values values.npy --value-type int8 \\
       --entries entries.jsonl --out memory
+  engram memory build --entries entries.jsonl --model hf://sentence-transformers/all-MiniLM-L6-v2 \\
+      --image-model mobilenet --images pictures --out memory
+
+A --model is a folder with the config.json of BERT, DeBERTa or CLIP, or of MobileNetV2 with its
+graph. It makes keys alone; docs/memory.md says what encodes what.
 
 A line of entries.jsonl: {\"id\": 7, \"source\": \"wit\", \"document\": \"Q64\", \"text\": \"…\"}")]
 pub struct Build {
@@ -115,8 +125,9 @@ impl Build {
                 number,
             }),
         };
+        let encoders = reader.encoders();
         let create = |rows, batches: &mut dyn Iterator<Item = _>| {
-            Writer::create(&self.out, format, rows, batches)
+            Writer::create_encoded(&self.out, format, encoders, rows, batches)
         };
         told(&self.out, &self.rows.write(reader, create)?)
     }
@@ -127,7 +138,8 @@ impl Build {
 #[command(after_help = "\
 Ids that the entries do not name follow the largest that was ever given.
 Example:
-  engram memory add memory --keys more.npy --values more_values.npy")]
+  engram memory add memory --keys more.npy --values more_values.npy
+  engram memory add memory --entries more.jsonl --model minilm")]
 pub struct Add {
     /// The memory's folder
     folder: PathBuf,
@@ -247,8 +259,9 @@ impl Index {
     }
 }
 
-/// New rows must be as wide as the memory's.
-fn check_shapes(writer: &Writer, reader: &RowReader) -> Result<(), MemoryError> {
+/// New rows must be as wide as the memory's, and of the same model.
+fn check_shapes(writer: &Writer, reader: &RowSource) -> anyhow::Result<()> {
+    reader.check_model(writer.generation())?;
     let manifest = writer.generation().manifest();
     let width = |what: &str, expected, found| match expected == found {
         true => Ok(()),
@@ -258,7 +271,7 @@ fn check_shapes(writer: &Writer, reader: &RowReader) -> Result<(), MemoryError> 
     let expected = manifest.values.map_or((0, 0), |format| (format.tokens, format.width));
     let found = reader.value_shape().unwrap_or((0, 0));
     width("values of other tokens:", expected.0, found.0)?;
-    width("values", expected.1, found.1)
+    Ok(width("values", expected.1, found.1)?)
 }
 
 fn told(folder: &Path, writer: &Writer) -> anyhow::Result<Outcome> {

@@ -1,6 +1,8 @@
 //! `engram memory`.
 
+mod ask;
 mod edit;
+mod encoded;
 mod search;
 
 use std::path::PathBuf;
@@ -16,10 +18,13 @@ use super::{Outcome, output};
 Examples:
   engram memory build --keys keys.npy --values values.npy --entries entries.jsonl --out memory
   engram memory search memory --queries queries.npy -k 10
+  engram memory build --entries entries.jsonl --model minilm --out memory
+  engram memory search memory --text \"a bridge at night\"
   engram memory delete memory --ids 3,17
   engram memory verify memory
 
-Keys, values and queries are .npy or safetensors files, a row for each entry. The format of a
+Keys, values and queries are .npy or safetensors files, a row for each entry; keys and queries may
+also be made of texts and pictures by a model. The format of a
 memory's folder is in docs/memory.md.")]
 pub enum MemoryCommand {
     /// Make a memory of keys, values and entries
@@ -91,6 +96,10 @@ impl Info {
                 info.bytes,
                 info.bytes_per_entry,
             );
+            for encoder in &info.encoders {
+                let engram_memory::EncoderRecord { name, sha256, reads, width } = encoder;
+                text.push_str(&format!("  {width:>9}  {reads} by {name} (SHA-256 {sha256})\n"));
+            }
             for (name, entries) in &info.sources {
                 text.push_str(&format!("  {entries:>9}  {name}\n"));
             }

@@ -13,6 +13,7 @@ use engram_memory::{Generation, Memory, MemoryError};
 use serde::Serialize;
 
 use super::super::{Outcome, output};
+use super::ask::Question;
 
 /// Queries that are shown in the text form.
 const SHOWN: usize = 10;
@@ -29,6 +30,8 @@ Examples:
   engram memory search memory --queries queries.npy -k 100 --output ids.npy --scores scores.npy
   engram memory search memory --queries queries.npy --source wit --source kg --json
   engram memory search memory --queries queries.npy --exclude documents.txt --gates gates.npy
+  engram memory search memory --text \"a bridge at night\"
+  engram memory search memory --image photograph.jpg --model clip
 
 Scores are products of query and key (cosines, where both have unit length), times the gate of the
 entry's source where --gates are given; of equal scores the lower id comes first. Where fewer than
@@ -40,8 +43,10 @@ pub struct Search {
     /// The memory's folder
     folder: PathBuf,
     /// Queries: .npy or safetensors, [queries, width]
-    #[arg(long, value_name = "FILE")]
-    queries: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["text", "image", "texts"])]
+    queries: Option<PathBuf>,
+    #[command(flatten)]
+    question: Question,
     /// How many entries are wanted for each query
     #[arg(short, default_value_t = 10)]
     k: usize,
@@ -113,23 +118,26 @@ struct ShownHit {
     source: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     document: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<String>,
     text: String,
 }
 
 impl Search {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let generation = Memory::open(&self.folder)?.generation();
-        let (queries, width) = read_all(&self.queries, "queries")?;
-        if width != generation.manifest().width {
-            let (what, expected) =
-                (self.queries.display().to_string(), generation.manifest().width);
-            return Err(MemoryError::Width {
-                what: format!("{what}: queries"),
-                expected,
-                found: width,
+        let queries = match &self.queries {
+            None => self.question.encode(&generation)?,
+            Some(path) => {
+                let (queries, found) = read_all(path, "queries")?;
+                let expected = generation.manifest().width;
+                if found != expected {
+                    let what = format!("{}: queries", path.display());
+                    return Err(MemoryError::Width { what, expected, found }.into());
+                }
+                queries
             }
-            .into());
-        }
+        };
         let filter = self.filter()?;
         let queries = Queries { keys: &queries, k: self.k };
         let (found, graph) = match self.index {
@@ -237,7 +245,11 @@ impl Search {
         for QueryHits { query, hits } in shown {
             text.push_str(&format!("query {query}\n"));
             for (rank, hit) in (1..).zip(hits) {
-                let words: String = hit.text.chars().take(TEXT).collect();
+                let shown = match (&hit.image, hit.text.is_empty()) {
+                    (Some(image), true) => image,
+                    _ => &hit.text,
+                };
+                let words: String = shown.chars().take(TEXT).collect();
                 let (id, score, source) = (hit.id, hit.score, &hit.source);
                 text.push_str(&format!("{rank:>5}  {score:>9.6}  {id:>9}  {source}  {words}\n"));
             }
@@ -288,7 +300,9 @@ fn shown(
         let hit = |hit: &engram_memory::search::Hit| {
             let entry = generation.entry(hit.row)?;
             let text = entry.text();
+            let image = entry.payload.get("image").and_then(|image| image.as_str());
             Ok(ShownHit {
+                image: image.map(str::to_owned),
                 id: hit.id,
                 score: hit.score,
                 source: entry.source,

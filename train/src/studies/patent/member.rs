@@ -8,7 +8,7 @@ use engram_models::params::ParameterGroup;
 use serde::{Deserialize, Serialize};
 
 use super::run::{in_study, study_error};
-use super::scorer::EncoderFiles;
+use super::scorer::files_of_run;
 use super::settings::PatentModel;
 use super::study::{PatentStudy, gold_scores};
 use crate::checkpoint::write_file;
@@ -70,7 +70,7 @@ impl Member {
         if let Some((key, reason)) = model.conflict() {
             return Err(recipe.error(&format!("model.{key}"), reason));
         }
-        let files = EncoderFiles::of_run(folder, &model).map_err(study_error("loading"))?;
+        let files = files_of_run(folder, &model).map_err(study_error("loading"))?;
         let titles = titles(folder)?;
         let batch = recipe.batch().clone();
         let nothing = (Vec::new(), Vec::new());

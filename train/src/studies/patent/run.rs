@@ -18,10 +18,11 @@ use super::card;
 use super::corpus::Corpus;
 use super::member::Member;
 use super::results::{MemberScores, Results};
-use super::scorer::EncoderFiles;
+use super::scorer::find_files;
 use super::settings::{Combination, PatentData, PatentModel};
 use super::study::PatentStudy;
 use crate::checkpoint::write_file;
+use crate::encode::EncoderFiles;
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::recipe::{Recipe, Variant};
@@ -223,7 +224,7 @@ fn variants(recipe: &Recipe, data: &PatentData) -> Result<Vec<PatentVariant>> {
             let path = format!("variant.{index}.data");
             return Err(recipe.error(&path, "cannot differ: variants share folds and rows"));
         }
-        let files = EncoderFiles::find(&model).map_err(study_error("finding the weights"))?;
+        let files = find_files(&model).map_err(study_error("finding the weights"))?;
         variants.push(PatentVariant { variant, model, files: files.into() });
     }
     Ok(variants)

@@ -14,10 +14,11 @@ use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
 use super::corpus::hash_of_rows;
-use super::scorer::{EncoderFiles, Scorer};
+use super::scorer::Scorer;
 use super::sequences::{RowBatch, Sequencer};
 use super::settings::PatentModel;
 use crate::digest;
+use crate::encode::EncoderFiles;
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,

@@ -10,7 +10,7 @@ use engram_data::vectors::WordVectors;
 use engram_models::params::ParameterGroup;
 use engram_models::similarity::{PairLoss, Pooling};
 
-use super::scorer::EncoderFiles;
+use super::scorer::find_files;
 use super::settings::{Layout, PatentModel};
 use super::study::PatentStudy;
 use crate::recipe::BatchSettings;
@@ -35,7 +35,7 @@ pub fn encoder_cosines(
         passes: 1,
         ..PatentModel::default()
     };
-    let files = EncoderFiles::find(&model)?;
+    let files = find_files(&model)?;
     let nothing = (Vec::new(), Vec::new());
     let titles = ClassTitles::default();
     let mut study =

@@ -1,0 +1,124 @@
+//! Pictures on their way into a model: decoded, resized, cropped, normalised.
+//!
+//! The reference is Pillow (`Image.open(path).convert("RGB")`, which ignores EXIF's orientation and drops
+//! transparency, and `Image.resize`) with the steps of `transformers`' image processors. What a picture has beyond
+//! its first frame is not read.
+
+mod preprocessing;
+mod resample;
+
+use std::fs;
+use std::io::Cursor;
+use std::path::Path;
+
+use ::image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+
+use crate::DataError;
+pub use preprocessing::{Filter, Preprocessing, Resize};
+
+/// Pillow's limit, above which it warns of a decompression bomb.
+pub const MOST_PIXELS: u64 = 89_478_485;
+/// The largest file that is read.
+const MOST_BYTES: u64 = 1 << 29;
+/// What a decoder may take at a time.
+const MOST_MEMORY: u64 = 1 << 30;
+
+/// A decoded picture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Picture {
+    width: u32,
+    height: u32,
+    pixels: Vec<u8>,
+}
+
+impl Picture {
+    /// Decodes a JPEG, PNG, WebP, GIF or BMP file, whatever its name ends in.
+    ///
+    /// # Errors   `Io`; `Picture` for what is none of these, is cut short or has no pixels; `LargePicture` for more
+    /// than [`MOST_PIXELS`]
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
+        let path = path.as_ref();
+        let io = |source| DataError::Io { path: path.into(), source };
+        let refused = |reason: String| DataError::Picture { path: path.into(), reason };
+        let found = fs::metadata(path).map_err(io)?;
+        if !found.is_file() {
+            return Err(refused("is not a file".to_owned()));
+        }
+        if found.len() > MOST_BYTES {
+            return Err(refused(format!("has {} bytes, more than {MOST_BYTES}", found.len())));
+        }
+        let bytes = fs::read(path).map_err(io)?;
+        if bytes.is_empty() {
+            return Err(DataError::EmptyFile { path: path.into() });
+        }
+        let reader = ImageReader::new(Cursor::new(&bytes)).with_guessed_format().map_err(io)?;
+        let Some(format) = reader.format() else {
+            return Err(refused("is not a picture that is known here".to_owned()));
+        };
+        let broken = |error| refused(format!("cannot be decoded ({error})"));
+        let mut decoder = reader.into_decoder().map_err(broken)?;
+        let (width, height) = decoder.dimensions();
+        if width == 0 || height == 0 {
+            return Err(refused(format!("is a picture of {width} x {height} pixels")));
+        }
+        if u64::from(width) * u64::from(height) > MOST_PIXELS {
+            return Err(DataError::LargePicture {
+                path: path.into(),
+                width,
+                height,
+                most: MOST_PIXELS,
+            });
+        }
+        // The decoder would fill what is missing with grey.
+        if format == ImageFormat::Jpeg && !jpeg_has_end(&bytes) {
+            return Err(refused("is a JPEG that is cut short".to_owned()));
+        }
+        let mut limits = Limits::no_limits();
+        limits.max_alloc = Some(MOST_MEMORY);
+        decoder.set_limits(limits).map_err(broken)?;
+        let pixels = DynamicImage::from_decoder(decoder).map_err(broken)?.into_rgb8().into_raw();
+        Ok(Self { width, height, pixels })
+    }
+
+    /// A picture from its pixels, `[height, width, 3]` in the order red, green, blue; `None` where their number is
+    /// another or 0.
+    pub fn from_pixels(width: u32, height: u32, pixels: Vec<u8>) -> Option<Self> {
+        let expected = u64::from(width) * u64::from(height) * 3;
+        (expected > 0 && expected == pixels.len() as u64).then_some(Self { width, height, pixels })
+    }
+
+    /// Pixels in a row.
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// Rows.
+    pub fn height(&self) -> u32 {
+        self.height
+    }
+
+    /// `[height, width, 3]`, red, green and blue from 0 to 255.
+    pub fn pixels(&self) -> &[u8] {
+        &self.pixels
+    }
+}
+
+/// Whether a JPEG has its end marker after the first scan begins (an embedded preview, before it, has its own).
+fn jpeg_has_end(bytes: &[u8]) -> bool {
+    const START_OF_SCAN: u8 = 0xda;
+    let mut at = 2;
+    while let Some(&[0xff, marker, high, low]) = bytes.get(at..at + 4) {
+        if marker == 0xff {
+            // Filling between segments.
+            at += 1;
+            continue;
+        }
+        at += 2 + usize::from(u16::from_be_bytes([high, low]));
+        if marker == START_OF_SCAN {
+            return bytes
+                .get(at..)
+                .is_some_and(|scan| scan.windows(2).any(|two| two == [0xff, 0xd9]));
+        }
+    }
+    false
+}

@@ -1,0 +1,254 @@
+//! From a picture to the numbers that a model takes.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::resample::resample;
+use super::{MOST_PIXELS, Picture};
+use crate::DataError;
+
+/// How a picture is made larger or smaller: Pillow's filters of these names, whose support grows with the factor by
+/// which the picture shrinks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filter {
+    /// Linear.
+    Bilinear,
+    /// Cubic (Catmull and Rom).
+    Bicubic,
+}
+
+/// The size that a picture is brought to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resize {
+    /// The shorter edge gets this many pixels; the ratio of the edges stays.
+    ShortestEdge(u32),
+    /// These many rows and pixels in a row, whatever the ratio.
+    Exact {
+        /// Rows.
+        height: u32,
+        /// Pixels in a row.
+        width: u32,
+    },
+}
+
+/// What is done to a picture, in this order: resize, crop the centre, multiply, subtract the mean, divide by the
+/// deviation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Preprocessing {
+    /// `None` keeps the size.
+    pub resize: Option<Resize>,
+    /// The filter of `resize`.
+    pub filter: Filter,
+    /// Rows and pixels in a row of the centre that is kept; a smaller picture is set into black. `None` keeps all.
+    pub crop: Option<(u32, u32)>,
+    /// The factor on pixels from 0 to 255.
+    pub rescale: f32,
+    /// Of red, green, blue.
+    pub mean: [f32; 3],
+    /// Of red, green, blue.
+    pub deviation: [f32; 3],
+}
+
+impl Preprocessing {
+    /// What MobileNetV2 takes: 224 x 224 pixels by the bilinear filter, from -1 to 1.
+    pub fn mobilenet() -> Self {
+        Self {
+            resize: Some(Resize::Exact { height: 224, width: 224 }),
+            filter: Filter::Bilinear,
+            crop: None,
+            rescale: 1.0 / 128.0,
+            mean: [1.0; 3],
+            deviation: [1.0; 3],
+        }
+    }
+
+    /// Reads a published `preprocessor_config.json` (CLIP's, ViT's).
+    ///
+    /// # Errors   `Io`; `Preprocessor` for what is none, or asks for what is not known here
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, DataError> {
+        let path = path.as_ref();
+        let text =
+            std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
+        let bad = |reason| DataError::Preprocessor { path: path.into(), reason };
+        let published: Published = serde_json::from_slice(&text)
+            .map_err(|error| bad(format!("is no configuration of an image processor: {error}")))?;
+        published.understood().map_err(bad)
+    }
+
+    /// Rows and pixels in a row of what comes out; `None` where it depends on the picture.
+    pub fn output_size(&self) -> Option<(u32, u32)> {
+        match (self.crop, self.resize) {
+            (Some(size), _) => Some(size),
+            (None, Some(Resize::Exact { height, width })) => Some((height, width)),
+            _ => None,
+        }
+    }
+
+    /// A picture as numbers, `[3, H, W]`: red, green, blue. Errors name `path`.
+    ///
+    /// # Errors   `LargePicture` where the picture is so thin that it would get more than [`MOST_PIXELS`]
+    pub fn apply(&self, picture: &Picture, path: &Path) -> Result<Vec<f32>, DataError> {
+        let resized;
+        let picture = match self.resize {
+            None => picture,
+            Some(resize) => {
+                let (height, width) = resize.size_of(picture);
+                if u64::from(width) * u64::from(height) > MOST_PIXELS {
+                    let (path, most) = (path.into(), MOST_PIXELS);
+                    return Err(DataError::LargePicture { path, width, height, most });
+                }
+                resized = resample(picture, height, width, self.filter);
+                &resized
+            }
+        };
+        let (height, width) = self.crop.unwrap_or((picture.height, picture.width));
+        let (rows, columns) = (height as usize, width as usize);
+        // Pixel (0, 0) of what is kept, in the picture; below 0 where the picture is smaller.
+        let top = (i64::from(picture.height) - i64::from(height)).div_euclid(2);
+        let left = (i64::from(picture.width) - i64::from(width)).div_euclid(2);
+        let mut values = Vec::with_capacity(3 * rows * columns);
+        for channel in 0..3 {
+            let value = |pixel: u8| {
+                (f32::from(pixel) * self.rescale - self.mean[channel]) / self.deviation[channel]
+            };
+            let table: Vec<f32> = (0..=u8::MAX).map(value).collect();
+            for y in (top..).take(rows) {
+                let row = picture.row(y);
+                values.extend((left..).take(columns).map(|x| {
+                    let place = usize::try_from(x).ok().map(|x| 3 * x + channel);
+                    let pixel = place.and_then(|place| row.get(place)).copied().unwrap_or(0);
+                    table[usize::from(pixel)]
+                }));
+            }
+        }
+        Ok(values)
+    }
+}
+
+impl Resize {
+    /// Rows and pixels in a row of a picture's new size.
+    fn size_of(self, picture: &Picture) -> (u32, u32) {
+        match self {
+            Self::Exact { height, width } => (height, width),
+            Self::ShortestEdge(edge) => {
+                let (short, long) =
+                    (picture.height.min(picture.width), picture.height.max(picture.width));
+                let scaled = u64::from(edge) * u64::from(long) / u64::from(short);
+                let scaled = u32::try_from(scaled).unwrap_or(u32::MAX);
+                if picture.height <= picture.width { (edge, scaled) } else { (scaled, edge) }
+            }
+        }
+    }
+}
+
+impl Picture {
+    /// The pixels of a row; none beyond the picture.
+    fn row(&self, y: i64) -> &[u8] {
+        let width = 3 * self.width as usize;
+        let start = usize::try_from(y).ok().map(|y| y * width);
+        start.and_then(|start| self.pixels.get(start..start + width)).unwrap_or(&[])
+    }
+}
+
+/// The fields of a published `preprocessor_config.json`.
+#[derive(Deserialize)]
+struct Published {
+    #[serde(default = "yes")]
+    do_resize: bool,
+    size: Option<Size>,
+    resample: Option<u32>,
+    #[serde(default)]
+    do_center_crop: bool,
+    crop_size: Option<Size>,
+    #[serde(default = "yes")]
+    do_rescale: bool,
+    #[serde(default = "per_byte")]
+    rescale_factor: f64,
+    #[serde(default = "yes")]
+    do_normalize: bool,
+    image_mean: Option<[f32; 3]>,
+    image_std: Option<[f32; 3]>,
+}
+
+/// A size as the processors of different years wrote it.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(untagged)]
+enum Size {
+    Edge(u32),
+    Shortest { shortest_edge: u32 },
+    Both { height: u32, width: u32 },
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn per_byte() -> f64 {
+    1.0 / 255.0
+}
+
+/// Edges beyond this are a mistake in the configuration.
+const LONGEST_EDGE: u32 = 4096;
+
+impl Published {
+    fn understood(self) -> Result<Preprocessing, String> {
+        let checked = |name: &str, edge: u32| match edge {
+            1..=LONGEST_EDGE => Ok(edge),
+            _ => Err(format!("`{name}` has {edge} pixels, not 1 to {LONGEST_EDGE}")),
+        };
+        let missing = |name: &str| format!("`{name}` is missing");
+        let resize = match (self.do_resize, self.size) {
+            (false, _) => None,
+            (true, None) => return Err(missing("size")),
+            (true, Some(Size::Edge(edge) | Size::Shortest { shortest_edge: edge })) => {
+                Some(Resize::ShortestEdge(checked("size", edge)?))
+            }
+            (true, Some(Size::Both { height, width })) => Some(Resize::Exact {
+                height: checked("size", height)?,
+                width: checked("size", width)?,
+            }),
+        };
+        let crop = match (self.do_center_crop, self.crop_size) {
+            (false, _) => None,
+            (true, Some(Size::Edge(edge))) => {
+                let edge = checked("crop_size", edge)?;
+                Some((edge, edge))
+            }
+            (true, Some(Size::Both { height, width })) => {
+                Some((checked("crop_size", height)?, checked("crop_size", width)?))
+            }
+            (true, _) => return Err(missing("crop_size")),
+        };
+        let filter = match self.resample {
+            Some(2) => Filter::Bilinear,
+            Some(3) => Filter::Bicubic,
+            None if resize.is_none() => Filter::Bilinear,
+            None => return Err(missing("resample")),
+            Some(other) => {
+                return Err(format!("`resample` is {other}, not 2 (bilinear) or 3 (bicubic)"));
+            }
+        };
+        let statistics = |name: &str, values: Option<[f32; 3]>, otherwise: f32| match (
+            self.do_normalize,
+            values,
+        ) {
+            (false, _) => Ok([otherwise; 3]),
+            (true, Some(values)) if values.iter().all(|value| value.is_finite()) => Ok(values),
+            (true, Some(values)) => Err(format!("`{name}` is {values:?}")),
+            (true, None) => Err(missing(name)),
+        };
+        let deviation = statistics("image_std", self.image_std, 1.0)?;
+        if deviation.contains(&0.0) {
+            return Err("`image_std` has a 0".to_owned());
+        }
+        Ok(Preprocessing {
+            resize,
+            filter,
+            crop,
+            rescale: if self.do_rescale { self.rescale_factor as f32 } else { 1.0 },
+            mean: statistics("image_mean", self.image_mean, 0.0)?,
+            deviation,
+        })
+    }
+}

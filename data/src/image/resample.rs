@@ -1,0 +1,132 @@
+//! Pillow's resampling, to the bit: `src/libImaging/Resample.c` of Pillow 13, for 8-bit colours.
+//!
+//! Rows are resampled first, then the columns of the result, or the other way round; each pass rounds to 8 bits. Weights
+//! are integers of 22 binary places. (`fast_image_resize` has the same filters, but weights of 16 bits and one order:
+//! its results differ by a few units.)
+
+use super::Picture;
+use super::preprocessing::Filter;
+
+/// Binary places of a weight: a sum of 8-bit colours, which weights below 0 may exceed twofold, fits into 32 bits.
+const PLACES: u32 = 32 - 8 - 2;
+
+/// The picture at another size.
+pub(super) fn resample(picture: &Picture, height: u32, width: u32, filter: Filter) -> Picture {
+    let rows = |pixels: &[u8]| along_rows(pixels, picture.width, width, filter);
+    let columns =
+        |pixels: &[u8], row: u32| along_columns(pixels, row, picture.height, height, filter);
+    let pixels = if columns_first(picture, height, width) {
+        rows(&columns(&picture.pixels, picture.width))
+    } else {
+        columns(&rows(&picture.pixels), width)
+    };
+    Picture { width, height, pixels }
+}
+
+/// Which pass Pillow 13 makes first: that over the columns if it takes away more than twice as many rows as the other
+/// takes away columns. (Found by trying, on 700 random sizes; Pillow before 13 always begins with the rows.)
+fn columns_first(picture: &Picture, height: u32, width: u32) -> bool {
+    let fewer = |from: u32, to: u32| i64::from(from) - i64::from(to);
+    fewer(picture.height, height) > (2 * fewer(picture.width, width)).max(0)
+}
+
+/// What one pixel of the result is made of: the first pixel, and the weights from there on.
+struct Span {
+    start: usize,
+    weights: Vec<i32>,
+}
+
+/// `precompute_coeffs` and `normalize_coeffs_8bpc`.
+fn spans(from: u32, to: u32, filter: Filter) -> Vec<Span> {
+    let scale = f64::from(from) / f64::from(to);
+    let stretch = scale.max(1.0);
+    let reach = filter.reach() * stretch;
+    let span = |place: u32| {
+        let centre = (f64::from(place) + 0.5) * scale;
+        // Conversions to integers drop the fraction; what is below 0 becomes 0.
+        let start = (centre - reach + 0.5) as usize;
+        let end = ((centre + reach + 0.5) as usize).min(from as usize);
+        let weight = |pixel: usize| filter.at((pixel as f64 - centre + 0.5) * (1.0 / stretch));
+        let weights: Vec<f64> = (start..end).map(weight).collect();
+        let sum: f64 = weights.iter().sum();
+        let integer = |weight: f64| {
+            let share = if sum == 0.0 { weight } else { weight / sum };
+            let scaled = share * f64::from(1 << PLACES);
+            (if share < 0.0 { scaled - 0.5 } else { scaled + 0.5 }) as i32
+        };
+        Span { start, weights: weights.into_iter().map(integer).collect() }
+    };
+    (0..to).map(span).collect()
+}
+
+impl Filter {
+    /// Where the filter ends.
+    fn reach(self) -> f64 {
+        match self {
+            Self::Bilinear => 1.0,
+            Self::Bicubic => 2.0,
+        }
+    }
+
+    /// The filter at a distance.
+    fn at(self, x: f64) -> f64 {
+        const A: f64 = -0.5;
+        let x = x.abs();
+        match self {
+            Self::Bilinear if x < 1.0 => 1.0 - x,
+            Self::Bicubic if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
+            Self::Bicubic if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
+            _ => 0.0,
+        }
+    }
+}
+
+/// Half of the last place that is kept.
+const HALF: i32 = 1 << (PLACES - 1);
+
+/// A weighted sum as an 8-bit colour.
+fn rounded(sum: i32) -> u8 {
+    (sum >> PLACES).clamp(0, 255) as u8
+}
+
+/// `[H, from, 3]` → `[H, to, 3]`.
+fn along_rows(pixels: &[u8], from: u32, to: u32, filter: Filter) -> Vec<u8> {
+    if from == to {
+        return pixels.to_vec();
+    }
+    let (spans, row_length) = (spans(from, to, filter), 3 * from as usize);
+    let mut result = Vec::with_capacity(pixels.len() / row_length * spans.len() * 3);
+    for row in pixels.chunks_exact(row_length) {
+        for Span { start, weights } in &spans {
+            let mut sums = [HALF; 3];
+            for (pixel, weight) in row[3 * start..].chunks_exact(3).zip(weights) {
+                for (sum, colour) in sums.iter_mut().zip(pixel) {
+                    *sum += i32::from(*colour) * weight;
+                }
+            }
+            result.extend(sums.map(rounded));
+        }
+    }
+    result
+}
+
+/// `[from, width, 3]` → `[to, width, 3]`.
+fn along_columns(pixels: &[u8], width: u32, from: u32, to: u32, filter: Filter) -> Vec<u8> {
+    if from == to {
+        return pixels.to_vec();
+    }
+    let (spans, row_length) = (spans(from, to, filter), 3 * width as usize);
+    let mut result = Vec::with_capacity(spans.len() * row_length);
+    let mut sums = vec![0; row_length];
+    for Span { start, weights } in &spans {
+        sums.fill(HALF);
+        let rows = pixels[start * row_length..].chunks_exact(row_length);
+        for (row, weight) in rows.zip(weights) {
+            for (sum, colour) in sums.iter_mut().zip(row) {
+                *sum += i32::from(*colour) * weight;
+            }
+        }
+        result.extend(sums.iter().map(|sum| rounded(*sum)));
+    }
+    result
+}

@@ -1,0 +1,244 @@
+//! Pictures against Pillow, by the fixtures of `tests/reference/pictures.py`, and files that are refused.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use engram_data::DataError;
+use engram_data::image::{Filter, Picture, Preprocessing, Resize};
+use serde::Deserialize;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pictures").join(name)
+}
+
+#[derive(Deserialize)]
+struct Expected {
+    resized: Vec<Resized>,
+    decoded: BTreeMap<String, Decoded>,
+}
+
+#[derive(Deserialize)]
+struct Resized {
+    filter: String,
+    width: u32,
+    height: u32,
+    top: usize,
+}
+
+#[derive(Deserialize)]
+struct Decoded {
+    size: [u32; 2],
+    mean: [f64; 3],
+}
+
+fn expected() -> Expected {
+    serde_json::from_slice(&fs::read(fixture("expected.json")).unwrap()).unwrap()
+}
+
+/// Only resized: `[H, W, 3]` from 0 to 255.
+fn resized(picture: &Picture, filter: Filter, width: u32, height: u32) -> Vec<u8> {
+    let resize = Some(Resize::Exact { height, width });
+    let plain = Preprocessing { resize, filter, rescale: 1.0, ..untouched() };
+    let values = plain.apply(picture, Path::new("picture")).unwrap();
+    let size = values.len() / 3;
+    (0..values.len()).map(|i| values[i % 3 * size + i / 3] as u8).collect()
+}
+
+fn untouched() -> Preprocessing {
+    Preprocessing {
+        resize: None,
+        filter: Filter::Bilinear,
+        crop: None,
+        rescale: 1.0,
+        mean: [0.0; 3],
+        deviation: [1.0; 3],
+    }
+}
+
+#[test]
+fn every_format_is_decoded_as_pillow_does() {
+    for (name, Decoded { size, mean }) in expected().decoded {
+        let picture = Picture::open(fixture(&name)).unwrap();
+        assert_eq!([picture.width(), picture.height()], size, "{name}");
+        let pixels = picture.pixels().chunks(3);
+        let count = pixels.len() as f64;
+        let mut means = [0.0; 3];
+        for pixel in pixels {
+            means.iter_mut().zip(pixel).for_each(|(mean, v)| *mean += f64::from(*v) / count);
+        }
+        // JPEG decoders round differently.
+        let allowed = if name.ends_with("jpg") { 0.5 } else { 1e-3 };
+        for (got, want) in means.iter().zip(mean) {
+            assert!((got - want).abs() < allowed, "{name}: {means:?} {mean:?}");
+        }
+    }
+}
+
+#[test]
+fn pictures_are_resized_as_pillow_does() {
+    let source = Picture::open(fixture("source.png")).unwrap();
+    let wanted = Picture::open(fixture("resized.png")).unwrap();
+    for Resized { filter, width, height, top } in expected().resized {
+        let kind = if filter == "bilinear" { Filter::Bilinear } else { Filter::Bicubic };
+        let got = resized(&source, kind, width, height);
+        let length = 3 * width as usize;
+        for (y, got) in got.chunks(length).enumerate() {
+            let start = (top + y) * 3 * wanted.width() as usize;
+            let want = &wanted.pixels()[start..start + length];
+            assert!(got == want, "{filter} {width} x {height}, row {y}: {got:?} {want:?}");
+        }
+    }
+}
+
+/// COCO photographs, where `ENGRAM_DATA` names the folder that holds `coco-captions`.
+#[test]
+fn photographs_are_read_as_pillow_does() {
+    #[derive(Deserialize)]
+    struct Thumbnail {
+        size: [u32; 2],
+        pixels: String,
+    }
+    let Some(data) = std::env::var_os("ENGRAM_DATA").map(PathBuf::from) else {
+        let text = b"SKIPPED: set ENGRAM_DATA to the real data to read COCO photographs\n";
+        std::io::Write::write_all(&mut std::io::stderr(), text).unwrap();
+        return;
+    };
+    let thumbnails: BTreeMap<String, Thumbnail> =
+        serde_json::from_slice(&fs::read(fixture("coco.json")).unwrap()).unwrap();
+    for (name, Thumbnail { size, pixels }) in thumbnails {
+        let path = data.join("coco-captions/images/val2017").join(&name);
+        let picture = Picture::open(&path).unwrap();
+        assert_eq!([picture.width(), picture.height()], size, "{name}");
+        let want: Vec<u8> = (0..pixels.len())
+            .step_by(2)
+            .map(|i| u8::from_str_radix(&pixels[i..i + 2], 16).unwrap())
+            .collect();
+        let got = resized(&picture, Filter::Bicubic, 8, 8);
+        let largest = got.iter().zip(&want).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+        println!("{name}: off by up to {largest} of 255");
+        assert!(largest <= 2, "{name}: off by {largest}");
+    }
+}
+
+#[test]
+fn the_steps_come_in_their_order() {
+    // 4 x 2 pixels whose red counts from 0.
+    let pixels = (0..8).flat_map(|i| [10 * i, 100, 200]).collect();
+    let picture = Picture::from_pixels(4, 2, pixels).unwrap();
+    let steps = Preprocessing {
+        crop: Some((2, 2)),
+        rescale: 0.1,
+        mean: [1.0, 2.0, 3.0],
+        deviation: [2.0, 4.0, 1.0],
+        ..untouched()
+    };
+    let values = steps.apply(&picture, Path::new("picture")).unwrap();
+    assert_eq!(values[..4], [0.0, 0.5, 2.0, 2.5]);
+    assert_eq!((values[4], values[8], values.len()), (2.0, 17.0, 12));
+    // A crop beyond the picture is black: a row above, none below; half of 3 columns more, rounded up, on the left.
+    let wide = Preprocessing { crop: Some((3, 7)), ..untouched() };
+    let values = wide.apply(&picture, Path::new("picture")).unwrap();
+    assert_eq!(values[..7], [0.0; 7]);
+    assert_eq!(values[7..14], [0.0, 0.0, 0.0, 10.0, 20.0, 30.0, 0.0]);
+    // The shorter edge, and the longer one rounded down.
+    for ((width, height), wanted) in [((61, 43), 24 * 34), ((43, 61), 24 * 34), ((48, 24), 24 * 48)]
+    {
+        let picture = Picture::from_pixels(width, height, vec![7; (3 * width * height) as usize]);
+        let steps = Preprocessing { resize: Some(Resize::ShortestEdge(24)), ..untouched() };
+        let values = steps.apply(&picture.unwrap(), Path::new("picture")).unwrap();
+        assert_eq!(values.len(), 3 * wanted);
+        assert!(values.iter().all(|value| *value == 7.0));
+    }
+    assert_eq!(Picture::from_pixels(2, 2, vec![0; 11]), None);
+    assert_eq!(Picture::from_pixels(0, 2, Vec::new()), None);
+}
+
+#[test]
+fn files_that_are_no_pictures_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file.jpg");
+    let refused = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        let error = Picture::open(&path).unwrap_err();
+        assert!(error.to_string().starts_with(&path.display().to_string()), "{error}");
+        error
+    };
+    assert!(matches!(refused(b""), DataError::EmptyFile { .. }));
+    let text = refused(b"<html>not found</html>").to_string();
+    assert!(text.contains("is not a picture that is known here; give a whole JPEG"), "{text}");
+    for name in ["source.png", "alpha.webp", "source.gif", "source.bmp", "turned.jpg"] {
+        let bytes = fs::read(fixture(name)).unwrap();
+        for cut in [3, 20, bytes.len() / 2, bytes.len() * 9 / 10] {
+            let error = refused(&bytes[..cut]);
+            assert!(matches!(error, DataError::Picture { .. }), "{name} cut at {cut}: {error}");
+        }
+        // No byte that changes may end the program.
+        for at in (0..bytes.len()).step_by(7) {
+            let mut changed = bytes.clone();
+            changed[at] ^= 0x55;
+            fs::write(&path, &changed).unwrap();
+            let _ = Picture::open(&path);
+        }
+    }
+    assert!(Picture::open(folder.path()).unwrap_err().to_string().contains("is not a file"));
+    assert!(matches!(Picture::open("none.png").unwrap_err(), DataError::Io { .. }));
+}
+
+#[test]
+fn a_picture_of_too_many_or_no_pixels_is_refused_before_it_is_decoded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bomb.gif");
+    let mut bytes = fs::read(fixture("source.gif")).unwrap();
+    bytes[6..10].fill(0xff);
+    fs::write(&path, &bytes).unwrap();
+    let error = Picture::open(&path).unwrap_err();
+    assert!(matches!(error, DataError::LargePicture { width: 65535, .. }), "{error}");
+    bytes[6..10].fill(0);
+    fs::write(&path, &bytes).unwrap();
+    assert!(matches!(Picture::open(&path).unwrap_err(), DataError::Picture { .. }));
+    // A line of pixels whose other edge would become very long.
+    let line = Picture::from_pixels(1 << 20, 1, vec![0; 3 << 20]).unwrap();
+    let steps = Preprocessing { resize: Some(Resize::ShortestEdge(224)), ..untouched() };
+    let error = steps.apply(&line, Path::new("line.png")).unwrap_err();
+    assert!(error.to_string().contains("line.png: a picture of 234881024 x 224"), "{error}");
+}
+
+#[test]
+fn published_configurations_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("preprocessor_config.json");
+    let read = |text: &str| {
+        fs::write(&path, text).unwrap();
+        Preprocessing::read(&path)
+    };
+    let old = r#"{"crop_size": 224, "do_center_crop": true, "do_normalize": true, "do_resize": true,
+        "feature_extractor_type": "CLIPFeatureExtractor", "image_mean": [0.48, 0.45, 0.40],
+        "image_std": [0.26, 0.26, 0.27], "resample": 3, "size": 224}"#;
+    let new = r#"{"crop_size": {"height": 224, "width": 224}, "do_center_crop": true,
+        "do_convert_rgb": true, "do_normalize": true, "do_rescale": true, "do_resize": true,
+        "image_mean": [0.48, 0.45, 0.40], "image_processor_type": "CLIPImageProcessor",
+        "image_std": [0.26, 0.26, 0.27], "resample": 3, "rescale_factor": 0.00392156862745098,
+        "size": {"shortest_edge": 224}}"#;
+    let clip = read(old).unwrap();
+    assert_eq!(clip, read(new).unwrap());
+    assert_eq!((clip.resize, clip.filter), (Some(Resize::ShortestEdge(224)), Filter::Bicubic));
+    assert_eq!((clip.output_size(), clip.rescale), (Some((224, 224)), 1.0 / 255.0));
+    let vit = read(r#"{"do_normalize": false, "resample": 2, "size": {"height": 3, "width": 5}}"#);
+    assert_eq!(vit.unwrap().output_size(), Some((3, 5)));
+    for (text, wanted) in [
+        ("{", "is no configuration"),
+        ("{}", "`size` is missing"),
+        (r#"{"size": 224}"#, "`resample` is missing"),
+        (r#"{"size": 224, "resample": 1}"#, "`resample` is 1"),
+        (r#"{"size": 0, "resample": 2}"#, "`size` has 0 pixels"),
+        (r#"{"size": 5000, "resample": 2}"#, "`size` has 5000 pixels"),
+        (r#"{"size": 9, "resample": 2}"#, "is missing"),
+        (r#"{"size": 9, "resample": 2, "do_center_crop": true}"#, "`crop_size` is missing"),
+        (r#"{"size": 9, "resample": 2, "image_mean": [0, 0, 0], "image_std": [1, 0, 1]}"#, "a 0"),
+    ] {
+        let error = read(text).unwrap_err().to_string();
+        assert!(error.contains(wanted) && error.contains("preprocessor_config.json"), "{error}");
+    }
+}

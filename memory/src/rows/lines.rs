@@ -1,0 +1,148 @@
+//! Entries from a file of JSON lines, one by one.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::entry::{DEFAULT_SOURCE, Entry};
+use crate::error::MemoryError;
+
+/// The bytes that some editors begin a file with.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// A line of an entry file: [`Entry`], with what may be left out.
+#[derive(Debug, Deserialize)]
+struct EntryLine {
+    id: Option<i64>,
+    source: Option<String>,
+    document: Option<Value>,
+    #[serde(flatten)]
+    payload: Map<String, Value>,
+}
+
+/// Reads the entries of a file; blank lines are passed over. After an error nothing more comes.
+pub struct EntryLines {
+    path: PathBuf,
+    file: BufReader<File>,
+    line: u64,
+    next_id: i64,
+    failed: bool,
+    text: Vec<u8>,
+}
+
+impl EntryLines {
+    /// Opens a file; the first entry that names no id gets `first_id`, the next ones follow.
+    ///
+    /// # Errors   [`MemoryError::Read`]
+    pub fn open(path: &Path, first_id: i64) -> Result<Self, MemoryError> {
+        let file = BufReader::new(File::open(path).map_err(MemoryError::read(path))?);
+        let (path, text) = (path.to_owned(), Vec::new());
+        Ok(Self { path, file, line: 0, next_id: first_id, failed: false, text })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The line that was read last, from 1.
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// An error about the line that was read last.
+    pub fn fault(&self, reason: impl Into<String>, remedy: &'static str) -> MemoryError {
+        self.malformed(Some(self.line), reason.into(), remedy)
+    }
+
+    /// The next line that is not blank; whether there is one.
+    fn next_line(&mut self) -> Result<bool, MemoryError> {
+        loop {
+            self.text.clear();
+            let read = self.file.read_until(b'\n', &mut self.text);
+            if read.map_err(MemoryError::read(&self.path))? == 0 {
+                return Ok(false);
+            }
+            self.line += 1;
+            if self.line == 1 && self.text.starts_with(BYTE_ORDER_MARK) {
+                self.text.drain(..BYTE_ORDER_MARK.len());
+            }
+            if !self.text.trim_ascii().is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<Option<Entry>, MemoryError> {
+        if !self.next_line()? {
+            return Ok(None);
+        }
+        let entry: EntryLine = serde_json::from_slice(&self.text).map_err(|error| {
+            self.fault(
+                format!("is no entry: {error}"),
+                "write one JSON object a line, with an integer `id`, and `source` and `document` as texts",
+            )
+        })?;
+        if entry.source.as_deref() == Some("") {
+            return Err(self.fault("has an empty source", "name it, or leave `source` out"));
+        }
+        let document = match entry.document {
+            None | Some(Value::Null) => None,
+            Some(Value::String(text)) => Some(text),
+            Some(Value::Number(number)) if number.is_i64() || number.is_u64() => {
+                Some(number.to_string())
+            }
+            Some(other) => {
+                let reason = format!("has the document {other}");
+                return Err(self.fault(reason, "name a document by a text or an integer"));
+            }
+        };
+        let id = match entry.id {
+            Some(id) => id,
+            None => {
+                let id = self.next_id;
+                self.next_id = id.saturating_add(1);
+                id
+            }
+        };
+        let source = entry.source.unwrap_or_else(|| DEFAULT_SOURCE.to_owned());
+        Ok(Some(Entry { id, source, document, payload: entry.payload }))
+    }
+
+    /// The error of a file that ends before there is an entry for each of `rows` keys.
+    pub(super) fn too_few(&self, rows: usize) -> MemoryError {
+        let reason = format!("ends after line {}, but there are {rows} keys", self.line);
+        self.malformed(None, reason, "give one line for each key")
+    }
+
+    /// Fails where something follows the entries of `rows` keys.
+    pub(super) fn end_after(&mut self, rows: usize) -> Result<(), MemoryError> {
+        match self.next_line()? {
+            false => Ok(()),
+            true => {
+                let reason = format!("has more entries than the {rows} keys");
+                Err(self.fault(reason, "give one line for each key"))
+            }
+        }
+    }
+
+    fn malformed(&self, line: Option<u64>, reason: String, remedy: &'static str) -> MemoryError {
+        MemoryError::Malformed { file: self.path.clone(), line, reason, remedy }
+    }
+}
+
+impl Iterator for EntryLines {
+    type Item = Result<Entry, MemoryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let entry = self.read();
+        self.failed = entry.is_err();
+        entry.transpose()
+    }
+}

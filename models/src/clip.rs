@@ -1,0 +1,260 @@
+//! CLIP (arXiv 2103.00020): pictures and texts as vectors of one space.
+//!
+//! Reference: `transformers` 5, `models/clip/modeling_clip.py`. Parameter names are the published ones (the norm
+//! before the vision blocks is spelt `pre_layrnorm` there). As in [`crate::bert`], texts are packed instead of padded;
+//! since no token sees a later one, what follows the end-of-text token changes nothing that is pooled.
+
+mod config;
+mod tower;
+
+use std::sync::Arc;
+
+use candle_core::Tensor;
+
+use crate::error::{ModelError, Result};
+use crate::kernels::{Mode, Segments, Span, embedding_sum, linear};
+use crate::layers::{LayerNorm, Linear};
+use crate::packed::PackedTokens;
+use crate::params::{Init, ParameterBuilder};
+use crate::similarity::normalise;
+pub use config::{ClipConfig, ClipTextConfig, ClipVisionConfig, TowerConfig};
+use tower::Tower;
+
+/// The end-of-text id that old configurations give by mistake; the reference then takes the largest id.
+const OLD_END_OF_TEXT: u32 = 2;
+
+/// Both encoders and the temperature.
+#[derive(Debug, Clone)]
+pub struct Clip {
+    config: ClipConfig,
+    text: TextTower,
+    vision: VisionTower,
+    text_projection: Linear,
+    visual_projection: Linear,
+    logit_scale: Tensor,
+}
+
+#[derive(Debug, Clone)]
+struct TextTower {
+    token_embedding: Tensor,
+    position_embedding: Tensor,
+    blocks: Tower,
+    final_layer_norm: LayerNorm,
+}
+
+#[derive(Debug, Clone)]
+struct VisionTower {
+    class_embedding: Tensor,
+    patch_embedding: Tensor,
+    position_embedding: Tensor,
+    pre_layer_norm: LayerNorm,
+    blocks: Tower,
+    post_layer_norm: LayerNorm,
+}
+
+/// What the text encoder gives for `S` packed texts of `T` tokens.
+#[derive(Debug, Clone)]
+pub struct ClipTexts {
+    /// States of the tokens after the last norm, `[T, D]`.
+    pub last_hidden_state: Tensor,
+    /// The end-of-text tokens' states, `[S, D]`.
+    pub pooled: Tensor,
+    /// The texts in the common space, not of unit length, `[S, E]`.
+    pub embeddings: Tensor,
+}
+
+/// What the vision encoder gives for `B` pictures of `P` patches.
+#[derive(Debug, Clone)]
+pub struct ClipImages {
+    /// States of the class token and the patches before the last norm, `[B, 1 + P, D]`.
+    pub last_hidden_state: Tensor,
+    /// The class tokens' states after it, `[B, D]`.
+    pub pooled: Tensor,
+    /// The pictures in the common space, not of unit length, `[B, E]`.
+    pub embeddings: Tensor,
+}
+
+impl Clip {
+    /// Builds both encoders from published weights or fresh.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
+    pub fn new(config: &ClipConfig, builder: &ParameterBuilder) -> Result<Self> {
+        config.validate()?;
+        let projection = |width: usize, name: &str| {
+            let std = (width as f64).powf(-0.5);
+            Linear::without_bias(width, config.projection_dim, std, &builder.pp(name))
+        };
+        Ok(Self {
+            text: TextTower::new(&config.text_config, &builder.pp("text_model"))?,
+            vision: VisionTower::new(&config.vision_config, &builder.pp("vision_model"))?,
+            text_projection: projection(config.text_config.tower().hidden_size, "text_projection")?,
+            visual_projection: projection(
+                config.vision_config.tower().hidden_size,
+                "visual_projection",
+            )?,
+            logit_scale: builder.get(
+                "logit_scale",
+                &[],
+                Init::Constant(config.logit_scale_init_value),
+            )?,
+            config: config.clone(),
+        })
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &ClipConfig {
+        &self.config
+    }
+
+    /// Encodes texts that end in the end-of-text token.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] for a text that is empty, too long or lacks its end;
+    /// [`ModelError::Candle`] for an id beyond the table.
+    pub fn encode_texts(&self, tokens: &PackedTokens, mode: &Mode) -> Result<ClipTexts> {
+        let last_hidden_state = self.text.forward(&self.config.text_config, tokens, mode)?;
+        let ends = end_rows(tokens, self.config.text_config.eos_token_id)?;
+        let pooled = embedding_sum(&[(&last_hidden_state, ends)])?;
+        let embeddings = self.text_projection.forward(&pooled)?;
+        Ok(ClipTexts { last_hidden_state, pooled, embeddings })
+    }
+
+    /// Encodes pictures, normalised as published: `[B, 3, image_size, image_size]`.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] for pictures of another shape.
+    pub fn encode_images(&self, pixels: &Tensor, mode: &Mode) -> Result<ClipImages> {
+        let last_hidden_state = self.vision.forward(&self.config.vision_config, pixels, mode)?;
+        let (batch, rows, width) = last_hidden_state.dims3()?;
+        let class_rows: Arc<[u32]> = (0..batch).map(|image| (image * rows) as u32).collect();
+        let states = last_hidden_state.reshape((batch * rows, width))?;
+        let pooled = embedding_sum(&[(&states, class_rows)])?;
+        let pooled = self.vision.post_layer_norm.forward(&pooled)?;
+        let embeddings = self.visual_projection.forward(&pooled)?;
+        Ok(ClipImages { last_hidden_state, pooled, embeddings })
+    }
+
+    /// Cosines times the learned temperature: `images` `[B, E]`, `texts` `[S, E]` → `[B, S]`.
+    pub fn logits(&self, images: &Tensor, texts: &Tensor) -> Result<Tensor> {
+        let cosines = linear(&normalise(images)?, &normalise(texts)?, None)?;
+        Ok(cosines.broadcast_mul(&self.logit_scale.exp()?)?)
+    }
+}
+
+impl TextTower {
+    fn new(config: &ClipTextConfig, builder: &ParameterBuilder) -> Result<Self> {
+        let d = config.tower().hidden_size;
+        let embeddings = builder.pp("embeddings");
+        let table = |name: &str, rows: usize| {
+            embeddings.pp(name).get("weight", &[rows, d], Init::Normal(0.02))
+        };
+        Ok(Self {
+            token_embedding: table("token_embedding", config.vocab_size)?,
+            position_embedding: table("position_embedding", config.max_position_embeddings)?,
+            blocks: Tower::new(config.tower(), &builder.pp("encoder"))?,
+            final_layer_norm: LayerNorm::new(
+                d,
+                config.tower().layer_norm_eps,
+                &builder.pp("final_layer_norm"),
+            )?,
+        })
+    }
+
+    /// `[T, D]`.
+    fn forward(
+        &self,
+        config: &ClipTextConfig,
+        tokens: &PackedTokens,
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        tokens.check_positions(config.max_position_embeddings)?;
+        let embedded = embedding_sum(&[
+            (&self.token_embedding, Arc::clone(&tokens.ids)),
+            (&self.position_embedding, Arc::clone(&tokens.positions)),
+        ])?;
+        let states = self.blocks.forward(embedded, &tokens.segments, true, mode)?;
+        self.final_layer_norm.forward(&states)
+    }
+}
+
+impl VisionTower {
+    fn new(config: &ClipVisionConfig, builder: &ParameterBuilder) -> Result<Self> {
+        let (d, patch) = (config.tower().hidden_size, config.patch_size);
+        let std = config.initializer_range;
+        let embeddings = builder.pp("embeddings");
+        let norm = |name: &str| LayerNorm::new(d, config.tower().layer_norm_eps, &builder.pp(name));
+        let class_std = (d as f64).powf(-0.5);
+        Ok(Self {
+            class_embedding: embeddings.get("class_embedding", &[d], Init::Normal(class_std))?,
+            patch_embedding: embeddings.pp("patch_embedding").get(
+                "weight",
+                &[d, config.num_channels, patch, patch],
+                Init::Normal(std),
+            )?,
+            position_embedding: embeddings.pp("position_embedding").get(
+                "weight",
+                &[1 + config.num_patches(), d],
+                Init::Normal(std),
+            )?,
+            pre_layer_norm: norm("pre_layrnorm")?,
+            blocks: Tower::new(config.tower(), &builder.pp("encoder"))?,
+            post_layer_norm: norm("post_layernorm")?,
+        })
+    }
+
+    /// `[B, C, S, S]` → `[B, 1 + P, D]`.
+    fn forward(&self, config: &ClipVisionConfig, pixels: &Tensor, mode: &Mode) -> Result<Tensor> {
+        let (channels, size) = (config.num_channels, config.image_size);
+        let batch = match *pixels.dims() {
+            [batch, c, height, width]
+                if batch > 0 && [c, height, width] == [channels, size, size] =>
+            {
+                batch
+            }
+            ref other => {
+                return Err(ModelError::BadInput(format!(
+                    "pictures of shape {other:?}; this encoder takes [B, {channels}, {size}, {size}]"
+                )));
+            }
+        };
+        let (patch, d) = (config.patch_size, config.tower().hidden_size);
+        let (side, patches) = (size / patch, config.num_patches());
+        // A convolution whose stride is its size: a linear map of each patch.
+        let flat = pixels
+            .reshape(vec![batch, channels, side, patch, side, patch])?
+            .permute(vec![0, 2, 4, 1, 3, 5])?
+            .contiguous()?
+            .reshape((batch * patches, channels * patch * patch))?;
+        let weight = self.patch_embedding.reshape((d, channels * patch * patch))?;
+        let embedded = linear(&flat, &weight, None)?.reshape((batch, patches, d))?;
+        let class = self.class_embedding.reshape((1, 1, d))?.broadcast_as((batch, 1, d))?;
+        let tokens = Tensor::cat(&[&class.contiguous()?, &embedded], 1)?;
+        let tokens = tokens.broadcast_add(&self.position_embedding)?;
+        let rows = batch * (1 + patches);
+        let states = self.pre_layer_norm.forward(&tokens.reshape((rows, d))?)?;
+        let segments = Segments::packed(&vec![1 + patches; batch]);
+        let states = self.blocks.forward(states, &segments, false, mode)?;
+        Ok(states.reshape((batch, 1 + patches, d))?)
+    }
+}
+
+/// The row of each text's end-of-text token: the first one.
+fn end_rows(tokens: &PackedTokens, end_of_text: u32) -> Result<Arc<[u32]>> {
+    let end_of = |span: &Span| {
+        let ids = &tokens.ids[span.start..span.start + span.length];
+        let end = if end_of_text == OLD_END_OF_TEXT {
+            ids.iter().max().copied().unwrap_or_default()
+        } else {
+            end_of_text
+        };
+        let place = ids.iter().position(|id| *id == end);
+        place.map(|place| (span.start + place) as u32).ok_or_else(|| {
+            ModelError::BadInput(format!(
+                "a text of {} tokens without the end-of-text token {end_of_text}",
+                ids.len()
+            ))
+        })
+    };
+    tokens.sequences().iter().map(end_of).collect()
+}

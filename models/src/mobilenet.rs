@@ -1,0 +1,172 @@
+//! MobileNetV2 (arXiv 1801.04381) as a frozen extractor of picture features.
+//!
+//! Read from a graph of operations in JSON and its weights (TensorFlow Lite's published network with batch norms
+//! folded in; its README says what the fields are): the operations run as they stand there, up to the average pool,
+//! whose output is the embedding; the layer behind it classifies. Activations lie as `[H, W, C]`: a 1 x 1
+//! convolution is a matrix product, a depthwise one a sum of products along the channels. No gradient flows through.
+
+mod convolution;
+mod graph;
+
+use std::path::Path;
+
+use candle_core::{DType, Device, Tensor};
+use rayon::prelude::*;
+
+use crate::error::{ModelError, Result};
+use crate::kernels::{linear, softmax};
+use crate::weights::Weights;
+use convolution::{Convolution, Depthwise};
+use graph::{Shape, Step};
+
+/// The file with the graph, in a model's folder.
+pub const OPS_FILE: &str = "mobilenet_v2_ops.json";
+/// The file with the weights.
+pub const WEIGHTS_FILE: &str = "mobilenet_v2_1.0_224.safetensors";
+
+/// The network, frozen.
+#[derive(Debug, Clone)]
+pub struct MobileNet {
+    input: Shape,
+    steps: Vec<Planned>,
+    /// The value that is the embedding, and its width.
+    embedding: (usize, usize),
+    /// Weight `[classes, width]` and bias.
+    classifier: Option<(Tensor, Tensor)>,
+}
+
+/// A step, the values that it reads, and those that no later step needs.
+#[derive(Debug, Clone)]
+struct Planned {
+    layer: Layer,
+    inputs: Vec<usize>,
+    freed: Vec<usize>,
+}
+
+#[derive(Debug, Clone)]
+enum Layer {
+    Convolution(Convolution),
+    Depthwise(Depthwise),
+    Add,
+    AveragePool { channels: usize },
+}
+
+impl MobileNet {
+    /// Reads the graph and its weights.
+    ///
+    /// # Errors
+    /// [`ModelError::Io`]; [`ModelError::BadConfig`] for a graph with an operation that is not known, or shapes that
+    /// do not follow from each other; [`ModelError::BadWeights`], [`ModelError::MissingTensor`] and
+    /// [`ModelError::MisshapenTensor`] for weights that do not fit.
+    pub fn read(ops: &Path, weights: &Path) -> Result<Self> {
+        let graph = graph::read(ops)?;
+        let weights = Weights::open(weights)?;
+        let mut steps = Vec::with_capacity(graph.steps.len());
+        for (i, step) in graph.steps.iter().enumerate() {
+            let (layer, inputs) = match step {
+                Step::Convolution { input, window, tensor } => {
+                    (Layer::Convolution(Convolution::load(window, tensor, &weights)?), vec![*input])
+                }
+                Step::Depthwise { input, window, tensor } => {
+                    (Layer::Depthwise(Depthwise::load(window, tensor, &weights)?), vec![*input])
+                }
+                Step::Add { left, right } => (Layer::Add, vec![*left, *right]),
+                Step::AveragePool { input, channels } => {
+                    (Layer::AveragePool { channels: *channels }, vec![*input])
+                }
+            };
+            let later = &graph.steps[i + 1..];
+            let needed = |value: &usize| later.iter().any(|step| step.inputs().contains(value));
+            let mut freed: Vec<usize> =
+                inputs.iter().copied().filter(|value| !needed(value)).collect();
+            freed.dedup();
+            steps.push(Planned { layer, inputs, freed });
+        }
+        let width = graph.embedding_width;
+        let classifier = match graph.classifier {
+            None => None,
+            Some((tensor, classes)) => {
+                let get = |part: &str, shape: &[usize]| {
+                    let name = format!("{tensor}.{part}");
+                    weights.get(&name, shape, DType::F32, &Device::Cpu)
+                };
+                let weight = get("weight", &[classes, width, 1, 1])?.reshape((classes, width))?;
+                Some((weight, get("bias", &[classes])?))
+            }
+        };
+        Ok(Self { input: graph.input, embedding: (steps.len(), width), steps, classifier })
+    }
+
+    /// Rows and pixels in a row of the pictures that it takes.
+    pub fn image_size(&self) -> (usize, usize) {
+        (self.input.height, self.input.width)
+    }
+
+    /// The width `D` of an embedding.
+    pub fn embedding_size(&self) -> usize {
+        self.embedding.1
+    }
+
+    /// Embeddings of pictures with values from -1 to 1: `[B, 3, H, W]` → `[B, D]`. A picture's embedding is the same
+    /// to the bit in every batch.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] for pictures of another shape.
+    pub fn embed(&self, images: &Tensor) -> Result<Tensor> {
+        let Shape { height, width, channels } = self.input;
+        let batch = match *images.dims() {
+            [batch, c, h, w] if [c, h, w] == [channels, height, width] => batch,
+            ref other => {
+                return Err(ModelError::BadInput(format!(
+                    "pictures of shape {other:?}; this network takes [B, {channels}, {height}, {width}]"
+                )));
+            }
+        };
+        let values = images.permute((0, 2, 3, 1))?.flatten_all()?.to_vec1::<f32>()?;
+        let size = height * width * channels;
+        let embeddings: Vec<f32> =
+            values.par_chunks(size).flat_map_iter(|image| self.embed_one(image)).collect();
+        Ok(Tensor::from_vec(embeddings, (batch, self.embedding.1), &Device::Cpu)?)
+    }
+
+    /// Probabilities of the classes: embeddings `[B, D]` → `[B, classes]`; `None` without a classifier.
+    ///
+    /// # Errors
+    /// [`ModelError::Candle`] for embeddings of another width.
+    pub fn class_probabilities(&self, embeddings: &Tensor) -> Result<Option<Tensor>> {
+        let Some((weight, bias)) = &self.classifier else { return Ok(None) };
+        Ok(Some(softmax(&linear(embeddings, weight, Some(bias))?)?))
+    }
+
+    /// `[H, W, C]` → `[D]`.
+    fn embed_one(&self, image: &[f32]) -> Vec<f32> {
+        let mut values: Vec<Vec<f32>> = vec![image.to_vec()];
+        for Planned { layer, inputs, freed } in &self.steps {
+            let made = match layer {
+                Layer::Convolution(convolution) => convolution.run(&values[inputs[0]]),
+                Layer::Depthwise(convolution) => convolution.run(&values[inputs[0]]),
+                Layer::Add => {
+                    let pairs = values[inputs[0]].iter().zip(&values[inputs[1]]);
+                    pairs.map(|(left, right)| left + right).collect()
+                }
+                Layer::AveragePool { channels } => mean_of_rows(&values[inputs[0]], *channels),
+            };
+            for value in freed {
+                values[*value] = Vec::new();
+            }
+            values.push(made);
+        }
+        values.swap_remove(self.embedding.0)
+    }
+}
+
+/// `[rows, width]` → `[width]`.
+fn mean_of_rows(values: &[f32], width: usize) -> Vec<f32> {
+    let mut mean = vec![0.0; width];
+    for row in values.chunks(width) {
+        mean.iter_mut().zip(row).for_each(|(mean, value)| *mean += value);
+    }
+    let scale = 1.0 / (values.len() / width) as f32;
+    mean.iter_mut().for_each(|mean| *mean *= scale);
+    mean
+}

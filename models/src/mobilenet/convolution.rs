@@ -1,0 +1,173 @@
+//! Convolutions over `[H, W, C]`, with the bias and ReLU6 in the same step.
+
+use candle_core::{DType, Device};
+use rayon::prelude::*;
+
+use super::graph::Window;
+use crate::error::Result;
+use crate::kernels::{Matrix, matmul};
+use crate::weights::Weights;
+
+/// Channels that are summed together: a vector register.
+const LANES: usize = 16;
+
+/// A convolution from all channels to all channels, as a matrix product.
+#[derive(Debug, Clone)]
+pub(super) struct Convolution {
+    window: Window,
+    /// `[C_out, rows, columns, C_in]`.
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+}
+
+impl Convolution {
+    pub(super) fn load(window: &Window, tensor: &str, weights: &Weights) -> Result<Self> {
+        let (rows, columns) = window.kernel;
+        let shape = [window.output.channels, window.input.channels, rows, columns];
+        let weight = tensor_of(weights, &format!("{tensor}.weight"), &shape)?;
+        let weight = weight.permute((0, 2, 3, 1))?.flatten_all()?.to_vec1()?;
+        let bias = tensor_of(weights, &format!("{tensor}.bias"), &shape[..1])?.to_vec1()?;
+        Ok(Self { window: window.clone(), weight, bias })
+    }
+
+    /// `[H, W, C_in]` → `[H_out, W_out, C_out]`.
+    pub(super) fn run(&self, input: &[f32]) -> Vec<f32> {
+        let Window { kernel, stride, output, .. } = self.window;
+        let (places, channels) = (output.height * output.width, output.channels);
+        let inner = self.weight.len() / channels;
+        let mut result = Vec::with_capacity(places * channels);
+        for _ in 0..places {
+            result.extend_from_slice(&self.bias);
+        }
+        let gathered;
+        let rows = if kernel == (1, 1) && stride == 1 {
+            input
+        } else {
+            gathered = self.gather(input);
+            &gathered
+        };
+        let weight = Matrix::new(&self.weight, channels, inner).t();
+        matmul(1.0, Matrix::new(rows, places, inner), weight, 1.0, &mut result, channels);
+        if self.window.relu6 {
+            result.par_chunks_mut(1 << 14).for_each(cut);
+        }
+        result
+    }
+
+    /// What the kernel sees at each place of the output, `[H_out W_out, rows * columns * C_in]`.
+    fn gather(&self, input: &[f32]) -> Vec<f32> {
+        let Window { input: from, output, kernel, stride, before, .. } = self.window;
+        let mut seen =
+            vec![0.0; output.height * output.width * kernel.0 * kernel.1 * from.channels];
+        let mut patches = seen.chunks_exact_mut(from.channels);
+        for y in 0..output.height {
+            for x in 0..output.width {
+                for (dy, dx) in (0..kernel.0).flat_map(|dy| (0..kernel.1).map(move |dx| (dy, dx))) {
+                    let place = (y * stride + dy).checked_sub(before.0);
+                    let place = place.zip((x * stride + dx).checked_sub(before.1));
+                    let inside = place.filter(|(y, x)| *y < from.height && *x < from.width);
+                    if let (Some(patch), Some((y, x))) = (patches.next(), inside) {
+                        let start = (y * from.width + x) * from.channels;
+                        patch.copy_from_slice(&input[start..start + from.channels]);
+                    }
+                }
+            }
+        }
+        seen
+    }
+}
+
+/// A convolution of each channel by itself.
+#[derive(Debug, Clone)]
+pub(super) struct Depthwise {
+    window: Window,
+    /// `[rows, columns, C]`.
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+}
+
+impl Depthwise {
+    pub(super) fn load(window: &Window, tensor: &str, weights: &Weights) -> Result<Self> {
+        let (rows, columns) = window.kernel;
+        let shape = [window.output.channels, 1, rows, columns];
+        let weight = tensor_of(weights, &format!("{tensor}.weight"), &shape)?;
+        let weight = weight.permute((2, 3, 0, 1))?.flatten_all()?.to_vec1()?;
+        let bias = tensor_of(weights, &format!("{tensor}.bias"), &shape[..1])?.to_vec1()?;
+        Ok(Self { window: window.clone(), weight, bias })
+    }
+
+    /// `[H, W, C]` → `[H_out, W_out, C]`.
+    pub(super) fn run(&self, input: &[f32]) -> Vec<f32> {
+        let Window { output, .. } = self.window;
+        let mut result = vec![0.0; output.height * output.width * output.channels];
+        let rows = result.par_chunks_mut(output.width * output.channels).enumerate();
+        rows.for_each(|(y, row)| self.run_row(input, y, row));
+        result
+    }
+
+    /// Row `y` of the output.
+    fn run_row(&self, input: &[f32], y: usize, row: &mut [f32]) {
+        let Window { input: from, kernel, stride, before, relu6, .. } = self.window;
+        let channels = from.channels;
+        // Where the input and the weight of each element of the kernel begin; those outside the picture are left out.
+        let mut taps: Vec<(usize, usize)> = Vec::with_capacity(kernel.0 * kernel.1);
+        for (x, place) in row.chunks_exact_mut(channels).enumerate() {
+            taps.clear();
+            for (dy, dx) in (0..kernel.0).flat_map(|dy| (0..kernel.1).map(move |dx| (dy, dx))) {
+                let at = (y * stride + dy).checked_sub(before.0);
+                let at = at.zip((x * stride + dx).checked_sub(before.1));
+                if let Some((y, x)) = at.filter(|(y, x)| *y < from.height && *x < from.width) {
+                    let weight = (dy * kernel.1 + dx) * channels;
+                    taps.push(((y * from.width + x) * channels, weight));
+                }
+            }
+            sum_of_taps(input, &self.weight, &self.bias, &taps, relu6, place);
+        }
+    }
+}
+
+fn tensor_of(weights: &Weights, name: &str, shape: &[usize]) -> Result<candle_core::Tensor> {
+    weights.get(name, shape, DType::F32, &Device::Cpu)
+}
+
+vectorised! {
+    /// ReLU6.
+    fn cut(values: &mut [f32]) {
+        for value in values {
+            *value = value.clamp(0.0, 6.0);
+        }
+    }
+
+    /// The bias and, for each tap, the product of input and weight, of all channels of a place.
+    fn sum_of_taps(
+        input: &[f32],
+        weight: &[f32],
+        bias: &[f32],
+        taps: &[(usize, usize)],
+        relu6: bool,
+        place: &mut [f32],
+    ) {
+        let whole = place.len() / LANES * LANES;
+        for start in (0..whole).step_by(LANES) {
+            let mut sums = [0.0f32; LANES];
+            sums.copy_from_slice(&bias[start..start + LANES]);
+            for (x, w) in taps {
+                let x = &input[x + start..x + start + LANES];
+                let w = &weight[w + start..w + start + LANES];
+                for ((sum, x), w) in sums.iter_mut().zip(x).zip(w) {
+                    *sum = x.mul_add(*w, *sum);
+                }
+            }
+            place[start..start + LANES].copy_from_slice(&sums);
+        }
+        for channel in whole..place.len() {
+            let products = taps.iter().map(|(x, w)| (input[x + channel], weight[w + channel]));
+            place[channel] = products.fold(bias[channel], |sum, (x, w)| x.mul_add(w, sum));
+        }
+        if relu6 {
+            for value in place {
+                *value = value.clamp(0.0, 6.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The operations of a folded MobileNet, from JSON, with shapes that are checked against each other.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::error::{ModelError, Result};
+
+/// Sides and channels beyond this are a mistake in the graph.
+const LARGEST: usize = 1 << 14;
+/// Numbers of an activation beyond this are too.
+const MOST_NUMBERS: usize = 1 << 26;
+
+/// The shape of an activation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub height: usize,
+    pub width: usize,
+    pub channels: usize,
+}
+
+/// What a convolution reads, where, and what comes out.
+#[derive(Debug, Clone)]
+pub(super) struct Window {
+    pub input: Shape,
+    pub output: Shape,
+    /// Rows and columns of the kernel.
+    pub kernel: (usize, usize),
+    pub stride: usize,
+    /// Rows above and columns to the left that count as zeros.
+    pub before: (usize, usize),
+    /// Whether the result is cut to 0 to 6.
+    pub relu6: bool,
+}
+
+/// An operation; its result is the value after those that were there.
+#[derive(Debug, Clone)]
+pub(super) enum Step {
+    Convolution { input: usize, window: Window, tensor: String },
+    Depthwise { input: usize, window: Window, tensor: String },
+    Add { left: usize, right: usize },
+    AveragePool { input: usize, channels: usize },
+}
+
+impl Step {
+    /// The values that it reads.
+    pub fn inputs(&self) -> Vec<usize> {
+        match self {
+            Self::Convolution { input, .. }
+            | Self::Depthwise { input, .. }
+            | Self::AveragePool { input, .. } => vec![*input],
+            Self::Add { left, right } => vec![*left, *right],
+        }
+    }
+}
+
+/// The graph up to the embedding, and the layer behind it. Value 0 is the picture, value `i` what step `i - 1` makes.
+#[derive(Debug)]
+pub(super) struct Graph {
+    pub input: Shape,
+    pub steps: Vec<Step>,
+    pub embedding_width: usize,
+    /// The tensor and the number of classes.
+    pub classifier: Option<(String, usize)>,
+}
+
+#[derive(Deserialize)]
+struct Published {
+    input_tensor: u64,
+    input_shape: Vec<usize>,
+    ops: Vec<Op>,
+}
+
+#[derive(Deserialize)]
+struct Op {
+    op: String,
+    inputs: Vec<u64>,
+    outputs: Vec<u64>,
+    out_shape: Vec<usize>,
+    stride: Option<usize>,
+    padding: Option<String>,
+    activation: Option<String>,
+    tensor: Option<String>,
+    weight_shape: Option<Vec<usize>>,
+}
+
+/// Reads the graph; errors name the file and the operation.
+pub(super) fn read(path: &Path) -> Result<Graph> {
+    let text = std::fs::read(path)
+        .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
+    let bad = |reason: String| ModelError::BadConfig { what: path.display().to_string(), reason };
+    let published: Published = serde_json::from_slice(&text)
+        .map_err(|error| bad(format!("is no graph of operations: {error}")))?;
+    understood(published).map_err(bad)
+}
+
+fn understood(published: Published) -> std::result::Result<Graph, String> {
+    let input = shape_of(&published.input_shape)?;
+    // For each tensor of the file, its value and shape here.
+    let mut known = HashMap::from([(published.input_tensor, (0, input))]);
+    let mut graph = Graph { input, steps: Vec::new(), embedding_width: 0, classifier: None };
+    for (number, op) in published.ops.iter().enumerate() {
+        let named = |reason: String| format!("operation {number} ({}): {reason}", op.op);
+        if graph.embedding_width > 0 {
+            // Behind the pool: the classifier, then what makes probabilities of its output.
+            if op.op == "CONV_2D" && graph.classifier.is_none() {
+                let tensor = op.tensor.clone().ok_or_else(|| named("no `tensor`".to_owned()))?;
+                let classes = shape_of(&op.out_shape).map_err(named)?.channels;
+                graph.classifier = Some((tensor, classes));
+            } else if !matches!(op.op.as_str(), "RESHAPE" | "SOFTMAX") {
+                return Err(named("is not known behind the average pool".to_owned()));
+            }
+            continue;
+        }
+        let (step, shape) = op.step(&known).map_err(named)?;
+        if shape_of(&op.out_shape).map_err(named)? != shape {
+            return Err(named(format!("gives {shape:?}, but says {:?}", op.out_shape)));
+        }
+        if let Step::AveragePool { channels, .. } = step {
+            graph.embedding_width = channels;
+        }
+        graph.steps.push(step);
+        let &[output] = op.outputs.as_slice() else {
+            return Err(named("has not one output".to_owned()));
+        };
+        known.insert(output, (graph.steps.len(), shape));
+    }
+    match graph.embedding_width {
+        0 => Err("has no average pool, whose output is the embedding".to_owned()),
+        _ => Ok(graph),
+    }
+}
+
+/// `[1, H, W, C]`.
+fn shape_of(dims: &[usize]) -> std::result::Result<Shape, String> {
+    match *dims {
+        [1, height, width, channels]
+            if dims.iter().all(|side| (1..=LARGEST).contains(side))
+                && height * width * channels <= MOST_NUMBERS =>
+        {
+            Ok(Shape { height, width, channels })
+        }
+        _ => Err(format!("the shape {dims:?} is not [1, H, W, C] of a picture")),
+    }
+}
+
+impl Op {
+    /// The step and the shape of what it makes.
+    fn step(
+        &self,
+        known: &HashMap<u64, (usize, Shape)>,
+    ) -> std::result::Result<(Step, Shape), String> {
+        let input = |place: usize| {
+            let tensor = self.inputs.get(place).ok_or("has too few inputs")?;
+            known.get(tensor).copied().ok_or("reads a tensor that nothing has made")
+        };
+        let (first, shape) = input(0)?;
+        match self.op.as_str() {
+            "CONV_2D" => {
+                let (window, tensor) = self.window(shape, false)?;
+                let output = window.output;
+                Ok((Step::Convolution { input: first, window, tensor }, output))
+            }
+            "DEPTHWISE_CONV_2D" => {
+                let (window, tensor) = self.window(shape, true)?;
+                let output = window.output;
+                Ok((Step::Depthwise { input: first, window, tensor }, output))
+            }
+            "ADD" => {
+                let (second, other) = input(1)?;
+                match (shape == other, self.activation.as_deref()) {
+                    (true, None | Some("none")) => {
+                        Ok((Step::Add { left: first, right: second }, shape))
+                    }
+                    (true, Some(activation)) => Err(format!("the activation `{activation}`")),
+                    (false, _) => Err(format!("adds {shape:?} and {other:?}")),
+                }
+            }
+            "AVERAGE_POOL_2D" => {
+                let output = Shape { height: 1, width: 1, ..shape };
+                Ok((Step::AveragePool { input: first, channels: shape.channels }, output))
+            }
+            _ => Err("is not known here".to_owned()),
+        }
+    }
+
+    /// What a convolution of `input` reads and makes, and its tensor.
+    fn window(
+        &self,
+        input: Shape,
+        depthwise: bool,
+    ) -> std::result::Result<(Window, String), String> {
+        let tensor = self.tensor.clone().ok_or("no `tensor`")?;
+        let &[channels, of_input, rows, columns] =
+            self.weight_shape.as_deref().ok_or("no `weight_shape`")?
+        else {
+            return Err(format!("weights of shape {:?}", self.weight_shape));
+        };
+        let fits = if depthwise {
+            channels == input.channels && of_input == 1
+        } else {
+            of_input == input.channels
+        };
+        let sizes = [channels, rows, columns];
+        if !fits || !sizes.iter().all(|size| (1..=LARGEST).contains(size)) {
+            return Err(format!("weights of shape {:?} for {input:?}", self.weight_shape));
+        }
+        let stride = self.stride.filter(|stride| (1..=LARGEST).contains(stride));
+        let stride = stride.ok_or("no `stride` of 1 or more")?;
+        let relu6 = match self.activation.as_deref() {
+            Some("relu6") => true,
+            None | Some("none") => false,
+            Some(other) => return Err(format!("the activation `{other}` is not known here")),
+        };
+        // The output's size, and the zeros before the first row; TensorFlow puts the odd one behind the last.
+        let along = |size: usize, kernel: usize| match self.padding.as_deref() {
+            Some("SAME") => {
+                let output = size.div_ceil(stride);
+                let zeros = ((output - 1) * stride + kernel).saturating_sub(size);
+                Ok((output, zeros / 2))
+            }
+            Some("VALID") if size >= kernel => Ok(((size - kernel) / stride + 1, 0)),
+            other => Err(format!("the padding {other:?} of {size} by {kernel}")),
+        };
+        let (height, above) = along(input.height, rows)?;
+        let (width, left) = along(input.width, columns)?;
+        let output = Shape { height, width, channels };
+        let (kernel, before) = ((rows, columns), (above, left));
+        Ok((Window { input, output, kernel, stride, before, relu6 }, tensor))
+    }
+}

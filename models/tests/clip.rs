@@ -1,0 +1,179 @@
+//! CLIP against `transformers`: states, embeddings, logits and every gradient of the contrastive loss.
+//!
+//! The fixtures are made by `tests/reference/clip.py`.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor};
+use engram_models::Result;
+use engram_models::clip::{Clip, ClipConfig};
+use engram_models::gradients::Gradients;
+use engram_models::kernels::{CrossEntropy, Mode, cross_entropy};
+use engram_models::packed::PackedTokens;
+use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::weights::Weights;
+
+const MODELS: [&str; 2] = ["clip", "clip_old"];
+
+fn fixture(name: &str, file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name).join(file)
+}
+
+fn load(name: &str, dtype: DType, groups: Vec<ParameterGroup>) -> Result<(Clip, Parameters)> {
+    let config = ClipConfig::read(&fixture(name, "config.json"))?;
+    let weights = Arc::new(Weights::open(&fixture(name, "model.safetensors"))?);
+    let builder = ParameterBuilder::new(0, groups, dtype, &Device::Cpu).with_weights(weights);
+    Ok((Clip::new(&config, &builder)?, builder.finish()?))
+}
+
+struct Expected {
+    texts: PackedTokens,
+    tensors: HashMap<String, Tensor>,
+}
+
+fn expected(name: &str) -> Result<Expected> {
+    let path = fixture(name, "expected.safetensors");
+    let tensors = candle_core::safetensors::load(path, &Device::Cpu)?;
+    let list = |name: &str| tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>();
+    let (ids, mut texts, mut start) = (list("ids")?, Vec::new(), 0);
+    for length in list("lengths")? {
+        texts.push(ids[start..start + length as usize].to_vec());
+        start += length as usize;
+    }
+    Ok(Expected { texts: PackedTokens::new(&texts), tensors })
+}
+
+/// The mean of both directions' cross-entropies: picture `i` belongs to text `i`.
+fn contrastive_loss(logits: &Tensor) -> Result<Tensor> {
+    let targets: Arc<[u32]> = (0..logits.dim(0)? as u32).collect();
+    let one = |logits: &Tensor| -> Result<Tensor> {
+        let options =
+            CrossEntropy { targets: targets.clone(), ignored: None, label_smoothing: 0.0 };
+        Ok(cross_entropy(&logits.contiguous()?, options)?.mean_all()?)
+    };
+    Ok(((one(logits)? + one(&logits.t()?)?)? * 0.5)?)
+}
+
+fn values(tensor: &Tensor) -> Result<Vec<f32>> {
+    Ok(tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
+}
+
+/// The largest difference, as a share of the largest wanted number.
+fn relative_difference(got: &[f32], want: &[f32]) -> f32 {
+    assert_eq!(got.len(), want.len());
+    let largest =
+        |values: &mut dyn Iterator<Item = f32>| values.fold(0.0f32, |a, b| a.max(b.abs()));
+    let scale = largest(&mut want.iter().copied());
+    // A bias of keys shifts all scores of a row alike: its gradient is rounding.
+    let scale = if scale < 1e-12 { 1.0 } else { scale };
+    largest(&mut got.iter().zip(want).map(|(got, want)| got - want)) / scale
+}
+
+fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
+    let (clip, parameters) = load(name, dtype, Vec::new())?;
+    let Expected { texts, tensors } = expected(name)?;
+    let texts = clip.encode_texts(&texts, &Mode::evaluate())?;
+    let images = clip.encode_images(&tensors["pixels"].to_dtype(dtype)?, &Mode::evaluate())?;
+    let logits = clip.logits(&images.embeddings, &texts.embeddings)?;
+    for (what, got) in [
+        ("text_hidden", &texts.last_hidden_state),
+        ("text_embeddings", &texts.embeddings),
+        ("image_hidden", &images.last_hidden_state),
+        ("image_embeddings", &images.embeddings),
+        ("logits", &logits),
+    ] {
+        assert_eq!(got.dims(), tensors[what].dims(), "{name}: {what}");
+        let difference = relative_difference(&values(got)?, &values(&tensors[what])?);
+        println!("{name} {dtype:?}: {what} is off by {difference:.1e}");
+        assert!(difference < tolerance, "{name} {dtype:?}: {what} is off by {difference:e}");
+    }
+    let loss = contrastive_loss(&logits)?;
+    let found: HashMap<String, Vec<f32>> = if dtype == DType::F32 {
+        let mut gradients = Gradients::new(&parameters);
+        gradients.backward(&loss)?;
+        let of = |name: &str| gradients.by_name(name).expect("a gradient").to_vec();
+        parameters.iter().map(|p| (p.name().to_owned(), of(p.name()))).collect()
+    } else {
+        let store = loss.backward()?;
+        let of = |tensor: &Tensor| values(store.get(tensor).expect("a gradient"));
+        let named = parameters.iter().map(|p| Ok((p.name().to_owned(), of(p.tensor())?)));
+        named.collect::<Result<_>>()?
+    };
+    let mut names: Vec<&str> =
+        tensors.keys().filter_map(|name| name.strip_prefix("gradient.")).collect();
+    let mut ours: Vec<&str> = found.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    ours.sort_unstable();
+    assert_eq!(ours, names, "{name}: parameters");
+    for parameter in names {
+        let want = values(&tensors[&format!("gradient.{parameter}")])?;
+        let difference = relative_difference(&found[parameter], &want);
+        assert!(difference < 20.0 * tolerance, "{name} {dtype:?}: {parameter}: {difference:e}");
+    }
+    Ok(())
+}
+
+#[test]
+fn states_embeddings_and_every_gradient_equal_the_reference() -> Result<()> {
+    MODELS.iter().try_for_each(|name| check(name, DType::F32, 5e-6))
+}
+
+/// The composites, which run in f64 and on other devices, make up the same model.
+#[test]
+fn the_composites_equal_the_reference_too() -> Result<()> {
+    MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
+}
+
+/// A text in a batch is the text alone, and its embedding does not see what follows its end.
+#[test]
+fn what_follows_the_end_of_a_text_changes_nothing() -> Result<()> {
+    let (clip, _) = load("clip", DType::F32, vec![ParameterGroup::all_frozen()])?;
+    let embed = |texts: &[&[u32]]| -> Result<Vec<f32>> {
+        values(&clip.encode_texts(&PackedTokens::new(texts), &Mode::predict())?.embeddings)
+    };
+    let alone = embed(&[&[38, 7, 9, 39]])?;
+    for batch in [embed(&[&[38, 7, 9, 39, 39, 5], &[38, 39]])?, embed(&[&[38, 7, 9, 39], &[39]])?] {
+        assert!(relative_difference(&batch[..alone.len()], &alone) < 1e-5);
+    }
+    Ok(())
+}
+
+#[test]
+fn inputs_that_do_not_fit_are_refused() -> Result<()> {
+    let (clip, _) = load("clip", DType::F32, vec![ParameterGroup::all_frozen()])?;
+    let text = |ids: Vec<u32>| {
+        let refused = clip.encode_texts(&PackedTokens::new(&[ids]), &Mode::predict());
+        refused.expect_err("a refusal").to_string()
+    };
+    assert!(text(vec![38, 4]).contains("without the end-of-text token 39"));
+    assert!(text(vec![39; 13]).contains("takes 12"));
+    assert!(text(vec![40, 39]).contains("id 40"));
+    let pixels = Tensor::zeros((2, 3, 12, 11), DType::F32, &Device::Cpu)?;
+    let refused = clip.encode_images(&pixels, &Mode::predict()).expect_err("a refusal");
+    assert!(refused.to_string().contains("takes [B, 3, 12, 12]"), "{refused}");
+    Ok(())
+}
+
+#[test]
+fn configurations_that_cannot_be_built_are_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("config.json");
+    for (text, wanted) in [
+        (r#"{"model_type": "bert"}"#, "model_type `bert` is not `clip`"),
+        (r#"{"model_type": "clip", "projection_dim": 0}"#, "projection_dim"),
+        (r#"{"model_type": "clip", "vision_config": {"patch_size": 0}}"#, "patch_size"),
+        (r#"{"model_type": "clip", "vision_config": {"image_size": 100}}"#, "do not fill"),
+        (r#"{"model_type": "clip", "text_config": {"num_attention_heads": 7}}"#, "7 heads"),
+        (r#"{"model_type": "clip", "text_config": {"hidden_act": "x"}}"#, "unknown variant"),
+        (r#"{"model_type": "clip""#, "EOF"),
+    ] {
+        std::fs::write(&path, text).expect("a file");
+        let error = ClipConfig::read(&path).expect_err(text).to_string();
+        assert!(error.contains(wanted) && error.contains("config.json"), "{error}");
+    }
+    std::fs::write(&path, r#"{"model_type": "clip"}"#).expect("a file");
+    let defaults = ClipConfig::read(&path).expect("the published defaults");
+    assert_eq!((defaults.vision_config.num_patches(), defaults.projection_dim), (49, 512));
+}

@@ -1,0 +1,302 @@
+//! Rows that a model makes of raw texts and pictures.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use engram_memory::rows::{EntryLines, RowReader};
+use engram_memory::{Batch, EncoderRecord, Entry, Generation, MemoryError};
+use engram_train::encode::{Item, JointEncoder, Reads};
+use rayon::prelude::*;
+
+use super::super::output;
+
+/// How keys are made of raw entries.
+#[derive(Debug, Args)]
+pub(super) struct Encoding {
+    /// Make the keys of the entries' texts and pictures with this model: a folder, or hf://owner/name
+    #[arg(long, value_name = "MODEL", requires = "entries")]
+    model: Option<String>,
+    /// Beside a --model of texts alone: a model of pictures, whose vectors stand behind those of the texts
+    #[arg(long, value_name = "MODEL", requires = "model")]
+    image_model: Option<String>,
+    /// The folder where the paths of pictures begin; without it, the folder of the entries
+    #[arg(long, value_name = "DIR", requires = "model")]
+    images: Option<PathBuf>,
+    /// Entries that are encoded together
+    #[arg(long, value_name = "N", default_value_t = 64,
+        value_parser = clap::value_parser!(u16).range(1..=4096))]
+    batch: u16,
+    /// Leave out entries that the model cannot encode, and tell how many
+    #[arg(long, requires = "model")]
+    only_encodable: bool,
+}
+
+impl Encoding {
+    /// The rows of an entry file; `None` where no model is named.
+    pub(super) fn open(
+        &self,
+        entries: Option<&Path>,
+        first_id: i64,
+    ) -> anyhow::Result<Option<EncodedRows>> {
+        let (Some(model), Some(path)) = (&self.model, entries) else { return Ok(None) };
+        let encoder = JointEncoder::open(model, self.image_model.as_deref())?;
+        let beside = path.parent().unwrap_or(Path::new(""));
+        let images = self.images.as_deref().unwrap_or(beside).to_owned();
+        let source = Source { encoder, images, only_encodable: self.only_encodable };
+        // All entries are looked at before the first one is encoded.
+        let (mut rows, mut left_out) = (0, 0);
+        let mut lines = EntryLines::open(path, first_id)?;
+        while let Some(entry) = lines.next() {
+            match source.content(&entry?, &lines)? {
+                Some(_) => rows += 1,
+                None => left_out += 1,
+            }
+        }
+        if left_out > 0 {
+            let note =
+                format!("{}: {left_out} entries cannot be encoded: left out", path.display());
+            output::note(&note, false);
+        }
+        if rows == 0 {
+            anyhow::bail!("{}: no entry to encode; name a file of entries", path.display());
+        }
+        let (lines, batch) = (EntryLines::open(path, first_id)?, usize::from(self.batch));
+        Ok(Some(EncodedRows { source, lines, batch, rows }))
+    }
+}
+
+/// What a key is made of.
+struct Content {
+    text: Option<String>,
+    picture: Option<PathBuf>,
+}
+
+/// An encoder, and which entries it gets.
+struct Source {
+    encoder: JointEncoder,
+    images: PathBuf,
+    only_encodable: bool,
+}
+
+impl Source {
+    /// What the encoder takes of an entry; `None` where it is to be left out.
+    fn content(&self, entry: &Entry, lines: &EntryLines) -> Result<Option<Content>, MemoryError> {
+        let reads = self.encoder.reads();
+        let text = Some(entry.text()).filter(|text| reads.text && !text.trim().is_empty());
+        let picture = match entry.payload.get("image").filter(|_| reads.pictures) {
+            None => None,
+            Some(image) => Some(self.picture(entry.id, image, lines)?),
+        };
+        if text.is_some() || picture.is_some() {
+            return Ok(Some(Content { text, picture }));
+        }
+        if self.only_encodable {
+            return Ok(None);
+        }
+        let id = entry.id;
+        Err(match (reads.text, reads.pictures, entry.payload.contains_key("image")) {
+            (true, false, true) => lines.fault(
+                format!("the entry {id} is a picture alone, and the model encodes texts"),
+                "give a CLIP folder as --model, an --image-model, or --only-encodable to leave such entries out",
+            ),
+            (false, true, _) => lines.fault(
+                format!("the entry {id} has no picture, and the model encodes pictures"),
+                "give a CLIP folder or a text encoder as --model, or --only-encodable to leave such entries out",
+            ),
+            _ => lines.fault(
+                format!("the entry {id} has no text to encode"),
+                "give it a text, or leave such entries out with --only-encodable",
+            ),
+        })
+    }
+
+    /// The file of an entry's picture.
+    fn picture(
+        &self,
+        id: i64,
+        image: &serde_json::Value,
+        lines: &EntryLines,
+    ) -> Result<PathBuf, MemoryError> {
+        let Some(path) = image.as_str().filter(|path| !path.is_empty()) else {
+            let reason = format!("the entry {id} has the image {image}");
+            return Err(lines.fault(reason, "name a picture by the path of its file"));
+        };
+        if path.contains("://") {
+            let reason = format!("the image of the entry {id} is the address {path}");
+            return Err(lines
+                .fault(reason, "fetch the pictures first, and give paths that begin in --images"));
+        }
+        let file = self.images.join(path);
+        if !file.is_file() {
+            let reason = format!("the image of the entry {id} is not at {}", file.display());
+            return Err(lines
+                .fault(reason, "give the folder where the paths of pictures begin by --images"));
+        }
+        Ok(file)
+    }
+}
+
+/// Rows of an entry file with the keys that a model makes, batch by batch.
+pub(super) struct EncodedRows {
+    source: Source,
+    lines: EntryLines,
+    batch: usize,
+    rows: usize,
+}
+
+impl EncodedRows {
+    fn read(&mut self) -> Result<Batch, MemoryError> {
+        let (mut entries, mut contents) = (Vec::new(), Vec::new());
+        while entries.len() < self.batch
+            && let Some(entry) = self.lines.next()
+        {
+            let entry = entry?;
+            if let Some(content) = self.source.content(&entry, &self.lines)? {
+                contents.push((self.lines.line(), content));
+                entries.push(entry);
+            }
+        }
+        let encoder = &self.source.encoder;
+        let prepared: Vec<_> = contents
+            .par_iter()
+            .map(|(_, content)| {
+                let (text, picture) = (content.text.as_deref(), content.picture.as_deref());
+                encoder.prepare(Item { text, picture })
+            })
+            .collect();
+        let mut items = Vec::with_capacity(prepared.len());
+        for ((item, (line, _)), entry) in prepared.into_iter().zip(&contents).zip(&entries) {
+            let place = format!("{}:{line}: the entry {}", self.lines.path().display(), entry.id);
+            items.push(item.map_err(|e| MemoryError::Rows(format!("{place}: {e}").into()))?);
+        }
+        let keys = encoder.encode(&items).map_err(|error| MemoryError::Rows(error.into()))?;
+        Ok(Batch { entries, keys, values: Vec::new() })
+    }
+}
+
+impl Iterator for EncodedRows {
+    type Item = Result<Batch, MemoryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.read() {
+            Ok(batch) if batch.entries.is_empty() => None,
+            batch => Some(batch),
+        }
+    }
+}
+
+/// Rows on their way into a memory, from files of numbers or through a model.
+pub(super) enum RowSource {
+    /// Keys from a file.
+    Files(Box<RowReader>),
+    /// Keys from a model.
+    Encoded(Box<EncodedRows>),
+}
+
+impl RowSource {
+    /// How many rows there are.
+    pub(super) fn rows(&self) -> usize {
+        match self {
+            Self::Files(rows) => rows.rows(),
+            Self::Encoded(rows) => rows.rows,
+        }
+    }
+
+    /// Numbers in a key.
+    pub(super) fn width(&self) -> usize {
+        match self {
+            Self::Files(rows) => rows.width(),
+            Self::Encoded(rows) => rows.source.encoder.width(),
+        }
+    }
+
+    /// Tokens of a value, and numbers of a token.
+    pub(super) fn value_shape(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::Files(rows) => rows.value_shape(),
+            Self::Encoded(_) => None,
+        }
+    }
+
+    /// The models that make the keys.
+    pub(super) fn encoders(&self) -> Vec<EncoderRecord> {
+        match self {
+            Self::Files(_) => Vec::new(),
+            Self::Encoded(rows) => records(&rows.source.encoder),
+        }
+    }
+
+    /// Fails where the keys of a memory are of another model.
+    pub(super) fn check_model(&self, generation: &Generation) -> anyhow::Result<()> {
+        match self {
+            Self::Files(_) => Ok(()),
+            Self::Encoded(rows) => check_model(&rows.source.encoder, generation),
+        }
+    }
+}
+
+impl Iterator for RowSource {
+    type Item = Result<Batch, MemoryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::Files(rows) => rows.next(),
+            Self::Encoded(rows) => rows.next(),
+        }
+    }
+}
+
+/// What the manifest keeps of an encoder.
+fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
+    let record = |part: &engram_train::encode::Encoder| EncoderRecord {
+        name: part.name().to_owned(),
+        sha256: part.sha256().to_owned(),
+        reads: kinds(part.reads()).to_owned(),
+        width: part.width(),
+    };
+    encoder.parts().iter().map(record).collect()
+}
+
+/// What an encoder takes, in words.
+pub(super) fn kinds(reads: Reads) -> &'static str {
+    match (reads.text, reads.pictures) {
+        (true, true) => "text and pictures",
+        (true, false) => "text",
+        _ => "pictures",
+    }
+}
+
+/// Fails where a memory's keys are not of this encoder; warns where nobody knows.
+pub(super) fn check_model(encoder: &JointEncoder, generation: &Generation) -> anyhow::Result<()> {
+    let (own, of_memory) = (records(encoder), &generation.manifest().encoders);
+    let folder = generation.folder().display();
+    if of_memory.is_empty() {
+        let note = format!(
+            "warning: {folder} does not say which model made its keys; \
+             scores mean something only if it was {}",
+            named(&own)
+        );
+        output::note(&note, false);
+        return Ok(());
+    }
+    let hashes = |records: &[EncoderRecord]| -> Vec<String> {
+        records.iter().map(|record| record.sha256.clone()).collect()
+    };
+    if hashes(&own) != hashes(of_memory) {
+        anyhow::bail!(
+            "{folder}: its keys are of {}, not of {}; give that model, or build the memory again",
+            named(of_memory),
+            named(&own)
+        );
+    }
+    Ok(())
+}
+
+/// The encoders with the beginnings of their hashes.
+fn named(records: &[EncoderRecord]) -> String {
+    let name = |record: &EncoderRecord| {
+        let hash = record.sha256.get(..12).unwrap_or(&record.sha256);
+        format!("{} (SHA-256 {hash}…)", record.name)
+    };
+    records.iter().map(name).collect::<Vec<_>>().join(" and ")
+}

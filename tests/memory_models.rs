@@ -1,0 +1,383 @@
+//! `engram memory` on raw texts and pictures: keys and queries made by the models of folders.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+fn engram(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
+    command.current_dir(folder).arg("memory").args(arguments).output().unwrap()
+}
+
+fn done(folder: &Path, arguments: &[&str]) -> String {
+    let output = engram(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn refused(folder: &Path, arguments: &[&str], parts: &[&str]) {
+    let output = engram(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+    for part in parts {
+        assert!(errors.contains(part), "{arguments:?}: wanted {part:?}: {errors}");
+    }
+}
+
+/// Ids and scores of each query's hits.
+fn hits(folder: &Path, arguments: &[&str]) -> Vec<Vec<(i64, f64)>> {
+    let all = [&["search"], arguments, &["--json"]].concat();
+    let report: Value = serde_json::from_str(&done(folder, &all)).unwrap();
+    let queries = report["queries"].as_array().unwrap();
+    let hit = |hit: &Value| (hit["id"].as_i64().unwrap(), hit["score"].as_f64().unwrap());
+    queries.iter().map(|q| q["hits"].as_array().unwrap().iter().map(hit).collect()).collect()
+}
+
+/// The folder that a variable names, or a note that says what is not checked without it.
+fn named(variable: &str, what: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os(variable).map(PathBuf::from);
+    if folder.is_none() {
+        // Not by a macro, whose output the test runner swallows.
+        let text = format!("SKIPPED: set {variable} to check {what}\n");
+        std::io::stderr().write_all(text.as_bytes()).unwrap();
+    }
+    folder
+}
+
+fn lines(entries: &[Value]) -> String {
+    entries.iter().map(|entry| format!("{entry}\n")).collect()
+}
+
+const RED: [u8; 3] = [220, 30, 20];
+const GREEN: [u8; 3] = [20, 200, 40];
+
+/// A picture of one colour with a few dots.
+fn picture(path: &Path, colour: [u8; 3]) {
+    let dots =
+        |x: u32, y: u32| image::Rgb(if (x + y).is_multiple_of(5) { [0, 0, 0] } else { colour });
+    image::RgbImage::from_fn(20, 14, dots).save(path).unwrap();
+}
+
+/// CLIP of the models' fixtures with a tokenizer of letters and its picture settings.
+fn clip_folder(folder: &Path) -> PathBuf {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tests/fixtures/clip");
+    let clip = folder.join("clip");
+    fs::create_dir(&clip).unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(fixture.join(file), clip.join(file)).unwrap();
+    }
+    let mut vocabulary: Vec<String> = ('a'..='z').map(String::from).collect();
+    vocabulary.extend((0..12).map(|i| format!("unused{i}")));
+    vocabulary.extend(["<|startoftext|>", "<|endoftext|>"].map(String::from));
+    let ids: serde_json::Map<String, Value> =
+        vocabulary.iter().zip(0..).map(|(token, id)| (token.clone(), json!(id))).collect();
+    let added = |id: usize| {
+        json!({"id": id, "content": vocabulary[id], "single_word": false, "lstrip": false,
+               "rstrip": false, "normalized": false, "special": true})
+    };
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": [added(38), added(39)],
+        "normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": null, "decoder": null,
+        "model": {"type": "BPE", "dropout": null, "unk_token": "<|endoftext|>",
+                  "continuing_subword_prefix": null, "end_of_word_suffix": null,
+                  "fuse_unk": false, "byte_fallback": false, "vocab": ids, "merges": []}
+    });
+    fs::write(clip.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    let processor = json!({
+        "size": {"shortest_edge": 12}, "crop_size": {"height": 12, "width": 12},
+        "do_center_crop": true, "resample": 3,
+        "image_mean": [0.48, 0.46, 0.41], "image_std": [0.27, 0.26, 0.28]
+    });
+    fs::write(clip.join("preprocessor_config.json"), processor.to_string()).unwrap();
+    clip
+}
+
+/// Entries of all kinds with two pictures, in `pictures/`.
+fn mixed_entries(folder: &Path) {
+    fs::create_dir(folder.join("pictures")).unwrap();
+    picture(&folder.join("pictures/red.png"), RED);
+    picture(&folder.join("pictures/green.bmp"), GREEN);
+    let entries = [
+        json!({"id": 10, "source": "wit", "image": "red.png"}),
+        json!({"id": 11, "source": "wit", "image": "green.bmp", "text": "all green"}),
+        json!({"id": 12, "text": "a long sentence about the sea and the ships upon it"}),
+        json!({"id": 13, "subject": "bern", "relation": "in", "object": "europe"}),
+        json!({"id": 14, "question": "who", "answer": ["me", "you"]}),
+    ];
+    fs::write(folder.join("entries.jsonl"), lines(&entries)).unwrap();
+}
+
+#[test]
+fn clip_finds_texts_and_pictures_in_one_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    clip_folder(folder);
+    mixed_entries(folder);
+    let build = ["build", "--entries", "entries.jsonl", "--model", "clip", "--images", "pictures"];
+    done(folder, &[&build[..], &["--out", "m", "--quiet"]].concat());
+    // What was put in is found by itself, with the cosine 1.
+    let itself = |arguments: &[&str], id: i64| {
+        let found = &hits(folder, &[&["m", "-k", "1"], arguments].concat())[0][0];
+        assert_eq!(found.0, id, "{arguments:?}");
+        assert!((found.1 - 1.0).abs() < 1e-5, "{arguments:?}: {}", found.1);
+    };
+    itself(&["--image", "pictures/red.png"], 10);
+    itself(&["--image", "pictures/green.bmp", "--text", "All  GREEN"], 11);
+    itself(&["--text", "bern in europe"], 13);
+    itself(&["--text", "Question: who Answer: me, you", "--model", "clip"], 14);
+    // A query of an entry with both is the sum of its parts, so between them.
+    let text = done(folder, &["search", "m", "--image", "pictures/red.png"]);
+    assert!(text.contains("wit  red.png") && text.contains("all green"), "{text}");
+    let info = done(folder, &["info", "m"]);
+    assert!(info.contains("12  text and pictures by ") && info.contains("SHA-256"), "{info}");
+
+    // Queries of a file: plain lines, and JSON lines with pictures beside the file.
+    fs::write(folder.join("queries.txt"), "bern in europe\r\nall green\n").unwrap();
+    let found = hits(folder, &["m", "-k", "5", "--texts", "queries.txt"]);
+    assert_eq!((found.len(), found[0][0].0), (2, 13));
+    let queries = [json!({"question": "bern in europe"}), json!({"image": "pictures/red.png"})];
+    fs::write(folder.join("queries.jsonl"), lines(&queries)).unwrap();
+    let found = hits(folder, &["m", "-k", "1", "--texts", "queries.jsonl"]);
+    assert_eq!((found[0][0].0, found[1][0].0), (13, 10));
+
+    // Edits go through the same model; ids are counted on.
+    fs::write(folder.join("more.jsonl"), lines(&[json!({"text": "a new thing"})])).unwrap();
+    done(folder, &["add", "m", "--entries", "more.jsonl", "--model", "clip", "--quiet"]);
+    itself(&["--text", "a new thing"], 15);
+    fs::write(folder.join("new.jsonl"), lines(&[json!({"id": 12, "text": "xyz"})])).unwrap();
+    done(folder, &["update", "m", "--entries", "new.jsonl", "--model", "clip", "--quiet"]);
+    itself(&["--text", "xyz"], 12);
+    done(folder, &["verify", "m"]);
+    done(folder, &["compact", "m", "--quiet"]);
+    itself(&["--text", "xyz"], 12);
+
+    // Other weights of the same shape are another model.
+    let weights = folder.join("clip/model.safetensors");
+    let mut bytes = fs::read(&weights).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&weights, bytes).unwrap();
+    for arguments in [
+        &["search", "m", "--text", "xyz"][..],
+        &["search", "m", "--text", "xyz", "--model", "clip"],
+        &["add", "m", "--entries", "more.jsonl", "--model", "clip"],
+    ] {
+        refused(folder, arguments, &["m: its keys are of", "give that model"]);
+    }
+}
+
+#[test]
+fn the_same_bytes_for_any_number_of_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    clip_folder(folder);
+    mixed_entries(folder);
+    let keys = |threads: &str| {
+        let build = ["build", "--entries", "entries.jsonl", "--model", "clip", "--images"];
+        let rest = ["pictures", "--batch", "2", "--quiet", "--threads", threads, "--out", threads];
+        done(folder, &[&build[..], &rest].concat());
+        fs::read(folder.join(threads).join("gen-000001/keys.safetensors")).unwrap()
+    };
+    assert!(keys("1") == keys("3"));
+}
+
+#[test]
+fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    clip_folder(folder);
+    mixed_entries(folder);
+    let write = |entries: &[Value]| fs::write(folder.join("bad.jsonl"), lines(entries)).unwrap();
+    let build = [
+        "build",
+        "--entries",
+        "bad.jsonl",
+        "--model",
+        "clip",
+        "--images",
+        "pictures",
+        "--out",
+        "m",
+    ];
+    let fine = json!({"text": "fine"});
+    for (bad, parts) in [
+        (json!({"id": 7}), &["bad.jsonl:2: the entry 7 has no text", "--only-encodable"][..]),
+        (json!({"id": 7, "text": " "}), &["bad.jsonl:2: the entry 7 has no text"]),
+        (json!({"id": 7, "image": "http://a.b/c.jpg"}), &["bad.jsonl:2", "address", "--images"]),
+        (json!({"id": 7, "image": "none.jpg"}), &["bad.jsonl:2", "pictures/none.jpg", "--images"]),
+        (json!({"id": 7, "image": 5}), &["bad.jsonl:2: the entry 7 has the image 5"]),
+        (
+            json!({"id": 7, "image": "../entries.jsonl"}),
+            &["bad.jsonl:2: the entry 7", "not a picture"],
+        ),
+        (json!([7]), &["bad.jsonl:2: is no entry"]),
+        (json!({"id": -1, "text": "a"}), &["an id is -1"]),
+        (json!({"id": 0, "text": "a"}), &["the id 0 is there already"]),
+    ] {
+        write(&[fine.clone(), bad]);
+        refused(folder, &build, parts);
+        assert!(!folder.join("m/CURRENT").exists());
+    }
+    write(&[]);
+    refused(folder, &build, &["bad.jsonl: no entry to encode"]);
+    write(&[json!({"id": 3}), fine.clone(), json!({"image": "red.png"})]);
+    let output = engram(folder, &[&build[..], &["--only-encodable"]].concat());
+    assert!(output.status.success());
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("bad.jsonl: 1 entries cannot be encoded: left out"), "{told}");
+
+    // Options that exclude each other, and models that are none.
+    refused(folder, &[&build[..], &["--keys", "k.npy"]].concat(), &["cannot be used with"]);
+    refused(folder, &[&build[..], &["--values", "v.npy"]].concat(), &["cannot be used with"]);
+    refused(folder, &["build", "--model", "clip", "--out", "n"], &["--entries"]);
+    refused(folder, &["build", "--entries", "bad.jsonl", "--out", "n"], &["--keys"]);
+    refused(folder, &["search", "m"], &["--queries"]);
+    refused(
+        folder,
+        &["search", "m", "--queries", "q.npy", "--text", "a"],
+        &["cannot be used with"],
+    );
+    refused(folder, &["search", "m", "--text", " "], &["--text is empty"]);
+    refused(folder, &["search", "m", "--image", "none.png"], &["none.png"]);
+    fs::write(folder.join("empty.txt"), "one\n\nthree\n").unwrap();
+    refused(folder, &["search", "m", "--texts", "empty.txt"], &["empty.txt:2: an empty line"]);
+    fs::write(folder.join("q.jsonl"), "{\"id\": 3}\n").unwrap();
+    refused(folder, &["search", "m", "--texts", "q.jsonl"], &["q.jsonl:1: asks nothing"]);
+    let other = ["build", "--entries", "entries.jsonl", "--out", "n", "--model"];
+    refused(folder, &[&other[..], &["pictures"]].concat(), &["pictures: no file \"config.json\""]);
+    refused(
+        folder,
+        &[&other[..], &["clip", "--image-model", "clip"]].concat(),
+        &["clip: it stands beside a model of texts alone"],
+    );
+    fs::write(folder.join("clip/preprocessor_config.json"), r#"{"size": 9, "resample": 2}"#)
+        .unwrap();
+    refused(folder, &[&other[..], &["clip"]].concat(), &["preprocessor_config.json: `image_std`"]);
+    fs::write(folder.join("clip/model.safetensors"), "none").unwrap();
+    fs::remove_file(folder.join("clip/preprocessor_config.json")).unwrap();
+    refused(folder, &[&other[..], &["clip"]].concat(), &["preprocessor_config.json"]);
+}
+
+#[test]
+fn minilm_finds_the_entry_of_a_paraphrase() {
+    let Some(minilm) = named("ENGRAM_MINILM", "a memory of texts") else { return };
+    let minilm = minilm.to_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let entries = [
+        json!({"id": 1, "subject": "Bern", "relation": "capital of", "object": "Switzerland"}),
+        json!({"id": 2, "text": "Photosynthesis turns light into chemical energy in plants."}),
+        json!({"id": 3, "question": "Who painted the Mona Lisa?", "answer": "Leonardo da Vinci"}),
+        json!({"id": 4, "text": "A bicycle has two wheels, one behind the other."}),
+        json!({"id": 5, "image": "a.jpg"}),
+    ];
+    fs::write(folder.join("entries.jsonl"), lines(&entries)).unwrap();
+    let build = ["build", "--entries", "entries.jsonl", "--model", minilm, "--out", "m", "--quiet"];
+    let parts = ["entries.jsonl:5: the entry 5 is a picture alone", "CLIP", "--only-encodable"];
+    refused(folder, &build, &parts);
+    done(folder, &[&build[..], &["--only-encodable"]].concat());
+    for (question, id) in [
+        ("which town governs the Swiss", 1),
+        ("how do leaves make food from the sun", 2),
+        ("artist of the famous smiling portrait in the Louvre", 3),
+        ("vehicle that is pedalled", 4),
+    ] {
+        assert_eq!(hits(folder, &["m", "-k", "1", "--text", question])[0][0].0, id, "{question}");
+    }
+    refused(folder, &["search", "m", "--image", "a.jpg"], &["--image: a picture", "text alone"]);
+
+    // The cosines of `engram predict --encoder`.
+    let texts = [entries[1]["text"].as_str().unwrap(), entries[3]["text"].as_str().unwrap()];
+    let query = "a green machine on wheels";
+    let csv = format!(
+        "id,anchor,target,context\na,{query},{},A01\nb,{query},\"{}\",A01\n",
+        texts[0], texts[1]
+    );
+    fs::write(folder.join("pairs.csv"), csv).unwrap();
+    let mut predict = Command::new(env!("CARGO_BIN_EXE_engram"));
+    let arguments = ["predict", "--encoder", minilm, "--input", "pairs.csv", "--output", "o.csv"];
+    assert!(predict.current_dir(folder).args(arguments).output().unwrap().status.success());
+    let scores = fs::read_to_string(folder.join("o.csv")).unwrap();
+    let scores: Vec<f64> =
+        scores.lines().skip(1).map(|l| l.split_once(',').unwrap().1.parse().unwrap()).collect();
+    let found = &hits(folder, &["m", "-k", "4", "--text", query])[0];
+    for (id, wanted) in [2, 4].into_iter().zip(scores) {
+        let score = found.iter().find(|hit| hit.0 == id).unwrap().1;
+        assert!((score - wanted).abs() < 2e-6, "{id}: {score} {wanted}");
+    }
+}
+
+#[test]
+fn pictures_of_mobilenet_have_the_neighbours_of_their_stored_features() {
+    let Some(data) = named("ENGRAM_DATA", "a memory of COCO photographs") else { return };
+    let (model, coco) = (data.join("vision-mobilenet"), data.join("coco-captions"));
+    let stored =
+        engram::models::weights::Weights::open(&coco.join("mobilenet_v2_features.safetensors"))
+            .unwrap();
+    let cpu = candle_core::Device::Cpu;
+    let get = |name: &str, shape: &[usize], dtype| stored.get(name, shape, dtype, &cpu).unwrap();
+    let features =
+        get("embedding", &[239, 1280], candle_core::DType::F32).to_vec2::<f32>().unwrap();
+    let ids = get("image_id", &[239], candle_core::DType::I64).to_vec1::<i64>().unwrap();
+    let train = get("is_train", &[239], candle_core::DType::U8).to_vec1::<u8>().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let entry = |i: usize| {
+        let part = if train[i] == 1 { "train2017" } else { "val2017" };
+        json!({"id": i, "image": format!("{part}/{:012}.jpg", ids[i])})
+    };
+    let mut entries: Vec<Value> = (0..239).map(entry).collect();
+    let images = coco.join("images");
+    let (model, images) = (model.to_str().unwrap(), images.to_str().unwrap());
+    let build = ["build", "--entries", "e.jsonl", "--model", model, "--images", images, "--quiet"];
+    fs::write(folder.join("e.jsonl"), lines(&entries)).unwrap();
+    done(folder, &[&build[..], &["--out", "m"]].concat());
+
+    // The stored features as a memory of numbers beside it, and both asked by the stored features.
+    let numbers = engram::memory::vectors::npy_bytes(&features.concat(), 1280).unwrap();
+    fs::write(folder.join("features.npy"), numbers).unwrap();
+    done(folder, &["build", "--keys", "features.npy", "--out", "stored", "--quiet"]);
+    // Queries are of unit length, so that scores are cosines.
+    let unit = |row: &Vec<f32>| -> Vec<f32> {
+        let length = row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+        row.iter().map(|v| (f64::from(*v) / length) as f32).collect()
+    };
+    let queries: Vec<f32> = features.iter().flat_map(unit).collect();
+    let queries = engram::memory::vectors::npy_bytes(&queries, 1280).unwrap();
+    fs::write(folder.join("queries.npy"), queries).unwrap();
+    let ours = hits(folder, &["m", "-k", "4", "--queries", "queries.npy"]);
+    let theirs = hits(folder, &["stored", "-k", "4", "--queries", "queries.npy"]);
+    let (mut worst, mut same) = (1.0f64, 0);
+    for (row, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+        assert_eq!(ours[0].0, row as i64, "a photograph is not its own nearest");
+        worst = worst.min(ours[0].1);
+        same += usize::from(ours[1].0 == theirs[1].0);
+        // Where the nearest other one changes, the two were as good as equal.
+        let score = theirs.iter().find(|hit| hit.0 == ours[1].0).map_or(0.0, |hit| hit.1);
+        assert!(theirs[1].1 - score < 2e-3, "{row}: {ours:?} {theirs:?}");
+    }
+    println!("cosines with the stored features from {worst:.6}; {same} of 239 neighbours the same");
+    assert!(worst > 0.9999, "{worst}");
+
+    // Words are not for this model; beside a model of texts it serves both.
+    entries.truncate(2);
+    entries.push(json!({"id": 2, "text": "words"}));
+    fs::write(folder.join("e.jsonl"), lines(&entries)).unwrap();
+    let parts = ["e.jsonl:3: the entry 2 has no picture", "CLIP", "--only-encodable"];
+    refused(folder, &[&build[..], &["--out", "n"]].concat(), &parts);
+    refused(folder, &["search", "m", "--text", "a dog"], &["--text: a text", "pictures alone"]);
+    let Some(minilm) = named("ENGRAM_MINILM", "texts beside pictures") else { return };
+    let build = ["build", "--entries", "e.jsonl", "--model", minilm.to_str().unwrap(), "--quiet"];
+    let rest = ["--image-model", model, "--images", images, "--out", "both"];
+    done(folder, &[&build[..], &rest].concat());
+    assert_eq!(hits(folder, &["both", "-k", "1", "--text", "a word"])[0][0].0, 2);
+    let asked = format!("{images}/{}", entries[1]["image"].as_str().unwrap());
+    let found = &hits(folder, &["both", "-k", "1", "--image", &asked])[0][0];
+    assert!(found.0 == 1 && (found.1 - 1.0).abs() < 1e-5, "{found:?}");
+}

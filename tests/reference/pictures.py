@@ -1,0 +1,92 @@
+"""Reference fixtures for pictures, made by Pillow.
+
+Writes to data/tests/fixtures/pictures:
+- source.png, palette.png, grey.png, alpha.webp, source.gif, source.bmp, turned.jpg: one small picture of smooth colours,
+  lines and noise in several formats (the JPEG with an EXIF orientation, which Pillow's `open` does not follow);
+- resized.png: the picture resized by each filter to several sizes, one below the other on a black ground;
+- expected.json: what is where in resized.png, and the mean colours of each decoded file;
+- coco.json: sizes of some real COCO photographs and their pixels as thumbnails of 8 x 8, if their folder is given.
+
+    python tests/reference/pictures.py [--coco FOLDER]
+
+Made with Python 3.11, Pillow 13.0.0.
+"""
+
+import argparse
+import json
+import random
+from pathlib import Path
+
+from PIL import Image
+
+FIXTURES = Path(__file__).resolve().parents[2] / "data" / "tests" / "fixtures" / "pictures"
+FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+# (60, 20) makes Pillow begin with the columns.
+SIZES = [(24, 24), (31, 7), (60, 20), (96, 80), (61, 43), (61, 9), (5, 43), (1, 1)]
+
+
+def source():
+    """61 x 43 pixels."""
+    draw = random.Random(3)
+    picture = Image.new("RGB", (61, 43))
+    for y in range(43):
+        for x in range(61):
+            smooth = (4 * x, 255 - 5 * y, (x * y) % 256)
+            line = (255, 255, 255) if (x + 2 * y) % 17 == 0 else smooth
+            noise = draw.randint(-20, 20) if y > 21 else 0
+            picture.putpixel((x, y), tuple(max(0, min(255, c + noise)) for c in line))
+    return picture
+
+
+def write_coco(folder):
+    """Every twentieth photograph; the thumbnails by the bicubic filter."""
+    thumbnails = {}
+    for path in sorted(Path(folder).glob("*.jpg"))[::20]:
+        opened = Image.open(path).convert("RGB")
+        pixels = opened.resize((8, 8), Image.Resampling.BICUBIC).tobytes()
+        thumbnails[path.name] = {"size": list(opened.size), "pixels": pixels.hex()}
+    (FIXTURES / "coco.json").write_text(json.dumps(thumbnails, indent=1) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--coco", help="folder of COCO's val2017 photographs")
+    arguments = parser.parse_args()
+    FIXTURES.mkdir(parents=True, exist_ok=True)
+    picture = source()
+    alpha = picture.copy()
+    alpha.putalpha(Image.linear_gradient("L").resize(picture.size))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    picture.save(FIXTURES / "source.png", optimize=True)
+    picture.quantize(32).save(FIXTURES / "palette.png", optimize=True)
+    picture.convert("L").save(FIXTURES / "grey.png", optimize=True)
+    alpha.save(FIXTURES / "alpha.webp", lossless=True, exact=True)
+    picture.quantize(32).save(FIXTURES / "source.gif")
+    picture.save(FIXTURES / "source.bmp")
+    picture.save(FIXTURES / "turned.jpg", quality=90, subsampling=0, exif=exif)
+
+    places, top = [], 0
+    ground = Image.new("RGB", (96, 2 * sum(height for _, height in SIZES)))
+    for name, resample in FILTERS.items():
+        for size in SIZES:
+            ground.paste(picture.resize(size, resample), (0, top))
+            places.append({"filter": name, "width": size[0], "height": size[1], "top": top})
+            top += size[1]
+    ground.save(FIXTURES / "resized.png", optimize=True)
+
+    decoded = {}
+    for path in sorted(FIXTURES.iterdir()):
+        if path.suffix != ".json" and path.name != "resized.png":
+            opened = Image.open(path).convert("RGB")
+            pixels = list(opened.getdata())
+            means = [sum(pixel[c] for pixel in pixels) / len(pixels) for c in range(3)]
+            decoded[path.name] = {"size": list(opened.size), "mean": [round(m, 4) for m in means]}
+    if arguments.coco:
+        write_coco(arguments.coco)
+    expected = {"resized": places, "decoded": decoded}
+    (FIXTURES / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

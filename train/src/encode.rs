@@ -1,0 +1,226 @@
+//! Encoders from a model's folder: texts and pictures as unit vectors, for a memory's keys and for its queries.
+//!
+//! | folder | texts | pictures |
+//! |---|---|---|
+//! | `config.json` of BERT or DeBERTa | pooled as `1_Pooling/config.json` says, else their mean | – |
+//! | `config.json` of CLIP | the text tower | the vision tower |
+//! | `mobilenet_v2_ops.json` | – | the average pool of MobileNetV2 |
+//!
+//! CLIP makes of a text with a picture the sum of both unit vectors, at unit length. (REVEAL encodes both together in
+//! one network; that comes with its model.)
+
+mod clip;
+mod files;
+mod joint;
+mod pictures;
+mod text;
+
+use std::path::Path;
+
+use engram_data::DataError;
+use engram_data::hub::{HubSettings, WeightsLocation};
+use engram_models::mobilenet::OPS_FILE;
+use serde::Deserialize;
+
+use crate::digest;
+use crate::error::{Result, TrainError};
+pub use files::EncoderFiles;
+pub use joint::{JointEncoder, PreparedParts};
+
+/// What is to be encoded.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Item<'a> {
+    /// A text.
+    pub text: Option<&'a str>,
+    /// The file of a picture.
+    pub picture: Option<&'a Path>,
+}
+
+/// What an encoder takes of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reads {
+    /// Its text.
+    pub text: bool,
+    /// Its picture.
+    pub pictures: bool,
+}
+
+/// An item as tokens and pixels; what the encoder does not take is `None`.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    tokens: Option<Vec<u32>>,
+    pixels: Option<Vec<f32>>,
+}
+
+/// A frozen model that makes unit vectors.
+pub struct Encoder {
+    name: String,
+    sha256: String,
+    model: Model,
+}
+
+enum Model {
+    Text(Box<text::TextModel>),
+    Clip(Box<clip::ClipModel>),
+    Pictures(pictures::PictureModel),
+}
+
+impl Encoder {
+    /// Opens the model of a folder or of `hf://owner/name`.
+    ///
+    /// # Errors
+    /// [`TrainError::Data`] for files that are missing, [`TrainError::Model`] for a model that is not known or does not
+    /// fit its weights.
+    pub fn open(location: &str) -> Result<Self> {
+        let settings = HubSettings::from_env();
+        let place = WeightsLocation::parse(location)?;
+        let find = |file: &str| place.file(file, &settings);
+        let hash = |weights: &Path| match digest::of_file(weights) {
+            Ok((_, sha256)) => Ok(sha256),
+            Err(error) => Err(TrainError::io(weights)(error)),
+        };
+        let (model, sha256) = match find("config.json") {
+            Ok(config) if is_clip(&config)? => {
+                let (model, weights) = clip::ClipModel::open(&config, &find)?;
+                (Model::Clip(Box::new(model)), hash(&weights)?)
+            }
+            Ok(_) => {
+                let files = EncoderFiles::find(location)?;
+                let optional = |file: &str| place.optional_file(file, &settings);
+                let model = text::TextModel::open(&files, &optional)?;
+                let sha256 = files.weights_sha256().unwrap_or_default().to_owned();
+                (Model::Text(Box::new(model)), sha256)
+            }
+            // Without a configuration, only the folder layout of MobileNetV2 is known.
+            Err(missing @ DataError::MissingFile { .. }) => match find(OPS_FILE) {
+                Ok(ops) => {
+                    let (model, weights) = pictures::PictureModel::open(&ops, &find)?;
+                    (Model::Pictures(model), hash(&weights)?)
+                }
+                Err(_) => return Err(missing.into()),
+            },
+            Err(error) => return Err(error.into()),
+        };
+        let name = match &place {
+            WeightsLocation::Folder(folder) => match folder.canonicalize() {
+                Ok(absolute) => absolute.display().to_string(),
+                Err(_) => place.to_string(),
+            },
+            WeightsLocation::Hub { .. } => place.to_string(),
+        };
+        Ok(Self { name, sha256, model })
+    }
+
+    /// The folder's absolute path, or the address on the hub.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The SHA-256 of the weights file.
+    pub fn sha256(&self) -> &str {
+        &self.sha256
+    }
+
+    /// The width `D` of its vectors.
+    pub fn width(&self) -> usize {
+        match &self.model {
+            Model::Text(model) => model.width(),
+            Model::Clip(model) => model.width(),
+            Model::Pictures(model) => model.width(),
+        }
+    }
+
+    /// What it takes of an item.
+    pub fn reads(&self) -> Reads {
+        match &self.model {
+            Model::Text(_) => Reads { text: true, pictures: false },
+            Model::Clip(_) => Reads { text: true, pictures: true },
+            Model::Pictures(_) => Reads { text: false, pictures: true },
+        }
+    }
+
+    /// An item as tokens and pixels; texts that are too long lose their end.
+    ///
+    /// # Errors
+    /// [`TrainError::Data`] for a picture that cannot be read, or a text that cannot be expressed.
+    pub fn prepare(&self, item: Item<'_>) -> Result<Prepared> {
+        let (text, picture) = (item.text, item.picture);
+        let (tokens, pixels) = match &self.model {
+            Model::Text(model) => (text.map(|text| model.tokens(text)).transpose()?, None),
+            Model::Clip(model) => (
+                text.map(|text| model.tokens(text)).transpose()?,
+                picture.map(|picture| model.pixels(picture)).transpose()?,
+            ),
+            Model::Pictures(model) => {
+                (None, picture.map(|picture| model.pixels(picture)).transpose()?)
+            }
+        };
+        Ok(Prepared { tokens, pixels })
+    }
+
+    /// Unit vectors of items, `[N, D]`, the same bytes for any number of threads; zeros for an item of which the
+    /// encoder takes nothing.
+    ///
+    /// # Errors
+    /// [`TrainError::Model`].
+    pub fn encode(&self, items: &[&Prepared]) -> Result<Vec<f32>> {
+        let width = self.width();
+        let mut vectors = vec![0.0; items.len() * width];
+        let (mut with_text, mut texts) = (Vec::new(), Vec::new());
+        let (mut with_picture, mut pictures) = (Vec::new(), Vec::new());
+        for (row, item) in items.iter().enumerate() {
+            if let Some(tokens) = &item.tokens {
+                with_text.push(row);
+                texts.push(tokens.as_slice());
+            }
+            if let Some(pixels) = &item.pixels {
+                with_picture.push(row);
+                pictures.push(pixels.as_slice());
+            }
+        }
+        let of_texts = match &self.model {
+            Model::Text(model) => model.embed(&texts)?,
+            Model::Clip(model) => model.embed_texts(&texts)?,
+            Model::Pictures(_) => Vec::new(),
+        };
+        let of_pictures = match &self.model {
+            Model::Text(_) => Vec::new(),
+            Model::Clip(model) => model.embed_pictures(&pictures)?,
+            Model::Pictures(model) => model.embed(&pictures)?,
+        };
+        for (rows, made) in [(with_text, of_texts), (with_picture, of_pictures)] {
+            for (row, made) in rows.into_iter().zip(made.chunks(width)) {
+                add_unit(made, &mut vectors[row * width..(row + 1) * width]);
+            }
+        }
+        vectors.chunks_mut(width).for_each(to_unit_length);
+        Ok(vectors)
+    }
+}
+
+/// The factor that brings a vector to unit length; 0 for zeros.
+fn unit_scale(vector: &[f32]) -> f64 {
+    let square: f64 = vector.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
+    if square > 0.0 { 1.0 / square.sqrt() } else { 0.0 }
+}
+
+fn add_unit(vector: &[f32], sum: &mut [f32]) {
+    let scale = unit_scale(vector);
+    sum.iter_mut().zip(vector).for_each(|(sum, v)| *sum += (f64::from(*v) * scale) as f32);
+}
+
+fn to_unit_length(vector: &mut [f32]) {
+    let scale = unit_scale(vector);
+    vector.iter_mut().for_each(|v| *v = (f64::from(*v) * scale) as f32);
+}
+
+/// Whether a `config.json` is CLIP's; what is no JSON is refused by whoever reads the whole of it.
+fn is_clip(config: &Path) -> Result<bool> {
+    #[derive(Deserialize)]
+    struct Published {
+        model_type: Option<String>,
+    }
+    let text = std::fs::read(config).map_err(TrainError::io(config))?;
+    let published = serde_json::from_slice::<Published>(&text).ok();
+    Ok(published.and_then(|published| published.model_type).is_some_and(|kind| kind == "clip"))
+}

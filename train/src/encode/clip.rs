@@ -1,0 +1,100 @@
+//! CLIP's towers with their tokeniser and picture processor.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor};
+use engram_data::DataError;
+use engram_data::image::{Picture, Preprocessing};
+use engram_data::tokenise::Tokeniser;
+use engram_models::clip::{Clip, ClipConfig};
+use engram_models::kernels::Mode;
+use engram_models::packed::PackedTokens;
+use engram_models::params::{ParameterBuilder, ParameterGroup};
+use engram_models::weights::Weights;
+
+use super::text::{batches_of_tokens, framed, model};
+use crate::error::{Result, TrainError};
+
+/// Pictures in a forward pass.
+const BATCH_PICTURES: usize = 16;
+
+pub(super) struct ClipModel {
+    clip: Clip,
+    tokeniser: Tokeniser,
+    preprocessing: Preprocessing,
+}
+
+impl ClipModel {
+    /// Builds the model from its `config.json` and the files that `find` gives; the model and its weights file.
+    pub(super) fn open(
+        config_path: &Path,
+        find: &dyn Fn(&str) -> Result<PathBuf, DataError>,
+    ) -> Result<(Self, PathBuf)> {
+        let config = ClipConfig::read(config_path)?;
+        let weights = find("model.safetensors")?;
+        let tokeniser = Tokeniser::from_file(find("tokenizer.json")?)?;
+        tokeniser.check_fits(config.text_config.vocab_size, None)?;
+        let processor = find("preprocessor_config.json")?;
+        let preprocessing = Preprocessing::read(&processor)?;
+        let size = config.vision_config.image_size;
+        let fits = preprocessing
+            .output_size()
+            .is_some_and(|(height, width)| [height, width].map(|edge| edge as usize) == [size; 2]);
+        if !fits {
+            let reason = format!(
+                "does not make pictures of {size} x {size} pixels, which {} asks for",
+                config_path.display()
+            );
+            return Err(TrainError::Encoder { name: processor.display().to_string(), reason });
+        }
+        let frozen = vec![ParameterGroup::all_frozen()];
+        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
+        let source = Arc::new(Weights::open(&weights)?);
+        let clip = Clip::new(&config, &builder.with_weights(source))?;
+        Ok((Self { clip, tokeniser, preprocessing }, weights))
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.clip.config().projection_dim
+    }
+
+    /// `<|startoftext|> text <|endoftext|>`.
+    pub(super) fn tokens(&self, text: &str) -> Result<Vec<u32>> {
+        let longest = self.clip.config().text_config.max_position_embeddings;
+        framed(&self.tokeniser, text, longest)
+    }
+
+    /// `[3, S, S]`.
+    pub(super) fn pixels(&self, picture: &Path) -> Result<Vec<f32>> {
+        Ok(self.preprocessing.apply(&Picture::open(picture)?, picture)?)
+    }
+
+    /// `[N, E]`.
+    pub(super) fn embed_texts(&self, texts: &[&[u32]]) -> Result<Vec<f32>> {
+        let mut vectors = Vec::new();
+        for batch in batches_of_tokens(texts) {
+            let encoded = self.clip.encode_texts(&PackedTokens::new(batch), &Mode::predict())?;
+            vectors.extend(numbers(&encoded.embeddings)?);
+        }
+        Ok(vectors)
+    }
+
+    /// `[N, E]`.
+    pub(super) fn embed_pictures(&self, pictures: &[&[f32]]) -> Result<Vec<f32>> {
+        let size = self.clip.config().vision_config.image_size;
+        let mut vectors = Vec::new();
+        for batch in pictures.chunks(BATCH_PICTURES) {
+            let shape = (batch.len(), 3, size, size);
+            let pixels = Tensor::from_vec(batch.concat(), shape, &Device::Cpu).map_err(model)?;
+            let encoded = self.clip.encode_images(&pixels, &Mode::predict())?;
+            vectors.extend(numbers(&encoded.embeddings)?);
+        }
+        Ok(vectors)
+    }
+}
+
+/// All numbers of a tensor, row after row.
+pub(super) fn numbers(tensor: &Tensor) -> Result<Vec<f32>> {
+    tensor.flatten_all().and_then(|flat| flat.to_vec1()).map_err(model)
+}

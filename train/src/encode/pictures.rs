@@ -1,0 +1,53 @@
+//! MobileNetV2 with its picture settings.
+
+use std::path::{Path, PathBuf};
+
+use candle_core::{Device, Tensor};
+use engram_data::DataError;
+use engram_data::image::{Picture, Preprocessing, Resize};
+use engram_models::mobilenet::{MobileNet, WEIGHTS_FILE};
+
+use super::clip::numbers;
+use super::text::model;
+use crate::error::Result;
+
+pub(super) struct PictureModel {
+    network: MobileNet,
+    preprocessing: Preprocessing,
+}
+
+impl PictureModel {
+    /// Builds the model from its graph and the files that `find` gives; the model and its weights file.
+    pub(super) fn open(
+        ops: &Path,
+        find: &dyn Fn(&str) -> Result<PathBuf, DataError>,
+    ) -> Result<(Self, PathBuf)> {
+        let weights = find(WEIGHTS_FILE)?;
+        let network = MobileNet::read(ops, &weights)?;
+        let (height, width) = network.image_size();
+        // The graph's sides are checked to be small.
+        let size = Resize::Exact { height: height as u32, width: width as u32 };
+        let preprocessing = Preprocessing { resize: Some(size), ..Preprocessing::mobilenet() };
+        Ok((Self { network, preprocessing }, weights))
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.network.embedding_size()
+    }
+
+    /// `[3, H, W]`.
+    pub(super) fn pixels(&self, picture: &Path) -> Result<Vec<f32>> {
+        Ok(self.preprocessing.apply(&Picture::open(picture)?, picture)?)
+    }
+
+    /// `[N, D]`.
+    pub(super) fn embed(&self, pictures: &[&[f32]]) -> Result<Vec<f32>> {
+        if pictures.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (height, width) = self.network.image_size();
+        let shape = (pictures.len(), 3, height, width);
+        let pixels = Tensor::from_vec(pictures.concat(), shape, &Device::Cpu).map_err(model)?;
+        numbers(&self.network.embed(&pixels)?)
+    }
+}
