@@ -1,32 +1,13 @@
 //! `engram data entries` as a user runs it: files of data sets in, entries of a memory out.
 #![allow(clippy::unwrap_used)]
 
+mod running;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
 use engram::memory::vectors::npy_bytes;
-
-fn engram(folder: &Path, arguments: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
-    command.current_dir(folder).args(arguments.split_whitespace()).output().unwrap()
-}
-
-#[track_caller]
-fn done(folder: &Path, arguments: &str) -> String {
-    let output = engram(folder, arguments);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-#[track_caller]
-fn refused(folder: &Path, arguments: &str, part: &str) {
-    let output = engram(folder, arguments);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{arguments}: {errors}");
-    assert!(errors.contains(part) && errors.lines().count() == 1, "{arguments}: {errors}");
-}
+use running::{done, refused};
 
 fn files(folder: &Path) {
     let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();

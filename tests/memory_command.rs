@@ -1,31 +1,13 @@
 //! `engram memory` as a user runs it: files in, files and messages out.
 #![allow(clippy::unwrap_used)]
 
+mod running;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
 use engram::memory::vectors::npy_bytes;
-
-fn engram(folder: &Path, arguments: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
-    command.current_dir(folder).args(arguments.split_whitespace()).output().unwrap()
-}
-
-fn done(folder: &Path, arguments: &str) -> String {
-    let output = engram(folder, arguments);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn refused(folder: &Path, arguments: &str, part: &str) {
-    let output = engram(folder, arguments);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{arguments}: {errors}");
-    assert!(errors.contains(part), "{arguments}: {errors}");
-    assert!(output.stdout.is_empty(), "{arguments}");
-}
+use running::{done, refused};
 
 /// The numbers of a `.npy` file of 8-byte integers, of which there are `count`.
 fn integers(path: &Path, count: usize) -> Vec<i64> {
@@ -109,7 +91,7 @@ fn what_does_not_fit_is_refused() {
     refused(
         folder,
         "memory build --keys keys.npy --values wide.npy --out m",
-        "2 values for 4 keys",
+        "wide.npy: has 2 rows, but keys.npy has 4",
     );
     refused(
         folder,
@@ -138,7 +120,7 @@ fn what_does_not_fit_is_refused() {
     refused(
         folder,
         "memory add m --keys nan.npy",
-        "the key of row 0 has a number that is not finite",
+        "nan.npy: row 0 has a number that is not finite; mend or leave out",
     );
     let keys = folder.join("m/gen-000001/keys.safetensors");
     let mut bytes = fs::read(&keys).unwrap();

@@ -1,32 +1,27 @@
 //! `engram memory` on raw texts and pictures: keys and queries made by the models of folders.
 #![allow(clippy::unwrap_used)]
 
+mod running;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::{Value, json};
 
 fn engram(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
-    command.current_dir(folder).arg("memory").args(arguments).output().unwrap()
+    running::engram_with(folder, &[&["memory"], arguments].concat())
 }
 
+#[track_caller]
 fn done(folder: &Path, arguments: &[&str]) -> String {
-    let output = engram(folder, arguments);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
+    running::printed(&engram(folder, arguments), &arguments.join(" "))
 }
 
+#[track_caller]
 fn refused(folder: &Path, arguments: &[&str], parts: &[&str]) {
-    let output = engram(folder, arguments);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
-    for part in parts {
-        assert!(errors.contains(part), "{arguments:?}: wanted {part:?}: {errors}");
-    }
+    running::refusal(&engram(folder, arguments), &arguments.join(" "), parts);
 }
 
 /// Ids and scores of each query's hits.

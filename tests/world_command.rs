@@ -1,31 +1,14 @@
 //! `engram data world` as a user runs it: the written files serve the memory and the measures.
 #![allow(clippy::unwrap_used)]
 
+mod running;
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
+use running::{done, refused};
 use serde_json::Value;
-
-fn engram(folder: &Path, arguments: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
-    command.current_dir(folder).args(arguments.split_whitespace()).output().unwrap()
-}
-
-fn done(folder: &Path, arguments: &str) -> String {
-    let output = engram(folder, arguments);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn refused(folder: &Path, arguments: &str, part: &str) {
-    let output = engram(folder, arguments);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{arguments}: {errors}");
-    assert!(errors.contains(part), "{arguments}: {errors}");
-}
 
 fn rows(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
@@ -116,4 +99,19 @@ fn the_folder_is_new_and_the_same_for_all_threads() {
     refused(folder, "data world three --size 0", "size is 0");
     refused(folder, "data world three --views 1", "1 is not in 2..=1000");
     assert!(!folder.join("three").exists());
+}
+
+#[test]
+fn the_examples_of_the_help_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let help = done(folder.path(), "memory --help").replace("\\\n", "");
+    let (_, examples) = help.split_once("which needs no download:\n").unwrap();
+    let examples: Vec<&str> = examples.lines().take_while(|line| !line.is_empty()).collect();
+    assert!(examples.len() > 8, "{help}");
+    for example in examples {
+        let arguments = example.trim().strip_prefix("engram ").unwrap();
+        // A smaller world: the graph over all of it takes a minute.
+        let smaller = arguments.replace("data world world", "data world world --pictures 60");
+        done(folder.path(), &smaller);
+    }
 }

@@ -280,19 +280,31 @@ impl Writer {
         })
     }
 
-    /// Writes all entries that are not deleted anew, as one segment.
+    /// Writes all entries that are not deleted anew, as one segment. `progress` is told how many more are done.
     ///
     /// # Errors   [`MemoryError::Corrupt`], [`MemoryError::Write`]
-    pub fn compact(&mut self) -> Result<(), MemoryError> {
-        self.refresh(Ok)
+    pub fn compact(&mut self, mut progress: impl FnMut(usize)) -> Result<(), MemoryError> {
+        let encoders = self.generation.manifest().encoders.clone();
+        self.rewrite(encoders, |batch| {
+            progress(batch.entries.len());
+            Ok(batch)
+        })
     }
 
     /// Writes all entries anew with the keys and values that `encode` makes of them: it gets batches in the order of
-    /// the rows, and gives them back with others.
+    /// the rows, and gives them back with others. The memory no longer names the models that made its keys before.
     ///
     /// # Errors   those of `encode`; [`MemoryError::Corrupt`], [`MemoryError::Write`]
     pub fn refresh(
         &mut self,
+        encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
+    ) -> Result<(), MemoryError> {
+        self.rewrite(Vec::new(), encode)
+    }
+
+    fn rewrite(
+        &mut self,
+        encoders: Vec<EncoderRecord>,
         mut encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
     ) -> Result<(), MemoryError> {
         let generation = Arc::clone(&self.generation);
@@ -310,6 +322,8 @@ impl Writer {
         self.commit(|name, partial, manifest| {
             // The list of sources stays: gates are given in its order.
             manifest.segments.clear();
+            manifest.format_version = Manifest::version_with(&encoders);
+            manifest.encoders = encoders;
             write_rows(name, partial, manifest, live.len(), batches)
         })
     }

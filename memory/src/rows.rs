@@ -41,8 +41,7 @@ pub struct RowReader {
 impl RowReader {
     /// Opens the files.
     ///
-    /// # Errors   [`MemoryError::Read`], [`MemoryError::Malformed`]; [`MemoryError::Count`] for values that are more or
-    /// fewer than the keys
+    /// # Errors   [`MemoryError::Read`], [`MemoryError::Malformed`], also for values that are more or fewer than the keys
     pub fn open(files: RowFiles<'_>) -> Result<Self, MemoryError> {
         let keys = VectorFile::open(files.keys, "keys")?;
         let values = files.values.map(|path| VectorFile::open(path, "values")).transpose()?;
@@ -50,7 +49,10 @@ impl RowReader {
         if let Some(values) = &values {
             let found = values.shape()[0];
             if found != rows {
-                return Err(MemoryError::Count { what: "values", expected: rows, found });
+                let file = files.values.unwrap_or(files.keys).to_owned();
+                let reason = format!("has {found} rows, but {} has {rows}", files.keys.display());
+                let remedy = "give a value for each key";
+                return Err(MemoryError::Malformed { file, line: None, reason, remedy });
             }
         }
         let open = |path| EntryLines::open(path, files.first_id);
@@ -119,6 +121,43 @@ impl Iterator for RowReader {
         self.failed = batch.is_err();
         Some(batch)
     }
+}
+
+/// Adds to an error about rows which of the files it is about, and the line where there are lines.
+pub fn with_place(
+    error: MemoryError,
+    keys: Option<&Path>,
+    values: Option<&Path>,
+    entries: Option<&Path>,
+) -> MemoryError {
+    let (file, id, reason, remedy) = match &error {
+        MemoryError::BadVector { what, row, reason } => {
+            let file = if what.contains("value") { values } else { keys };
+            (file, None, format!("row {row} {reason}"), "mend or leave out that row")
+        }
+        MemoryError::DoubledId { id } => {
+            let remedy = "give each entry its own id, or use `engram memory update`";
+            (entries, Some(*id), format!("the id {id} is there already"), remedy)
+        }
+        MemoryError::UnknownId { id, .. } => {
+            let remedy = "add new entries by `engram memory add`";
+            (entries, Some(*id), format!("no entry has the id {id}"), remedy)
+        }
+        _ => return error,
+    };
+    let Some(file) = file.map(Path::to_owned) else { return error };
+    // Of ids that stand twice, the second place is the wrong one.
+    let line = id.and_then(|id| {
+        let mut lines = EntryLines::open(&file, 0).ok()?;
+        let mut found = None;
+        while let Some(Ok(entry)) = lines.next() {
+            if entry.id == id {
+                found = Some(lines.line());
+            }
+        }
+        found
+    });
+    MemoryError::Malformed { file, line, reason, remedy }
 }
 
 #[cfg(test)]

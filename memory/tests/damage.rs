@@ -174,9 +174,9 @@ fn what_a_killed_writer_left_is_swept() {
         use_all(&memory).unwrap();
         let mut writer = Writer::open(&memory).unwrap();
         assert!(!memory.join(name).exists());
-        writer.compact().unwrap();
+        writer.compact(|_| ()).unwrap();
         assert_eq!(writer.generation().len(), 38);
-        writer.compact().unwrap();
+        writer.compact(|_| ()).unwrap();
         drop(writer);
         fs::remove_dir_all(&memory).unwrap();
         drop(build(&memory, ValueNumber::F16));

@@ -163,7 +163,7 @@ fn a_source_of_which_nothing_is_left_is_told() {
     writer.delete(&ids).unwrap();
     let error = Exact.search(writer.generation(), queries, &of("vqa")).unwrap_err().to_string();
     assert!(error.contains("no entry has the source `vqa`"), "{error}");
-    writer.compact().unwrap();
+    writer.compact(|_| ()).unwrap();
     // The generation before is still there for who holds it, and its rows are not those of the next.
     assert_eq!(Exact.search(&before, queries, &of("vqa")).unwrap(), found);
     let last = found.hits[0].iter().map(|hit| hit.row).max().unwrap();

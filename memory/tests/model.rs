@@ -57,7 +57,7 @@ fn sequence(seed: u64, folder: &std::path::Path) {
                 open.delete(&ids).unwrap();
                 plain.delete(&ids);
             }
-            3 => open.compact().unwrap(),
+            3 => open.compact(|_| ()).unwrap(),
             4 => {
                 // New keys for the same entries, as a refreshed encoder gives them.
                 let turned = |mut batch: Batch| {

@@ -101,6 +101,9 @@ impl EntryLines {
             }
         };
         let id = match entry.id {
+            Some(id @ ..0) => {
+                return Err(self.fault(format!("has the id {id}"), "number entries from 0"));
+            }
             Some(id) => id,
             None => {
                 let id = self.next_id;

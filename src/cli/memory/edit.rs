@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use engram_memory::rows::{RowFiles, RowReader};
+use engram_memory::rows::{RowFiles, RowReader, with_place};
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::{Batch, MemoryError, MemoryFormat, ValueFormat, ValueNumber, Writer};
 
@@ -57,7 +57,8 @@ impl Rows {
         });
         let written = write(rows, &mut batches);
         bar.finish_and_clear();
-        written
+        let (keys, values) = (self.keys.as_deref(), self.values.as_deref());
+        written.map_err(|error| with_place(error, keys, values, self.entries.as_deref()))
     }
 
     /// Opens a memory, and the files as rows that fit it.
@@ -214,10 +215,7 @@ impl Compact {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let mut writer = Writer::open(&self.folder)?;
         let bar = output::progress_bar(writer.generation().len(), "rows", self.quiet);
-        writer.refresh(|batch| {
-            bar.inc(batch.entries.len() as u64);
-            Ok(batch)
-        })?;
+        writer.compact(|rows| bar.inc(rows as u64))?;
         bar.finish_and_clear();
         told(&self.folder, &writer)
     }

@@ -15,17 +15,27 @@ use super::{Outcome, output};
 /// Build, search and edit a key/value memory.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-Examples:
-  engram memory build --keys keys.npy --values values.npy --entries entries.jsonl --out memory
-  engram memory search memory --queries queries.npy -k 10
-  engram memory build --entries entries.jsonl --model minilm --out memory
-  engram memory search memory --text \"a bridge at night\"
-  engram memory delete memory --ids 3,17
+Examples, on the embedded world, which needs no download:
+  engram data world world
+  engram memory build --keys world/keys.npy --values world/values.npy \\
+      --entries world/entries.jsonl --out memory
+  engram memory info memory
+  engram memory search memory --queries world/queries.npy -k 3
+  engram memory search memory --queries world/queries.npy -k 10 --source kg --output ids.npy
+  engram memory update memory --keys world/swap_keys.npy --values world/swap_values.npy \\
+      --entries world/swap.jsonl
+  engram memory delete memory --ids 3,5
+  engram memory index memory
+  engram memory search memory --queries world/queries.npy -k 10 --index hnsw --output ids.npy
   engram memory verify memory
 
-Keys, values and queries are .npy or safetensors files, a row for each entry; keys and queries may
-also be made of texts and pictures by a model. The format of a
-memory's folder is in docs/memory.md.")]
+With a model of texts or pictures (a folder, or an address on the hub), from raw entries:
+  engram memory build --entries world/entries.jsonl --only-encodable \\
+      --model hf://sentence-transformers/all-MiniLM-L6-v2 --out texts
+  engram memory search texts --text \"what is the octopus made of\"
+
+Keys, values and queries are .npy or safetensors files, a row for each entry. docs/memory.md has the
+options, what they cost, and the format of a memory's folder.")]
 pub enum MemoryCommand {
     /// Make a memory of keys, values and entries
     Build(edit::Build),

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use engram_memory::rows::with_place;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::hnsw::Hnsw;
 use engram_memory::search::{Filter, Found, Index, Queries};
@@ -140,10 +141,14 @@ impl Search {
         };
         let filter = self.filter()?;
         let queries = Queries { keys: &queries, k: self.k };
-        let (found, graph) = match self.index {
-            IndexName::Exact => (Exact.search(&generation, queries, &filter)?, None),
-            IndexName::Hnsw => self.search_graphs(&generation, queries, &filter)?,
+        let searched = match self.index {
+            IndexName::Exact => {
+                Exact.search(&generation, queries, &filter).map(|found| (found, None))
+            }
+            IndexName::Hnsw => self.search_graphs(&generation, queries, &filter),
         };
+        let (found, graph) =
+            searched.map_err(|error| with_place(error, self.queries.as_deref(), None, None))?;
         if let Some(path) = &self.output {
             output::write_whole(path, &npy_bytes(&self.matrix(&found, |hit| hit.id, -1), self.k)?)?;
         }
@@ -167,7 +172,7 @@ impl Search {
         generation: &Generation,
         queries: Queries<'_>,
         filter: &Filter,
-    ) -> anyhow::Result<(Found, Option<GraphFigures>)> {
+    ) -> Result<(Found, Option<GraphFigures>), MemoryError> {
         let graphs = Hnsw::open(generation, self.ef_search)?;
         if !graphs.has_graphs() {
             let folder = self.folder.display();
