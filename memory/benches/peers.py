@@ -54,5 +54,7 @@ for line in sys.stdin:
     seconds = time.perf_counter() - start
     if k not in truth:
         truth[k] = np.argpartition(-(queries @ keys.T), k, axis=1)[:, :k]
+    # usearch drops the first dimension of the result of a single query.
+    found = np.reshape(found, (len(queries), k))
     recall = np.mean([len(np.intersect1d(a, b)) / k for a, b in zip(found, truth[k])])
     print(seconds, recall, flush=True)
