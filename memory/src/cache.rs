@@ -12,10 +12,12 @@ use std::thread::JoinHandle;
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::error::MemoryError;
 use crate::generation::{Generation, Row};
+use crate::segment::StoredValue;
 
 /// Settings of a [`ValueCache`].
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,7 +30,7 @@ pub struct CacheSettings {
 }
 
 /// The values of a lookup.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct CachedValues {
     /// `[rows, tokens, width]`; zeros where a value is missing.
     pub numbers: Vec<f32>,
@@ -61,19 +63,22 @@ impl CacheStatistics {
 /// A value's segment, by what its file holds, and its row there: the same in all generations that have the segment.
 type Key = (u64, u32);
 
+/// A value in main memory, in as many bytes as in its file.
+type HotValue = Arc<StoredValue<'static>>;
+
 #[derive(Debug, Clone)]
 struct Bytes;
 
-impl Weighter<Key, Arc<[f32]>> for Bytes {
-    fn weight(&self, _: &Key, value: &Arc<[f32]>) -> u64 {
-        size_of_val::<[f32]>(value) as u64
+impl Weighter<Key, HotValue> for Bytes {
+    fn weight(&self, _: &Key, value: &HotValue) -> u64 {
+        value.bytes() as u64
     }
 }
 
 /// What the worker and the lookups share.
 #[derive(Debug)]
 struct Shared {
-    hot: Cache<Key, Arc<[f32]>, Bytes>,
+    hot: Cache<Key, HotValue, Bytes>,
     /// Jobs that are not done, and the first error of the worker.
     pending: Mutex<(usize, Option<MemoryError>)>,
     done: Condvar,
@@ -132,10 +137,24 @@ impl ValueCache {
         generation: &Arc<Generation>,
         rows: &[Row],
     ) -> Result<CachedValues, MemoryError> {
+        let mut values = CachedValues::default();
+        self.read_into(generation, rows, &mut values)?;
+        Ok(values)
+    }
+
+    /// [`ValueCache::read`] into what a caller may use again and again. All threads copy.
+    ///
+    /// # Errors   as [`ValueCache::read`]
+    pub fn read_into(
+        &self,
+        generation: &Arc<Generation>,
+        rows: &[Row],
+        values: &mut CachedValues,
+    ) -> Result<(), MemoryError> {
         if let Some(error) = self.pending().1.take() {
             return Err(error);
         }
-        let mut found: HashMap<Row, Option<Arc<[f32]>>> = HashMap::with_capacity(rows.len());
+        let mut found: HashMap<Row, Option<HotValue>> = HashMap::with_capacity(rows.len());
         let mut missing = Vec::new();
         for row in rows {
             if !found.contains_key(row) {
@@ -166,19 +185,17 @@ impl ValueCache {
             }
         }
         let size = generation.value_len();
-        let mut values = CachedValues {
-            numbers: Vec::with_capacity(rows.len() * size),
-            present: Vec::with_capacity(rows.len()),
-        };
-        for row in rows {
-            let value = found.get(row).and_then(Option::as_ref);
-            match value {
-                Some(value) => values.numbers.extend_from_slice(value),
-                None => values.numbers.extend(std::iter::repeat_n(0.0, size)),
-            }
-            values.present.push(value.is_some());
-        }
-        Ok(values)
+        let found: Vec<Option<&HotValue>> =
+            rows.iter().map(|row| found.get(row).and_then(Option::as_ref)).collect();
+        values.present.clear();
+        values.present.extend(found.iter().map(Option::is_some));
+        values.numbers.resize(rows.len() * size, 0.0);
+        let places = values.numbers.par_chunks_mut(size.max(1)).zip(&found);
+        places.for_each(|(place, value)| match value {
+            Some(value) => value.read(place),
+            None => place.fill(0.0),
+        });
+        Ok(())
     }
 
     /// Waits until nothing is read in the background.
@@ -207,18 +224,13 @@ impl ValueCache {
 
 impl Shared {
     /// Reads values from the files and keeps them.
-    fn fill(&self, generation: &Generation, rows: &[Row]) -> Result<Vec<Arc<[f32]>>, MemoryError> {
-        let numbers = generation.values(rows)?;
-        let size = generation.value_len().max(1);
-        let mut values = Vec::with_capacity(rows.len());
-        for (row, value) in rows.iter().zip(numbers.chunks(size)) {
-            let value: Arc<[f32]> = value.into();
+    fn fill(&self, generation: &Generation, rows: &[Row]) -> Result<Vec<HotValue>, MemoryError> {
+        let read = |row: &Row| -> Result<HotValue, MemoryError> {
+            let value = Arc::new(generation.stored_value(*row)?.copied());
             self.hot.insert(generation.value_key(*row)?, Arc::clone(&value));
-            values.push(value);
-        }
-        // Keys alone have empty values.
-        values.resize(rows.len(), Arc::from([]));
-        Ok(values)
+            Ok(value)
+        };
+        rows.par_iter().map(read).collect()
     }
 }
 

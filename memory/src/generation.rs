@@ -11,7 +11,7 @@ use crate::error::MemoryError;
 use crate::format::file::CheckedFile;
 use crate::format::manifest::{EncoderRecord, Manifest, SegmentRecord};
 use crate::search::graph::Graph;
-use crate::segment::Segment;
+use crate::segment::{Segment, StoredValue};
 
 /// One state of a memory. It does not change: who holds it sees the same entries, whatever is written meanwhile.
 #[derive(Debug)]
@@ -236,9 +236,15 @@ impl Generation {
         values.resize(rows.len() * size, 0.0);
         let places = values.par_chunks_mut(size.max(1)).zip(rows);
         places.try_for_each(|(value, row)| {
-            let (part, row) = self.locate(*row)?;
-            part.segment.read_value(row, value)
+            self.stored_value(*row)?.read(value);
+            Ok(())
         })
+    }
+
+    /// The value of a row as it is kept; of no numbers for a memory of keys alone.
+    pub(crate) fn stored_value(&self, row: Row) -> Result<StoredValue<'_>, MemoryError> {
+        let (part, row) = self.locate(row)?;
+        part.segment.value(row)
     }
 
     /// Rows that are not deleted, in order.

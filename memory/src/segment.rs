@@ -1,5 +1,6 @@
 //! A segment: rows that were written together, and are never changed.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
 
@@ -29,6 +30,52 @@ pub struct Batch {
 enum Values {
     F16(MappedTensor<f16>),
     Int8 { numbers: MappedTensor<i8>, scales: MappedTensor<f32> },
+}
+
+/// A value as it is kept: in the mapped file, or in main memory.
+#[derive(Debug, Clone)]
+pub(crate) enum StoredValue<'a> {
+    F16(Cow<'a, [f16]>),
+    Int8 { numbers: Cow<'a, [i8]>, scales: Cow<'a, [f32]> },
+}
+
+impl StoredValue<'_> {
+    /// Its numbers, `tokens * width`.
+    pub(crate) fn read(&self, out: &mut [f32]) {
+        match self {
+            Self::F16(numbers) => numbers.convert_to_f32_slice(out),
+            Self::Int8 { numbers, scales } => {
+                let width = numbers.len() / scales.len().max(1);
+                for ((out, token), scale) in
+                    out.chunks_mut(width).zip(numbers.chunks(width)).zip(scales.iter())
+                {
+                    for (out, number) in out.iter_mut().zip(token) {
+                        *out = f32::from(*number) * scale;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A copy in main memory.
+    pub(crate) fn copied(self) -> StoredValue<'static> {
+        match self {
+            Self::F16(numbers) => StoredValue::F16(Cow::Owned(numbers.into_owned())),
+            Self::Int8 { numbers, scales } => StoredValue::Int8 {
+                numbers: Cow::Owned(numbers.into_owned()),
+                scales: Cow::Owned(scales.into_owned()),
+            },
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::F16(numbers) => size_of_val::<[f16]>(numbers),
+            Self::Int8 { numbers, scales } => {
+                size_of_val::<[i8]>(numbers) + size_of_val::<[f32]>(scales)
+            }
+        }
+    }
 }
 
 /// The rows of a segment, mapped.
@@ -137,24 +184,18 @@ impl Segment {
         })
     }
 
-    /// Reads the value of a row into `out`, `tokens * width` numbers; none where the memory has no values.
-    pub(crate) fn read_value(&self, row: usize, out: &mut [f32]) -> Result<(), MemoryError> {
-        match &self.values {
-            None => {}
-            Some(Values::F16(values)) => values.read(row..row + 1)?.convert_to_f32_slice(out),
-            Some(Values::Int8 { numbers, scales }) => {
-                let (numbers, scales) = (numbers.read(row..row + 1)?, scales.read(row..row + 1)?);
-                let width = numbers.len() / scales.len().max(1);
-                for ((out, token), scale) in
-                    out.chunks_mut(width).zip(numbers.chunks(width)).zip(scales)
-                {
-                    for (out, number) in out.iter_mut().zip(token) {
-                        *out = f32::from(*number) * scale;
-                    }
-                }
+    /// The value of a row as it is kept; of no numbers where the memory has no values.
+    pub(crate) fn value(&self, row: usize) -> Result<StoredValue<'_>, MemoryError> {
+        Ok(match &self.values {
+            None => StoredValue::F16(Cow::Borrowed(&[])),
+            Some(Values::F16(values)) => {
+                StoredValue::F16(Cow::Borrowed(values.read(row..row + 1)?))
             }
-        }
-        Ok(())
+            Some(Values::Int8 { numbers, scales }) => StoredValue::Int8 {
+                numbers: Cow::Borrowed(numbers.read(row..row + 1)?),
+                scales: Cow::Borrowed(scales.read(row..row + 1)?),
+            },
+        })
     }
 
     /// Reads every file against its checksums; one result for each, in a fixed order.

@@ -10,11 +10,14 @@ use engram_memory::{Generation, MemoryFormat, Row, ValueFormat, ValueNumber, Wri
 use plain::{Numbers, batch, folder};
 
 const ROWS: usize = 200;
-/// 2 tokens of 8 numbers, as f32.
-const VALUE_BYTES: u64 = 64;
 
 fn memory(folder: &std::path::Path) -> Writer {
-    let values = Some(ValueFormat { tokens: 2, width: 8, number: ValueNumber::F16 });
+    memory_of(folder, ValueNumber::F16)
+}
+
+/// Values of 2 tokens of 8 numbers.
+fn memory_of(folder: &std::path::Path, number: ValueNumber) -> Writer {
+    let values = Some(ValueFormat { tokens: 2, width: 8, number });
     let format = MemoryFormat { width: 4, normalised: true, values };
     let rows = batch(&mut Numbers::new(1), format, &(0..ROWS as i64).collect::<Vec<_>>());
     Writer::create(folder, format, ROWS, [Ok(rows)].into_iter()).unwrap()
@@ -35,10 +38,17 @@ fn skewed(next: &mut Numbers) -> Vec<i64> {
 
 #[test]
 fn cached_values_are_those_of_the_files() {
+    // In as many bytes as in the files: halves, or whole bytes and a scale for each token.
+    for (number, bytes) in [(ValueNumber::F16, 32), (ValueNumber::Int8, 24)] {
+        cached_values_of(number, bytes);
+    }
+}
+
+fn cached_values_of(number: ValueNumber, bytes: u64) {
     let place = folder();
-    let mut writer = memory(&place.path().join("m"));
+    let mut writer = memory_of(&place.path().join("m"), number);
     // Room for a quarter of the values.
-    let capacity_bytes = ROWS as u64 / 4 * VALUE_BYTES;
+    let capacity_bytes = ROWS as u64 / 4 * bytes;
     let cache = ValueCache::new(CacheSettings { capacity_bytes, background_from: None });
     let mut next = Numbers::new(2);
     for round in 0..300 {
@@ -59,7 +69,7 @@ fn cached_values_are_those_of_the_files() {
     }
     let statistics = cache.statistics();
     assert!(statistics.hit_rate() > 0.6, "{statistics:?}");
-    assert_eq!((statistics.masked, statistics.bytes), (0, statistics.values * VALUE_BYTES));
+    assert_eq!((statistics.masked, statistics.bytes), (0, statistics.values * bytes));
 }
 
 #[test]
@@ -132,7 +142,7 @@ fn many_threads_share_a_cache() {
     let place = folder();
     let writer = memory(&place.path().join("m"));
     let generation = writer.generation();
-    let settings = CacheSettings { capacity_bytes: 40 * VALUE_BYTES, background_from: Some(0.9) };
+    let settings = CacheSettings { capacity_bytes: 40 * 32, background_from: Some(0.9) };
     let cache = ValueCache::new(settings);
     std::thread::scope(|scope| {
         for seed in 0..6 {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::Args;
-use engram_memory::cache::{CacheSettings, ValueCache};
+use engram_memory::cache::{CacheSettings, CachedValues, ValueCache};
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::search::hnsw::Hnsw;
@@ -21,11 +21,12 @@ use super::super::{Outcome, output};
 use super::keys::{ClusteredKeys, uniform};
 use super::median;
 
-/// Queries of a batch, and entries that each gets.
+/// Queries of a batch, and entries that each gets where nothing else is said.
 const QUERIES: usize = 1000;
 const K: usize = 10;
-/// Candidates that a graph's search keeps.
-const EF_SEARCH: [usize; 7] = [10, 16, 32, 64, 96, 192, 384];
+/// Entries that are wanted from a graph, and the candidates that its search keeps for each of them.
+const WANTED: [usize; 2] = [10, 100];
+const CANDIDATES: [usize; 5] = [2, 4, 8, 16, 32];
 /// Queries of a search beside the size of the memory: one person, a training batch, an evaluation.
 const BATCHES: [usize; 3] = [1, 32, 1000];
 /// Lookups of the cache, rows of each, and how much more often the first rows are wanted (Zipf's exponent).
@@ -35,6 +36,8 @@ const ZIPF: f64 = 1.0;
 /// Values of the cache's memory, of 16 KB.
 const CACHED: usize = 20_000;
 const VALUE: ValueFormat = ValueFormat { tokens: 16, width: 256, number: ValueNumber::F16 };
+/// Values of normal numbers whose types are compared.
+const VALUES: usize = 1000;
 /// Shares of the values that the cache may hold.
 const SHARES: [f64; 6] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
 
@@ -47,7 +50,8 @@ const COLOURS: [RGBColor; 4] =
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Writes search.svg (time by the number of keys), recall.svg (recall and speed by --ef-search) and
-cache.svg (hits and time by the bytes of the value cache), and prints their numbers. The graphs take
+cache.svg (hits and time by the bytes of the value cache), and prints their numbers and what the two
+types of values cost. The graphs take
 most of the time: 2 minutes for 20,000 keys of 384 numbers, and more than in proportion for more.
 Example:
   engram bench tradeoffs --out docs/memory")]
@@ -97,7 +101,8 @@ impl TradeoffBench {
             let searches = BATCHES.iter().map(|batch| (*batch, &Exact as &dyn Index));
             for (line, (batch, index)) in lines.iter_mut().zip(searches.chain([(1, &graphs as _)]))
             {
-                let seconds = self.seconds(index, generation, &queries[..batch * self.width])?;
+                let some = Queries { keys: &queries[..batch * self.width], k: K };
+                let seconds = self.seconds(index, generation, some)?;
                 line.points.push((*rows as f64, 1000.0 * seconds / batch as f64));
             }
             recall = self.recall(generation, &queries)?;
@@ -106,7 +111,8 @@ impl TradeoffBench {
         let logarithmic = |name| Axis { name, logarithmic: true };
         let linear = |name| Axis { name, logarithmic: false };
         self.plot("search.svg", [logarithmic("keys"), logarithmic("ms a query")], &lines)?;
-        self.plot("recall.svg", [linear("recall@10"), logarithmic("queries a second")], &recall)?;
+        self.plot("recall.svg", [linear("recall@k"), logarithmic("queries a second")], &recall)?;
+        output::print(&value_types(folder.path())?)?;
         let cache = cache(&folder.path().join("values"))?;
         self.plot("cache.svg", [logarithmic("MB of the cache"), linear("share")], &cache)?;
         Ok(Outcome::Done)
@@ -117,15 +123,15 @@ impl TradeoffBench {
         &self,
         index: &dyn Index,
         generation: &Generation,
-        queries: &[f32],
+        queries: Queries<'_>,
     ) -> anyhow::Result<f64> {
         let mut times = Vec::new();
         // Small searches are over before the clock tells much: several make one time.
-        let repeats = (100 * self.width / queries.len()).max(1);
+        let repeats = (100 * self.width / queries.keys.len()).max(1);
         for _ in 0..self.rounds.max(1) {
             let start = Instant::now();
             for _ in 0..repeats {
-                index.search(generation, Queries { keys: queries, k: K }, &Filter::default())?;
+                index.search(generation, queries, &Filter::default())?;
             }
             times.push(start.elapsed().as_secs_f64() / repeats as f64);
         }
@@ -133,21 +139,24 @@ impl TradeoffBench {
     }
 
     /// Speed by recall.
-    fn recall(&self, generation: &Generation, queries: &[f32]) -> anyhow::Result<Vec<Line>> {
-        let of = Queries { keys: queries, k: K };
-        let exact = Exact.search(generation, of, &Filter::default())?;
-        let mut points = Vec::new();
-        for ef_search in EF_SEARCH {
-            let graphs = Hnsw::open(generation, ef_search)?;
-            let found = graphs.search(generation, of, &Filter::default())?;
-            let seconds = self.seconds(&graphs, generation, queries)?;
-            points.push((found.recall(&exact), QUERIES as f64 / seconds));
+    fn recall(&self, generation: &Generation, keys: &[f32]) -> anyhow::Result<Vec<Line>> {
+        let speed = |seconds: f64| QUERIES as f64 / seconds;
+        let mut lines = Vec::new();
+        for k in WANTED {
+            let queries = Queries { keys, k };
+            let exact = Exact.search(generation, queries, &Filter::default())?;
+            let mut points = Vec::new();
+            for candidates in CANDIDATES {
+                let graphs = Hnsw::open(generation, candidates * k)?;
+                let found = graphs.search(generation, queries, &Filter::default())?;
+                let seconds = self.seconds(&graphs, generation, queries)?;
+                points.push((found.recall(&exact), speed(seconds)));
+            }
+            lines.push(Line { name: format!("graph, k {k}"), points });
+            let seconds = self.seconds(&Exact, generation, queries)?;
+            lines.push(Line { name: format!("exact, k {k}"), points: vec![(1.0, speed(seconds))] });
         }
-        let exact = QUERIES as f64 / self.seconds(&Exact, generation, queries)?;
-        Ok(vec![
-            Line { name: format!("graph, --ef-search {EF_SEARCH:?}"), points },
-            Line { name: "exact".to_owned(), points: vec![(1.0, exact)] },
-        ])
+        Ok(lines)
     }
 
     /// Prints the points of the lines and draws them.
@@ -164,6 +173,47 @@ impl TradeoffBench {
             .map_err(|error| anyhow::anyhow!("{}: could not be drawn: {error}", path.display()))?;
         output::write_whole(&path, svg.as_bytes())
     }
+}
+
+/// Bytes, time and error of values in both types of numbers.
+fn value_types(folder: &Path) -> anyhow::Result<String> {
+    let mut random = ChaCha8Rng::seed_from_u64(5);
+    let values: Vec<f32> = (0..VALUES * VALUE.tokens * VALUE.width)
+        .map(|_| (0..12).map(|_| random.random_range(-0.5..0.5)).sum())
+        .collect();
+    let size = VALUE.tokens * VALUE.width;
+    let mut lines = Vec::new();
+    for number in [ValueNumber::F16, ValueNumber::Int8] {
+        let format = MemoryFormat {
+            width: 8,
+            normalised: true,
+            values: Some(ValueFormat { number, ..VALUE }),
+        };
+        let entries = (0..VALUES as i64).map(Entry::bare).collect();
+        let keys = vec![1.0; VALUES * format.width];
+        let batch = Batch { entries, keys, values: values.clone() };
+        let name = if number == ValueNumber::F16 { "f16" } else { "int8" };
+        let writer = Writer::create(folder.join(name), format, VALUES, [Ok(batch)].into_iter())?;
+        let generation = writer.generation();
+        let rows: Vec<Row> = generation.live_rows().collect();
+        let (mut read, mut times) = (Vec::new(), Vec::new());
+        for _ in 0..21 {
+            let start = Instant::now();
+            generation.read_values(&rows, &mut read)?;
+            times.push(start.elapsed().as_secs_f64());
+        }
+        let square = |numbers: &mut dyn Iterator<Item = f32>| -> f64 {
+            numbers.map(|number| f64::from(number).powi(2)).sum()
+        };
+        let lost = square(&mut read.iter().zip(&values).map(|(read, value)| read - value));
+        let error = (lost / square(&mut values.iter().copied())).sqrt();
+        let bytes = if number == ValueNumber::F16 { 2 * size } else { size + 4 * VALUE.tokens };
+        lines.push(format!(
+            "values: {name}: {bytes} bytes each, {:.3} ms to read {VALUES}, relative error {error:.6}",
+            1000.0 * median(times)
+        ));
+    }
+    Ok(lines.join("\n"))
 }
 
 /// How many values are found in caches of several sizes, and how long lookups take beside those without a cache.
@@ -193,21 +243,32 @@ fn cache(folder: &Path) -> anyhow::Result<Vec<Line>> {
     let lookups: Vec<Vec<Row>> =
         (0..LOOKUPS).map(|_| (0..LOOKED_UP).map(|_| draw()).collect()).collect();
     let mut values = Vec::new();
+    for rows in &lookups[..LOOKUPS / 2] {
+        generation.read_values(rows, &mut values)?;
+    }
     let start = Instant::now();
-    for rows in &lookups {
+    for rows in &lookups[LOOKUPS / 2..] {
         generation.read_values(rows, &mut values)?;
     }
     let without = start.elapsed().as_secs_f64();
     let (mut hits, mut times) = (Vec::new(), Vec::new());
     for share in SHARES {
-        let capacity_bytes = (share * (CACHED * size * 4) as f64) as u64;
+        let capacity_bytes = (share * (CACHED * size * 2) as f64) as u64;
         let cache = ValueCache::new(CacheSettings { capacity_bytes, background_from: None });
+        let mut found = CachedValues::default();
+        let (warm, timed) = lookups.split_at(LOOKUPS / 2);
+        for rows in warm {
+            cache.read_into(generation, rows, &mut found)?;
+        }
+        let before = cache.statistics();
         let start = Instant::now();
-        for rows in &lookups {
-            cache.read(generation, rows)?;
+        for rows in timed {
+            cache.read_into(generation, rows, &mut found)?;
         }
         let megabytes = capacity_bytes as f64 / 1e6;
-        hits.push((megabytes, cache.statistics().hit_rate()));
+        let after = cache.statistics();
+        let (own, missed) = (after.hits - before.hits, after.misses - before.misses);
+        hits.push((megabytes, own as f64 / (own + missed) as f64));
         times.push((megabytes, start.elapsed().as_secs_f64() / without));
     }
     Ok(vec![
