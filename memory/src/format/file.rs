@@ -104,6 +104,16 @@ pub(crate) struct CheckedFile {
 impl CheckedFile {
     pub(crate) fn open(folder: &Path, record: &FileRecord) -> Result<Self, MemoryError> {
         let path = folder.join(&record.name);
+        // Opening a pipe would wait for whoever writes into it.
+        match std::fs::metadata(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(MemoryError::corrupt(&path, "is missing"));
+            }
+            Ok(found) if !found.is_file() => {
+                return Err(MemoryError::corrupt(&path, "is not a file"));
+            }
+            _ => {}
+        }
         let file = File::open(&path).map_err(MemoryError::read(&path))?;
         let found = file.metadata().map_err(MemoryError::read(&path))?.len();
         if found != record.bytes {

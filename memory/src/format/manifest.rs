@@ -226,7 +226,11 @@ impl Manifest {
         let text = match fs::read_to_string(&pointer) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(MemoryError::NoMemory { folder: memory.to_owned() });
+                let folders = generation_folders(memory).unwrap_or_default();
+                return Err(match folders.iter().any(|(_, path)| path.join(MANIFEST).exists()) {
+                    true => MemoryError::corrupt(&pointer, "is missing"),
+                    false => MemoryError::NoMemory { folder: memory.to_owned() },
+                });
             }
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
                 return Err(MemoryError::corrupt(&pointer, "is not text"));
