@@ -97,17 +97,43 @@ fn a_damaged_file_is_named_and_nothing_panics() {
     }
 }
 
+#[test]
+fn all_broken_files_are_told() {
+    let place = folder();
+    let memory = place.path().join("m");
+    drop(build(&memory, ValueNumber::Int8));
+    assert!(Memory::verify(&memory).unwrap().is_empty());
+    let broken = ["gen-000001/ids.safetensors", "gen-000001/scales.safetensors"];
+    fs::remove_file(memory.join(broken[0])).unwrap();
+    fs::write(memory.join(broken[1]), b"short").unwrap();
+    fs::write(memory.join("gen-000002/deleted-0.bits"), b"").unwrap();
+    let faults: Vec<String> =
+        Memory::verify(&memory).unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(faults.len(), 3, "{faults:?}");
+    for name in broken.into_iter().chain(["gen-000002/deleted-0.bits"]) {
+        assert!(faults.iter().any(|fault| fault.contains(name)), "{name}: {faults:?}");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn what_is_not_a_file_is_not_waited_for() {
     let place = folder();
     let memory = place.path().join("m");
     drop(build(&memory, ValueNumber::F16));
-    let file = memory.join("gen-000001/keys.safetensors");
-    fs::remove_file(&file).unwrap();
-    assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
-    let error = use_all(&memory).unwrap_err().to_string();
-    assert!(error.contains("keys.safetensors: is not a file; `engram memory verify`"), "{error}");
+    for name in ["gen-000001/keys.safetensors", "gen-000002/manifest.json"] {
+        let file = memory.join(name);
+        let bytes = fs::read(&file).unwrap();
+        fs::remove_file(&file).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+        let error = use_all(&memory).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("{name}: is not a file; `engram memory verify`")),
+            "{error}"
+        );
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, bytes).unwrap();
+    }
 }
 
 #[test]
