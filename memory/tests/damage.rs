@@ -205,6 +205,32 @@ fn a_failed_change_leaves_the_memory_as_it_was() {
 }
 
 #[test]
+fn a_reader_keeps_its_generation_whatever_is_written() {
+    let place = folder();
+    let memory = place.path().join("m");
+    let mut writer = build(&memory, ValueNumber::Int8);
+    let reader = Memory::open(&memory).unwrap();
+    let generation = reader.generation();
+    let queries = Queries { keys: &[1.0, 0.0, 0.5, 0.0], k: 40 };
+    let all = |generation: &engram_memory::Generation| {
+        let hits = Exact.search(generation, queries, &Filter::default()).unwrap().hits.remove(0);
+        let rows: Vec<_> = hits.iter().map(|hit| hit.row).collect();
+        let entries: Vec<_> = rows.iter().map(|row| generation.entry(*row).unwrap()).collect();
+        (hits, entries, generation.values(&rows).unwrap())
+    };
+    let before = all(&generation);
+    for _ in 0..3 {
+        writer.refresh(|batch| Ok(batch)).unwrap();
+    }
+    writer.delete(&[1]).unwrap();
+    assert!(!memory.join("gen-000001").exists() && !memory.join("gen-000002").exists());
+    assert_eq!(all(&generation), before);
+    assert!(generation.verify().is_empty());
+    assert!(reader.reload().unwrap());
+    assert_eq!(all(&reader.generation()).0.len(), before.0.len() - 1);
+}
+
+#[test]
 fn what_a_killed_writer_left_is_swept() {
     let place = folder();
     let memory = place.path().join("m");
