@@ -105,6 +105,26 @@ fn keys_that_bfloat16_cannot_tell_apart_are_ordered() {
     }
 }
 
+#[test]
+fn writing_keys_anew_changes_none() {
+    let place = folder();
+    let (width, rows) = (5, 2000);
+    let format = MemoryFormat { width, normalised: true, values: None };
+    let mut next = Numbers::new(31);
+    let keys: Vec<f32> = (0..rows * width).map(|_| next.real()).collect();
+    let entries = (0..rows as i64).map(engram_memory::Entry::bare).collect();
+    let batch = Batch { entries, keys, values: Vec::new() };
+    let mut writer =
+        Writer::create(place.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
+    let keys = |writer: &Writer| -> Vec<Vec<f32>> {
+        let generation = writer.generation();
+        generation.live_rows().map(|row| generation.key(row).unwrap().to_vec()).collect()
+    };
+    let before = keys(&writer);
+    writer.compact(|_| ()).unwrap();
+    assert_eq!(keys(&writer), before);
+}
+
 /// A memory of keys as they are, and its search against brute force.
 fn compare_raw(width: usize, keys: Vec<f32>, queries: &[f32], gates: Option<Vec<f32>>) {
     let place = folder();

@@ -224,6 +224,9 @@ impl Manifest {
     /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::Newer`], [`MemoryError::Corrupt`]
     pub(crate) fn current(memory: &Path) -> Result<Self, MemoryError> {
         let pointer = memory.join(CURRENT);
+        if pointer.exists() {
+            check_is_file(&pointer)?;
+        }
         let text = match fs::read_to_string(&pointer) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
