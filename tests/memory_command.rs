@@ -59,6 +59,8 @@ fn a_memory_is_built_searched_and_edited() {
     assert_eq!(search("-k 4"), [0, 2, 1, 3, 1, 2, 0, 3]);
     assert_eq!(search("--source wit"), [1, 3, 1, 3]);
     assert_eq!(search("--exclude exclude.txt"), [2, 1, 1, 0]);
+    fs::write(folder.join("marked.txt"), b"\xef\xbb\xbfd1\tx\r\n7\r\n").unwrap();
+    assert_eq!(search("--exclude marked.txt"), [2, 1, 1, 0]);
     // The first query weighs knowledge by 0.1 and pictures by 1, the second by 1 and 0.5.
     assert_eq!(search("--gates gates.npy"), [0, 2, 2, 1]);
     let text = done(folder, "memory search m --queries queries.npy -k 1");
@@ -114,7 +116,30 @@ fn what_does_not_fit_is_refused() {
     refused(
         folder,
         "memory add m --keys keys.npy --entries entries.jsonl --values values.npy",
-        "but the memory has 0",
+        "values.npy: has values, but the memory has none; leave them out",
+    );
+    refused(
+        folder,
+        "memory add m --keys wide.npy",
+        "wide.npy: keys of width 3, but the memory has",
+    );
+    fs::write(folder.join("one.txt"), b"d1\n").unwrap();
+    refused(
+        folder,
+        &format!("{search} queries.npy --exclude one.txt"),
+        "one.txt: has 1 lines, but there are 2 queries; write a line for each query",
+    );
+    fs::write(folder.join("turned.npy"), npy_bytes(&[1f32; 4], 1).unwrap()).unwrap();
+    refused(
+        folder,
+        &format!("{search} queries.npy --gates turned.npy"),
+        "turned.npy: has the shape [4, 1], but there are 2 queries and 2 sources; give a row",
+    );
+    fs::write(folder.join("nan.npy"), npy_bytes(&[1f32, 1.0, 1.0, f32::NAN], 2).unwrap()).unwrap();
+    refused(
+        folder,
+        &format!("{search} queries.npy --gates nan.npy"),
+        "nan.npy: row 1 has a number that is not finite; give weights",
     );
     fs::write(folder.join("nan.npy"), npy_bytes(&[1f32, f32::NAN], 2).unwrap()).unwrap();
     refused(

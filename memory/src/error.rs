@@ -105,7 +105,7 @@ pub enum MemoryError {
     },
     /// An id that is there already.
     #[error(
-        "the id {id} is there already; give each entry its own id, or use `engram memory update`"
+        "the id {id} is there already; give each entry its own id (`engram memory update` replaces entries)"
     )]
     DoubledId {
         /// The id.

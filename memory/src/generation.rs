@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::entry::Entry;
 use crate::error::MemoryError;
-use crate::format::file::CheckedFile;
+use crate::format::file::{CheckedFile, FileRecord};
 use crate::format::manifest::{EncoderRecord, Manifest, SegmentRecord};
 use crate::search::graph::Graph;
 use crate::segment::{Segment, StoredValue};
@@ -106,9 +106,7 @@ impl Generation {
                 None => Arc::new(Segment::open(memory, record, &manifest)?),
             };
             let deleted = deleted_rows(memory, record)?;
-            let sha256 = record.values.as_ref().and_then(|file| file.sha256.get(..16));
-            let values = sha256.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-            parts.push(Part { segment, deleted, start, values: values.unwrap_or(0) });
+            parts.push(Part { segment, deleted, start, values: known_by(record) });
             start += record.rows;
         }
         if start > MOST_ROWS {
@@ -295,6 +293,17 @@ impl Generation {
             });
         checked.chain(graph_files).filter_map(Result::err).collect()
     }
+}
+
+/// A number that tells the values of a segment from those of all others, which may have the same int8 numbers with
+/// other scales.
+fn known_by(record: &SegmentRecord) -> u64 {
+    let first = |file: &FileRecord| {
+        file.sha256.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
+    };
+    // The two do not cancel out, even where both files hold the same.
+    let scales = record.scales.as_ref().map_or(0, first).rotate_left(1);
+    record.values.as_ref().map_or(0, first) ^ scales
 }
 
 fn deleted_rows(memory: &Path, record: &SegmentRecord) -> Result<Option<Bits>, MemoryError> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use fs4::fs_std::FileExt;
 
 use crate::error::MemoryError;
-use crate::format::file::FileWriter;
+use crate::format::file::{CheckedFile, FileWriter};
 use crate::format::manifest::{
     DeletedRecord, EncoderRecord, Manifest, SegmentRecord, ValueFormat, folder_name,
     generation_folders, sync_folder,
@@ -44,6 +44,25 @@ impl Memory {
         let folder = folder.into();
         let current = RwLock::new(Arc::new(open_current(&folder, None)?));
         Ok(Self { folder, current })
+    }
+
+    /// The faults of the current generation, one for each broken file, also where it cannot be opened for them.
+    ///
+    /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::Newer`]; [`MemoryError::Corrupt`] where the faults are in no
+    /// single file
+    pub fn verify(folder: impl Into<PathBuf>) -> Result<Vec<MemoryError>, MemoryError> {
+        let folder = folder.into();
+        let error = match Self::open(&folder) {
+            Ok(memory) => return Ok(memory.generation().verify()),
+            Err(error) => error,
+        };
+        let manifest = Manifest::current(&folder)?;
+        let files = manifest.segments.iter().flat_map(SegmentRecord::files);
+        let checked = files.map(|(name, record)| {
+            CheckedFile::open(&folder.join(name), record).and_then(|file| file.verify())
+        });
+        let faults: Vec<MemoryError> = checked.filter_map(Result::err).collect();
+        if faults.is_empty() { Err(error) } else { Ok(faults) }
     }
 
     /// The generation that was current when the memory was opened or [reloaded](Memory::reload) last.

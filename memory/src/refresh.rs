@@ -74,7 +74,7 @@ impl Refresh {
     ) -> Self {
         let work = move || {
             let width = writer.generation().manifest().width;
-            let (mut sum, mut largest, mut rows) = (0.0, 0f64, 0);
+            let (mut sum, mut largest, mut rows) = (0.0, 0f64, 0u32);
             let refreshed = writer.refresh(|batch| {
                 let before = batch.keys.clone();
                 let batch = encode(batch)?;

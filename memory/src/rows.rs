@@ -136,7 +136,7 @@ pub fn with_place(
             (file, None, format!("row {row} {reason}"), "mend or leave out that row")
         }
         MemoryError::DoubledId { id } => {
-            let remedy = "give each entry its own id, or use `engram memory update`";
+            let remedy = "give each entry its own id (`engram memory update` replaces entries)";
             (entries, Some(*id), format!("the id {id} is there already"), remedy)
         }
         MemoryError::UnknownId { id, .. } => {

@@ -368,7 +368,10 @@ fn check_key(row: usize, key: &mut [f32], normalise: bool) -> Result<f32, Memory
         if length == 0.0 {
             return Err(bad("is zero and has no direction"));
         }
-        key.iter_mut().for_each(|number| *number = (f64::from(*number) / length) as f32);
+        // A key that was normalised before stays as it is, so that writing it anew changes no score.
+        if (length - 1.0).abs() > f64::from(f32::EPSILON) {
+            key.iter_mut().for_each(|number| *number = (f64::from(*number) / length) as f32);
+        }
         return Ok(1.0);
     }
     // Beyond, products of keys and queries could overflow.

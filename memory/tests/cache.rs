@@ -73,6 +73,27 @@ fn cached_values_of(number: ValueNumber, bytes: u64) {
 }
 
 #[test]
+fn values_with_other_scales_alone_are_others() {
+    let place = folder();
+    let values = Some(ValueFormat { tokens: 2, width: 8, number: ValueNumber::Int8 });
+    let format = MemoryFormat { width: 4, normalised: true, values };
+    let all = batch(&mut Numbers::new(1), format, &(0..ROWS as i64).collect::<Vec<_>>());
+    let mut writer =
+        Writer::create(place.path().join("m"), format, ROWS, [Ok(all)].into_iter()).unwrap();
+    let cache = ValueCache::new(CacheSettings { capacity_bytes: 1 << 20, background_from: None });
+    cache.read(writer.generation(), &rows(writer.generation(), 0..10)).unwrap();
+    let doubled = |mut batch: engram_memory::Batch| {
+        batch.values.iter_mut().for_each(|number| *number *= 2.0);
+        Ok(batch)
+    };
+    writer.refresh(doubled).unwrap();
+    let generation = writer.generation();
+    let rows = rows(generation, 0..10);
+    let wanted = generation.values(&rows).unwrap();
+    assert_eq!(cache.read(generation, &rows).unwrap().numbers, wanted);
+}
+
+#[test]
 fn what_is_read_in_the_background_is_missing_first() {
     let place = folder();
     let writer = memory(&place.path().join("m"));

@@ -106,6 +106,77 @@ fn keys_that_bfloat16_cannot_tell_apart_are_ordered() {
 }
 
 #[test]
+fn writing_keys_anew_changes_none() {
+    let place = folder();
+    let (width, rows) = (5, 2000);
+    let format = MemoryFormat { width, normalised: true, values: None };
+    let mut next = Numbers::new(31);
+    let keys: Vec<f32> = (0..rows * width).map(|_| next.real()).collect();
+    let entries = (0..rows as i64).map(engram_memory::Entry::bare).collect();
+    let batch = Batch { entries, keys, values: Vec::new() };
+    let mut writer =
+        Writer::create(place.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
+    let keys = |writer: &Writer| -> Vec<Vec<f32>> {
+        let generation = writer.generation();
+        generation.live_rows().map(|row| generation.key(row).unwrap().to_vec()).collect()
+    };
+    let before = keys(&writer);
+    writer.compact(|_| ()).unwrap();
+    assert_eq!(keys(&writer), before);
+}
+
+/// A memory of keys as they are, and its search against brute force.
+fn compare_raw(width: usize, keys: Vec<f32>, queries: &[f32], gates: Option<Vec<f32>>) {
+    let place = folder();
+    let format = MemoryFormat { width, normalised: false, values: None };
+    let rows = keys.len() / width;
+    let entries = (0..rows as i64).map(engram_memory::Entry::bare).collect();
+    let batch = Batch { entries, keys, values: Vec::new() };
+    let mut plain = PlainMemory::new(format);
+    plain.put(&batch);
+    let writer =
+        Writer::create(place.path().join("m"), format, rows, [Ok(batch)].into_iter()).unwrap();
+    let sources = writer.generation().manifest().sources.clone();
+    let filter = Filter { gates, ..Filter::default() };
+    let of = Queries { keys: queries, k: 5 };
+    let found = Exact.search(writer.generation(), of, &filter).unwrap();
+    assert_eq!(ids(&found), plain.search(queries, 5, &filter, &sources));
+}
+
+#[test]
+fn products_near_the_ends_of_single_precision_are_ordered() {
+    let mut next = Numbers::new(21);
+    for scale in [1e-20f32, 1e-21, 3e-22, 1e-22, 1e-23] {
+        let mut numbers =
+            |count: usize| -> Vec<f32> { (0..count).map(|_| scale * next.real()).collect() };
+        let (keys, queries) = (numbers(300 * 16), numbers(20 * 16));
+        compare_raw(16, keys, &queries, None);
+    }
+    let mut numbers = |count: usize| -> Vec<f32> { (0..count).map(|_| next.real()).collect() };
+    let (keys, queries) = (numbers(300 * 16), numbers(20 * 16));
+    for gate in [1e-40, -1e-38, 1e-30, 1e18] {
+        compare_raw(16, keys.clone(), &queries, Some(vec![gate; 20]));
+    }
+}
+
+#[test]
+fn products_beyond_single_precision_are_refused() {
+    let place = folder();
+    let format = MemoryFormat { width: 1, normalised: false, values: None };
+    let entries = vec![engram_memory::Entry::bare(0)];
+    let batch = Batch { entries, keys: vec![1e17], values: Vec::new() };
+    let writer =
+        Writer::create(place.path().join("m"), format, 1, [Ok(batch)].into_iter()).unwrap();
+    let search = |gate: f32| {
+        let filter = Filter { gates: Some(vec![1.0, gate]), ..Filter::default() };
+        Exact.search(writer.generation(), Queries { keys: &[1.0, 1e17], k: 1 }, &filter)
+    };
+    assert!((search(10.0).unwrap().hits[1][0].score / 1e35 - 1.0).abs() < 1e-6);
+    let error = search(-1e17).unwrap_err().to_string();
+    assert!(error.contains("query 1 is too long to be multiplied by the keys and its"), "{error}");
+}
+
+#[test]
 fn the_number_of_threads_does_not_change_a_bit() {
     let place = folder();
     let (writer, _) = memory(&place.path().join("m"), 64, true);

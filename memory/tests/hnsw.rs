@@ -114,6 +114,57 @@ fn nearly_all_is_found_whatever_the_filter() {
 }
 
 #[test]
+fn a_gate_of_the_only_source_is_heeded() {
+    let place = folder();
+    let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
+    let mut rows = batch(&mut Numbers::new(6), format, &(0..500).collect::<Vec<_>>());
+    rows.entries.iter_mut().for_each(|entry| entry.source = "wit".to_owned());
+    let mut writer =
+        Writer::create(place.path().join("m"), format, 500, [Ok(rows)].into_iter()).unwrap();
+    writer.index(GraphSettings::default(), || ()).unwrap();
+    for gate in [-1.0, 0.0] {
+        let filter = Filter { gates: Some(vec![gate; QUERIES]), ..Filter::default() };
+        assert_eq!(both(writer.generation(), &filter, 10), 1.0, "gate {gate}");
+    }
+}
+
+#[test]
+fn keys_that_are_there_many_times_have_a_graph() {
+    let place = folder();
+    let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
+    let mut next = Numbers::new(12);
+    let different: Vec<f32> = (0..40 * WIDTH).map(|_| next.real()).collect();
+    let mut rows = batch(&mut next, format, &(0..2000).collect::<Vec<_>>());
+    for key in rows.keys.chunks_mut(WIDTH) {
+        key.copy_from_slice(&different[next.below(40) as usize * WIDTH..][..WIDTH]);
+    }
+    let mut writer =
+        Writer::create(place.path().join("m"), format, 2000, [Ok(rows)].into_iter()).unwrap();
+    // Products of a key with itself are rounded to more than 1.
+    writer.index(GraphSettings::default(), || ()).unwrap();
+    let (generation, keys) = (writer.generation(), queries());
+    let graph = Hnsw::open(generation, Hnsw::EF_SEARCH).unwrap();
+    let of = Queries { keys: &keys, k: 10 };
+    let found = graph.search(generation, of, &Filter::default()).unwrap();
+    let exact = Exact.search(generation, of, &Filter::default()).unwrap();
+    assert!(found.recall(&exact) >= 0.95, "recall {}", found.recall(&exact));
+}
+
+#[test]
+fn settings_that_no_graph_can_have_are_refused() {
+    let place = folder();
+    let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
+    let rows = batch(&mut Numbers::new(6), format, &[1, 2]);
+    let mut writer =
+        Writer::create(place.path().join("m"), format, 2, [Ok(rows)].into_iter()).unwrap();
+    for (connections, ef_construction) in [(1, 10), (257, 10), (16, 0), (16, 1 << 50)] {
+        let settings = GraphSettings { connections, ef_construction };
+        let error = writer.index(settings, || ()).unwrap_err().to_string();
+        assert!(error.contains("must be 2 to 256, with 1 to 100,000 candidates"), "{error}");
+    }
+}
+
+#[test]
 fn the_same_keys_give_the_same_graph() {
     let place = folder();
     let files = ["a", "b"].map(|name| {

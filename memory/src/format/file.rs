@@ -104,6 +104,7 @@ pub(crate) struct CheckedFile {
 impl CheckedFile {
     pub(crate) fn open(folder: &Path, record: &FileRecord) -> Result<Self, MemoryError> {
         let path = folder.join(&record.name);
+        check_is_file(&path)?;
         let file = File::open(&path).map_err(MemoryError::read(&path))?;
         let found = file.metadata().map_err(MemoryError::read(&path))?.len();
         if found != record.bytes {
@@ -172,6 +173,18 @@ impl CheckedFile {
             return Err(MemoryError::corrupt(&self.path, "does not have its SHA-256"));
         }
         Ok(())
+    }
+}
+
+/// Fails where no file is at `path`: opening a pipe would wait for whoever writes into it, and a device may never end.
+pub(crate) fn check_is_file(path: &Path) -> Result<(), MemoryError> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => Ok(()),
+        Ok(_) => Err(MemoryError::corrupt(path, "is not a file")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(MemoryError::corrupt(path, "is missing"))
+        }
+        Err(source) => Err(MemoryError::Read { file: path.to_owned(), source }),
     }
 }
 

@@ -9,7 +9,7 @@ use atomic_write_file::AtomicWriteFile;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::file::{FileRecord, hex};
+use super::file::{FileRecord, check_is_file, hex};
 use crate::error::MemoryError;
 
 /// The last version of the format that is read. A memory that names its encoders has this one; others have 1,
@@ -163,21 +163,22 @@ impl SegmentRecord {
         files(self) == files(other)
     }
 
+    /// All its files, each with the name of its folder.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &FileRecord)> {
+        let own =
+            [&self.keys, &self.ids, &self.sources, &self.documents, &self.entries, &self.offsets];
+        let own = own.into_iter().chain(&self.values).chain(&self.scales);
+        let deleted = self.deleted.iter().map(|deleted| (deleted.folder.as_str(), &deleted.bits));
+        let graphs = self.graph.iter().flat_map(|graph| {
+            let files = [&graph.offsets, &graph.neighbours, &graph.upper];
+            files.map(|file| (graph.folder.as_str(), file))
+        });
+        own.map(|file| (self.folder.as_str(), file)).chain(deleted).chain(graphs)
+    }
+
     /// Bytes of all its files.
     pub fn bytes(&self) -> u64 {
-        let deleted = self.deleted.as_ref().map(|deleted| &deleted.bits);
-        let graph = self.graph.as_ref();
-        let optional = [
-            self.values.as_ref(),
-            self.scales.as_ref(),
-            deleted,
-            graph.map(|graph| &graph.offsets),
-            graph.map(|graph| &graph.neighbours),
-            graph.map(|graph| &graph.upper),
-        ];
-        let files =
-            [&self.keys, &self.ids, &self.sources, &self.documents, &self.entries, &self.offsets];
-        files.into_iter().chain(optional.into_iter().flatten()).map(|file| file.bytes).sum()
+        self.files().map(|(_, file)| file.bytes).sum()
     }
 }
 
@@ -223,10 +224,17 @@ impl Manifest {
     /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::Newer`], [`MemoryError::Corrupt`]
     pub(crate) fn current(memory: &Path) -> Result<Self, MemoryError> {
         let pointer = memory.join(CURRENT);
+        if pointer.exists() {
+            check_is_file(&pointer)?;
+        }
         let text = match fs::read_to_string(&pointer) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(MemoryError::NoMemory { folder: memory.to_owned() });
+                let folders = generation_folders(memory).unwrap_or_default();
+                return Err(match folders.iter().any(|(_, path)| path.join(MANIFEST).exists()) {
+                    true => MemoryError::corrupt(&pointer, "is missing"),
+                    false => MemoryError::NoMemory { folder: memory.to_owned() },
+                });
             }
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
                 return Err(MemoryError::corrupt(&pointer, "is not text"));
@@ -242,16 +250,8 @@ impl Manifest {
             return Err(MemoryError::corrupt(&pointer, "does not name a generation"));
         }
         let path = memory.join(name).join(MANIFEST);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(MemoryError::corrupt(
-                    &path,
-                    "is missing: the current generation is gone",
-                ));
-            }
-            Err(source) => return Err(MemoryError::Read { file: path, source }),
-        };
+        check_is_file(&path)?;
+        let bytes = fs::read(&path).map_err(MemoryError::read(&path))?;
         #[derive(Deserialize)]
         struct Version {
             format_version: u64,

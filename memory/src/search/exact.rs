@@ -104,7 +104,9 @@ impl<'a> QueryBatch<'a> {
                 let query_lost = bf16::rounding(query);
                 error += query_lost * longest + (length + query_lost) * lost;
             }
-            (2.0 * error * gate) as f32
+            // Products below the smallest normal number lose more than a rounding.
+            let vanished = (prepared.width + 8) as f64 * f64::from(f32::MIN_POSITIVE);
+            (2.0 * (error * gate + vanished * gate.max(1.0))) as f32
         };
         let margins: Vec<f32> = queries().enumerate().map(margin).collect();
         let rounded = rounded.then(|| bf16::Queries::new(keys, prepared.width));

@@ -6,6 +6,7 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use hnsw_rs::hnsw::Hnsw;
@@ -22,6 +23,9 @@ use crate::segment::Segment;
 /// Layers of a graph, as many as hnsw_rs has.
 const LAYERS: usize = 16;
 
+/// Candidates of [`GraphSettings`]: hnsw_rs takes memory for all of them beforehand.
+const CANDIDATES: RangeInclusive<usize> = 1..=100_000;
+
 /// Keys lie scattered in main memory: each is asked for while so many before it are multiplied.
 const AHEAD: usize = 2;
 
@@ -30,7 +34,7 @@ const AHEAD: usize = 2;
 pub struct GraphSettings {
     /// Most neighbours of a key in a layer, and half of the most in layer 0; at most 256.
     pub connections: usize,
-    /// Candidates that are kept while it is made; more give a better graph and take longer.
+    /// Candidates that are kept while it is made, at most 100,000; more give a better graph and take longer.
     pub ef_construction: usize,
 }
 
@@ -40,13 +44,13 @@ impl Default for GraphSettings {
     }
 }
 
-/// 1 less the product, for vectors of unit length.
+/// 1 less the product, for vectors of unit length; hnsw_rs refuses what rounding takes below 0.
 #[derive(Debug, Clone, Copy, Default)]
 struct UnitDistance;
 
 impl Distance<f32> for UnitDistance {
     fn eval(&self, a: &[f32], b: &[f32]) -> f32 {
-        1.0 - quick_dot(a, b)
+        (1.0 - quick_dot(a, b)).max(0.0)
     }
 }
 
@@ -68,11 +72,11 @@ impl GraphSettings {
         manifest: &Manifest,
         progress: &impl Fn(),
     ) -> Result<GraphLists, MemoryError> {
-        if !(2..=256).contains(&self.connections) || self.ef_construction == 0 {
+        if !(2..=256).contains(&self.connections) || !CANDIDATES.contains(&self.ef_construction) {
             return Err(MemoryError::BadOption {
                 option: "the number of connections",
                 found: format!("{} with {} candidates", self.connections, self.ef_construction),
-                expected: "2 to 256, with at least one candidate",
+                expected: "2 to 256, with 1 to 100,000 candidates",
             });
         }
         if !manifest.normalised {

@@ -61,8 +61,9 @@ impl Hnsw {
             }
             let sources = part.segment.sources()?;
             // With gates the best of each source are wanted, since within a source gates change no order.
-            let count = if prepared.gates.is_some() { prepared.sources } else { 1 };
-            let group_of = |row: usize| if count > 1 { sources[row] as usize } else { 0 };
+            let by_source = prepared.gates.is_some();
+            let count = if by_source { prepared.sources } else { 1 };
+            let group_of = |row: usize| if by_source { sources[row] as usize } else { 0 };
             let mut visible = vec![0; count];
             (0..rows).filter(|row| !hidden.has(*row)).for_each(|row| visible[group_of(row)] += 1);
             let enough = |visible: usize| visible > 0 && visible as f64 >= FEWEST * rows as f64;
@@ -71,7 +72,7 @@ impl Hnsw {
             (0..rows).filter(left_out).for_each(|row| exact.set(row));
             plan.exact[number] = Hidden::Rows(exact);
             for (source, rows) in visible.iter().enumerate().filter(|(_, rows)| enough(**rows)) {
-                let source = (count > 1).then_some(source as u32);
+                let source = by_source.then_some(source as u32);
                 plan.groups.push(Group { part: number, source, rows: *rows });
             }
         }

@@ -102,6 +102,8 @@ pub trait Index {
 
 /// The most entries that a query may ask for.
 const MOST: usize = 1_000_000;
+/// Scores up to here stay far from the largest number of single precision.
+const LARGEST_SCORE: f64 = 1e37;
 
 /// The rows of a segment that a search does not look at.
 #[derive(Debug, Clone)]
@@ -184,14 +186,24 @@ impl<'a> Prepared<'a> {
             }
         }
         let hashes = |names: &Vec<String>| names.iter().map(|name| document_hash(name)).collect();
-        Ok(Self {
+        let prepared = Self {
             width,
             queries: count,
             hidden: hidden_rows(generation, filter)?,
             excluded: filter.excluded_documents.iter().map(hashes).collect(),
             gates: filter.gates.as_deref(),
             sources,
-        })
+        };
+        let longest = manifest.segments.iter().fold(0f32, |most, own| most.max(own.longest_key));
+        for (row, query) in queries.keys.chunks(width).enumerate() {
+            let largest =
+                length(query) * f64::from(longest) * f64::from(prepared.largest_gate(row));
+            if largest > LARGEST_SCORE {
+                let reason = "is too long to be multiplied by the keys and its gates";
+                return Err(MemoryError::BadVector { what: "query", row, reason });
+            }
+        }
+        Ok(prepared)
     }
 
     /// The weight of a source for a query.

@@ -96,7 +96,9 @@ impl PlainMemory {
     fn normalise(&self, key: &mut [f32]) {
         if self.format.normalised {
             let length = key.iter().map(|n| f64::from(*n).powi(2)).sum::<f64>().sqrt();
-            key.iter_mut().for_each(|n| *n = (f64::from(*n) / length) as f32);
+            if (length - 1.0).abs() > f64::from(f32::EPSILON) {
+                key.iter_mut().for_each(|n| *n = (f64::from(*n) / length) as f32);
+            }
         }
     }
 

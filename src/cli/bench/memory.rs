@@ -48,7 +48,7 @@ pub struct MemoryBench {
     /// Entries wanted for each query
     #[arg(short, value_delimiter = ',', default_value = "10,100")]
     k: Vec<usize>,
-    /// Values of 32 KB in the memory that is opened and read; 131072 are 4 GB
+    /// Values of 32 KB in the memory that is opened and read; 131072 are 4 GB, 0 leaves it out
     #[arg(long, default_value_t = 4000)]
     values: usize,
     /// Rounds
@@ -142,7 +142,9 @@ impl MemoryBench {
                 self.rows * self.width * 4 / 1_000_000
             ));
         }
-        lines.extend(values(&place("values"), self.values, self.rounds.max(1))?);
+        if self.values > 0 {
+            lines.extend(values(&place("values"), self.values, self.rounds.max(1))?);
+        }
         output::print(&lines.join("\n"))?;
         Ok(Outcome::Done)
     }

@@ -69,8 +69,42 @@ impl Rows {
     ) -> anyhow::Result<(Writer, RowSource)> {
         let writer = Writer::open(folder)?;
         let reader = self.open(first_id(&writer))?;
-        check_shapes(&writer, &reader)?;
+        reader.check_model(writer.generation())?;
+        self.check_shapes(&writer, &reader)?;
         Ok((writer, reader))
+    }
+
+    /// New rows must be as wide as the memory's.
+    fn check_shapes(&self, writer: &Writer, reader: &RowSource) -> anyhow::Result<()> {
+        let manifest = writer.generation().manifest();
+        let named = |path: &Option<PathBuf>, what: &str| match path {
+            Some(path) => format!("{}: {what}", path.display()),
+            None => what.to_owned(),
+        };
+        let (expected, found) = (manifest.width, reader.width());
+        if found != expected {
+            return Err(
+                MemoryError::Width { what: named(&self.keys, "keys"), expected, found }.into()
+            );
+        }
+        let expected = manifest.values.map(|format| (format.tokens, format.width));
+        match (expected, reader.value_shape()) {
+            (None, Some(_)) => anyhow::bail!(
+                "{}, but the memory has none; leave them out, or build it again with values",
+                named(&self.values, "has values")
+            ),
+            (Some((tokens, width)), None) => anyhow::bail!(
+                "{}: its entries have values of {tokens} x {width}; give them by --values",
+                writer.generation().folder().display()
+            ),
+            (Some(expected @ (tokens, width)), Some(found)) if found != expected => anyhow::bail!(
+                "{} of {} x {}, but the memory's are {tokens} x {width}; make them with the same model",
+                named(&self.values, "values"),
+                found.0,
+                found.1
+            ),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -255,21 +289,6 @@ impl Index {
         bar.finish_and_clear();
         told(&self.folder, &writer)
     }
-}
-
-/// New rows must be as wide as the memory's, and of the same model.
-fn check_shapes(writer: &Writer, reader: &RowSource) -> anyhow::Result<()> {
-    reader.check_model(writer.generation())?;
-    let manifest = writer.generation().manifest();
-    let width = |what: &str, expected, found| match expected == found {
-        true => Ok(()),
-        false => Err(MemoryError::Width { what: what.to_owned(), expected, found }),
-    };
-    width("keys", manifest.width, reader.width())?;
-    let expected = manifest.values.map_or((0, 0), |format| (format.tokens, format.width));
-    let found = reader.value_shape().unwrap_or((0, 0));
-    width("values of other tokens:", expected.0, found.0)?;
-    Ok(width("values", expected.1, found.1)?)
 }
 
 fn told(folder: &Path, writer: &Writer) -> anyhow::Result<Outcome> {

@@ -132,11 +132,12 @@ pub struct Verify {
 
 impl Verify {
     fn run(self) -> anyhow::Result<Outcome> {
-        let generation = Memory::open(&self.folder)?.generation();
-        let faults: Vec<String> = generation.verify().iter().map(ToString::to_string).collect();
+        let faults = Memory::verify(&self.folder)?;
+        let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
         if !faults.is_empty() {
             anyhow::bail!("{}", faults.join("\n       "));
         }
+        let generation = Memory::open(&self.folder)?.generation();
         output::print(&format!(
             "{}: generation {}, {} entries, {} bytes: all checksums are right",
             self.folder.display(),

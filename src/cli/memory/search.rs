@@ -60,7 +60,7 @@ pub struct Search {
     /// Search this source alone; may be given several times
     #[arg(long = "source", value_name = "NAME")]
     sources: Vec<String>,
-    /// A line for each query: the document whose entries it may not get (several with tabs between, or none)
+    /// A line for each query: the documents whose entries it may not get, with tabs between; empty for none
     #[arg(long, value_name = "FILE")]
     exclude: Option<PathBuf>,
     /// Weights of the sources, [queries, sources], in the order of `engram memory info`
@@ -139,7 +139,7 @@ impl Search {
                 queries
             }
         };
-        let filter = self.filter()?;
+        let filter = self.filter(&generation, queries.len() / generation.manifest().width)?;
         let queries = Queries { keys: &queries, k: self.k };
         let searched = match self.index {
             IndexName::Exact => {
@@ -211,21 +211,17 @@ impl Search {
         Ok((found, Some(figures)))
     }
 
-    fn filter(&self) -> anyhow::Result<Filter> {
+    /// The filter for so many queries.
+    fn filter(&self, generation: &Generation, queries: usize) -> anyhow::Result<Filter> {
         let mut filter = Filter::default();
         if !self.sources.is_empty() {
             filter.sources = Some(self.sources.clone());
         }
         if let Some(path) = &self.exclude {
-            let text = std::fs::read_to_string(path)
-                .with_context(|| format!("{}: could not be read as text", path.display()))?;
-            let documents = |line: &str| {
-                line.split('\t').filter(|name| !name.is_empty()).map(str::to_owned).collect()
-            };
-            filter.excluded_documents = text.lines().map(documents).collect();
+            filter.excluded_documents = excluded_documents(path, queries)?;
         }
         if let Some(path) = &self.gates {
-            filter.gates = Some(read_all(path, "gates")?.0);
+            filter.gates = Some(gates(path, queries, generation.manifest().sources.len())?);
         }
         Ok(filter)
     }
@@ -254,7 +250,9 @@ impl Search {
                     (Some(image), true) => image,
                     _ => &hit.text,
                 };
-                let words: String = shown.chars().take(TEXT).collect();
+                // Line ends and what steers a terminal do not belong in a line of a table.
+                let visible = |c: char| if c.is_control() { ' ' } else { c };
+                let words: String = shown.chars().take(TEXT).map(visible).collect();
                 let (id, score, source) = (hit.id, hit.score, &hit.source);
                 text.push_str(&format!("{rank:>5}  {score:>9.6}  {id:>9}  {source}  {words}\n"));
             }
@@ -287,6 +285,45 @@ fn of_queries(
         gates: filter.gates.as_ref().map(|gates| rows(gates, manifest.sources.len())),
     };
     (rows(queries.keys, manifest.width), filter)
+}
+
+/// The documents of each query, a line for each.
+fn excluded_documents(path: &Path, queries: usize) -> anyhow::Result<Vec<Vec<String>>> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("{}: could not be read as text", path.display()))?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let documents =
+        |line: &str| line.split('\t').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    let excluded: Vec<Vec<String>> = text.lines().map(documents).collect();
+    if excluded.len() != queries {
+        let reason = format!("has {} lines, but there are {queries} queries", excluded.len());
+        let remedy = "write a line for each query, an empty one where it may get everything";
+        return Err(malformed(path, reason, remedy).into());
+    }
+    Ok(excluded)
+}
+
+/// The weights of the sources, `[queries, sources]`.
+fn gates(path: &Path, queries: usize, sources: usize) -> Result<Vec<f32>, MemoryError> {
+    let (gates, width) = read_all(path, "gates")?;
+    let rows = gates.len() / width;
+    if (rows, width) != (queries, sources) {
+        let reason = format!(
+            "has the shape [{rows}, {width}], but there are {queries} queries and {sources} sources"
+        );
+        let remedy =
+            "give a row for each query, with the sources in the order of `engram memory info`";
+        return Err(malformed(path, reason, remedy));
+    }
+    if let Some(at) = gates.iter().position(|gate| !gate.is_finite()) {
+        let reason = format!("row {} has a number that is not finite", at / width);
+        return Err(malformed(path, reason, "give weights such as a softmax gives"));
+    }
+    Ok(gates)
+}
+
+fn malformed(path: &Path, reason: String, remedy: &'static str) -> MemoryError {
+    MemoryError::Malformed { file: path.to_owned(), line: None, reason, remedy }
 }
 
 /// All vectors of a file, and their width.
