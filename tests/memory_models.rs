@@ -305,9 +305,8 @@ fn minilm_finds_the_entry_of_a_paraphrase() {
         texts[0], texts[1]
     );
     fs::write(folder.join("pairs.csv"), csv).unwrap();
-    let mut predict = Command::new(env!("CARGO_BIN_EXE_engram"));
     let arguments = ["predict", "--encoder", minilm, "--input", "pairs.csv", "--output", "o.csv"];
-    assert!(predict.current_dir(folder).args(arguments).output().unwrap().status.success());
+    assert!(running::engram_with(folder, &arguments).status.success());
     let scores = fs::read_to_string(folder.join("o.csv")).unwrap();
     let scores: Vec<f64> =
         scores.lines().skip(1).map(|l| l.split_once(',').unwrap().1.parse().unwrap()).collect();
