@@ -112,6 +112,7 @@ fn what_does_not_fit_is_refused() {
     refused(folder, &format!("{search} none.npy"), "none.npy: could not be read");
     refused(folder, &format!("{search} queries.npy --source web"), "the memory knows `kg`, `wit`");
     refused(folder, &format!("{search} queries.npy -k 0"), "k is 0");
+    refused(folder, "memory update m --keys keys.npy", "by --entries");
     refused(folder, "memory delete m --ids 0,9", "no entry has the id 9 (1 of 2 ids are unknown)");
     refused(
         folder,

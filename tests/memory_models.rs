@@ -131,7 +131,8 @@ fn clip_finds_texts_and_pictures_in_one_memory() {
     let text = done(folder, &["search", "m", "--image", "pictures/red.png"]);
     assert!(text.contains("wit  red.png") && text.contains("all green"), "{text}");
     let info = done(folder, &["info", "m"]);
-    assert!(info.contains("12  text and pictures by ") && info.contains("SHA-256"), "{info}");
+    assert!(info.contains("models\n         12  text and pictures by "), "{info}");
+    assert!(info.contains("SHA-256") && info.contains("sources\n"), "{info}");
 
     // Queries of a file: plain lines, and JSON lines with pictures beside the file.
     fs::write(folder.join("queries.txt"), "bern in europe\r\nall green\n").unwrap();
@@ -251,6 +252,15 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
         &[&other[..], &["clip", "--image-model", "clip"]].concat(),
         &["clip: it stands beside a model of texts alone"],
     );
+    let config = fs::read_to_string(folder.join("clip/config.json")).unwrap();
+    let other_end = config.replace("\"eos_token_id\": 39", "\"eos_token_id\": 7");
+    fs::write(folder.join("clip/config.json"), other_end).unwrap();
+    refused(
+        folder,
+        &[&other[..], &["clip"]].concat(),
+        &["config.json: has the end-of-text token 7"],
+    );
+    fs::write(folder.join("clip/config.json"), config).unwrap();
     fs::write(folder.join("clip/preprocessor_config.json"), r#"{"size": 9, "resample": 2}"#)
         .unwrap();
     refused(folder, &[&other[..], &["clip"]].concat(), &["preprocessor_config.json: `image_std`"]);

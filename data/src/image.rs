@@ -22,6 +22,8 @@ pub const MOST_PIXELS: u64 = 89_478_485;
 const MOST_BYTES: u64 = 1 << 29;
 /// What a decoder may take at a time.
 const MOST_MEMORY: u64 = 1 << 30;
+/// What it may take for a colour profile, which a PNG has packed.
+const MOST_BESIDE_PIXELS: u64 = 1 << 26;
 
 /// A decoded picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,11 +53,12 @@ impl Picture {
         if bytes.is_empty() {
             return Err(DataError::EmptyFile { path: path.into() });
         }
-        let reader = ImageReader::new(Cursor::new(&bytes)).with_guessed_format().map_err(io)?;
+        let mut reader = ImageReader::new(Cursor::new(&bytes)).with_guessed_format().map_err(io)?;
         let Some(format) = reader.format() else {
             return Err(refused("is not a picture that is known here".to_owned()));
         };
         let broken = |error| refused(format!("cannot be decoded ({error})"));
+        reader.limits(limit(MOST_BESIDE_PIXELS));
         let mut decoder = reader.into_decoder().map_err(broken)?;
         let (width, height) = decoder.dimensions();
         if width == 0 || height == 0 {
@@ -73,9 +76,7 @@ impl Picture {
         if format == ImageFormat::Jpeg && !jpeg_has_end(&bytes) {
             return Err(refused("is a JPEG that is cut short".to_owned()));
         }
-        let mut limits = Limits::no_limits();
-        limits.max_alloc = Some(MOST_MEMORY);
-        decoder.set_limits(limits).map_err(broken)?;
+        decoder.set_limits(limit(MOST_MEMORY)).map_err(broken)?;
         let pixels = DynamicImage::from_decoder(decoder).map_err(broken)?.into_rgb8().into_raw();
         Ok(Self { width, height, pixels })
     }
@@ -101,6 +102,12 @@ impl Picture {
     pub fn pixels(&self) -> &[u8] {
         &self.pixels
     }
+}
+
+fn limit(bytes: u64) -> Limits {
+    let mut limits = Limits::no_limits();
+    limits.max_alloc = Some(bytes);
+    limits
 }
 
 /// Whether a JPEG has its end marker after the first scan begins (an embedded preview, before it, has its own).

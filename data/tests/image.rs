@@ -3,10 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
 use engram_data::image::{Filter, Picture, Preprocessing, Resize};
+use flate2::write::ZlibEncoder;
+use flate2::{Compression, Crc};
 use serde::Deserialize;
 
 fn fixture(name: &str) -> PathBuf {
@@ -203,6 +206,48 @@ fn a_picture_of_too_many_or_no_pixels_is_refused_before_it_is_decoded() {
     let steps = Preprocessing { resize: Some(Resize::ShortestEdge(224)), ..untouched() };
     let error = steps.apply(&line, Path::new("line.png")).unwrap_err();
     assert!(error.to_string().contains("line.png: a picture of 234881024 x 224"), "{error}");
+}
+
+/// A PNG of one pixel whose colour profile unpacks to so many bytes.
+fn with_profile(bytes: usize) -> Vec<u8> {
+    let zlib = |bytes: &[u8]| {
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    };
+    let mut png = b"\x89PNG\r\n\x1a\n".to_vec();
+    let profile = [b"p\0\0", zlib(&vec![0; bytes]).as_slice()].concat();
+    let header = [0, 0, 0, 1, 0, 0, 0, 1, 8, 2, 0, 0, 0];
+    for (kind, content) in [
+        (b"IHDR", header.to_vec()),
+        (b"iCCP", profile),
+        (b"IDAT", zlib(&[0, 7, 8, 9])),
+        (b"IEND", Vec::new()),
+    ] {
+        png.extend((content.len() as u32).to_be_bytes());
+        let mut sum = Crc::new();
+        sum.update(kind);
+        sum.update(&content);
+        png.extend([kind.as_slice(), &content].concat());
+        png.extend(sum.sum().to_be_bytes());
+    }
+    png
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_colour_profile_does_not_fill_the_memory() {
+    let peak_mib = || {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("profile.png");
+    fs::write(&path, with_profile(400 << 20)).unwrap();
+    let before = peak_mib();
+    assert_eq!(Picture::open(&path).unwrap().pixels(), [7, 8, 9]);
+    assert!(peak_mib() < before + 200, "{before} MiB, then {}", peak_mib());
 }
 
 #[test]

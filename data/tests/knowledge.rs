@@ -51,8 +51,9 @@ fn refused(result: Result<(Vec<String>, Counts), String>, wanted: &str) {
     assert!(error.contains(wanted) && error.contains("; "), "{error}");
 }
 
-const EDGES: [&str; 2] = [
+const EDGES: [&str; 3] = [
     r#"[["Q1", "P31", "Q5"], ["Q2", "P31", "Q5"], ["Q5", "P31", "Q5"]]"#,
+    "\n\n    \n[[\"Q1\", \"P31\", \"Q5\"], [\"Q2\", \"P31\", \"Q5\"],\n [\"Q5\", \"P31\", \"Q5\"]]",
     "\u{feff}Q1\tP31\tQ5\r\n\nQ2\tP31\tQ5\r\nQ5\tP31\tQ5",
 ];
 

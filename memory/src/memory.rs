@@ -408,6 +408,10 @@ fn commit(
         let written = manifest.write(&partial)?;
         sync_folder(&partial)?;
         let place = memory.join(&name);
+        // What a writer left that could not point to it.
+        if place.exists() {
+            fs::remove_dir_all(&place).map_err(MemoryError::write(&place))?;
+        }
         fs::rename(&partial, &place).map_err(MemoryError::write(&place))?;
         sync_folder(memory)?;
         written.make_current(memory)

@@ -165,6 +165,27 @@ fn settings_that_no_graph_can_have_are_refused() {
 }
 
 #[test]
+fn copies_of_a_key_do_not_hide_the_others() {
+    let place = folder();
+    let format = MemoryFormat { width: 16, normalised: true, values: None };
+    let mut next = Numbers::new(21);
+    let keys: Vec<f32> = (0..40 * 16).map(|_| next.real()).collect();
+    let entries = (0..4000).map(engram_memory::Entry::bare).collect();
+    let batch = engram_memory::Batch { entries, keys: keys.repeat(100), values: Vec::new() };
+    let folder = place.path().join("m");
+    let mut writer = Writer::create(folder, format, 4000, [Ok(batch)].into_iter()).unwrap();
+    writer.index(GraphSettings::default(), || ()).unwrap();
+    let graphs = Hnsw::open(writer.generation(), Hnsw::EF_SEARCH).unwrap();
+    for k in [10, 100, 250] {
+        let queries = Queries { keys: &keys, k };
+        let find = |index: &dyn Index| {
+            index.search(writer.generation(), queries, &Filter::default()).unwrap()
+        };
+        assert_eq!(find(&graphs).recall(&find(&Exact)), 1.0, "k {k}");
+    }
+}
+
+#[test]
 fn the_same_keys_give_the_same_graph() {
     let place = folder();
     let files = ["a", "b"].map(|name| {

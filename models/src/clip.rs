@@ -20,9 +20,6 @@ use crate::similarity::normalise;
 pub use config::{ClipConfig, ClipTextConfig, ClipVisionConfig, TowerConfig};
 use tower::Tower;
 
-/// The end-of-text id that old configurations give by mistake; the reference then takes the largest id.
-const OLD_END_OF_TEXT: u32 = 2;
-
 /// Both encoders and the temperature.
 #[derive(Debug, Clone)]
 pub struct Clip {
@@ -114,7 +111,7 @@ impl Clip {
     /// [`ModelError::Candle`] for an id beyond the table.
     pub fn encode_texts(&self, tokens: &PackedTokens, mode: &Mode) -> Result<ClipTexts> {
         let last_hidden_state = self.text.forward(&self.config.text_config, tokens, mode)?;
-        let ends = end_rows(tokens, self.config.text_config.eos_token_id)?;
+        let ends = end_rows(tokens, self.config.text_config.end_of_text())?;
         let pooled = embedding_sum(&[(&last_hidden_state, ends)])?;
         let embeddings = self.text_projection.forward(&pooled)?;
         Ok(ClipTexts { last_hidden_state, pooled, embeddings })
@@ -240,18 +237,14 @@ impl VisionTower {
 }
 
 /// The row of each text's end-of-text token: the first one.
-fn end_rows(tokens: &PackedTokens, end_of_text: u32) -> Result<Arc<[u32]>> {
+fn end_rows(tokens: &PackedTokens, end_of_text: Option<u32>) -> Result<Arc<[u32]>> {
     let end_of = |span: &Span| {
         let ids = &tokens.ids[span.start..span.start + span.length];
-        let end = if end_of_text == OLD_END_OF_TEXT {
-            ids.iter().max().copied().unwrap_or_default()
-        } else {
-            end_of_text
-        };
+        let end = end_of_text.or(ids.iter().max().copied()).unwrap_or_default();
         let place = ids.iter().position(|id| *id == end);
         place.map(|place| (span.start + place) as u32).ok_or_else(|| {
             ModelError::BadInput(format!(
-                "a text of {} tokens without the end-of-text token {end_of_text}",
+                "a text of {} tokens without the end-of-text token {end}",
                 ids.len()
             ))
         })

@@ -157,6 +157,20 @@ fn inputs_that_do_not_fit_are_refused() -> Result<()> {
 }
 
 #[test]
+fn older_names_of_the_towers_go_before_the_others() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("config.json");
+    let config = r#"{"model_type": "clip", "text_config": {"hidden_size": 32, "eos_token_id": 2},
+        "text_config_dict": {"hidden_size": 64}, "vision_config": {"patch_size": 14},
+        "vision_config_dict": null}"#;
+    std::fs::write(&path, config).expect("a file");
+    let config = ClipConfig::read(&path).expect("a configuration");
+    // As transformers 5.23 has it: what `text_config_dict` does not say is the default.
+    assert_eq!((config.text_config.hidden_size, config.text_config.eos_token_id), (64, 49407));
+    assert_eq!(config.vision_config.patch_size, 14);
+}
+
+#[test]
 fn configurations_that_cannot_be_built_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("config.json");

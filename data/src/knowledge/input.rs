@@ -13,6 +13,9 @@ use crate::DataError;
 /// Bytes that are read at a time.
 const BUFFER: usize = 1 << 18;
 
+/// Bytes that are looked at to tell what a file is: JSON may begin with blank lines.
+const LOOKED_AT: usize = 1 << 12;
+
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 const UTF_16: [[u8; 2]; 2] = [[0xff, 0xfe], [0xfe, 0xff]];
@@ -65,8 +68,8 @@ impl<'r> Input<'r> {
         if UTF_16.iter().any(|mark| first.starts_with(mark)) {
             return refuse(path, "is UTF-16 text", "convert the file to UTF-8");
         }
-        if first == BYTE_ORDER_MARK {
-            text.get_mut().0.set_position(3);
+        if first.starts_with(&BYTE_ORDER_MARK) {
+            text.get_mut().0.set_position(BYTE_ORDER_MARK.len() as u64);
         }
         Ok(Self { path, reader: BufReader::with_capacity(BUFFER, Box::new(text)), taken, is_gzip })
     }
@@ -100,10 +103,10 @@ pub(super) fn read_error(path: &Path, is_gzip: bool, source: io::Error) -> DataE
 /// Bytes that were read, and then the rest.
 type Again<R> = io::Chain<Cursor<Vec<u8>>, R>;
 
-/// At most three bytes, and a reader that gives them once more.
+/// At most [`LOOKED_AT`] bytes, and a reader that gives them once more.
 fn first_bytes<R: Read>(mut reader: R) -> io::Result<(Vec<u8>, Again<R>)> {
-    let mut first = Vec::with_capacity(3);
-    reader.by_ref().take(3).read_to_end(&mut first)?;
+    let mut first = Vec::with_capacity(LOOKED_AT);
+    reader.by_ref().take(LOOKED_AT as u64).read_to_end(&mut first)?;
     Ok((first.clone(), Cursor::new(first).chain(reader)))
 }
 

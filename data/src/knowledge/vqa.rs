@@ -188,11 +188,13 @@ pub fn read_aokvqa(
 /// The different answers, the most frequent first; blank ones are none.
 fn distinct<'a>(answers: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut counts: Vec<(&str, usize)> = Vec::new();
+    let mut places = HashMap::new();
     for answer in answers.map(str::trim).filter(|answer| !answer.is_empty()) {
-        match counts.iter_mut().find(|(known, _)| *known == answer) {
-            Some((_, count)) => *count += 1,
-            None => counts.push((answer, 1)),
+        let place = *places.entry(answer).or_insert(counts.len());
+        if place == counts.len() {
+            counts.push((answer, 0));
         }
+        counts[place].1 += 1;
     }
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     counts.into_iter().map(|(answer, _)| answer.to_owned()).collect()
@@ -297,5 +299,11 @@ mod tests {
     fn answers_come_by_count_and_then_as_given() {
         let answers = ["b", "a", " ", "c", "a ", "c", "d"];
         assert_eq!(distinct(answers.into_iter()), ["a", "c", "b", "d"]);
+    }
+
+    #[test]
+    fn many_different_answers_take_no_long() {
+        let answers: Vec<String> = (0..300_000).map(|number| number.to_string()).collect();
+        assert_eq!(distinct(answers.iter().map(String::as_str)), answers);
     }
 }

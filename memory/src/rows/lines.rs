@@ -1,7 +1,7 @@
 //! Entries from a file of JSON lines, one by one.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -10,6 +10,8 @@ use serde_json::{Map, Value};
 use crate::entry::{DEFAULT_SOURCE, Entry};
 use crate::error::MemoryError;
 
+/// A line of so many bytes is no entry: most likely the line ends are lost.
+const LONGEST_LINE: u64 = 16 << 20;
 /// The bytes that some editors begin a file with.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -62,11 +64,17 @@ impl EntryLines {
     fn next_line(&mut self) -> Result<bool, MemoryError> {
         loop {
             self.text.clear();
-            let read = self.file.read_until(b'\n', &mut self.text);
-            if read.map_err(MemoryError::read(&self.path))? == 0 {
+            let mut line = self.file.by_ref().take(LONGEST_LINE + 1);
+            let read = line.read_until(b'\n', &mut self.text);
+            let read = read.map_err(MemoryError::read(&self.path))?;
+            if read == 0 {
                 return Ok(false);
             }
             self.line += 1;
+            if read as u64 > LONGEST_LINE {
+                let reason = format!("is longer than {LONGEST_LINE} bytes");
+                return Err(self.fault(reason, "write one JSON object a line"));
+            }
             if self.line == 1 && self.text.starts_with(BYTE_ORDER_MARK) {
                 self.text.drain(..BYTE_ORDER_MARK.len());
             }

@@ -5,7 +5,8 @@
 //! by layer, each with its row and with its node in the layer below. Searching begins at a node of the highest layer.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
@@ -89,16 +90,53 @@ impl GraphSettings {
         let (rows, distance) = (segment.rows, UnitDistance);
         let graph = Hnsw::new(self.connections, rows, LAYERS, self.ef_construction, distance);
         let keys = segment.keys(0..rows)?;
+        let mut copies = Copies::default();
         for (row, key) in keys.chunks(manifest.width).enumerate() {
-            graph.insert((key, row));
+            if copies.is_new(
+                row as u32,
+                |other| keys[other * manifest.width..].starts_with(key),
+                key,
+            ) {
+                graph.insert((key, row));
+            }
             progress();
         }
-        Ok(GraphLists::of(&graph, rows))
+        Ok(GraphLists::of(&graph, rows, &copies))
+    }
+}
+
+/// Rows whose key an earlier row has too. In a graph they would be neighbours of each other alone, and cut it into
+/// pieces: they are neighbours of that row instead, and of nothing else.
+#[derive(Default)]
+struct Copies {
+    /// Rows with different keys, by a hash of the key.
+    of_hash: HashMap<u64, Vec<u32>>,
+    /// The row of each copy, and the first row with its key.
+    of: Vec<(u32, u32)>,
+}
+
+impl Copies {
+    /// Takes a row in; whether its key is new. `same` compares it with the key of another row.
+    fn is_new(&mut self, row: u32, same: impl Fn(usize) -> bool, key: &[f32]) -> bool {
+        let mut hasher = DefaultHasher::new();
+        // Adding zero turns -0 into 0, which is the same number.
+        key.iter().for_each(|number| (number + 0.0).to_bits().hash(&mut hasher));
+        let alike = self.of_hash.entry(hasher.finish()).or_default();
+        match alike.iter().find(|first| same(**first as usize)) {
+            Some(first) => {
+                self.of.push((row, *first));
+                false
+            }
+            None => {
+                alike.push(row);
+                true
+            }
+        }
     }
 }
 
 impl GraphLists {
-    fn of(graph: &Hnsw<'_, f32, UnitDistance>, rows: usize) -> Self {
+    fn of(graph: &Hnsw<'_, f32, UnitDistance>, rows: usize, copies: &Copies) -> Self {
         // Of each row, by layer, the rows of its neighbours.
         let mut of_row: Vec<Vec<Vec<u32>>> = vec![Vec::new(); rows];
         for point in graph.get_point_indexation() {
@@ -108,6 +146,13 @@ impl GraphLists {
                 layer.into_iter().map(|neighbour| neighbour.d_id as u32).collect()
             };
             of_row[point.get_origin_id()] = layers.into_iter().map(rows_of).collect();
+        }
+        for (copy, first) in &copies.of {
+            of_row[*copy as usize] = vec![vec![*first]];
+            match of_row[*first as usize].first_mut() {
+                Some(neighbours) => neighbours.push(*copy),
+                None => of_row[*first as usize].push(vec![*copy]),
+            }
         }
         let highest = of_row.iter().map(Vec::len).max().unwrap_or(0);
         // Of each layer the rows in it, in order, and the number of its first node.

@@ -151,6 +151,16 @@ macro_rules! tower {
 tower!(ClipTextConfig);
 tower!(ClipVisionConfig);
 
+/// The end-of-text id that old configurations give by mistake; the reference then takes the largest id.
+const OLD_END_OF_TEXT: u32 = 2;
+
+impl ClipTextConfig {
+    /// The end-of-text token; `None` where it is the largest id of a text.
+    pub fn end_of_text(&self) -> Option<u32> {
+        Some(self.eos_token_id).filter(|end| *end != OLD_END_OF_TEXT)
+    }
+}
+
 impl ClipVisionConfig {
     /// Patches `P` of a picture.
     pub fn num_patches(&self) -> usize {
@@ -171,16 +181,21 @@ impl ClipConfig {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
         #[derive(Deserialize)]
-        struct ModelType {
+        struct Published {
             model_type: String,
+            // Where older files have these, the reference takes them in place of the others.
+            text_config_dict: Option<ClipTextConfig>,
+            vision_config_dict: Option<ClipVisionConfig>,
         }
         let bad =
             |reason: String| ModelError::BadConfig { what: path.display().to_string(), reason };
-        let kind: ModelType = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
-        if kind.model_type != "clip" {
-            return Err(bad(format!("model_type `{}` is not `clip`", kind.model_type)));
+        let published: Published = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
+        if published.model_type != "clip" {
+            return Err(bad(format!("model_type `{}` is not `clip`", published.model_type)));
         }
-        let config: Self = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
+        let mut config: Self = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
+        config.text_config = published.text_config_dict.unwrap_or(config.text_config);
+        config.vision_config = published.vision_config_dict.unwrap_or(config.vision_config);
         config.validate().map_err(|error| match error {
             ModelError::BadConfig { what, reason } => bad(format!("`{what}`: {reason}")),
             other => other,

@@ -205,6 +205,9 @@ pub struct Update {
 
 impl Update {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        if self.rows.entries.is_none() {
+            anyhow::bail!("name the entries that are replaced, with their ids, by --entries");
+        }
         let (mut writer, reader) = self.rows.open_for(&self.folder, |_| 0)?;
         self.rows.write(reader, |rows, batches| writer.update(rows, batches))?;
         told(&self.folder, &writer)

@@ -95,8 +95,7 @@ impl Info {
                 "{} entries in generation {}, {} deleted rows on the disk\n\
                  keys      {} x f32{}\n\
                  values    {}\n\
-                 bytes     {} ({:.0} an entry)\n\
-                 sources\n",
+                 bytes     {} ({:.0} an entry)\n",
                 info.entries,
                 info.generation,
                 info.deleted,
@@ -106,10 +105,14 @@ impl Info {
                 info.bytes,
                 info.bytes_per_entry,
             );
+            if !info.encoders.is_empty() {
+                text.push_str("models\n");
+            }
             for encoder in &info.encoders {
                 let engram_memory::EncoderRecord { name, sha256, reads, width } = encoder;
                 text.push_str(&format!("  {width:>9}  {reads} by {name} (SHA-256 {sha256})\n"));
             }
+            text.push_str("sources\n");
             for (name, entries) in &info.sources {
                 text.push_str(&format!("  {entries:>9}  {name}\n"));
             }

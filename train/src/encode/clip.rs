@@ -35,6 +35,14 @@ impl ClipModel {
         let weights = find("model.safetensors")?;
         let tokeniser = Tokeniser::from_file(find("tokenizer.json")?)?;
         tokeniser.check_fits(config.text_config.vocab_size, None)?;
+        let (end, expected) = (tokeniser.special().sep, config.text_config.end_of_text());
+        if expected.is_some_and(|expected| expected != end) {
+            let reason = format!(
+                "has the end-of-text token {}, its tokenizer {end}; take both files from one model",
+                config.text_config.eos_token_id
+            );
+            return Err(TrainError::Encoder { name: config_path.display().to_string(), reason });
+        }
         let processor = find("preprocessor_config.json")?;
         let preprocessing = Preprocessing::read(&processor)?;
         let size = config.vision_config.image_size;
