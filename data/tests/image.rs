@@ -105,7 +105,7 @@ fn photographs_are_read_as_pillow_does() {
     }
     let Some(data) = std::env::var_os("ENGRAM_DATA").map(PathBuf::from) else {
         let text = b"SKIPPED: set ENGRAM_DATA to the real data to read COCO photographs\n";
-        std::io::Write::write_all(&mut std::io::stderr(), text).unwrap();
+        Write::write_all(&mut std::io::stderr(), text).unwrap();
         return;
     };
     let thumbnails: BTreeMap<String, Thumbnail> =
