@@ -292,7 +292,7 @@ impl Graph {
         let mut seen = Bits::zeros(self.rows);
         seen.set(start.row as usize);
         let (mut open, mut best) = (BinaryHeap::from([start]), BinaryHeap::new());
-        let mut fresh: Vec<u32> = Vec::new();
+        let (mut fresh, mut count) = (Vec::new(), count);
         if visible(start.row as usize) {
             best.push(Reverse(start));
         }
@@ -318,6 +318,8 @@ impl Graph {
                 open.push(next);
                 if visible(*row as usize) {
                     best.push(Reverse(next));
+                    // A copy of the key takes no other key's place.
+                    count += usize::from(next.score == node.score);
                     if best.len() > count {
                         best.pop();
                     }
