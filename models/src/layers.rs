@@ -57,6 +57,27 @@ impl Linear {
     }
 }
 
+/// A norm by the root mean square over the last dimension: no mean is subtracted, no bias added.
+#[derive(Debug, Clone)]
+pub struct RmsNorm {
+    weight: Tensor,
+    epsilon: f32,
+}
+
+impl RmsNorm {
+    /// A norm of `size` channels `D`; a fresh one has scale 1.
+    pub fn new(size: usize, epsilon: f64, builder: &ParameterBuilder) -> Result<Self> {
+        let weight = builder.get("weight", &[size], Init::Ones)?;
+        Ok(Self { weight, epsilon: epsilon as f32 })
+    }
+
+    /// `[.., D]` → `[.., D]`.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let norm = Norm { weight: &self.weight, bias: None, epsilon: self.epsilon };
+        Ok(kernels::norm(x, norm)?)
+    }
+}
+
 /// A layer norm over the last dimension.
 #[derive(Debug, Clone)]
 pub struct LayerNorm {

@@ -15,6 +15,7 @@ pub mod mobilenet;
 pub mod packed;
 pub mod params;
 pub mod similarity;
+pub mod t5;
 pub mod text_encoder;
 pub mod weights;
 

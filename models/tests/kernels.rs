@@ -32,6 +32,15 @@ fn activations() -> Result<()> {
 }
 
 #[test]
+fn gated_units() -> Result<()> {
+    for f in [Activation::GeluTanh, Activation::Silu] {
+        check_gradients(&[input(&[2, 3, 8], 1)], |t| Ok(gated(&t[0], f)?))?;
+    }
+    assert!(gated(&random(&[2, 3], 1)?, Activation::GeluTanh).is_err());
+    Ok(())
+}
+
+#[test]
 fn linear_maps_alone_and_stacked() -> Result<()> {
     let (x, w, b) = (input(&[2, 3, 4], 1), input(&[5, 4], 2), input(&[5], 3));
     check_gradients(&[x.clone(), w.clone()], |t| Ok(linear(&t[0], &t[1], None)?))?;

@@ -1,0 +1,108 @@
+//! A gated linear unit's product `f(a) ⊙ b`, of halves that lie side by side (arXiv 2002.05202).
+
+use candle_core::{D, Shape, Tensor};
+use rayon::prelude::*;
+
+use super::activation::Activation;
+use super::operation::{Gradient, Holds, Input, Kernel, apply};
+use super::rows::{ROWS, add};
+
+/// `f(a) ⊙ b`: `x` `[.., 2 M]` holds `a` and then `b` in each row → `[.., M]`.
+///
+/// # Errors
+/// If the last dimension is odd or 0.
+pub fn gated(x: &Tensor, f: Activation) -> candle_core::Result<Tensor> {
+    apply(Gated(f), &[x])
+}
+
+struct Gated(Activation);
+
+/// The width `M` of a half.
+fn half(dims: &[usize]) -> candle_core::Result<usize> {
+    match dims.last() {
+        Some(width) if *width > 0 && width % 2 == 0 => Ok(width / 2),
+        _ => candle_core::bail!("gated: {dims:?} has no two halves"),
+    }
+}
+
+impl Kernel for Gated {
+    fn name(&self) -> &'static str {
+        "gated"
+    }
+
+    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+        let width = half(inputs[0].dims)?;
+        let mut output = vec![0.0; inputs[0].data.len() / 2];
+        output
+            .par_chunks_mut(ROWS * width)
+            .zip(inputs[0].data.par_chunks(2 * ROWS * width))
+            .for_each(|(y, x)| products(self.0, x, width, y));
+        Ok((output, inputs[0].shape_with_width(width)))
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Input<'_>],
+        _: &[f32],
+        gradient: &[f32],
+        wanted: &mut [Option<Gradient>],
+    ) -> candle_core::Result<()> {
+        let width = half(inputs[0].dims)?;
+        let Some(wanted) = &mut wanted[0] else { return Ok(()) };
+        let mut dx = vec![0.0; inputs[0].data.len()];
+        dx.par_chunks_mut(2 * ROWS * width)
+            .zip(inputs[0].data.par_chunks(2 * ROWS * width))
+            .zip(gradient.par_chunks(ROWS * width))
+            .for_each(|((dx, x), dy)| slopes(self.0, x, width, dy, dx));
+        match wanted.holds {
+            Holds::Zeros => wanted.data = dx,
+            _ => add(&dx, wanted.as_sum()),
+        }
+        Ok(())
+    }
+
+    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        let width = half(inputs[0].dims())?;
+        let gate = self.0.composite(&inputs[0].narrow(D::Minus1, 0, width)?.contiguous()?)?;
+        gate * inputs[0].narrow(D::Minus1, width, width)?
+    }
+}
+
+vectorised! {
+    fn products(f: Activation, x: &[f32], width: usize, y: &mut [f32]) {
+        match f {
+            Activation::GeluTanh => rows(x, width, y, |a| Activation::GeluTanh.at(a).0),
+            f => rows(x, width, y, |a| f.at(a).0),
+        }
+    }
+
+    fn slopes(f: Activation, x: &[f32], width: usize, dy: &[f32], dx: &mut [f32]) {
+        match f {
+            Activation::GeluTanh => row_slopes(x, width, dy, dx, |a| Activation::GeluTanh.at(a)),
+            f => row_slopes(x, width, dy, dx, |a| f.at(a)),
+        }
+    }
+}
+
+#[inline(always)]
+fn rows(x: &[f32], width: usize, y: &mut [f32], f: impl Fn(f32) -> f32) {
+    for (x, y) in x.chunks_exact(2 * width).zip(y.chunks_exact_mut(width)) {
+        let (a, b) = x.split_at(width);
+        for ((a, b), y) in a.iter().zip(b).zip(y) {
+            *y = f(*a) * b;
+        }
+    }
+}
+
+#[inline(always)]
+fn row_slopes(x: &[f32], width: usize, dy: &[f32], dx: &mut [f32], f: impl Fn(f32) -> (f32, f32)) {
+    let rows = x.chunks_exact(2 * width).zip(dy.chunks_exact(width));
+    for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(2 * width)) {
+        let ((a, b), (da, db)) = (x.split_at(width), dx.split_at_mut(width));
+        for ((((a, b), dy), da), db) in a.iter().zip(b).zip(dy).zip(da).zip(db) {
+            let (value, slope) = f(*a);
+            *da = dy * b * slope;
+            *db = dy * value;
+        }
+    }
+}

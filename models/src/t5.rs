@@ -1,0 +1,192 @@
+//! T5 v1.1 (arXiv 1910.10683, 2002.05202): an encoder and a decoder of texts.
+//!
+//! Reference: `transformers` 5, `models/t5/modeling_t5.py`. Parameter names are the published ones.
+//! Texts are packed instead of padded, as in [`crate::bert`].
+
+pub mod blocks;
+mod config;
+
+use std::sync::Arc;
+
+use candle_core::Tensor;
+
+use crate::error::Result;
+use crate::kernels::{Mode, Segments, dropout, embedding_sum};
+use crate::layers::{Linear, RmsNorm};
+use crate::packed::PackedTokens;
+use crate::params::{Init, ParameterBuilder};
+use blocks::{DecoderLayer, EncoderLayer, RelativeBias};
+pub use config::T5Config;
+
+/// The encoder and the decoder.
+#[derive(Debug, Clone)]
+pub struct T5 {
+    shared: TokenTable,
+    encoder: Encoder,
+    decoder: Decoder,
+}
+
+/// The token embeddings, which encoder and decoder share.
+#[derive(Debug, Clone)]
+pub struct TokenTable {
+    /// `[V, D]`.
+    weight: Tensor,
+}
+
+/// The encoder's blocks and last norm.
+#[derive(Debug, Clone)]
+pub struct Encoder {
+    config: T5Config,
+    bias: RelativeBias,
+    layers: Vec<EncoderLayer>,
+    final_norm: RmsNorm,
+}
+
+/// The decoder's blocks, last norm and output map.
+#[derive(Debug, Clone)]
+pub struct Decoder {
+    config: T5Config,
+    bias: RelativeBias,
+    layers: Vec<DecoderLayer>,
+    final_norm: RmsNorm,
+    lm_head: Linear,
+}
+
+impl T5 {
+    /// Builds the model from published weights or fresh.
+    ///
+    /// # Errors
+    /// [`crate::ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
+    pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
+        config.validate()?;
+        Ok(Self {
+            shared: TokenTable::new(config, &builder.pp("shared"))?,
+            encoder: Encoder::new(config, &builder.pp("encoder"))?,
+            decoder: Decoder::new(config, builder)?,
+        })
+    }
+
+    /// States of packed texts after the encoder's last norm, `[T, D]`.
+    pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
+        let embedded = self.shared.forward(&tokens.ids)?;
+        self.encoder.forward(embedded, &tokens.segments, mode)
+    }
+
+    /// Logits `[T, V]` of the token that follows each of `tokens`, whose sequences belong to those
+    /// of `states` `[T_k, D]` one by one.
+    pub fn decode(
+        &self,
+        tokens: &PackedTokens,
+        states: &Tensor,
+        lengths: &[usize],
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let embedded = self.shared.forward(&tokens.ids)?;
+        self.decoder.forward(embedded, &tokens.segments, (states, lengths), mode)
+    }
+
+    /// The token embeddings.
+    pub fn shared(&self) -> &TokenTable {
+        &self.shared
+    }
+
+    /// The decoder.
+    pub fn decoder(&self) -> &Decoder {
+        &self.decoder
+    }
+}
+
+impl TokenTable {
+    /// Parameter `weight` of the builder's path.
+    pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
+        let shape = [config.vocab_size, config.d_model];
+        Ok(Self { weight: builder.get("weight", &shape, Init::Normal(1.0))? })
+    }
+
+    /// Embeddings `[T, D]` of ids `[T]`.
+    pub fn forward(&self, ids: &Arc<[u32]>) -> Result<Tensor> {
+        Ok(embedding_sum(&[(&self.weight, ids.clone())])?)
+    }
+}
+
+/// Blocks `block.N` and the relative biases that the first one holds.
+fn stack<L>(
+    config: &T5Config,
+    (count, bidirectional): (usize, bool),
+    builder: &ParameterBuilder,
+    layer: impl Fn(&T5Config, &ParameterBuilder) -> Result<L>,
+) -> Result<(RelativeBias, Vec<L>)> {
+    let blocks = builder.pp("block");
+    let place = "0.layer.0.SelfAttention.relative_attention_bias";
+    let bias = RelativeBias::new(config, bidirectional, &blocks.pp(place))?;
+    let layers = (0..count).map(|i| layer(config, &blocks.pp(i))).collect::<Result<_>>()?;
+    Ok((bias, layers))
+}
+
+fn final_norm(config: &T5Config, builder: &ParameterBuilder) -> Result<RmsNorm> {
+    RmsNorm::new(config.d_model, config.layer_norm_epsilon, &builder.pp("final_layer_norm"))
+}
+
+/// The length of the longest run of query rows.
+fn longest(segments: &Segments) -> usize {
+    segments.queries().iter().map(|span| span.length).max().unwrap_or(1)
+}
+
+impl Encoder {
+    /// Parameters below the builder's path.
+    pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
+        let kind = (config.num_layers, true);
+        let (bias, layers) = stack(config, kind, builder, EncoderLayer::new)?;
+        let final_norm = final_norm(config, builder)?;
+        Ok(Self { config: config.clone(), bias, layers, final_norm })
+    }
+
+    /// `[T, D]` → `[T, D]`.
+    pub fn forward(&self, x: Tensor, segments: &Segments, mode: &Mode) -> Result<Tensor> {
+        let rate = self.config.dropout_rate;
+        let longest = longest(segments);
+        let bias = self.bias.forward(longest, longest)?;
+        let mut x = dropout(&mode.cut(x), mode.dropout(rate))?;
+        for layer in &self.layers {
+            x = mode.cut(layer.forward(&x, &bias, segments, None, mode)?);
+        }
+        Ok(dropout(&self.final_norm.forward(&x)?, mode.dropout(rate))?)
+    }
+}
+
+impl Decoder {
+    /// Parameters below `decoder` and `lm_head` of the builder's path.
+    pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
+        let (d, v) = (config.d_model, config.vocab_size);
+        let own = builder.pp("decoder");
+        let kind = (config.decoder_layers(), false);
+        let (bias, layers) = stack(config, kind, &own, DecoderLayer::new)?;
+        let final_norm = final_norm(config, &own)?;
+        let lm_head = Linear::without_bias(d, v, (d as f64).powf(-0.5), &builder.pp("lm_head"))?;
+        Ok(Self { config: config.clone(), bias, layers, final_norm, lm_head })
+    }
+
+    /// Logits `[T, V]` from embeddings `[T, D]` and the encoder's states `[T_k, D]`, whose
+    /// sequences have `lengths` rows.
+    pub fn forward(
+        &self,
+        x: Tensor,
+        segments: &Segments,
+        (states, lengths): (&Tensor, &[usize]),
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let rate = self.config.dropout_rate;
+        let own: Vec<usize> = segments.queries().iter().map(|span| span.length).collect();
+        let cross = Segments::cross(&own, lengths);
+        let longest = longest(segments);
+        let bias = self.bias.forward(longest, longest)?;
+        let mut x = dropout(&mode.cut(x), mode.dropout(rate))?;
+        for layer in &self.layers {
+            let (keys, values) = layer.cross_keys(states)?;
+            let others = (&keys, &values, &cross);
+            x = mode.cut(layer.forward(&x, (&bias, segments, true), others, mode)?);
+        }
+        let x = dropout(&self.final_norm.forward(&x)?, mode.dropout(rate))?;
+        self.lm_head.forward(&x)
+    }
+}

@@ -1,0 +1,291 @@
+//! The blocks of T5 v1.1, from which REVEAL's heads, Perceiver and fusion are made as well.
+//!
+//! Reference: `transformers` 5, `models/t5/modeling_t5.py`. Norms come first and have no mean, maps
+//! no bias, scores no scale; the first block of a stack holds the relative biases of all.
+
+use std::sync::Arc;
+
+use candle_core::Tensor;
+
+use super::config::T5Config;
+use crate::error::Result;
+use crate::kernels::{
+    Attention, AttentionBias, Mode, Segments, attention, dropout, embedding_sum, gated,
+    self_attention, stacked_linear,
+};
+use crate::layers::{Linear, RmsNorm};
+use crate::params::{Init, ParameterBuilder};
+
+/// A learned bias for each head and bucket of distances.
+#[derive(Debug, Clone)]
+pub struct RelativeBias {
+    /// `[buckets, H]`.
+    weight: Tensor,
+    max_distance: usize,
+    bidirectional: bool,
+}
+
+/// The four maps of an attention. Its width is `num_heads * d_kv`, which need not be the model's.
+#[derive(Debug, Clone)]
+struct Projections {
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    output: Linear,
+}
+
+/// `wo (gelu(wi_0 x) ⊙ wi_1 x)`.
+#[derive(Debug, Clone)]
+struct FeedForward {
+    norm: RmsNorm,
+    gate: Linear,
+    up: Linear,
+    down: Linear,
+}
+
+/// Self-attention and feed-forward part.
+#[derive(Debug, Clone)]
+pub struct EncoderLayer {
+    config: T5Config,
+    norm: RmsNorm,
+    attention: Projections,
+    feed_forward: FeedForward,
+}
+
+/// Self-attention, attention to the encoder's states, feed-forward part.
+#[derive(Debug, Clone)]
+pub struct DecoderLayer {
+    config: T5Config,
+    norm: RmsNorm,
+    attention: Projections,
+    cross_norm: RmsNorm,
+    cross_attention: Projections,
+    feed_forward: FeedForward,
+}
+
+impl RelativeBias {
+    /// Parameter `weight` of the builder's path.
+    pub fn new(config: &T5Config, bidirectional: bool, builder: &ParameterBuilder) -> Result<Self> {
+        let shape = [config.relative_attention_num_buckets, config.num_heads];
+        let std = (config.d_model as f64).powf(-0.5);
+        Ok(Self {
+            weight: builder.get("weight", &shape, Init::Normal(std))?,
+            max_distance: config.relative_attention_max_distance,
+            bidirectional,
+        })
+    }
+
+    /// The biases of the last `queries` of `keys` places to all of them: `[H, queries, keys]`.
+    pub fn forward(&self, queries: usize, keys: usize) -> Result<Tensor> {
+        let (buckets, heads) = self.weight.dims2()?;
+        let ids: Arc<[u32]> = (keys - queries..keys)
+            .flat_map(|query| (0..keys).map(move |key| key as i64 - query as i64))
+            .map(|distance| self.bucket(distance, buckets))
+            .collect();
+        let rows = embedding_sum(&[(&self.weight, ids)])?;
+        Ok(rows.reshape((queries, keys, heads))?.permute((2, 0, 1))?.contiguous()?)
+    }
+
+    /// Near distances have a bucket each, far ones share buckets that grow as a logarithm.
+    fn bucket(&self, distance: i64, buckets: usize) -> u32 {
+        let (mut first, mut buckets, mut away) = (0, buckets, (-distance).max(0) as usize);
+        if self.bidirectional {
+            buckets /= 2;
+            first = if distance > 0 { buckets } else { 0 };
+            away = distance.unsigned_abs() as usize;
+        }
+        let exact = buckets / 2;
+        let place = if away < exact {
+            away
+        } else {
+            let ratio =
+                (away as f32 / exact as f32).ln() / (self.max_distance as f32 / exact as f32).ln();
+            (exact + (ratio * (buckets - exact) as f32) as usize).min(buckets - 1)
+        };
+        (first + place) as u32
+    }
+}
+
+impl Projections {
+    fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
+        let (d, inner) = (config.d_model, config.inner_size());
+        let std = (d as f64).powf(-0.5);
+        let query_std = ((d * config.d_kv) as f64).powf(-0.5);
+        let map = |name: &str, d_in, d_out, std| {
+            Linear::without_bias(d_in, d_out, std, &builder.pp(name))
+        };
+        Ok(Self {
+            query: map("q", d, inner, query_std)?,
+            key: map("k", d, inner, std)?,
+            value: map("v", d, inner, std)?,
+            output: map("o", inner, d, (inner as f64).powf(-0.5))?,
+        })
+    }
+
+    /// Rows attend within their segment: `[T, D]` → `[T, D]`.
+    fn to_self(&self, x: &Tensor, bias: &Tensor, options: &Attention) -> Result<Tensor> {
+        let parts = [self.query.as_part(), self.key.as_part(), self.value.as_part()];
+        let qkv = stacked_linear(x, &parts)?;
+        let context = self_attention(&qkv, Some(AttentionBias::Shared(bias)), options)?;
+        self.output.forward(&context)
+    }
+
+    /// Rows attend to others: `[T_q, D]`, keys and values `[T_k, H d_kv]` → `[T_q, D]`.
+    fn to_others(
+        &self,
+        x: &Tensor,
+        (k, v): (&Tensor, &Tensor),
+        options: &Attention,
+    ) -> Result<Tensor> {
+        let context = attention((&self.query.forward(x)?, k, v), None, options)?;
+        self.output.forward(&context)
+    }
+}
+
+impl FeedForward {
+    fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
+        let (d, m) = (config.d_model, config.d_ff);
+        let inner = builder.pp("DenseReluDense");
+        let up_std = (d as f64).powf(-0.5);
+        Ok(Self {
+            norm: RmsNorm::new(d, config.layer_norm_epsilon, &builder.pp("layer_norm"))?,
+            gate: Linear::without_bias(d, m, up_std, &inner.pp("wi_0"))?,
+            up: Linear::without_bias(d, m, up_std, &inner.pp("wi_1"))?,
+            down: Linear::without_bias(m, d, (m as f64).powf(-0.5), &inner.pp("wo"))?,
+        })
+    }
+
+    fn forward(&self, x: &Tensor, config: &T5Config, mode: &Mode) -> Result<Tensor> {
+        let parts = [self.gate.as_part(), self.up.as_part()];
+        let hidden = gated(&stacked_linear(&self.norm.forward(x)?, &parts)?, config.activation())?;
+        let hidden = dropout(&hidden, mode.dropout(config.dropout_rate))?;
+        residual(x, self.down.forward(&hidden)?, config, mode)
+    }
+}
+
+/// `x + dropout(y)`.
+fn residual(x: &Tensor, y: Tensor, config: &T5Config, mode: &Mode) -> Result<Tensor> {
+    Ok((x + dropout(&y, mode.dropout(config.dropout_rate))?)?)
+}
+
+/// Attention as T5 has it: no factor on the scores.
+fn options(config: &T5Config, segments: &Segments, causal: bool, mode: &Mode) -> Attention {
+    Attention {
+        num_heads: config.num_heads,
+        scale: 1.0,
+        causal,
+        segments: segments.clone(),
+        dropout: mode.dropout(config.dropout_rate),
+    }
+}
+
+impl EncoderLayer {
+    /// Parameters below `layer.0` and `layer.1` of the builder's path.
+    pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
+        let own = builder.pp("layer.0");
+        Ok(Self {
+            norm: RmsNorm::new(config.d_model, config.layer_norm_epsilon, &own.pp("layer_norm"))?,
+            attention: Projections::new(config, &own.pp("SelfAttention"))?,
+            feed_forward: FeedForward::new(config, &builder.pp("layer.1"))?,
+            config: config.clone(),
+        })
+    }
+
+    /// `[T, D]` → `[T, D]`, with the biases `[H, L, L]` of all segments. `weights` `[T, 1]` multiply
+    /// what attention sees of each token after its norm: REVEAL's fusion (`fuse_topk_knowledge`).
+    pub fn forward(
+        &self,
+        x: &Tensor,
+        bias: &Tensor,
+        segments: &Segments,
+        weights: Option<&Tensor>,
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let mut normed = self.norm.forward(x)?;
+        if let Some(weights) = weights {
+            normed = normed.broadcast_mul(weights)?;
+        }
+        let options = options(&self.config, segments, false, mode);
+        let x = residual(x, self.attention.to_self(&normed, bias, &options)?, &self.config, mode)?;
+        self.feed_forward.forward(&x, &self.config, mode)
+    }
+}
+
+impl DecoderLayer {
+    /// Parameters below `layer.0`, `layer.1` and `layer.2` of the builder's path.
+    pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
+        let norm = |place: &str| {
+            let builder = builder.pp(place).pp("layer_norm");
+            RmsNorm::new(config.d_model, config.layer_norm_epsilon, &builder)
+        };
+        let maps = |place: &str| Projections::new(config, &builder.pp(place));
+        Ok(Self {
+            norm: norm("layer.0")?,
+            attention: maps("layer.0.SelfAttention")?,
+            cross_norm: norm("layer.1")?,
+            cross_attention: maps("layer.1.EncDecAttention")?,
+            feed_forward: FeedForward::new(config, &builder.pp("layer.2"))?,
+            config: config.clone(),
+        })
+    }
+
+    /// Keys and values of the encoder's states `[T_k, D]`, both `[T_k, H d_kv]`.
+    pub fn cross_keys(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
+        let maps = &self.cross_attention;
+        Ok((maps.key.forward(states)?, maps.value.forward(states)?))
+    }
+
+    /// `[T, D]` → `[T, D]`. `own` says who attends to whom among the rows (with the biases
+    /// `[H, L, L]`, and to no later row if `causal`), `cross` to which rows of the encoder's states.
+    pub fn forward(
+        &self,
+        x: &Tensor,
+        (bias, own, causal): (&Tensor, &Segments, bool),
+        (keys, values, cross): (&Tensor, &Tensor, &Segments),
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let config = &self.config;
+        let to_self = options(config, own, causal, mode);
+        let attended = self.attention.to_self(&self.norm.forward(x)?, bias, &to_self)?;
+        let x = residual(x, attended, config, mode)?;
+        self.rest(&x, (keys, values, cross), mode)
+    }
+
+    /// Keys and values of the rows for each other, `[T, D]` → both `[T, H d_kv]`: what a decoder
+    /// keeps from token to token.
+    pub(super) fn own_keys(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        let normed = self.norm.forward(x)?;
+        Ok((self.attention.key.forward(&normed)?, self.attention.value.forward(&normed)?))
+    }
+
+    /// As [`DecoderLayer::forward`] for new rows `[S, D]`, given keys and values of all rows so far,
+    /// their own among them.
+    pub(super) fn step(
+        &self,
+        x: &Tensor,
+        (bias, own_keys, own_values, own): (&Tensor, &Tensor, &Tensor, &Segments),
+        cross: (&Tensor, &Tensor, &Segments),
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let options = options(&self.config, own, false, mode);
+        let query = self.attention.query.forward(&self.norm.forward(x)?)?;
+        let bias = Some(AttentionBias::Shared(bias));
+        let context = attention((&query, own_keys, own_values), bias, &options)?;
+        let x = (x + self.attention.output.forward(&context)?)?;
+        self.rest(&x, cross, mode)
+    }
+
+    /// What follows the attention of the rows to each other.
+    fn rest(
+        &self,
+        x: &Tensor,
+        (keys, values, cross): (&Tensor, &Tensor, &Segments),
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let to_others = options(&self.config, cross, false, mode);
+        let normed = self.cross_norm.forward(x)?;
+        let attended = self.cross_attention.to_others(&normed, (keys, values), &to_others)?;
+        let x = residual(x, attended, &self.config, mode)?;
+        self.feed_forward.forward(&x, &self.config, mode)
+    }
+}

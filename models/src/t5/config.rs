@@ -1,0 +1,154 @@
+//! The fields of a published T5 `config.json` that shape the model.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{bad_field, check_layers, check_sizes};
+use crate::error::{ModelError, Result};
+use crate::kernels::Activation;
+
+/// The configuration of T5 v1.1 (and of what has its form, such as FLAN-T5).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct T5Config {
+    /// Vocabulary `V`.
+    pub vocab_size: usize,
+    /// Width `D`.
+    pub d_model: usize,
+    /// Width of a head.
+    pub d_kv: usize,
+    /// Width of the feed-forward part.
+    pub d_ff: usize,
+    /// Blocks of the encoder.
+    pub num_layers: usize,
+    /// Blocks of the decoder; as many as of the encoder without it.
+    pub num_decoder_layers: Option<usize>,
+    /// Heads `H`.
+    pub num_heads: usize,
+    /// Buckets of distances.
+    pub relative_attention_num_buckets: usize,
+    /// Distances from here on share the last bucket.
+    pub relative_attention_max_distance: usize,
+    /// Dropout of attention weights, of what blocks add, and within the feed-forward part.
+    pub dropout_rate: f64,
+    /// Added to the mean square in norms.
+    pub layer_norm_epsilon: f64,
+    /// The kind of feed-forward part; `gated-gelu` is known.
+    pub feed_forward_proj: String,
+    /// Whether the output map is the token table (T5 1.0); not known here.
+    pub tie_word_embeddings: bool,
+    /// The token that ends a text.
+    pub eos_token_id: u32,
+    /// Padding, and what published models begin to decode with.
+    pub pad_token_id: u32,
+}
+
+impl Default for T5Config {
+    fn default() -> Self {
+        Self::small()
+    }
+}
+
+impl T5Config {
+    /// The size `t5_1_1_small` of the released code (77 million parameters).
+    pub fn small() -> Self {
+        Self {
+            vocab_size: 32128,
+            d_model: 512,
+            d_kv: 64,
+            d_ff: 1024,
+            num_layers: 8,
+            num_decoder_layers: None,
+            num_heads: 6,
+            relative_attention_num_buckets: 32,
+            relative_attention_max_distance: 128,
+            dropout_rate: 0.1,
+            layer_norm_epsilon: 1e-6,
+            feed_forward_proj: "gated-gelu".to_string(),
+            tie_word_embeddings: false,
+            eos_token_id: 1,
+            pad_token_id: 0,
+        }
+    }
+
+    /// `t5_1_1_base`.
+    pub fn base() -> Self {
+        Self { d_model: 768, d_ff: 2048, num_layers: 12, num_heads: 12, ..Self::small() }
+    }
+
+    /// `t5_1_1_large`.
+    pub fn large() -> Self {
+        Self { d_model: 1024, d_ff: 2816, num_layers: 24, num_heads: 16, ..Self::small() }
+    }
+
+    /// `t5_1_1_xl`.
+    pub fn xl() -> Self {
+        Self { d_model: 2048, d_ff: 5120, num_layers: 24, num_heads: 32, ..Self::small() }
+    }
+
+    /// Reads a published `config.json`.
+    ///
+    /// # Errors
+    /// [`ModelError::Io`]; [`ModelError::BadConfig`].
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
+        let bad = |reason| ModelError::BadConfig { what: path.display().to_string(), reason };
+        let config: Self = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
+        config.validate().map_err(|error| match error {
+            ModelError::BadConfig { what, reason } => bad(format!("`{what}`: {reason}")),
+            other => other,
+        })?;
+        Ok(config)
+    }
+
+    /// Checks that the sizes fit each other and that the kind is known.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`] naming the field.
+    pub fn validate(&self) -> Result<()> {
+        check_sizes(&[
+            ("vocab_size", self.vocab_size),
+            ("d_model", self.d_model),
+            ("d_kv", self.d_kv),
+            ("d_ff", self.d_ff),
+            ("num_heads", self.num_heads),
+        ])?;
+        check_layers(self.num_layers)?;
+        check_layers(self.decoder_layers())?;
+        let buckets = self.relative_attention_num_buckets;
+        if buckets < 4 || !buckets.is_multiple_of(4) {
+            let reason = format!("{buckets} is not a multiple of 4");
+            return Err(bad_field("relative_attention_num_buckets", reason));
+        }
+        if self.relative_attention_max_distance <= buckets / 2 {
+            let reason = format!("must be above half of the {buckets} buckets");
+            return Err(bad_field("relative_attention_max_distance", reason));
+        }
+        if !(0.0..1.0).contains(&self.dropout_rate) {
+            let reason = format!("{} is not a probability below 1", self.dropout_rate);
+            return Err(bad_field("dropout_rate", reason));
+        }
+        if self.feed_forward_proj != "gated-gelu" || self.tie_word_embeddings {
+            let reason = "only T5 v1.1 is known: `gated-gelu`, with `tie_word_embeddings` false";
+            return Err(bad_field("feed_forward_proj", reason.to_string()));
+        }
+        Ok(())
+    }
+
+    /// Blocks of the decoder.
+    pub fn decoder_layers(&self) -> usize {
+        self.num_decoder_layers.unwrap_or(self.num_layers)
+    }
+
+    /// The width of all heads together.
+    pub fn inner_size(&self) -> usize {
+        self.num_heads * self.d_kv
+    }
+
+    /// The activation of the gate: `gated-gelu` means the tanh approximation.
+    pub(super) fn activation(&self) -> Activation {
+        Activation::GeluTanh
+    }
+}
