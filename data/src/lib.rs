@@ -26,6 +26,7 @@ pub mod knowledge;
 pub mod patent;
 mod table;
 pub mod titles;
+pub mod text_to_text;
 pub mod tokenise;
 pub mod vectors;
 pub mod world;
