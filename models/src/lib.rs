@@ -19,6 +19,7 @@ mod pre_norm;
 pub mod similarity;
 pub mod t5;
 pub mod text_encoder;
+pub mod vit;
 pub mod weights;
 
 pub use error::{ModelError, Result};
