@@ -39,7 +39,10 @@ pub struct TextToText {
 impl TextToText {
     /// A tokenizer of `size` pieces made from texts (byte-pair encoding of lower-case words), for a
     /// model that starts from nothing.
-    pub fn train(texts: impl Iterator<Item = String> + Send, size: usize) -> Result<Self, DataError> {
+    pub fn train(
+        texts: impl Iterator<Item = String> + Send,
+        size: usize,
+    ) -> Result<Self, DataError> {
         let path = Path::new("tokenizer.json");
         let special = [PAD, END, UNKNOWN, MASK, BEGIN].map(|name| AddedToken::from(name, true));
         let mut trainer = BpeTrainer::builder()

@@ -14,6 +14,8 @@ pub mod layers;
 pub mod mobilenet;
 pub mod packed;
 pub mod params;
+mod patch_embedding;
+mod pre_norm;
 pub mod reveal;
 pub mod similarity;
 pub mod t5;

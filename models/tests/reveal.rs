@@ -12,7 +12,7 @@ use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::reveal::losses::{alignment, contrastive, decorrelation};
 use engram_models::reveal::{BaseStates, Retrieved, Reveal, RevealConfig, RevealInput};
 use engram_models::t5::T5Config;
-use engram_models::vit::VitConfig;
+use engram_models::vit::ViTConfig;
 
 const WIDTH: usize = 8;
 const TOKENS: usize = 2;
@@ -30,7 +30,7 @@ fn config() -> RevealConfig {
             dropout_rate: 0.0,
             ..T5Config::small()
         },
-        image: VitConfig {
+        image: ViTConfig {
             hidden_size: 8,
             num_hidden_layers: 1,
             num_attention_heads: 2,
@@ -38,7 +38,7 @@ fn config() -> RevealConfig {
             image_size: 4,
             patch_size: 2,
             class_token: false,
-            ..VitConfig::base_16()
+            ..ViTConfig::base_16()
         },
         fusion_layers: 1,
         head_layers: 1,
@@ -129,7 +129,8 @@ fn the_generators_loss_reaches_every_parameter_of_the_retriever() -> Result<()> 
     gradients.backward(&generation_loss(&model)?)?;
     assert_eq!(gradients.suspicious(), []);
     // A step along the gradient of one part alone changes the loss by its length.
-    for part in ["query_head.", "key_head.", "head_out", "dataset_gate", "att_transform", "value_"] {
+    for part in ["query_head.", "key_head.", "head_out", "dataset_gate", "att_transform", "value_"]
+    {
         let of_part: Vec<(usize, &engram_models::params::Parameter)> = parameters
             .trainable()
             .enumerate()
@@ -226,7 +227,8 @@ fn shapes_that_do_not_fit_are_refused() -> Result<()> {
     one_told.picture_of.pop();
     assert!(model.encode(&one_told, &mode).is_err());
     let base = model.encode(&input(4)?, &mode)?;
-    let (prior, values) = (Tensor::ones(2, DType::F32, &Device::Cpu)?, base.states.narrow(0, 0, 3)?);
+    let (prior, values) =
+        (Tensor::ones(2, DType::F32, &Device::Cpu)?, base.states.narrow(0, 0, 3)?);
     let retrieved = Retrieved { counts: &[1, 1], prior: &prior, values: &values };
     assert!(model.fuse(&base, Some(&retrieved), &mode).is_err());
     for wrong in [

@@ -12,7 +12,7 @@ use crate::packed::PackedTokens;
 use crate::params::ParameterBuilder;
 use crate::t5::TokenTable;
 use crate::t5::blocks::{EncoderLayer, RelativeBias};
-use crate::vit::Vit;
+use crate::vit::ViT;
 
 /// Texts, each with at most one picture: queries or entries.
 #[derive(Debug, Clone)]
@@ -56,7 +56,7 @@ pub(super) struct BaseEncoder {
     shared: TokenTable,
     bias: RelativeBias,
     layers: Vec<EncoderLayer>,
-    image: Vit,
+    image: ViT,
     /// From the image encoder's width to `D`.
     image_head: Linear,
 }
@@ -76,7 +76,7 @@ impl BaseEncoder {
             layers: layers
                 .map(|i| EncoderLayer::new(&config.t5, &blocks.pp(i)))
                 .collect::<Result<_>>()?,
-            image: Vit::new(&config.image, &builder.pp("image_encoder"))?,
+            image: ViT::new(&config.image, &builder.pp("image_encoder"))?,
             image_head: Linear::new(width, config.t5.d_model, std, &builder.pp("image_head"))?,
             config: config.clone(),
         })
@@ -136,7 +136,7 @@ impl BaseEncoder {
     fn patches(&self, pixels: &Tensor, mode: &Mode) -> Result<Tensor> {
         let frozen = self.config.frozen_image_layers;
         let stop = (frozen > 0).then_some(frozen);
-        let patches = self.image.forward(pixels, stop, mode)?;
+        let patches = self.image.forward(pixels, stop, mode)?.patch_tokens;
         Ok((self.image_head.forward(&patches)? * self.config.token_scale)?)
     }
 }

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{bad_field, check_layers, check_sizes};
 use crate::error::Result;
+use crate::kernels::Activation;
 use crate::t5::T5Config;
-use crate::vit::VitConfig;
+use crate::vit::ViTConfig;
 
 /// What shapes a REVEAL model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -15,7 +16,7 @@ pub struct RevealConfig {
     /// fusion together.
     pub t5: T5Config,
     /// The image encoder.
-    pub image: VitConfig,
+    pub image: ViTConfig,
     /// The upper layers `F` of the T5 encoder that fuse; the lower ones are the base encoder's.
     pub fusion_layers: usize,
     /// Layers of the query head, of the key head and of the Perceiver; `F` as published.
@@ -39,12 +40,17 @@ pub struct RevealConfig {
     pub frozen_text_layers: usize,
 }
 
+/// The image encoder as the released code has it: no class token, flax's defaults.
+fn image(size: ViTConfig) -> ViTConfig {
+    ViTConfig { class_token: false, hidden_act: Activation::GeluTanh, layer_norm_eps: 1e-6, ..size }
+}
+
 impl RevealConfig {
     /// REVEAL-base: T5 base and ViT-B/16 (paper: 0.4 billion parameters).
     pub fn base(sources: usize) -> Self {
         Self {
             t5: T5Config { dropout_rate: 0.0, ..T5Config::base() },
-            image: VitConfig { class_token: false, ..VitConfig::base_16() },
+            image: image(ViTConfig::base_16()),
             fusion_layers: 6,
             head_layers: 6,
             value_tokens: 32,
@@ -62,7 +68,7 @@ impl RevealConfig {
     pub fn large(sources: usize) -> Self {
         Self {
             t5: T5Config { dropout_rate: 0.0, ..T5Config::large() },
-            image: VitConfig { class_token: false, ..VitConfig::large_16() },
+            image: image(ViTConfig::large_16()),
             fusion_layers: 8,
             head_layers: 8,
             value_tokens: 64,
@@ -74,7 +80,7 @@ impl RevealConfig {
     /// The paper's REVEAL: T5 large and ViT-g/14 (2.1 billion parameters).
     pub fn giant(sources: usize) -> Self {
         Self {
-            image: VitConfig { class_token: false, ..VitConfig::giant_14() },
+            image: image(ViTConfig::giant_14()),
             value_tokens: 32,
             frozen_image_layers: 32,
             ..Self::large(sources)

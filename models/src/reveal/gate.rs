@@ -51,10 +51,7 @@ pub struct ScoreTransform {
 
 impl ScoreTransform {
     pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
-        Ok(Self {
-            scale: builder.get("scale", &[1], Init::Ones)?,
-            ceiling: config.score_ceiling,
-        })
+        Ok(Self { scale: builder.get("scale", &[1], Init::Ones)?, ceiling: config.score_ceiling })
     }
 
     /// The prior of retrieved entries: gated scores `[ΣK]`, `counts` of them for each query →
@@ -88,7 +85,8 @@ impl ScoreTransform {
         let numbers = Tensor::from_vec(numbers, (counts.len(), 1), scores.device())?;
         let weights = weights.broadcast_mul(&numbers.to_dtype(scores.dtype())?)?;
         let rows = counts.iter().enumerate();
-        let present = rows.flat_map(|(row, &count)| (0..count).map(move |k| (row * most + k) as u32));
+        let present =
+            rows.flat_map(|(row, &count)| (0..count).map(move |k| (row * most + k) as u32));
         let present = Tensor::from_iter(present.collect::<Vec<u32>>(), scores.device())?;
         Ok(weights.flatten_all()?.index_select(&present, D::Minus1)?)
     }

@@ -26,7 +26,9 @@ pub fn contrastive(
 pub fn decorrelation(values: &Tensor, tokens: usize) -> Result<Tensor> {
     let (rows, width) = values.dims2()?;
     if tokens == 0 || rows % tokens != 0 {
-        return Err(ModelError::BadInput(format!("{rows} rows are not entries of {tokens} tokens")));
+        return Err(ModelError::BadInput(format!(
+            "{rows} rows are not entries of {tokens} tokens"
+        )));
     }
     let entries = rows / tokens;
     let values = values.reshape((entries, tokens, width))?;

@@ -50,7 +50,12 @@ impl ValuePerceiver {
         let mut x = embedding_sum(&[(&self.latents, rows)])?;
         for layer in &self.layers {
             let (keys, values) = layer.cross_keys(&states)?;
-            x = mode.cut(layer.forward(&x, (&bias, &own, false), (&keys, &values, &cross), mode)?);
+            x = mode.cut(layer.forward(
+                &x,
+                (&bias, &own, false),
+                (&keys, &values, &cross),
+                mode,
+            )?);
         }
         Ok((x * self.scale)?)
     }

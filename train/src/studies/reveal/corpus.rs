@@ -101,7 +101,14 @@ impl Corpus {
                 sources.push(item.entry.source.clone());
             }
         }
-        Ok(Self { sources, items, pictures: Pictures::World(world.into()), train, validation, test })
+        Ok(Self {
+            sources,
+            items,
+            pictures: Pictures::World(world.into()),
+            train,
+            validation,
+            test,
+        })
     }
 
     /// The place of an entry among the items, by its id.

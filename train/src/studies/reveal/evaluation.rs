@@ -31,11 +31,16 @@ impl Answers {
     fn ask(&mut self, forward: &Forward<'_>, asked: &[&Example]) -> StudyResult<()> {
         let mode = Mode::predict();
         let sequencer = forward.sequencer;
-        let texts: Vec<Vec<u32>> =
-            asked.iter().map(|example| sequencer.question(&example.text)).collect::<Result<_, _>>()?;
-        let views: Vec<_> =
-            asked.iter().map(|example| example.picture.map(|picture| (picture, example.view))).collect();
-        let base = forward.model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
+        let texts: Vec<Vec<u32>> = asked
+            .iter()
+            .map(|example| sequencer.question(&example.text))
+            .collect::<Result<_, _>>()?;
+        let views: Vec<_> = asked
+            .iter()
+            .map(|example| example.picture.map(|picture| (picture, example.view)))
+            .collect();
+        let base =
+            forward.model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
         let queries = forward.model.query(&base, &mode)?;
         let stored = Forward { reencoded: 0, ..*forward };
         let reading = stored.retrieve(&queries)?;

@@ -146,8 +146,11 @@ impl Forward<'_> {
             .collect();
         let gates = self.model.gates(queries)?;
         let sources = gates.dim(1)? as u32;
-        let gate_of: Vec<u32> =
-            query_of.iter().zip(&entries).map(|(query, (_, source))| query * sources + source).collect();
+        let gate_of: Vec<u32> = query_of
+            .iter()
+            .zip(&entries)
+            .map(|(query, (_, source))| query * sources + source)
+            .collect();
         let keys = embedding_sum(&[(&key_table, places.into())])?;
         let of_query = embedding_sum(&[(queries, query_of.into())])?;
         let gate_of = Tensor::from_vec(gate_of, entries.len(), &Device::Cpu)?;

@@ -47,8 +47,8 @@ impl Retriever {
         let places: Vec<usize> = (0..corpus.items.len()).collect();
         let batches = places.chunks(ENCODED_AT_A_TIME).map(|places| {
             let entries = places.iter().map(|place| corpus.items[*place].entry.clone()).collect();
-            let (keys, values) = encode(model, corpus, sequencer, places)
-                .map_err(MemoryError::Rows)?;
+            let (keys, values) =
+                encode(model, corpus, sequencer, places).map_err(MemoryError::Rows)?;
             Ok(Batch { entries, keys, values })
         });
         let writer = Writer::create(folder, format, corpus.items.len(), batches)?;

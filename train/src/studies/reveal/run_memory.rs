@@ -178,7 +178,8 @@ impl RunMemory {
         let steps = RefreshSteps { start: step, lag: self.settings.refresh_lag };
         self.refresh = Some(Refresh::start(writer, steps, move |batch| {
             let Encoding { corpus, sequencer, .. } = encoding.as_ref();
-            let place = |id| corpus.place_of(id).ok_or(MemoryError::UnknownId { id, missing: 1, asked: 1 });
+            let place =
+                |id| corpus.place_of(id).ok_or(MemoryError::UnknownId { id, missing: 1, asked: 1 });
             let places = batch.entries.iter().map(|entry| place(entry.id));
             let places: Vec<usize> = places.collect::<Result<_, _>>()?;
             let (keys, values) =

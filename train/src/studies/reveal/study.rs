@@ -9,7 +9,7 @@ use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::reveal::{Reveal, RevealConfig};
 use engram_models::t5::T5Config;
-use engram_models::vit::VitConfig;
+use engram_models::vit::ViTConfig;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -98,7 +98,11 @@ impl RevealStudy {
     }
 
     /// What forward passes work with.
-    pub fn forward<'a>(&'a self, model: &'a Reveal, retriever: Option<&'a Retriever>) -> Forward<'a> {
+    pub fn forward<'a>(
+        &'a self,
+        model: &'a Reveal,
+        retriever: Option<&'a Retriever>,
+    ) -> Forward<'a> {
         let (k, share) = (self.memory.k, self.memory.reencoded);
         Forward {
             model,
@@ -142,7 +146,7 @@ fn config_of(model: &RevealModel, corpus: &Corpus, tokens: &TextToText) -> Revea
             pad_token_id: tokens.pad,
             ..T5Config::small()
         },
-        image: VitConfig {
+        image: ViTConfig {
             hidden_size: model.image_width,
             num_hidden_layers: model.image_layers,
             num_attention_heads: model.image_heads,
@@ -150,7 +154,7 @@ fn config_of(model: &RevealModel, corpus: &Corpus, tokens: &TextToText) -> Revea
             image_size: model.image_size,
             patch_size: model.patch_size,
             class_token: false,
-            ..VitConfig::base_16()
+            ..ViTConfig::base_16()
         },
         fusion_layers: model.fusion_layers,
         head_layers: model.head_layers,
@@ -182,11 +186,7 @@ impl Study for RevealStudy {
         Ok(builder.finish()?)
     }
 
-    fn before_step(
-        &mut self,
-        step: &StepContext<'_>,
-        parameters: &Parameters,
-    ) -> StudyResult<()> {
+    fn before_step(&mut self, step: &StepContext<'_>, parameters: &Parameters) -> StudyResult<()> {
         match self.reads_memory(step.phase) {
             true => self.run_memory.before_step(step.step, parameters),
             false => Ok(()),
@@ -210,7 +210,8 @@ impl Study for RevealStudy {
         let feed = &self.feeds[phase.index];
         let examples = self.examples(feed);
         // Where an example reads its own entry, it has to be in the memory.
-        let wanted = |place: &usize| feed.knowledge != Knowledge::Own || examples[*place].own.is_some();
+        let wanted =
+            |place: &usize| feed.knowledge != Knowledge::Own || examples[*place].own.is_some();
         let mut order: Vec<usize> = (0..examples.len()).filter(wanted).collect();
         order.shuffle(&mut rng);
         let mut drawn = order.into_iter().map(|place| Drawn {
@@ -242,11 +243,16 @@ impl Study for RevealStudy {
         for drawn in batch {
             let example = &self.examples(feed)[drawn.place];
             let (text, target) = match feed.examples {
-                Examples::Entries => self.encoding.sequencer.continuation(&example.text, drawn.cut)?,
+                Examples::Entries => {
+                    self.encoding.sequencer.continuation(&example.text, drawn.cut)?
+                }
                 Examples::Questions => {
                     let answer = example.answers.first().map_or("", String::as_str);
                     let answer = self.encoding.sequencer.tokens().encode(answer)?;
-                    (self.encoding.sequencer.question(&example.text)?, self.encoding.sequencer.target(&answer))
+                    (
+                        self.encoding.sequencer.question(&example.text)?,
+                        self.encoding.sequencer.target(&answer),
+                    )
                 }
             };
             texts.push(text);
