@@ -65,6 +65,11 @@ impl Memory {
         if faults.is_empty() { Err(error) } else { Ok(faults) }
     }
 
+    /// Where it lies.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The generation that was current when the memory was opened or [reloaded](Memory::reload) last.
     pub fn generation(&self) -> Arc<Generation> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use engram_eval::result::Measure;
 use engram_train::studies::patent::figure::in_words;
 use engram_train::studies::patent::run::{PatentSummary, train_patent};
-use engram_train::studies::reveal::run::train_reveal;
+use engram_train::studies::reveal::run::{RevealSummary, train_reveal};
 use engram_train::{Recipe, RecipeOptions, RunOptions};
 use serde::Serialize;
 
@@ -59,41 +59,47 @@ enum Study {
 impl Train {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
-        let options = RecipeOptions { tiny: self.tiny, set: self.set };
+        let options = RecipeOptions { tiny: self.tiny, set: self.set.clone() };
         let mut recipe = Recipe::load(&self.recipe, &options)?;
         let options = RunOptions {
-            run: self.run,
+            run: self.run.clone(),
             resume: self.resume,
             quiet: self.quiet,
             ..RunOptions::default()
         };
         let summary = match self.study {
-            Study::Patent => train_patent(&mut recipe, &options)?,
+            Study::Patent => {
+                let summary = train_patent(&mut recipe, &options)?;
+                summary.map(|summary| (self.show(&summary, text), summary.check_failures))
+            }
             Study::Reveal => {
-                train_reveal(&mut recipe, &options)?;
-                return Ok(Outcome::Done);
+                let summary = train_reveal(&mut recipe, &options)?;
+                summary.map(|summary| (self.show(&summary, reveal_text), summary.check_failures))
             }
         };
-        let Some(summary) = summary else {
+        let Some((shown, failures)) = summary else {
             return Ok(Outcome::CheckFailed);
         };
+        shown?;
+        Ok(if failures.is_empty() { Outcome::Done } else { Outcome::CheckFailed })
+    }
+
+    /// Prints a summary as JSON or as text.
+    fn show<T: Serialize>(&self, summary: &T, text: fn(&T) -> String) -> anyhow::Result<()> {
         if self.json {
             let threads = rayon::current_num_threads();
-            output::print_json(&TrainReport { threads, summary: &summary })?;
-        } else {
-            output::print(&text(&summary))?;
+            return output::print_json(&TrainReport { threads, summary });
         }
-        let failed = !summary.check_failures.is_empty();
-        Ok(if failed { Outcome::CheckFailed } else { Outcome::Done })
+        output::print(&text(summary))
     }
 }
 
 /// The summary with what it does not depend on.
 #[derive(Serialize)]
-struct TrainReport<'a> {
+struct TrainReport<'a, T> {
     threads: usize,
     #[serde(flatten)]
-    summary: &'a PatentSummary,
+    summary: &'a T,
 }
 
 /// The summary as a table.
@@ -133,5 +139,38 @@ fn text(summary: &PatentSummary) -> String {
     for failure in &summary.check_failures {
         lines.push(format!("check failed: {failure}"));
     }
+    lines.join("\n")
+}
+
+/// A REVEAL run's figures as a table.
+fn reveal_text(summary: &RevealSummary) -> String {
+    let row = |name: &str, n: &str, figures: [&str; 3]| {
+        let [exact, first, among] = figures;
+        format!("{name:<22} {n:>5}  {exact:<24} {first:<24} {among}")
+    };
+    let mut lines = vec![row("test questions", "n", ["exact match", "recall@1", "recall@10"])];
+    for figures in &summary.figures {
+        let words = [&figures.exact_match, &figures.recall_at_1, &figures.recall_at_10];
+        let [exact, first, among] = words.map(in_words);
+        let n = figures.exact_match.n.to_string();
+        lines.push(row(&figures.questions, &n, [&exact, &first, &among]));
+    }
+    if let Some(swap) = &summary.swap {
+        let facts = format!("{} facts swapped in the memory", swap.facts);
+        lines.push(format!("{facts}: answers follow {}", in_words(&swap.follow)));
+        lines.push(format!(
+            "  right before {}, still the old answer {}, either answer once deleted {}",
+            in_words(&swap.before),
+            in_words(&swap.stay),
+            in_words(&swap.deleted)
+        ));
+    }
+    lines.push(format!(
+        "{} steps; seed {}; recipe {}",
+        summary.steps,
+        summary.seed,
+        summary.recipe_hash.get(..12).unwrap_or(&summary.recipe_hash)
+    ));
+    lines.extend(summary.check_failures.iter().map(|failure| format!("check failed: {failure}")));
     lines.join("\n")
 }

@@ -40,6 +40,15 @@ impl BaseStates {
         Segments::packed(&self.lengths)
     }
 
+    /// These sequences, in this order; one may come several times.
+    pub fn select(&self, sequences: &[usize]) -> Result<Self> {
+        let starts: Vec<usize> = self.starts().collect();
+        let rows = sequences.iter().flat_map(|&i| starts[i]..starts[i] + self.lengths[i]);
+        let rows: Arc<[u32]> = rows.map(|row| row as u32).collect();
+        let lengths = sequences.iter().map(|&i| self.lengths[i]).collect();
+        Ok(Self { states: embedding_sum(&[(&self.states, rows)])?, lengths })
+    }
+
     /// The row at which each sequence begins.
     pub(super) fn starts(&self) -> impl Iterator<Item = usize> {
         self.lengths.iter().scan(0, |next, length| {

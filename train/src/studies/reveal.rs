@@ -9,11 +9,15 @@
 //! | the memory of a training run, and its refresh | [`run_memory`] |
 //! | one forward pass and its losses | [`forward`] |
 //! | the study as the trainer sees it | [`study`] |
-//! | answers, exact match, recall | [`evaluation`] |
+//! | answers; exact match and recall | [`evaluation`], [`figures`] |
+//! | facts changed and deleted in the memory | [`swap`] |
+//! | the credit of entries for an answer | [`evidence`] |
 //! | a run | [`run`] |
 
 pub mod corpus;
 pub mod evaluation;
+pub mod evidence;
+pub mod figures;
 pub mod forward;
 pub mod retriever;
 pub mod run;
@@ -21,3 +25,4 @@ pub mod run_memory;
 pub mod sequences;
 pub mod settings;
 pub mod study;
+pub mod swap;

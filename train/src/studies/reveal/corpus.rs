@@ -54,6 +54,8 @@ pub struct Corpus {
     pub items: Vec<Item>,
     /// The pictures.
     pub pictures: Pictures,
+    /// The pictures that training may see outside the memory.
+    pub training_pictures: Vec<usize>,
     /// Questions to train on.
     pub train: Vec<Example>,
     /// Questions to choose a model by.
@@ -95,6 +97,9 @@ impl Corpus {
         };
         let (train, validation, test) =
             (of_split(Split::Train), of_split(Split::Validation), of_split(Split::Test));
+        let splits = world.splits.iter().enumerate();
+        let training_pictures =
+            splits.filter(|(_, split)| **split == Split::Train).map(|(place, _)| place).collect();
         let mut sources: Vec<String> = Vec::new();
         for item in &items {
             if !sources.contains(&item.entry.source) {
@@ -105,6 +110,7 @@ impl Corpus {
             sources,
             items,
             pictures: Pictures::World(world.into()),
+            training_pictures,
             train,
             validation,
             test,

@@ -49,8 +49,6 @@ pub type Reading = Vec<Vec<(Read, u32)>>;
 pub struct Fused {
     /// For the decoder.
     pub states: BaseStates,
-    /// The prior of each entry, one query's after the other's.
-    pub prior: Option<Tensor>,
     /// Keys and values of the entries that were encoded anew, and their places in the corpus.
     fresh: Option<Fresh>,
 }
@@ -97,44 +95,72 @@ impl Forward<'_> {
         also: &[usize],
         mode: &Mode,
     ) -> StudyResult<Fused> {
-        let entries: Vec<(Read, u32)> = reading.iter().flatten().copied().collect();
-        let mut places: Vec<usize> = also.to_vec();
-        let mut rows = Vec::new();
-        for (read, _) in &entries {
-            match read {
-                Read::Fresh(place) => places.push(*place),
-                Read::Stored(row) => rows.push(*row),
-            }
+        let fresh = self.encode_fresh(reading, also, mode)?;
+        if reading.iter().all(Vec::is_empty) {
+            let states = self.model.fuse(base, None, mode)?;
+            return Ok(Fused { states, fresh });
         }
+        let (prior, values) = self.weigh(queries, reading, fresh.as_ref())?;
+        let counts: Vec<usize> = reading.iter().map(Vec::len).collect();
+        let retrieved = Retrieved { counts: &counts, prior: &prior, values: &values };
+        let states = self.model.fuse(base, Some(&retrieved), mode)?;
+        Ok(Fused { states, fresh })
+    }
+
+    /// The prior `[ΣK]` and the values `[ΣK M, D]` of what queries read from the memory.
+    pub fn read(&self, queries: &Tensor, reading: &Reading) -> StudyResult<(Tensor, Tensor)> {
+        let fresh = self.encode_fresh(reading, &[], &Mode::predict())?;
+        let (prior, values) = self.weigh(queries, reading, fresh.as_ref())?;
+        Ok((prior.detach(), values.detach()))
+    }
+
+    /// Encodes with the present weights what is to be read fresh, and `also`, each item once.
+    fn encode_fresh(
+        &self,
+        reading: &Reading,
+        also: &[usize],
+        mode: &Mode,
+    ) -> StudyResult<Option<Fresh>> {
+        let read = reading.iter().flatten().filter_map(|(read, _)| match read {
+            Read::Fresh(place) => Some(*place),
+            Read::Stored(_) => None,
+        });
+        let mut places: Vec<usize> = read.chain(also.iter().copied()).collect();
         places.sort_unstable();
         places.dedup();
-        let fresh = match places.is_empty() {
-            true => None,
-            false => {
-                let states =
-                    self.model.encode(&self.sequencer.entries(self.corpus, &places)?, mode)?;
-                let (keys, values) =
-                    (self.model.key(&states, mode)?, self.model.value(&states, mode)?);
-                let order = places.iter().enumerate();
-                let places = order.map(|(i, place)| (*place, i as u32)).collect();
-                Some(Fresh { places, keys, values })
-            }
-        };
-        if entries.is_empty() {
-            let states = self.model.fuse(base, None, mode)?;
-            return Ok(Fused { states, prior: None, fresh });
+        if places.is_empty() {
+            return Ok(None);
         }
+        let states = self.model.encode(&self.sequencer.entries(self.corpus, &places)?, mode)?;
+        let (keys, values) = (self.model.key(&states, mode)?, self.model.value(&states, mode)?);
+        let order = places.iter().enumerate();
+        let places = order.map(|(i, place)| (*place, i as u32)).collect();
+        Ok(Some(Fresh { places, keys, values }))
+    }
+
+    /// The prior `[ΣK]` and the values `[ΣK M, D]` of what queries read.
+    fn weigh(
+        &self,
+        queries: &Tensor,
+        reading: &Reading,
+        fresh: Option<&Fresh>,
+    ) -> StudyResult<(Tensor, Tensor)> {
+        let entries: Vec<(Read, u32)> = reading.iter().flatten().copied().collect();
+        let stored = entries.iter().filter_map(|(read, _)| match read {
+            Read::Stored(row) => Some(*row),
+            Read::Fresh(_) => None,
+        });
         // Fresh entries lie before the stored ones in both tables.
-        let (key_table, value_table) = self.tables(fresh.as_ref(), &rows)?;
-        let mut next_stored = fresh.as_ref().map_or(0, |fresh| fresh.places.len()) as u32;
-        let mut place = |read: &Read| match read {
-            Read::Fresh(place) => fresh.as_ref().map_or(0, |fresh| fresh.places[place]),
+        let (key_table, value_table) = self.tables(fresh, &stored.collect::<Vec<Row>>())?;
+        let mut next_stored = fresh.map_or(0, |fresh| fresh.places.len()) as u32;
+        let place = |(read, _): &(Read, u32)| match read {
+            Read::Fresh(place) => fresh.map_or(0, |fresh| fresh.places[place]),
             Read::Stored(_) => {
                 next_stored += 1;
                 next_stored - 1
             }
         };
-        let places: Vec<u32> = entries.iter().map(|(read, _)| place(read)).collect();
+        let places: Vec<u32> = entries.iter().map(place).collect();
         let tokens = self.model.config().value_tokens as u32;
         let value_rows: Arc<[u32]> =
             places.iter().flat_map(|place| place * tokens..(place + 1) * tokens).collect();
@@ -146,21 +172,16 @@ impl Forward<'_> {
             .collect();
         let gates = self.model.gates(queries)?;
         let sources = gates.dim(1)? as u32;
-        let gate_of: Vec<u32> = query_of
-            .iter()
-            .zip(&entries)
-            .map(|(query, (_, source))| query * sources + source)
-            .collect();
-        let keys = embedding_sum(&[(&key_table, places.into())])?;
-        let of_query = embedding_sum(&[(queries, query_of.into())])?;
+        let gate_of = query_of.iter().zip(&entries);
+        let gate_of: Vec<u32> =
+            gate_of.map(|(query, (_, source))| query * sources + source).collect();
         let gate_of = Tensor::from_vec(gate_of, entries.len(), &Device::Cpu)?;
         let gate = gates.flatten_all()?.index_select(&gate_of, 0)?;
+        let keys = embedding_sum(&[(&key_table, places.into())])?;
+        let of_query = embedding_sum(&[(queries, query_of.into())])?;
         let scores = ((keys * of_query)?.sum(D::Minus1)? * gate)?;
         let prior = self.model.prior(&scores, &counts)?;
-        let values = embedding_sum(&[(&value_table, value_rows)])?;
-        let retrieved = Retrieved { counts: &counts, prior: &prior, values: &values };
-        let states = self.model.fuse(base, Some(&retrieved), mode)?;
-        Ok(Fused { states, prior: Some(prior), fresh })
+        Ok((prior, embedding_sum(&[(&value_table, value_rows)])?))
     }
 
     /// Keys and values, of fresh entries and then of stored ones.
@@ -259,6 +280,22 @@ impl Forward<'_> {
                 total = (total + (loss * feed.alignment)?)?;
             }
         }
+        Ok(Losses { total, parts })
+    }
+
+    /// The contrastive loss alone: each query is to find the entry at its own place.
+    pub fn contrast(
+        &self,
+        queries: &RevealInput,
+        entries: &RevealInput,
+        temperature: f64,
+        mode: &Mode,
+    ) -> StudyResult<Losses> {
+        let queries = self.model.query(&self.model.encode(queries, mode)?, mode)?;
+        let keys = self.model.key(&self.model.encode(entries, mode)?, mode)?;
+        let own = (0..queries.dim(0)? as u32).collect();
+        let total = contrastive(&queries, &keys, own, temperature)?;
+        let parts = vec![("contrastive".to_owned(), number(&total)?)];
         Ok(Losses { total, parts })
     }
 

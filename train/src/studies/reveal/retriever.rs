@@ -10,7 +10,7 @@ use engram_memory::{
     Batch, Generation, Memory, MemoryError, MemoryFormat, Row, ValueFormat, ValueNumber, Writer,
 };
 use engram_models::kernels::Mode;
-use engram_models::reveal::Reveal;
+use engram_models::reveal::{Reveal, RevealInput};
 
 use super::corpus::Corpus;
 use super::sequences::Sequencer;
@@ -47,8 +47,8 @@ impl Retriever {
         let places: Vec<usize> = (0..corpus.items.len()).collect();
         let batches = places.chunks(ENCODED_AT_A_TIME).map(|places| {
             let entries = places.iter().map(|place| corpus.items[*place].entry.clone()).collect();
-            let (keys, values) =
-                encode(model, corpus, sequencer, places).map_err(MemoryError::Rows)?;
+            let input = sequencer.entries(corpus, places).map_err(MemoryError::Rows)?;
+            let (keys, values) = encode(model, &input).map_err(MemoryError::Rows)?;
             Ok(Batch { entries, keys, values })
         });
         let writer = Writer::create(folder, format, corpus.items.len(), batches)?;
@@ -58,6 +58,21 @@ impl Retriever {
     /// The memory itself.
     pub fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// Changes the memory, and reads what it is then.
+    pub fn edit(
+        &mut self,
+        change: impl FnOnce(&mut Writer) -> Result<(), MemoryError>,
+    ) -> StudyResult<()> {
+        change(&mut Writer::open(self.memory.folder())?)?;
+        self.memory.reload()?;
+        Ok(())
+    }
+
+    /// Opens a memory that is there.
+    pub fn open(folder: &Path) -> StudyResult<Self> {
+        Ok(Self { memory: Memory::open(folder)? })
     }
 
     /// The present generation.
@@ -84,15 +99,10 @@ impl Retriever {
     }
 }
 
-/// Keys and values of items, flat.
-pub fn encode(
-    model: &Reveal,
-    corpus: &Corpus,
-    sequencer: &Sequencer,
-    places: &[usize],
-) -> StudyResult<(Vec<f32>, Vec<f32>)> {
+/// Keys and values of entries, flat.
+pub fn encode(model: &Reveal, entries: &RevealInput) -> StudyResult<(Vec<f32>, Vec<f32>)> {
     let mode = Mode::predict();
-    let states = model.encode(&sequencer.entries(corpus, places)?, &mode)?;
+    let states = model.encode(entries, &mode)?;
     let keys = model.key(&states, &mode)?.flatten_all()?.to_vec1()?;
     let values = model.value(&states, &mode)?.flatten_all()?.to_vec1()?;
     Ok((keys, values))

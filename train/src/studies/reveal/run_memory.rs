@@ -182,8 +182,8 @@ impl RunMemory {
                 |id| corpus.place_of(id).ok_or(MemoryError::UnknownId { id, missing: 1, asked: 1 });
             let places = batch.entries.iter().map(|entry| place(entry.id));
             let places: Vec<usize> = places.collect::<Result<_, _>>()?;
-            let (keys, values) =
-                encode(&model, corpus, sequencer, &places).map_err(MemoryError::Rows)?;
+            let input = sequencer.entries(corpus, &places).map_err(MemoryError::Rows)?;
+            let (keys, values) = encode(&model, &input).map_err(MemoryError::Rows)?;
             Ok(Batch { keys, values, ..batch })
         }));
         self.state.next = Some(step);

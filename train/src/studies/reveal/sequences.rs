@@ -14,8 +14,10 @@ pub struct Sequencer {
     tokens: TextToText,
     caption: Vec<u32>,
     question: Vec<u32>,
+    knowledge: Vec<u32>,
     /// The sequence of each item of the corpus.
     items: Vec<Vec<u32>>,
+    max_entry_tokens: usize,
     max_query_tokens: usize,
     max_answer_tokens: usize,
     image_size: usize,
@@ -39,23 +41,29 @@ impl Sequencer {
         image_size: usize,
     ) -> StudyResult<Self> {
         let Prompts { caption, question, knowledge } = &data.prompts;
-        let prompt = tokens.encode(knowledge)?;
-        let sequence = |item: &Item| -> StudyResult<Vec<u32>> {
-            let mut ids = vec![tokens.begin];
-            ids.extend(&prompt);
-            ids.extend(tokens.encode(&item.text)?);
-            ids.truncate(data.max_entry_tokens);
-            Ok(ids)
-        };
-        Ok(Self {
+        let mut made = Self {
             caption: tokens.encode(caption)?,
             question: tokens.encode(question)?,
-            items: corpus.items.iter().map(sequence).collect::<StudyResult<_>>()?,
+            knowledge: tokens.encode(knowledge)?,
+            items: Vec::new(),
+            max_entry_tokens: data.max_entry_tokens,
             max_query_tokens: data.max_query_tokens,
             max_answer_tokens: data.max_answer_tokens,
             image_size,
             tokens,
-        })
+        };
+        let sequence = |item: &Item| made.entry(&item.text);
+        made.items = corpus.items.iter().map(sequence).collect::<StudyResult<_>>()?;
+        Ok(made)
+    }
+
+    /// The sequence of an entry's text.
+    pub fn entry(&self, text: &str) -> StudyResult<Vec<u32>> {
+        let mut ids = vec![self.tokens.begin];
+        ids.extend(&self.knowledge);
+        ids.extend(self.tokens.encode(text)?);
+        ids.truncate(self.max_entry_tokens);
+        Ok(ids)
     }
 
     /// The tokenizer.

@@ -151,6 +151,9 @@ impl Default for RevealMemory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Examples {
+    /// Training pictures alone: another view of each is to find the one of the memory. There is
+    /// nothing to generate; it stands for the published image encoder's own pre-training.
+    Pictures,
     /// The entries about training pictures: the beginning of a text, to be continued.
     Entries,
     /// Training questions with their answers.
@@ -187,6 +190,11 @@ pub struct RevealFeed {
     pub alignment: f64,
     /// The label smoothing of the generator's loss.
     pub label_smoothing: f32,
+    /// Examples in a batch, where it is not `batch.examples`.
+    pub batch: Option<usize>,
+    /// How many examples that stand one after the other in the data come into one batch together:
+    /// facts about a picture and its look-alikes are each other's hardest negatives. 1 for none.
+    pub neighbours: usize,
     /// How often an example's re-encoded entries are replaced by its own.
     pub own_knowledge: f64,
 }
@@ -201,6 +209,8 @@ impl Default for RevealFeed {
             decorrelation: 1e-2,
             alignment: 1e-4,
             label_smoothing: 0.01,
+            batch: None,
+            neighbours: 1,
             own_knowledge: 0.0,
         }
     }

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::corpus::{Corpus, Example};
 use super::evaluation::Answers;
-use super::forward::Forward;
+use super::forward::{Forward, Losses};
 use super::retriever::Retriever;
 use super::run_memory::{Encoding, RunMemory};
 use super::sequences::Sequencer;
@@ -97,6 +97,19 @@ impl RevealStudy {
         &self.encoding.corpus
     }
 
+    /// The data, the sizes of the model and its sequences.
+    pub fn encoding(&self) -> Arc<Encoding> {
+        Arc::clone(&self.encoding)
+    }
+
+    /// Waits for a refresh under way.
+    ///
+    /// # Errors
+    /// Those of the refresh.
+    pub fn settle(&mut self) -> StudyResult<()> {
+        self.run_memory.settle()
+    }
+
     /// What forward passes work with.
     pub fn forward<'a>(
         &'a self,
@@ -118,8 +131,29 @@ impl RevealStudy {
         Ok(self.model.as_ref().ok_or("the model is not built yet")?)
     }
 
+    /// Views of pictures that are to find the pictures of the memory.
+    fn picture_losses(
+        &self,
+        batch: &[Drawn],
+        feed: &RevealFeed,
+        mode: &Mode,
+    ) -> StudyResult<(Losses, usize)> {
+        let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
+        let texts = vec![[sequencer.tokens().begin]; batch.len()];
+        let pictures =
+            batch.iter().map(|drawn| (corpus.training_pictures[drawn.place], drawn.view));
+        let (views, clean): (Vec<_>, Vec<_>) =
+            pictures.map(|(place, view)| (Some((place, view)), Some((place, 0)))).unzip();
+        let queries = sequencer.input(corpus, &texts, &views)?;
+        let entries = sequencer.input(corpus, &texts, &clean)?;
+        let forward = self.forward(self.model()?, None);
+        let losses = forward.contrast(&queries, &entries, feed.temperature, mode)?;
+        Ok((losses, 2 * batch.len()))
+    }
+
     fn examples(&self, feed: &RevealFeed) -> &[Example] {
         match feed.examples {
+            Examples::Pictures => &[],
             Examples::Entries => &self.continuations,
             Examples::Questions => &self.encoding.corpus.train,
         }
@@ -154,6 +188,8 @@ fn config_of(model: &RevealModel, corpus: &Corpus, tokens: &TextToText) -> Revea
             image_size: model.image_size,
             patch_size: model.patch_size,
             class_token: false,
+            layer_norm_eps: 1e-6,
+            initializer_range: (model.image_width as f64).powf(-0.5),
             ..ViTConfig::base_16()
         },
         fusion_layers: model.fusion_layers,
@@ -209,11 +245,19 @@ impl Study for RevealStudy {
         let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
         let feed = &self.feeds[phase.index];
         let examples = self.examples(feed);
+        let count = match feed.examples {
+            Examples::Pictures => self.encoding.corpus.training_pictures.len(),
+            _ => examples.len(),
+        };
         // Where an example reads its own entry, it has to be in the memory.
-        let wanted =
-            |place: &usize| feed.knowledge != Knowledge::Own || examples[*place].own.is_some();
-        let mut order: Vec<usize> = (0..examples.len()).filter(wanted).collect();
-        order.shuffle(&mut rng);
+        let reads_own = feed.knowledge == Knowledge::Own && feed.examples != Examples::Pictures;
+        let wanted = |place: &usize| !reads_own || examples[*place].own.is_some();
+        let places: Vec<usize> = (0..count).filter(wanted).collect();
+        let size = feed.neighbours.max(1);
+        let (first, rest) = places.split_at(rng.random_range(0..size).min(places.len()));
+        let mut runs: Vec<&[usize]> = std::iter::once(first).chain(rest.chunks(size)).collect();
+        runs.shuffle(&mut rng);
+        let order = runs.concat();
         let mut drawn = order.into_iter().map(|place| Drawn {
             place,
             view: rng.random_range(FIRST_TRAINING_VIEW..u32::MAX),
@@ -222,7 +266,8 @@ impl Study for RevealStudy {
         });
         let mut batches = Vec::new();
         loop {
-            let batch: Vec<Drawn> = drawn.by_ref().take(self.batch.examples).collect();
+            let batch: Vec<Drawn> =
+                drawn.by_ref().take(feed.batch.unwrap_or(self.batch.examples)).collect();
             // A lone last example has no negative.
             if batch.len() < 2 {
                 return Ok(batches);
@@ -233,6 +278,12 @@ impl Study for RevealStudy {
 
     fn loss(&self, batch: &Vec<Drawn>, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
         let feed = &self.feeds[step.phase.index];
+        let mode = Mode::train(step.step_seed);
+        if feed.examples == Examples::Pictures {
+            let (losses, tokens) = self.picture_losses(batch, feed, &mode)?;
+            let (loss, parts) = (losses.total, losses.parts);
+            return Ok(BatchLoss { loss, examples: batch.len(), tokens, parts });
+        }
         let (mut texts, mut targets, mut views, mut own) = Default::default();
         let (texts, targets, views, own): (
             &mut Vec<Vec<u32>>,
@@ -246,7 +297,7 @@ impl Study for RevealStudy {
                 Examples::Entries => {
                     self.encoding.sequencer.continuation(&example.text, drawn.cut)?
                 }
-                Examples::Questions => {
+                Examples::Questions | Examples::Pictures => {
                     let answer = example.answers.first().map_or("", String::as_str);
                     let answer = self.encoding.sequencer.tokens().encode(answer)?;
                     (
@@ -267,7 +318,6 @@ impl Study for RevealStudy {
             false => None,
         };
         let forward = self.forward(self.model()?, retriever);
-        let mode = Mode::train(step.step_seed);
         let mut losses = forward.losses(&input, targets, own, &replaced, feed, &mode)?;
         if retriever.is_some() {
             losses.parts.extend(self.run_memory.figures(step.step));

@@ -1,0 +1,169 @@
+//! Which entry an answer came from: the credit of each retrieved entry for each generated token.
+//!
+//! - **Exact**: by how much the token's log-probability falls when the entry is left out of what is
+//!   read, as though it had not been retrieved (leave one out; a fused pass for each entry).
+//! - **Gradient**: what the derivative with respect to the entry's weight in the fusion says of that
+//!   fall, to first order (one backward pass for each token, whatever the number of entries).
+//!
+//! The paper names attribution as future work. Whether a credit is any good is measured by deletion
+//! and insertion curves (Petsiuk et al., arXiv 1806.07421): entries are taken away, or given back, in
+//! the order of their credit; the better the order, the sooner the answer's log-probability moves.
+
+use candle_core::{DType, Tensor, Var};
+use engram_eval::metric::spearman::spearman;
+use engram_models::kernels::{CrossEntropy, Mode, cross_entropy};
+use engram_models::packed::PackedTokens;
+use engram_models::reveal::{BaseStates, Retrieved};
+use serde::Serialize;
+
+use super::forward::{Forward, Reading};
+use super::sequences::Target;
+use crate::study::StudyResult;
+
+/// The credit of entries for the tokens of an answer, in nats.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Credit {
+    /// The log-probability of each token with all entries.
+    pub log_probabilities: Vec<f64>,
+    /// For each entry and token, how much the log-probability falls without the entry.
+    pub exact: Vec<Vec<f64>>,
+    /// The same, estimated from the gradient.
+    pub gradient: Vec<Vec<f64>>,
+    /// Spearman's correlation of both over the entries, for the answer as a whole; `None` where all
+    /// are alike.
+    pub rank_correlation: Option<f64>,
+}
+
+/// The answer's log-probability as entries are deleted or inserted one after the other: a number for
+/// each count of moved entries, from none to all.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Curves {
+    /// From all entries to none.
+    pub deletion: Vec<f64>,
+    /// From no entry to all.
+    pub insertion: Vec<f64>,
+}
+
+/// One query, what was retrieved for it, and the answer whose evidence is asked for.
+pub struct Case<'a> {
+    /// The passes to make.
+    pub forward: Forward<'a>,
+    /// The base encoder's states of the query alone.
+    pub base: BaseStates,
+    /// Its vector, `[1, key_dim]`.
+    pub query: Tensor,
+    /// The entries that it reads.
+    pub reading: Reading,
+    /// The answer.
+    pub target: Target,
+}
+
+impl Case<'_> {
+    /// The credit of each entry.
+    pub fn credit(&self) -> StudyResult<Credit> {
+        let entries = self.reading[0].len();
+        // All of them, and then all but one.
+        let all: Vec<usize> = (0..entries).collect();
+        let mut subsets = vec![all.clone()];
+        subsets.extend((0..entries).map(|left_out| {
+            all.iter().copied().filter(|entry| *entry != left_out).collect::<Vec<usize>>()
+        }));
+        let mut passes = self.log_probabilities(&subsets)?;
+        let without = passes.split_off(1);
+        let log_probabilities = passes.swap_remove(0);
+        let fall = |without: &Vec<f64>| -> Vec<f64> {
+            log_probabilities.iter().zip(without).map(|(with, without)| with - without).collect()
+        };
+        let exact: Vec<Vec<f64>> = without.iter().map(fall).collect();
+        let gradient = self.gradient()?;
+        let sums = |credit: &[Vec<f64>]| -> Vec<f64> {
+            credit.iter().map(|of_entry| of_entry.iter().sum()).collect()
+        };
+        let rank_correlation =
+            spearman(&sums(&exact), &sums(&gradient)).ok().filter(|rho| rho.is_finite());
+        Ok(Credit { log_probabilities, exact, gradient, rank_correlation })
+    }
+
+    /// Deletion and insertion in an order of the entries, those of most credit first.
+    pub fn curves(&self, order: &[usize]) -> StudyResult<Curves> {
+        let count = order.len();
+        let deleted = (0..=count).map(|moved| order[moved..].to_vec());
+        let inserted = (0..=count).map(|moved| order[..moved].to_vec());
+        let subsets: Vec<Vec<usize>> = deleted.chain(inserted).collect();
+        let sums = self.log_probabilities(&subsets)?;
+        let mut sums = sums.iter().map(|tokens| tokens.iter().sum::<f64>());
+        Ok(Curves { deletion: sums.by_ref().take(count + 1).collect(), insertion: sums.collect() })
+    }
+
+    /// The log-probability of each token of the answer, for each subset of entries that is read.
+    fn log_probabilities(&self, subsets: &[Vec<usize>]) -> StudyResult<Vec<Vec<f64>>> {
+        let mode = Mode::predict();
+        let all = &self.reading[0];
+        let base = self.base.select(&vec![0; subsets.len()])?;
+        let queries = self.query.broadcast_as((subsets.len(), self.query.dim(1)?))?.contiguous()?;
+        let reading: Reading = subsets
+            .iter()
+            .map(|subset| {
+                let mut subset = subset.clone();
+                // As they were ranked.
+                subset.sort_unstable();
+                subset.into_iter().map(|entry| all[entry]).collect()
+            })
+            .collect();
+        let fused = self.forward.fuse(&base, &queries, &reading, &[], &mode)?;
+        let tokens = self.target.input.len();
+        let losses = self.losses(&fused.states, subsets.len())?.to_vec1::<f32>()?;
+        let of_subset = losses.chunks(tokens.max(1));
+        Ok(of_subset.map(|losses| losses.iter().map(|loss| -f64::from(*loss)).collect()).collect())
+    }
+
+    /// For each entry and token, the weight times the derivative with respect to it.
+    fn gradient(&self) -> StudyResult<Vec<Vec<f64>>> {
+        let mode = Mode::evaluate();
+        let entries = self.reading[0].len();
+        let (prior, values) = self.forward.read(&self.query, &self.reading)?;
+        let weights = Var::from_tensor(&prior.to_dtype(DType::F32)?)?;
+        let counts = [entries];
+        let retrieved = Retrieved { counts: &counts, prior: weights.as_tensor(), values: &values };
+        let states = self.forward.model.fuse(&self.base, Some(&retrieved), &mode)?;
+        let losses = self.losses(&states, 1)?;
+        let mut credit = vec![Vec::new(); entries];
+        let prior = prior.to_vec1::<f32>()?;
+        for token in 0..losses.dim(0)? {
+            let store = losses.get(token)?.backward()?;
+            let gradient = match store.get(weights.as_tensor()) {
+                Some(gradient) => gradient.to_vec1::<f32>()?,
+                None => vec![0.0; entries],
+            };
+            // The loss falls as the log-probability rises; without the entry its weight is 0.
+            for ((credit, gradient), prior) in credit.iter_mut().zip(gradient).zip(&prior) {
+                credit.push(-f64::from(gradient) * f64::from(*prior));
+            }
+        }
+        Ok(credit)
+    }
+
+    /// The negative log-probability of each token, for each of `copies` fused queries: `[copies L]`.
+    fn losses(&self, states: &BaseStates, copies: usize) -> StudyResult<Tensor> {
+        let inputs = vec![self.target.input.as_slice(); copies];
+        let mode = Mode::evaluate();
+        let logits = self.forward.model.decode(&PackedTokens::new(&inputs), states, &mode)?;
+        let targets = self.target.output.repeat(copies);
+        let options = CrossEntropy { targets: targets.into(), ignored: None, label_smoothing: 0.0 };
+        Ok(cross_entropy(&logits, options)?)
+    }
+}
+
+/// Entries by falling credit for the whole answer.
+pub fn order(credit: &[Vec<f64>]) -> Vec<usize> {
+    let sum = |entry: &usize| credit[*entry].iter().sum::<f64>();
+    let mut order: Vec<usize> = (0..credit.len()).collect();
+    order.sort_by(|a, b| sum(b).total_cmp(&sum(a)));
+    order
+}
+
+/// The mean of a curve over its steps: the area below it, of width 1.
+pub fn area(curve: &[f64]) -> f64 {
+    let pairs = curve.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0);
+    pairs.sum::<f64>() / curve.len().saturating_sub(1).max(1) as f64
+}

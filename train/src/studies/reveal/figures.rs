@@ -1,0 +1,92 @@
+//! What answers come to: exact match and recall, with intervals over pictures.
+
+use std::collections::BTreeMap;
+
+use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
+use engram_eval::metric::MetricInfo;
+use engram_eval::metric::mean::{mean, weighted_mean};
+use engram_eval::result::Measure;
+use serde::{Deserialize, Serialize};
+
+use super::corpus::{Corpus, Example};
+use super::evaluation::Answers;
+
+/// The answer equals one of the right ones, in lower case.
+const EXACT_MATCH: MetricInfo =
+    MetricInfo { name: "exact_match", version: 1, higher_is_better: Some(true) };
+/// The entry that has the answer is the first of those retrieved.
+const RECALL_AT_1: MetricInfo =
+    MetricInfo { name: "recall_at_1", version: 1, higher_is_better: Some(true) };
+/// It is among the first ten.
+const RECALL_AT_10: MetricInfo =
+    MetricInfo { name: "recall_at_10", version: 1, higher_is_better: Some(true) };
+
+/// The figures of some questions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Which questions: `held_out`, or `held_out, kg` for those about one source.
+    pub questions: String,
+    /// The share of answers that are right.
+    pub exact_match: Measure,
+    /// The share of questions whose entry is found first.
+    pub recall_at_1: Measure,
+    /// The share of questions whose entry is among the first ten found.
+    pub recall_at_10: Measure,
+}
+
+/// Whether an answer is one of the right ones.
+pub fn is_right(said: &str, answers: &[String]) -> bool {
+    let said = said.trim().to_lowercase();
+    answers.iter().any(|answer| answer.trim().to_lowercase() == said)
+}
+
+impl Figures {
+    /// Of questions about facts that are nowhere but in the memory: of each part, and of each part
+    /// and source. Intervals draw whole pictures.
+    pub fn of_parts(corpus: &Corpus, asked: &[&Example], answers: &Answers) -> Vec<Self> {
+        let mut parts: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (i, example) in asked.iter().enumerate().filter(|(_, example)| example.made_up) {
+            let part = example.part.name();
+            parts.entry(part.to_owned()).or_default().push(i);
+            if let Some(own) = example.own {
+                let source = &corpus.items[own].entry.source;
+                parts.entry(format!("{part}, {source}")).or_default().push(i);
+            }
+        }
+        parts
+            .into_iter()
+            .map(|(questions, rows)| Self::of(questions, corpus, asked, answers, &rows))
+            .collect()
+    }
+
+    /// Of the questions at some places.
+    pub fn of(
+        questions: String,
+        corpus: &Corpus,
+        asked: &[&Example],
+        answers: &Answers,
+        rows: &[usize],
+    ) -> Self {
+        let pictures: Vec<Option<usize>> = rows.iter().map(|row| asked[*row].picture).collect();
+        let resampling = Resampling::by_group("picture", &pictures);
+        let options = BootstrapOptions::default();
+        let measure = |info: &MetricInfo, holds: &dyn Fn(usize) -> bool| {
+            let values: Vec<f64> =
+                rows.iter().map(|row| if holds(*row) { 1.0 } else { 0.0 }).collect();
+            let interval = interval(&resampling, &options, |counts| weighted_mean(&values, counts));
+            Measure::new(info, values.len(), Ok(mean(&values)), interval)
+        };
+        let found = |row: usize, k: usize| {
+            let own = asked[row].own.map(|own| corpus.items[own].entry.id);
+            answers.read[row].iter().take(k).any(|id| Some(*id) == own)
+        };
+        Self {
+            exact_match: measure(&EXACT_MATCH, &|row| {
+                is_right(&answers.texts[row], &asked[row].answers)
+            }),
+            recall_at_1: measure(&RECALL_AT_1, &|row| found(row, 1)),
+            recall_at_10: measure(&RECALL_AT_10, &|row| found(row, 10)),
+            questions,
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Facts changed in the memory, and then deleted, with nothing else changed: does the model read its
+//! answers there?
+
+use engram_data::world::World;
+use engram_eval::result::Measure;
+use engram_memory::{Batch, Entry};
+use serde::{Deserialize, Serialize};
+
+use super::corpus::{Corpus, Example};
+use super::evaluation::Answers;
+use super::figures::{Figures, is_right};
+use super::forward::Forward;
+use super::retriever::{Retriever, encode};
+use crate::study::StudyResult;
+
+/// What a swap came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SwapReport {
+    /// Facts that were changed.
+    pub facts: usize,
+    /// Answers that were right before.
+    pub before: Measure,
+    /// Answers that are the new ones, once the memory says so.
+    pub follow: Measure,
+    /// Answers that are still the old ones then.
+    pub stay: Measure,
+    /// Answers that are the old or the new ones once the entries are deleted.
+    pub deleted: Measure,
+    /// The questions, one by one.
+    pub questions: Vec<SwappedQuestion>,
+}
+
+/// One question about a fact that was changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SwappedQuestion {
+    /// The question's id.
+    pub question: i64,
+    /// The entry's.
+    pub entry: i64,
+    /// What was right before, and what is right after the change.
+    pub right: [String; 2],
+    /// The answers before, after the change, and after the deletion.
+    pub said: [String; 3],
+}
+
+/// Changes `count` facts in the memory, asks, deletes them, and asks again. The memory is left
+/// without them.
+pub fn swap(
+    forward: &Forward<'_>,
+    retriever: &mut Retriever,
+    world: &World,
+    count: usize,
+    seed: u64,
+) -> StudyResult<SwapReport> {
+    let swap = world.swap(count, seed)?;
+    let corpus = forward.corpus;
+    let asked: Vec<&Example> = swap
+        .questions
+        .iter()
+        .filter_map(|question| corpus.test.iter().find(|example| example.id == question.id))
+        .collect();
+    let new_answers = |example: &Example| -> Vec<String> {
+        let question = swap.questions.iter().find(|question| question.id == example.id);
+        question.map_or_else(Vec::new, |question| question.answers.clone())
+    };
+    let changed: Vec<Example> = asked
+        .iter()
+        .map(|example| Example { answers: new_answers(example), ..(*example).clone() })
+        .collect();
+    let changed: Vec<&Example> = changed.iter().collect();
+
+    let ask = |retriever: &Retriever, asked: &[&Example]| {
+        Answers::of(&Forward { retriever: Some(retriever), ..*forward }, asked)
+    };
+    let before = ask(retriever, &asked)?;
+    let batch = updated(forward, corpus, &swap.entries)?;
+    let rows = batch.entries.len();
+    retriever.edit(|writer| writer.update(rows, std::iter::once(Ok(batch))))?;
+    let after = ask(retriever, &changed)?;
+    retriever.edit(|writer| writer.delete(&swap.ids()))?;
+    let deleted = ask(retriever, &changed)?;
+
+    let rows: Vec<usize> = (0..asked.len()).collect();
+    let measure = |asked: &[&Example], answers: &Answers| {
+        Figures::of("swapped".to_owned(), corpus, asked, answers, &rows).exact_match
+    };
+    let either: Vec<Example> = asked
+        .iter()
+        .zip(&changed)
+        .map(|(old, new)| {
+            let answers = old.answers.iter().chain(&new.answers).cloned().collect();
+            Example { answers, ..(*old).clone() }
+        })
+        .collect();
+    let questions = rows.iter().map(|&row| SwappedQuestion {
+        question: asked[row].id,
+        entry: asked[row].own.map_or(-1, |own| corpus.items[own].entry.id),
+        right: [asked[row].answers.join(", "), changed[row].answers.join(", ")],
+        said: [&before, &after, &deleted].map(|answers| answers.texts[row].clone()),
+    });
+    Ok(SwapReport {
+        facts: swap.entries.len(),
+        before: measure(&asked, &before),
+        follow: measure(&changed, &after),
+        stay: measure(&asked, &after),
+        deleted: measure(&either.iter().collect::<Vec<_>>(), &deleted),
+        questions: questions.collect(),
+    })
+}
+
+impl SwapReport {
+    /// Questions whose answer is no longer the right one once the entry is gone.
+    pub fn fallen_back(&self) -> impl Iterator<Item = &SwappedQuestion> {
+        self.questions.iter().filter(|question| {
+            let right = &question.right[..];
+            is_right(&question.said[1], right) && !is_right(&question.said[2], right)
+        })
+    }
+}
+
+/// The changed entries with their new keys and values.
+fn updated(
+    forward: &Forward<'_>,
+    corpus: &Corpus,
+    changed: &[engram_data::world::knowledge::Entry],
+) -> StudyResult<Batch> {
+    let entries: Vec<Entry> = changed
+        .iter()
+        .map(|entry| Ok(serde_json::from_value(serde_json::to_value(&entry.knowledge)?)?))
+        .collect::<StudyResult<_>>()?;
+    let texts: Vec<Vec<u32>> = changed
+        .iter()
+        .map(|entry| forward.sequencer.entry(&entry.text()))
+        .collect::<StudyResult<_>>()?;
+    let views: Vec<Option<(usize, u32)>> =
+        changed.iter().map(|entry| entry.shows_picture().then_some((entry.picture, 0))).collect();
+    let (keys, values) = encode(forward.model, &forward.sequencer.input(corpus, &texts, &views)?)?;
+    Ok(Batch { entries, keys, values })
+}
