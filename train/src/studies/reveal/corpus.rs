@@ -1,6 +1,7 @@
 //! Entries, pictures and examples of the study.
 
 use std::collections::HashSet;
+use std::sync::OnceLock;
 
 use engram_data::DataError;
 use engram_data::world::questions::{Part, Question, Split};
@@ -67,7 +68,12 @@ pub struct Corpus {
 /// Where pictures come from.
 pub enum Pictures {
     /// The embedded world's, with other views of each.
-    World(Box<World>),
+    World {
+        /// The world.
+        world: Box<World>,
+        /// The bytes of each picture's clean view, once it was asked for.
+        clean: Vec<OnceLock<Vec<u8>>>,
+    },
 }
 
 impl Corpus {
@@ -109,7 +115,7 @@ impl Corpus {
         Ok(Self {
             sources,
             items,
-            pictures: Pictures::World(world.into()),
+            pictures: Pictures::of_world(world),
             training_pictures,
             train,
             validation,
@@ -161,21 +167,42 @@ fn example(question: &Question, world: &World, items: &[Item]) -> Example {
 }
 
 impl Pictures {
+    fn of_world(world: World) -> Self {
+        let clean = world.pictures.iter().map(|_| OnceLock::new()).collect();
+        Self::World { world: Box::new(world), clean }
+    }
+
     /// Pixels `[3, S, S]` of pictures, in `[-1, 1]`, one after the other; each with its view.
     ///
     /// # Errors   [`DataError::OutOfRange`]
     pub fn pixels(&self, wanted: &[(usize, u32)]) -> Result<Vec<f32>, DataError> {
-        let Self::World(world) = self;
-        let views: Vec<Vec<f32>> = wanted
-            .par_iter()
-            .map(|(place, view)| Ok(planes(world.view(*place, *view)?.as_raw())))
-            .collect::<Result<_, DataError>>()?;
+        let Self::World { world, clean } = self;
+        let of_view = |(place, view): &(usize, u32)| -> Result<Vec<f32>, DataError> {
+            // The clean view is what every entry shows.
+            match clean.get(*place).filter(|_| *view == 0) {
+                None => Ok(planes(world.view(*place, *view)?.as_raw())),
+                Some(cell) => match cell.get() {
+                    Some(pixels) => Ok(planes(pixels)),
+                    None => {
+                        let pixels = world.view(*place, 0)?.into_raw();
+                        Ok(planes(cell.get_or_init(|| pixels)))
+                    }
+                },
+            }
+        };
+        let views: Vec<Vec<f32>> = wanted.par_iter().map(of_view).collect::<Result<_, _>>()?;
         Ok(views.concat())
     }
 }
 
 /// `[H, W, 3]` bytes as `[3, H, W]` numbers in `[-1, 1]`.
 fn planes(pixels: &[u8]) -> Vec<f32> {
-    let channel = |c: usize| pixels.iter().skip(c).step_by(3);
-    (0..3).flat_map(|c| channel(c).map(|byte| f32::from(*byte) / 127.5 - 1.0)).collect()
+    let size = pixels.len() / 3;
+    let mut planes = vec![0.0; 3 * size];
+    for (place, pixel) in pixels.chunks_exact(3).enumerate() {
+        for (channel, byte) in pixel.iter().enumerate() {
+            planes[channel * size + place] = f32::from(*byte) / 127.5 - 1.0;
+        }
+    }
+    planes
 }

@@ -115,7 +115,7 @@ fn finish(
     let figures = Figures::of_parts(corpus, &asked, &answers);
     let swapped = match (&corpus.pictures, k) {
         (_, 0) => None,
-        (Pictures::World(world), _) => {
+        (Pictures::World { world, .. }, _) => {
             // In a memory of its own: the run's stays what it is.
             let folder = trained.run.join("memory-swapped");
             let mut retriever = Retriever::build(&folder, &model, corpus, sequencer)?.0;

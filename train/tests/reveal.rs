@@ -1,0 +1,124 @@
+//! The REVEAL study on a small world: a run that is stopped with a refresh under way, phases, models
+//! without memory or gate, evidence.
+
+use std::path::Path;
+
+use engram_train::studies::reveal::run::{RevealSummary, train_reveal};
+use engram_train::{Recipe, RecipeOptions, RunOptions};
+
+const RECIPE: &str = r#"
+study = "reveal"
+seed = 1
+
+[data]
+pictures = 40
+vocabulary = 300
+evaluated_questions = 20
+
+[model]
+d_model = 16
+num_heads = 2
+d_kv = 8
+d_ff = 16
+text_layers = 1
+fusion_layers = 1
+head_layers = 1
+decoder_layers = 1
+image_size = 16
+patch_size = 8
+image_width = 16
+image_heads = 2
+image_ff = 16
+image_layers = 1
+value_tokens = 2
+key_dim = 8
+
+[memory]
+k = 4
+reencoded = 0.5
+refresh_every = 6
+refresh_lag = 3
+
+[batch]
+examples = 8
+
+[optimiser]
+learning_rate = 1e-3
+
+[evaluation]
+every_epochs = 0
+keep_best = false
+
+[checkpoint]
+every_steps = 4
+
+[log]
+every_steps = 1
+tensorboard = false
+
+[gradient_check]
+allow = ["**"]
+
+[[phase]]
+name = "pictures"
+steps = 1
+feed = { examples = "pictures", contrastive = 1.0, batch = 4 }
+
+[[phase]]
+name = "warm-start"
+steps = 2
+feed = { examples = "entries", knowledge = "own", contrastive = 0.5 }
+
+[[phase]]
+name = "fine-tune"
+steps = 12
+feed = { examples = "questions", knowledge = "retrieved", contrastive = 0.2, own_knowledge = 0.2 }
+
+[check]
+files = ["model.safetensors", "memory/CURRENT", "tokenizer.json"]
+"#;
+
+fn run(folder: &Path, set: &[&str], options: RunOptions) -> Option<RevealSummary> {
+    let set = set.iter().map(|s| s.to_string()).collect();
+    let options_of_recipe = RecipeOptions { tiny: false, set };
+    let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options_of_recipe).unwrap();
+    let options = RunOptions { run: folder.to_path_buf(), quiet: true, ..options };
+    train_reveal(&mut recipe, &options).unwrap()
+}
+
+#[test]
+fn a_run_stopped_with_a_refresh_under_way_resumes_to_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, stopped) = (folder.path().join("whole"), folder.path().join("stopped"));
+    let summary = run(&whole, &[], RunOptions::default()).unwrap();
+    assert_eq!(summary.check_failures, Vec::<String>::new());
+    // The fine-tuning's checkpoint of step 7 has the refresh that started before step 6 and is
+    // adopted before step 9; step 11's has its successor's start behind it.
+    for stop in [4, 5, 8, 12] {
+        let _ = std::fs::remove_dir_all(&stopped);
+        let options = RunOptions { stop_after_steps: Some(stop), ..RunOptions::default() };
+        assert!(run(&stopped, &[], options).is_none());
+        let resumed = run(&stopped, &[], RunOptions { resume: true, ..RunOptions::default() });
+        let resumed = resumed.unwrap();
+        for file in ["model.safetensors", "metrics.jsonl", "test.jsonl", "summary.json"] {
+            let read = |run: &Path| std::fs::read(run.join(file)).unwrap();
+            assert!(read(&whole) == read(&stopped), "{file} differs after a stop at {stop}");
+        }
+        assert_eq!(resumed.figures, summary.figures);
+    }
+}
+
+#[test]
+fn a_model_without_memory_and_one_without_gate_are_trained_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, set) in [
+        ("no-memory", &["memory.k=0", "phase.fine-tune.feed.contrastive=0"][..]),
+        ("no-gate", &["model.gate=false"]),
+        ("frozen", &["memory.refresh_every=0", "memory.reencoded=0"]),
+        ("one-source", &["data.without_sources=[\"kg\", \"pairs\", \"vqa\"]"]),
+    ] {
+        let summary = run(&folder.path().join(name), set, RunOptions::default()).unwrap();
+        assert!(summary.exact_match("held_out").is_some(), "{name}");
+        assert_eq!(summary.swap.is_some(), name != "no-memory", "{name}");
+    }
+}
