@@ -8,7 +8,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use super::config::T5Config;
-use crate::error::Result;
+use crate::error::{ModelError, Result};
 use crate::kernels::{
     Attention, AttentionBias, Mode, Segments, attention, dropout, embedding_sum, gated,
     self_attention, stacked_linear,
@@ -76,7 +76,14 @@ impl RelativeBias {
     }
 
     /// The biases of the last `queries` of `keys` places to all of them: `[H, queries, keys]`.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] for more queries than keys.
     pub fn forward(&self, queries: usize, keys: usize) -> Result<Tensor> {
+        if queries > keys {
+            let reason = format!("the last {queries} places of {keys}");
+            return Err(ModelError::BadInput(reason));
+        }
         let (buckets, heads) = self.weight.dims2()?;
         let ids: Arc<[u32]> = (keys - queries..keys)
             .flat_map(|query| (0..keys).map(move |key| key as i64 - query as i64))
@@ -287,5 +294,27 @@ impl DecoderLayer {
         let attended = self.cross_attention.to_others(&normed, (keys, values), &to_others)?;
         let x = residual(x, attended, &self.config, mode)?;
         self.feed_forward.forward(&x, &self.config, mode)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Expected buckets: `tests/reference/t5.py`.
+    #[test]
+    fn buckets_equal_those_of_the_published_models() -> Result<()> {
+        let text = include_str!("../../tests/fixtures/t5_buckets.json");
+        let expected: serde_json::Value = serde_json::from_str(text).expect("JSON");
+        for (kind, bidirectional) in [("bidirectional", true), ("causal", false)] {
+            let builder = ParameterBuilder::on_cpu(0);
+            let bias = RelativeBias::new(&T5Config::small(), bidirectional, &builder)?;
+            let expected = expected[kind].as_array().expect("a list");
+            for (distance, expected) in (-300..=300).zip(expected) {
+                let bucket = u64::from(bias.bucket(distance, 32));
+                assert_eq!(Some(bucket), expected.as_u64(), "{kind}: distance {distance}");
+            }
+        }
+        Ok(())
     }
 }
