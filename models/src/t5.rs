@@ -3,8 +3,11 @@
 //! Reference: `transformers` 5, `models/t5/modeling_t5.py`. Parameter names are the published ones.
 //! Texts are packed instead of padded, as in [`crate::bert`].
 
+mod beams;
 pub mod blocks;
+mod cache;
 mod config;
+mod generate;
 
 use std::sync::Arc;
 
@@ -17,6 +20,7 @@ use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
 use blocks::{DecoderLayer, EncoderLayer, RelativeBias};
 pub use config::T5Config;
+pub use generate::{GenerateOptions, Generated};
 
 /// The encoder and the decoder.
 #[derive(Debug, Clone)]

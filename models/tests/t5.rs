@@ -14,8 +14,9 @@ use engram_models::kernels::{CrossEntropy, Mode, Segments, cross_entropy};
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::t5::blocks::{DecoderLayer, EncoderLayer, RelativeBias};
-use engram_models::t5::{T5, T5Config};
+use engram_models::t5::{GenerateOptions, T5, T5Config};
 use engram_models::weights::Weights;
+use serde::Deserialize;
 
 const MODELS: [&str; 2] = ["t5", "t5_wide"];
 
@@ -134,6 +135,152 @@ fn states_logits_and_every_gradient_equal_the_reference() -> Result<()> {
 #[test]
 fn the_composites_equal_the_reference_too() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
+}
+
+/// Searches of `transformers` and what they gave: tokens and the log-probability of each.
+fn searches(name: &str) -> Vec<(GenerateOptions, Vec<(Vec<u32>, Vec<f32>)>)> {
+    #[derive(Deserialize)]
+    struct Search {
+        options: GenerateOptions,
+        outputs: Vec<Output>,
+    }
+    #[derive(Deserialize)]
+    struct Output {
+        tokens: Vec<u32>,
+        log_probabilities: Vec<f32>,
+    }
+    let text = std::fs::read_to_string(fixture(name, "generated.json")).expect("a fixture");
+    let searches: Vec<Search> = serde_json::from_str(&text).expect("JSON");
+    let outputs = |outputs: Vec<Output>| {
+        outputs.into_iter().map(|output| (output.tokens, output.log_probabilities)).collect()
+    };
+    searches.into_iter().map(|search| (search.options, outputs(search.outputs))).collect()
+}
+
+/// Token by token, greedily and by beams, in f32 and through the composites.
+#[test]
+fn answers_equal_the_reference() -> Result<()> {
+    for (name, dtype) in MODELS.into_iter().flat_map(|m| [(m, DType::F32), (m, DType::F64)]) {
+        let (t5, _) = load(name, dtype, Vec::new())?;
+        let texts = expected(name)?.texts;
+        for (options, wanted) in searches(name) {
+            let answers = t5.generate(&texts, &options)?;
+            assert_eq!(answers.len(), wanted.len());
+            for (answer, (tokens, log_probabilities)) in answers.iter().zip(&wanted) {
+                let place = format!("{name} {dtype:?} {options:?}");
+                assert_eq!(&answer.tokens, tokens, "{place}");
+                assert_eq!(answer.ended, tokens.last() == Some(&1), "{place}");
+                assert_eq!(answer.without_end().len(), tokens.len() - usize::from(answer.ended));
+                for (got, want) in answer.log_probabilities.iter().zip(log_probabilities) {
+                    assert!((got - want).abs() < 5e-5, "{place}: {got}, wanted {want}");
+                }
+                let sum: f32 = log_probabilities.iter().sum();
+                assert!((answer.log_probability - sum).abs() < 2e-4, "{place}");
+                let length = (tokens.len() as f32).powf(options.length_penalty as f32);
+                let score = sum / length;
+                assert!((answer.score - score).abs() < 1e-4 * (1.0 + score.abs()), "{place}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The greedy search takes the likeliest token of the whole decoder each time; more tokens than the
+/// cache has room for at first.
+#[test]
+fn each_greedy_token_is_the_likeliest_of_the_decoder_without_a_cache() -> Result<()> {
+    for name in MODELS {
+        let (t5, _) = load(name, DType::F32, vec![ParameterGroup::all_frozen()])?;
+        let texts = expected(name)?.texts;
+        let options =
+            GenerateOptions { max_new_tokens: 40, eos_token_id: 39, ..Default::default() };
+        let answers = t5.generate(&texts, &options)?;
+        assert!(answers.iter().any(|answer| answer.tokens.len() > 32), "{name}");
+        let states = t5.encode(&texts, &Mode::predict())?;
+        let read: Vec<Vec<u32>> = answers
+            .iter()
+            .map(|answer| [&[0], &answer.tokens[..answer.tokens.len() - 1]].concat())
+            .collect();
+        let read = PackedTokens::new(&read);
+        let logits = t5.decode(&read, &states, &lengths(&texts), &Mode::predict())?;
+        let mut rows = logits.to_vec2::<f32>()?.into_iter();
+        for answer in &answers {
+            for (token, log_probability) in answer.tokens.iter().zip(&answer.log_probabilities) {
+                let row = rows.next().expect("a row of logits");
+                let top = row.iter().fold(f32::MIN, |a, b| a.max(*b));
+                let total: f32 = row.iter().map(|logit| (logit - top).exp()).sum();
+                assert_eq!(row.iter().position(|logit| *logit == top), Some(*token as usize));
+                assert!((log_probability + total.ln()).abs() < 1e-5, "{log_probability}, {total}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A text's answer does not depend on what else is in the batch.
+#[test]
+fn answers_of_a_batch_are_those_of_its_texts() -> Result<()> {
+    let (t5, _) = load("t5", DType::F32, vec![ParameterGroup::all_frozen()])?;
+    let texts = expected("t5")?.texts;
+    let options = GenerateOptions { num_beams: 3, max_new_tokens: 30, ..Default::default() };
+    let together = t5.generate(&texts, &options)?;
+    for (run, together) in texts.sequences().iter().zip(together) {
+        let text = PackedTokens::new(&[&texts.ids[run.start..run.start + run.length]]);
+        let alone = t5.generate(&text, &options)?;
+        assert_eq!(alone[0].tokens, together.tokens);
+        assert!((alone[0].score - together.score).abs() < 1e-5);
+    }
+    Ok(())
+}
+
+#[test]
+fn of_equal_tokens_the_lowest_is_taken() -> Result<()> {
+    let config = T5Config { dropout_rate: 0.0, ..small_config() };
+    let builder = fresh(DType::F32);
+    let t5 = T5::new(&config, &builder)?;
+    let parameters = builder.finish()?;
+    let output = parameters.get("lm_head.weight").expect("the output map");
+    output.update(&mut |values| values.fill(0.5))?;
+    let options = GenerateOptions { max_new_tokens: 3, eos_token_id: 8, ..Default::default() };
+    let texts = PackedTokens::new(&[[5, 6]]);
+    assert_eq!(t5.generate(&texts, &options)?[0].tokens, [0, 0, 0]);
+    // An answer that ends at once, beside one without an end.
+    let options = GenerateOptions { eos_token_id: 0, ..options };
+    let answer = &t5.generate(&texts, &options)?[0];
+    assert_eq!((answer.tokens.as_slice(), answer.without_end()), ([0].as_slice(), [].as_slice()));
+    Ok(())
+}
+
+#[test]
+fn searches_that_cannot_be_followed_are_refused() -> Result<()> {
+    let (t5, parameters) = load("t5", DType::F32, Vec::new())?;
+    let texts = PackedTokens::new(&[[5, 6], [7, 8]]);
+    let default = GenerateOptions::default;
+    for (options, wanted) in [
+        (GenerateOptions { num_beams: 0, ..default() }, "num_beams"),
+        (GenerateOptions { num_beams: 5000, ..default() }, "num_beams"),
+        (GenerateOptions { max_new_tokens: 0, ..default() }, "max_new_tokens"),
+        (GenerateOptions { length_penalty: f64::NAN, ..default() }, "length_penalty"),
+        (GenerateOptions { eos_token_id: 40, ..default() }, "eos_token_id"),
+        (GenerateOptions { start_token_id: 40, ..default() }, "start_token_id"),
+    ] {
+        let error = t5.generate(&texts, &options).expect_err(wanted).to_string();
+        assert!(error.contains(wanted), "{error}");
+    }
+    let none = t5.decoder().generate(
+        t5.shared(),
+        (&Tensor::zeros((0, 16), DType::F32, &Device::Cpu)?, &[]),
+        &default(),
+    )?;
+    assert!(none.is_empty());
+    let states = t5.encode(&texts, &Mode::predict())?;
+    let refused = t5.decoder().generate(t5.shared(), (&states, &[2, 1]), &default());
+    assert!(refused.expect_err("a refusal").to_string().contains("4 states for texts of 3 rows"));
+    let output = parameters.get("lm_head.weight").expect("the output map");
+    output.update(&mut |values| values[0] = f32::NAN)?;
+    let refused = t5.generate(&texts, &default()).expect_err("a refusal").to_string();
+    assert!(refused.contains("logits are not numbers"), "{refused}");
+    Ok(())
 }
 
 /// Irregular numbers of about unit size.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
+use super::cache::{LayerCache, Step};
 use super::config::T5Config;
 use crate::error::{ModelError, Result};
 use crate::kernels::{
@@ -129,10 +130,15 @@ impl Projections {
         })
     }
 
+    /// Side by side: `[T, D]` → `[T, 3 H d_kv]`.
+    fn query_key_value(&self, x: &Tensor) -> Result<Tensor> {
+        let parts = [self.query.as_part(), self.key.as_part(), self.value.as_part()];
+        Ok(stacked_linear(x, &parts)?)
+    }
+
     /// Rows attend within their segment: `[T, D]` → `[T, D]`.
     fn to_self(&self, x: &Tensor, bias: &Tensor, options: &Attention) -> Result<Tensor> {
-        let parts = [self.query.as_part(), self.key.as_part(), self.value.as_part()];
-        let qkv = stacked_linear(x, &parts)?;
+        let qkv = self.query_key_value(x)?;
         let context = self_attention(&qkv, Some(AttentionBias::Shared(bias)), options)?;
         self.output.forward(&context)
     }
@@ -258,28 +264,25 @@ impl DecoderLayer {
         self.rest(&x, (keys, values, cross), mode)
     }
 
-    /// Keys and values of the rows for each other, `[T, D]` → both `[T, H d_kv]`: what a decoder
-    /// keeps from token to token.
-    pub(super) fn own_keys(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        let normed = self.norm.forward(x)?;
-        Ok((self.attention.key.forward(&normed)?, self.attention.value.forward(&normed)?))
-    }
-
-    /// As [`DecoderLayer::forward`] for new rows `[S, D]`, given keys and values of all rows so far,
-    /// their own among them.
+    /// As [`DecoderLayer::forward`], causal, for the next row of each sequence, `[S, D]` → `[S, D]`,
+    /// with the biases `[H, 1, L]` of all rows so far. The rows before are those that `own` holds,
+    /// which keeps these too.
     pub(super) fn step(
         &self,
         x: &Tensor,
-        (bias, own_keys, own_values, own): (&Tensor, &Tensor, &Tensor, &Segments),
-        cross: (&Tensor, &Tensor, &Segments),
+        bias: &Tensor,
+        (own, step): (&LayerCache, &Step),
+        others: (&Tensor, &Tensor, &Segments),
         mode: &Mode,
     ) -> Result<Tensor> {
-        let options = options(&self.config, own, false, mode);
-        let query = self.attention.query.forward(&self.norm.forward(x)?)?;
+        let qkv = self.attention.query_key_value(&self.norm.forward(x)?)?;
+        own.write(&qkv, step)?;
+        let query = qkv.narrow(1, 0, self.config.inner_size())?;
+        let options = options(&self.config, &step.segments, false, mode);
         let bias = Some(AttentionBias::Shared(bias));
-        let context = attention((&query, own_keys, own_values), bias, &options)?;
+        let context = attention((&query, &own.keys, &own.values), bias, &options)?;
         let x = (x + self.attention.output.forward(&context)?)?;
-        self.rest(&x, cross, mode)
+        self.rest(&x, others, mode)
     }
 
     /// What follows the attention of the rows to each other.
