@@ -25,6 +25,7 @@ pub mod image;
 pub mod knowledge;
 pub mod patent;
 mod table;
+pub mod text_to_text;
 pub mod titles;
 pub mod tokenise;
 pub mod vectors;

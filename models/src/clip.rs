@@ -5,7 +5,6 @@
 //! since no token sees a later one, what follows the end-of-text token changes nothing that is pooled.
 
 mod config;
-mod tower;
 
 use std::sync::Arc;
 
@@ -16,9 +15,22 @@ use crate::kernels::{Mode, Segments, Span, embedding_sum, linear};
 use crate::layers::{LayerNorm, Linear};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
+use crate::patch_embedding::{PatchEmbedding, with_class_token};
+use crate::pre_norm::{Deviations, Names, PreNormBlocks, PreNormConfig};
 use crate::similarity::normalise;
-pub use config::{ClipConfig, ClipTextConfig, ClipVisionConfig, TowerConfig};
-use tower::Tower;
+pub use config::{ClipConfig, ClipTextConfig, ClipVisionConfig};
+
+/// The published names in a block.
+const NAMES: Names = Names {
+    attention_norm: "layer_norm1",
+    query: "self_attn.q_proj",
+    key: "self_attn.k_proj",
+    value: "self_attn.v_proj",
+    output: "self_attn.out_proj",
+    feed_forward_norm: "layer_norm2",
+    up: "mlp.fc1",
+    down: "mlp.fc2",
+};
 
 /// Both encoders and the temperature.
 #[derive(Debug, Clone)]
@@ -35,17 +47,17 @@ pub struct Clip {
 struct TextTower {
     token_embedding: Tensor,
     position_embedding: Tensor,
-    blocks: Tower,
+    blocks: PreNormBlocks,
     final_layer_norm: LayerNorm,
 }
 
 #[derive(Debug, Clone)]
 struct VisionTower {
     class_embedding: Tensor,
-    patch_embedding: Tensor,
+    patch_embedding: PatchEmbedding,
     position_embedding: Tensor,
     pre_layer_norm: LayerNorm,
-    blocks: Tower,
+    blocks: PreNormBlocks,
     post_layer_norm: LayerNorm,
 }
 
@@ -122,7 +134,7 @@ impl Clip {
     /// # Errors
     /// [`ModelError::BadInput`] for pictures of another shape.
     pub fn encode_images(&self, pixels: &Tensor, mode: &Mode) -> Result<ClipImages> {
-        let last_hidden_state = self.vision.forward(&self.config.vision_config, pixels, mode)?;
+        let last_hidden_state = self.vision.forward(pixels, mode)?;
         let (batch, rows, width) = last_hidden_state.dims3()?;
         let class_rows: Arc<[u32]> = (0..batch).map(|image| (image * rows) as u32).collect();
         let states = last_hidden_state.reshape((batch * rows, width))?;
@@ -149,7 +161,7 @@ impl TextTower {
         Ok(Self {
             token_embedding: table("token_embedding", config.vocab_size)?,
             position_embedding: table("position_embedding", config.max_position_embeddings)?,
-            blocks: Tower::new(config.tower(), &builder.pp("encoder"))?,
+            blocks: blocks(config.tower(), builder)?,
             final_layer_norm: LayerNorm::new(
                 d,
                 config.tower().layer_norm_eps,
@@ -170,24 +182,26 @@ impl TextTower {
             (&self.token_embedding, Arc::clone(&tokens.ids)),
             (&self.position_embedding, Arc::clone(&tokens.positions)),
         ])?;
-        let states = self.blocks.forward(embedded, &tokens.segments, true, mode)?;
+        let states = self.blocks.forward(embedded, (&tokens.segments, true), None, mode)?;
         self.final_layer_norm.forward(&states)
     }
 }
 
 impl VisionTower {
     fn new(config: &ClipVisionConfig, builder: &ParameterBuilder) -> Result<Self> {
-        let (d, patch) = (config.tower().hidden_size, config.patch_size);
+        let d = config.tower().hidden_size;
         let std = config.initializer_range;
         let embeddings = builder.pp("embeddings");
         let norm = |name: &str| LayerNorm::new(d, config.tower().layer_norm_eps, &builder.pp(name));
         let class_std = (d as f64).powf(-0.5);
         Ok(Self {
             class_embedding: embeddings.get("class_embedding", &[d], Init::Normal(class_std))?,
-            patch_embedding: embeddings.pp("patch_embedding").get(
-                "weight",
-                &[d, config.num_channels, patch, patch],
-                Init::Normal(std),
+            patch_embedding: PatchEmbedding::new(
+                config.patch_grid(),
+                d,
+                std,
+                false,
+                &embeddings.pp("patch_embedding"),
             )?,
             position_embedding: embeddings.pp("position_embedding").get(
                 "weight",
@@ -195,45 +209,35 @@ impl VisionTower {
                 Init::Normal(std),
             )?,
             pre_layer_norm: norm("pre_layrnorm")?,
-            blocks: Tower::new(config.tower(), &builder.pp("encoder"))?,
+            blocks: blocks(config.tower(), builder)?,
             post_layer_norm: norm("post_layernorm")?,
         })
     }
 
     /// `[B, C, S, S]` → `[B, 1 + P, D]`.
-    fn forward(&self, config: &ClipVisionConfig, pixels: &Tensor, mode: &Mode) -> Result<Tensor> {
-        let (channels, size) = (config.num_channels, config.image_size);
-        let batch = match *pixels.dims() {
-            [batch, c, height, width]
-                if batch > 0 && [c, height, width] == [channels, size, size] =>
-            {
-                batch
-            }
-            ref other => {
-                return Err(ModelError::BadInput(format!(
-                    "pictures of shape {other:?}; this encoder takes [B, {channels}, {size}, {size}]"
-                )));
-            }
-        };
-        let (patch, d) = (config.patch_size, config.tower().hidden_size);
-        let (side, patches) = (size / patch, config.num_patches());
-        // A convolution whose stride is its size: a linear map of each patch.
-        let flat = pixels
-            .reshape(vec![batch, channels, side, patch, side, patch])?
-            .permute(vec![0, 2, 4, 1, 3, 5])?
-            .contiguous()?
-            .reshape((batch * patches, channels * patch * patch))?;
-        let weight = self.patch_embedding.reshape((d, channels * patch * patch))?;
-        let embedded = linear(&flat, &weight, None)?.reshape((batch, patches, d))?;
-        let class = self.class_embedding.reshape((1, 1, d))?.broadcast_as((batch, 1, d))?;
-        let tokens = Tensor::cat(&[&class.contiguous()?, &embedded], 1)?;
+    fn forward(&self, pixels: &Tensor, mode: &Mode) -> Result<Tensor> {
+        let patches = self.patch_embedding.forward(pixels)?;
+        let tokens = with_class_token(&self.class_embedding, &patches)?;
         let tokens = tokens.broadcast_add(&self.position_embedding)?;
-        let rows = batch * (1 + patches);
-        let states = self.pre_layer_norm.forward(&tokens.reshape((rows, d))?)?;
-        let segments = Segments::packed(&vec![1 + patches; batch]);
-        let states = self.blocks.forward(states, &segments, false, mode)?;
-        Ok(states.reshape((batch, 1 + patches, d))?)
+        let (batch, rows, d) = tokens.dims3()?;
+        let states = self.pre_layer_norm.forward(&tokens.reshape((batch * rows, d))?)?;
+        let segments = Segments::packed(&vec![rows; batch]);
+        let states = self.blocks.forward(states, (&segments, false), None, mode)?;
+        Ok(states.reshape((batch, rows, d))?)
     }
+}
+
+/// Blocks below `encoder.layers`; fresh ones start as published.
+fn blocks(config: PreNormConfig, builder: &ParameterBuilder) -> Result<PreNormBlocks> {
+    let d = config.hidden_size as f64;
+    let residual = d.powf(-0.5) * (2.0 * config.num_hidden_layers as f64).powf(-0.5);
+    let deviations = Deviations {
+        query_key_value: residual,
+        output: d.powf(-0.5),
+        up: (2.0 * d).powf(-0.5),
+        down: residual,
+    };
+    PreNormBlocks::new(config, &NAMES, &deviations, &builder.pp("encoder.layers"))
 }
 
 /// The row of each text's end-of-text token: the first one.

@@ -1,6 +1,38 @@
-//! What the configurations of all encoders are checked for.
+//! How published configurations are read, and what those of all encoders are checked for.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::error::{ModelError, Result};
+
+/// Reads a published `config.json` of this `model_type`; errors name the file.
+pub(crate) fn read_published<C: DeserializeOwned>(path: &Path, model_type: &str) -> Result<C> {
+    #[derive(Deserialize)]
+    struct Kind {
+        model_type: String,
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
+    let bad = |reason: String| ModelError::BadConfig { what: path.display().to_string(), reason };
+    let Kind { model_type: found } = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
+    if found != model_type {
+        return Err(bad(format!("model_type `{found}` is not `{model_type}`")));
+    }
+    serde_json::from_str(&text).map_err(|e| bad(e.to_string()))
+}
+
+/// The outcome of a check of a file's configuration; an error names the file before the field.
+pub(crate) fn in_file(path: &Path, checked: Result<()>) -> Result<()> {
+    checked.map_err(|error| match error {
+        ModelError::BadConfig { what, reason } => ModelError::BadConfig {
+            what: path.display().to_string(),
+            reason: format!("`{what}`: {reason}"),
+        },
+        other => other,
+    })
+}
 
 /// The error of a field.
 pub(crate) fn bad_field(what: &str, reason: String) -> ModelError {
@@ -41,6 +73,14 @@ pub(crate) fn check_heads(width: usize, heads: usize) -> Result<()> {
     if heads == 0 || width == 0 || !width.is_multiple_of(heads) {
         let reason = format!("hidden_size {width} is not a multiple of {heads} heads");
         return Err(bad_field("num_attention_heads", reason));
+    }
+    Ok(())
+}
+
+/// Fails unless a norm can add this to the variance.
+pub(crate) fn check_epsilon(what: &str, epsilon: f64) -> Result<()> {
+    if !(epsilon > 0.0 && epsilon < 1.0) {
+        return Err(bad_field(what, format!("{epsilon} is not between 0 and 1")));
     }
     Ok(())
 }

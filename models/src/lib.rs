@@ -14,9 +14,13 @@ pub mod layers;
 pub mod mobilenet;
 pub mod packed;
 pub mod params;
+mod patch_embedding;
+mod pre_norm;
+pub mod reveal;
 pub mod similarity;
 pub mod t5;
 pub mod text_encoder;
+pub mod vit;
 pub mod weights;
 
 pub use error::{ModelError, Result};

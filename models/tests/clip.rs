@@ -2,24 +2,21 @@
 //!
 //! The fixtures are made by `tests/reference/clip.py`.
 
+mod reference;
+
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
 use engram_models::clip::{Clip, ClipConfig};
-use engram_models::gradients::Gradients;
 use engram_models::kernels::{CrossEntropy, Mode, cross_entropy};
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::weights::Weights;
+use reference::{assert_gradients, assert_output, expected, fixture, relative_difference, values};
 
 const MODELS: [&str; 2] = ["clip", "clip_old"];
-
-fn fixture(name: &str, file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name).join(file)
-}
 
 fn load(name: &str, dtype: DType, groups: Vec<ParameterGroup>) -> Result<(Clip, Parameters)> {
     let config = ClipConfig::read(&fixture(name, "config.json"))?;
@@ -33,9 +30,8 @@ struct Expected {
     tensors: HashMap<String, Tensor>,
 }
 
-fn expected(name: &str) -> Result<Expected> {
-    let path = fixture(name, "expected.safetensors");
-    let tensors = candle_core::safetensors::load(path, &Device::Cpu)?;
+fn read_expected(name: &str) -> Result<Expected> {
+    let tensors = expected(name)?;
     let list = |name: &str| tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>();
     let (ids, mut texts, mut start) = (list("ids")?, Vec::new(), 0);
     for length in list("lengths")? {
@@ -56,24 +52,9 @@ fn contrastive_loss(logits: &Tensor) -> Result<Tensor> {
     Ok(((one(logits)? + one(&logits.t()?)?)? * 0.5)?)
 }
 
-fn values(tensor: &Tensor) -> Result<Vec<f32>> {
-    Ok(tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
-}
-
-/// The largest difference, as a share of the largest wanted number.
-fn relative_difference(got: &[f32], want: &[f32]) -> f32 {
-    assert_eq!(got.len(), want.len());
-    let largest =
-        |values: &mut dyn Iterator<Item = f32>| values.fold(0.0f32, |a, b| a.max(b.abs()));
-    let scale = largest(&mut want.iter().copied());
-    // A bias of keys shifts all scores of a row alike: its gradient is rounding.
-    let scale = if scale < 1e-12 { 1.0 } else { scale };
-    largest(&mut got.iter().zip(want).map(|(got, want)| got - want)) / scale
-}
-
 fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
     let (clip, parameters) = load(name, dtype, Vec::new())?;
-    let Expected { texts, tensors } = expected(name)?;
+    let Expected { texts, tensors } = read_expected(name)?;
     let texts = clip.encode_texts(&texts, &Mode::evaluate())?;
     let images = clip.encode_images(&tensors["pixels"].to_dtype(dtype)?, &Mode::evaluate())?;
     let logits = clip.logits(&images.embeddings, &texts.embeddings)?;
@@ -84,35 +65,10 @@ fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
         ("image_embeddings", &images.embeddings),
         ("logits", &logits),
     ] {
-        assert_eq!(got.dims(), tensors[what].dims(), "{name}: {what}");
-        let difference = relative_difference(&values(got)?, &values(&tensors[what])?);
-        println!("{name} {dtype:?}: {what} is off by {difference:.1e}");
-        assert!(difference < tolerance, "{name} {dtype:?}: {what} is off by {difference:e}");
+        assert_output((name, what), got, &tensors, tolerance)?;
     }
     let loss = contrastive_loss(&logits)?;
-    let found: HashMap<String, Vec<f32>> = if dtype == DType::F32 {
-        let mut gradients = Gradients::new(&parameters);
-        gradients.backward(&loss)?;
-        let of = |name: &str| gradients.by_name(name).expect("a gradient").to_vec();
-        parameters.iter().map(|p| (p.name().to_owned(), of(p.name()))).collect()
-    } else {
-        let store = loss.backward()?;
-        let of = |tensor: &Tensor| values(store.get(tensor).expect("a gradient"));
-        let named = parameters.iter().map(|p| Ok((p.name().to_owned(), of(p.tensor())?)));
-        named.collect::<Result<_>>()?
-    };
-    let mut names: Vec<&str> =
-        tensors.keys().filter_map(|name| name.strip_prefix("gradient.")).collect();
-    let mut ours: Vec<&str> = found.keys().map(String::as_str).collect();
-    names.sort_unstable();
-    ours.sort_unstable();
-    assert_eq!(ours, names, "{name}: parameters");
-    for parameter in names {
-        let want = values(&tensors[&format!("gradient.{parameter}")])?;
-        let difference = relative_difference(&found[parameter], &want);
-        assert!(difference < 20.0 * tolerance, "{name} {dtype:?}: {parameter}: {difference:e}");
-    }
-    Ok(())
+    assert_gradients(name, &loss, &parameters, &tensors, 20.0 * tolerance)
 }
 
 #[test]

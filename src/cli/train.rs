@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use engram_eval::result::Measure;
 use engram_train::studies::patent::figure::in_words;
 use engram_train::studies::patent::run::{PatentSummary, train_patent};
+use engram_train::studies::reveal::run::train_reveal;
 use engram_train::{Recipe, RecipeOptions, RunOptions};
 use serde::Serialize;
 
@@ -51,6 +52,8 @@ pub struct Train {
 enum Study {
     /// Patent phrase similarity
     Patent,
+    /// Answers about pictures out of a memory
+    Reveal,
 }
 
 impl Train {
@@ -66,6 +69,10 @@ impl Train {
         };
         let summary = match self.study {
             Study::Patent => train_patent(&mut recipe, &options)?,
+            Study::Reveal => {
+                train_reveal(&mut recipe, &options)?;
+                return Ok(Outcome::Done);
+            }
         };
         let Some(summary) = summary else {
             return Ok(Outcome::CheckFailed);

@@ -46,6 +46,8 @@ pub(crate) struct Contents<'a> {
     pub(crate) optimiser: &'a dyn Optimiser,
     pub(crate) ema: Option<&'a Ema>,
     pub(crate) state: &'a State,
+    /// Writes the study's own files into the folder.
+    pub(crate) study: &'a dyn Fn(&Path) -> Result<()>,
 }
 
 impl Checkpoints {
@@ -198,6 +200,11 @@ pub(crate) fn load(
     Ok(())
 }
 
+/// Writes parameters to a file of their own.
+pub(crate) fn write_parameters(path: &Path, parameters: &Parameters) -> Result<()> {
+    tensors::write(path, parameters.iter().map(Source::parameter).collect::<Result<_>>()?)
+}
+
 /// Removes what a killed [`write_file`] left in a folder: `.NAME.XXXXXX`.
 pub(crate) fn sweep(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder).map_err(TrainError::io(folder))?.flatten() {
@@ -226,8 +233,7 @@ fn write_all(folder: &Path, contents: &Contents<'_>) -> Result<()> {
     }
     fs::create_dir(folder).map_err(TrainError::io(folder))?;
     let parameters = contents.parameters;
-    let plain = parameters.iter().map(Source::parameter);
-    tensors::write(&folder.join(PARAMETERS), plain.collect::<Result<_>>()?)?;
+    write_parameters(&folder.join(PARAMETERS), parameters)?;
     let state = contents.optimiser.state();
     let state = state.iter().map(|tensor| Source::flat(tensor.name, tensor.values));
     tensors::write(&folder.join(OPTIMISER), state.collect())?;
@@ -241,6 +247,7 @@ fn write_all(folder: &Path, contents: &Contents<'_>) -> Result<()> {
         });
         tensors::write(&folder.join(EMA), all.collect::<Result<_>>()?)?;
     }
+    (contents.study)(folder)?;
     let state = serde_json::to_vec_pretty(contents.state).map_err(|e| {
         TrainError::BadCheckpoint { path: folder.join(STATE), reason: e.to_string() }
     })?;

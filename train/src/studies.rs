@@ -1,3 +1,4 @@
 //! The studies, one module each: what they feed, what they train, how they are judged.
 
 pub mod patent;
+pub mod reveal;

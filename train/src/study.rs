@@ -36,6 +36,22 @@ pub trait Study {
     /// The micro-batches of an epoch (counted from 0 within the phase), in order.
     fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<Self::Batch>>;
 
+    /// Called before each step, with the parameters as they stand: the place to make anew what
+    /// depends on them, such as a memory.
+    fn before_step(&mut self, _: &StepContext<'_>, _: &Parameters) -> StudyResult<()> {
+        Ok(())
+    }
+
+    /// Writes into a checkpoint's folder what a resumed run needs beside the parameters.
+    fn save(&self, _: &Path) -> StudyResult<()> {
+        Ok(())
+    }
+
+    /// Takes up what [`Study::save`] wrote; the parameters are those of the checkpoint already.
+    fn restore(&mut self, _: &Path) -> StudyResult<()> {
+        Ok(())
+    }
+
     /// The loss of one micro-batch, with the graph that leads to it.
     fn loss(&self, batch: &Self::Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss>;
 

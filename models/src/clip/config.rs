@@ -4,9 +4,11 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::config::{bad_field, check_dropout, check_heads, check_layers, check_sizes};
-use crate::error::{ModelError, Result};
+use crate::config::{check_sizes, in_file, read_published};
+use crate::error::Result;
 use crate::kernels::Activation;
+use crate::patch_embedding::PatchGrid;
+use crate::pre_norm::PreNormConfig;
 
 /// The configuration of both encoders.
 #[derive(Debug, Clone, Deserialize)]
@@ -22,29 +24,10 @@ pub struct ClipConfig {
     pub vision_config: ClipVisionConfig,
 }
 
-/// The shape of a stack of blocks, which both encoders have.
-#[derive(Debug, Clone, Copy)]
-pub struct TowerConfig {
-    /// Width `D`.
-    pub hidden_size: usize,
-    /// Width of the feed-forward part.
-    pub intermediate_size: usize,
-    /// Blocks.
-    pub num_hidden_layers: usize,
-    /// Heads `H`.
-    pub num_attention_heads: usize,
-    /// Activation of the feed-forward part.
-    pub hidden_act: Activation,
-    /// Added to the variance in norms.
-    pub layer_norm_eps: f64,
-    /// Dropout of attention weights.
-    pub attention_dropout: f64,
-}
-
 /// The text encoder.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs)] // As in TowerConfig.
+#[allow(missing_docs)] // As in ViTConfig.
 pub struct ClipTextConfig {
     /// Vocabulary `V`.
     pub vocab_size: usize,
@@ -64,7 +47,7 @@ pub struct ClipTextConfig {
 /// The vision encoder.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs)] // As in TowerConfig.
+#[allow(missing_docs)] // As in ViTConfig.
 pub struct ClipVisionConfig {
     /// Pixels of an edge of the (square) picture.
     pub image_size: usize,
@@ -133,14 +116,16 @@ macro_rules! tower {
     ($config:ty) => {
         impl $config {
             /// The shape of its blocks.
-            pub fn tower(&self) -> TowerConfig {
-                TowerConfig {
+            pub(crate) fn tower(&self) -> PreNormConfig {
+                PreNormConfig {
                     hidden_size: self.hidden_size,
                     intermediate_size: self.intermediate_size,
                     num_hidden_layers: self.num_hidden_layers,
                     num_attention_heads: self.num_attention_heads,
                     hidden_act: self.hidden_act,
                     layer_norm_eps: self.layer_norm_eps,
+                    qkv_bias: true,
+                    hidden_dropout: 0.0,
                     attention_dropout: self.attention_dropout,
                 }
             }
@@ -164,71 +149,51 @@ impl ClipTextConfig {
 impl ClipVisionConfig {
     /// Patches `P` of a picture.
     pub fn num_patches(&self) -> usize {
-        (self.image_size / self.patch_size).pow(2)
+        self.patch_grid().num_patches()
+    }
+
+    pub(crate) fn patch_grid(&self) -> PatchGrid {
+        let Self { image_size, patch_size, num_channels, .. } = *self;
+        PatchGrid { image_size, patch_size, num_channels }
     }
 }
-
-/// A picture's edge beyond this is a mistake in the configuration.
-const LONGEST_EDGE: usize = 4096;
 
 impl ClipConfig {
     /// Reads a published `config.json`.
     ///
     /// # Errors
-    /// [`ModelError::Io`]; [`ModelError::BadConfig`] for another model type, or values that do not
-    /// fit each other.
+    /// [`ModelError::Io`](crate::ModelError::Io);
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for another model type, or values
+    /// that do not fit each other.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
+        // Where older files have these, the reference takes them in place of the others.
         #[derive(Deserialize)]
-        struct Published {
-            model_type: String,
-            // Where older files have these, the reference takes them in place of the others.
+        struct Older {
             text_config_dict: Option<ClipTextConfig>,
             vision_config_dict: Option<ClipVisionConfig>,
         }
-        let bad =
-            |reason: String| ModelError::BadConfig { what: path.display().to_string(), reason };
-        let published: Published = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
-        if published.model_type != "clip" {
-            return Err(bad(format!("model_type `{}` is not `clip`", published.model_type)));
-        }
-        let mut config: Self = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
-        config.text_config = published.text_config_dict.unwrap_or(config.text_config);
-        config.vision_config = published.vision_config_dict.unwrap_or(config.vision_config);
-        config.validate().map_err(|error| match error {
-            ModelError::BadConfig { what, reason } => bad(format!("`{what}`: {reason}")),
-            other => other,
-        })?;
+        let older: Older = read_published(path, "clip")?;
+        let mut config: Self = read_published(path, "clip")?;
+        config.text_config = older.text_config_dict.unwrap_or(config.text_config);
+        config.vision_config = older.vision_config_dict.unwrap_or(config.vision_config);
+        in_file(path, config.validate())?;
         Ok(config)
     }
 
     /// Checks what the types do not.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] naming the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
     pub fn validate(&self) -> Result<()> {
         let (text, vision) = (&self.text_config, &self.vision_config);
         for tower in [text.tower(), vision.tower()] {
-            check_heads(tower.hidden_size, tower.num_attention_heads)?;
-            check_layers(tower.num_hidden_layers)?;
-            check_sizes(&[
-                ("hidden_size", tower.hidden_size),
-                ("intermediate_size", tower.intermediate_size),
-            ])?;
-            check_dropout(0.0, tower.attention_dropout)?;
+            tower.validate()?;
         }
         check_sizes(&[
             ("projection_dim", self.projection_dim),
             ("vocab_size", text.vocab_size),
             ("max_position_embeddings", text.max_position_embeddings),
-            ("num_channels", vision.num_channels),
         ])?;
-        let (image, patch) = (vision.image_size, vision.patch_size);
-        if patch == 0 || patch > image || image > LONGEST_EDGE || !image.is_multiple_of(patch) {
-            let reason = format!("patches of {patch} pixels do not fill pictures of {image}");
-            return Err(bad_field("patch_size", reason));
-        }
-        Ok(())
+        vision.patch_grid().validate()
     }
 }

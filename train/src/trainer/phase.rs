@@ -69,6 +69,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         let Stepper { parameters, optimiser, ema, .. } = &mut stepper;
         checkpoint::load(path, parameters, optimiser.as_mut(), ema.as_mut())?;
         optimiser.set_steps(session.state.optimiser_steps);
+        study.restore(path).map_err(study_error(study, "restore"))?;
         Ok(Self::new(session, phase, stepper))
     }
 
@@ -117,7 +118,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         Ok(Outcome::Ended)
     }
 
-    fn step<S: Study>(&mut self, study: &S, batches: &[S::Batch]) -> Result<()> {
+    fn step<S: Study>(&mut self, study: &mut S, batches: &[S::Batch]) -> Result<()> {
         let learning_rate = self.learning_rate(self.session.state.phase_step);
         let state = &mut self.session.state;
         state.step += 1;
@@ -130,6 +131,10 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
             learning_rate,
             check_gradients: !state.gradients_checked,
         };
+        let context = position.context(0);
+        study
+            .before_step(&context, &self.stepper.parameters)
+            .map_err(study_error(study, "before_step"))?;
         match self.stepper.step(study, batches, &position)? {
             StepOutcome::Moved(pass, norm) => {
                 state.gradients_checked = true;
@@ -199,7 +204,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         let every = recipe.checkpoint().every_steps;
         let best = improved && settings.keep_best;
         if done || best || due(every, step) || (every == 0 && epoch_ended) {
-            self.save(best)?;
+            self.save(study, best)?;
         }
         if evaluate || done {
             self.session.timing.restart();
@@ -308,13 +313,14 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         Err(TrainError::FrozenMoved { phase: self.phase.name.clone(), before, after })
     }
 
-    fn save(&mut self, best: bool) -> Result<()> {
+    fn save<S: Study>(&mut self, study: &S, best: bool) -> Result<()> {
         self.session.state.metrics_bytes = self.session.metrics.sync()?;
         let contents = Contents {
             parameters: &self.stepper.parameters,
             optimiser: self.stepper.optimiser.as_ref(),
             ema: self.stepper.ema.as_ref(),
             state: &self.session.state,
+            study: &|folder| study.save(folder).map_err(study_error(study, "save")),
         };
         let keep = self.session.recipe.checkpoint().keep;
         self.session.checkpoints.save(&contents, best, keep)?;

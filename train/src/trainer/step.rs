@@ -34,6 +34,21 @@ pub(super) struct Position<'a> {
     pub(super) check_gradients: bool,
 }
 
+impl<'a> Position<'a> {
+    /// What a study is told of a micro-batch.
+    pub(super) fn context(&self, micro_batch: usize) -> StepContext<'a> {
+        let seed = self.recipe.seed();
+        StepContext {
+            step_seed: super::state::step_seed(seed, self.step, micro_batch),
+            step: self.step,
+            micro_batch,
+            phase: self.phase,
+            epoch: self.epoch,
+            progress: self.progress,
+        }
+    }
+}
+
 /// What a step came to.
 pub(super) enum StepOutcome {
     /// The parameters moved.
@@ -118,18 +133,7 @@ impl Stepper {
         let mut sum = Pass::default();
         let mut first_examples = 0;
         for (micro_batch, batch) in batches.iter().enumerate() {
-            let context = StepContext {
-                step_seed: super::state::step_seed(
-                    position.recipe.seed(),
-                    position.step,
-                    micro_batch,
-                ),
-                step: position.step,
-                micro_batch,
-                phase: position.phase,
-                epoch: position.epoch,
-                progress: position.progress,
-            };
+            let context = position.context(micro_batch);
             let found =
                 study.loss(batch, &context).map_err(super::phase::study_error(study, "loss"))?;
             let examples = found.examples.max(1);

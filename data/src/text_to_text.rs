@@ -1,0 +1,111 @@
+//! Texts as token ids: the tokenizer and the special tokens of REVEAL's sequences.
+//!
+//! The released code takes its special tokens out of T5's sentinels: `<extra_id_98>` begins a
+//! sequence and `<extra_id_0>` stands for what is to be generated.
+
+use std::path::{Path, PathBuf};
+
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::normalizers::Lowercase;
+use tokenizers::pre_tokenizers::whitespace::Whitespace;
+use tokenizers::{AddedToken, Tokenizer, TokenizerBuilder};
+
+use crate::DataError;
+
+const PAD: &str = "<pad>";
+const END: &str = "</s>";
+const UNKNOWN: &str = "<unk>";
+const MASK: &str = "<extra_id_0>";
+const BEGIN: &str = "<extra_id_98>";
+
+fn failed(path: &Path) -> impl Fn(tokenizers::Error) -> DataError {
+    move |error| DataError::Tokenizer { path: path.into(), reason: error.to_string() }
+}
+
+/// A tokenizer with the ids that the sequences need.
+pub struct TextToText {
+    path: PathBuf,
+    tokenizer: Tokenizer,
+    /// Fills batches, is ignored by the loss.
+    pub pad: u32,
+    /// Ends an answer.
+    pub end: u32,
+    /// Begins every sequence.
+    pub begin: u32,
+    /// Stands for what is to be generated.
+    pub mask: u32,
+}
+
+impl TextToText {
+    /// A tokenizer of `size` pieces made from texts (byte-pair encoding of lower-case words), for a
+    /// model that starts from nothing.
+    pub fn train(
+        texts: impl Iterator<Item = String> + Send,
+        size: usize,
+    ) -> Result<Self, DataError> {
+        let path = Path::new("tokenizer.json");
+        let special = [PAD, END, UNKNOWN, MASK, BEGIN].map(|name| AddedToken::from(name, true));
+        let mut trainer = BpeTrainer::builder()
+            .vocab_size(size)
+            .min_frequency(2)
+            .show_progress(false)
+            .special_tokens(special.to_vec())
+            .end_of_word_suffix("_".to_owned())
+            .build();
+        let model = BPE::builder()
+            .unk_token(UNKNOWN.to_owned())
+            .end_of_word_suffix("_".to_owned())
+            .build()
+            .map_err(failed(path))?;
+        let mut tokenizer = TokenizerBuilder::default()
+            .with_model(model)
+            .with_normalizer(Some(Lowercase))
+            .with_pre_tokenizer(Some(Whitespace))
+            .with_post_processor(None::<tokenizers::processors::PostProcessorWrapper>)
+            .with_decoder(Some(tokenizers::decoders::bpe::BPEDecoder::new("_".to_owned())))
+            .build()
+            .map_err(failed(path))?;
+        tokenizer.train(&mut trainer, texts).map_err(failed(path))?;
+        let json = tokenizer.to_string(true).map_err(failed(path))?;
+        Self::parse(&json, path)
+    }
+
+    /// Reads the content of a `tokenizer.json`; `path` is its name in messages.
+    pub fn parse(json: &str, path: &Path) -> Result<Self, DataError> {
+        let mut tokenizer = Tokenizer::from_bytes(json).map_err(failed(path))?;
+        tokenizer.with_truncation(None).map_err(failed(path))?;
+        tokenizer.with_padding(None);
+        let find = |role, name: &str| {
+            tokenizer.token_to_id(name).ok_or_else(|| DataError::MissingSpecialToken {
+                path: path.into(),
+                role,
+                names: name.to_owned(),
+            })
+        };
+        let (pad, end) = (find("pad", PAD)?, find("end", END)?);
+        let (begin, mask) = (find("begin", BEGIN)?, find("mask", MASK)?);
+        Ok(Self { pad, end, begin, mask, tokenizer, path: path.into() })
+    }
+
+    /// The content of its `tokenizer.json`.
+    pub fn json(&self) -> Result<String, DataError> {
+        Ok(self.tokenizer.to_string(true).map_err(failed(&self.path))?)
+    }
+
+    /// Ids that a model's table needs.
+    pub fn vocabulary(&self) -> usize {
+        let ids = self.tokenizer.get_vocab(true).into_values();
+        ids.max().map_or(0, |highest| highest as usize + 1)
+    }
+
+    /// Ids of a text, without special tokens.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        let encoded = self.tokenizer.encode(text, false).map_err(failed(&self.path))?;
+        Ok(encoded.get_ids().to_vec())
+    }
+
+    /// The text of ids, without special tokens.
+    pub fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
+        Ok(self.tokenizer.decode(ids, true).map_err(failed(&self.path))?)
+    }
+}

@@ -1,0 +1,197 @@
+//! The stack of blocks that both encoders of CLIP and ViT have: `x + attention(norm(x))`, then
+//! `x + feed_forward(norm(x))`.
+
+use candle_core::Tensor;
+
+use crate::config::{check_dropout, check_epsilon, check_heads, check_layers, check_sizes};
+use crate::error::{ModelError, Result};
+use crate::kernels::{
+    Activation, Attention, Mode, Segments, dropout, feed_forward, self_attention, stacked_linear,
+};
+use crate::layers::{LayerNorm, Linear};
+use crate::params::ParameterBuilder;
+
+/// The shape of a stack.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PreNormConfig {
+    /// Width `D`.
+    pub(crate) hidden_size: usize,
+    /// Width of the feed-forward part.
+    pub(crate) intermediate_size: usize,
+    /// Blocks.
+    pub(crate) num_hidden_layers: usize,
+    /// Heads `H`.
+    pub(crate) num_attention_heads: usize,
+    /// Activation of the feed-forward part.
+    pub(crate) hidden_act: Activation,
+    /// Added to the variance in norms.
+    pub(crate) layer_norm_eps: f64,
+    /// Whether the maps to queries, keys and values have biases, as the others do.
+    pub(crate) qkv_bias: bool,
+    /// Dropout of what attention and the feed-forward part add.
+    pub(crate) hidden_dropout: f64,
+    /// Dropout of attention weights.
+    pub(crate) attention_dropout: f64,
+}
+
+/// What the parameters of a block are called below its own path.
+pub(crate) struct Names {
+    pub(crate) attention_norm: &'static str,
+    pub(crate) query: &'static str,
+    pub(crate) key: &'static str,
+    pub(crate) value: &'static str,
+    pub(crate) output: &'static str,
+    pub(crate) feed_forward_norm: &'static str,
+    pub(crate) up: &'static str,
+    pub(crate) down: &'static str,
+}
+
+/// Standard deviations of fresh weights.
+pub(crate) struct Deviations {
+    pub(crate) query_key_value: f64,
+    pub(crate) output: f64,
+    pub(crate) up: f64,
+    pub(crate) down: f64,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct PreNormBlocks {
+    config: PreNormConfig,
+    layers: Vec<Layer>,
+}
+
+#[derive(Debug, Clone)]
+struct Layer {
+    attention_norm: LayerNorm,
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    output: Linear,
+    feed_forward_norm: LayerNorm,
+    up: Linear,
+    down: Linear,
+}
+
+impl PreNormConfig {
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`] naming the field.
+    pub(crate) fn validate(&self) -> Result<()> {
+        check_heads(self.hidden_size, self.num_attention_heads)?;
+        check_layers(self.num_hidden_layers)?;
+        check_sizes(&[
+            ("hidden_size", self.hidden_size),
+            ("intermediate_size", self.intermediate_size),
+        ])?;
+        check_epsilon("layer_norm_eps", self.layer_norm_eps)?;
+        check_dropout(self.hidden_dropout, self.attention_dropout)
+    }
+
+    /// How many numbers the parameters of all blocks hold.
+    pub(crate) fn num_parameters(&self) -> usize {
+        let (d, m) = (self.hidden_size, self.intermediate_size);
+        let linear = |d_in: usize, d_out: usize, bias: bool| d_out * (d_in + usize::from(bias));
+        let attention = 3 * linear(d, d, self.qkv_bias) + linear(d, d, true);
+        let norms = 2 * 2 * d;
+        let feed_forward = linear(d, m, true) + linear(m, d, true);
+        self.num_hidden_layers * (attention + norms + feed_forward)
+    }
+}
+
+impl PreNormBlocks {
+    /// Parameters of block `N` below `N` of the builder's path.
+    pub(crate) fn new(
+        config: PreNormConfig,
+        names: &Names,
+        deviations: &Deviations,
+        builder: &ParameterBuilder,
+    ) -> Result<Self> {
+        let layers = (0..config.num_hidden_layers)
+            .map(|i| Layer::new(&config, names, deviations, &builder.pp(i)))
+            .collect::<Result<_>>()?;
+        Ok(Self { config, layers })
+    }
+
+    /// `[T, D]` → `[T, D]`; rows attend within their segment, and to no later row if `causal`. No
+    /// gradient passes to the first `stop_gradient_after` blocks and to `x`.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] if there are fewer blocks.
+    pub(crate) fn forward(
+        &self,
+        x: Tensor,
+        (segments, causal): (&Segments, bool),
+        stop_gradient_after: Option<usize>,
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let PreNormConfig { hidden_size, num_attention_heads: num_heads, .. } = self.config;
+        let blocks = self.layers.len();
+        if let Some(frozen) = stop_gradient_after.filter(|frozen| *frozen > blocks) {
+            let reason = format!("a stop-gradient after {frozen} of {blocks} blocks");
+            return Err(ModelError::BadInput(reason));
+        }
+        // A state is cut after every frozen block, so that no more than one block's is in memory.
+        let cut = |done: usize, x: Tensor| match stop_gradient_after {
+            Some(frozen) if done <= frozen => x.detach(),
+            _ => mode.cut(x),
+        };
+        let scale = 1.0 / ((hidden_size / num_heads) as f32).sqrt();
+        let mut state = cut(0, x);
+        for (i, layer) in self.layers.iter().enumerate() {
+            let options = Attention {
+                num_heads,
+                scale,
+                causal,
+                segments: segments.clone(),
+                dropout: mode.dropout(self.config.attention_dropout),
+            };
+            state = cut(i + 1, layer.forward(&state, &options, &self.config, mode)?);
+        }
+        Ok(state)
+    }
+}
+
+impl Layer {
+    fn new(
+        config: &PreNormConfig,
+        names: &Names,
+        deviations: &Deviations,
+        builder: &ParameterBuilder,
+    ) -> Result<Self> {
+        let (d, m, eps) = (config.hidden_size, config.intermediate_size, config.layer_norm_eps);
+        let norm = |name: &str| LayerNorm::new(d, eps, &builder.pp(name));
+        let projection = |name: &str| {
+            let make = if config.qkv_bias { Linear::new } else { Linear::without_bias };
+            make(d, d, deviations.query_key_value, &builder.pp(name))
+        };
+        Ok(Self {
+            attention_norm: norm(names.attention_norm)?,
+            query: projection(names.query)?,
+            key: projection(names.key)?,
+            value: projection(names.value)?,
+            output: Linear::new(d, d, deviations.output, &builder.pp(names.output))?,
+            feed_forward_norm: norm(names.feed_forward_norm)?,
+            up: Linear::new(d, m, deviations.up, &builder.pp(names.up))?,
+            down: Linear::new(m, d, deviations.down, &builder.pp(names.down))?,
+        })
+    }
+
+    fn forward(
+        &self,
+        x: &Tensor,
+        options: &Attention,
+        config: &PreNormConfig,
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let residual =
+            |x: &Tensor, y: Tensor| x + dropout(&y, mode.dropout(config.hidden_dropout))?;
+        let parts = [self.query.as_part(), self.key.as_part(), self.value.as_part()];
+        let qkv = stacked_linear(&self.attention_norm.forward(x)?, &parts)?;
+        let context = self_attention(&qkv, None, options)?;
+        let x = residual(x, self.output.forward(&context)?)?;
+        let (up, down) = (self.up.with_bias()?, self.down.with_bias()?);
+        let normed = self.feed_forward_norm.forward(&x)?;
+        Ok(residual(&x, feed_forward(&normed, up, down, config.hidden_act)?)?)
+    }
+}

@@ -1,0 +1,140 @@
+//! REVEAL (arXiv 2212.05221): a vision-language model that retrieves from a memory of several
+//! sources, trained end to end with its retriever.
+//!
+//! | paper | file |
+//! |---|---|
+//! | base encoder `b` of texts and pictures | [`base_encoder`] |
+//! | query head, key head | [`query_key_head`] |
+//! | value head (Perceiver) | [`value_perceiver`] |
+//! | corpus gate | [`gate`] |
+//! | attentive knowledge fusion, with the scores as a prior | [`fusion`] |
+//! | generator | [`crate::t5::Decoder`] |
+//! | contrastive, decorrelation and alignment losses | [`losses`] |
+//!
+//! Reference: the released code, google-research/scenic `projects/knowledge_visual_language`; it
+//! cannot run its own retrieval, so that what is tested against a reference here are the parts from
+//! which the model is made (T5, ViT), and the rest by finite differences and by its definitions.
+//! Sequences are packed, not padded: a missing modality has no rows, where the released code has one
+//! masked zero token.
+
+pub mod base_encoder;
+mod config;
+pub mod fusion;
+pub mod gate;
+pub mod losses;
+pub mod query_key_head;
+pub mod value_perceiver;
+
+use candle_core::Tensor;
+
+use crate::error::Result;
+use crate::kernels::Mode;
+use crate::layers::Linear;
+use crate::params::ParameterBuilder;
+use crate::t5::Decoder;
+use base_encoder::BaseEncoder;
+pub use base_encoder::{BaseStates, RevealInput};
+pub use config::RevealConfig;
+use fusion::Fusion;
+pub use fusion::Retrieved;
+use gate::{CorpusGate, ScoreTransform};
+use query_key_head::QueryKeyHead;
+use value_perceiver::ValuePerceiver;
+
+/// The whole model: encoder, retriever heads, fusion and generator.
+#[derive(Debug, Clone)]
+pub struct Reveal {
+    config: RevealConfig,
+    base: BaseEncoder,
+    query_head: QueryKeyHead,
+    key_head: QueryKeyHead,
+    /// Shared by both heads.
+    head_out: Linear,
+    value_perceiver: ValuePerceiver,
+    gate: CorpusGate,
+    transform: ScoreTransform,
+    fusion: Fusion,
+    decoder: Decoder,
+}
+
+impl Reveal {
+    /// Builds the model from weights or fresh.
+    ///
+    /// # Errors
+    /// [`crate::ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
+    pub fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
+        config.validate()?;
+        let (d, key_dim) = (config.t5.d_model, config.key_dim);
+        let head = |name: &str| QueryKeyHead::new(config, &builder.pp(name));
+        let std = (d as f64).powf(-0.5);
+        Ok(Self {
+            base: BaseEncoder::new(config, builder)?,
+            query_head: head("query_head")?,
+            key_head: head("key_head")?,
+            head_out: Linear::without_bias(d, key_dim, std, &builder.pp("head_out"))?,
+            value_perceiver: ValuePerceiver::new(config, &builder.pp("value_perceiver"))?,
+            gate: CorpusGate::new(config, &builder.pp("dataset_gate"))?,
+            transform: ScoreTransform::new(config, &builder.pp("att_transform"))?,
+            fusion: Fusion::new(config, builder)?,
+            decoder: Decoder::new(&config.t5, builder)?,
+            config: config.clone(),
+        })
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &RevealConfig {
+        &self.config
+    }
+
+    /// The base encoder's states of queries or entries.
+    pub fn encode(&self, input: &RevealInput, mode: &Mode) -> Result<BaseStates> {
+        self.base.forward(input, mode)
+    }
+
+    /// Unit vectors to search with, `[B, key_dim]`.
+    pub fn query(&self, states: &BaseStates, mode: &Mode) -> Result<Tensor> {
+        self.query_head.forward(states, &self.head_out, mode)
+    }
+
+    /// Unit vectors to be found by, `[N, key_dim]`.
+    pub fn key(&self, states: &BaseStates, mode: &Mode) -> Result<Tensor> {
+        self.key_head.forward(states, &self.head_out, mode)
+    }
+
+    /// The values of entries, `[N M, D]` for `M` value tokens each.
+    pub fn value(&self, states: &BaseStates, mode: &Mode) -> Result<Tensor> {
+        self.value_perceiver.forward(states, mode)
+    }
+
+    /// The weight of each source for each query: `[B, key_dim]` → `[B, sources]`; rows sum to 1.
+    pub fn gates(&self, queries: &Tensor) -> Result<Tensor> {
+        self.gate.forward(queries)
+    }
+
+    /// The prior of retrieved entries from their gated scores; see [`ScoreTransform::prior`].
+    pub fn prior(&self, scores: &Tensor, counts: &[usize]) -> Result<Tensor> {
+        self.transform.prior(scores, counts)
+    }
+
+    /// The query's states with what was retrieved for it, for the decoder.
+    pub fn fuse(
+        &self,
+        query: &BaseStates,
+        retrieved: Option<&Retrieved<'_>>,
+        mode: &Mode,
+    ) -> Result<BaseStates> {
+        self.fusion.forward(query, retrieved, mode)
+    }
+
+    /// Logits `[T, V]` of the token that follows each of `tokens`, given fused states.
+    pub fn decode(
+        &self,
+        tokens: &crate::packed::PackedTokens,
+        states: &BaseStates,
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let embedded = self.base.embed(&tokens.ids)?;
+        let encoder = (&states.states, states.lengths.as_slice());
+        self.decoder.forward(embedded, &tokens.segments, encoder, mode)
+    }
+}

@@ -1,0 +1,142 @@
+//! The base encoder: texts by the lower layers of T5, pictures by a ViT, one after the other.
+
+use std::sync::Arc;
+
+use candle_core::Tensor;
+
+use super::config::RevealConfig;
+use crate::error::{ModelError, Result};
+use crate::kernels::{Mode, Segments, embedding_sum};
+use crate::layers::Linear;
+use crate::packed::PackedTokens;
+use crate::params::ParameterBuilder;
+use crate::t5::TokenTable;
+use crate::t5::blocks::{EncoderLayer, RelativeBias};
+use crate::vit::ViT;
+
+/// Texts, each with at most one picture: queries or entries.
+#[derive(Debug, Clone)]
+pub struct RevealInput {
+    /// The texts, each beginning with the token whose state becomes query or key.
+    pub tokens: PackedTokens,
+    /// Pictures `[I, 3, S, S]` in `[-1, 1]`; texts may share one.
+    pub pixels: Option<Tensor>,
+    /// For each text the picture's place among `pixels`.
+    pub picture_of: Vec<Option<u32>>,
+}
+
+/// Rows of several sequences, one after the other.
+#[derive(Debug, Clone)]
+pub struct BaseStates {
+    /// `[T, D]`.
+    pub states: Tensor,
+    /// Rows of each sequence: text tokens, then patches.
+    pub lengths: Vec<usize>,
+}
+
+impl BaseStates {
+    /// Rows that attend within their sequence.
+    pub fn segments(&self) -> Segments {
+        Segments::packed(&self.lengths)
+    }
+
+    /// The row at which each sequence begins.
+    pub(super) fn starts(&self) -> impl Iterator<Item = usize> {
+        self.lengths.iter().scan(0, |next, length| {
+            let start = *next;
+            *next += length;
+            Some(start)
+        })
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct BaseEncoder {
+    config: RevealConfig,
+    shared: TokenTable,
+    bias: RelativeBias,
+    layers: Vec<EncoderLayer>,
+    image: ViT,
+    /// From the image encoder's width to `D`.
+    image_head: Linear,
+}
+
+impl BaseEncoder {
+    /// Parameters `shared`, `encoder.block.N` (as published, the lower ones), `image_encoder` and
+    /// `image_head`.
+    pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
+        let blocks = builder.pp("encoder.block");
+        let place = "0.layer.0.SelfAttention.relative_attention_bias";
+        let layers = 0..config.text_layers();
+        let width = config.image.hidden_size;
+        let std = (width as f64).powf(-0.5);
+        Ok(Self {
+            shared: TokenTable::new(&config.t5, &builder.pp("shared"))?,
+            bias: RelativeBias::new(&config.t5, true, &blocks.pp(place))?,
+            layers: layers
+                .map(|i| EncoderLayer::new(&config.t5, &blocks.pp(i)))
+                .collect::<Result<_>>()?,
+            image: ViT::new(&config.image, &builder.pp("image_encoder"))?,
+            image_head: Linear::new(width, config.t5.d_model, std, &builder.pp("image_head"))?,
+            config: config.clone(),
+        })
+    }
+
+    /// Token embeddings `[T, D]`.
+    pub(super) fn embed(&self, ids: &Arc<[u32]>) -> Result<Tensor> {
+        self.shared.forward(ids)
+    }
+
+    pub(super) fn forward(&self, input: &RevealInput, mode: &Mode) -> Result<BaseStates> {
+        let spans = input.tokens.sequences();
+        if input.picture_of.len() != spans.len() {
+            return Err(ModelError::BadInput(format!(
+                "{} texts, and pictures told for {}",
+                spans.len(),
+                input.picture_of.len()
+            )));
+        }
+        let texts = self.texts(&input.tokens, mode)?;
+        let Some(pixels) = &input.pixels else {
+            let lengths = spans.iter().map(|span| span.length).collect();
+            return Ok(BaseStates { states: texts, lengths });
+        };
+        let patches = self.patches(pixels, mode)?;
+        let (pictures, count, width) = patches.dims3()?;
+        let first_patch = texts.dim(0)?;
+        let states = Tensor::cat(&[&texts, &patches.reshape((pictures * count, width))?], 0)?;
+        let (mut rows, mut lengths) = (Vec::new(), Vec::with_capacity(spans.len()));
+        for (span, picture) in spans.iter().zip(&input.picture_of) {
+            let before = rows.len();
+            rows.extend((span.start..span.start + span.length).map(|row| row as u32));
+            if let Some(picture) = picture {
+                let start = first_patch + *picture as usize * count;
+                rows.extend((start..start + count).map(|row| row as u32));
+            }
+            lengths.push(rows.len() - before);
+        }
+        Ok(BaseStates { states: embedding_sum(&[(&states, rows.into())])?, lengths })
+    }
+
+    /// `[T, D]`.
+    fn texts(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
+        let longest = tokens.sequences().iter().map(|span| span.length).max().unwrap_or(1);
+        let bias = self.bias.forward(longest, longest)?;
+        let mut x = mode.cut(self.shared.forward(&tokens.ids)?);
+        for (i, layer) in self.layers.iter().enumerate() {
+            if i > 0 && i == self.config.frozen_text_layers {
+                x = x.detach();
+            }
+            x = mode.cut(layer.forward(&x, &bias, &tokens.segments, None, mode)?);
+        }
+        Ok(x)
+    }
+
+    /// `[I, P, D]`.
+    fn patches(&self, pixels: &Tensor, mode: &Mode) -> Result<Tensor> {
+        let frozen = self.config.frozen_image_layers;
+        let stop = (frozen > 0).then_some(frozen);
+        let patches = self.image.forward(pixels, stop, mode)?.patch_tokens;
+        Ok((self.image_head.forward(&patches)? * self.config.token_scale)?)
+    }
+}

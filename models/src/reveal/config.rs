@@ -1,0 +1,132 @@
+//! The sizes of a REVEAL model; the published ones by name.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{bad_field, check_layers, check_sizes};
+use crate::error::Result;
+use crate::kernels::Activation;
+use crate::t5::T5Config;
+use crate::vit::ViTConfig;
+
+/// What shapes a REVEAL model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RevealConfig {
+    /// Encoder and decoder of texts. Its encoder's layers are those of the base encoder and of the
+    /// fusion together.
+    pub t5: T5Config,
+    /// The image encoder.
+    pub image: ViTConfig,
+    /// The upper layers `F` of the T5 encoder that fuse; the lower ones are the base encoder's.
+    pub fusion_layers: usize,
+    /// Layers of the query head, of the key head and of the Perceiver; `F` as published.
+    pub head_layers: usize,
+    /// Tokens `M` that an entry's value has.
+    pub value_tokens: usize,
+    /// Width of queries and keys.
+    pub key_dim: usize,
+    /// Sources of the memory; the gate weighs them.
+    pub sources: usize,
+    /// Whether there is a gate; without it all sources weigh 1.
+    pub gate: bool,
+    /// What a score is multiplied by at most before the softmax over retrieved entries; 5 in the
+    /// released code.
+    pub score_ceiling: f64,
+    /// What projected patches and value tokens are multiplied by; 4 in the released code.
+    pub token_scale: f64,
+    /// Blocks of the image encoder below a stop-gradient.
+    pub frozen_image_layers: usize,
+    /// Layers of the text encoder below a stop-gradient.
+    pub frozen_text_layers: usize,
+}
+
+/// The image encoder as the released code has it: no class token, flax's defaults.
+fn image(size: ViTConfig) -> ViTConfig {
+    ViTConfig { class_token: false, hidden_act: Activation::GeluTanh, layer_norm_eps: 1e-6, ..size }
+}
+
+impl RevealConfig {
+    /// REVEAL-base: T5 base and ViT-B/16 (paper: 0.4 billion parameters).
+    pub fn base(sources: usize) -> Self {
+        Self {
+            t5: T5Config { dropout_rate: 0.0, ..T5Config::base() },
+            image: image(ViTConfig::base_16()),
+            fusion_layers: 6,
+            head_layers: 6,
+            value_tokens: 32,
+            key_dim: 512,
+            sources,
+            gate: true,
+            score_ceiling: 5.0,
+            token_scale: 4.0,
+            frozen_image_layers: 6,
+            frozen_text_layers: 0,
+        }
+    }
+
+    /// REVEAL-large: T5 large and ViT-L/16 (paper: 1.4 billion parameters).
+    pub fn large(sources: usize) -> Self {
+        Self {
+            t5: T5Config { dropout_rate: 0.0, ..T5Config::large() },
+            image: image(ViTConfig::large_16()),
+            fusion_layers: 8,
+            head_layers: 8,
+            value_tokens: 64,
+            frozen_image_layers: 20,
+            ..Self::base(sources)
+        }
+    }
+
+    /// The paper's REVEAL: T5 large and ViT-g/14 (2.1 billion parameters).
+    pub fn giant(sources: usize) -> Self {
+        Self {
+            image: image(ViTConfig::giant_14()),
+            value_tokens: 32,
+            frozen_image_layers: 32,
+            ..Self::large(sources)
+        }
+    }
+
+    /// Layers of the text encoder below the fusion.
+    pub fn text_layers(&self) -> usize {
+        self.t5.num_layers.saturating_sub(self.fusion_layers)
+    }
+
+    /// Checks that the sizes fit each other.
+    ///
+    /// # Errors
+    /// [`crate::ModelError::BadConfig`] naming the field.
+    pub fn validate(&self) -> Result<()> {
+        self.t5.validate()?;
+        self.image.validate()?;
+        check_sizes(&[
+            ("value_tokens", self.value_tokens),
+            ("key_dim", self.key_dim),
+            ("sources", self.sources),
+        ])?;
+        check_layers(self.head_layers)?;
+        if !(1..=self.t5.num_layers).contains(&self.fusion_layers) {
+            let reason = format!(
+                "{} is not between 1 and the encoder's {} layers",
+                self.fusion_layers, self.t5.num_layers
+            );
+            return Err(bad_field("fusion_layers", reason));
+        }
+        for (what, number) in
+            [("score_ceiling", self.score_ceiling), ("token_scale", self.token_scale)]
+        {
+            if !(number.is_finite() && number > 0.0) {
+                return Err(bad_field(what, format!("{number} is not a number above 0")));
+            }
+        }
+        if self.frozen_text_layers > self.text_layers() {
+            let reason = format!(
+                "{} are more than the {} layers below the fusion",
+                self.frozen_text_layers,
+                self.text_layers()
+            );
+            return Err(bad_field("frozen_text_layers", reason));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! Attentive knowledge fusion: query and retrieved values in one sequence, through the upper layers
+//! of the T5 encoder, each token weighed by the prior of its entry.
+//!
+//! Reference: the released `FusedT5Encoder` and `fuse_topk_knowledge`. The prior multiplies what the
+//! attention of each layer sees of a token after its norm, and the output once more, so that the
+//! generator's loss reaches the scores, and through them the retriever.
+
+use std::sync::Arc;
+
+use candle_core::Tensor;
+
+use super::base_encoder::BaseStates;
+use super::config::RevealConfig;
+use crate::error::{ModelError, Result};
+use crate::kernels::{Mode, dropout, embedding_sum};
+use crate::layers::RmsNorm;
+use crate::params::ParameterBuilder;
+use crate::t5::blocks::{EncoderLayer, RelativeBias};
+
+/// What was retrieved for a batch of queries, one query's entries after the other's.
+#[derive(Debug, Clone, Copy)]
+pub struct Retrieved<'a> {
+    /// How many entries each query has.
+    pub counts: &'a [usize],
+    /// The prior of each entry `[ΣK]`, 1 on average over a query's.
+    pub prior: &'a Tensor,
+    /// Their values `[ΣK M, D]`.
+    pub values: &'a Tensor,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Fusion {
+    config: RevealConfig,
+    bias: RelativeBias,
+    layers: Vec<EncoderLayer>,
+    final_norm: RmsNorm,
+}
+
+impl Fusion {
+    /// Parameters `encoder.block.N` (as published, the upper ones), `encoder.final_layer_norm` and
+    /// `fusion.relative_attention_bias`.
+    pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
+        let (t5, own) = (&config.t5, builder.pp("encoder"));
+        let block = |i| EncoderLayer::new(t5, &own.pp("block").pp(i));
+        let bias = builder.pp("fusion.relative_attention_bias");
+        let norm = own.pp("final_layer_norm");
+        Ok(Self {
+            bias: RelativeBias::new(t5, true, &bias)?,
+            layers: (config.text_layers()..t5.num_layers).map(block).collect::<Result<_>>()?,
+            final_norm: RmsNorm::new(t5.d_model, t5.layer_norm_epsilon, &norm)?,
+            config: config.clone(),
+        })
+    }
+
+    pub(super) fn forward(
+        &self,
+        query: &BaseStates,
+        retrieved: Option<&Retrieved<'_>>,
+        mode: &Mode,
+    ) -> Result<BaseStates> {
+        let (mut x, lengths, weights) = match retrieved {
+            Some(retrieved) => {
+                let (x, lengths, weights) = self.join(query, retrieved)?;
+                (x, lengths, Some(weights))
+            }
+            None => (query.states.clone(), query.lengths.clone(), None),
+        };
+        let joined = BaseStates { states: x.clone(), lengths };
+        let longest = joined.lengths.iter().copied().max().unwrap_or(1);
+        let (bias, segments) = (self.bias.forward(longest, longest)?, joined.segments());
+        for layer in &self.layers {
+            x = mode.cut(layer.forward(&x, &bias, &segments, weights.as_ref(), mode)?);
+        }
+        x = self.final_norm.forward(&x)?;
+        if let Some(weights) = &weights {
+            x = x.broadcast_mul(weights)?;
+        }
+        let states = dropout(&x, mode.dropout(self.config.t5.dropout_rate))?;
+        Ok(BaseStates { states, ..joined })
+    }
+
+    /// Each query's rows with its values' rows behind them, their numbers, and the weight of each
+    /// row `[T, 1]`.
+    fn join(
+        &self,
+        query: &BaseStates,
+        retrieved: &Retrieved<'_>,
+    ) -> Result<(Tensor, Vec<usize>, Tensor)> {
+        let (counts, tokens) = (retrieved.counts, self.config.value_tokens);
+        let (entries, query_rows) = (counts.iter().sum::<usize>(), query.states.dim(0)?);
+        let found = retrieved.values.dim(0)?;
+        if counts.len() != query.lengths.len()
+            || found != entries * tokens
+            || retrieved.prior.dims() != [entries]
+        {
+            return Err(ModelError::BadInput(format!(
+                "{} queries, {entries} entries retrieved for {} of them, {found} value tokens, \
+                 a prior of shape {:?}",
+                query.lengths.len(),
+                counts.len(),
+                retrieved.prior.dims()
+            )));
+        }
+        // Row 0 of the weights is the query's 1.
+        let (mut rows, mut weight_of, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
+        let mut entry = 0;
+        for ((start, length), &count) in query.starts().zip(&query.lengths).zip(counts) {
+            rows.extend((start..start + length).map(|row| row as u32));
+            weight_of.resize(rows.len(), 0u32);
+            for entry in entry..entry + count {
+                let first = query_rows + entry * tokens;
+                rows.extend((first..first + tokens).map(|row| row as u32));
+                weight_of.resize(rows.len(), 1 + entry as u32);
+            }
+            entry += count;
+            lengths.push(length + count * tokens);
+        }
+        let states = Tensor::cat(&[&query.states, retrieved.values], 0)?;
+        let one = Tensor::ones(1, retrieved.prior.dtype(), retrieved.prior.device())?;
+        let weights = Tensor::cat(&[&one, retrieved.prior], 0)?.unsqueeze(1)?;
+        let gather = |table: &Tensor, ids: Vec<u32>| embedding_sum(&[(table, Arc::from(ids))]);
+        Ok((gather(&states, rows)?, lengths, gather(&weights, weight_of)?))
+    }
+}

@@ -1,0 +1,93 @@
+//! How much each source counts for a query, and how scores become the prior of the fusion.
+
+use candle_core::{D, Tensor};
+
+use super::config::RevealConfig;
+use crate::error::{ModelError, Result};
+use crate::kernels::softmax;
+use crate::layers::Linear;
+use crate::params::{Init, ParameterBuilder};
+
+/// The score of a place without an entry, far below all others.
+const NO_ENTRY: f32 = -1e30;
+
+#[derive(Debug, Clone)]
+pub(super) struct CorpusGate {
+    /// `None` where all sources weigh 1.
+    map: Option<Linear>,
+    sources: usize,
+}
+
+impl CorpusGate {
+    pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
+        let (width, sources) = (config.key_dim, config.sources);
+        let std = (width as f64).powf(-0.5);
+        let map = match config.gate {
+            true => Some(Linear::new(width, sources, std, builder)?),
+            false => None,
+        };
+        Ok(Self { map, sources })
+    }
+
+    /// `[B, key_dim]` → `[B, sources]`.
+    pub(super) fn forward(&self, queries: &Tensor) -> Result<Tensor> {
+        match &self.map {
+            Some(map) => Ok(softmax(&map.forward(queries)?)?),
+            None => {
+                let shape = (queries.dim(0)?, self.sources);
+                Ok(Tensor::ones(shape, queries.dtype(), queries.device())?)
+            }
+        }
+    }
+}
+
+/// The released code's `att_transform`, `s → s σ(scale) ceiling`. Its bias is left out: it moves all
+/// scores of a query alike, which the softmax does not see.
+#[derive(Debug, Clone)]
+pub struct ScoreTransform {
+    scale: Tensor,
+    ceiling: f64,
+}
+
+impl ScoreTransform {
+    pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
+        Ok(Self { scale: builder.get("scale", &[1], Init::Ones)?, ceiling: config.score_ceiling })
+    }
+
+    /// The prior of retrieved entries: gated scores `[ΣK]`, `counts` of them for each query →
+    /// `[ΣK]`, the softmax of each query's transformed scores times their number, 1 on average.
+    pub fn prior(&self, scores: &Tensor, counts: &[usize]) -> Result<Tensor> {
+        let (all, most) = (counts.iter().sum::<usize>(), counts.iter().copied().max().unwrap_or(0));
+        if scores.dims() != [all] || all == 0 {
+            return Err(ModelError::BadInput(format!(
+                "scores of shape {:?} for {all} retrieved entries",
+                scores.dims()
+            )));
+        }
+        let factor = (candle_nn::ops::sigmoid(&self.scale)? * self.ceiling)?;
+        let transformed = scores.broadcast_mul(&factor)?;
+        let table = if counts.iter().all(|count| *count == most) {
+            transformed.reshape((counts.len(), most))?
+        } else {
+            let none = Tensor::full(NO_ENTRY, 1, scores.device())?.to_dtype(scores.dtype())?;
+            let padded = Tensor::cat(&[&transformed, &none], 0)?;
+            let mut next = 0;
+            let places = counts.iter().flat_map(|&count| {
+                let first = next;
+                next += count;
+                (0..most).map(move |k| if k < count { first + k } else { all } as u32)
+            });
+            let places = Tensor::from_iter(places.collect::<Vec<u32>>(), scores.device())?;
+            padded.index_select(&places, 0)?.reshape((counts.len(), most))?
+        };
+        let weights = softmax(&table)?;
+        let numbers: Vec<f32> = counts.iter().map(|count| *count as f32).collect();
+        let numbers = Tensor::from_vec(numbers, (counts.len(), 1), scores.device())?;
+        let weights = weights.broadcast_mul(&numbers.to_dtype(scores.dtype())?)?;
+        let rows = counts.iter().enumerate();
+        let present =
+            rows.flat_map(|(row, &count)| (0..count).map(move |k| (row * most + k) as u32));
+        let present = Tensor::from_iter(present.collect::<Vec<u32>>(), scores.device())?;
+        Ok(weights.flatten_all()?.index_select(&present, D::Minus1)?)
+    }
+}

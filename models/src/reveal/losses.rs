@@ -1,0 +1,53 @@
+//! The losses beside the generator's (facts: the released `losses.py`, `layers.py`).
+
+use std::sync::Arc;
+
+use candle_core::{D, Tensor};
+
+use crate::error::{ModelError, Result};
+use crate::kernels::{CrossEntropy, cross_entropy, linear};
+
+/// The contrastive loss of queries `[B, E]` and keys `[N, E]`: the mean cross-entropy, in nats, of
+/// finding query `i`'s own key, at place `targets[i]`, among all by `q · k / temperature`.
+pub fn contrastive(
+    queries: &Tensor,
+    keys: &Tensor,
+    targets: Arc<[u32]>,
+    temperature: f64,
+) -> Result<Tensor> {
+    let logits = (linear(queries, keys, None)? / temperature)?;
+    let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.0 };
+    Ok(cross_entropy(&logits, options)?.mean_all()?)
+}
+
+/// How alike the value tokens of an entry are: values `[N M, D]` → a scalar. The tokens are centred
+/// over each entry and brought to unit length; of the squares of their cosines those below the
+/// diagonal are summed, over `M²` and the entries.
+pub fn decorrelation(values: &Tensor, tokens: usize) -> Result<Tensor> {
+    let (rows, width) = values.dims2()?;
+    if tokens == 0 || rows % tokens != 0 {
+        return Err(ModelError::BadInput(format!(
+            "{rows} rows are not entries of {tokens} tokens"
+        )));
+    }
+    let entries = rows / tokens;
+    let values = values.reshape((entries, tokens, width))?;
+    let centred = values.broadcast_sub(&values.mean_keepdim(1)?)?;
+    let length = (centred.sqr()?.sum_keepdim(D::Minus1)? + 1e-10)?.sqrt()?;
+    let unit = centred.broadcast_div(&length)?;
+    let squares = unit.matmul(&unit.transpose(1, 2)?.contiguous()?)?.sqr()?;
+    let below: Vec<f32> =
+        (0..tokens * tokens).map(|i| if i % tokens < i / tokens { 1.0 } else { 0.0 }).collect();
+    let below = Tensor::from_vec(below, (1, tokens, tokens), values.device())?;
+    Ok(squares.broadcast_mul(&below.to_dtype(values.dtype())?)?.mean_all()?)
+}
+
+/// How much the length of value tokens differs from that of the query's tokens, both `[.., D]`:
+/// `|1 − mean ‖value‖ / mean ‖query‖|`, a scalar.
+pub fn alignment(values: &Tensor, query_states: &Tensor) -> Result<Tensor> {
+    let mean = |x: &Tensor| -> Result<Tensor> {
+        Ok((x.sqr()?.sum_keepdim(D::Minus1)? + 1e-10)?.sqrt()?.mean_all()?)
+    };
+    let ratio = mean(values)?.div(&mean(query_states)?)?;
+    Ok((1.0 - ratio)?.abs()?)
+}

@@ -1,0 +1,56 @@
+//! The heads that make queries and keys: T5 encoder layers, the first token, a map, unit length.
+
+use std::sync::Arc;
+
+use candle_core::{D, Tensor};
+
+use super::base_encoder::BaseStates;
+use super::config::RevealConfig;
+use crate::error::Result;
+use crate::kernels::{Mode, embedding_sum};
+use crate::layers::{Linear, RmsNorm};
+use crate::params::ParameterBuilder;
+use crate::t5::blocks::{EncoderLayer, RelativeBias};
+
+/// Added to the square before the root, as in the released code.
+const EPSILON: f64 = 1e-10;
+
+#[derive(Debug, Clone)]
+pub(super) struct QueryKeyHead {
+    bias: RelativeBias,
+    layers: Vec<EncoderLayer>,
+    final_norm: RmsNorm,
+}
+
+impl QueryKeyHead {
+    pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
+        let t5 = &config.t5;
+        let block = |i| EncoderLayer::new(t5, &builder.pp("block").pp(i));
+        let norm = builder.pp("final_layer_norm");
+        Ok(Self {
+            bias: RelativeBias::new(t5, true, &builder.pp("relative_attention_bias"))?,
+            layers: (0..config.head_layers).map(block).collect::<Result<_>>()?,
+            final_norm: RmsNorm::new(t5.d_model, t5.layer_norm_epsilon, &norm)?,
+        })
+    }
+
+    /// A unit vector for each sequence, `[B, key_dim]`, from the state of its first token.
+    pub(super) fn forward(&self, base: &BaseStates, out: &Linear, mode: &Mode) -> Result<Tensor> {
+        let longest = base.lengths.iter().copied().max().unwrap_or(1);
+        let bias = self.bias.forward(longest, longest)?;
+        let segments = base.segments();
+        let mut x = base.states.clone();
+        for layer in &self.layers {
+            x = mode.cut(layer.forward(&x, &bias, &segments, None, mode)?);
+        }
+        let first: Arc<[u32]> = base.starts().map(|row| row as u32).collect();
+        let pooled = self.final_norm.forward(&embedding_sum(&[(&x, first)])?)?;
+        unit(&out.forward(&pooled)?)
+    }
+}
+
+/// Rows at unit length: `x / sqrt(Σ x² + 1e-10)`.
+fn unit(x: &Tensor) -> Result<Tensor> {
+    let length = (x.sqr()?.sum_keepdim(D::Minus1)? + EPSILON)?.sqrt()?;
+    Ok(x.broadcast_div(&length)?)
+}

@@ -1,0 +1,62 @@
+//! The value head: learned latent tokens read an entry (Perceiver, arXiv 2103.03206) by T5 decoder
+//! layers, so that every entry has the same few tokens whatever its length.
+
+use std::sync::Arc;
+
+use candle_core::Tensor;
+
+use super::base_encoder::BaseStates;
+use super::config::RevealConfig;
+use crate::error::Result;
+use crate::kernels::{Mode, Segments, embedding_sum};
+use crate::layers::RmsNorm;
+use crate::params::{Init, ParameterBuilder};
+use crate::t5::blocks::{DecoderLayer, RelativeBias};
+
+#[derive(Debug, Clone)]
+pub(super) struct ValuePerceiver {
+    norm: RmsNorm,
+    /// `[M, D]`.
+    latents: Tensor,
+    bias: RelativeBias,
+    layers: Vec<DecoderLayer>,
+    scale: f64,
+}
+
+impl ValuePerceiver {
+    pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
+        let t5 = &config.t5;
+        let block = |i| DecoderLayer::new(t5, &builder.pp("block").pp(i));
+        let shape = [config.value_tokens, t5.d_model];
+        let norm = builder.pp("layer_norm");
+        Ok(Self {
+            norm: RmsNorm::new(t5.d_model, t5.layer_norm_epsilon, &norm)?,
+            latents: builder.get("latents", &shape, Init::Normal(1.0))?,
+            bias: RelativeBias::new(t5, true, &builder.pp("relative_attention_bias"))?,
+            layers: (0..config.head_layers).map(block).collect::<Result<_>>()?,
+            scale: config.token_scale,
+        })
+    }
+
+    /// `[N M, D]` of `N` entries.
+    pub(super) fn forward(&self, base: &BaseStates, mode: &Mode) -> Result<Tensor> {
+        let (entries, tokens) = (base.lengths.len(), self.latents.dim(0)?);
+        let rows: Arc<[u32]> = (0..entries).flat_map(|_| 0..tokens as u32).collect();
+        let states = self.norm.forward(&base.states)?;
+        let bias = self.bias.forward(tokens, tokens)?;
+        let lengths = vec![tokens; entries];
+        let own = Segments::packed(&lengths);
+        let cross = Segments::cross(&lengths, &base.lengths);
+        let mut x = embedding_sum(&[(&self.latents, rows)])?;
+        for layer in &self.layers {
+            let (keys, values) = layer.cross_keys(&states)?;
+            x = mode.cut(layer.forward(
+                &x,
+                (&bias, &own, false),
+                (&keys, &values, &cross),
+                mode,
+            )?);
+        }
+        Ok((x * self.scale)?)
+    }
+}

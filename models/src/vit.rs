@@ -1,0 +1,134 @@
+//! The Vision Transformer (arXiv 2010.11929): a picture as states of its patches.
+//!
+//! Reference: `ViTModel` of `transformers` 5, `models/vit/modeling_vit.py`. Parameter names are the
+//! published ones (those of the files; in memory `transformers` 5 calls some of them otherwise).
+//! Files of a model with a head have them below `vit.`: open them by
+//! [`Weights::with_optional_prefix`](crate::weights::Weights::with_optional_prefix). The pooler,
+//! which none of our studies uses, is left out.
+//!
+//! REVEAL's encoder (google-research/scenic at 0cce82d,
+//! `projects/knowledge_visual_language/models/vit.py`) is the same without a class token
+//! ([`ViTConfig::class_token`]), with the tanh approximation of GELU and `layer_norm_eps` 1e-6, and
+//! no gradient reaches its first blocks (`stop_gradient_after` of [`ViT::forward`]). Its weights
+//! were not published.
+//!
+//! Both take pixels from -1 to 1: `Preprocessing` of `engram-data` makes them, as
+//! `preprocessor_config.json` says.
+
+mod config;
+
+use candle_core::Tensor;
+
+use crate::error::Result;
+use crate::kernels::{Mode, Segments, dropout};
+use crate::layers::LayerNorm;
+use crate::params::{Init, ParameterBuilder};
+use crate::patch_embedding::{PatchEmbedding, with_class_token};
+use crate::pre_norm::{Deviations, Names, PreNormBlocks};
+pub use config::ViTConfig;
+
+/// The published names in a block.
+const NAMES: Names = Names {
+    attention_norm: "layernorm_before",
+    query: "attention.attention.query",
+    key: "attention.attention.key",
+    value: "attention.attention.value",
+    output: "attention.output.dense",
+    feed_forward_norm: "layernorm_after",
+    up: "intermediate.dense",
+    down: "output.dense",
+};
+
+/// The encoder.
+#[derive(Debug, Clone)]
+pub struct ViT {
+    config: ViTConfig,
+    class_token: Option<Tensor>,
+    patch_embeddings: PatchEmbedding,
+    position_embeddings: Tensor,
+    blocks: PreNormBlocks,
+    layer_norm: LayerNorm,
+}
+
+/// What the encoder gives for `B` pictures of `P` patches, after the last norm.
+#[derive(Debug, Clone)]
+pub struct ViTOutput {
+    /// The patches row by row, `[B, P, D]`.
+    pub patch_tokens: Tensor,
+    /// The class token, `[B, D]`; `None` for a model without one.
+    pub class_token: Option<Tensor>,
+}
+
+impl ViT {
+    /// Builds the encoder from published weights or fresh.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), and those of
+    /// [`ParameterBuilder::get`].
+    pub fn new(config: &ViTConfig, builder: &ParameterBuilder) -> Result<Self> {
+        config.validate()?;
+        let (d, std) = (config.hidden_size, config.initializer_range);
+        let embeddings = builder.pp("embeddings");
+        let class = || embeddings.get("cls_token", &[1, 1, d], Init::Normal(std));
+        let patches = embeddings.pp("patch_embeddings.projection");
+        let positions = [1, config.num_tokens(), d];
+        let deviations = Deviations { query_key_value: std, output: std, up: std, down: std };
+        let layers = builder.pp("encoder.layer");
+        let last_norm = builder.pp("layernorm");
+        Ok(Self {
+            class_token: config.class_token.then(class).transpose()?,
+            patch_embeddings: PatchEmbedding::new(config.patch_grid(), d, std, true, &patches)?,
+            position_embeddings: embeddings.get(
+                "position_embeddings",
+                &positions,
+                Init::Normal(std),
+            )?,
+            blocks: PreNormBlocks::new(config.blocks(), &NAMES, &deviations, &layers)?,
+            layer_norm: LayerNorm::new(d, config.layer_norm_eps, &last_norm)?,
+            config: config.clone(),
+        })
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &ViTConfig {
+        &self.config
+    }
+
+    /// Encodes pictures `[B, C, S, S]` of pixels from -1 to 1.
+    ///
+    /// With `stop_gradient_after` no gradient reaches the embeddings and that many of the first
+    /// blocks, which then keep nothing for a backward pass; values are the same.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`](crate::ModelError::BadInput) for pictures of another shape, and for
+    /// a `stop_gradient_after` beyond the last block.
+    pub fn forward(
+        &self,
+        pixels: &Tensor,
+        stop_gradient_after: Option<usize>,
+        mode: &Mode,
+    ) -> Result<ViTOutput> {
+        let patches = self.patch_embeddings.forward(pixels)?;
+        let tokens = match &self.class_token {
+            Some(class) => with_class_token(class, &patches)?,
+            None => patches,
+        };
+        let tokens = tokens.broadcast_add(&self.position_embeddings)?;
+        let (batch, rows, d) = tokens.dims3()?;
+        let embedded = tokens.reshape((batch * rows, d))?;
+        let embedded = dropout(&embedded, mode.dropout(self.config.hidden_dropout_prob))?;
+        let segments = Segments::packed(&vec![rows; batch]);
+        let states =
+            self.blocks.forward(embedded, (&segments, false), stop_gradient_after, mode)?;
+        let states = self.layer_norm.forward(&states)?.reshape((batch, rows, d))?;
+        let first = usize::from(self.class_token.is_some());
+        let class_token = match first {
+            0 => None,
+            _ => Some(states.narrow(1, 0, 1)?.squeeze(1)?.contiguous()?),
+        };
+        Ok(ViTOutput {
+            patch_tokens: states.narrow(1, first, rows - first)?.contiguous()?,
+            class_token,
+        })
+    }
+}

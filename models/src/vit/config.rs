@@ -1,0 +1,178 @@
+//! The fields of a published ViT `config.json` that shape the model, and the published sizes.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{bad_field, in_file, read_published};
+use crate::error::Result;
+use crate::kernels::Activation;
+use crate::patch_embedding::PatchGrid;
+use crate::pre_norm::PreNormConfig;
+
+/// The configuration of a ViT. What a published file leaves out has the published default, that of
+/// [`ViTConfig::base_16`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ViTConfig {
+    /// Pixels of an edge of the (square) picture.
+    pub image_size: usize,
+    /// Pixels of an edge of a patch.
+    pub patch_size: usize,
+    /// Colours of a pixel.
+    pub num_channels: usize,
+    /// Width `D`.
+    pub hidden_size: usize,
+    /// Width of the feed-forward part.
+    pub intermediate_size: usize,
+    /// Blocks.
+    pub num_hidden_layers: usize,
+    /// Heads `H`; `D` is divided among them.
+    pub num_attention_heads: usize,
+    /// Activation of the feed-forward part.
+    pub hidden_act: Activation,
+    /// Added to the variance in norms.
+    pub layer_norm_eps: f64,
+    /// Whether the maps to queries, keys and values have biases.
+    pub qkv_bias: bool,
+    /// Dropout after the embeddings and in each residual branch.
+    pub hidden_dropout_prob: f64,
+    /// Dropout of attention weights.
+    pub attention_probs_dropout_prob: f64,
+    /// Standard deviation of fresh weights.
+    pub initializer_range: f64,
+    /// Whether a class token comes before the patches. Published files, which do not say so, have
+    /// one; REVEAL's encoder has none.
+    pub class_token: bool,
+}
+
+impl Default for ViTConfig {
+    fn default() -> Self {
+        Self::base_16()
+    }
+}
+
+impl ViTConfig {
+    /// ViT-B/16 at 224 pixels (arXiv 2010.11929, table 1).
+    pub fn base_16() -> Self {
+        Self {
+            image_size: 224,
+            patch_size: 16,
+            num_channels: 3,
+            hidden_size: 768,
+            intermediate_size: 3072,
+            num_hidden_layers: 12,
+            num_attention_heads: 12,
+            hidden_act: Activation::Gelu,
+            layer_norm_eps: 1e-12,
+            qkv_bias: true,
+            hidden_dropout_prob: 0.0,
+            attention_probs_dropout_prob: 0.0,
+            initializer_range: 0.02,
+            class_token: true,
+        }
+    }
+
+    /// ViT-L/16 at 224 pixels (arXiv 2010.11929, table 1).
+    pub fn large_16() -> Self {
+        Self {
+            hidden_size: 1024,
+            intermediate_size: 4096,
+            num_hidden_layers: 24,
+            num_attention_heads: 16,
+            ..Self::base_16()
+        }
+    }
+
+    /// ViT-g/14 at 224 pixels (arXiv 2106.04560, table 2).
+    pub fn giant_14() -> Self {
+        Self {
+            patch_size: 14,
+            hidden_size: 1408,
+            intermediate_size: 6144,
+            num_hidden_layers: 40,
+            num_attention_heads: 16,
+            ..Self::base_16()
+        }
+    }
+
+    /// ViT-G/14 at 224 pixels (arXiv 2106.04560, table 2).
+    pub fn gigantic_14() -> Self {
+        Self {
+            patch_size: 14,
+            hidden_size: 1664,
+            intermediate_size: 8192,
+            num_hidden_layers: 48,
+            num_attention_heads: 16,
+            ..Self::base_16()
+        }
+    }
+
+    /// Reads a published `config.json`.
+    ///
+    /// # Errors
+    /// [`ModelError::Io`](crate::ModelError::Io);
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for another model type, or values
+    /// that do not fit each other.
+    pub fn read(path: &Path) -> Result<Self> {
+        let config: Self = read_published(path, "vit")?;
+        in_file(path, config.validate())?;
+        Ok(config)
+    }
+
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
+    pub fn validate(&self) -> Result<()> {
+        self.blocks().validate()?;
+        self.patch_grid().validate()?;
+        let std = self.initializer_range;
+        if !(0.0..=1.0).contains(&std) {
+            let reason = format!("{std} is not a standard deviation from 0 to 1");
+            return Err(bad_field("initializer_range", reason));
+        }
+        Ok(())
+    }
+
+    /// Patches `P` of a picture.
+    pub fn num_patches(&self) -> usize {
+        self.patch_grid().num_patches()
+    }
+
+    /// How many tokens the blocks see of a picture: the patches, and the class token if there is
+    /// one.
+    pub fn num_tokens(&self) -> usize {
+        usize::from(self.class_token) + self.num_patches()
+    }
+
+    /// How many numbers the parameters hold, from their shapes alone: no model is made. For a
+    /// configuration that [`ViTConfig::validate`] accepts.
+    pub fn num_parameters(&self) -> usize {
+        let d = self.hidden_size;
+        let patches = d * (self.patch_grid().patch_width() + 1);
+        let positions = self.num_tokens() * d;
+        let class = if self.class_token { d } else { 0 };
+        let last_norm = 2 * d;
+        patches + positions + class + self.blocks().num_parameters() + last_norm
+    }
+
+    pub(super) fn patch_grid(&self) -> PatchGrid {
+        let Self { image_size, patch_size, num_channels, .. } = *self;
+        PatchGrid { image_size, patch_size, num_channels }
+    }
+
+    pub(super) fn blocks(&self) -> PreNormConfig {
+        PreNormConfig {
+            hidden_size: self.hidden_size,
+            intermediate_size: self.intermediate_size,
+            num_hidden_layers: self.num_hidden_layers,
+            num_attention_heads: self.num_attention_heads,
+            hidden_act: self.hidden_act,
+            layer_norm_eps: self.layer_norm_eps,
+            qkv_bias: self.qkv_bias,
+            hidden_dropout: self.hidden_dropout_prob,
+            attention_dropout: self.attention_probs_dropout_prob,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! How a model is compared with its reference, from the files that `tests/reference` makes.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Device, Tensor};
+use engram_models::Result;
+use engram_models::gradients::Gradients;
+use engram_models::params::Parameters;
+
+/// A file of a fixture.
+pub fn fixture(name: &str, file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name).join(file)
+}
+
+/// What the reference was given and what it gave.
+pub fn expected(name: &str) -> Result<HashMap<String, Tensor>> {
+    let path = fixture(name, "expected.safetensors");
+    Ok(candle_core::safetensors::load(path, &Device::Cpu)?)
+}
+
+/// The numbers of a tensor, row by row.
+pub fn values(tensor: &Tensor) -> Result<Vec<f32>> {
+    Ok(tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
+}
+
+/// The largest difference, as a share of the largest wanted number.
+pub fn relative_difference(got: &[f32], want: &[f32]) -> f32 {
+    assert_eq!(got.len(), want.len());
+    let largest =
+        |values: &mut dyn Iterator<Item = f32>| values.fold(0.0f32, |a, b| a.max(b.abs()));
+    let scale = largest(&mut want.iter().copied());
+    // A bias of keys shifts all scores of a row alike: its gradient is rounding.
+    let scale = if scale < 1e-12 { 1.0 } else { scale };
+    largest(&mut got.iter().zip(want).map(|(got, want)| got - want)) / scale
+}
+
+/// Asserts that an output has the shape of the expected tensor `what` and no relative difference
+/// from `tolerance` up.
+pub fn assert_output(
+    (name, what): (&str, &str),
+    got: &Tensor,
+    tensors: &HashMap<String, Tensor>,
+    tolerance: f32,
+) -> Result<()> {
+    assert_eq!(got.dims(), tensors[what].dims(), "{name}: {what}");
+    let difference = relative_difference(&values(got)?, &values(&tensors[what])?);
+    println!("{name} {:?}: {what} is off by {difference:.1e}", got.dtype());
+    assert!(difference < tolerance, "{name} {:?}: {what} is off by {difference:e}", got.dtype());
+    Ok(())
+}
+
+/// Asserts the same of the gradient of `loss` with respect to every parameter, and that the model
+/// has the reference's parameters and no others.
+pub fn assert_gradients(
+    name: &str,
+    loss: &Tensor,
+    parameters: &Parameters,
+    tensors: &HashMap<String, Tensor>,
+    tolerance: f32,
+) -> Result<()> {
+    let found: HashMap<String, Vec<f32>> = if loss.dtype() == DType::F32 {
+        let mut gradients = Gradients::new(parameters);
+        gradients.backward(loss)?;
+        let of = |name: &str| gradients.by_name(name).expect("a gradient").to_vec();
+        parameters.iter().map(|p| (p.name().to_owned(), of(p.name()))).collect()
+    } else {
+        let store = loss.backward()?;
+        let of = |tensor: &Tensor| values(store.get(tensor).expect("a gradient"));
+        let named = parameters.iter().map(|p| Ok((p.name().to_owned(), of(p.tensor())?)));
+        named.collect::<Result<_>>()?
+    };
+    let mut names: Vec<&str> =
+        tensors.keys().filter_map(|name| name.strip_prefix("gradient.")).collect();
+    let mut ours: Vec<&str> = found.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    ours.sort_unstable();
+    assert_eq!(ours, names, "{name}: parameters");
+    for parameter in names {
+        let want = values(&tensors[&format!("gradient.{parameter}")])?;
+        let difference = relative_difference(&found[parameter], &want);
+        let kind = loss.dtype();
+        assert!(difference < tolerance, "{name} {kind:?}: {parameter}: {difference:e}");
+    }
+    Ok(())
+}

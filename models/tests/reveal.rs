@@ -1,0 +1,244 @@
+//! REVEAL's own parts: gradients through the fusion to the retriever, and what its definitions imply.
+
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor};
+use engram_models::Result;
+use engram_models::finite_difference::check_gradients;
+use engram_models::gradients::Gradients;
+use engram_models::kernels::{CrossEntropy, Mode, cross_entropy};
+use engram_models::packed::PackedTokens;
+use engram_models::params::{ParameterBuilder, Parameters};
+use engram_models::reveal::losses::{alignment, contrastive, decorrelation};
+use engram_models::reveal::{BaseStates, Retrieved, Reveal, RevealConfig, RevealInput};
+use engram_models::t5::T5Config;
+use engram_models::vit::ViTConfig;
+
+const WIDTH: usize = 8;
+const TOKENS: usize = 2;
+
+fn config() -> RevealConfig {
+    RevealConfig {
+        t5: T5Config {
+            vocab_size: 20,
+            d_model: WIDTH,
+            d_kv: 4,
+            d_ff: 12,
+            num_layers: 2,
+            num_decoder_layers: Some(1),
+            num_heads: 2,
+            dropout_rate: 0.0,
+            ..T5Config::small()
+        },
+        image: ViTConfig {
+            hidden_size: 8,
+            num_hidden_layers: 1,
+            num_attention_heads: 2,
+            intermediate_size: 12,
+            image_size: 4,
+            patch_size: 2,
+            class_token: false,
+            ..ViTConfig::base_16()
+        },
+        fusion_layers: 1,
+        head_layers: 1,
+        value_tokens: TOKENS,
+        key_dim: 6,
+        frozen_image_layers: 0,
+        ..RevealConfig::base(2)
+    }
+}
+
+fn model(dtype: DType) -> Result<(Reveal, Parameters)> {
+    let builder = ParameterBuilder::new(3, Vec::new(), dtype, &Device::Cpu);
+    Ok((Reveal::new(&config(), &builder)?, builder.finish()?))
+}
+
+fn numbers(count: usize, seed: u64) -> Vec<f64> {
+    let wave = |i: usize| ((i as f64 + 1.0) * 12.9898 + seed as f64 * 78.233).sin() * 43758.5453;
+    (0..count).map(|i| 2.0 * (wave(i) - wave(i).floor()) - 1.0).collect()
+}
+
+/// Two texts; the first has a picture.
+fn input(first: u32) -> Result<RevealInput> {
+    let texts = [vec![1, first, 3], vec![1, 7, first + 1, 9]];
+    let pixels = Tensor::from_vec(numbers(48, u64::from(first)), (1, 3, 4, 4), &Device::Cpu)?;
+    Ok(RevealInput {
+        tokens: PackedTokens::new(&texts),
+        pixels: Some(pixels.to_dtype(DType::F32)?),
+        picture_of: vec![Some(0), None],
+    })
+}
+
+/// The generator's loss of two queries that read both of two entries.
+fn generation_loss(model: &Reveal) -> Result<Tensor> {
+    let mode = Mode::evaluate();
+    let base = model.encode(&input(4)?, &mode)?;
+    let queries = model.query(&base, &mode)?;
+    let entries = model.encode(&input(11)?, &mode)?;
+    let (keys, values) = (model.key(&entries, &mode)?, model.value(&entries, &mode)?);
+    let gates = model.gates(&queries)?;
+    let scores = (queries.matmul(&keys.t()?)? * gates)?.flatten_all()?;
+    let counts = [2, 2];
+    let prior = model.prior(&scores, &counts)?;
+    let values = Tensor::cat(&[&values, &values], 0)?;
+    let retrieved = Retrieved { counts: &counts, prior: &prior, values: &values };
+    let states = model.fuse(&base, Some(&retrieved), &mode)?;
+    let logits = model.decode(&PackedTokens::new(&[[1u32, 5], [1, 6]]), &states, &mode)?;
+    let targets: Arc<[u32]> = [5u32, 2, 6, 2].into();
+    let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.01 };
+    Ok(cross_entropy(&logits, options)?.mean_all()?)
+}
+
+#[test]
+fn the_fusion_has_right_gradients_for_queries_keys_values_and_scores() -> Result<()> {
+    let inputs: [(Vec<f64>, &[usize]); 4] = [
+        (numbers(5 * WIDTH, 1), &[5, WIDTH]),
+        (numbers(12, 2), &[2, 6]),
+        (numbers(18, 3), &[3, 6]),
+        (numbers(3 * TOKENS * WIDTH, 4), &[3 * TOKENS, WIDTH]),
+    ];
+    check_gradients(&inputs, |t| {
+        let (model, _) = model(t[0].dtype())?;
+        let base = BaseStates { states: t[0].clone(), lengths: vec![2, 3] };
+        // The first query reads one entry, the second the two others.
+        let of_query = Tensor::new(&[0u32, 1, 1], &Device::Cpu)?;
+        let scores = (t[1].index_select(&of_query, 0)? * &t[2])?.sum(1)?;
+        let counts = [1, 2];
+        let prior = model.prior(&scores, &counts)?;
+        let retrieved = Retrieved { counts: &counts, prior: &prior, values: &t[3] };
+        Ok(model.fuse(&base, Some(&retrieved), &Mode::evaluate())?.states)
+    })
+}
+
+#[test]
+fn the_losses_have_right_gradients() -> Result<()> {
+    let (values, states) = (numbers(24, 1), numbers(20, 2));
+    check_gradients(&[(values.clone(), &[6, 4])], |t| decorrelation(&t[0], 3))?;
+    check_gradients(&[(values, &[6, 4]), (states, &[5, 4])], |t| alignment(&t[0], &t[1]))?;
+    check_gradients(&[(numbers(6, 3), &[2, 3]), (numbers(12, 4), &[4, 3])], |t| {
+        contrastive(&t[0], &t[1], [3u32, 0].into(), 0.2)
+    })
+}
+
+#[test]
+fn the_generators_loss_reaches_every_parameter_of_the_retriever() -> Result<()> {
+    let (model, parameters) = model(DType::F32)?;
+    let mut gradients = Gradients::new(&parameters);
+    gradients.clear();
+    gradients.backward(&generation_loss(&model)?)?;
+    assert_eq!(gradients.suspicious(), []);
+    // A step along the gradient of one part alone changes the loss by its length.
+    for part in ["query_head.", "key_head.", "head_out", "dataset_gate", "att_transform", "value_"]
+    {
+        let of_part: Vec<(usize, &engram_models::params::Parameter)> = parameters
+            .trainable()
+            .enumerate()
+            .filter(|(_, parameter)| parameter.name().starts_with(part))
+            .collect();
+        let squares = of_part.iter().flat_map(|(i, _)| gradients.get(*i));
+        let length = squares.map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+        assert!(length > 1e-6, "{part}: {length}");
+        let at = |step: f64| -> Result<f64> {
+            let shift = |factor: f64| -> Result<()> {
+                for (i, parameter) in &of_part {
+                    let gradient = gradients.get(*i).to_vec();
+                    parameter.update(&mut |data| {
+                        for (x, g) in data.iter_mut().zip(&gradient) {
+                            *x += (factor * f64::from(*g)) as f32;
+                        }
+                    })?;
+                }
+                Ok(())
+            };
+            shift(step / length)?;
+            let loss = f64::from(generation_loss(&model)?.to_scalar::<f32>()?);
+            shift(-step / length)?;
+            Ok(loss)
+        };
+        let step = 1e-2;
+        let difference = (at(step)? - at(-step)?) / (2.0 * step);
+        assert!(
+            (difference - length).abs() <= 0.05 * length + 2e-5,
+            "{part}: gradient {length}, difference {difference}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn equal_scores_are_plain_fusion_in_the_decoder() -> Result<()> {
+    let (model, _) = model(DType::F32)?;
+    let mode = Mode::evaluate();
+    let rows = |count: usize, seed| -> Result<Tensor> {
+        let numbers = numbers(count * WIDTH, seed);
+        Ok(Tensor::from_vec(numbers, (count, WIDTH), &Device::Cpu)?.to_dtype(DType::F32)?)
+    };
+    let (query, values) = (rows(3, 1)?, rows(4 * TOKENS, 2)?);
+    let counts = [4];
+    let prior = model.prior(&Tensor::full(0.7f32, 4, &Device::Cpu)?, &counts)?;
+    assert_eq!(prior.to_vec1::<f32>()?, [1.0; 4]);
+    let base = BaseStates { states: query.clone(), lengths: vec![3] };
+    let retrieved = Retrieved { counts: &counts, prior: &prior, values: &values };
+    let weighed = model.fuse(&base, Some(&retrieved), &mode)?;
+    let joined =
+        BaseStates { states: Tensor::cat(&[&query, &values], 0)?, lengths: vec![3 + 4 * TOKENS] };
+    let plain = model.fuse(&joined, None, &mode)?;
+    assert_eq!(weighed.lengths, plain.lengths);
+    assert_eq!(weighed.states.to_vec2::<f32>()?, plain.states.to_vec2::<f32>()?);
+    Ok(())
+}
+
+#[test]
+fn a_prior_is_1_on_average_and_orders_entries_by_their_scores() -> Result<()> {
+    let (model, _) = model(DType::F32)?;
+    let scores = Tensor::new(&[0.9f32, 0.1, -0.3, 0.5, 0.5], &Device::Cpu)?;
+    let prior = model.prior(&scores, &[3, 2])?.to_vec1::<f32>()?;
+    assert!((prior[..3].iter().sum::<f32>() - 3.0).abs() < 1e-5, "{prior:?}");
+    assert_eq!(prior[3..], [1.0, 1.0]);
+    // 5 σ(1), the multiplier of the released code at its start.
+    assert!((prior[0].ln() - prior[1].ln() - 0.8 * 3.655_293).abs() < 1e-4, "{prior:?}");
+    assert!(model.prior(&scores, &[3, 3]).is_err());
+    Ok(())
+}
+
+#[test]
+fn queries_and_keys_have_unit_length_and_gates_sum_to_1() -> Result<()> {
+    let (model, _) = model(DType::F32)?;
+    let mode = Mode::evaluate();
+    let states = model.encode(&input(4)?, &mode)?;
+    assert_eq!(states.lengths, [3 + 4, 4]);
+    for unit in [model.query(&states, &mode)?, model.key(&states, &mode)?] {
+        for row in unit.to_vec2::<f32>()? {
+            assert!((row.iter().map(|x| x * x).sum::<f32>() - 1.0).abs() < 1e-5);
+        }
+    }
+    let gates = model.gates(&model.query(&states, &mode)?)?.to_vec2::<f32>()?;
+    assert!(gates.iter().all(|row| (row.iter().sum::<f32>() - 1.0).abs() < 1e-6));
+    assert_eq!(model.value(&states, &mode)?.dims(), [2 * TOKENS, WIDTH]);
+    Ok(())
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_refused() -> Result<()> {
+    let (model, _) = model(DType::F32)?;
+    let mode = Mode::evaluate();
+    let mut one_told = input(4)?;
+    one_told.picture_of.pop();
+    assert!(model.encode(&one_told, &mode).is_err());
+    let base = model.encode(&input(4)?, &mode)?;
+    let (prior, values) =
+        (Tensor::ones(2, DType::F32, &Device::Cpu)?, base.states.narrow(0, 0, 3)?);
+    let retrieved = Retrieved { counts: &[1, 1], prior: &prior, values: &values };
+    assert!(model.fuse(&base, Some(&retrieved), &mode).is_err());
+    for wrong in [
+        RevealConfig { fusion_layers: 0, ..config() },
+        RevealConfig { fusion_layers: 3, ..config() },
+        RevealConfig { value_tokens: 0, ..config() },
+        RevealConfig { score_ceiling: f64::NAN, ..config() },
+        RevealConfig { frozen_text_layers: 2, ..config() },
+    ] {
+        assert!(Reveal::new(&wrong, &ParameterBuilder::on_cpu(1)).is_err(), "{wrong:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! ViT against `transformers`: the last hidden state and every gradient; where gradients end.
+//!
+//! The fixtures are made by `tests/reference/vit.py`.
+
+mod reference;
+
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor, Var};
+use engram_models::gradients::Gradients;
+use engram_models::kernels::{Activation, Mode};
+use engram_models::params::{ParameterBuilder, Parameters};
+use engram_models::vit::{ViT, ViTConfig, ViTOutput};
+use engram_models::weights::Weights;
+use engram_models::{ModelError, Result};
+use reference::{assert_gradients, assert_output, expected, fixture, relative_difference, values};
+
+const MODELS: [&str; 3] = ["vit", "vit_classifier", "vit_patches"];
+
+fn load(name: &str, dtype: DType) -> Result<(ViT, Parameters)> {
+    let config = ViTConfig::read(&fixture(name, "config.json"))?;
+    let weights = Weights::open(&fixture(name, "model.safetensors"))?;
+    let builder = ParameterBuilder::new(0, Vec::new(), dtype, &Device::Cpu)
+        .with_weights(Arc::new(weights.with_optional_prefix("vit.")?));
+    Ok((ViT::new(&config, &builder)?, builder.finish()?))
+}
+
+/// A fresh model that is small enough for central differences.
+fn tiny(class_token: bool, dtype: DType) -> Result<(ViT, Parameters)> {
+    let config = ViTConfig {
+        image_size: 4,
+        patch_size: 2,
+        hidden_size: 4,
+        intermediate_size: 6,
+        num_hidden_layers: 3,
+        num_attention_heads: 2,
+        layer_norm_eps: 1e-6,
+        initializer_range: 0.4,
+        class_token,
+        ..ViTConfig::base_16()
+    };
+    let builder = ParameterBuilder::new(5, Vec::new(), dtype, &Device::Cpu);
+    Ok((ViT::new(&config, &builder)?, builder.finish()?))
+}
+
+/// Pictures for [`tiny`], `[2, 3, 4, 4]`.
+fn pictures(dtype: DType) -> Result<Tensor> {
+    let pixels: Vec<f64> = (0..2 * 3 * 4 * 4).map(|i| (f64::from(i) * 0.9 + 0.2).sin()).collect();
+    Ok(Tensor::from_vec(pixels, (2, 3, 4, 4), &Device::Cpu)?.to_dtype(dtype)?)
+}
+
+/// All tokens, as the reference has them.
+fn last_hidden_state(output: &ViTOutput) -> Result<Tensor> {
+    Ok(match &output.class_token {
+        Some(class) => Tensor::cat(&[&class.unsqueeze(1)?, &output.patch_tokens], 1)?,
+        None => output.patch_tokens.clone(),
+    })
+}
+
+/// The scalar whose gradients the fixtures hold.
+fn loss(hidden: &Tensor) -> Result<Tensor> {
+    let weights: Vec<f64> =
+        (0..hidden.elem_count()).map(|n| (1.7 * n as f64 + 0.3).sin()).collect();
+    let weights = Tensor::from_vec(weights, hidden.shape(), &Device::Cpu)?;
+    Ok((hidden * weights.to_dtype(hidden.dtype())?)?.sum_all()?)
+}
+
+fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
+    let (vit, parameters) = load(name, dtype)?;
+    let tensors = expected(name)?;
+    let output = vit.forward(&tensors["pixels"].to_dtype(dtype)?, None, &Mode::evaluate())?;
+    assert_eq!(output.class_token.is_some(), vit.config().class_token);
+    let hidden = last_hidden_state(&output)?;
+    assert_output((name, "hidden"), &hidden, &tensors, tolerance)?;
+    assert_gradients(name, &loss(&hidden)?, &parameters, &tensors, 20.0 * tolerance)
+}
+
+#[test]
+fn the_last_hidden_state_and_every_gradient_equal_the_reference() -> Result<()> {
+    MODELS.iter().try_for_each(|name| check(name, DType::F32, 5e-6))
+}
+
+/// The composites, which run in f64 and on other devices, make up the same model.
+#[test]
+fn the_composites_equal_the_reference_too() -> Result<()> {
+    MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
+}
+
+#[test]
+fn published_configurations_are_understood() -> Result<()> {
+    let published = ViTConfig::read(&fixture("vit_classifier", "config.json"))?;
+    assert_eq!((published.hidden_act, published.layer_norm_eps), (Activation::GeluTanh, 1e-3));
+    assert!(published.class_token && !published.qkv_bias);
+    let patches = ViTConfig::read(&fixture("vit_patches", "config.json"))?;
+    assert!(!patches.class_token && patches.qkv_bias);
+    Ok(())
+}
+
+/// Central differences over every element of every parameter, in f64.
+#[test]
+fn every_gradient_is_that_of_central_differences() -> Result<()> {
+    for class_token in [true, false] {
+        let (vit, parameters) = tiny(class_token, DType::F64)?;
+        let pixels = pictures(DType::F64)?;
+        let run = || loss(&last_hidden_state(&vit.forward(&pixels, None, &Mode::evaluate())?)?);
+        let store = run()?.backward()?;
+        for parameter in parameters.iter() {
+            let tensor = parameter.tensor();
+            let (variable, start) = (Var::from_tensor(tensor)?, tensor.flatten_all()?.to_vec1()?);
+            let gradient =
+                store.get(tensor).expect("a gradient").flatten_all()?.to_vec1::<f64>()?;
+            for (i, gradient) in gradient.iter().enumerate() {
+                let at = |step: f64| -> Result<f64> {
+                    let mut moved: Vec<f64> = start.clone();
+                    moved[i] += step;
+                    variable.set(&Tensor::from_vec(moved, tensor.shape(), &Device::Cpu)?)?;
+                    Ok(run()?.to_scalar()?)
+                };
+                let difference = (at(1e-5)? - at(-1e-5)?) / 2e-5;
+                let close = (gradient - difference).abs() < 1e-6 * difference.abs().max(1.0);
+                let name = parameter.name();
+                assert!(close, "{name}, element {i}: {gradient:e}, wanted {difference:e}");
+            }
+            variable.set(&Tensor::from_vec(start, tensor.shape(), &Device::Cpu)?)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_parameter_has_a_gradient() -> Result<()> {
+    for class_token in [true, false] {
+        let (vit, parameters) = tiny(class_token, DType::F32)?;
+        let output = vit.forward(&pictures(DType::F32)?, None, &Mode::train(1))?;
+        let mut gradients = Gradients::new(&parameters);
+        gradients.backward(&loss(&last_hidden_state(&output)?)?)?;
+        let suspicious = gradients.suspicious();
+        // A bias of keys shifts all scores of a row alike: its gradient is rounding, or zero.
+        assert!(suspicious.iter().all(|(name, _)| name.ends_with("key.bias")), "{suspicious:?}");
+        assert_eq!(parameters.len(), if class_token { 54 } else { 53 });
+    }
+    Ok(())
+}
+
+/// Values stay, gradients end, and those above are the same as without the cut.
+#[test]
+fn no_gradient_reaches_below_the_cut() -> Result<()> {
+    let (vit, parameters) = tiny(true, DType::F32)?;
+    let pixels = pictures(DType::F32)?;
+    let run = |cut| -> Result<(Vec<f32>, Gradients)> {
+        let hidden = last_hidden_state(&vit.forward(&pixels, cut, &Mode::evaluate())?)?;
+        let mut gradients = Gradients::new(&parameters);
+        gradients.backward(&loss(&hidden)?)?;
+        Ok((values(&hidden)?, gradients))
+    };
+    let (whole, all) = run(None)?;
+    for cut in 0..=3 {
+        let (hidden, gradients) = run(Some(cut))?;
+        assert_eq!(hidden, whole, "cut after {cut}");
+        for parameter in parameters.iter() {
+            let name = parameter.name();
+            let block = name.strip_prefix("encoder.layer.").and_then(|rest| rest.split('.').next());
+            let below = match block.map(|block| block.parse::<usize>().expect("a number")) {
+                Some(block) => block < cut,
+                None => name.starts_with("embeddings."),
+            };
+            let wanted = if below { None } else { all.by_name(name) };
+            assert_eq!(gradients.by_name(name), wanted, "cut after {cut}: {name}");
+        }
+    }
+    let refused = vit.forward(&pixels, Some(4), &Mode::evaluate()).expect_err("a refusal");
+    assert!(refused.to_string().contains("after 4 of 3 blocks"), "{refused}");
+    Ok(())
+}
+
+/// Dropout is on in training alone, and a picture in a batch is the picture alone.
+#[test]
+fn modes_and_batches_change_what_they_should() -> Result<()> {
+    let pixels = pictures(DType::F32)?;
+    let (tiny, _) = tiny(false, DType::F32)?;
+    let builder = ParameterBuilder::new(5, Vec::new(), DType::F32, &Device::Cpu);
+    let config = ViTConfig { hidden_dropout_prob: 0.3, ..tiny.config().clone() };
+    let vit = ViT::new(&config, &builder)?;
+    let run = |vit: &ViT, pixels: &Tensor, mode: Mode| -> Result<Vec<f32>> {
+        values(&vit.forward(pixels, None, &mode)?.patch_tokens)
+    };
+    let wanted = run(&tiny, &pixels, Mode::evaluate())?;
+    assert_eq!(run(&vit, &pixels, Mode::evaluate())?, wanted);
+    assert_eq!(run(&vit, &pixels, Mode::predict())?, wanted);
+    let trained = run(&vit, &pixels, Mode::train(1))?;
+    assert_ne!(trained, wanted);
+    assert_ne!(trained, run(&vit, &pixels, Mode::train(2))?);
+    assert_eq!(trained, run(&vit, &pixels, Mode::train(1))?);
+    let second = run(&vit, &pixels.narrow(0, 1, 1)?, Mode::evaluate())?;
+    assert!(relative_difference(&second, &wanted[second.len()..]) < 1e-6);
+    Ok(())
+}
+
+#[test]
+fn pictures_of_another_shape_are_refused() -> Result<()> {
+    let (vit, _) = load("vit", DType::F32)?;
+    for shape in [&[2, 3, 12, 11][..], &[2, 1, 12, 12], &[0, 3, 12, 12], &[3, 12, 12], &[12]] {
+        let pixels = Tensor::zeros(shape, DType::F32, &Device::Cpu)?;
+        let refused = vit.forward(&pixels, None, &Mode::predict()).expect_err("a refusal");
+        assert!(refused.to_string().contains("takes [B, 3, 12, 12]"), "{refused}");
+    }
+    Ok(())
+}
+
+/// Weights with a class token do not go into a model without one.
+#[test]
+fn weights_of_another_form_are_refused() -> Result<()> {
+    let config =
+        ViTConfig { class_token: false, ..ViTConfig::read(&fixture("vit", "config.json"))? };
+    let weights = Weights::open(&fixture("vit", "model.safetensors"))?;
+    let builder = ParameterBuilder::on_cpu(0).with_weights(Arc::new(weights));
+    let refused = ViT::new(&config, &builder).expect_err("a refusal").to_string();
+    assert!(refused.contains("position_embeddings") && refused.contains("[1, 9, 16]"), "{refused}");
+    Ok(())
+}
+
+/// The counts are those of `transformers` (printed by the script that makes the fixtures).
+#[test]
+fn published_sizes_have_the_published_parameters() -> Result<()> {
+    for (config, parameters, patches) in [
+        (ViTConfig::base_16(), 85_798_656, 196),
+        (ViTConfig::large_16(), 303_301_632, 196),
+        (ViTConfig::giant_14(), 1_011_202_432, 256),
+        (ViTConfig::gigantic_14(), 1_842_775_680, 256),
+    ] {
+        config.validate()?;
+        assert_eq!((config.num_parameters(), config.num_patches()), (parameters, patches));
+        // The class token and its place.
+        let of_class_token = 2 * config.hidden_size;
+        let reveal = ViTConfig { class_token: false, ..config };
+        assert_eq!(reveal.num_parameters(), parameters - of_class_token);
+    }
+    for name in MODELS {
+        let (vit, parameters) = load(name, DType::F32)?;
+        assert_eq!(vit.config().num_parameters(), parameters.element_counts().0, "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn configurations_that_cannot_be_built_are_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("config.json");
+    for (text, wanted) in [
+        (r#"{"hidden_size": 8}"#, "model_type"),
+        (r#"{"model_type": "clip"}"#, "model_type `clip` is not `vit`"),
+        (r#"{"model_type": "vit", "num_attention_heads": 7}"#, "7 heads"),
+        (r#"{"model_type": "vit", "num_attention_heads": 0}"#, "0 heads"),
+        (r#"{"model_type": "vit", "hidden_size": 0}"#, "hidden_size"),
+        (r#"{"model_type": "vit", "intermediate_size": 0}"#, "intermediate_size"),
+        (r#"{"model_type": "vit", "num_hidden_layers": 100000}"#, "num_hidden_layers"),
+        (r#"{"model_type": "vit", "num_channels": 0}"#, "num_channels"),
+        (r#"{"model_type": "vit", "num_channels": 100000}"#, "num_channels"),
+        (r#"{"model_type": "vit", "patch_size": 0}"#, "patch_size"),
+        (r#"{"model_type": "vit", "image_size": 100}"#, "do not fill"),
+        (r#"{"model_type": "vit", "image_size": 1600000}"#, "do not fill"),
+        (r#"{"model_type": "vit", "layer_norm_eps": 0}"#, "layer_norm_eps"),
+        (r#"{"model_type": "vit", "hidden_dropout_prob": 1}"#, "hidden_dropout_prob"),
+        (r#"{"model_type": "vit", "initializer_range": -1}"#, "initializer_range"),
+        (r#"{"model_type": "vit", "hidden_act": "x"}"#, "unknown variant"),
+        (r#"{"model_type": "vit""#, "EOF"),
+    ] {
+        std::fs::write(&path, text).expect("a file");
+        let error = ViTConfig::read(&path).expect_err(text).to_string();
+        assert!(error.contains(wanted) && error.contains("config.json"), "{error}");
+    }
+    std::fs::write(&path, r#"{"model_type": "vit"}"#).expect("a file");
+    assert_eq!(ViTConfig::read(&path).expect("the published defaults"), ViTConfig::base_16());
+    let absent = ViTConfig::read(&folder.path().join("absent.json")).expect_err("no file");
+    assert!(matches!(absent, ModelError::Io { .. }), "{absent}");
+}

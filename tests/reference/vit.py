@@ -1,0 +1,151 @@
+"""Reference fixtures for ViT, made by `transformers`.
+
+Writes to models/tests/fixtures:
+- vit/, vit_classifier/, vit_patches/: tiny random models with `config.json`, `model.safetensors` (published names;
+  f16, in which every value is exact) and `expected.safetensors`: pictures, the last hidden state, and the gradient of
+  every parameter of a weighed sum of it.
+  `vit` leaves defaults out of its `config.json`; `vit_classifier` was saved with a head, so that its names are below
+  `vit.`, and has no biases of queries, keys and values; `vit_patches` has no class token, which `transformers` does
+  not know: its modules run on the patches and their places alone.
+
+It prints the parameter counts of the published sizes, which `models/tests/vit.rs` states. The reference runs in f64.
+
+    python tests/reference/vit.py
+
+Made with Python 3.11, torch 2.15.0, transformers 5.23.0, safetensors 0.8.0.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import ViTConfig, ViTForImageClassification, ViTModel
+
+FIXTURES = Path(__file__).resolve().parents[2] / "models" / "tests" / "fixtures"
+
+VIT = {
+    "model_type": "vit",
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 12,
+    "patch_size": 4,
+}
+CLASSIFIER = VIT | {
+    "hidden_size": 24,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "patch_size": 6,
+    "hidden_act": "gelu_new",
+    "layer_norm_eps": 1e-3,
+    "qkv_bias": False,
+}
+PATCHES = VIT | {"hidden_act": "gelu_new", "layer_norm_eps": 1e-6, "class_token": False}
+
+# Width, blocks, width of the feed-forward part, heads, patch.
+SIZES = {
+    "B/16": (768, 12, 3072, 12, 16),
+    "L/16": (1024, 24, 4096, 16, 16),
+    "g/14": (1408, 40, 6144, 16, 14),
+    "G/14": (1664, 48, 8192, 16, 14),
+}
+
+
+def randomise(model, generator):
+    """Draws every parameter, biases and norms too, so that nothing is zero or one by chance."""
+    for name, parameter in model.named_parameters():
+        values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        if "norm" in name and name.endswith("weight"):
+            values = 1 + 0.2 * values
+        elif name.endswith("bias"):
+            values = 0.2 * values
+        elif "projection" in name:
+            values = 0.2 * values
+        elif "embeddings" not in name:
+            values = values * parameter.shape[-1] ** -0.5
+        parameter.data = values.to(torch.float16).to(torch.float64)
+
+
+def published(model):
+    """The parameters under the names that `transformers` writes to files."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        return load_file(Path(folder) / "model.safetensors")
+
+
+def gradients(model):
+    """The gradients under those names; they take the place of the parameters."""
+    for parameter in model.parameters():
+        parameter.data = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    return published(model)
+
+
+def without_class_token(model, pixels):
+    """The last hidden state of the patches alone."""
+    embeddings = model.embeddings
+    states = embeddings.patch_embeddings(pixels) + embeddings.position_embeddings[:, 1:]
+    for layer in model.layers:
+        states = layer(states, None)
+    return model.layernorm(states)
+
+
+def write(name, config, head=False):
+    """Writes one folder."""
+    generator = torch.Generator().manual_seed(13)
+    known = {key: value for key, value in config.items() if key != "class_token"}
+    if head:
+        model = ViTForImageClassification(ViTConfig(**known)).double().eval()
+    else:
+        model = ViTModel(ViTConfig(**known), add_pooling_layer=False).double().eval()
+    randomise(model, generator)
+    size = config["image_size"]
+    pixels = 2 * torch.rand(3, 3, size, size, generator=generator).to(torch.float64) - 1
+    class_token = config.get("class_token", True)
+    encoder = model.vit if head else model
+    hidden = encoder(pixels).last_hidden_state if class_token else without_class_token(encoder, pixels)
+    places = torch.arange(hidden.numel(), dtype=torch.float64).reshape(hidden.shape)
+    (hidden * torch.sin(1.7 * places + 0.3)).sum().backward()
+
+    weights = published(model)
+    slopes = gradients(model)
+    if not class_token:
+        for tensors in (weights, slopes):
+            del tensors["embeddings.cls_token"]
+            places = tensors["embeddings.position_embeddings"]
+            tensors["embeddings.position_embeddings"] = places[:, 1:].contiguous()
+    folder = FIXTURES / name
+    folder.mkdir(parents=True, exist_ok=True)
+    if head:
+        model.config.save_pretrained(folder)
+    else:
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    save_file({n: t.half() for n, t in weights.items()}, folder / "model.safetensors")
+    expected = {"pixels": pixels, "hidden": hidden.detach()}
+    slopes = {n.removeprefix("vit."): t for n, t in slopes.items() if not n.startswith("classifier.")}
+    expected |= {f"gradient.{n}": t for n, t in slopes.items()}
+    save_file({n: t.float().contiguous() for n, t in expected.items()}, folder / "expected.safetensors")
+
+
+def count(width, blocks, feed_forward, heads, patch):
+    """Parameters without a pooler; no memory is taken."""
+    config = ViTConfig(
+        hidden_size=width,
+        num_hidden_layers=blocks,
+        intermediate_size=feed_forward,
+        num_attention_heads=heads,
+        patch_size=patch,
+    )
+    with torch.device("meta"):
+        model = ViTModel(config, add_pooling_layer=False)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+if __name__ == "__main__":
+    write("vit", VIT)
+    write("vit_classifier", CLASSIFIER, head=True)
+    write("vit_patches", PATCHES)
+    for name, size in SIZES.items():
+        print(name, f"{count(*size):,}")

@@ -1,0 +1,23 @@
+//! REVEAL (arXiv 2212.05221): answering questions about pictures out of a memory.
+//!
+//! | part | module |
+//! |---|---|
+//! | what a recipe says | [`settings`] |
+//! | entries, pictures, questions | [`corpus`] |
+//! | as token sequences | [`sequences`] |
+//! | the memory: made, searched, read | [`retriever`] |
+//! | the memory of a training run, and its refresh | [`run_memory`] |
+//! | one forward pass and its losses | [`forward`] |
+//! | the study as the trainer sees it | [`study`] |
+//! | answers, exact match, recall | [`evaluation`] |
+//! | a run | [`run`] |
+
+pub mod corpus;
+pub mod evaluation;
+pub mod forward;
+pub mod retriever;
+pub mod run;
+pub mod run_memory;
+pub mod sequences;
+pub mod settings;
+pub mod study;

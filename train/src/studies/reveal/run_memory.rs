@@ -1,0 +1,243 @@
+//! The memory of a training run: made when it is first read, and made anew while training goes on.
+//!
+//! A refresh encodes all entries with the parameters of the step at which it starts, on a thread of
+//! its own, and is adopted at a fixed later step, so that a run does not depend on how quick the
+//! thread is. What it encodes with is kept as a file, the *snapshot*, of which every checkpoint has
+//! the ones that it needs: a resumed run encodes with them again and gets the same memory.
+
+use std::cell::RefCell;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use candle_core::{DType, Device};
+use engram_memory::refresh::{Adoption, CollapseLimit, Refresh, RefreshSteps, RetrievalLog};
+use engram_memory::search::Found;
+use engram_memory::{Batch, MemoryError, Writer};
+use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::reveal::{Reveal, RevealConfig};
+use engram_models::weights::Weights;
+use serde::{Deserialize, Serialize};
+
+use super::corpus::Corpus;
+use super::retriever::{Retriever, encode};
+use super::sequences::Sequencer;
+use super::settings::RevealMemory;
+use crate::checkpoint::{write_file, write_parameters};
+use crate::study::StudyResult;
+
+/// What a checkpoint says of the memory.
+const STATE: &str = "memory.json";
+
+/// What entries are encoded with and from; shared with the thread of a refresh.
+pub struct Encoding {
+    /// The model's sizes.
+    pub config: RevealConfig,
+    /// The entries.
+    pub corpus: Corpus,
+    /// Their sequences.
+    pub sequencer: Sequencer,
+}
+
+/// The memory, and a refresh if one is under way.
+pub struct RunMemory {
+    folder: PathBuf,
+    snapshots: PathBuf,
+    settings: RevealMemory,
+    encoding: Arc<Encoding>,
+    open: Option<Retriever>,
+    state: State,
+    refresh: Option<Refresh>,
+    writer: Option<Writer>,
+    log: RefCell<RetrievalLog>,
+}
+
+/// Where the memory stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+struct State {
+    /// The step of whose parameters the present memory is.
+    made_at: Option<u64>,
+    /// The step at which the refresh under way started.
+    next: Option<u64>,
+    /// How far keys moved by the last refresh, as 1 − cosine.
+    mean_drift: f64,
+    largest_drift: f64,
+}
+
+impl Encoding {
+    /// A frozen model of a file's parameters.
+    pub fn load(&self, weights: &Path) -> StudyResult<Reveal> {
+        let frozen = vec![ParameterGroup { pattern: "**".into(), rate: 0.0 }];
+        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu)
+            .with_weights(Arc::new(Weights::open(weights)?));
+        Ok(Reveal::new(&self.config, &builder)?)
+    }
+}
+
+impl RunMemory {
+    /// No memory yet; it will lie in the run's folder.
+    pub fn new(run: &Path, settings: RevealMemory, encoding: Arc<Encoding>) -> Self {
+        Self {
+            folder: run.join("memory"),
+            snapshots: run.join("memory-snapshots"),
+            settings,
+            encoding,
+            open: None,
+            state: State::default(),
+            refresh: None,
+            writer: None,
+            log: RefCell::default(),
+        }
+    }
+
+    /// The memory, open for reading.
+    pub fn retriever(&self) -> Option<&Retriever> {
+        self.open.as_ref()
+    }
+
+    /// Steps since the parameters that the memory is of, and how far the last refresh moved keys.
+    pub fn figures(&self, step: u64) -> Vec<(String, f64)> {
+        let Some(made_at) = self.state.made_at else { return Vec::new() };
+        vec![
+            ("memory_staleness".to_owned(), step.saturating_sub(made_at) as f64),
+            ("memory_key_drift".to_owned(), self.state.mean_drift),
+        ]
+    }
+
+    /// Counts what was retrieved, for the check for collapse.
+    pub fn record(&self, found: &Found) {
+        self.log.borrow_mut().record(found);
+    }
+
+    /// Makes the memory, starts a refresh, or adopts one, as is due before this step.
+    pub fn before_step(&mut self, step: u64, parameters: &Parameters) -> StudyResult<()> {
+        if self.open.is_none() {
+            write_parameters(&self.snapshot(step)?, parameters)?;
+            self.build(step)?;
+        }
+        self.adopt(step)?;
+        let every = self.settings.refresh_every;
+        let due = every > 0 && step.is_multiple_of(every) && self.state.made_at != Some(step);
+        if due && self.refresh.is_none() {
+            let entries = self.encoding.corpus.items.len();
+            let limit = CollapseLimit::default();
+            self.log.borrow().check(limit, self.settings.k, entries)?;
+            self.log.borrow_mut().clear();
+            write_parameters(&self.snapshot(step)?, parameters)?;
+            self.start(step)?;
+            self.adopt(step)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a refresh under way and forgets it, so that nothing writes to the memory.
+    pub fn settle(&mut self) -> StudyResult<()> {
+        self.adopt(u64::MAX)
+    }
+
+    /// Writes what a resumed run needs into a checkpoint's folder.
+    pub fn save(&self, folder: &Path) -> StudyResult<()> {
+        for step in [self.state.made_at, self.state.next].into_iter().flatten() {
+            link(&self.snapshots.join(file_name(step)), &folder.join(file_name(step)))?;
+        }
+        fs::write(folder.join(STATE), serde_json::to_vec(&self.state)?)?;
+        Ok(())
+    }
+
+    /// Makes the memory what it was at a checkpoint.
+    pub fn restore(&mut self, folder: &Path) -> StudyResult<()> {
+        let state: State = serde_json::from_slice(&fs::read(folder.join(STATE))?)?;
+        for step in [state.made_at, state.next].into_iter().flatten() {
+            link(&folder.join(file_name(step)), &self.snapshot(step)?)?;
+        }
+        if let Some(step) = state.made_at {
+            self.build(step)?;
+        }
+        if let Some(step) = state.next {
+            self.start(step)?;
+        }
+        self.state = state;
+        Ok(())
+    }
+
+    /// Encodes all entries with a snapshot.
+    fn build(&mut self, step: u64) -> StudyResult<()> {
+        let model = self.encoding.load(&self.snapshot(step)?)?;
+        let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
+        let (retriever, writer) = Retriever::build(&self.folder, &model, corpus, sequencer)?;
+        (self.open, self.writer) = (Some(retriever), Some(writer));
+        self.state = State { made_at: Some(step), ..State::default() };
+        self.sweep()
+    }
+
+    /// Starts to encode all entries with a snapshot.
+    fn start(&mut self, step: u64) -> StudyResult<()> {
+        let writer = self.writer.take().ok_or("the memory has no writer")?;
+        let model = self.encoding.load(&self.snapshot(step)?)?;
+        let encoding = Arc::clone(&self.encoding);
+        let steps = RefreshSteps { start: step, lag: self.settings.refresh_lag };
+        self.refresh = Some(Refresh::start(writer, steps, move |batch| {
+            let Encoding { corpus, sequencer, .. } = encoding.as_ref();
+            let place =
+                |id| corpus.place_of(id).ok_or(MemoryError::UnknownId { id, missing: 1, asked: 1 });
+            let places = batch.entries.iter().map(|entry| place(entry.id));
+            let places: Vec<usize> = places.collect::<Result<_, _>>()?;
+            let (keys, values) =
+                encode(&model, corpus, sequencer, &places).map_err(MemoryError::Rows)?;
+            Ok(Batch { keys, values, ..batch })
+        }));
+        self.state.next = Some(step);
+        Ok(())
+    }
+
+    /// Adopts the refresh under way, if it is time.
+    fn adopt(&mut self, step: u64) -> StudyResult<()> {
+        let (Some(refresh), Some(open)) = (self.refresh.take(), &self.open) else {
+            return Ok(());
+        };
+        match refresh.adopt(step, open.memory())? {
+            Adoption::Later(refresh) => self.refresh = Some(refresh),
+            Adoption::Now(adopted) => {
+                self.writer = Some(adopted.writer);
+                self.state = State {
+                    made_at: self.state.next,
+                    next: None,
+                    mean_drift: adopted.drift.mean,
+                    largest_drift: f64::from(adopted.drift.largest),
+                };
+                self.sweep()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the snapshot of a step lies.
+    fn snapshot(&self, step: u64) -> StudyResult<PathBuf> {
+        fs::create_dir_all(&self.snapshots)?;
+        Ok(self.snapshots.join(file_name(step)))
+    }
+
+    /// Removes snapshots that are no longer needed.
+    fn sweep(&self) -> StudyResult<()> {
+        let needed = [self.state.made_at, self.state.next];
+        let needed: Vec<String> = needed.into_iter().flatten().map(file_name).collect();
+        for entry in fs::read_dir(&self.snapshots)?.flatten() {
+            if !needed.iter().any(|name| entry.file_name() == name.as_str()) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn file_name(step: u64) -> String {
+    format!("memory-{step:08}.safetensors")
+}
+
+/// The same file at another place, without a copy where the system can.
+fn link(from: &Path, to: &Path) -> StudyResult<()> {
+    if fs::hard_link(from, to).is_err() {
+        write_file(to, &fs::read(from)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Examples and entries as the token sequences and pictures that the model reads.
+
+use candle_core::{Device, Tensor};
+use engram_data::text_to_text::TextToText;
+use engram_models::packed::PackedTokens;
+use engram_models::reveal::RevealInput;
+
+use super::corpus::{Corpus, Item};
+use super::settings::{Prompts, RevealData};
+use crate::study::StudyResult;
+
+/// Texts to sequences, by the recipe's prompts and limits.
+pub struct Sequencer {
+    tokens: TextToText,
+    caption: Vec<u32>,
+    question: Vec<u32>,
+    /// The sequence of each item of the corpus.
+    items: Vec<Vec<u32>>,
+    max_query_tokens: usize,
+    max_answer_tokens: usize,
+    image_size: usize,
+}
+
+/// What is to be generated: the decoder's input and, for each place, the token that follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Begins with the begin token.
+    pub input: Vec<u32>,
+    /// Ends with the end token.
+    pub output: Vec<u32>,
+}
+
+impl Sequencer {
+    /// Tokenises the items once.
+    pub fn new(
+        tokens: TextToText,
+        corpus: &Corpus,
+        data: &RevealData,
+        image_size: usize,
+    ) -> StudyResult<Self> {
+        let Prompts { caption, question, knowledge } = &data.prompts;
+        let prompt = tokens.encode(knowledge)?;
+        let sequence = |item: &Item| -> StudyResult<Vec<u32>> {
+            let mut ids = vec![tokens.begin];
+            ids.extend(&prompt);
+            ids.extend(tokens.encode(&item.text)?);
+            ids.truncate(data.max_entry_tokens);
+            Ok(ids)
+        };
+        Ok(Self {
+            caption: tokens.encode(caption)?,
+            question: tokens.encode(question)?,
+            items: corpus.items.iter().map(sequence).collect::<StudyResult<_>>()?,
+            max_query_tokens: data.max_query_tokens,
+            max_answer_tokens: data.max_answer_tokens,
+            image_size,
+            tokens,
+        })
+    }
+
+    /// The tokenizer.
+    pub fn tokens(&self) -> &TextToText {
+        &self.tokens
+    }
+
+    /// The sequence of a question.
+    pub fn question(&self, text: &str) -> StudyResult<Vec<u32>> {
+        let mut ids = vec![self.tokens.begin];
+        ids.extend(&self.question);
+        ids.extend(self.tokens.encode(text)?);
+        ids.truncate(self.max_query_tokens);
+        Ok(ids)
+    }
+
+    /// What is to be generated for a text.
+    pub fn target(&self, text: &[u32]) -> Target {
+        let text = &text[..text.len().min(self.max_answer_tokens)];
+        let mut input = vec![self.tokens.begin];
+        input.extend(text);
+        let mut output = text.to_vec();
+        output.push(self.tokens.end);
+        Target { input, output }
+    }
+
+    /// A text cut in two at a share of its length: the beginning as a query that asks for the rest,
+    /// and the rest (prefix language modelling).
+    pub fn continuation(&self, text: &str, share: f64) -> StudyResult<(Vec<u32>, Target)> {
+        let ids = self.tokens.encode(text)?;
+        let longest = ids.len().saturating_sub(1).min(self.max_query_tokens.saturating_sub(2));
+        let cut = (1 + (share * longest as f64) as usize).min(ids.len());
+        let mut query = vec![self.tokens.begin];
+        query.extend(&self.caption);
+        query.extend(&ids[..cut]);
+        query.push(self.tokens.mask);
+        Ok((query, self.target(&ids[cut..])))
+    }
+
+    /// Entries as the model reads them; entries with the same picture share it.
+    pub fn entries(&self, corpus: &Corpus, places: &[usize]) -> StudyResult<RevealInput> {
+        let texts: Vec<&[u32]> = places.iter().map(|place| self.items[*place].as_slice()).collect();
+        let views: Vec<Option<(usize, u32)>> =
+            places.iter().map(|place| corpus.items[*place].picture.map(|p| (p, 0))).collect();
+        self.input(corpus, &texts, &views)
+    }
+
+    /// Texts, each with a view of a picture.
+    pub fn input<T: AsRef<[u32]>>(
+        &self,
+        corpus: &Corpus,
+        texts: &[T],
+        views: &[Option<(usize, u32)>],
+    ) -> StudyResult<RevealInput> {
+        let mut wanted: Vec<(usize, u32)> = views.iter().flatten().copied().collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let place = |view: &(usize, u32)| wanted.binary_search(view).ok().map(|i| i as u32);
+        let picture_of = views.iter().map(|view| view.as_ref().and_then(place)).collect();
+        let pixels = match wanted.is_empty() {
+            true => None,
+            false => {
+                let shape = (wanted.len(), 3, self.image_size, self.image_size);
+                let pixels = corpus.pictures.pixels(&wanted)?;
+                Some(Tensor::from_vec(pixels, shape, &Device::Cpu)?)
+            }
+        };
+        Ok(RevealInput { tokens: PackedTokens::new(texts), pixels, picture_of })
+    }
+}

@@ -1,0 +1,207 @@
+//! What a recipe of the REVEAL study says in `[data]`, `[model]`, `[memory]` and a phase's `feed`.
+
+use serde::{Deserialize, Serialize};
+
+/// `[data]`: where entries, pictures and questions come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RevealData {
+    /// The seed of the embedded world.
+    pub world_seed: u64,
+    /// How many of its pictures; 0 for all.
+    pub pictures: usize,
+    /// Sources whose entries are left out of the memory.
+    pub without_sources: Vec<String>,
+    /// Words of the tokenizer that is made from the training texts.
+    pub vocabulary: usize,
+    /// Put before the text of a query and of an entry.
+    pub prompts: Prompts,
+    /// Tokens of an entry, of a query and of an answer, at most.
+    pub max_entry_tokens: usize,
+    /// As above.
+    pub max_query_tokens: usize,
+    /// As above.
+    pub max_answer_tokens: usize,
+    /// Validation questions that an evaluation asks, at most; 0 for all.
+    pub evaluated_questions: usize,
+}
+
+/// `[data.prompts]`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Prompts {
+    /// Before a text that is to be continued; published: "Please describe this image:".
+    pub caption: String,
+    /// Before a question; published: "Please based on this image to answer the question:".
+    pub question: String,
+    /// Before an entry; published: "Please summarize this knowledge:".
+    pub knowledge: String,
+}
+
+impl Default for RevealData {
+    fn default() -> Self {
+        Self {
+            world_seed: 1,
+            pictures: 0,
+            without_sources: Vec::new(),
+            vocabulary: 3000,
+            prompts: Prompts::default(),
+            max_entry_tokens: 48,
+            max_query_tokens: 32,
+            max_answer_tokens: 12,
+            evaluated_questions: 512,
+        }
+    }
+}
+
+/// `[model]`: the sizes of the model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RevealModel {
+    /// Width `D` of texts, values and the decoder.
+    pub d_model: usize,
+    /// Heads of T5's layers.
+    pub num_heads: usize,
+    /// Width of a head.
+    pub d_kv: usize,
+    /// Width of T5's feed-forward parts.
+    pub d_ff: usize,
+    /// Layers of the text encoder below the fusion.
+    pub text_layers: usize,
+    /// Layers of the fusion.
+    pub fusion_layers: usize,
+    /// Layers of the query head, the key head and the Perceiver.
+    pub head_layers: usize,
+    /// Layers of the decoder.
+    pub decoder_layers: usize,
+    /// Pixels of a picture's edge.
+    pub image_size: usize,
+    /// Pixels of a patch's edge.
+    pub patch_size: usize,
+    /// Width of the image encoder.
+    pub image_width: usize,
+    /// Heads of the image encoder.
+    pub image_heads: usize,
+    /// Width of its feed-forward parts.
+    pub image_ff: usize,
+    /// Its blocks.
+    pub image_layers: usize,
+    /// Tokens of a value.
+    pub value_tokens: usize,
+    /// Width of queries and keys.
+    pub key_dim: usize,
+    /// Whether sources are weighed.
+    pub gate: bool,
+    /// What a score is multiplied by at most; 5 as published.
+    pub score_ceiling: f64,
+    /// What patches and value tokens are multiplied by; 4 as published.
+    pub token_scale: f64,
+    /// Dropout of T5's layers.
+    pub dropout: f64,
+}
+
+impl Default for RevealModel {
+    fn default() -> Self {
+        Self {
+            d_model: 128,
+            num_heads: 4,
+            d_kv: 32,
+            d_ff: 256,
+            text_layers: 1,
+            fusion_layers: 2,
+            head_layers: 1,
+            decoder_layers: 2,
+            image_size: 48,
+            patch_size: 8,
+            image_width: 128,
+            image_heads: 4,
+            image_ff: 256,
+            image_layers: 3,
+            value_tokens: 8,
+            key_dim: 128,
+            gate: true,
+            score_ceiling: 5.0,
+            token_scale: 4.0,
+            dropout: 0.0,
+        }
+    }
+}
+
+/// `[memory]`: retrieval and refresh.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RevealMemory {
+    /// Entries that are retrieved for a query; 0 for a model without memory.
+    pub k: usize,
+    /// The share of them, the best ones, that is encoded anew with the present weights.
+    pub reencoded: f64,
+    /// Steps from one refresh of the memory to the next; 0 for never.
+    pub refresh_every: u64,
+    /// Steps that a refresh may take while training goes on.
+    pub refresh_lag: u64,
+}
+
+impl Default for RevealMemory {
+    fn default() -> Self {
+        Self { k: 10, reencoded: 0.2, refresh_every: 500, refresh_lag: 0 }
+    }
+}
+
+/// What the examples of a phase are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Examples {
+    /// The entries about training pictures: the beginning of a text, to be continued.
+    Entries,
+    /// Training questions with their answers.
+    Questions,
+}
+
+/// What an example is given to read beside its query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Knowledge {
+    /// Nothing.
+    None,
+    /// Its own entry and that of another example (the warm start's pseudo ground truth).
+    Own,
+    /// What is retrieved.
+    Retrieved,
+}
+
+/// `feed` of a phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RevealFeed {
+    /// What the examples are made of.
+    pub examples: Examples,
+    /// What they are given to read.
+    pub knowledge: Knowledge,
+    /// The weight of the contrastive loss; the generator's has the rest.
+    pub contrastive: f64,
+    /// The temperature of the contrastive loss.
+    pub temperature: f64,
+    /// The weight of the decorrelation of value tokens.
+    pub decorrelation: f64,
+    /// The weight of the alignment of value and query tokens.
+    pub alignment: f64,
+    /// The label smoothing of the generator's loss.
+    pub label_smoothing: f32,
+    /// How often an example's re-encoded entries are replaced by its own.
+    pub own_knowledge: f64,
+}
+
+impl Default for RevealFeed {
+    fn default() -> Self {
+        Self {
+            examples: Examples::Questions,
+            knowledge: Knowledge::Retrieved,
+            contrastive: 0.0,
+            temperature: 0.2,
+            decorrelation: 1e-2,
+            alignment: 1e-4,
+            label_smoothing: 0.01,
+            own_knowledge: 0.0,
+        }
+    }
+}
