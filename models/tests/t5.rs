@@ -4,7 +4,6 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
@@ -15,20 +14,17 @@ use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::t5::blocks::{DecoderLayer, EncoderLayer, RelativeBias};
 use engram_models::t5::{GenerateOptions, T5, T5Config};
-use engram_models::weights::Weights;
 use serde::Deserialize;
 
 const MODELS: [&str; 2] = ["t5", "t5_wide"];
 
-fn fixture(name: &str, file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name).join(file)
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
 fn load(name: &str, dtype: DType, groups: Vec<ParameterGroup>) -> Result<(T5, Parameters)> {
-    let config = T5Config::read(&fixture(name, "config.json"))?;
-    let weights = Arc::new(Weights::open(&fixture(name, "model.safetensors"))?);
-    let builder = ParameterBuilder::new(0, groups, dtype, &Device::Cpu).with_weights(weights);
-    Ok((T5::new(&config, &builder)?, builder.finish()?))
+    let builder = ParameterBuilder::new(0, groups, dtype, &Device::Cpu);
+    Ok((T5::load(&folder(name), &builder)?, builder.finish()?))
 }
 
 struct Expected {
@@ -47,7 +43,7 @@ impl Expected {
 }
 
 fn expected(name: &str) -> Result<Expected> {
-    let path = fixture(name, "expected.safetensors");
+    let path = folder(name).join("expected.safetensors");
     let tensors = candle_core::safetensors::load(path, &Device::Cpu)?;
     let list = |name: &str| tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>();
     let split = |ids: &str, lengths: &str| -> Result<Vec<Vec<u32>>> {
@@ -137,24 +133,22 @@ fn the_composites_equal_the_reference_too() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
 }
 
-/// Searches of `transformers` and what they gave: tokens and the log-probability of each.
-fn searches(name: &str) -> Vec<(GenerateOptions, Vec<(Vec<u32>, Vec<f32>)>)> {
-    #[derive(Deserialize)]
-    struct Search {
-        options: GenerateOptions,
-        outputs: Vec<Output>,
-    }
-    #[derive(Deserialize)]
-    struct Output {
-        tokens: Vec<u32>,
-        log_probabilities: Vec<f32>,
-    }
-    let text = std::fs::read_to_string(fixture(name, "generated.json")).expect("a fixture");
-    let searches: Vec<Search> = serde_json::from_str(&text).expect("JSON");
-    let outputs = |outputs: Vec<Output>| {
-        outputs.into_iter().map(|output| (output.tokens, output.log_probabilities)).collect()
-    };
-    searches.into_iter().map(|search| (search.options, outputs(search.outputs))).collect()
+/// A search of `transformers`, and what it gave to each text.
+#[derive(Deserialize)]
+struct Search {
+    options: GenerateOptions,
+    outputs: Vec<Output>,
+}
+
+#[derive(Deserialize)]
+struct Output {
+    tokens: Vec<u32>,
+    log_probabilities: Vec<f32>,
+}
+
+fn searches(name: &str) -> Vec<Search> {
+    let text = std::fs::read_to_string(folder(name).join("generated.json")).expect("a fixture");
+    serde_json::from_str(&text).expect("JSON")
 }
 
 /// Token by token, greedily and by beams, in f32 and through the composites.
@@ -163,10 +157,10 @@ fn answers_equal_the_reference() -> Result<()> {
     for (name, dtype) in MODELS.into_iter().flat_map(|m| [(m, DType::F32), (m, DType::F64)]) {
         let (t5, _) = load(name, dtype, Vec::new())?;
         let texts = expected(name)?.texts;
-        for (options, wanted) in searches(name) {
+        for Search { options, outputs } in searches(name) {
             let answers = t5.generate(&texts, &options)?;
-            assert_eq!(answers.len(), wanted.len());
-            for (answer, (tokens, log_probabilities)) in answers.iter().zip(&wanted) {
+            assert_eq!(answers.len(), outputs.len());
+            for (answer, Output { tokens, log_probabilities }) in answers.iter().zip(&outputs) {
                 let place = format!("{name} {dtype:?} {options:?}");
                 assert_eq!(&answer.tokens, tokens, "{place}");
                 assert_eq!(answer.ended, tokens.last() == Some(&1), "{place}");
@@ -337,6 +331,22 @@ fn more_places_than_there_are_have_no_bias() -> Result<()> {
     let bias = RelativeBias::new(&small_config(), true, &fresh(DType::F32))?;
     assert_eq!(bias.forward(2, 3)?.dims(), [3, 2, 3]);
     assert!(bias.forward(3, 2).expect_err("a refusal").to_string().contains("3 places of 2"));
+    Ok(())
+}
+
+/// Expected: `python tests/reference/t5.py --counts`.
+#[test]
+fn published_sizes_have_their_numbers_of_parameters() -> Result<()> {
+    for (config, wanted) in [
+        (T5Config::small(), 76_961_152),
+        (T5Config::base(), 247_577_856),
+        (T5Config::large(), 783_150_080),
+        (T5Config::xl(), 2_849_757_184),
+    ] {
+        let builder = ParameterBuilder::of_shapes();
+        T5::new(&config, &builder)?;
+        assert_eq!(builder.finish()?.element_counts(), (wanted, wanted));
+    }
     Ok(())
 }
 

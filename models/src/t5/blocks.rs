@@ -204,8 +204,9 @@ impl EncoderLayer {
         })
     }
 
-    /// `[T, D]` → `[T, D]`, with the biases `[H, L, L]` of all segments. `weights` `[T, 1]` multiply
-    /// what attention sees of each token after its norm: REVEAL's fusion (`fuse_topk_knowledge`).
+    /// `[T, D]` → `[T, D]`, with the biases `[H, L, L]` of all segments. `weights` `[T, 1]`
+    /// multiply what attention sees of each token after its norm: REVEAL's fusion
+    /// (`fuse_topk_knowledge`).
     pub fn forward(
         &self,
         x: &Tensor,
@@ -249,7 +250,7 @@ impl DecoderLayer {
     }
 
     /// `[T, D]` → `[T, D]`. `own` says who attends to whom among the rows (with the biases
-    /// `[H, L, L]`, and to no later row if `causal`), `cross` to which rows of the encoder's states.
+    /// `[H, L, L]`, and to no later row if `causal`), `cross` to which of the encoder's states.
     pub fn forward(
         &self,
         x: &Tensor,
@@ -264,9 +265,9 @@ impl DecoderLayer {
         self.rest(&x, (keys, values, cross), mode)
     }
 
-    /// As [`DecoderLayer::forward`], causal, for the next row of each sequence, `[S, D]` → `[S, D]`,
-    /// with the biases `[H, 1, L]` of all rows so far. The rows before are those that `own` holds,
-    /// which keeps these too.
+    /// As [`DecoderLayer::forward`], causal, for the next row of each sequence with the biases
+    /// `[H, 1, L]` of all rows so far: `[S, D]` → `[S, D]`. The rows before are those that `own`
+    /// holds, which keeps these too.
     pub(super) fn step(
         &self,
         x: &Tensor,

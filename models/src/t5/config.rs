@@ -5,7 +5,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::config::{bad_field, check_layers_of, check_sizes};
+use crate::config::{
+    bad_field, check_epsilon, check_layers_of, check_sizes, in_file, read_published,
+};
 use crate::error::{ModelError, Result};
 use crate::kernels::Activation;
 
@@ -106,14 +108,11 @@ impl T5Config {
     /// Reads a published `config.json`. Fields that do not shape the model are passed over.
     ///
     /// # Errors
-    /// [`ModelError::Io`]; [`ModelError::BadConfig`] for another model's, a size that is missing, or
-    /// values that do not fit each other.
+    /// [`ModelError::Io`]; [`ModelError::BadConfig`] for another model's, a size that is missing,
+    /// or values that do not fit each other.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
+        let mut fields: serde_json::Map<String, Value> = read_published(path, "t5")?;
         let bad = |reason| ModelError::BadConfig { what: path.display().to_string(), reason };
-        let mut fields: serde_json::Map<String, Value> =
-            serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
         if let Some(field) = STATED.iter().find(|field| !fields.contains_key(**field)) {
             return Err(bad(format!(
                 "`{field}` is missing: only T5 v1.1 is known, which states it"
@@ -125,10 +124,7 @@ impl T5Config {
         }
         let config: Self =
             serde_json::from_value(Value::Object(fields)).map_err(|e| bad(e.to_string()))?;
-        config.validate().map_err(|error| match error {
-            ModelError::BadConfig { what, reason } => bad(format!("`{what}`: {reason}")),
-            other => other,
-        })?;
+        in_file(path, config.validate())?;
         Ok(config)
     }
 
@@ -162,10 +158,7 @@ impl T5Config {
             let reason = format!("{} is not a probability below 1", self.dropout_rate);
             return Err(bad_field("dropout_rate", reason));
         }
-        if !(0.0..1.0).contains(&self.layer_norm_epsilon) {
-            let reason = format!("{} is not a small number", self.layer_norm_epsilon);
-            return Err(bad_field("layer_norm_epsilon", reason));
-        }
+        check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)?;
         if self.feed_forward_proj != "gated-gelu" {
             let reason = format!("`{}` is not `gated-gelu`, as of v1.1", self.feed_forward_proj);
             return Err(bad_field("feed_forward_proj", reason));

@@ -1,9 +1,9 @@
 //! Answers of a decoder, token by token, greedily or by beams, for a whole batch at once.
 //!
-//! Reference: `generate` of `transformers` 5 with `do_sample=False`. Keys and values of the text are
-//! made once and shared by its beams; those of the answer are kept from token to token. A text whose
-//! answer is decided leaves the batch. One beam is the greedy search: the best token each time, the
-//! lowest of equal ones.
+//! Reference: `generate` of `transformers` 5 with `do_sample=False`. Keys and values of the text
+//! are made once and shared by its beams; those of the answer are kept from token to token. A text
+//! whose answer is decided leaves the batch. One beam is the greedy search: the best token each
+//! time, the lowest of equal ones.
 
 use std::sync::Arc;
 
