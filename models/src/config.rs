@@ -57,9 +57,14 @@ pub(crate) fn check_sizes(sizes: &[(&str, usize)]) -> Result<()> {
 
 /// Fails for an absurd number of blocks.
 pub(crate) fn check_layers(layers: usize) -> Result<()> {
+    check_layers_of("num_hidden_layers", layers)
+}
+
+/// The same where the field has another name.
+pub(crate) fn check_layers_of(what: &str, layers: usize) -> Result<()> {
     match layers {
         0..=MOST_LAYERS => Ok(()),
-        _ => Err(bad_field("num_hidden_layers", format!("{layers} is more than {MOST_LAYERS}"))),
+        _ => Err(bad_field(what, format!("{layers} is more than {MOST_LAYERS}"))),
     }
 }
 

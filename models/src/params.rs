@@ -57,8 +57,17 @@ pub struct Parameters {
 #[derive(Clone)]
 pub struct ParameterBuilder {
     shared: Arc<Mutex<Shared>>,
-    source: Option<Arc<Weights>>,
+    source: Source,
     prefix: String,
+}
+
+/// Where values come from.
+#[derive(Clone)]
+enum Source {
+    Seed,
+    File(Arc<Weights>),
+    /// Nowhere: parameters are one zero, repeated.
+    Nothing,
 }
 
 struct Shared {
@@ -218,7 +227,7 @@ impl ParameterBuilder {
     pub fn new(seed: u64, groups: Vec<ParameterGroup>, dtype: DType, device: &Device) -> Self {
         let used = vec![false; groups.len()];
         let shared = Shared { list: Vec::new(), groups, used, seed, dtype, device: device.clone() };
-        Self { shared: Arc::new(Mutex::new(shared)), source: None, prefix: String::new() }
+        Self { shared: Arc::new(Mutex::new(shared)), source: Source::Seed, prefix: String::new() }
     }
 
     /// A CPU builder in f32 in which everything moves.
@@ -226,9 +235,15 @@ impl ParameterBuilder {
         Self::new(seed, Vec::new(), DType::F32, &Device::Cpu)
     }
 
+    /// A builder whose parameters have shapes but no values, and take no memory: for the parameter
+    /// counts of a model of any size.
+    pub fn of_shapes() -> Self {
+        Self { source: Source::Nothing, ..Self::on_cpu(0) }
+    }
+
     /// The same builder, taking values from `weights` from here on down.
     pub fn with_weights(&self, weights: Arc<Weights>) -> Self {
-        Self { source: Some(weights), ..self.clone() }
+        Self { source: Source::File(weights), ..self.clone() }
     }
 
     /// Goes down one level of the path.
@@ -249,8 +264,11 @@ impl ParameterBuilder {
             return Err(ModelError::BadInput(format!("parameter `{name}` is asked for twice")));
         }
         let value = match &self.source {
-            Some(weights) => weights.get(&name, shape, shared.dtype, &shared.device)?,
-            None => {
+            Source::File(weights) => weights.get(&name, shape, shared.dtype, &shared.device)?,
+            Source::Nothing => {
+                Tensor::zeros((), shared.dtype, &shared.device)?.broadcast_as(shape)?
+            }
+            Source::Seed => {
                 let count = shape.iter().fold(1, |n: usize, size| n.saturating_mul(*size));
                 let values = draw(shared.seed, &name, count, init)?;
                 Tensor::from_vec(values, shape, &Device::Cpu)?
@@ -259,7 +277,10 @@ impl ParameterBuilder {
             }
         };
         let rate = shared.rate_of(&name)?;
-        let tensor = if rate > 0.0 { Var::from_tensor(&value)?.as_tensor().clone() } else { value };
+        // A variable has memory of its own.
+        let is_variable = rate > 0.0 && !matches!(self.source, Source::Nothing);
+        let tensor =
+            if is_variable { Var::from_tensor(&value)?.as_tensor().clone() } else { value };
         shared.list.push(Parameter { name, tensor: tensor.clone(), rate });
         Ok(tensor)
     }

@@ -1,11 +1,15 @@
 //! T5 v1.1 (arXiv 1910.10683, 2002.05202): an encoder and a decoder of texts.
 //!
 //! Reference: `transformers` 5, `models/t5/modeling_t5.py`. Parameter names are the published ones.
-//! Texts are packed instead of padded, as in [`crate::bert`].
+//! Texts are packed instead of padded, as in [`crate::bert`]; [`Decoder::generate`] answers them.
 
+mod beams;
 pub mod blocks;
+mod cache;
 mod config;
+mod generate;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use candle_core::Tensor;
@@ -15,8 +19,10 @@ use crate::kernels::{Mode, Segments, dropout, embedding_sum};
 use crate::layers::{Linear, RmsNorm};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
+use crate::weights::Weights;
 use blocks::{DecoderLayer, EncoderLayer, RelativeBias};
 pub use config::T5Config;
+pub use generate::{GenerateOptions, Generated};
 
 /// The encoder and the decoder.
 #[derive(Debug, Clone)]
@@ -64,6 +70,17 @@ impl T5 {
             encoder: Encoder::new(config, &builder.pp("encoder"))?,
             decoder: Decoder::new(config, builder)?,
         })
+    }
+
+    /// Reads a published model's folder: `config.json` and `model.safetensors`, into the builder's
+    /// parameters.
+    ///
+    /// # Errors
+    /// As [`T5Config::read`], [`Weights::in_folder`] and [`T5::new`].
+    pub fn load(folder: &Path, builder: &ParameterBuilder) -> Result<Self> {
+        let config = T5Config::read(&folder.join("config.json"))?;
+        let weights = Arc::new(Weights::in_folder(folder)?);
+        Self::new(&config, &builder.with_weights(weights))
     }
 
     /// States of packed texts after the encoder's last norm, `[T, D]`.

@@ -35,6 +35,27 @@ impl Weights {
         Ok(weights)
     }
 
+    /// The weights of a model's folder: `model.safetensors`.
+    ///
+    /// # Errors
+    /// As [`Weights::open`]; [`ModelError::BadInput`] where the folder has weights of another form,
+    /// with what turns them into this one.
+    pub fn in_folder(folder: &Path) -> Result<Self> {
+        let path = folder.join("model.safetensors");
+        let other = ["model.safetensors.index.json", "pytorch_model.bin"]
+            .into_iter()
+            .find(|name| !path.exists() && folder.join(name).exists());
+        match other {
+            None => Self::open(&path),
+            Some(name) => Err(ModelError::BadInput(format!(
+                "{}: weights in this form are not read; make one model.safetensors of them in \
+                 Python, with the class of transformers that config.json names: \
+                 CLASS.from_pretrained(FOLDER).save_pretrained(NEW, max_shard_size=\"100GB\")",
+                folder.join(name).display()
+            ))),
+        }
+    }
+
     /// Looks names up under `prefix` (for example `bert.`) if the file has such names: weights of
     /// a model with a head carry the level, those of the bare encoder do not.
     pub fn with_optional_prefix(mut self, prefix: &str) -> Result<Self> {
@@ -147,6 +168,21 @@ mod tests {
         let text = misshapen.expect_err("another shape").to_string();
         assert!(text.contains("[3, 2]") && text.contains("[2, 3]"), "{text}");
         Ok(())
+    }
+
+    #[test]
+    fn weights_in_another_form_are_named_with_the_remedy() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let error = || Weights::in_folder(folder.path()).err().expect("a refusal").to_string();
+        assert!(error().contains("model.safetensors: "), "{}", error());
+        for name in ["pytorch_model.bin", "model.safetensors.index.json"] {
+            std::fs::write(folder.path().join(name), "{}").expect("a file");
+            assert!(error().contains(name) && error().contains("max_shard_size"), "{}", error());
+        }
+        let tensor = Tensor::ones(3, DType::F32, &Device::Cpu).expect("a tensor");
+        let path = folder.path().join("model.safetensors");
+        save(&path, [("a", &tensor)].into_iter()).expect("a file");
+        assert!(Weights::in_folder(folder.path()).is_ok());
     }
 
     #[test]

@@ -49,4 +49,5 @@ pub(crate) use matmul::{Matrix, matmul};
 pub use norm::{Norm, norm, residual_norm};
 pub use pooling::span_mean;
 pub use segments::{Segments, Span};
+pub(crate) use softmax::log_sum;
 pub use softmax::softmax;

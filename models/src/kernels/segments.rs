@@ -32,6 +32,11 @@ impl Segments {
         Self { queries, keys: consecutive(key_lengths).into(), branches: None }
     }
 
+    /// Packed queries that attend to these runs of keys, between which rows may be left out.
+    pub fn to_runs(query_lengths: &[usize], keys: Arc<[Span]>) -> Self {
+        Self { queries: consecutive(query_lengths).into(), keys, branches: None }
+    }
+
     /// One query row for each span of keys (attention pooling).
     pub fn of_spans(spans: Arc<[Span]>) -> Self {
         let queries = (0..spans.len()).map(|start| Span { start, length: 1 }).collect();

@@ -71,6 +71,12 @@ vectorised! {
         top + total.ln()
     }
 
+    /// The logarithm of the sum of a row's exponentials.
+    pub(crate) fn log_sum(row: &[f32]) -> f32 {
+        let top = max(row);
+        super::math::sum(row, |v| exp(v - top)).ln() + top
+    }
+
     fn slope(y: &[f32], dy: &[f32], dx: &mut [f32]) {
         let mean = sum2(y, dy, |y, dy| y * dy);
         for ((dx, y), dy) in dx.iter_mut().zip(y).zip(dy) {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
+use super::cache::{LayerCache, Step};
 use super::config::T5Config;
-use crate::error::Result;
+use crate::error::{ModelError, Result};
 use crate::kernels::{
     Attention, AttentionBias, Mode, Segments, attention, dropout, embedding_sum, gated,
     self_attention, stacked_linear,
@@ -76,7 +77,14 @@ impl RelativeBias {
     }
 
     /// The biases of the last `queries` of `keys` places to all of them: `[H, queries, keys]`.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] for more queries than keys.
     pub fn forward(&self, queries: usize, keys: usize) -> Result<Tensor> {
+        if queries > keys {
+            let reason = format!("the last {queries} places of {keys}");
+            return Err(ModelError::BadInput(reason));
+        }
         let (buckets, heads) = self.weight.dims2()?;
         let ids: Arc<[u32]> = (keys - queries..keys)
             .flat_map(|query| (0..keys).map(move |key| key as i64 - query as i64))
@@ -122,10 +130,15 @@ impl Projections {
         })
     }
 
+    /// Side by side: `[T, D]` → `[T, 3 H d_kv]`.
+    fn query_key_value(&self, x: &Tensor) -> Result<Tensor> {
+        let parts = [self.query.as_part(), self.key.as_part(), self.value.as_part()];
+        Ok(stacked_linear(x, &parts)?)
+    }
+
     /// Rows attend within their segment: `[T, D]` → `[T, D]`.
     fn to_self(&self, x: &Tensor, bias: &Tensor, options: &Attention) -> Result<Tensor> {
-        let parts = [self.query.as_part(), self.key.as_part(), self.value.as_part()];
-        let qkv = stacked_linear(x, &parts)?;
+        let qkv = self.query_key_value(x)?;
         let context = self_attention(&qkv, Some(AttentionBias::Shared(bias)), options)?;
         self.output.forward(&context)
     }
@@ -191,8 +204,9 @@ impl EncoderLayer {
         })
     }
 
-    /// `[T, D]` → `[T, D]`, with the biases `[H, L, L]` of all segments. `weights` `[T, 1]` multiply
-    /// what attention sees of each token after its norm: REVEAL's fusion (`fuse_topk_knowledge`).
+    /// `[T, D]` → `[T, D]`, with the biases `[H, L, L]` of all segments. `weights` `[T, 1]`
+    /// multiply what attention sees of each token after its norm: REVEAL's fusion
+    /// (`fuse_topk_knowledge`).
     pub fn forward(
         &self,
         x: &Tensor,
@@ -236,7 +250,7 @@ impl DecoderLayer {
     }
 
     /// `[T, D]` → `[T, D]`. `own` says who attends to whom among the rows (with the biases
-    /// `[H, L, L]`, and to no later row if `causal`), `cross` to which rows of the encoder's states.
+    /// `[H, L, L]`, and to no later row if `causal`), `cross` to which of the encoder's states.
     pub fn forward(
         &self,
         x: &Tensor,
@@ -251,28 +265,25 @@ impl DecoderLayer {
         self.rest(&x, (keys, values, cross), mode)
     }
 
-    /// Keys and values of the rows for each other, `[T, D]` → both `[T, H d_kv]`: what a decoder
-    /// keeps from token to token.
-    pub(super) fn own_keys(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        let normed = self.norm.forward(x)?;
-        Ok((self.attention.key.forward(&normed)?, self.attention.value.forward(&normed)?))
-    }
-
-    /// As [`DecoderLayer::forward`] for new rows `[S, D]`, given keys and values of all rows so far,
-    /// their own among them.
+    /// As [`DecoderLayer::forward`], causal, for the next row of each sequence with the biases
+    /// `[H, 1, L]` of all rows so far: `[S, D]` → `[S, D]`. The rows before are those that `own`
+    /// holds, which keeps these too.
     pub(super) fn step(
         &self,
         x: &Tensor,
-        (bias, own_keys, own_values, own): (&Tensor, &Tensor, &Tensor, &Segments),
-        cross: (&Tensor, &Tensor, &Segments),
+        bias: &Tensor,
+        (own, step): (&LayerCache, &Step),
+        others: (&Tensor, &Tensor, &Segments),
         mode: &Mode,
     ) -> Result<Tensor> {
-        let options = options(&self.config, own, false, mode);
-        let query = self.attention.query.forward(&self.norm.forward(x)?)?;
+        let qkv = self.attention.query_key_value(&self.norm.forward(x)?)?;
+        own.write(&qkv, step)?;
+        let query = qkv.narrow(1, 0, self.config.inner_size())?;
+        let options = options(&self.config, &step.segments, false, mode);
         let bias = Some(AttentionBias::Shared(bias));
-        let context = attention((&query, own_keys, own_values), bias, &options)?;
+        let context = attention((&query, &own.keys, &own.values), bias, &options)?;
         let x = (x + self.attention.output.forward(&context)?)?;
-        self.rest(&x, cross, mode)
+        self.rest(&x, others, mode)
     }
 
     /// What follows the attention of the rows to each other.
@@ -287,5 +298,27 @@ impl DecoderLayer {
         let attended = self.cross_attention.to_others(&normed, (keys, values), &to_others)?;
         let x = residual(x, attended, &self.config, mode)?;
         self.feed_forward.forward(&x, &self.config, mode)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Expected buckets: `tests/reference/t5.py`.
+    #[test]
+    fn buckets_equal_those_of_the_published_models() -> Result<()> {
+        let text = include_str!("../../tests/fixtures/t5_buckets.json");
+        let expected: serde_json::Value = serde_json::from_str(text).expect("JSON");
+        for (kind, bidirectional) in [("bidirectional", true), ("causal", false)] {
+            let builder = ParameterBuilder::on_cpu(0);
+            let bias = RelativeBias::new(&T5Config::small(), bidirectional, &builder)?;
+            let expected = expected[kind].as_array().expect("a list");
+            for (distance, expected) in (-300..=300).zip(expected) {
+                let bucket = u64::from(bias.bucket(distance, 32));
+                assert_eq!(Some(bucket), expected.as_u64(), "{kind}: distance {distance}");
+            }
+        }
+        Ok(())
     }
 }

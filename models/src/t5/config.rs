@@ -3,10 +3,25 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::config::{bad_field, check_layers, check_sizes};
+use crate::config::{
+    bad_field, check_epsilon, check_layers_of, check_sizes, in_file, read_published,
+};
 use crate::error::{ModelError, Result};
 use crate::kernels::Activation;
+
+/// What every published `config.json` of this kind states. (T5 1.0 lacks the last two.)
+const STATED: [&str; 8] = [
+    "vocab_size",
+    "d_model",
+    "d_kv",
+    "d_ff",
+    "num_layers",
+    "num_heads",
+    "feed_forward_proj",
+    "tie_word_embeddings",
+];
 
 /// The configuration of T5 v1.1 (and of what has its form, such as FLAN-T5).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,8 +55,10 @@ pub struct T5Config {
     pub tie_word_embeddings: bool,
     /// The token that ends a text.
     pub eos_token_id: u32,
-    /// Padding, and what published models begin to decode with.
+    /// Padding. Packed texts have none.
     pub pad_token_id: u32,
+    /// The token that the decoder reads first.
+    pub decoder_start_token_id: u32,
 }
 
 impl Default for T5Config {
@@ -69,6 +86,7 @@ impl T5Config {
             tie_word_embeddings: false,
             eos_token_id: 1,
             pad_token_id: 0,
+            decoder_start_token_id: 0,
         }
     }
 
@@ -87,19 +105,26 @@ impl T5Config {
         Self { d_model: 2048, d_ff: 5120, num_layers: 24, num_heads: 32, ..Self::small() }
     }
 
-    /// Reads a published `config.json`.
+    /// Reads a published `config.json`. Fields that do not shape the model are passed over.
     ///
     /// # Errors
-    /// [`ModelError::Io`]; [`ModelError::BadConfig`].
+    /// [`ModelError::Io`]; [`ModelError::BadConfig`] for another model's, a size that is missing,
+    /// or values that do not fit each other.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
+        let mut fields: serde_json::Map<String, Value> = read_published(path, "t5")?;
         let bad = |reason| ModelError::BadConfig { what: path.display().to_string(), reason };
-        let config: Self = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
-        config.validate().map_err(|error| match error {
-            ModelError::BadConfig { what, reason } => bad(format!("`{what}`: {reason}")),
-            other => other,
-        })?;
+        if let Some(field) = STATED.iter().find(|field| !fields.contains_key(**field)) {
+            return Err(bad(format!(
+                "`{field}` is missing: only T5 v1.1 is known, which states it"
+            )));
+        }
+        // transformers 5 writes that the embeddings are tied even where they are not.
+        if fields.get("scale_decoder_outputs") == Some(&Value::Bool(false)) {
+            fields.insert("tie_word_embeddings".to_string(), Value::Bool(false));
+        }
+        let config: Self =
+            serde_json::from_value(Value::Object(fields)).map_err(|e| bad(e.to_string()))?;
+        in_file(path, config.validate())?;
         Ok(config)
     }
 
@@ -114,9 +139,12 @@ impl T5Config {
             ("d_kv", self.d_kv),
             ("d_ff", self.d_ff),
             ("num_heads", self.num_heads),
+            // The first block of a stack holds the biases of all.
+            ("num_layers", self.num_layers),
+            ("num_decoder_layers", self.decoder_layers()),
         ])?;
-        check_layers(self.num_layers)?;
-        check_layers(self.decoder_layers())?;
+        check_layers_of("num_layers", self.num_layers)?;
+        check_layers_of("num_decoder_layers", self.decoder_layers())?;
         let buckets = self.relative_attention_num_buckets;
         if buckets < 4 || !buckets.is_multiple_of(4) {
             let reason = format!("{buckets} is not a multiple of 4");
@@ -130,9 +158,20 @@ impl T5Config {
             let reason = format!("{} is not a probability below 1", self.dropout_rate);
             return Err(bad_field("dropout_rate", reason));
         }
-        if self.feed_forward_proj != "gated-gelu" || self.tie_word_embeddings {
-            let reason = "only T5 v1.1 is known: `gated-gelu`, with `tie_word_embeddings` false";
-            return Err(bad_field("feed_forward_proj", reason.to_string()));
+        check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)?;
+        if self.feed_forward_proj != "gated-gelu" {
+            let reason = format!("`{}` is not `gated-gelu`, as of v1.1", self.feed_forward_proj);
+            return Err(bad_field("feed_forward_proj", reason));
+        }
+        if self.tie_word_embeddings {
+            let reason =
+                "true is of T5 1.0; v1.1, which is known here, has an output map of its own";
+            return Err(bad_field("tie_word_embeddings", reason.to_string()));
+        }
+        let largest = self.eos_token_id.max(self.pad_token_id).max(self.decoder_start_token_id);
+        if largest as usize >= self.vocab_size {
+            let reason = format!("{} is not above token {largest}", self.vocab_size);
+            return Err(bad_field("vocab_size", reason));
         }
         Ok(())
     }

@@ -1,0 +1,194 @@
+//! The keys and values that a decoder keeps from token to token, written in place.
+//!
+//! Each sequence has a slot: a run of rows, filled from its start, which grow together. A slot that
+//! no sequence uses any more is passed over.
+
+use std::sync::Arc;
+
+use candle_core::{CpuStorage, DType, Device, InplaceOp1, InplaceOp2, Layout, Tensor};
+
+use crate::error::Result;
+use crate::kernels::{Segments, Span};
+
+/// Rows that a slot has room for at first.
+const FIRST_CAPACITY: usize = 16;
+
+/// Keys and values of all layers.
+pub(super) struct Cache {
+    layers: Vec<LayerCache>,
+    slots: usize,
+    /// Rows that each slot has room for, and how many it holds.
+    capacity: usize,
+    length: usize,
+}
+
+/// Of one layer.
+pub(super) struct LayerCache {
+    /// `[slots * capacity, H d_kv]`.
+    pub keys: Tensor,
+    /// As the keys.
+    pub values: Tensor,
+}
+
+/// Where the new rows of some slots belong.
+pub(super) struct Step {
+    /// The cache's row of each.
+    rows: Vec<usize>,
+    /// Each attends to the rows of its slot, itself among them.
+    pub segments: Segments,
+}
+
+impl Cache {
+    /// Room for `slots` sequences of rows of `width` in each of `layers`.
+    pub fn new(
+        layers: usize,
+        (slots, width): (usize, usize),
+        dtype: DType,
+        device: &Device,
+    ) -> Result<Self> {
+        let zeros = || Tensor::zeros((slots * FIRST_CAPACITY, width), dtype, device);
+        let layer = |_| Ok(LayerCache { keys: zeros()?, values: zeros()? });
+        let layers = (0..layers).map(layer).collect::<Result<_>>()?;
+        Ok(Self { layers, slots, capacity: FIRST_CAPACITY, length: 0 })
+    }
+
+    /// The layers.
+    pub fn layers(&self) -> &[LayerCache] {
+        &self.layers
+    }
+
+    /// Makes room for one more row in each of these slots, which ascend.
+    pub fn next(&mut self, slots: &[usize]) -> Result<Step> {
+        if self.length == self.capacity {
+            self.grow()?;
+        }
+        self.length += 1;
+        let start = |slot: &usize| slot * self.capacity;
+        let run = |slot| Span { start: start(slot), length: self.length };
+        let runs: Arc<[Span]> = slots.iter().map(run).collect();
+        let rows = slots.iter().map(|slot| start(slot) + self.length - 1).collect();
+        Ok(Step { rows, segments: Segments::to_runs(&vec![1; slots.len()], runs) })
+    }
+
+    /// Makes the second slot of each pair a copy of the first. No slot may be in both places.
+    pub fn copy(&self, pairs: &[(usize, usize)]) -> Result<()> {
+        let start = |slot: usize| slot * self.capacity;
+        let runs = pairs.iter().map(|&(from, to)| (start(from), start(to))).collect();
+        let copy = CopyRows { runs, count: self.length, column: 0 };
+        for tensor in self.layers.iter().flat_map(|layer| [&layer.keys, &layer.values]) {
+            tensor.inplace_op1(&copy)?;
+        }
+        Ok(())
+    }
+
+    fn grow(&mut self) -> Result<()> {
+        let capacity = 2 * self.capacity;
+        let runs = (0..self.slots).map(|slot| (slot * self.capacity, slot * capacity)).collect();
+        let copy = CopyRows { runs, count: self.length, column: 0 };
+        for layer in &mut self.layers {
+            for tensor in [&mut layer.keys, &mut layer.values] {
+                let shape = (self.slots * capacity, tensor.dim(1)?);
+                let larger = Tensor::zeros(shape, tensor.dtype(), tensor.device())?;
+                larger.inplace_op2(&*tensor, &copy)?;
+                *tensor = larger;
+            }
+        }
+        self.capacity = capacity;
+        Ok(())
+    }
+}
+
+impl LayerCache {
+    /// Keeps the keys and values of a step's rows, which lie behind their queries: `[S, 3 H d_kv]`.
+    pub fn write(&self, qkv: &Tensor, step: &Step) -> Result<()> {
+        let width = self.keys.dim(1)?;
+        let runs: Vec<(usize, usize)> = step.rows.iter().copied().enumerate().collect();
+        let keys = CopyRows { runs, count: 1, column: width };
+        self.keys.inplace_op2(qkv, &keys)?;
+        self.values.inplace_op2(qkv, &CopyRows { column: 2 * width, ..keys })?;
+        Ok(())
+    }
+}
+
+/// Copies runs of `count` rows of a matrix, from its `column` on, into a narrower one.
+struct CopyRows {
+    /// The first row of each run, there and here.
+    runs: Vec<(usize, usize)>,
+    count: usize,
+    column: usize,
+}
+
+impl CopyRows {
+    fn between<T: Copy>(
+        &self,
+        (to, to_layout): (&mut [T], &Layout),
+        (from, from_layout): (&[T], &Layout),
+    ) -> candle_core::Result<()> {
+        let (to, from) = (&mut to[range(to_layout)?], &from[range(from_layout)?]);
+        let ((_, width), (_, stride)) = (to_layout.shape().dims2()?, from_layout.shape().dims2()?);
+        for (from_row, to_row) in &self.runs {
+            for row in 0..self.count {
+                let start = (from_row + row) * stride + self.column;
+                let target = &mut to[(to_row + row) * width..][..width];
+                target.copy_from_slice(&from[start..start + width]);
+            }
+        }
+        Ok(())
+    }
+
+    fn within<T: Copy>(&self, data: &mut [T], layout: &Layout) -> candle_core::Result<()> {
+        let (_, width) = layout.shape().dims2()?;
+        let data = &mut data[range(layout)?];
+        for (from, to) in &self.runs {
+            data.copy_within(from * width..(from + self.count) * width, to * width);
+        }
+        Ok(())
+    }
+}
+
+fn range(layout: &Layout) -> candle_core::Result<std::ops::Range<usize>> {
+    match layout.contiguous_offsets() {
+        Some((start, end)) => Ok(start..end),
+        None => candle_core::bail!("the cache of a decoder: rows that are not contiguous"),
+    }
+}
+
+const WRONG_TYPE: &str = "the cache of a decoder: numbers that are neither f32 nor f64";
+
+impl InplaceOp2 for CopyRows {
+    fn name(&self) -> &'static str {
+        "copy-rows"
+    }
+
+    fn cpu_fwd(
+        &self,
+        to: &mut CpuStorage,
+        to_layout: &Layout,
+        from: &CpuStorage,
+        from_layout: &Layout,
+    ) -> candle_core::Result<()> {
+        match (to, from) {
+            (CpuStorage::F32(to), CpuStorage::F32(from)) => {
+                self.between((to, to_layout), (from, from_layout))
+            }
+            (CpuStorage::F64(to), CpuStorage::F64(from)) => {
+                self.between((to, to_layout), (from, from_layout))
+            }
+            _ => candle_core::bail!("{WRONG_TYPE}"),
+        }
+    }
+}
+
+impl InplaceOp1 for CopyRows {
+    fn name(&self) -> &'static str {
+        "copy-slots"
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
+        match storage {
+            CpuStorage::F32(data) => self.within(data, layout),
+            CpuStorage::F64(data) => self.within(data, layout),
+            _ => candle_core::bail!("{WRONG_TYPE}"),
+        }
+    }
+}

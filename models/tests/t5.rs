@@ -1,0 +1,402 @@
+//! T5 v1.1 against `transformers`: states, logits and every gradient of the cross-entropy.
+//!
+//! The fixtures are made by `tests/reference/t5.py`.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Device, Tensor};
+use engram_models::Result;
+use engram_models::finite_difference::check_gradients;
+use engram_models::gradients::Gradients;
+use engram_models::kernels::{CrossEntropy, Mode, Segments, cross_entropy};
+use engram_models::packed::PackedTokens;
+use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::t5::blocks::{DecoderLayer, EncoderLayer, RelativeBias};
+use engram_models::t5::{GenerateOptions, T5, T5Config};
+use serde::Deserialize;
+
+const MODELS: [&str; 2] = ["t5", "t5_wide"];
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+fn load(name: &str, dtype: DType, groups: Vec<ParameterGroup>) -> Result<(T5, Parameters)> {
+    let builder = ParameterBuilder::new(0, groups, dtype, &Device::Cpu);
+    Ok((T5::load(&folder(name), &builder)?, builder.finish()?))
+}
+
+struct Expected {
+    texts: PackedTokens,
+    /// What the decoder is to say, text by text.
+    targets: Vec<Vec<u32>>,
+    tensors: HashMap<String, Tensor>,
+}
+
+impl Expected {
+    /// What the decoder reads: the start token, then the targets but for the last.
+    fn decoder_tokens(&self) -> PackedTokens {
+        let shifted = |target: &Vec<u32>| [&[0], &target[..target.len() - 1]].concat();
+        PackedTokens::new(&self.targets.iter().map(shifted).collect::<Vec<_>>())
+    }
+}
+
+fn expected(name: &str) -> Result<Expected> {
+    let path = folder(name).join("expected.safetensors");
+    let tensors = candle_core::safetensors::load(path, &Device::Cpu)?;
+    let list = |name: &str| tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>();
+    let split = |ids: &str, lengths: &str| -> Result<Vec<Vec<u32>>> {
+        let ids = list(ids)?;
+        let mut rest = ids.as_slice();
+        let mut next = |length: u32| {
+            let (text, others) = rest.split_at(length as usize);
+            rest = others;
+            text.to_vec()
+        };
+        Ok(list(lengths)?.into_iter().map(&mut next).collect())
+    };
+    let texts = PackedTokens::new(&split("ids", "lengths")?);
+    let targets = split("target_ids", "target_lengths")?;
+    Ok(Expected { texts, targets, tensors })
+}
+
+fn lengths(tokens: &PackedTokens) -> Vec<usize> {
+    tokens.sequences().iter().map(|span| span.length).collect()
+}
+
+fn values(tensor: &Tensor) -> Result<Vec<f32>> {
+    Ok(tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
+}
+
+/// The largest difference, as a share of the largest wanted number.
+fn relative_difference(got: &[f32], want: &[f32]) -> f32 {
+    assert_eq!(got.len(), want.len());
+    let largest =
+        |values: &mut dyn Iterator<Item = f32>| values.fold(0.0f32, |a, b| a.max(b.abs()));
+    let scale = largest(&mut want.iter().copied());
+    largest(&mut got.iter().zip(want).map(|(got, want)| got - want)) / scale
+}
+
+fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
+    let (t5, parameters) = load(name, dtype, Vec::new())?;
+    let expected = expected(name)?;
+    let tensors = &expected.tensors;
+    let states = t5.encode(&expected.texts, &Mode::evaluate())?;
+    let tokens = expected.decoder_tokens();
+    let logits = t5.decode(&tokens, &states, &lengths(&expected.texts), &Mode::evaluate())?;
+    for (what, got) in [("states", &states), ("logits", &logits)] {
+        assert_eq!(got.dims(), tensors[what].dims(), "{name}: {what}");
+        let difference = relative_difference(&values(got)?, &values(&tensors[what])?);
+        println!("{name} {dtype:?}: {what} is off by {difference:.1e}");
+        assert!(difference < tolerance, "{name} {dtype:?}: {what} is off by {difference:e}");
+    }
+    let targets = expected.targets.concat().into();
+    let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.0 };
+    let loss = cross_entropy(&logits, options)?.mean_all()?;
+    let found: HashMap<String, Vec<f32>> = if dtype == DType::F32 {
+        let mut gradients = Gradients::new(&parameters);
+        gradients.backward(&loss)?;
+        let of = |name: &str| gradients.by_name(name).expect("a gradient").to_vec();
+        parameters.iter().map(|p| (p.name().to_owned(), of(p.name()))).collect()
+    } else {
+        let store = loss.backward()?;
+        let of = |tensor: &Tensor| values(store.get(tensor).expect("a gradient"));
+        let named = parameters.iter().map(|p| Ok((p.name().to_owned(), of(p.tensor())?)));
+        named.collect::<Result<_>>()?
+    };
+    let mut names: Vec<&str> =
+        tensors.keys().filter_map(|name| name.strip_prefix("gradient.")).collect();
+    let mut ours: Vec<&str> = found.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    ours.sort_unstable();
+    assert_eq!(ours, names, "{name}: parameters");
+    let mut worst = (0.0, "");
+    for parameter in names {
+        let want = values(&tensors[&format!("gradient.{parameter}")])?;
+        let difference = relative_difference(&found[parameter], &want);
+        worst = if difference > worst.0 { (difference, parameter) } else { worst };
+        assert!(difference < 20.0 * tolerance, "{name} {dtype:?}: {parameter}: {difference:e}");
+    }
+    println!("{name} {dtype:?}: the worst gradient is {worst:?}");
+    Ok(())
+}
+
+#[test]
+fn states_logits_and_every_gradient_equal_the_reference() -> Result<()> {
+    MODELS.iter().try_for_each(|name| check(name, DType::F32, 5e-6))
+}
+
+/// The composites, which run in f64 and on other devices, make up the same model.
+#[test]
+fn the_composites_equal_the_reference_too() -> Result<()> {
+    MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
+}
+
+/// A search of `transformers`, and what it gave to each text.
+#[derive(Deserialize)]
+struct Search {
+    options: GenerateOptions,
+    outputs: Vec<Output>,
+}
+
+#[derive(Deserialize)]
+struct Output {
+    tokens: Vec<u32>,
+    log_probabilities: Vec<f32>,
+}
+
+fn searches(name: &str) -> Vec<Search> {
+    let text = std::fs::read_to_string(folder(name).join("generated.json")).expect("a fixture");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// Token by token, greedily and by beams, in f32 and through the composites.
+#[test]
+fn answers_equal_the_reference() -> Result<()> {
+    for (name, dtype) in MODELS.into_iter().flat_map(|m| [(m, DType::F32), (m, DType::F64)]) {
+        let (t5, _) = load(name, dtype, Vec::new())?;
+        let texts = expected(name)?.texts;
+        for Search { options, outputs } in searches(name) {
+            let answers = t5.generate(&texts, &options)?;
+            assert_eq!(answers.len(), outputs.len());
+            for (answer, Output { tokens, log_probabilities }) in answers.iter().zip(&outputs) {
+                let place = format!("{name} {dtype:?} {options:?}");
+                assert_eq!(&answer.tokens, tokens, "{place}");
+                assert_eq!(answer.ended, tokens.last() == Some(&1), "{place}");
+                assert_eq!(answer.without_end().len(), tokens.len() - usize::from(answer.ended));
+                for (got, want) in answer.log_probabilities.iter().zip(log_probabilities) {
+                    assert!((got - want).abs() < 5e-5, "{place}: {got}, wanted {want}");
+                }
+                let sum: f32 = log_probabilities.iter().sum();
+                assert!((answer.log_probability - sum).abs() < 2e-4, "{place}");
+                let length = (tokens.len() as f32).powf(options.length_penalty as f32);
+                let score = sum / length;
+                assert!((answer.score - score).abs() < 1e-4 * (1.0 + score.abs()), "{place}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The greedy search takes the likeliest token of the whole decoder each time; more tokens than the
+/// cache has room for at first.
+#[test]
+fn each_greedy_token_is_the_likeliest_of_the_decoder_without_a_cache() -> Result<()> {
+    for name in MODELS {
+        let (t5, _) = load(name, DType::F32, vec![ParameterGroup::all_frozen()])?;
+        let texts = expected(name)?.texts;
+        let options =
+            GenerateOptions { max_new_tokens: 40, eos_token_id: 39, ..Default::default() };
+        let answers = t5.generate(&texts, &options)?;
+        assert!(answers.iter().any(|answer| answer.tokens.len() > 32), "{name}");
+        let states = t5.encode(&texts, &Mode::predict())?;
+        let read: Vec<Vec<u32>> = answers
+            .iter()
+            .map(|answer| [&[0], &answer.tokens[..answer.tokens.len() - 1]].concat())
+            .collect();
+        let read = PackedTokens::new(&read);
+        let logits = t5.decode(&read, &states, &lengths(&texts), &Mode::predict())?;
+        let mut rows = logits.to_vec2::<f32>()?.into_iter();
+        for answer in &answers {
+            for (token, log_probability) in answer.tokens.iter().zip(&answer.log_probabilities) {
+                let row = rows.next().expect("a row of logits");
+                let top = row.iter().fold(f32::MIN, |a, b| a.max(*b));
+                let total: f32 = row.iter().map(|logit| (logit - top).exp()).sum();
+                assert_eq!(row.iter().position(|logit| *logit == top), Some(*token as usize));
+                assert!((log_probability + total.ln()).abs() < 1e-5, "{log_probability}, {total}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A text's answer does not depend on what else is in the batch.
+#[test]
+fn answers_of_a_batch_are_those_of_its_texts() -> Result<()> {
+    let (t5, _) = load("t5", DType::F32, vec![ParameterGroup::all_frozen()])?;
+    let texts = expected("t5")?.texts;
+    let options = GenerateOptions { num_beams: 3, max_new_tokens: 30, ..Default::default() };
+    let together = t5.generate(&texts, &options)?;
+    for (run, together) in texts.sequences().iter().zip(together) {
+        let text = PackedTokens::new(&[&texts.ids[run.start..run.start + run.length]]);
+        let alone = t5.generate(&text, &options)?;
+        assert_eq!(alone[0].tokens, together.tokens);
+        assert!((alone[0].score - together.score).abs() < 1e-5);
+    }
+    Ok(())
+}
+
+#[test]
+fn of_equal_tokens_the_lowest_is_taken() -> Result<()> {
+    let config = T5Config { dropout_rate: 0.0, ..small_config() };
+    let builder = fresh(DType::F32);
+    let t5 = T5::new(&config, &builder)?;
+    let parameters = builder.finish()?;
+    let output = parameters.get("lm_head.weight").expect("the output map");
+    output.update(&mut |values| values.fill(0.5))?;
+    let options = GenerateOptions { max_new_tokens: 3, eos_token_id: 8, ..Default::default() };
+    let texts = PackedTokens::new(&[[5, 6]]);
+    assert_eq!(t5.generate(&texts, &options)?[0].tokens, [0, 0, 0]);
+    // An answer that ends at once, beside one without an end.
+    let options = GenerateOptions { eos_token_id: 0, ..options };
+    let answer = &t5.generate(&texts, &options)?[0];
+    assert_eq!((answer.tokens.as_slice(), answer.without_end()), ([0].as_slice(), [].as_slice()));
+    Ok(())
+}
+
+#[test]
+fn searches_that_cannot_be_followed_are_refused() -> Result<()> {
+    let (t5, parameters) = load("t5", DType::F32, Vec::new())?;
+    let texts = PackedTokens::new(&[[5, 6], [7, 8]]);
+    let default = GenerateOptions::default;
+    for (options, wanted) in [
+        (GenerateOptions { num_beams: 0, ..default() }, "num_beams"),
+        (GenerateOptions { num_beams: 5000, ..default() }, "num_beams"),
+        (GenerateOptions { max_new_tokens: 0, ..default() }, "max_new_tokens"),
+        (GenerateOptions { length_penalty: f64::NAN, ..default() }, "length_penalty"),
+        (GenerateOptions { eos_token_id: 40, ..default() }, "eos_token_id"),
+        (GenerateOptions { start_token_id: 40, ..default() }, "start_token_id"),
+    ] {
+        let error = t5.generate(&texts, &options).expect_err(wanted).to_string();
+        assert!(error.contains(wanted), "{error}");
+    }
+    let none = t5.decoder().generate(
+        t5.shared(),
+        (&Tensor::zeros((0, 16), DType::F32, &Device::Cpu)?, &[]),
+        &default(),
+    )?;
+    assert!(none.is_empty());
+    let states = t5.encode(&texts, &Mode::predict())?;
+    let refused = t5.decoder().generate(t5.shared(), (&states, &[2, 1]), &default());
+    assert!(refused.expect_err("a refusal").to_string().contains("4 states for texts of 3 rows"));
+    let output = parameters.get("lm_head.weight").expect("the output map");
+    output.update(&mut |values| values[0] = f32::NAN)?;
+    let refused = t5.generate(&texts, &default()).expect_err("a refusal").to_string();
+    assert!(refused.contains("logits are not numbers"), "{refused}");
+    Ok(())
+}
+
+/// Irregular numbers of about unit size.
+fn numbers(shape: &'static [usize], seed: u64) -> (Vec<f64>, &'static [usize]) {
+    let wave = |i: usize| ((i as f64 + 1.0) * 12.9898 + seed as f64 * 78.233).sin() * 43758.5453;
+    let count = shape.iter().product();
+    ((0..count).map(|i| 2.0 * (wave(i) - wave(i).floor()) - 1.0).collect(), shape)
+}
+
+/// Six channels, three heads of four.
+fn small_config() -> T5Config {
+    let sizes = T5Config { d_model: 6, d_kv: 4, d_ff: 5, num_heads: 3, ..T5Config::small() };
+    T5Config { vocab_size: 9, num_layers: 1, ..sizes }
+}
+
+/// A fresh layer is the same each time, so that only the inputs move.
+fn fresh(dtype: DType) -> ParameterBuilder {
+    ParameterBuilder::new(3, Vec::new(), dtype, &Device::Cpu)
+}
+
+/// REVEAL's fusion: the prior of what was retrieved gets a gradient through an encoder's layer.
+#[test]
+fn an_encoder_layer_with_weights_has_all_gradients() -> Result<()> {
+    let mut weights = numbers(&[5, 1], 3);
+    weights.0.iter_mut().for_each(|weight| *weight += 1.5);
+    let inputs = [numbers(&[5, 6], 1), numbers(&[3, 3, 3], 2), weights];
+    let config = small_config();
+    let segments = Segments::packed(&[2, 3]);
+    check_gradients(&inputs, |t| {
+        let layer = EncoderLayer::new(&config, &fresh(t[0].dtype()))?;
+        layer.forward(&t[0], &t[1], &segments, Some(&t[2]), &Mode::evaluate())
+    })
+}
+
+/// REVEAL's Perceiver: latents see each other whatever their order, and read states.
+#[test]
+fn a_decoder_layer_has_all_gradients() -> Result<()> {
+    let inputs = [numbers(&[5, 6], 1), numbers(&[3, 3, 3], 2), numbers(&[7, 6], 3)];
+    let config = small_config();
+    let (own, cross) = (Segments::packed(&[3, 2]), Segments::cross(&[3, 2], &[4, 3]));
+    for causal in [false, true] {
+        check_gradients(&inputs, |t| {
+            let layer = DecoderLayer::new(&config, &fresh(t[0].dtype()))?;
+            let (keys, values) = layer.cross_keys(&t[2])?;
+            let others = (&keys, &values, &cross);
+            layer.forward(&t[0], (&t[1], &own, causal), others, &Mode::evaluate())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn more_places_than_there_are_have_no_bias() -> Result<()> {
+    let bias = RelativeBias::new(&small_config(), true, &fresh(DType::F32))?;
+    assert_eq!(bias.forward(2, 3)?.dims(), [3, 2, 3]);
+    assert!(bias.forward(3, 2).expect_err("a refusal").to_string().contains("3 places of 2"));
+    Ok(())
+}
+
+/// Expected: `python tests/reference/t5.py --counts`.
+#[test]
+fn published_sizes_have_their_numbers_of_parameters() -> Result<()> {
+    for (config, wanted) in [
+        (T5Config::small(), 76_961_152),
+        (T5Config::base(), 247_577_856),
+        (T5Config::large(), 783_150_080),
+        (T5Config::xl(), 2_849_757_184),
+    ] {
+        let builder = ParameterBuilder::of_shapes();
+        T5::new(&config, &builder)?;
+        assert_eq!(builder.finish()?.element_counts(), (wanted, wanted));
+    }
+    Ok(())
+}
+
+/// As `google/t5-v1_1-base` states it.
+const BASE: &str = r#"{"architectures": ["T5ForConditionalGeneration"], "d_ff": 2048, "d_kv": 64,
+    "d_model": 768, "decoder_start_token_id": 0, "dropout_rate": 0.1, "eos_token_id": 1,
+    "feed_forward_proj": "gated-gelu", "initializer_factor": 1.0, "is_encoder_decoder": true,
+    "layer_norm_epsilon": 1e-06, "model_type": "t5", "num_decoder_layers": 12, "num_heads": 12,
+    "num_layers": 12, "output_past": true, "pad_token_id": 0,
+    "relative_attention_num_buckets": 32, "tie_word_embeddings": false, "use_cache": true,
+    "vocab_size": 32128}"#;
+
+fn read(text: &str) -> Result<T5Config> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("config.json");
+    std::fs::write(&path, text).expect("a file");
+    T5Config::read(&path)
+}
+
+#[test]
+fn published_configurations_are_read() -> Result<()> {
+    let base = T5Config { num_decoder_layers: Some(12), ..T5Config::base() };
+    assert_eq!(read(BASE)?, base);
+    // transformers 5 writes this for the same model.
+    let tied = r#""tie_word_embeddings": true, "scale_decoder_outputs": false"#;
+    assert_eq!(read(&BASE.replace(r#""tie_word_embeddings": false"#, tied))?, base);
+    Ok(())
+}
+
+#[test]
+fn configurations_that_cannot_be_built_are_refused() {
+    for (from, to, wanted) in [
+        (r#""num_heads": 12"#, r#""num_heads": 0"#, "num_heads"),
+        (r#""num_heads": 12,"#, "", "`num_heads` is missing"),
+        (r#""num_layers": 12"#, r#""num_layers": 0"#, "num_layers"),
+        (r#""num_decoder_layers": 12"#, r#""num_decoder_layers": 9999"#, "num_decoder_layers"),
+        (r#""d_kv": 64"#, r#""d_kv": 99999999999"#, "d_kv"),
+        (r#""d_kv": 64"#, r#""d_kv": -1"#, "invalid value"),
+        ("gated-gelu", "relu", "`relu` is not `gated-gelu`"),
+        (r#""tie_word_embeddings": false"#, r#""tie_word_embeddings": true"#, "T5 1.0"),
+        (r#""tie_word_embeddings": false,"#, "", "`tie_word_embeddings` is missing"),
+        (r#"num_buckets": 32"#, r#"num_buckets": 6"#, "multiple of 4"),
+        (r#"num_buckets": 32"#, r#"num_buckets": 512"#, "max_distance"),
+        (r#""dropout_rate": 0.1"#, r#""dropout_rate": 1.0"#, "dropout_rate"),
+        ("1e-06", "-1", "layer_norm_epsilon"),
+        (r#""eos_token_id": 1"#, r#""eos_token_id": 32128"#, "token 32128"),
+        ("32128}", "", "EOF"),
+    ] {
+        assert!(BASE.contains(from), "{from}");
+        let error = read(&BASE.replace(from, to)).expect_err(to).to_string();
+        assert!(error.contains(wanted) && error.contains("config.json"), "{to}: {error}");
+    }
+}
