@@ -11,7 +11,7 @@ use std::fs;
 use std::io::Cursor;
 use std::path::Path;
 
-use ::image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+use ::image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbaImage};
 
 use crate::DataError;
 pub use preprocessing::{Filter, Preprocessing, Resize};
@@ -86,6 +86,13 @@ impl Picture {
     pub fn from_pixels(width: u32, height: u32, pixels: Vec<u8>) -> Option<Self> {
         let expected = u64::from(width) * u64::from(height) * 3;
         (expected > 0 && expected == pixels.len() as u64).then_some(Self { width, height, pixels })
+    }
+
+    /// The same as `image` has it, opaque.
+    pub fn to_rgba(&self) -> RgbaImage {
+        let pixels = self.pixels.chunks_exact(3);
+        let opaque = pixels.flat_map(|pixel| [pixel[0], pixel[1], pixel[2], 255]).collect();
+        RgbaImage::from_raw(self.width, self.height, opaque).unwrap_or_default()
     }
 
     /// Pixels in a row.

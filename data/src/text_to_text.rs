@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::normalizers::Lowercase;
-use tokenizers::pre_tokenizers::whitespace::Whitespace;
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
+use tokenizers::pre_tokenizers::punctuation::Punctuation;
+use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::{AddedToken, Tokenizer, TokenizerBuilder};
 
 use crate::DataError;
@@ -50,19 +53,19 @@ impl TextToText {
             .min_frequency(2)
             .show_progress(false)
             .special_tokens(special.to_vec())
-            .end_of_word_suffix("_".to_owned())
             .build();
-        let model = BPE::builder()
-            .unk_token(UNKNOWN.to_owned())
-            .end_of_word_suffix("_".to_owned())
-            .build()
-            .map_err(failed(path))?;
+        // A mark at the end of words would be numbered in the order of a hash table.
+        let spaces = Metaspace::new('\u{2581}', PrependScheme::Always, true);
+        let model = BPE::builder().unk_token(UNKNOWN.to_owned()).build().map_err(failed(path))?;
         let mut tokenizer = TokenizerBuilder::default()
             .with_model(model)
             .with_normalizer(Some(Lowercase))
-            .with_pre_tokenizer(Some(Whitespace))
+            .with_pre_tokenizer(Some(Sequence::new(vec![
+                PreTokenizerWrapper::Metaspace(spaces.clone()),
+                PreTokenizerWrapper::Punctuation(Punctuation::default()),
+            ])))
             .with_post_processor(None::<tokenizers::processors::PostProcessorWrapper>)
-            .with_decoder(Some(tokenizers::decoders::bpe::BPEDecoder::new("_".to_owned())))
+            .with_decoder(Some(spaces))
             .build()
             .map_err(failed(path))?;
         tokenizer.train(&mut trainer, texts).map_err(failed(path))?;
@@ -89,13 +92,33 @@ impl TextToText {
 
     /// The content of its `tokenizer.json`.
     pub fn json(&self) -> Result<String, DataError> {
-        Ok(self.tokenizer.to_string(true).map_err(failed(&self.path))?)
+        self.tokenizer.to_string(true).map_err(failed(&self.path))
     }
 
     /// Ids that a model's table needs.
     pub fn vocabulary(&self) -> usize {
         let ids = self.tokenizer.get_vocab(true).into_values();
         ids.max().map_or(0, |highest| highest as usize + 1)
+    }
+
+    /// Checks that a model with `model_size` embeddings can read all tokens.
+    ///
+    /// # Errors   `VocabularyMismatch`
+    pub fn check_fits(&self, model_size: usize) -> Result<(), DataError> {
+        let tokenizer = self.vocabulary();
+        match tokenizer > model_size {
+            true => Err(DataError::VocabularyMismatch {
+                path: self.path.clone(),
+                tokenizer,
+                model: model_size,
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// The token behind an id.
+    pub fn token_of(&self, id: u32) -> Option<String> {
+        self.tokenizer.id_to_token(id)
     }
 
     /// Ids of a text, without special tokens.
@@ -106,6 +129,6 @@ impl TextToText {
 
     /// The text of ids, without special tokens.
     pub fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
-        Ok(self.tokenizer.decode(ids, true).map_err(failed(&self.path))?)
+        self.tokenizer.decode(ids, true).map_err(failed(&self.path))
     }
 }

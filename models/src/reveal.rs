@@ -31,7 +31,7 @@ use crate::error::Result;
 use crate::kernels::Mode;
 use crate::layers::Linear;
 use crate::params::ParameterBuilder;
-use crate::t5::Decoder;
+use crate::t5::{Decoder, GenerateOptions, Generated};
 use base_encoder::BaseEncoder;
 pub use base_encoder::{BaseStates, RevealInput};
 pub use config::RevealConfig;
@@ -124,6 +124,19 @@ impl Reveal {
         mode: &Mode,
     ) -> Result<BaseStates> {
         self.fusion.forward(query, retrieved, mode)
+    }
+
+    /// The best answer to each query, given fused states; no gradient is kept.
+    ///
+    /// # Errors
+    /// Those of [`Decoder::generate`].
+    pub fn generate(
+        &self,
+        states: &BaseStates,
+        options: &GenerateOptions,
+    ) -> Result<Vec<Generated>> {
+        let encoder = (&states.states, states.lengths.as_slice());
+        self.decoder.generate(self.base.table(), encoder, options)
     }
 
     /// Logits `[T, V]` of the token that follows each of `tokens`, given fused states.

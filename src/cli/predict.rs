@@ -1,5 +1,7 @@
 //! `engram predict`.
 
+mod answers;
+
 use std::path::PathBuf;
 
 use clap::Args;
@@ -10,10 +12,15 @@ use engram_train::studies::patent::{predict, zero_shot};
 
 use super::{Outcome, output};
 
-/// Score phrase pairs with a trained run, or with a baseline that trains nothing.
+/// Score phrase pairs or answer questions with a trained run, or with a baseline that trains nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
+A run of the patent study scores the pairs of a CSV file. A run of REVEAL answers the questions of
+JSON lines, {\"id\": …, \"question\": …, \"image\": …} with paths from the file's folder, out of its
+memory; each answer comes with what was read for it.
+
 Examples:
+  engram predict runs/r1 --input world/questions.jsonl --output answers.jsonl --evidence
   engram predict runs/p1 --input test.csv --output predictions.csv
   engram predict --encoder hf://sentence-transformers/all-MiniLM-L6-v2 \\
       --input validation.csv --output cosine.csv
@@ -28,12 +35,24 @@ pub struct Predict {
     /// Baseline: the cosine of mean word vectors, a GloVe or word2vec text file
     #[arg(long, value_name = "FILE", conflicts_with = "run")]
     vectors: Option<PathBuf>,
-    /// Pairs to score: CSV with id, anchor, target, context
+    /// Pairs to score (CSV with id, anchor, target, context), or questions (JSON lines)
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
-    /// Where `id,score` goes
+    /// Where `id,score` goes, or each answer as a line of JSON
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
+    /// REVEAL: the credit of each entry that was read for each token of the answer
+    #[arg(long, requires = "run")]
+    evidence: bool,
+    /// REVEAL: also the deletion and insertion curves that judge the credit
+    #[arg(long, requires = "run")]
+    curves: bool,
+    /// REVEAL: another memory than the run's
+    #[arg(long, value_name = "FOLDER", requires = "run")]
+    memory: Option<PathBuf>,
+    /// REVEAL: how many entries are read; 0 for none
+    #[arg(short, value_name = "N", requires = "run")]
+    k: Option<usize>,
     /// Show no progress
     #[arg(long)]
     quiet: bool,
@@ -45,6 +64,9 @@ impl Predict {
         let folder = self.output.parent().filter(|folder| !folder.as_os_str().is_empty());
         if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
             anyhow::bail!("{}: no such folder for --output; make it first", folder.display());
+        }
+        if let Some(run) = self.run.as_ref().filter(|run| answers::is_reveal(run)) {
+            return self.answer(run);
         }
         let rows = match &self.run {
             Some(run) => {

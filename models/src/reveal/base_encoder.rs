@@ -91,6 +91,11 @@ impl BaseEncoder {
         })
     }
 
+    /// The token embeddings, which the decoder shares.
+    pub(super) fn table(&self) -> &TokenTable {
+        &self.shared
+    }
+
     /// Token embeddings `[T, D]`.
     pub(super) fn embed(&self, ids: &Arc<[u32]>) -> Result<Tensor> {
         self.shared.forward(ids)

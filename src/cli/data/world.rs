@@ -158,7 +158,7 @@ impl World {
         file("values.npy", &values(&world.entries)?)?;
 
         let questions = self.questions(world);
-        file("questions.jsonl", &lines(&questions)?)?;
+        file("questions.jsonl", &lines(questions.iter().map(Asked::of))?)?;
         file("queries.npy", &npy_bytes(&featuriser.queries(&questions)?, KEY_WIDTH)?)?;
 
         let asked = |question: &&Question| question.made_up && question.split == Split::Test;
@@ -167,7 +167,7 @@ impl World {
         file("swap.jsonl", &lines(swap.entries.iter().map(|entry| &entry.knowledge))?)?;
         file("swap_keys.npy", &keys(&swap.entries)?)?;
         file("swap_values.npy", &values(&swap.entries)?)?;
-        file("swap_questions.jsonl", &lines(&swap.questions)?)?;
+        file("swap_questions.jsonl", &lines(swap.questions.iter().map(Asked::of))?)?;
 
         let mut tasks = Vec::new();
         for (needles, others) in HAYSTACKS {
@@ -178,6 +178,21 @@ impl World {
         }
         file("haystack.jsonl", &lines(&tasks)?)?;
         file("README.md", include_str!("world_readme.md").as_bytes())
+    }
+}
+
+/// A question with the file of its view.
+#[derive(Serialize)]
+struct Asked<'a> {
+    #[serde(flatten)]
+    question: &'a Question,
+    image: String,
+}
+
+impl<'a> Asked<'a> {
+    fn of(question: &'a Question) -> Self {
+        let image = format!("views/{}-{}.png", question.picture, question.view);
+        Self { question, image }
     }
 }
 

@@ -12,6 +12,7 @@
 //! | answers; exact match and recall | [`evaluation`], [`figures`] |
 //! | facts changed and deleted in the memory | [`swap`] |
 //! | the credit of entries for an answer | [`evidence`] |
+//! | answers of a finished run, with evidence | [`predict`] |
 //! | a run | [`run`] |
 
 pub mod corpus;
@@ -19,6 +20,7 @@ pub mod evaluation;
 pub mod evidence;
 pub mod figures;
 pub mod forward;
+pub mod predict;
 pub mod retriever;
 pub mod run;
 pub mod run_memory;

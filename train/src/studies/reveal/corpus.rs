@@ -1,12 +1,17 @@
 //! Entries, pictures and examples of the study.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use engram_data::DataError;
+use engram_data::augmentation::Augmentation;
+use engram_data::image::Picture;
 use engram_data::world::questions::{Part, Question, Split};
 use engram_data::world::{World, WorldOptions};
 use engram_memory::Entry;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
 use super::settings::RevealData;
@@ -74,6 +79,13 @@ pub enum Pictures {
         /// The bytes of each picture's clean view, once it was asked for.
         clean: Vec<OnceLock<Vec<u8>>>,
     },
+    /// Files, brought to a square of this edge.
+    Files {
+        /// The files.
+        paths: Vec<PathBuf>,
+        /// Pixels of the edge.
+        size: u32,
+    },
 }
 
 impl Corpus {
@@ -121,6 +133,19 @@ impl Corpus {
             validation,
             test,
         })
+    }
+
+    /// Pictures alone, for questions to a memory that is there.
+    pub fn of_pictures(paths: Vec<PathBuf>, image_size: usize) -> Self {
+        Self {
+            sources: Vec::new(),
+            items: Vec::new(),
+            pictures: Pictures::Files { paths, size: image_size as u32 },
+            training_pictures: Vec::new(),
+            train: Vec::new(),
+            validation: Vec::new(),
+            test: Vec::new(),
+        }
     }
 
     /// The place of an entry among the items, by its id.
@@ -172,11 +197,32 @@ impl Pictures {
         Self::World { world: Box::new(world), clean }
     }
 
-    /// Pixels `[3, S, S]` of pictures, in `[-1, 1]`, one after the other; each with its view.
+    /// Pixels `[3, S, S]` of pictures, in `[-1, 1]`, one after the other; each with its view. Files
+    /// have one view.
     ///
-    /// # Errors   [`DataError::OutOfRange`]
+    /// # Errors   [`DataError::OutOfRange`]; those of [`Picture::open`]
     pub fn pixels(&self, wanted: &[(usize, u32)]) -> Result<Vec<f32>, DataError> {
-        let Self::World { world, clean } = self;
+        let (world, clean) = match self {
+            Self::World { world, clean } => (world, clean),
+            Self::Files { paths, size } => {
+                let square = Augmentation::none(*size);
+                let of_file = |(place, _): &(usize, u32)| {
+                    let Some(path) = paths.get(*place) else {
+                        return Err(DataError::OutOfRange {
+                            what: "the picture's place",
+                            value: place.to_string(),
+                            wanted: "give a place below the number of pictures",
+                        });
+                    };
+                    // Nothing is drawn for the whole picture.
+                    let mut rng = ChaCha8Rng::seed_from_u64(0);
+                    let view = square.apply(&Picture::open(path)?.to_rgba(), &mut rng)?;
+                    Ok(planes(view.as_raw()))
+                };
+                let views: Vec<_> = wanted.par_iter().map(of_file).collect::<Result<_, _>>()?;
+                return Ok(views.concat());
+            }
+        };
         let of_view = |(place, view): &(usize, u32)| -> Result<Vec<f32>, DataError> {
             // The clean view is what every entry shows.
             match clean.get(*place).filter(|_| *view == 0) {

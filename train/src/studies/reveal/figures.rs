@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::corpus::{Corpus, Example};
 use super::evaluation::Answers;
+use crate::study::Evaluation;
 
 /// The answer equals one of the right ones, in lower case.
 const EXACT_MATCH: MetricInfo =
@@ -34,6 +35,9 @@ pub struct Figures {
     pub recall_at_10: Measure,
 }
 
+/// The questions of all parts.
+pub const ALL: &str = "all";
+
 /// Whether an answer is one of the right ones.
 pub fn is_right(said: &str, answers: &[String]) -> bool {
     let said = said.trim().to_lowercase();
@@ -41,11 +45,12 @@ pub fn is_right(said: &str, answers: &[String]) -> bool {
 }
 
 impl Figures {
-    /// Of questions about facts that are nowhere but in the memory: of each part, and of each part
-    /// and source. Intervals draw whole pictures.
+    /// Of questions about facts that are nowhere but in the memory: of all, of each part, and of each
+    /// part and source. Intervals draw whole pictures.
     pub fn of_parts(corpus: &Corpus, asked: &[&Example], answers: &Answers) -> Vec<Self> {
         let mut parts: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (i, example) in asked.iter().enumerate().filter(|(_, example)| example.made_up) {
+            parts.entry(ALL.to_owned()).or_default().push(i);
             let part = example.part.name();
             parts.entry(part.to_owned()).or_default().push(i);
             if let Some(own) = example.own {
@@ -57,6 +62,22 @@ impl Figures {
             .into_iter()
             .map(|(questions, rows)| Self::of(questions, corpus, asked, answers, &rows))
             .collect()
+    }
+
+    /// The figures as the trainer takes them: `exact_match` of all, `exact_match/held_out`, ….
+    pub fn evaluation(figures: &[Self]) -> Evaluation {
+        let (mut metrics, mut counts) = (Vec::new(), Vec::new());
+        for of_part in figures {
+            let part = match of_part.questions.as_str() {
+                ALL => String::new(),
+                part => format!("/{}", part.replace(", ", "/")),
+            };
+            for measure in [&of_part.exact_match, &of_part.recall_at_1, &of_part.recall_at_10] {
+                metrics.push((format!("{}{part}", measure.metric), measure.value));
+            }
+            counts.push((format!("questions{part}"), of_part.exact_match.n as u64));
+        }
+        Evaluation { metrics, counts }
     }
 
     /// Of the questions at some places.

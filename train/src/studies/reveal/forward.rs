@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use candle_core::{D, Device, Tensor};
 use engram_memory::Row;
+use engram_memory::search::Hit;
 use engram_models::kernels::{CrossEntropy, Mode, cross_entropy, embedding_sum};
 use engram_models::packed::PackedTokens;
 use engram_models::reveal::losses::{alignment, contrastive, decorrelation};
 use engram_models::reveal::{BaseStates, Retrieved, Reveal, RevealInput};
+use engram_models::t5::GenerateOptions;
 
 use super::corpus::Corpus;
 use super::retriever::Retriever;
@@ -59,6 +61,17 @@ struct Fresh {
     values: Tensor,
 }
 
+/// What is known of each query of a batch.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    /// What is to be generated.
+    pub targets: &'a [Target],
+    /// The item that has the answer, with the place of its source, if it is in the memory.
+    pub own: &'a [Option<(usize, u32)>],
+    /// Whether it reads its own entry in the place of those that are encoded anew.
+    pub replaced: &'a [bool],
+}
+
 /// The losses of a batch.
 pub struct Losses {
     /// Their weighted sum.
@@ -68,14 +81,31 @@ pub struct Losses {
 }
 
 impl Forward<'_> {
+    /// How answers are searched: greedily, up to the recipe's length.
+    pub fn generation(&self) -> GenerateOptions {
+        let max_new_tokens = self.sequencer.max_answer_tokens() + 1;
+        GenerateOptions { max_new_tokens, ..GenerateOptions::greedy(&self.model.config().t5) }
+    }
+
     /// The best entries of each query `[B, key_dim]`, the first of them to be encoded anew.
     pub fn retrieve(&self, queries: &Tensor) -> StudyResult<Reading> {
-        let Some(retriever) = self.retriever.filter(|_| self.k > 0) else {
-            return Ok(vec![Vec::new(); queries.dim(0)?]);
-        };
-        let gates = self.model.gates(&queries.detach())?;
-        let found = retriever.search(&queries.detach(), &gates, self.k)?;
-        let of_query = found.hits.iter().map(|hits| {
+        Ok(self.reading(&self.search(queries)?))
+    }
+
+    /// The best entries of each query; none without a memory. No gradient follows.
+    pub fn search(&self, queries: &Tensor) -> StudyResult<Vec<Vec<Hit>>> {
+        let queries = queries.detach();
+        match self.retriever.filter(|_| self.k > 0) {
+            Some(retriever) => {
+                Ok(retriever.search(&queries, &self.model.gates(&queries)?, self.k)?.hits)
+            }
+            None => Ok(vec![Vec::new(); queries.dim(0)?]),
+        }
+    }
+
+    /// What was found as what is read.
+    pub fn reading(&self, hits: &[Vec<Hit>]) -> Reading {
+        let of_query = hits.iter().map(|hits| {
             let ranked = hits.iter().enumerate();
             let read = ranked.map(|(rank, hit)| {
                 let place = self.corpus.place_of(hit.id).filter(|_| rank < self.reencoded);
@@ -83,7 +113,7 @@ impl Forward<'_> {
             });
             read.collect()
         });
-        Ok(of_query.collect())
+        of_query.collect()
     }
 
     /// Fuses queries with what they read. `also` are items to encode beside those that are read.
@@ -208,16 +238,15 @@ impl Forward<'_> {
         }
     }
 
-    /// The losses of queries with their targets; `own` are the items that have the answers.
+    /// The losses of queries with their targets.
     pub fn losses(
         &self,
         input: &RevealInput,
-        targets: &[Target],
-        own: &[Option<(usize, u32)>],
-        replaced: &[bool],
+        examples: Known<'_>,
         feed: &RevealFeed,
         mode: &Mode,
     ) -> StudyResult<Losses> {
+        let Known { targets, own, .. } = examples;
         let base = self.model.encode(input, mode)?;
         let queries = self.model.query(&base, mode)?;
         let mut parts = Vec::new();
@@ -227,60 +256,53 @@ impl Forward<'_> {
             Knowledge::Retrieved => {
                 let mut reading = self.retrieve(&queries)?;
                 parts.extend(self.recall(&reading, own));
-                for ((read, own), _) in
-                    reading.iter_mut().zip(own).zip(replaced).filter(|(_, replaced)| **replaced)
-                {
-                    if let Some((place, source)) = own {
-                        read.retain(|(read, _)| matches!(read, Read::Stored(_)));
-                        read.insert(0, (Read::Fresh(*place), *source));
-                    }
-                }
+                replace_by_own(&mut reading, examples);
                 reading
             }
         };
-        let contrasted = feed.contrastive > 0.0;
-        let also: Vec<usize> = match contrasted {
-            true => own.iter().flatten().map(|(place, _)| *place).collect(),
+        let own_places = own.iter().flatten().map(|(place, _)| *place);
+        let also: Vec<usize> = match feed.contrastive > 0.0 {
+            true => own_places.collect(),
             false => Vec::new(),
         };
         let fused = self.fuse(&base, &queries, &reading, &also, mode)?;
-        let inputs: Vec<&[u32]> = targets.iter().map(|target| target.input.as_slice()).collect();
-        let logits = self.model.decode(&PackedTokens::new(&inputs), &fused.states, mode)?;
-        let outputs: Vec<u32> =
-            targets.iter().flat_map(|target| target.output.iter().copied()).collect();
-        let options = CrossEntropy {
-            targets: outputs.into(),
-            ignored: None,
-            label_smoothing: feed.label_smoothing,
-        };
-        let generation = cross_entropy(&logits, options)?.mean_all()?;
-        parts.push(("generation".to_owned(), number(&generation)?));
-        let mut total = (generation * (1.0 - feed.contrastive))?;
-        if let (Some(fresh), true) = (&fused.fresh, contrasted) {
-            let asked = own.iter().enumerate().filter_map(|(i, own)| Some((i as u32, (*own)?.0)));
-            let (of_query, of_key): (Vec<u32>, Vec<u32>) =
-                asked.map(|(query, place)| (query, fresh.places[&place])).unzip();
-            let count = of_query.len() as u32;
-            let queries = embedding_sum(&[(&queries, of_query.into())])?;
-            let keys = embedding_sum(&[(&fresh.keys, of_key.into())])?;
-            let loss = contrastive(&queries, &keys, (0..count).collect(), feed.temperature)?;
-            parts.push(("contrastive".to_owned(), number(&loss)?));
-            total = (total + (loss * feed.contrastive)?)?;
-        }
+        let mut total = Total { parts, sum: None };
+        let generation = self.generation_loss(&fused.states, targets, feed, mode)?;
+        total.add("generation", generation, 1.0 - feed.contrastive)?;
         if let Some(fresh) = &fused.fresh {
+            // Examples whose entry is not in the memory have nothing to find.
+            if !also.is_empty() {
+                let loss = own_contrastive(&queries, fresh, own, feed.temperature)?;
+                total.add("contrastive", loss, feed.contrastive)?;
+            }
             let tokens = self.model.config().value_tokens;
             if feed.decorrelation > 0.0 && tokens > 1 {
                 let loss = decorrelation(&fresh.values, tokens)?;
-                parts.push(("decorrelation".to_owned(), number(&loss)?));
-                total = (total + (loss * feed.decorrelation)?)?;
+                total.add("decorrelation", loss, feed.decorrelation)?;
             }
             if feed.alignment > 0.0 {
                 let loss = alignment(&fresh.values, &base.states)?;
-                parts.push(("alignment".to_owned(), number(&loss)?));
-                total = (total + (loss * feed.alignment)?)?;
+                total.add("alignment", loss, feed.alignment)?;
             }
         }
-        Ok(Losses { total, parts })
+        total.losses()
+    }
+
+    /// The mean cross-entropy of all tokens that are to be generated, in nats.
+    fn generation_loss(
+        &self,
+        states: &BaseStates,
+        targets: &[Target],
+        feed: &RevealFeed,
+        mode: &Mode,
+    ) -> StudyResult<Tensor> {
+        let inputs: Vec<&[u32]> = targets.iter().map(|target| target.input.as_slice()).collect();
+        let logits = self.model.decode(&PackedTokens::new(&inputs), states, mode)?;
+        let outputs: Arc<[u32]> =
+            targets.iter().flat_map(|target| target.output.iter().copied()).collect();
+        let label_smoothing = feed.label_smoothing;
+        let options = CrossEntropy { targets: outputs, ignored: None, label_smoothing };
+        Ok(cross_entropy(&logits, options)?.mean_all()?)
     }
 
     /// The contrastive loss alone: each query is to find the entry at its own place.
@@ -294,9 +316,9 @@ impl Forward<'_> {
         let queries = self.model.query(&self.model.encode(queries, mode)?, mode)?;
         let keys = self.model.key(&self.model.encode(entries, mode)?, mode)?;
         let own = (0..queries.dim(0)? as u32).collect();
-        let total = contrastive(&queries, &keys, own, temperature)?;
-        let parts = vec![("contrastive".to_owned(), number(&total)?)];
-        Ok(Losses { total, parts })
+        let mut total = Total { parts: Vec::new(), sum: None };
+        total.add("contrastive", contrastive(&queries, &keys, own, temperature)?, 1.0)?;
+        total.losses()
     }
 
     /// How often the entry with the answer is the first of those retrieved, and among them.
@@ -340,6 +362,51 @@ fn own_and_next(own: &[Option<(usize, u32)>]) -> StudyResult<Reading> {
     Ok((0..count).map(read).collect())
 }
 
-fn number(scalar: &Tensor) -> StudyResult<f64> {
-    Ok(f64::from(scalar.to_scalar::<f32>()?))
+/// Where it was drawn, an example reads its own entry in the place of those encoded anew.
+fn replace_by_own(reading: &mut Reading, examples: Known<'_>) {
+    for ((read, own), replaced) in reading.iter_mut().zip(examples.own).zip(examples.replaced) {
+        if let (Some((place, source)), true) = (own, replaced) {
+            read.retain(|(read, _)| matches!(read, Read::Stored(_)));
+            read.insert(0, (Read::Fresh(*place), *source));
+        }
+    }
+}
+
+/// The contrastive loss of the examples whose entries are known, among each other's.
+fn own_contrastive(
+    queries: &Tensor,
+    fresh: &Fresh,
+    own: &[Option<(usize, u32)>],
+    temperature: f64,
+) -> StudyResult<Tensor> {
+    let known = own.iter().enumerate().filter_map(|(i, own)| Some((i as u32, (*own)?.0)));
+    let (of_query, of_key): (Vec<u32>, Vec<u32>) =
+        known.map(|(query, place)| (query, fresh.places[&place])).unzip();
+    let count = of_query.len() as u32;
+    let queries = embedding_sum(&[(queries, of_query.into())])?;
+    let keys = embedding_sum(&[(&fresh.keys, of_key.into())])?;
+    Ok(contrastive(&queries, &keys, (0..count).collect(), temperature)?)
+}
+
+/// A weighted sum under way.
+struct Total {
+    parts: Vec<(String, f64)>,
+    sum: Option<Tensor>,
+}
+
+impl Total {
+    /// Adds a scalar by its weight, and notes it under its name.
+    fn add(&mut self, name: &str, loss: Tensor, weight: f64) -> StudyResult<()> {
+        self.parts.push((name.to_owned(), f64::from(loss.to_scalar::<f32>()?)));
+        let weighted = (loss * weight)?;
+        self.sum = Some(match self.sum.take() {
+            Some(sum) => (sum + weighted)?,
+            None => weighted,
+        });
+        Ok(())
+    }
+
+    fn losses(self) -> StudyResult<Losses> {
+        Ok(Losses { total: self.sum.ok_or("no loss")?, parts: self.parts })
+    }
 }

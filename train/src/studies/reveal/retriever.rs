@@ -10,7 +10,7 @@ use engram_memory::{
     Batch, Generation, Memory, MemoryError, MemoryFormat, Row, ValueFormat, ValueNumber, Writer,
 };
 use engram_models::kernels::Mode;
-use engram_models::reveal::{Reveal, RevealInput};
+use engram_models::reveal::{Reveal, RevealConfig, RevealInput};
 
 use super::corpus::Corpus;
 use super::sequences::Sequencer;
@@ -45,10 +45,10 @@ impl Retriever {
         let format =
             MemoryFormat { width: config.key_dim, normalised: false, values: Some(values) };
         let places: Vec<usize> = (0..corpus.items.len()).collect();
+        let mut items = ItemEncoder::new(model, corpus, sequencer);
         let batches = places.chunks(ENCODED_AT_A_TIME).map(|places| {
             let entries = places.iter().map(|place| corpus.items[*place].entry.clone()).collect();
-            let input = sequencer.entries(corpus, places).map_err(MemoryError::Rows)?;
-            let (keys, values) = encode(model, &input).map_err(MemoryError::Rows)?;
+            let (keys, values) = items.encode(places).map_err(MemoryError::Rows)?;
             Ok(Batch { entries, keys, values })
         });
         let writer = Writer::create(folder, format, corpus.items.len(), batches)?;
@@ -73,6 +73,34 @@ impl Retriever {
     /// Opens a memory that is there.
     pub fn open(folder: &Path) -> StudyResult<Self> {
         Ok(Self { memory: Memory::open(folder)? })
+    }
+
+    /// Fails unless keys and values have the model's widths.
+    pub fn check_fits(&self, config: &RevealConfig) -> StudyResult<()> {
+        let generation = self.generation();
+        let (manifest, folder) = (generation.manifest(), self.memory.folder().display());
+        let found = manifest.values.map(|values| (values.tokens, values.width));
+        let wanted = (config.value_tokens, config.t5.d_model);
+        if manifest.width != config.key_dim || found != Some(wanted) {
+            let found = found.map_or("none".to_owned(), |(m, d)| format!("{m} tokens of {d}"));
+            return Err(format!(
+                "{folder}: keys of {} numbers and values of {found}, but the model makes keys of \
+                 {} and values of {} tokens of {}; give the memory of this run",
+                manifest.width, config.key_dim, wanted.0, wanted.1
+            )
+            .into());
+        }
+        if manifest.sources.len() > config.sources {
+            return Err(format!(
+                "{folder}: {} sources ({}), but the model's gate knows {}; give the memory of this \
+                 run",
+                manifest.sources.len(),
+                manifest.sources.join(", "),
+                config.sources
+            )
+            .into());
+        }
+        Ok(())
     }
 
     /// The present generation.
@@ -106,4 +134,44 @@ pub fn encode(model: &Reveal, entries: &RevealInput) -> StudyResult<(Vec<f32>, V
     let keys = model.key(&states, &mode)?.flatten_all()?.to_vec1()?;
     let values = model.value(&states, &mode)?.flatten_all()?.to_vec1()?;
     Ok((keys, values))
+}
+
+/// Encodes items in chunks that do not depend on which ones are asked for together: products of
+/// matrices may differ in their last bits with the number of rows.
+pub struct ItemEncoder<'a> {
+    model: &'a Reveal,
+    corpus: &'a Corpus,
+    sequencer: &'a Sequencer,
+    /// The chunk whose keys and values are at hand.
+    chunk: Option<usize>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+}
+
+impl<'a> ItemEncoder<'a> {
+    /// An encoder of the corpus's items.
+    pub fn new(model: &'a Reveal, corpus: &'a Corpus, sequencer: &'a Sequencer) -> Self {
+        Self { model, corpus, sequencer, chunk: None, keys: Vec::new(), values: Vec::new() }
+    }
+
+    /// Keys and values of items, flat; quickest in the order of the corpus.
+    pub fn encode(&mut self, places: &[usize]) -> StudyResult<(Vec<f32>, Vec<f32>)> {
+        let config = self.model.config();
+        let (width, size) = (config.key_dim, config.value_tokens * config.t5.d_model);
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for place in places {
+            let (chunk, row) = (place / ENCODED_AT_A_TIME, place % ENCODED_AT_A_TIME);
+            if self.chunk != Some(chunk) {
+                let first = chunk * ENCODED_AT_A_TIME;
+                let last = (first + ENCODED_AT_A_TIME).min(self.corpus.items.len());
+                let places: Vec<usize> = (first..last).collect();
+                let input = self.sequencer.entries(self.corpus, &places)?;
+                (self.keys, self.values) = encode(self.model, &input)?;
+                self.chunk = Some(chunk);
+            }
+            keys.extend_from_slice(&self.keys[row * width..(row + 1) * width]);
+            values.extend_from_slice(&self.values[row * size..(row + 1) * size]);
+        }
+        Ok((keys, values))
+    }
 }

@@ -24,6 +24,10 @@ use crate::trainer::{RunOptions, RunSummary, train};
 
 /// What a finished run came to.
 pub const SUMMARY: &str = "summary.json";
+/// The model's sizes.
+pub const MODEL: &str = "model.json";
+/// Its tokenizer.
+pub const TOKENIZER: &str = "tokenizer.json";
 /// Facts that are changed in the memory.
 const SWAPPED: usize = 100;
 
@@ -102,8 +106,8 @@ fn finish(
     let encoding = study.encoding();
     let (corpus, sequencer) = (&encoding.corpus, &encoding.sequencer);
     let model = encoding.load(&trained.weights)?;
-    write_file(&trained.run.join("tokenizer.json"), sequencer.tokens().json()?.as_bytes())?;
-    write_file(&trained.run.join("model.json"), &serde_json::to_vec_pretty(&encoding.config)?)?;
+    write_file(&trained.run.join(TOKENIZER), sequencer.tokens().json()?.as_bytes())?;
+    write_file(&trained.run.join(MODEL), &serde_json::to_vec_pretty(&encoding.config)?)?;
     let k = study.forward(&model, None).k;
     let retriever = match k {
         0 => None,
@@ -114,7 +118,7 @@ fn finish(
     write_file(&trained.run.join("test.jsonl"), &lines(study, &asked, &answers)?)?;
     let figures = Figures::of_parts(corpus, &asked, &answers);
     let swapped = match (&corpus.pictures, k) {
-        (_, 0) => None,
+        (_, 0) | (Pictures::Files { .. }, _) => None,
         (Pictures::World { world, .. }, _) => {
             // In a memory of its own: the run's stays what it is.
             let folder = trained.run.join("memory-swapped");
@@ -173,6 +177,11 @@ impl RevealSummary {
         let figures = self.figures.iter().find(|figures| figures.questions == questions)?;
         Some(&figures.exact_match)
     }
+}
+
+/// Whether a folder has a finished run of this study.
+pub fn is_run(folder: &Path) -> bool {
+    folder.join(MODEL).is_file() && folder.join(SUMMARY).is_file()
 }
 
 fn in_study(part: &'static str) -> impl Fn(StudyError) -> TrainError {

@@ -20,7 +20,7 @@ use engram_models::weights::Weights;
 use serde::{Deserialize, Serialize};
 
 use super::corpus::Corpus;
-use super::retriever::{Retriever, encode};
+use super::retriever::{ItemEncoder, Retriever};
 use super::sequences::Sequencer;
 use super::settings::RevealMemory;
 use crate::checkpoint::{write_file, write_parameters};
@@ -55,6 +55,8 @@ pub struct RunMemory {
 /// Where the memory stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 struct State {
+    /// The phase that reads it.
+    phase: usize,
     /// The step of whose parameters the present memory is.
     made_at: Option<u64>,
     /// The step at which the refresh under way started.
@@ -110,10 +112,17 @@ impl RunMemory {
     }
 
     /// Makes the memory, starts a refresh, or adopts one, as is due before this step.
-    pub fn before_step(&mut self, step: u64, parameters: &Parameters) -> StudyResult<()> {
-        if self.open.is_none() {
+    pub fn before_step(
+        &mut self,
+        (phase, step): (usize, u64),
+        parameters: &Parameters,
+    ) -> StudyResult<()> {
+        if self.open.is_none() || self.state.phase != phase {
+            // What a phase begins to read is of the parameters that it begins with.
+            self.settle()?;
             write_parameters(&self.snapshot(step)?, parameters)?;
             self.build(step)?;
+            self.state.phase = phase;
         }
         self.adopt(step)?;
         let every = self.settings.refresh_every;
@@ -166,7 +175,7 @@ impl RunMemory {
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
         let (retriever, writer) = Retriever::build(&self.folder, &model, corpus, sequencer)?;
         (self.open, self.writer) = (Some(retriever), Some(writer));
-        self.state = State { made_at: Some(step), ..State::default() };
+        self.state = State { made_at: Some(step), phase: self.state.phase, ..State::default() };
         self.sweep()
     }
 
@@ -176,14 +185,15 @@ impl RunMemory {
         let model = self.encoding.load(&self.snapshot(step)?)?;
         let encoding = Arc::clone(&self.encoding);
         let steps = RefreshSteps { start: step, lag: self.settings.refresh_lag };
+        // Of each batch of rows, what is encoded together is the same as when the memory was made.
         self.refresh = Some(Refresh::start(writer, steps, move |batch| {
             let Encoding { corpus, sequencer, .. } = encoding.as_ref();
             let place =
                 |id| corpus.place_of(id).ok_or(MemoryError::UnknownId { id, missing: 1, asked: 1 });
             let places = batch.entries.iter().map(|entry| place(entry.id));
             let places: Vec<usize> = places.collect::<Result<_, _>>()?;
-            let input = sequencer.entries(corpus, &places).map_err(MemoryError::Rows)?;
-            let (keys, values) = encode(&model, &input).map_err(MemoryError::Rows)?;
+            let mut items = ItemEncoder::new(&model, corpus, sequencer);
+            let (keys, values) = items.encode(&places).map_err(MemoryError::Rows)?;
             Ok(Batch { keys, values, ..batch })
         }));
         self.state.next = Some(step);
@@ -200,10 +210,11 @@ impl RunMemory {
             Adoption::Now(adopted) => {
                 self.writer = Some(adopted.writer);
                 self.state = State {
+                    phase: self.state.phase,
                     made_at: self.state.next,
                     next: None,
                     mean_drift: adopted.drift.mean,
-                    largest_drift: f64::from(adopted.drift.largest),
+                    largest_drift: adopted.drift.largest,
                 };
                 self.sweep()?;
             }

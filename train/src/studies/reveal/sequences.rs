@@ -71,6 +71,11 @@ impl Sequencer {
         &self.tokens
     }
 
+    /// Tokens of an answer, at most.
+    pub fn max_answer_tokens(&self) -> usize {
+        self.max_answer_tokens
+    }
+
     /// The sequence of a question.
     pub fn question(&self, text: &str) -> StudyResult<Vec<u32>> {
         let mut ids = vec![self.tokens.begin];
@@ -87,6 +92,13 @@ impl Sequencer {
         input.extend(text);
         let mut output = text.to_vec();
         output.push(self.tokens.end);
+        Target { input, output }
+    }
+
+    /// An answer that was generated, its end with it if it has one, as what is to be generated.
+    pub fn generated(&self, tokens: &[u32]) -> Target {
+        let (output, mut input) = (tokens.to_vec(), vec![self.tokens.begin]);
+        input.extend(&tokens[..tokens.len().saturating_sub(1)]);
         Target { input, output }
     }
 

@@ -17,14 +17,16 @@ use sha2::{Digest, Sha256};
 
 use super::corpus::{Corpus, Example};
 use super::evaluation::Answers;
-use super::forward::{Forward, Losses};
+use super::figures::Figures;
+use super::forward::{Forward, Known, Losses};
 use super::retriever::Retriever;
 use super::run_memory::{Encoding, RunMemory};
 use super::sequences::Sequencer;
 use super::settings::{Examples, Knowledge, RevealData, RevealFeed, RevealMemory, RevealModel};
+use crate::digest;
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
-    BatchLoss, Evaluation, EvaluationContext, MetricSpec, StepContext, Study, StudyResult,
+    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
 
 /// Views that training shows are counted from here: none of them is a question's in the evaluation.
@@ -160,7 +162,10 @@ impl RevealStudy {
     }
 
     fn reads_memory(&self, phase: &Phase) -> bool {
-        self.feeds[phase.index].knowledge == Knowledge::Retrieved && self.memory.k > 0
+        let feed = &self.feeds[phase.index];
+        let retrieves =
+            feed.knowledge == Knowledge::Retrieved && feed.examples != Examples::Pictures;
+        retrieves && self.memory.k > 0
     }
 }
 
@@ -178,6 +183,7 @@ fn config_of(model: &RevealModel, corpus: &Corpus, tokens: &TextToText) -> Revea
             dropout_rate: model.dropout,
             eos_token_id: tokens.end,
             pad_token_id: tokens.pad,
+            decoder_start_token_id: tokens.begin,
             ..T5Config::small()
         },
         image: ViTConfig {
@@ -224,7 +230,7 @@ impl Study for RevealStudy {
 
     fn before_step(&mut self, step: &StepContext<'_>, parameters: &Parameters) -> StudyResult<()> {
         match self.reads_memory(step.phase) {
-            true => self.run_memory.before_step(step.step, parameters),
+            true => self.run_memory.before_step((step.phase.index, step.step), parameters),
             false => Ok(()),
         }
     }
@@ -284,13 +290,8 @@ impl Study for RevealStudy {
             let (loss, parts) = (losses.total, losses.parts);
             return Ok(BatchLoss { loss, examples: batch.len(), tokens, parts });
         }
-        let (mut texts, mut targets, mut views, mut own) = Default::default();
-        let (texts, targets, views, own): (
-            &mut Vec<Vec<u32>>,
-            &mut Vec<_>,
-            &mut Vec<_>,
-            &mut Vec<_>,
-        ) = (&mut texts, &mut targets, &mut views, &mut own);
+        let (mut texts, mut targets) = (Vec::new(), Vec::new());
+        let (mut views, mut own) = (Vec::new(), Vec::new());
         for drawn in batch {
             let example = &self.examples(feed)[drawn.place];
             let (text, target) = match feed.examples {
@@ -311,14 +312,16 @@ impl Study for RevealStudy {
             views.push(example.picture.map(|picture| (picture, drawn.view)));
             own.push(example.own.map(|place| (place, self.encoding.corpus.source_of(place))));
         }
-        let input = self.encoding.sequencer.input(&self.encoding.corpus, texts, views)?;
+        let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
+        let input = sequencer.input(corpus, &texts, &views)?;
         let replaced: Vec<bool> = batch.iter().map(|drawn| drawn.replaced).collect();
         let retriever = match self.reads_memory(step.phase) {
             true => self.run_memory.retriever(),
             false => None,
         };
         let forward = self.forward(self.model()?, retriever);
-        let mut losses = forward.losses(&input, targets, own, &replaced, feed, &mode)?;
+        let known = Known { targets: &targets, own: &own, replaced: &replaced };
+        let mut losses = forward.losses(&input, known, feed, &mode)?;
         if retriever.is_some() {
             losses.parts.extend(self.run_memory.figures(step.step));
         }
@@ -330,7 +333,38 @@ impl Study for RevealStudy {
         })
     }
 
-    fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
+    fn inputs(&self) -> Inputs {
+        let Encoding { corpus, .. } = self.encoding.as_ref();
+        let questions = [&corpus.train, &corpus.validation, &corpus.test].into_iter().flatten();
+        let lines = |texts: Vec<String>| digest::of_bytes(texts.join("\n"));
+        let questions = questions.map(|one| format!("{} {} {:?}", one.id, one.text, one.answers));
+        let entries = corpus.items.iter();
+        let entries =
+            entries.map(|item| format!("{} {} {}", item.entry.id, item.entry.source, item.text));
+        [
+            ("entries".to_owned(), lines(entries.collect())),
+            ("questions".to_owned(), lines(questions.collect())),
+        ]
+        .into()
+    }
+
+    fn card(&self) -> Vec<(String, String)> {
+        let Encoding { corpus, .. } = self.encoding.as_ref();
+        vec![
+            ("Entries in the memory".into(), corpus.items.len().to_string()),
+            ("Sources".into(), corpus.sources.join(", ")),
+            ("Training questions".into(), corpus.train.len().to_string()),
+            ("Test questions".into(), corpus.test.len().to_string()),
+            (
+                "Data".into(),
+                "the embedded world (graphics: Twemoji, CC-BY 4.0): it shows mechanisms, not the \
+                 paper's figures"
+                    .into(),
+            ),
+        ]
+    }
+
+    fn evaluate(&self, _: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
         let model = self.model()?;
         let retriever = match self.memory.k {
             0 => None,
@@ -340,7 +374,6 @@ impl Study for RevealStudy {
                 Some(Retriever::build(&folder, model, corpus, sequencer)?.0)
             }
         };
-        let _ = context;
         let forward = self.forward(model, retriever.as_ref());
         let all = &self.encoding.corpus.validation;
         let wanted = match self.data.evaluated_questions {
@@ -349,6 +382,8 @@ impl Study for RevealStudy {
         };
         // Evenly spread over the pictures.
         let asked: Vec<&Example> = (0..wanted).map(|i| &all[i * all.len() / wanted]).collect();
-        Answers::of(&forward, &asked)?.evaluation(&self.encoding.corpus, &asked)
+        let answers = Answers::of(&forward, &asked)?;
+        let figures = Figures::of_parts(&self.encoding.corpus, &asked, &answers);
+        Ok(Figures::evaluation(&figures))
     }
 }

@@ -43,8 +43,8 @@ pub struct SwappedQuestion {
     pub said: [String; 3],
 }
 
-/// Changes `count` facts in the memory, asks, deletes them, and asks again. The memory is left
-/// without them.
+/// Changes `count` facts in the memory (fewer where the test questions ask for fewer, or their source
+/// is not in the memory), asks, deletes them, and asks again. The memory is left without them.
 pub fn swap(
     forward: &Forward<'_>,
     retriever: &mut Retriever,
@@ -52,8 +52,12 @@ pub fn swap(
     count: usize,
     seed: u64,
 ) -> StudyResult<SwapReport> {
-    let swap = world.swap(count, seed)?;
     let corpus = forward.corpus;
+    let facts = corpus.test.iter().filter(|example| example.made_up).count();
+    let mut swap = world.swap(count.min(facts), seed)?;
+    swap.entries.retain(|entry| corpus.place_of(entry.id).is_some());
+    let ids = swap.ids();
+    swap.questions.retain(|question| ids.contains(&question.entry));
     let asked: Vec<&Example> = swap
         .questions
         .iter()
@@ -77,7 +81,7 @@ pub fn swap(
     let rows = batch.entries.len();
     retriever.edit(|writer| writer.update(rows, std::iter::once(Ok(batch))))?;
     let after = ask(retriever, &changed)?;
-    retriever.edit(|writer| writer.delete(&swap.ids()))?;
+    retriever.edit(|writer| writer.delete(&ids))?;
     let deleted = ask(retriever, &changed)?;
 
     let rows: Vec<usize> = (0..asked.len()).collect();

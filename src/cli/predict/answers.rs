@@ -1,0 +1,77 @@
+//! Answers of a REVEAL run.
+
+use std::path::Path;
+
+use engram_train::studies::reveal::evidence::area;
+use engram_train::studies::reveal::predict::{Answer, Answerer, Detail, Questions, read_questions};
+use engram_train::studies::reveal::run::is_run;
+
+use super::Predict;
+use crate::cli::{Outcome, output};
+
+/// Questions that are answered at a time.
+const ANSWERED_AT_A_TIME: usize = 32;
+
+/// Whether a folder has a run of the study.
+pub(super) fn is_reveal(run: &Path) -> bool {
+    is_run(run)
+}
+
+impl Predict {
+    /// Answers the questions of the input.
+    pub(super) fn answer(&self, run: &Path) -> anyhow::Result<Outcome> {
+        let Questions { list: questions, pictures } = read_questions(&self.input)?;
+        let answerer = Answerer::open(run, self.memory.as_deref(), self.k, pictures)?;
+        let detail = Detail { credit: self.evidence, curves: self.curves };
+        let bar = output::progress_bar(questions.len(), "answers", self.quiet);
+        let (mut lines, mut answers) = (Vec::new(), Vec::new());
+        for questions in questions.chunks(ANSWERED_AT_A_TIME) {
+            for answer in answerer.answer(questions, detail).map_err(anyhow::Error::from_boxed)? {
+                serde_json::to_writer(&mut lines, &answer)?;
+                lines.push(b'\n');
+                answers.push(answer);
+            }
+            bar.inc(questions.len() as u64);
+        }
+        bar.finish_and_clear();
+        output::write_whole(&self.output, &lines)?;
+        if let Some(text) = judged(&answers) {
+            output::print(&text)?;
+        }
+        let done = format!("{} answers written to {}", answers.len(), self.output.display());
+        output::note(&done, self.quiet);
+        Ok(Outcome::Done)
+    }
+}
+
+/// What the credit is worth, over all answers.
+fn judged(answers: &[Answer]) -> Option<String> {
+    let mean = |values: Vec<f64>| {
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    };
+    let correlations: Vec<f64> = answers.iter().filter_map(|one| one.rank_correlation).collect();
+    let n = correlations.len();
+    let mut lines = vec![format!(
+        "gradient credit against leave-one-out: Spearman {:.3}, mean over {n} answers",
+        mean(correlations)?
+    )];
+    let orders = answers.iter().flat_map(|answer| &answer.curves).map(|curves| curves.order);
+    let mut names: Vec<&str> = Vec::new();
+    for name in orders {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if !names.is_empty() {
+        lines.push("mean log-probability of the answer, nats, as entries go or come".to_owned());
+        lines.push(format!("{:<16} {:>9} {:>9}", "order", "deletion", "insertion"));
+    }
+    for name in names {
+        let of_order = answers.iter().flat_map(|answer| &answer.curves);
+        let of_order: Vec<_> = of_order.filter(|curves| curves.order == name).collect();
+        let deletion = mean(of_order.iter().map(|one| area(&one.curves.deletion)).collect())?;
+        let insertion = mean(of_order.iter().map(|one| area(&one.curves.insertion)).collect())?;
+        lines.push(format!("{name:<16} {deletion:>9.3} {insertion:>9.3}"));
+    }
+    Some(lines.join("\n"))
+}

@@ -1,0 +1,309 @@
+//! Answers of a finished run, with their evidence.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engram_data::DataError;
+use engram_data::text_to_text::TextToText;
+use engram_models::kernels::Mode;
+use engram_models::reveal::{Reveal, RevealConfig};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::corpus::Corpus;
+use super::evidence::{Case, Credit, Curves, order};
+use super::forward::{Forward, Read};
+use super::retriever::Retriever;
+use super::run::{MODEL, TOKENIZER};
+use super::run_memory::Encoding;
+use super::sequences::Sequencer;
+use super::settings::{RevealData, RevealMemory};
+use crate::error::{Result, TrainError};
+use crate::recipe::{Recipe, RecipeOptions};
+use crate::study::StudyResult;
+
+/// A question: a line of the input.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Question {
+    /// Its id, which the answer has too.
+    pub id: Value,
+    /// What is asked.
+    #[serde(alias = "text")]
+    pub question: String,
+    /// The picture, relative to the file of questions.
+    pub image: PathBuf,
+    /// The picture's place among all that are asked about.
+    #[serde(skip)]
+    pub place: usize,
+}
+
+/// Questions, and the pictures that they are about, each once.
+#[derive(Debug, Clone, Default)]
+pub struct Questions {
+    /// The questions.
+    pub list: Vec<Question>,
+    /// The files of the pictures.
+    pub pictures: Vec<PathBuf>,
+}
+
+/// An answer and where it came from.
+#[derive(Debug, Clone, Serialize)]
+pub struct Answer {
+    /// The question's id.
+    pub id: Value,
+    /// The question.
+    pub question: String,
+    /// The answer.
+    pub answer: String,
+    /// Its log-probability, in nats.
+    pub log_probability: f64,
+    /// What was read, the best first.
+    pub evidence: Vec<Evidence>,
+    /// The answer's tokens, for the credit's columns; its end is the last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tokens: Vec<String>,
+    /// Spearman's correlation of the exact credit and the estimate, over entries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank_correlation: Option<f64>,
+    /// The answer's log-probability as entries go and come, by different orders.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub curves: Vec<OrderedCurves>,
+}
+
+/// An entry that was read.
+#[derive(Debug, Clone, Serialize)]
+pub struct Evidence {
+    /// Its id.
+    pub id: i64,
+    /// Its source.
+    pub source: String,
+    /// What it says.
+    pub text: String,
+    /// Its picture.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// The cosine of query and key, times the gate.
+    pub score: f64,
+    /// The weight of its source for this query.
+    pub gate: f64,
+    /// Its weight in the fusion; 1 on average.
+    pub prior: f64,
+    /// By how much each token's log-probability falls without it, in nats.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub credit: Vec<f64>,
+    /// The same, estimated from the gradient.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gradient_credit: Vec<f64>,
+}
+
+/// Curves by one order of the entries.
+#[derive(Debug, Clone, Serialize)]
+pub struct OrderedCurves {
+    /// What orders them: `credit`, `gradient`, `score` or `reversed score`.
+    pub order: &'static str,
+    /// The curves.
+    #[serde(flatten)]
+    pub curves: Curves,
+}
+
+/// What is to be told of an answer beside what was read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Detail {
+    /// The credit of each entry.
+    pub credit: bool,
+    /// Deletion and insertion curves.
+    pub curves: bool,
+}
+
+/// A finished run, ready to answer.
+pub struct Answerer {
+    model: Reveal,
+    encoding: Arc<Encoding>,
+    retriever: Option<Retriever>,
+    k: usize,
+}
+
+impl Answerer {
+    /// Opens a run for questions about these pictures. `memory` replaces the run's own memory, `k`
+    /// the number of entries that are read.
+    ///
+    /// # Errors
+    /// [`TrainError`] for a run that is not finished, or whose files do not belong together.
+    pub fn open(
+        run: &Path,
+        memory: Option<&Path>,
+        k: Option<usize>,
+        pictures: Vec<PathBuf>,
+    ) -> Result<Self> {
+        let wrong = |part: &'static str| {
+            move |source| TrainError::Study { study: "reveal".into(), part, source }
+        };
+        let mut recipe = Recipe::load(&run.join("recipe.toml"), &RecipeOptions::default())?;
+        let data: RevealData = recipe.data()?;
+        let settings: RevealMemory = recipe.memory()?;
+        let read = |file: &str| {
+            let path = run.join(file);
+            std::fs::read_to_string(&path).map_err(TrainError::io(&path))
+        };
+        let config: RevealConfig = serde_json::from_str(&read(MODEL)?)
+            .map_err(|e| wrong("reading model.json")(e.into()))?;
+        let path = run.join(TOKENIZER);
+        let tokens = TextToText::parse(&read(TOKENIZER)?, &path)?;
+        tokens.check_fits(config.t5.vocab_size)?;
+        let corpus = Corpus::of_pictures(pictures, config.image.image_size);
+        let sequencer = Sequencer::new(tokens, &corpus, &data, config.image.image_size)
+            .map_err(wrong("reading the tokenizer"))?;
+        let encoding = Arc::new(Encoding { config, corpus, sequencer });
+        let weights = run.join("model.safetensors");
+        let model = encoding.load(&weights).map_err(wrong("reading the weights"))?;
+        let k = k.unwrap_or(settings.k);
+        let retriever = match k {
+            0 => None,
+            _ => {
+                let folder = memory.map_or_else(|| run.join("memory"), Path::to_path_buf);
+                let retriever = Retriever::open(&folder).map_err(wrong("opening the memory"))?;
+                retriever.check_fits(&encoding.config).map_err(wrong("opening the memory"))?;
+                Some(retriever)
+            }
+        };
+        Ok(Self { model, encoding, retriever, k })
+    }
+
+    /// Answers questions.
+    ///
+    /// # Errors
+    /// Pictures that cannot be read, and a memory that is damaged.
+    pub fn answer(&self, questions: &[Question], detail: Detail) -> StudyResult<Vec<Answer>> {
+        let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
+        let forward = Forward {
+            model: &self.model,
+            corpus,
+            sequencer,
+            retriever: self.retriever.as_ref(),
+            k: self.k,
+            reencoded: 0,
+        };
+        let mode = Mode::predict();
+        let texts: Vec<Vec<u32>> = questions
+            .iter()
+            .map(|question| sequencer.question(&question.question))
+            .collect::<StudyResult<_>>()?;
+        let views: Vec<_> = questions.iter().map(|question| Some((question.place, 0))).collect();
+        let base = self.model.encode(&sequencer.input(corpus, &texts, &views)?, &mode)?;
+        let queries = self.model.query(&base, &mode)?;
+        let gates = self.model.gates(&queries)?.to_vec2::<f32>()?;
+        let hits = forward.search(&queries)?;
+        let reading = forward.reading(&hits);
+        let fused = forward.fuse(&base, &queries, &reading, &[], &mode)?;
+        let generated = self.model.generate(&fused.states, &forward.generation())?;
+        let mut answers = Vec::new();
+        for (i, (question, generated)) in questions.iter().zip(generated).enumerate() {
+            let query = queries.narrow(0, i, 1)?;
+            let own = vec![reading[i].clone()];
+            let text = sequencer.tokens().decode(generated.without_end())?;
+            let mut answer = Answer {
+                id: question.id.clone(),
+                question: question.question.clone(),
+                answer: text.trim().to_owned(),
+                log_probability: f64::from(generated.log_probability),
+                evidence: Vec::new(),
+                tokens: Vec::new(),
+                rank_correlation: None,
+                curves: Vec::new(),
+            };
+            if let (Some(retriever), false) = (&self.retriever, own[0].is_empty()) {
+                let prior = forward.read(&query, &own)?.0.to_vec1::<f32>()?;
+                let generation = retriever.generation();
+                for ((hit, (read, _)), prior) in hits[i].iter().zip(&own[0]).zip(prior) {
+                    let Read::Stored(row) = read else { continue };
+                    let entry = generation.entry(*row)?;
+                    answer.evidence.push(Evidence {
+                        id: hit.id,
+                        text: entry.text(),
+                        image: entry.payload.get("image").and_then(Value::as_str).map(Into::into),
+                        source: entry.source,
+                        score: f64::from(hit.score),
+                        gate: f64::from(gates[i][hit.source as usize]),
+                        prior: f64::from(prior),
+                        credit: Vec::new(),
+                        gradient_credit: Vec::new(),
+                    });
+                }
+                if detail.credit || detail.curves {
+                    let case = Case {
+                        forward,
+                        base: base.select(&[i])?,
+                        query,
+                        reading: own,
+                        target: sequencer.generated(&generated.tokens),
+                    };
+                    explain(&case, detail, &mut answer)?;
+                    let name = |id: &u32| sequencer.tokens().token_of(*id).unwrap_or_default();
+                    answer.tokens = generated.tokens.iter().map(name).collect();
+                }
+            }
+            answers.push(answer);
+        }
+        Ok(answers)
+    }
+}
+
+/// Adds the credit of each entry, and the curves.
+fn explain(case: &Case<'_>, detail: Detail, answer: &mut Answer) -> StudyResult<()> {
+    let Credit { exact, gradient, rank_correlation, .. } = case.credit()?;
+    if detail.curves {
+        let ranked: Vec<usize> = (0..exact.len()).collect();
+        let orders = [
+            ("credit", order(&exact)),
+            ("gradient", order(&gradient)),
+            ("score", ranked.clone()),
+            ("reversed score", ranked.into_iter().rev().collect()),
+        ];
+        for (name, order) in orders {
+            answer.curves.push(OrderedCurves { order: name, curves: case.curves(&order)? });
+        }
+    }
+    answer.rank_correlation = rank_correlation;
+    for ((evidence, exact), gradient) in answer.evidence.iter_mut().zip(exact).zip(gradient) {
+        (evidence.credit, evidence.gradient_credit) = (exact, gradient);
+    }
+    Ok(())
+}
+
+/// Reads questions of JSON lines.
+///
+/// # Errors
+/// [`DataError::Malformed`] naming the file and line of what is no question, has no picture, or whose id
+/// came before.
+pub fn read_questions(path: &Path) -> Result<Questions> {
+    let text = std::fs::read_to_string(path).map_err(TrainError::io(path))?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut questions = Questions::default();
+    let mut place_of: HashMap<PathBuf, usize> = HashMap::new();
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let wrong = |reason: String| DataError::Malformed {
+            path: path.into(),
+            place: Some(format!("line {}", number + 1)),
+            reason,
+            remedy: "a line is {\"id\": …, \"question\": …, \"image\": a path from the file's folder}",
+        };
+        let mut question: Question =
+            serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+        if let Some(first) = seen.insert(question.id.to_string(), number + 1) {
+            let id = &question.id;
+            return Err(wrong(format!("the id {id} is that of line {first} as well")).into());
+        }
+        let file = folder.join(&question.image);
+        if !file.is_file() {
+            return Err(wrong(format!("{}: no such picture", file.display())).into());
+        }
+        question.place = *place_of.entry(file.clone()).or_insert_with(|| {
+            questions.pictures.push(file);
+            questions.pictures.len() - 1
+        });
+        questions.list.push(question);
+    }
+    Ok(questions)
+}
