@@ -156,13 +156,13 @@ impl RunMemory {
     /// Makes the memory what it was at a checkpoint.
     pub fn restore(&mut self, folder: &Path) -> StudyResult<()> {
         let state: State = serde_json::from_slice(&fs::read(folder.join(STATE))?)?;
-        for step in [state.made_at, state.next].into_iter().flatten() {
-            link(&folder.join(file_name(step)), &self.snapshot(step)?)?;
-        }
+        // One after the other: the making of the memory sweeps away what it does not need.
         if let Some(step) = state.made_at {
+            link(&folder.join(file_name(step)), &self.snapshot(step)?)?;
             self.build(step)?;
         }
         if let Some(step) = state.next {
+            link(&folder.join(file_name(step)), &self.snapshot(step)?)?;
             self.start(step)?;
         }
         self.state = state;
