@@ -19,7 +19,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/reveal/laptop.toml");
-    done(at, "data world world --pictures 60 --quiet");
+    done(at, "data world world --pictures 60");
     let train = format!("train reveal --recipe {} --tiny --run run --quiet", recipe.display());
     let told = done(at, &train);
     assert!(told.contains("held_out") && told.contains("facts swapped"), "{told}");
@@ -69,6 +69,6 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     }
     // A memory of other widths.
     let world = "--keys world/keys.npy --values world/values.npy --entries world/entries.jsonl";
-    done(at, &format!("memory build {world} --out other --quiet"));
+    done(at, &format!("memory build {world} --out other"));
     refused(at, &format!("{predict} x.jsonl --memory other"), "give the memory of this run");
 }

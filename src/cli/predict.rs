@@ -2,7 +2,7 @@
 
 mod answers;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use engram_data::patent::{
@@ -67,6 +67,11 @@ impl Predict {
         }
         if let Some(run) = self.run.as_ref().filter(|run| answers::is_reveal(run)) {
             return self.answer(run);
+        }
+        if self.evidence || self.curves || self.memory.is_some() || self.k.is_some() {
+            let reason = "is no finished run of REVEAL; --evidence, --curves, --memory and -k are";
+            let run = self.run.as_deref().unwrap_or(Path::new("")).display();
+            anyhow::bail!("{run}: {reason} for one: leave them out, or finish the run");
         }
         let rows = match &self.run {
             Some(run) => {

@@ -20,7 +20,8 @@ Examples:
       --set data.dir=patent-data --run runs/p1
   engram train patent --recipe train/recipes/patent/minilm.toml \\
       --set data.dir=patent-data --run runs/p1 --resume
-  engram train patent --recipe train/recipes/patent/minilm.toml --tiny --run runs/try")]
+  engram train patent --recipe train/recipes/patent/minilm.toml --tiny --run runs/try
+  engram train reveal --recipe train/recipes/reveal/laptop.toml --run runs/r1")]
 pub struct Train {
     /// The study
     study: Study,

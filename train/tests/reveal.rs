@@ -127,6 +127,38 @@ fn a_model_without_memory_and_one_without_gate_are_trained_as_well() {
 }
 
 #[test]
+fn settings_that_no_run_can_work_with_are_refused_with_their_line() {
+    let folder = tempfile::tempdir().unwrap();
+    for (set, named) in [
+        ("phase.fine-tune.feed.own_knowledge=1.5", "own_knowledge"),
+        ("phase.fine-tune.feed.temperature=0", "temperature"),
+        ("phase.pictures.feed.batch=1", "batch"),
+        ("memory.reencoded=2", "reencoded"),
+        ("memory.refresh_lag=6", "refresh_lag"),
+        ("data.without_sources=[\"wikidata\"]", "kg, passages, pairs, vqa"),
+        ("data.without_sources=[\"kg\", \"passages\", \"pairs\", \"vqa\"]", "memory.k"),
+        ("data.pictures=7", "40 to 1881"),
+        ("model.num_heads=0", "num_heads"),
+        ("model.patch_size=5", "patch_size"),
+        ("model.value_tokens=0", "value_tokens"),
+    ] {
+        let options = RecipeOptions { tiny: false, set: vec![set.to_owned()] };
+        let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options).unwrap();
+        let run = folder.path().join("run");
+        let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
+        let error = train_reveal(&mut recipe, &options).unwrap_err();
+        let mut told = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(error) = cause {
+            told = format!("{told}: {error}");
+            cause = error.source();
+        }
+        assert!(told.contains(named), "{set}: {told}");
+        let _ = std::fs::remove_dir_all(&run);
+    }
+}
+
+#[test]
 fn credit_orders_entries_and_curves_have_areas() {
     let credit = [vec![0.1, -0.2], vec![1.0, 0.5], vec![0.0, 0.3]];
     assert_eq!(order(&credit), [1, 2, 0]);

@@ -9,14 +9,14 @@
 //! | the memory of a training run, and its refresh | [`run_memory`] |
 //! | one forward pass and its losses | [`forward`] |
 //! | the study as the trainer sees it | [`study`] |
-//! | answers; exact match and recall | [`evaluation`], [`figures`] |
+//! | answers; exact match and recall | [`answers`], [`figures`] |
 //! | facts changed and deleted in the memory | [`swap`] |
 //! | the credit of entries for an answer | [`evidence`] |
 //! | answers of a finished run, with evidence | [`predict`] |
 //! | a run | [`run`] |
 
+pub mod answers;
 pub mod corpus;
-pub mod evaluation;
 pub mod evidence;
 pub mod figures;
 pub mod forward;

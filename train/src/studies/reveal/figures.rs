@@ -8,8 +8,8 @@ use engram_eval::metric::mean::{mean, weighted_mean};
 use engram_eval::result::Measure;
 use serde::{Deserialize, Serialize};
 
+use super::answers::Answers;
 use super::corpus::{Corpus, Example};
-use super::evaluation::Answers;
 use crate::study::Evaluation;
 
 /// The answer equals one of the right ones, in lower case.

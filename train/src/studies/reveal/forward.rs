@@ -1,6 +1,6 @@
 //! One forward pass: queries, what they are given to read, the answer's logits, the losses.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use candle_core::{D, Device, Tensor};
@@ -87,12 +87,7 @@ impl Forward<'_> {
         GenerateOptions { max_new_tokens, ..GenerateOptions::greedy(&self.model.config().t5) }
     }
 
-    /// The best entries of each query `[B, key_dim]`, the first of them to be encoded anew.
-    pub fn retrieve(&self, queries: &Tensor) -> StudyResult<Reading> {
-        Ok(self.reading(&self.search(queries)?))
-    }
-
-    /// The best entries of each query; none without a memory. No gradient follows.
+    /// The best entries of each query `[B, key_dim]`; none without a memory. No gradient follows.
     pub fn search(&self, queries: &Tensor) -> StudyResult<Vec<Vec<Hit>>> {
         let queries = queries.detach();
         match self.retriever.filter(|_| self.k > 0) {
@@ -103,7 +98,7 @@ impl Forward<'_> {
         }
     }
 
-    /// What was found as what is read.
+    /// What was found as what is read: the first are to be encoded anew.
     pub fn reading(&self, hits: &[Vec<Hit>]) -> Reading {
         let of_query = hits.iter().map(|hits| {
             let ranked = hits.iter().enumerate();
@@ -254,8 +249,9 @@ impl Forward<'_> {
             Knowledge::None => vec![Vec::new(); targets.len()],
             Knowledge::Own => own_and_next(own)?,
             Knowledge::Retrieved => {
-                let mut reading = self.retrieve(&queries)?;
-                parts.extend(self.recall(&reading, own));
+                let hits = self.search(&queries)?;
+                parts.extend(self.retrieval(&hits, own));
+                let mut reading = self.reading(&hits);
                 replace_by_own(&mut reading, examples);
                 reading
             }
@@ -321,27 +317,24 @@ impl Forward<'_> {
         total.losses()
     }
 
-    /// How often the entry with the answer is the first of those retrieved, and among them.
-    fn recall(&self, reading: &Reading, own: &[Option<(usize, u32)>]) -> Vec<(String, f64)> {
-        let is = |read: &Read, place: usize| match read {
-            Read::Fresh(fresh) => *fresh == place,
-            Read::Stored(row) => {
-                let generation = self.retriever.map(Retriever::generation);
-                let id = self.corpus.items[place].entry.id;
-                generation.is_some_and(|g| g.row_of(id).is_ok_and(|found| found == Some(*row)))
-            }
-        };
-        let asked = reading.iter().zip(own).filter_map(|(read, own)| Some((read, (*own)?.0)));
+    /// How often the entry with the answer is found first, and at all; and the share of what was found
+    /// that is distinct.
+    fn retrieval(&self, hits: &[Vec<Hit>], own: &[Option<(usize, u32)>]) -> Vec<(String, f64)> {
+        let id = |place: usize| self.corpus.items[place].entry.id;
+        let asked = hits.iter().zip(own).filter_map(|(hits, own)| Some((hits, id((*own)?.0))));
         let (mut first, mut among, mut all) = (0, 0, 0);
-        for (read, place) in asked {
+        for (hits, id) in asked {
             all += 1;
-            first += usize::from(read.first().is_some_and(|(read, _)| is(read, place)));
-            among += usize::from(read.iter().any(|(read, _)| is(read, place)));
+            first += usize::from(hits.first().is_some_and(|hit| hit.id == id));
+            among += usize::from(hits.iter().any(|hit| hit.id == id));
         }
-        let share = |count: usize| count as f64 / all.max(1) as f64;
+        let found = hits.iter().flatten().map(|hit| hit.id);
+        let distinct = found.clone().collect::<HashSet<i64>>().len();
+        let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
         vec![
-            ("recall_at_1".to_owned(), share(first)),
-            (format!("recall_at_{}", self.k), share(among)),
+            ("recall_at_1".to_owned(), share(first, all)),
+            (format!("recall_at_{}", self.k), share(among, all)),
+            ("distinct_retrieved".to_owned(), share(distinct, found.count())),
         ]
     }
 }

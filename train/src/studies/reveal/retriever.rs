@@ -1,9 +1,10 @@
 //! The memory of a run: made from the corpus by the model, searched, read, made anew.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::Tensor;
+use engram_memory::refresh::{CollapseLimit, RetrievalLog};
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Found, Index, Queries};
 use engram_memory::{
@@ -22,6 +23,8 @@ const ENCODED_AT_A_TIME: usize = 256;
 /// A memory that is open for reading.
 pub struct Retriever {
     memory: Memory,
+    /// What was retrieved since the last look.
+    log: Mutex<RetrievalLog>,
 }
 
 impl Retriever {
@@ -52,7 +55,7 @@ impl Retriever {
             Ok(Batch { entries, keys, values })
         });
         let writer = Writer::create(folder, format, corpus.items.len(), batches)?;
-        Ok((Self { memory: Memory::open(folder)? }, writer))
+        Ok((Self::open(folder)?, writer))
     }
 
     /// The memory itself.
@@ -72,7 +75,7 @@ impl Retriever {
 
     /// Opens a memory that is there.
     pub fn open(folder: &Path) -> StudyResult<Self> {
-        Ok(Self { memory: Memory::open(folder)? })
+        Ok(Self { memory: Memory::open(folder)?, log: Mutex::default() })
     }
 
     /// Fails unless keys and values have the model's widths.
@@ -113,7 +116,18 @@ impl Retriever {
         let keys = queries.flatten_all()?.to_vec1::<f32>()?;
         let gates = gates.flatten_all()?.to_vec1::<f32>()?;
         let filter = Filter { gates: Some(gates), ..Filter::default() };
-        Ok(Exact.search(&self.generation(), Queries { keys: &keys, k }, &filter)?)
+        let found = Exact.search(&self.generation(), Queries { keys: &keys, k }, &filter)?;
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).record(&found);
+        Ok(found)
+    }
+
+    /// Fails if nearly all queries since the last call got the same entry: the retriever has
+    /// collapsed.
+    pub fn check_spread(&self, k: usize) -> StudyResult<()> {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.check(CollapseLimit::default(), k, self.generation().len())?;
+        log.clear();
+        Ok(())
     }
 
     /// The stored keys `[N, key_dim]` and values `[N M, D]`, flat, of rows.

@@ -6,14 +6,15 @@
 
 use std::path::Path;
 
+use engram_data::world::attributes::Source;
 use engram_eval::result::Measure;
 use serde::{Deserialize, Serialize};
 
+use super::answers::Answers;
 use super::corpus::{Example, Pictures};
-use super::evaluation::Answers;
 use super::figures::{Figures, is_right};
 use super::retriever::Retriever;
-use super::settings::{RevealData, RevealMemory, RevealModel};
+use super::settings::{RevealData, RevealFeed, RevealMemory, RevealModel};
 use super::study::RevealStudy;
 use super::swap::{SwapReport, swap};
 use crate::checkpoint::write_file;
@@ -74,7 +75,27 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     let data: RevealData = recipe.data()?;
     let model: RevealModel = recipe.model()?;
     let memory: RevealMemory = recipe.memory()?;
-    let feeds = recipe.feed()?;
+    let feeds: Vec<RevealFeed> = recipe.feed()?;
+    if let Some((key, reason)) = memory.conflict() {
+        return Err(recipe.error(&format!("memory.{key}"), reason));
+    }
+    for (phase, feed) in feeds.iter().enumerate() {
+        if let Some((key, reason)) = feed.conflict() {
+            return Err(recipe.error(&format!("phase.{phase}.feed.{key}"), reason));
+        }
+    }
+    let sources = Source::ALL.map(Source::name);
+    if let Some(unknown) =
+        data.without_sources.iter().find(|name| !sources.contains(&name.as_str()))
+    {
+        let reason = format!("names `{unknown}`; the sources are {}", sources.join(", "));
+        return Err(recipe.error("data.without_sources", reason));
+    }
+    if memory.k > 0 && sources.iter().all(|name| data.without_sources.iter().any(|out| out == name))
+    {
+        let reason = "leaves no source for the memory; set `memory.k` to 0 for a model without one";
+        return Err(recipe.error("data.without_sources", reason));
+    }
     let study = RevealStudy::new(
         (data, model, memory),
         feeds,

@@ -5,14 +5,12 @@
 //! thread is. What it encodes with is kept as a file, the *snapshot*, of which every checkpoint has
 //! the ones that it needs: a resumed run encodes with them again and gets the same memory.
 
-use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::{DType, Device};
-use engram_memory::refresh::{Adoption, CollapseLimit, Refresh, RefreshSteps, RetrievalLog};
-use engram_memory::search::Found;
+use engram_memory::refresh::{Adoption, Refresh, RefreshSteps};
 use engram_memory::{Batch, MemoryError, Writer};
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::reveal::{Reveal, RevealConfig};
@@ -49,7 +47,6 @@ pub struct RunMemory {
     state: State,
     refresh: Option<Refresh>,
     writer: Option<Writer>,
-    log: RefCell<RetrievalLog>,
 }
 
 /// Where the memory stands.
@@ -88,7 +85,6 @@ impl RunMemory {
             state: State::default(),
             refresh: None,
             writer: None,
-            log: RefCell::default(),
         }
     }
 
@@ -104,11 +100,6 @@ impl RunMemory {
             ("memory_staleness".to_owned(), step.saturating_sub(made_at) as f64),
             ("memory_key_drift".to_owned(), self.state.mean_drift),
         ]
-    }
-
-    /// Counts what was retrieved, for the check for collapse.
-    pub fn record(&self, found: &Found) {
-        self.log.borrow_mut().record(found);
     }
 
     /// Makes the memory, starts a refresh, or adopts one, as is due before this step.
@@ -128,10 +119,9 @@ impl RunMemory {
         let every = self.settings.refresh_every;
         let due = every > 0 && step.is_multiple_of(every) && self.state.made_at != Some(step);
         if due && self.refresh.is_none() {
-            let entries = self.encoding.corpus.items.len();
-            let limit = CollapseLimit::default();
-            self.log.borrow().check(limit, self.settings.k, entries)?;
-            self.log.borrow_mut().clear();
+            if let Some(open) = &self.open {
+                open.check_spread(self.settings.k)?;
+            }
             write_parameters(&self.snapshot(step)?, parameters)?;
             self.start(step)?;
             self.adopt(step)?;

@@ -199,6 +199,57 @@ pub struct RevealFeed {
     pub own_knowledge: f64,
 }
 
+impl RevealFeed {
+    /// The first setting that no run can work with, and why.
+    pub fn conflict(&self) -> Option<(&'static str, String)> {
+        let shares = [("contrastive", self.contrastive), ("own_knowledge", self.own_knowledge)];
+        for (key, share) in shares {
+            if !(0.0..=1.0).contains(&share) {
+                return Some((key, format!("is {share}; give a share from 0 to 1")));
+            }
+        }
+        for (key, weight) in [("decorrelation", self.decorrelation), ("alignment", self.alignment)]
+        {
+            if !(weight >= 0.0 && weight.is_finite()) {
+                return Some((key, format!("is {weight}; give a weight from 0 up")));
+            }
+        }
+        if !(self.temperature > 0.0 && self.temperature.is_finite()) {
+            let reason = format!("is {}; give a number above 0", self.temperature);
+            return Some(("temperature", reason));
+        }
+        if !(0.0..1.0).contains(&self.label_smoothing) {
+            let reason = format!("is {}; give a share from 0 to below 1", self.label_smoothing);
+            return Some(("label_smoothing", reason));
+        }
+        if self.batch.is_some_and(|batch| batch < 2) {
+            return Some((
+                "batch",
+                "is below 2: each example needs another as its negative".into(),
+            ));
+        }
+        None
+    }
+}
+
+impl RevealMemory {
+    /// The first setting that no run can work with, and why.
+    pub fn conflict(&self) -> Option<(&'static str, String)> {
+        if !(0.0..=1.0).contains(&self.reencoded) {
+            let reason = format!("is {}; give a share from 0 to 1", self.reencoded);
+            return Some(("reencoded", reason));
+        }
+        if self.refresh_every > 0 && self.refresh_lag >= self.refresh_every {
+            let reason = format!(
+                "is {}: a refresh would not be adopted before the next one, {} steps later, starts",
+                self.refresh_lag, self.refresh_every
+            );
+            return Some(("refresh_lag", reason));
+        }
+        None
+    }
+}
+
 impl Default for RevealFeed {
     fn default() -> Self {
         Self {

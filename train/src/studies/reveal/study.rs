@@ -15,8 +15,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
+use super::answers::Answers;
 use super::corpus::{Corpus, Example};
-use super::evaluation::Answers;
 use super::figures::Figures;
 use super::forward::{Forward, Known, Losses};
 use super::retriever::Retriever;

@@ -6,8 +6,8 @@ use engram_eval::result::Measure;
 use engram_memory::{Batch, Entry};
 use serde::{Deserialize, Serialize};
 
+use super::answers::Answers;
 use super::corpus::{Corpus, Example};
-use super::evaluation::Answers;
 use super::figures::{Figures, is_right};
 use super::forward::Forward;
 use super::retriever::{Retriever, encode};

@@ -3,7 +3,7 @@
 use engram_models::kernels::Mode;
 
 use super::corpus::Example;
-use super::forward::{Forward, Read};
+use super::forward::Forward;
 use crate::study::StudyResult;
 
 /// Questions that are answered at a time.
@@ -42,22 +42,16 @@ impl Answers {
             forward.model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
         let queries = forward.model.query(&base, &mode)?;
         let stored = Forward { reencoded: 0, ..*forward };
-        let reading = stored.retrieve(&queries)?;
+        let hits = stored.search(&queries)?;
+        let reading = stored.reading(&hits);
         let fused = stored.fuse(&base, &queries, &reading, &[], &mode)?;
         let options = forward.generation();
         for answer in forward.model.generate(&fused.states, &options)? {
             let text = sequencer.tokens().decode(answer.without_end())?;
             self.texts.push(text.trim().to_owned());
         }
-        for read in &reading {
-            let ids = read.iter().filter_map(|(read, _)| match read {
-                Read::Fresh(place) => Some(forward.corpus.items[*place].entry.id),
-                Read::Stored(row) => {
-                    let generation = forward.retriever?.generation();
-                    generation.entry(*row).ok().map(|entry| entry.id)
-                }
-            });
-            self.read.push(ids.collect());
+        for hits in hits {
+            self.read.push(hits.iter().map(|hit| hit.id).collect());
         }
         Ok(())
     }
