@@ -2,18 +2,20 @@
 //!
 //! The fixtures are made by `tests/reference/t5.py`.
 
+mod reference;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
 use engram_models::finite_difference::check_gradients;
-use engram_models::gradients::Gradients;
 use engram_models::kernels::{CrossEntropy, Mode, Segments, cross_entropy};
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::t5::blocks::{DecoderLayer, EncoderLayer, RelativeBias};
 use engram_models::t5::{GenerateOptions, T5, T5Config};
+use reference::{assert_gradients, assert_output};
 use serde::Deserialize;
 
 const MODELS: [&str; 2] = ["t5", "t5_wide"];
@@ -43,8 +45,7 @@ impl Expected {
 }
 
 fn expected(name: &str) -> Result<Expected> {
-    let path = folder(name).join("expected.safetensors");
-    let tensors = candle_core::safetensors::load(path, &Device::Cpu)?;
+    let tensors = reference::expected(name)?;
     let list = |name: &str| tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>();
     let split = |ids: &str, lengths: &str| -> Result<Vec<Vec<u32>>> {
         let ids = list(ids)?;
@@ -65,19 +66,6 @@ fn lengths(tokens: &PackedTokens) -> Vec<usize> {
     tokens.sequences().iter().map(|span| span.length).collect()
 }
 
-fn values(tensor: &Tensor) -> Result<Vec<f32>> {
-    Ok(tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
-}
-
-/// The largest difference, as a share of the largest wanted number.
-fn relative_difference(got: &[f32], want: &[f32]) -> f32 {
-    assert_eq!(got.len(), want.len());
-    let largest =
-        |values: &mut dyn Iterator<Item = f32>| values.fold(0.0f32, |a, b| a.max(b.abs()));
-    let scale = largest(&mut want.iter().copied());
-    largest(&mut got.iter().zip(want).map(|(got, want)| got - want)) / scale
-}
-
 fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
     let (t5, parameters) = load(name, dtype, Vec::new())?;
     let expected = expected(name)?;
@@ -86,40 +74,12 @@ fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
     let tokens = expected.decoder_tokens();
     let logits = t5.decode(&tokens, &states, &lengths(&expected.texts), &Mode::evaluate())?;
     for (what, got) in [("states", &states), ("logits", &logits)] {
-        assert_eq!(got.dims(), tensors[what].dims(), "{name}: {what}");
-        let difference = relative_difference(&values(got)?, &values(&tensors[what])?);
-        println!("{name} {dtype:?}: {what} is off by {difference:.1e}");
-        assert!(difference < tolerance, "{name} {dtype:?}: {what} is off by {difference:e}");
+        assert_output((name, what), got, tensors, tolerance)?;
     }
     let targets = expected.targets.concat().into();
     let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.0 };
     let loss = cross_entropy(&logits, options)?.mean_all()?;
-    let found: HashMap<String, Vec<f32>> = if dtype == DType::F32 {
-        let mut gradients = Gradients::new(&parameters);
-        gradients.backward(&loss)?;
-        let of = |name: &str| gradients.by_name(name).expect("a gradient").to_vec();
-        parameters.iter().map(|p| (p.name().to_owned(), of(p.name()))).collect()
-    } else {
-        let store = loss.backward()?;
-        let of = |tensor: &Tensor| values(store.get(tensor).expect("a gradient"));
-        let named = parameters.iter().map(|p| Ok((p.name().to_owned(), of(p.tensor())?)));
-        named.collect::<Result<_>>()?
-    };
-    let mut names: Vec<&str> =
-        tensors.keys().filter_map(|name| name.strip_prefix("gradient.")).collect();
-    let mut ours: Vec<&str> = found.keys().map(String::as_str).collect();
-    names.sort_unstable();
-    ours.sort_unstable();
-    assert_eq!(ours, names, "{name}: parameters");
-    let mut worst = (0.0, "");
-    for parameter in names {
-        let want = values(&tensors[&format!("gradient.{parameter}")])?;
-        let difference = relative_difference(&found[parameter], &want);
-        worst = if difference > worst.0 { (difference, parameter) } else { worst };
-        assert!(difference < 20.0 * tolerance, "{name} {dtype:?}: {parameter}: {difference:e}");
-    }
-    println!("{name} {dtype:?}: the worst gradient is {worst:?}");
-    Ok(())
+    assert_gradients(name, &loss, &parameters, tensors, 20.0 * tolerance)
 }
 
 #[test]

@@ -9,6 +9,7 @@ use engram_data::patent::{
     Labels, PhrasePair, predictions_csv, read_pairs, read_pairs_with_titles,
 };
 use engram_train::studies::patent::{predict, zero_shot};
+use engram_train::studies::reveal;
 
 use super::{Outcome, output};
 
@@ -65,7 +66,7 @@ impl Predict {
         if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
             anyhow::bail!("{}: no such folder for --output; make it first", folder.display());
         }
-        if let Some(run) = self.run.as_ref().filter(|run| answers::is_reveal(run)) {
+        if let Some(run) = self.run.as_ref().filter(|run| reveal::run::is_run(run)) {
             return self.answer(run);
         }
         if self.evidence || self.curves || self.memory.is_some() || self.k.is_some() {

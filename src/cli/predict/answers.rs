@@ -4,18 +4,12 @@ use std::path::Path;
 
 use engram_train::studies::reveal::evidence::area;
 use engram_train::studies::reveal::predict::{Answer, Answerer, Detail, Questions, read_questions};
-use engram_train::studies::reveal::run::is_run;
 
 use super::Predict;
 use crate::cli::{Outcome, output};
 
 /// Questions that are answered at a time.
 const ANSWERED_AT_A_TIME: usize = 32;
-
-/// Whether a folder has a run of the study.
-pub(super) fn is_reveal(run: &Path) -> bool {
-    is_run(run)
-}
 
 impl Predict {
     /// Answers the questions of the input.
