@@ -40,6 +40,9 @@ fn triples_passages_and_questions_are_written() {
     let folder = folder.path();
     files(folder);
     let wikidata = "data entries wikidata edges.txt --labels labels.json";
+    refused(folder, &format!("{wikidata} --out w.jsonl"), "edges.txt, line 1: the object Q5 is no");
+    assert!(!folder.join("w.jsonl").exists());
+    let wikidata = &format!("{wikidata} --keep-ids");
     let counts = done(folder, &format!("{wikidata} --reverse --descriptions --out w.jsonl --json"));
     let counts: serde_json::Value = serde_json::from_str(&counts).unwrap();
     assert_eq!(counts["entries"], 3);

@@ -51,6 +51,58 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
         }
     }
 
+    // The tasks of a haystack, out of their own entries, and scored.
+    let reply = "predict run --haystack world/haystack.jsonl --quiet --output";
+    done(at, &format!("{reply} replies.jsonl"));
+    let (tasks, replies) =
+        (lines(&at.join("world/haystack.jsonl")), lines(&at.join("replies.jsonl")));
+    assert_eq!(replies.len(), tasks.len());
+    for (task, reply) in tasks.iter().zip(&replies) {
+        assert_eq!(task["answer"], reply["answer"]);
+        let among = task["haystack"].as_array().unwrap();
+        for read in reply["read"].as_array().unwrap() {
+            let read = read.as_array().unwrap();
+            assert!(read.len() == 10 && read.iter().all(|id| among.contains(id)));
+        }
+    }
+    let score = "eval haystack --replies replies.jsonl --json";
+    let report: Value = serde_json::from_str(&done(at, score)).unwrap();
+    assert_eq!(report["detail"]["compliance"], 1.0);
+    assert_eq!(report["n"], tasks.len());
+    // What is right is not looked at.
+    let text = fs::read_to_string(at.join("world/haystack.jsonl")).unwrap();
+    let told = text.replace("\"answer\":\"no\",", "").replace("\"answer\":\"yes\",", "");
+    let told = told.replace("\"needles\"", "\"others\"");
+    assert!(!told.contains("answer\":"), "{told}");
+    fs::write(at.join("world/told.jsonl"), told).unwrap();
+    done(at, "predict run --haystack world/told.jsonl --quiet --output told.jsonl");
+    // What another model said is replaced.
+    fs::copy(at.join("told.jsonl"), at.join("world/again.jsonl")).unwrap();
+    done(at, "predict run --haystack world/again.jsonl --quiet --output again.jsonl");
+    assert_eq!(fs::read(at.join("again.jsonl")).unwrap(), fs::read(at.join("told.jsonl")).unwrap());
+    for (reply, told) in replies.iter().zip(lines(&at.join("told.jsonl"))) {
+        assert_eq!((&reply["response"], &reply["said"]), (&told["response"], &told["said"]));
+    }
+    for (was, is, named) in [
+        ("smell of", "taste of", "told.jsonl, line 1: the question is none"),
+        ("\"view\":2", "\"view\":9", "no such picture"),
+        ("\"haystack\":[", "\"haystack\":[1000000,", "give a haystack of this memory"),
+        (
+            "\"haystack\":[",
+            "\"haystack\":[1000000,",
+            "told.jsonl, line 1: no entry has the id 1000000",
+        ),
+        ("\"haystack\":[", "\"haystack\":[7,7,", "told.jsonl, line 1: the entry 7 is twice"),
+        (
+            "\"1-in-10-1\"",
+            "\"1-in-10-0\"",
+            "told.jsonl, line 2: the id `1-in-10-0` is that of line 1",
+        ),
+    ] {
+        fs::write(at.join("world/told.jsonl"), text.replace(was, is)).unwrap();
+        refused(at, "predict run --haystack world/told.jsonl --quiet --output x.jsonl", named);
+    }
+
     // Without a memory nothing is read.
     done(at, &format!("{predict} alone.jsonl -k 0"));
     let alone = lines(&at.join("alone.jsonl"));
@@ -71,4 +123,39 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     let world = "--keys world/keys.npy --values world/values.npy --entries world/entries.jsonl";
     done(at, &format!("memory build {world} --out other"));
     refused(at, &format!("{predict} x.jsonl --memory other"), "give the memory of this run");
+}
+
+#[test]
+fn a_grid_of_two_rows_writes_its_reports() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let grid = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/reveal/ablations.toml");
+    let small = "--set data.pictures=60 --set data.vocabulary=600 --set model.d_model=32 \
+                 --set model.d_kv=8 --set model.d_ff=64 --set model.image_width=32 \
+                 --set phase.pictures.steps=2 --set phase.warm-start.steps=2 \
+                 --set phase.questions.steps=2 --set phase.fine-tune.steps=2";
+    let grid = format!("grid {}", grid.display());
+    let run = format!("{grid} --rows main-asked-with-k-0 {small} --out g --quiet --json");
+    let told = done(at, &run);
+    let report: Value = serde_json::from_str(&told).unwrap();
+    let names = report["rows"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), ["main", "main-asked-with-k-0"]);
+    assert_eq!(report["claims"][0]["id"], "reveal.memory_over_none");
+    assert_eq!(report["claims"].as_array().unwrap().len(), 1);
+    assert_eq!(fs::read_to_string(at.join("g/grid.json")).unwrap(), told.trim_end());
+    assert!(fs::read_to_string(at.join("g/grid.html")).unwrap().contains("<svg"));
+    assert!(fs::read_to_string(at.join("g/grid.md")).unwrap().contains("| main |"));
+    // What is finished is not made again: a second call takes what is there.
+    let trained = || fs::metadata(at.join("g/seed-1/main/model.safetensors")).unwrap().modified();
+    let before = trained().unwrap();
+    assert_eq!(done(at, &run), told);
+    assert_eq!(trained().unwrap(), before, "the main row was trained again");
+    let command = report["rows"][1]["command"].as_str().unwrap();
+    assert!(command.contains(" --rows main-asked-with-k-0 --seeds 1 --out g --set data.pict"));
+    let program = &report["rows"][0]["runs"][0]["programs"][0];
+    assert!(program["sha256"].as_str().unwrap().len() == 64 && *program == report["program"]);
+
+    refused(at, &format!("{grid} --rows nothing --out g"), "has no row `nothing`; known are main");
+    refused(at, &format!("{grid} --set memory.kk=3 --out g"), "unknown key `kk`");
+    refused(at, "grid nowhere.toml --out g", "nowhere.toml");
 }

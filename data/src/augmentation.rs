@@ -315,20 +315,25 @@ impl Normal<'_> {
     }
 }
 
-/// A picture as the numbers that models read: `(value / 255 - mean) / deviation`.
+/// A picture as the numbers that models read: `(value rescale - mean) / deviation`.
 ///
 /// # Shapes   `[3, H, W]`, row after row
 ///
 /// ```
 /// use engram_data::augmentation::channels_first;
 ///
-/// let view = image::RgbImage::from_pixel(2, 1, image::Rgb([0, 255, 51]));
-/// let numbers = channels_first(&view, [0.0; 3], [1.0; 3]);
-/// assert_eq!(numbers, [0.0, 0.0, 1.0, 1.0, 0.2, 0.2]);
+/// let view = image::RgbImage::from_pixel(2, 1, image::Rgb([0, 255, 0]));
+/// let numbers = channels_first(&view, 1.0 / 255.0, [0.5; 3], [0.5; 3]);
+/// assert_eq!(numbers, [-1.0, -1.0, 1.0, 1.0, -1.0, -1.0]);
 /// ```
-pub fn channels_first(view: &RgbImage, mean: [f32; 3], deviation: [f32; 3]) -> Vec<f32> {
+pub fn channels_first(
+    view: &RgbImage,
+    rescale: f32,
+    mean: [f32; 3],
+    deviation: [f32; 3],
+) -> Vec<f32> {
     let channels = mean.into_iter().zip(deviation).enumerate();
-    let number = |value: u8, mean, deviation| (f32::from(value) / 255.0 - mean) / deviation;
+    let number = |value: u8, mean, deviation| (f32::from(value) * rescale - mean) / deviation;
     channels
         .flat_map(|(channel, (mean, deviation))| {
             view.pixels().map(move |pixel| number(pixel.0[channel], mean, deviation))

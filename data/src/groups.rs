@@ -82,16 +82,22 @@ pub fn shared_anchors<'a>(left: &'a [PhrasePair], right: &'a [PhrasePair]) -> Ve
 }
 
 /// Union-find with path halving; the root of a set is its smallest member.
-struct DisjointSets {
+#[derive(Debug, Clone)]
+pub struct DisjointSets {
     parent: Vec<usize>,
 }
 
 impl DisjointSets {
-    fn new(count: usize) -> Self {
+    /// `count` items, each a set of its own.
+    pub fn new(count: usize) -> Self {
         Self { parent: (0..count).collect() }
     }
 
-    fn root(&mut self, mut item: usize) -> usize {
+    /// The root of an item's set.
+    ///
+    /// # Panics
+    /// If there is no such item.
+    pub fn root(&mut self, mut item: usize) -> usize {
         while self.parent[item] != item {
             self.parent[item] = self.parent[self.parent[item]];
             item = self.parent[item];
@@ -99,7 +105,11 @@ impl DisjointSets {
         item
     }
 
-    fn join(&mut self, left: usize, right: usize) {
+    /// Makes the sets of two items one.
+    ///
+    /// # Panics
+    /// If there is no such item.
+    pub fn join(&mut self, left: usize, right: usize) {
         let (left, right) = (self.root(left), self.root(right));
         self.parent[left.max(right)] = left.min(right);
     }

@@ -96,12 +96,29 @@ fn edges_become_triples_with_labels() {
 fn ids_without_labels_are_counted() {
     let mut labels = Labels::default();
     labels.read(input("Q1\tAda\n"), &mut Collector::new(|_| Ok(()))).unwrap();
-    let options = TripleOptions { labels: Some(&labels), ..TripleOptions::default() };
+    let options =
+        TripleOptions { labels: Some(&labels), keep_ids: true, ..TripleOptions::default() };
     let (lines, counts) =
         read(false, |to| wikidata::read_triples(input(EDGES[0]), &options, to)).unwrap();
     assert!(lines[0].ends_with(r#""subject":"Ada","relation":"P31","object":"Q5"}"#), "{lines:?}");
     let notes = [(Note::EntityWithoutLabel, 3), (Note::RelationWithoutLabel, 2)];
     assert_eq!(counts.notes, notes.into());
+}
+
+#[test]
+fn a_triple_with_an_unknown_entity_is_named_or_counted() {
+    let mut labels = Labels::default();
+    labels.read(input("Q1\tAda\nQ5\thuman\n"), &mut Collector::new(|_| Ok(()))).unwrap();
+    let options = TripleOptions { labels: Some(&labels), ..TripleOptions::default() };
+    for edges in EDGES {
+        let triples = |skips| read(skips, |to| wikidata::read_triples(input(edges), &options, to));
+        let error = triples(false).unwrap_err().to_string();
+        assert!(error.contains("the subject Q2 is no entity"), "{error}");
+        assert!(error.contains("item 2") || error.contains("line "), "{error}");
+        assert!(error.contains("--keep-ids"), "{error}");
+        let (lines, counts) = triples(true).unwrap();
+        assert_eq!((lines.len(), counts.left_out[&Reason::Malformed]), (1, 1));
+    }
 }
 
 #[test]

@@ -68,17 +68,19 @@ pub struct Resampling {
     rows: usize,
     /// The rows of each group; `None` when single rows are drawn.
     groups: Option<Vec<Vec<u32>>>,
+    /// The rows of each group of a second division, which is drawn apart.
+    crossed: Option<Vec<Vec<u32>>>,
 }
 
 impl Resampling {
     /// Draws single rows.
     pub fn by_row(rows: usize) -> Self {
-        Self { unit: "row".to_owned(), rows, groups: None }
+        Self { unit: "row".to_owned(), rows, groups: None, crossed: None }
     }
 
     /// Draws single rows, for which `unit` is the word ("utterance").
     pub fn by_item(unit: &str, rows: usize) -> Self {
-        Self { unit: unit.to_owned(), rows, groups: None }
+        Self { unit: unit.to_owned(), rows, groups: None, crossed: None }
     }
 
     /// Draws whole groups; `labels` has the group of each row, `unit` is the word for a group ("anchor").
@@ -86,12 +88,37 @@ impl Resampling {
     /// With fewer than two groups every resample would be the sample itself, so single rows are drawn instead;
     /// [`unit`](Self::unit) tells which it is.
     pub fn by_group<L: Hash + Eq>(unit: &str, labels: &[L]) -> Self {
-        let rows = |(_, rows): (&L, Vec<usize>)| rows.into_iter().map(|row| row as u32).collect();
-        let groups: Vec<Vec<u32>> = rows_by_label(labels).into_iter().map(rows).collect();
+        let groups = groups(labels);
         if groups.len() < 2 {
             return Self::by_row(labels.len());
         }
-        Self { unit: unit.to_owned(), rows: labels.len(), groups: Some(groups) }
+        Self { unit: unit.to_owned(), rows: labels.len(), groups: Some(groups), crossed: None }
+    }
+
+    /// Draws the groups of two divisions of the same rows, each apart from the other: a row counts as often as its group
+    /// of the one was drawn, times as often as that of the other.
+    ///
+    /// For answers of several runs to the same questions, which share what is hard about a question and what went well in
+    /// a run; neither drawing questions nor runs alone would know both. With few runs the interval is rough all the same.
+    /// A division of fewer than two groups is left out.
+    ///
+    /// # Source   A. B. Owen, "The pigeonhole bootstrap", Annals of Applied Statistics 1 (2007)
+    pub fn by_crossed_groups<L: Hash + Eq, M: Hash + Eq>(
+        units: [&str; 2],
+        labels: &[L],
+        crossed: &[M],
+    ) -> Self {
+        let (first, second) = (groups(labels), groups(crossed));
+        match (first.len() < 2, second.len() < 2) {
+            (_, true) => Self::by_group(units[0], labels),
+            (true, false) => Self::by_group(units[1], crossed),
+            (false, false) => Self {
+                unit: format!("{} and {}", units[0], units[1]),
+                rows: labels.len(),
+                groups: Some(first),
+                crossed: Some(second),
+            },
+        }
     }
 
     /// The word for what is drawn: `row`, or the name given to a group.
@@ -136,7 +163,20 @@ impl Resampling {
                 }
             }
         }
+        if let Some(crossed) = &self.crossed {
+            let mut times = vec![0; crossed.len()];
+            (0..crossed.len()).for_each(|_| times[random.below(crossed.len())] += 1);
+            for (rows, times) in crossed.iter().zip(times) {
+                rows.iter().for_each(|row| counts[*row as usize] *= times);
+            }
+        }
     }
+}
+
+/// The rows of each label.
+fn groups<L: Hash + Eq>(labels: &[L]) -> Vec<Vec<u32>> {
+    let rows = |(_, rows): (&L, Vec<usize>)| rows.into_iter().map(|row| row as u32).collect();
+    rows_by_label(labels).into_iter().map(rows).collect()
 }
 
 /// The values of a statistic over all resamples.
@@ -334,6 +374,32 @@ mod tests {
         });
         assert_eq!(whole.quantile(0.0), 1.0);
         assert_eq!(Resampling::by_group("speaker", &["a", "a"]).unit(), "row");
+    }
+
+    #[test]
+    fn crossed_groups_know_of_both_divisions() {
+        // Three runs, of which one is worse all over: drawing questions alone does not see that.
+        let run = |row: usize| row % 3;
+        let values: Vec<f64> = noise(300)
+            .into_iter()
+            .enumerate()
+            .map(|(row, x)| f64::from(u8::from(run(row) > 0)) + x / 10.0)
+            .collect();
+        let questions: Vec<usize> = (0..300).map(|row| row / 3).collect();
+        let runs: Vec<usize> = (0..300).map(run).collect();
+        let error = |resampling: &Resampling| {
+            let options = BootstrapOptions::default();
+            bootstrap(resampling, &options, |c| weighted_mean(&values, c)).standard_error()
+        };
+        let alone = Resampling::by_group("question", &questions);
+        let crossed = Resampling::by_crossed_groups(["question", "run"], &questions, &runs);
+        assert_eq!(crossed.method(), "percentile bootstrap by question and run");
+        assert!(error(&crossed) > 5.0 * error(&alone));
+        // One run is no division.
+        let one = Resampling::by_crossed_groups(["question", "run"], &questions, &[0; 300]);
+        assert_eq!((one.unit(), error(&one)), ("question", error(&alone)));
+        let one = Resampling::by_crossed_groups(["question", "run"], &[0; 300], &runs);
+        assert_eq!((one.unit(), one.draws()), ("run", 3));
     }
 
     #[test]

@@ -31,6 +31,16 @@ pub enum MemoryError {
         /// The folder.
         folder: PathBuf,
     },
+    /// The current generation was removed.
+    #[error(
+        "{}: its generation {generation} has vanished: the folder is gone, or was removed while it was read; copy the memory from elsewhere, or build it again (a run's: train again with --resume)", .folder.display()
+    )]
+    Vanished {
+        /// The memory's folder.
+        folder: PathBuf,
+        /// The generation's folder.
+        generation: String,
+    },
     /// A folder that should become a memory holds something.
     #[error("{}: is already there; give a folder that is not, or `engram memory add` to the memory in it", .folder.display())]
     AlreadyThere {

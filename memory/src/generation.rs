@@ -59,6 +59,10 @@ impl Bits {
         self.0[row / 8] |= 1 << (row % 8);
     }
 
+    pub(crate) fn clear(&mut self, row: usize) {
+        self.0[row / 8] &= !(1 << (row % 8));
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.0.iter().map(|byte| byte.count_ones() as usize).sum()
     }

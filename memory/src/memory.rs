@@ -39,7 +39,8 @@ pub struct Memory {
 impl Memory {
     /// Opens a memory.
     ///
-    /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::Newer`], [`MemoryError::Corrupt`], [`MemoryError::Read`]
+    /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::Vanished`], [`MemoryError::Newer`],
+    /// [`MemoryError::Corrupt`], [`MemoryError::Read`]
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, MemoryError> {
         let folder = folder.into();
         let current = RwLock::new(Arc::new(open_current(&folder, None)?));
@@ -88,8 +89,21 @@ impl Memory {
     }
 }
 
-/// Opens the current generation, again where a writer has removed it meanwhile.
+/// Opens the current generation; tells one that has vanished from one that is broken.
 fn open_current(folder: &Path, before: Option<&Generation>) -> Result<Generation, MemoryError> {
+    open_newest(folder, before).map_err(|error| {
+        let before = before.map(|before| folder_name(before.manifest().generation));
+        match Manifest::current_folder(folder).or(before) {
+            Some(generation) if matches!(folder.join(&generation).try_exists(), Ok(false)) => {
+                MemoryError::Vanished { folder: folder.to_owned(), generation }
+            }
+            _ => error,
+        }
+    })
+}
+
+/// Opens the current generation, again where a writer has removed it meanwhile.
+fn open_newest(folder: &Path, before: Option<&Generation>) -> Result<Generation, MemoryError> {
     let mut last = None;
     for _ in 0..ATTEMPTS {
         match Generation::open(folder, before) {

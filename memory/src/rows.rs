@@ -96,8 +96,13 @@ impl RowReader {
             let next = match &mut self.entries {
                 Some(entries) => entries.next().unwrap_or_else(|| Err(entries.too_few(self.count))),
                 None => {
-                    self.next_id += 1;
-                    Ok(Entry::bare(self.next_id - 1))
+                    let id = self.next_id;
+                    self.next_id = id.checked_add(1).ok_or_else(|| MemoryError::BadOption {
+                        option: "an id",
+                        found: id.to_string(),
+                        expected: "less than 2^63 - 1; number entries from 0",
+                    })?;
+                    Ok(Entry::bare(id))
                 }
             };
             batch.entries.push(next?);
@@ -188,19 +193,24 @@ mod tests {
         assert!(bare.iter().all(|entry| entry.source == DEFAULT_SOURCE));
         let text = "{\"text\": \"a\", \"document\": 4}\n\n{\"id\": 70}\n{\"source\": \"kg\", \"document\": null}";
         let entries = read(Some(text), 0).unwrap();
-        assert_eq!(entries.iter().map(|entry| entry.id).collect::<Vec<_>>(), [0, 70, 1]);
+        assert_eq!(entries.iter().map(|entry| entry.id).collect::<Vec<_>>(), [0, 70, 71]);
         assert_eq!(entries[0].document.as_deref(), Some("4"));
         assert_eq!((entries[0].text(), entries[2].source.as_str()), ("a".to_owned(), "kg"));
     }
 
     #[test]
     fn bad_entries_are_named() {
+        assert!(read(None, i64::MAX - 1).unwrap_err().contains("9223372036854775807"));
         for (text, wanted) in [
             ("{}\n{}\n", "/e.jsonl: ends after line 2, but there are 3 keys"),
             ("{}\n{}\n{}\n\n{}\n", "/e.jsonl:5: has more entries than the 3 keys"),
             ("{}\n[1]\n{}\n", "/e.jsonl:2: is no entry: invalid type: sequence"),
             ("{}\n{\"id\": \"x\"}\n{}\n", "/e.jsonl:2: is no entry: invalid type: string"),
             ("{}\n{}\n{\"document\": [1]}\n", "/e.jsonl:3: has the document [1]"),
+            (
+                "{\"id\": 9223372036854775807}\n{}\n{}\n",
+                "/e.jsonl:2: has no id, and no larger one is left",
+            ),
             ("{\"source\": \"\"}\n{}\n{}\n", "/e.jsonl:1: has an empty source"),
             ("{}\n{\"id\"\n{}\n", "/e.jsonl:2: is no entry: EOF"),
         ] {

@@ -250,3 +250,21 @@ fn what_a_killed_writer_left_is_swept() {
         drop(build(&memory, ValueNumber::F16));
     }
 }
+
+#[test]
+fn only_the_name_of_a_generation_can_have_vanished() {
+    let place = folder();
+    let memory = place.path().join("m");
+    drop(build(&memory, ValueNumber::F16));
+    let pointer = memory.join("CURRENT");
+    let whole = fs::read_to_string(&pointer).unwrap();
+    for (name, vanished) in [("gen-000009", true), ("gen-", false), ("gen-x", false), ("m", false)]
+    {
+        fs::write(&pointer, whole.replacen("gen-000002", name, 1)).unwrap();
+        let error = Memory::open(&memory).unwrap_err();
+        assert_eq!(matches!(error, MemoryError::Vanished { .. }), vanished, "{name}: {error}");
+        if !vanished {
+            assert!(error.to_string().contains("does not name a generation"), "{name}: {error}");
+        }
+    }
+}

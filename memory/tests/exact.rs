@@ -222,6 +222,34 @@ fn queries_and_filters_that_do_not_fit_are_refused() {
 }
 
 #[test]
+fn only_the_entries_that_are_named_are_found() {
+    let place = folder();
+    let (writer, _) = memory(&place.path().join("m"), 5, true);
+    let generation = writer.generation();
+    let keys = [0.3, -1.0, 0.5, 0.2, 1.0];
+    let search =
+        |k: usize, filter: Filter| Exact.search(generation, Queries { keys: &keys, k }, &filter);
+    let among = |ids: &[i64]| Filter { ids: Some(ids.to_vec()), ..Filter::default() };
+    // Of all three segments, two of them in one byte of a segment's bits.
+    let named = [0, 1, 8, 999, 1000, 2998, 2999];
+    let all = ids(&search(5000, Filter::default()).unwrap()).remove(0);
+    let wanted: Vec<i64> = all.into_iter().filter(|id| named.contains(id)).collect();
+    assert_eq!(wanted.len(), 7);
+    assert_eq!(ids(&search(100, among(&named)).unwrap())[0], wanted);
+    assert_eq!(ids(&search(2, among(&named)).unwrap()), [&wanted[..2]]);
+    assert_eq!(ids(&search(2, among(&[])).unwrap()), [[0; 0]]);
+    // Only what is both named and of the source.
+    let of_first = |id: &i64| generation.entry(generation.row_of(*id).unwrap().unwrap()).unwrap();
+    let source = of_first(&wanted[0]).source;
+    let both = Filter { sources: Some(vec![source.clone()]), ..among(&named) };
+    let wanted: Vec<i64> = wanted.into_iter().filter(|id| of_first(id).source == source).collect();
+    assert_eq!(ids(&search(100, both).unwrap()), [wanted]);
+    // 3 is deleted, 5000 never was.
+    let error = search(1, among(&[0, 3, 5000])).unwrap_err().to_string();
+    assert!(error.contains("3") && error.contains("2"), "{error}");
+}
+
+#[test]
 fn a_source_of_which_nothing_is_left_is_told() {
     let place = folder();
     let (mut writer, _) = memory(&place.path().join("m"), 5, true);

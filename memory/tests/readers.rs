@@ -78,3 +78,29 @@ fn each_batch_of_results_is_from_one_generation() {
     println!("{searches} searches by {READERS} readers over {generations} generations");
     assert!(searches > 0 && generations > 1);
 }
+
+#[test]
+fn a_generation_that_vanished_is_said_and_its_reader_keeps_what_is_open() {
+    let place = folder();
+    let path = place.path().join("m");
+    let values = Some(ValueFormat { tokens: 1, width: 2, number: ValueNumber::F16 });
+    let format = MemoryFormat { width: 2, normalised: false, values };
+    let rows = batch(&mut Numbers::new(1), format, &[0, 1, 2]);
+    drop(Writer::create(&path, format, 3, [Ok(rows)].into_iter()).unwrap());
+    let memory = Memory::open(&path).unwrap();
+    let generation = path.join("gen-000001");
+    assert!(generation.is_dir());
+    std::fs::remove_dir_all(&generation).unwrap();
+    let queries = Queries { keys: &[1.0, 0.5], k: 3 };
+    let found = Exact.search(&memory.generation(), queries, &Filter::default()).unwrap();
+    assert_eq!(found.hits[0].len(), 3);
+    for error in [memory.reload().unwrap_err(), Memory::open(&path).unwrap_err()] {
+        let told = error.to_string();
+        assert!(told.contains("gen-000001 has vanished") && told.contains("build it"), "{told}");
+    }
+    // All of the memory, while it is read.
+    std::fs::remove_dir_all(&path).unwrap();
+    let told = memory.reload().unwrap_err().to_string();
+    assert!(told.contains("has vanished"), "{told}");
+    assert!(Exact.search(&memory.generation(), queries, &Filter::default()).is_ok());
+}

@@ -145,7 +145,7 @@ impl BertLayer {
         let mut chain = Chain::new();
         let x = chain.input(x);
         let qkv = chain.stacked_linear(x, &parts);
-        let context = chain.self_attention(qkv, &options);
+        let context = chain.self_attention(qkv, None, &options);
         self.output.append(&mut chain, context, x, mode)?;
         Ok(chain.finish()?)
     }

@@ -71,10 +71,14 @@ impl RmsNorm {
         Ok(Self { weight, epsilon: epsilon as f32 })
     }
 
+    /// The norm as a part of a [`kernels::Chain`].
+    pub fn as_norm(&self) -> Norm<'_> {
+        Norm { weight: &self.weight, bias: None, epsilon: self.epsilon }
+    }
+
     /// `[.., D]` → `[.., D]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let norm = Norm { weight: &self.weight, bias: None, epsilon: self.epsilon };
-        Ok(kernels::norm(x, norm)?)
+        Ok(kernels::norm(x, self.as_norm())?)
     }
 }
 

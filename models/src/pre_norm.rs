@@ -5,9 +5,7 @@ use candle_core::Tensor;
 
 use crate::config::{check_dropout, check_epsilon, check_heads, check_layers, check_sizes};
 use crate::error::{ModelError, Result};
-use crate::kernels::{
-    Activation, Attention, Mode, Segments, dropout, feed_forward, self_attention, stacked_linear,
-};
+use crate::kernels::{Activation, Attention, Chain, Mode, Segments};
 use crate::layers::{LayerNorm, Linear};
 use crate::params::ParameterBuilder;
 
@@ -184,14 +182,19 @@ impl Layer {
         config: &PreNormConfig,
         mode: &Mode,
     ) -> Result<Tensor> {
-        let residual =
-            |x: &Tensor, y: Tensor| x + dropout(&y, mode.dropout(config.hidden_dropout))?;
-        let parts = [self.query.as_part(), self.key.as_part(), self.value.as_part()];
-        let qkv = stacked_linear(&self.attention_norm.forward(x)?, &parts)?;
-        let context = self_attention(&qkv, None, options)?;
-        let x = residual(x, self.output.forward(&context)?)?;
+        let dropout = || mode.dropout(config.hidden_dropout);
         let (up, down) = (self.up.with_bias()?, self.down.with_bias()?);
-        let normed = self.feed_forward_norm.forward(&x)?;
-        Ok(residual(&x, feed_forward(&normed, up, down, config.hidden_act)?)?)
+        let parts = [self.query.as_part(), self.key.as_part(), self.value.as_part()];
+        let mut chain = Chain::new();
+        let x = chain.input(x);
+        let normed = chain.norm(x, self.attention_norm.as_norm());
+        let qkv = chain.stacked_linear(normed, &parts);
+        let context = chain.self_attention(qkv, None, options);
+        let attended = chain.stacked_linear(context, &[self.output.as_part()]);
+        let x = chain.residual(x, attended, dropout());
+        let normed = chain.norm(x, self.feed_forward_norm.as_norm());
+        let fed = chain.feed_forward(normed, up, down, config.hidden_act);
+        chain.residual(x, fed, dropout());
+        Ok(chain.finish()?)
     }
 }

@@ -10,6 +10,7 @@
 //! | attentive knowledge fusion, with the scores as a prior | [`fusion`] |
 //! | generator | [`crate::t5::Decoder`] |
 //! | contrastive, decorrelation and alignment losses | [`losses`] |
+//! | T5's and ViT's weights as its start | [`published`] |
 //!
 //! Reference: the released code, google-research/scenic `projects/knowledge_visual_language`; it
 //! cannot run its own retrieval, so that what is tested against a reference here are the parts from
@@ -22,6 +23,7 @@ mod config;
 pub mod fusion;
 pub mod gate;
 pub mod losses;
+pub mod published;
 pub mod query_key_head;
 pub mod value_perceiver;
 

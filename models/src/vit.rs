@@ -16,16 +16,18 @@
 //! `preprocessor_config.json` says.
 
 mod config;
+mod convolution_stem;
 
 use candle_core::Tensor;
 
 use crate::error::Result;
-use crate::kernels::{Mode, Segments, dropout};
+use crate::kernels::{Mode, Segments, dropout, residual};
 use crate::layers::LayerNorm;
 use crate::params::{Init, ParameterBuilder};
 use crate::patch_embedding::{PatchEmbedding, with_class_token};
 use crate::pre_norm::{Deviations, Names, PreNormBlocks};
 pub use config::ViTConfig;
+use convolution_stem::ConvolutionStem;
 
 /// The published names in a block.
 const NAMES: Names = Names {
@@ -45,6 +47,8 @@ pub struct ViT {
     config: ViTConfig,
     class_token: Option<Tensor>,
     patch_embeddings: PatchEmbedding,
+    /// Its output is added to that of the map of patches ([`ViTConfig::stem_channels`]).
+    stem: Option<ConvolutionStem>,
     position_embeddings: Tensor,
     blocks: PreNormBlocks,
     layer_norm: LayerNorm,
@@ -71,6 +75,7 @@ impl ViT {
         let embeddings = builder.pp("embeddings");
         let class = || embeddings.get("cls_token", &[1, 1, d], Init::Normal(std));
         let patches = embeddings.pp("patch_embeddings.projection");
+        let stem = || ConvolutionStem::new(config, &embeddings.pp("stem"));
         let positions = [1, config.num_tokens(), d];
         let deviations = Deviations { query_key_value: std, output: std, up: std, down: std };
         let layers = builder.pp("encoder.layer");
@@ -78,6 +83,7 @@ impl ViT {
         Ok(Self {
             class_token: config.class_token.then(class).transpose()?,
             patch_embeddings: PatchEmbedding::new(config.patch_grid(), d, std, true, &patches)?,
+            stem: (!config.stem_channels.is_empty()).then(stem).transpose()?,
             position_embeddings: embeddings.get(
                 "position_embeddings",
                 &positions,
@@ -109,6 +115,10 @@ impl ViT {
         mode: &Mode,
     ) -> Result<ViTOutput> {
         let patches = self.patch_embeddings.forward(pixels)?;
+        let patches = match &self.stem {
+            Some(stem) => residual(&patches, &stem.forward(pixels)?, None)?,
+            None => patches,
+        };
         let tokens = match &self.class_token {
             Some(class) => with_class_token(class, &patches)?,
             None => patches,

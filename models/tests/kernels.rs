@@ -41,6 +41,38 @@ fn gated_units() -> Result<()> {
 }
 
 #[test]
+fn convolutions() -> Result<()> {
+    let (w, b) = (input(&[3, 3, 3, 2], 2), input(&[3], 3));
+    for (stride, padding, relu) in [(1, 0, false), (1, 1, true), (2, 1, false), (3, 2, true)] {
+        let windows = Convolution { stride, padding, relu };
+        check_gradients(&[input(&[2, 5, 4, 2], 1), w.clone(), b.clone()], |t| {
+            Ok(convolution(&t[0], &t[1], &t[2], windows)?)
+        })?;
+    }
+    // More pictures than are laid out at a time; and a window that no picture fills is refused.
+    let windows = Convolution { stride: 2, padding: 0, relu: true };
+    check_gradients(&[input(&[37, 3, 3, 2], 1), w, b], |t| {
+        Ok(convolution(&t[0], &t[1], &t[2], windows)?)
+    })?;
+    let (weight, bias) = (random(&[3, 3, 3, 2], 2)?, random(&[3], 3)?);
+    assert!(convolution(&random(&[1, 2, 5, 2], 1)?, &weight, &bias, windows).is_err());
+    assert!(convolution(&random(&[1, 5, 5, 3], 1)?, &weight, &bias, windows).is_err());
+    Ok(())
+}
+
+#[test]
+fn residual_sums_and_scaled_rows() -> Result<()> {
+    let (x, y) = (input(&[3, 5], 1), input(&[3, 5], 2));
+    for mask in [None, Some(Dropout::new(0.4, 3))] {
+        check_gradients(&[x.clone(), y.clone()], |t| Ok(residual(&t[0], &t[1], mask)?))?;
+    }
+    check_gradients(&[x, input(&[3, 1], 4)], |t| Ok(scaled_rows(&t[0], &t[1])?))?;
+    assert!(residual(&random(&[3, 5], 1)?, &random(&[5], 1)?, None).is_err());
+    assert!(scaled_rows(&random(&[3, 5], 1)?, &random(&[5, 1], 1)?).is_err());
+    Ok(())
+}
+
+#[test]
 fn linear_maps_alone_and_stacked() -> Result<()> {
     let (x, w, b) = (input(&[2, 3, 4], 1), input(&[5, 4], 2), input(&[5], 3));
     check_gradients(&[x.clone(), w.clone()], |t| Ok(linear(&t[0], &t[1], None)?))?;
@@ -129,7 +161,7 @@ fn chains_of_kernels() -> Result<()> {
             let mut chain = Chain::new();
             let x = chain.input(&t[0]);
             let qkv = chain.stacked_linear(x, &[(&t[1], Some(&t[2]))]);
-            let y = chain.self_attention(qkv, &options);
+            let y = chain.self_attention(qkv, None, &options);
             let x = chain.residual_norm(y, x, norm, dropout);
             let y = chain.feed_forward(x, (&t[5], &t[6]), (&t[7], &t[8]), Activation::Gelu);
             chain.residual_norm(y, x, norm, dropout);
@@ -346,6 +378,7 @@ fn network(builder: &ParameterBuilder) -> Result<impl Fn() -> Result<Tensor>> {
     let (w1, b1, w2, b2) =
         (w("w1", &[64, 32])?, w("b1", &[64])?, w("w2", &[32, 64])?, w("b2", &[32])?);
     let (scale, shift) = (w("scale", &[32])?, w("shift", &[32])?);
+    let (windows, shifts) = (w("windows", &[32, 3, 3, 32])?, w("shifts", &[32])?);
     Ok(move || {
         let ids: Arc<[u32]> = (0..300u32).map(|i| i * 7 % 30).collect();
         let x = embedding_sum(&[(&table, ids.clone())])?;
@@ -358,6 +391,10 @@ fn network(builder: &ParameterBuilder) -> Result<impl Fn() -> Result<Tensor>> {
         let x = residual_norm(&y, &x, layer_norm, dropout)?;
         let y = feed_forward(&x, (&w1, &b1), (&w2, &b2), Activation::Gelu)?;
         let x = residual_norm(&y, &x, layer_norm, dropout)?;
+        let grid = x.reshape((12, 5, 5, 32))?;
+        let same = Convolution { stride: 1, padding: 1, relu: true };
+        let y = convolution(&grid, &windows, &shifts, same)?;
+        let x = residual_norm(&y.reshape((300, 32))?, &x, layer_norm, dropout)?;
         let logits = linear(&x, &table, None)?;
         let options = CrossEntropy { targets: ids, ignored: None, label_smoothing: 0.0 };
         Ok(cross_entropy(&logits, options)?.mean_all()?)

@@ -242,3 +242,32 @@ fn shapes_that_do_not_fit_are_refused() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn the_published_sizes_have_their_parameters_without_any_being_made() -> Result<()> {
+    // The paper: 0.4, 1.4 and 2.1 billion, rounded.
+    for (config, millions, frozen) in [
+        (RevealConfig::base(4), 475, 6),
+        (RevealConfig::large(4), 1429, 20),
+        (RevealConfig::giant(4), 2138, 32),
+    ] {
+        let builder = ParameterBuilder::of_shapes();
+        Reveal::new(&config, &builder)?;
+        let parameters = builder.finish()?;
+        let (all, trainable) = parameters.element_counts();
+        assert_eq!((all / 1_000_000, all), (millions, trainable));
+        assert_eq!(config.frozen_image_layers, frozen);
+        let shape = |name: &str| parameters.get(name).map(|one| one.tensor().dims().to_vec());
+        let (d, t5) = (config.t5.d_model, &config.t5);
+        let last = t5.num_layers - 1;
+        let query = format!("encoder.block.{last}.layer.0.SelfAttention.q.weight");
+        assert_eq!(shape(&query), Some(vec![t5.num_heads * 64, d]));
+        assert_eq!(shape("lm_head.weight"), Some(vec![32128, d]));
+        assert_eq!(shape("value_perceiver.latents"), Some(vec![config.value_tokens, d]));
+        assert_eq!(shape("head_out.weight"), Some(vec![512, d]));
+        assert_eq!(shape("image_head.weight"), Some(vec![d, config.image.hidden_size]));
+        let positions = shape("image_encoder.embeddings.position_embeddings");
+        assert_eq!(positions, Some(vec![1, config.image.num_patches(), config.image.hidden_size]));
+    }
+    Ok(())
+}

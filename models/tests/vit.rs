@@ -242,6 +242,45 @@ fn published_sizes_have_the_published_parameters() -> Result<()> {
     Ok(())
 }
 
+/// Convolutions in the place of patches: as many states, every parameter has its gradient.
+#[test]
+fn a_stem_of_convolutions_makes_patches() -> Result<()> {
+    let config = ViTConfig {
+        image_size: 16,
+        patch_size: 8,
+        num_channels: 3,
+        hidden_size: 8,
+        intermediate_size: 12,
+        num_hidden_layers: 1,
+        num_attention_heads: 2,
+        class_token: false,
+        stem_channels: vec![6, 10],
+        ..ViTConfig::base_16()
+    };
+    let builder = ParameterBuilder::on_cpu(1);
+    let vit = ViT::new(&config, &builder)?;
+    let parameters = builder.finish()?;
+    assert_eq!(config.num_parameters(), parameters.element_counts().0);
+    let pixels: Vec<f32> = (0..2 * 3 * 16 * 16).map(|i| (i as f32 * 0.37).sin()).collect();
+    let pixels = Tensor::from_vec(pixels, (2, 3, 16, 16), &Device::Cpu)?;
+    let output = vit.forward(&pixels, None, &Mode::train(1))?;
+    assert_eq!(output.patch_tokens.dims(), [2, 4, 8]);
+    let mut gradients = Gradients::new(&parameters);
+    gradients.backward(&loss(&output.patch_tokens)?)?;
+    let suspicious = gradients.suspicious();
+    assert!(suspicious.iter().all(|(name, _)| name.ends_with("key.bias")), "{suspicious:?}");
+    // Each picture by itself: the states do not depend on the others.
+    let alone = vit.forward(&pixels.narrow(0, 1, 1)?, None, &Mode::predict())?.patch_tokens;
+    let together = output.patch_tokens.narrow(0, 1, 1)?;
+    let far = (alone - together)?.abs()?.max_all()?.to_scalar::<f32>()?;
+    assert!(far < 1e-5, "{far}");
+    let refused = ViTConfig { stem_channels: vec![6; 4], ..config };
+    let refused =
+        refused.validate().expect_err("four convolutions leave nothing of 8 pixels").to_string();
+    assert!(refused.contains("stem_channels"), "{refused}");
+    Ok(())
+}
+
 #[test]
 fn configurations_that_cannot_be_built_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -3,6 +3,7 @@
 mod bench;
 mod data;
 mod eval;
+mod grid;
 mod memory;
 mod output;
 mod predict;
@@ -42,6 +43,8 @@ enum Command {
     Reproduce(reproduce::Reproduce),
     /// Train a study by a recipe
     Train(train::Train),
+    /// Train the rows of a grid of ablations, and say which claims hold
+    Grid(grid::GridCommand),
     /// Score phrase pairs with a trained run or a baseline
     Predict(predict::Predict),
     /// Measure predictions
@@ -79,6 +82,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
     match cli.command {
         Command::Reproduce(command) => command.run(),
         Command::Train(command) => command.run(),
+        Command::Grid(command) => command.run(),
         Command::Predict(command) => command.run(),
         Command::Eval(command) => command.run(),
         Command::Memory(command) => command.run(),

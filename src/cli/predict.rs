@@ -4,6 +4,7 @@ mod answers;
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::Args;
 use engram_data::patent::{
     Labels, PhrasePair, predictions_csv, read_pairs, read_pairs_with_titles,
@@ -18,10 +19,14 @@ use super::{Outcome, output};
 #[command(after_help = "\
 A run of the patent study scores the pairs of a CSV file. A run of REVEAL answers the questions of
 JSON lines, {\"id\": …, \"question\": …, \"image\": …} with paths from the file's folder, out of its
-memory; each answer comes with what was read for it.
+memory; without a question the picture is described. Each answer comes with what was read for it. With --haystack it replies yes or no to tasks
+of `engram data world`: it is asked the question behind the task for each picture, with the task's
+entries as its whole memory, and says yes where it gives the answer in question each time.
 
 Examples:
   engram predict runs/r1 --input world/questions.jsonl --output answers.jsonl --evidence
+  engram predict runs/r1 --haystack world/haystack.jsonl --output replies.jsonl
+  engram eval haystack --replies replies.jsonl
   engram predict runs/p1 --input test.csv --output predictions.csv
   engram predict --encoder hf://sentence-transformers/all-MiniLM-L6-v2 \\
       --input validation.csv --output cosine.csv
@@ -37,8 +42,12 @@ pub struct Predict {
     #[arg(long, value_name = "FILE", conflicts_with = "run")]
     vectors: Option<PathBuf>,
     /// Pairs to score (CSV with id, anchor, target, context), or questions (JSON lines)
-    #[arg(long, value_name = "FILE")]
-    input: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "haystack")]
+    input: Option<PathBuf>,
+    /// REVEAL: instead of questions, the tasks of a `haystack.jsonl`, each out of its own entries
+    #[arg(long, value_name = "FILE", requires = "run",
+        conflicts_with_all = ["input", "evidence", "curves"])]
+    haystack: Option<PathBuf>,
     /// Where `id,score` goes, or each answer as a line of JSON
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
@@ -67,19 +76,26 @@ impl Predict {
             anyhow::bail!("{}: no such folder for --output; make it first", folder.display());
         }
         if let Some(run) = self.run.as_ref().filter(|run| reveal::run::is_run(run)) {
-            return self.answer(run);
+            return match (&self.haystack, &self.input) {
+                (Some(haystack), _) => self.reply(run, haystack),
+                (None, Some(input)) => self.answer(run, input),
+                (None, None) => anyhow::bail!("give --input or --haystack"),
+            };
         }
-        if self.evidence || self.curves || self.memory.is_some() || self.k.is_some() {
-            let reason = "is no finished run of REVEAL; --evidence, --curves, --memory and -k are";
+        let of_reveal = self.evidence || self.curves || self.memory.is_some() || self.k.is_some();
+        if of_reveal || self.haystack.is_some() {
+            let reason = "is no finished run of REVEAL; --haystack, --evidence, --curves, --memory \
+                          and -k are";
             let run = self.run.as_deref().unwrap_or(Path::new("")).display();
             anyhow::bail!("{run}: {reason} for one: leave them out, or finish the run");
         }
+        let input = self.input.as_deref().context("give --input")?;
         let rows = match &self.run {
             Some(run) => {
                 let titles = predict::titles(run)?;
-                read_pairs_with_titles(&self.input, Labels::Optional, &titles)?
+                read_pairs_with_titles(input, Labels::Optional, &titles)?
             }
-            None => read_pairs(&self.input, Labels::Optional)?,
+            None => read_pairs(input, Labels::Optional)?,
         };
         let scores = self.scores(&rows)?;
         if let Some((row, score)) = rows.iter().zip(&scores).find(|(_, score)| !score.is_finite()) {

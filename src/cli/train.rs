@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use engram_eval::result::Measure;
 use engram_train::studies::patent::figure::in_words;
 use engram_train::studies::patent::run::{PatentSummary, train_patent};
+use engram_train::studies::reveal::needle::NeedleFigures;
 use engram_train::studies::reveal::run::{RevealSummary, train_reveal};
 use engram_train::{Recipe, RecipeOptions, RunOptions};
 use serde::Serialize;
@@ -149,12 +150,22 @@ fn reveal_text(summary: &RevealSummary) -> String {
         let [exact, first, among] = figures;
         format!("{name:<22} {n:>5}  {exact:<24} {first:<24} {among}")
     };
-    let mut lines = vec![row("test questions", "n", ["exact match", "recall@1", "recall@10"])];
+    let mut lines = Vec::new();
+    if !summary.figures.is_empty() {
+        lines.push(row("test questions", "n", ["exact match", "recall@1", "recall@10"]));
+    }
     for figures in &summary.figures {
         let words = [&figures.exact_match, &figures.recall_at_1, &figures.recall_at_10];
         let [exact, first, among] = words.map(in_words);
         let n = figures.exact_match.n.to_string();
         lines.push(row(&figures.questions, &n, [&exact, &first, &among]));
+    }
+    for judged in &summary.judged {
+        let n = judged.measures.first().map_or(0, |measure| measure.n);
+        lines.push(format!("test examples of {}: {n}", judged.name));
+        for measure in &judged.measures {
+            lines.push(format!("  {:<18} {}", measure.metric, in_words(measure)));
+        }
     }
     if let Some(swap) = &summary.swap {
         let facts = format!("{} facts swapped in the memory", swap.facts);
@@ -166,12 +177,18 @@ fn reveal_text(summary: &RevealSummary) -> String {
             in_words(&swap.deleted)
         ));
     }
+    for NeedleFigures { needles, others, accuracy, .. } in &summary.needles {
+        let n = accuracy.n;
+        let size = format!("haystack, {needles} of {}", needles + others);
+        lines.push(format!("{size}: accuracy {} of {n}, chance 0.5", in_words(accuracy)));
+    }
     lines.push(format!(
         "{} steps; seed {}; recipe {}",
         summary.steps,
         summary.seed,
         summary.recipe_hash.get(..12).unwrap_or(&summary.recipe_hash)
     ));
+    lines.extend(summary.notes.iter().map(|note| format!("note: {note}")));
     lines.extend(summary.check_failures.iter().map(|failure| format!("check failed: {failure}")));
     lines.join("\n")
 }

@@ -6,6 +6,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::error::{Result, TrainError};
+use crate::program::Program;
 use crate::recipe::Recipe;
 use crate::study::{Inputs, Study};
 use crate::trainer::RunSummary;
@@ -33,7 +34,9 @@ impl Card {
         self.row("seed", &recipe.seed().to_string());
         self.row("recipe hash (SHA-256 of the resolved form)", &recipe.hash()?);
         self.row("threads", &rayon::current_num_threads().to_string());
-        self.row("engram-train", env!("CARGO_PKG_VERSION"));
+        let program = Program::running()?;
+        self.row("engram-train", &program.version);
+        self.row("SHA-256 of the program", &program.sha256);
         self.row("machine", &format!("{} {}", std::env::consts::OS, std::env::consts::ARCH));
         Ok(())
     }

@@ -13,6 +13,7 @@ mod error;
 mod layer_rate;
 mod log;
 pub mod optimiser;
+mod program;
 pub mod recipe;
 mod run_folder;
 pub mod schedule;
@@ -21,6 +22,7 @@ mod study;
 mod trainer;
 
 pub use error::{Result, StudyError, TrainError};
+pub use program::Program;
 pub use recipe::{Phase, Recipe, RecipeOptions};
 pub use study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,

@@ -20,6 +20,7 @@ use settings::Body;
 pub use settings::{
     AwpSettings, BatchSettings, CheckSettings, CheckpointSettings, EmaSettings, EvaluationSettings,
     GradientCheckSettings, GroupSettings, LogSettings, OptimiserKind, OptimiserSettings, Phase,
+    StartSettings,
 };
 pub use variants::Variant;
 
@@ -70,7 +71,11 @@ impl Recipe {
     }
 
     /// Reads what a document says after all overrides.
-    fn of_document(document: Document) -> Result<Self> {
+    fn of_document(mut document: Document) -> Result<Self> {
+        // A variant may give its steps back to a phase that the recipe leaves out.
+        if !document.has("variant") {
+            document.leave_out_empty_phases();
+        }
         let mut body: Body = document.decode()?;
         for (index, phase) in body.phase.iter_mut().enumerate() {
             phase.index = index;
@@ -129,6 +134,30 @@ impl Recipe {
     /// for a study's own checks.
     pub fn error(&self, path: &str, reason: impl std::fmt::Display) -> TrainError {
         self.document.error(path, reason)
+    }
+
+    /// `[start]`, if the run starts from another one's weights.
+    pub fn start(&self) -> Option<&StartSettings> {
+        self.body.start.as_ref()
+    }
+
+    /// Fills in the hash of the weights that the run starts from; for studies that know `[start]`.
+    ///
+    /// # Errors
+    /// [`TrainError::Io`] where they cannot be read; [`TrainError::Recipe`] where the recipe has
+    /// another hash.
+    pub(crate) fn pin_start(&mut self) -> Result<()> {
+        let Some(start) = &self.body.start else { return Ok(()) };
+        let weights = start.weights();
+        let (_, found) = digest::of_file(&weights).map_err(TrainError::io(&weights))?;
+        if start.sha256.as_ref().is_some_and(|wanted| *wanted != found) {
+            let reason = format!("is not that of {}, which is {found}", weights.display());
+            return Err(self.error("start.sha256", reason));
+        }
+        if let Some(start) = &mut self.body.start {
+            start.sha256 = Some(found);
+        }
+        Ok(())
     }
 
     /// `[batch]`.
@@ -209,13 +238,28 @@ impl Recipe {
         })
     }
 
-    /// SHA-256 of the resolved form.
+    /// SHA-256 of the resolved form, without the place of the weights that the run starts from where it has their hash.
     ///
     /// # Errors
     /// As [`Recipe::resolved`].
     pub fn hash(&self) -> Result<String> {
-        Ok(digest::of_bytes(self.resolved()?))
+        Ok(digest::of_bytes(identity(&self.resolved()?)))
     }
+}
+
+/// What a resolved recipe is told from others by: all of it but where the weights lie that a run starts from, as long
+/// as it has their hash.
+pub(crate) fn identity(resolved: &str) -> String {
+    let mut table = match resolved.parse::<Table>() {
+        Ok(table) if table.contains_key("start") => table,
+        _ => return resolved.to_owned(),
+    };
+    if let Some(Value::Table(start)) = table.get_mut("start")
+        && start.contains_key("sha256")
+    {
+        start.remove("run");
+    }
+    toml::to_string(&table).unwrap_or_else(|_| resolved.to_owned())
 }
 
 fn read_section<T: DeserializeOwned + Serialize>(

@@ -16,6 +16,8 @@ use fs4::fs_std::FileExt;
 
 use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
+use crate::program::{PROGRAMS, Program};
+use crate::recipe::identity;
 
 const LOCK: &str = ".lock";
 const RECIPE: &str = "recipe.toml";
@@ -43,6 +45,7 @@ impl RunFolder {
         if folder.is_empty()? || folder.has_unstarted_run() {
             let json = serde_json::to_vec_pretty(inputs).map_err(broken)?;
             write_file(&inputs_path, &json)?;
+            Program::note_in(path, true)?;
             write_file(&stored, recipe.as_bytes())?;
         } else if !stored.is_file() {
             return Err(TrainError::NoRun { run: path.to_path_buf() });
@@ -54,6 +57,7 @@ impl RunFolder {
             let before = fs::read(&inputs_path).map_err(TrainError::io(&inputs_path))?;
             let before = serde_json::from_slice(&before).map_err(broken)?;
             refuse_other_inputs(path, &before, inputs)?;
+            Program::note_in(path, false)?;
         }
         Ok(folder)
     }
@@ -73,7 +77,9 @@ impl RunFolder {
 
     fn is_empty(&self) -> Result<bool> {
         let mut entries = fs::read_dir(&self.path).map_err(TrainError::io(&self.path))?.flatten();
-        Ok(entries.all(|entry| entry.file_name() == LOCK || entry.file_name() == INPUTS))
+        // Written before the recipe, which makes the folder a run's.
+        Ok(entries
+            .all(|entry| [LOCK, INPUTS, PROGRAMS].iter().any(|name| entry.file_name() == *name)))
     }
 }
 
@@ -109,6 +115,7 @@ fn refuse_other_inputs(run: &Path, before: &Inputs, now: &Inputs) -> Result<()> 
 }
 
 fn refuse_another_recipe(run: &Path, before: &str, now: &str) -> Result<()> {
+    let (before, now) = (&identity(before), &identity(now));
     if before == now {
         return Ok(());
     }

@@ -288,3 +288,19 @@ fn a_wrong_variant_is_named_with_its_line() {
             .contains("variants of its own")
     );
 }
+
+#[test]
+fn a_phase_of_no_steps_is_left_out() {
+    let before = "[[phase]]\nname = \"before\"\nsteps = 5\n\n[[phase]]\nname = \"only\"";
+    let two = TEXT.replace("[[phase]]\nname = \"only\"", before);
+    let recipe = parse(&two, false, &["phase.before.steps=0"]).unwrap();
+    assert_eq!(recipe.phases().len(), 1);
+    assert_eq!((recipe.phases()[0].name.as_str(), recipe.phases()[0].index), ("only", 0));
+    assert!(!recipe.resolved().unwrap().contains("before"));
+    // What is wrong with the other is still found in its line.
+    let wrong = two.replace("epochs = 3", "epochs = 3\nlearning_rate = -1.0");
+    let error = parse(&wrong, false, &["phase.before.steps=0"]).unwrap_err();
+    assert_eq!(error, "recipe.toml:17: `phase.0.learning_rate` has to be above 0");
+    let error = parse(TEXT, false, &["phase.only.steps=0"]).unwrap_err();
+    assert!(error.contains("`phase` is missing"), "{error}");
+}

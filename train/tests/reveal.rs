@@ -6,7 +6,8 @@
 use std::path::Path;
 
 use engram_train::studies::reveal::evidence::{area, order};
-use engram_train::studies::reveal::run::{RevealSummary, train_reveal};
+use engram_train::studies::reveal::grid::{Grid, GridOptions, GridReport, Verdict, run_grid};
+use engram_train::studies::reveal::run::{RevealSummary, Tested, train_reveal};
 use engram_train::{Recipe, RecipeOptions, RunOptions};
 
 const RECIPE: &str = r#"
@@ -126,6 +127,17 @@ fn a_model_without_memory_and_one_without_gate_are_trained_as_well() {
     }
 }
 
+/// An error with its causes.
+fn told(error: &dyn std::error::Error) -> String {
+    let mut told = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        told = format!("{told}: {error}");
+        cause = error.source();
+    }
+    told
+}
+
 #[test]
 fn settings_that_no_run_can_work_with_are_refused_with_their_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -147,12 +159,7 @@ fn settings_that_no_run_can_work_with_are_refused_with_their_line() {
         let run = folder.path().join("run");
         let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
         let error = train_reveal(&mut recipe, &options).unwrap_err();
-        let mut told = error.to_string();
-        let mut cause = std::error::Error::source(&error);
-        while let Some(error) = cause {
-            told = format!("{told}: {error}");
-            cause = error.source();
-        }
+        let told = told(&error);
         assert!(told.contains(named), "{set}: {told}");
         let _ = std::fs::remove_dir_all(&run);
     }
@@ -164,4 +171,271 @@ fn credit_orders_entries_and_curves_have_areas() {
     assert_eq!(order(&credit), [1, 2, 0]);
     assert_eq!(area(&[0.0, -1.0, -3.0]), -1.25);
     assert_eq!(area(&[-2.0]), 0.0);
+}
+
+#[test]
+fn a_run_starts_from_the_weights_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = folder.path().join("before");
+    run(&before, &["phase.fine-tune.steps=0"], RunOptions::default()).unwrap();
+    let start = format!("start.run={}", before.display());
+    let rest = [start.as_str(), "phase.pictures.steps=0", "phase.warm-start.steps=0"];
+    let after = folder.path().join("after");
+    let summary = run(&after, &rest, RunOptions::default()).unwrap();
+    assert_eq!(summary.steps, 12);
+    let recipe = std::fs::read_to_string(after.join("recipe.toml")).unwrap();
+    assert!(recipe.contains("sha256 = \"") && !recipe.contains("warm-start"), "{recipe}");
+    // No step at all: the same weights.
+    let still = [rest.as_slice(), &["optimiser.learning_rate=1e-30", "optimiser.weight_decay=0"]];
+    let still_run = folder.path().join("still");
+    run(&still_run, &still.concat(), RunOptions::default()).unwrap();
+    let weights = |run: &Path| std::fs::read(run.join("model.safetensors")).unwrap();
+    assert!(weights(&still_run) == weights(&before) && weights(&after) != weights(&before));
+
+    // The weights are the same, wherever they are said to lie.
+    let moved = folder.path().join("moved");
+    std::fs::rename(&before, &moved).unwrap();
+    let again = format!("start.run={}", folder.path().join("./moved").display());
+    let again = [&[again.as_str()], &rest[1..]].concat();
+    let resumed = run(&after, &again, RunOptions { resume: true, ..RunOptions::default() });
+    assert_eq!(resumed.unwrap().recipe_hash, summary.recipe_hash);
+    std::fs::rename(&moved, &before).unwrap();
+
+    for (set, named) in [
+        ("start.sha256=abc", "is not that of"),
+        ("start.run=nowhere", "nowhere/model.safetensors"),
+        ("model.value_tokens=3", "value_perceiver"),
+        ("data.vocabulary=280", "tokens are others"),
+        ("start.steps=3", "unknown key `steps`"),
+    ] {
+        let set = [rest.as_slice(), &[set]].concat().iter().map(|set| (*set).to_owned()).collect();
+        let options = RecipeOptions { tiny: false, set };
+        let run = folder.path().join("refused");
+        let options_of_run = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
+        let recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options);
+        let error =
+            recipe.and_then(|mut recipe| train_reveal(&mut recipe, &options_of_run)).unwrap_err();
+        let told = told(&error);
+        assert!(told.contains(named), "{told}");
+        let _ = std::fs::remove_dir_all(&run);
+    }
+    // A summary of another version.
+    std::fs::write(before.join("summary.json"), "{\"seed\": 1}").unwrap();
+    let error = RevealSummary::read(&before).unwrap_err().to_string();
+    assert!(error.contains("before/summary.json") && error.contains("train it again"), "{error}");
+}
+
+const GRID: &str = r#"
+recipe = "test.toml"
+main = "main"
+shared = ["pictures", "warm-start"]
+set = ["phase.fine-tune.steps=7", "memory.refresh_every=0", "memory.k=10"]
+
+[[row]]
+name = "main"
+about = "as it is"
+
+[[row]]
+name = "asked-with-k-0"
+of = "main"
+k = 0
+
+[[row]]
+name = "only-pairs"
+of = "main"
+without_sources = ["kg", "passages", "vqa"]
+
+[[row]]
+name = "k-2"
+set = ["memory.k=2"]
+
+[[row]]
+name = "no-gate"
+set = ["model.gate=false"]
+
+[[row]]
+name = "cold-start"
+set = ["phase.pictures.steps=0", "phase.warm-start.steps=0"]
+
+[[claim]]
+id = "test.same"
+claim = "a row is as good as itself"
+better = "main"
+worse = "main"
+within = 0.1
+
+[[claim]]
+id = "test.vqa"
+claim = "answered questions are found where they are"
+better = "main"
+worse = "only-pairs"
+figure = "recall_at_10"
+source = "vqa"
+"#;
+
+#[test]
+fn a_grid_shares_phases_and_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let grid =
+        |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"));
+    let options = GridOptions { out: folder.path().into(), seeds: 2, quiet: true, reuse: false };
+    let mut begun = Vec::new();
+    let whole = grid(GRID).unwrap();
+    let report: GridReport =
+        run_grid(&whole, &options, &mut |progress| begun.push(progress.clone())).unwrap();
+    // Each seed: two sets of shared phases, one for the row without a gate, and four rows.
+    assert_eq!(begun.len(), 12);
+    assert_eq!(begun.last().unwrap().steps_left, 7);
+    assert_eq!(begun[0].steps_left, 2 * (2 * 3 + 4 * 7));
+    let tested =
+        |row: &str| Tested::read(&folder.path().join("seed-1").join(row).join("test.jsonl"));
+    let (main, alone) = (tested("main").unwrap(), tested("asked-with-k-0").unwrap());
+    assert!(main.iter().all(|one| one.read.len() == 10) && alone.len() == main.len());
+    assert!(alone.iter().all(|one| one.read.is_empty()));
+    let source_of = |id: &i64| {
+        let question = main.iter().find(|question| question.entry == Some(*id));
+        question.and_then(|question| question.source.as_deref())
+    };
+    let left = tested("only-pairs").unwrap();
+    assert!(left.iter().all(|one| one.read.len() == 10));
+    let sources: Vec<&str> = left.iter().flat_map(|one| &one.read).filter_map(source_of).collect();
+    assert!(!sources.is_empty() && sources.iter().all(|source| *source == "pairs"));
+    assert!(main.iter().flat_map(|one| &one.read).filter_map(source_of).any(|one| one != "pairs"));
+    assert!(tested("k-2").unwrap().iter().all(|one| one.read.len() == 2));
+
+    // Runs of other seeds are asked the same tasks.
+    let needles = |seed: u64| {
+        let run = folder.path().join(format!("seed-{seed}/main"));
+        RevealSummary::read(&run).unwrap().needles.remove(0)
+    };
+    let needles = [needles(1), needles(2)];
+    for found in &needles {
+        let right = found.tasks.iter().filter(|task| task.correct).count();
+        assert_eq!(found.accuracy.value, right as f64 / found.accuracy.n as f64);
+    }
+    let tasks = needles.map(|found| {
+        found.tasks.into_iter().map(|task| (task.id, task.needles)).collect::<Vec<_>>()
+    });
+    assert!(tasks[0].len() == 100 && tasks[0] == tasks[1]);
+
+    assert_eq!(report.claim("test.same").unwrap().verdict, Verdict::Holds);
+    let vqa = report.claim("test.vqa").unwrap();
+    assert!(vqa.values[0].value > 0.0 && vqa.values[1].value == 0.0, "{vqa:?}");
+    assert_eq!(vqa.difference.value, vqa.values[0].value);
+    let k_2 = report.rows.iter().find(|row| row.row.name == "k-2").unwrap();
+    assert!(k_2.recall_at_10.value.is_nan() && k_2.recall_at_1.value.is_finite());
+    let command = k_2.command.as_ref().unwrap();
+    assert!(command.starts_with("engram grid grid.toml --rows k-2 --seeds 2 --out /"), "{command}");
+    let markdown = report.to_markdown();
+    assert!(markdown.contains("| k-2 | `memory.k=2` |") && markdown.contains("**holds**"));
+    assert!(markdown.contains("| main | as it is |"), "{markdown}");
+    assert!(report.to_html().contains("<svg"));
+
+    // Nothing is done twice, and nothing else is found.
+    begun.clear();
+    let again = run_grid(&whole, &options, &mut |progress| begun.push(progress.clone())).unwrap();
+    let json = |report: &GridReport| serde_json::to_value(report).unwrap();
+    assert!(begun.is_empty() && json(&again) == json(&report));
+    assert!(json(&again)["rows"][3]["recall_at_10"]["value"].is_null());
+    let read: GridReport = serde_json::from_value(json(&again)).unwrap();
+    assert_eq!(json(&read), json(&again));
+    // However the folder is written.
+    let spelled = GridOptions { out: folder.path().join("seed-1/.."), ..options.clone() };
+    run_grid(&whole, &spelled, &mut |progress| panic!("{progress:?}")).unwrap();
+
+    // Nor what another program has made, unless that is asked for.
+    let k_2 = &json(&report)["rows"][3]["runs"];
+    assert_eq!(k_2[0]["programs"][0], json(&report)["program"]);
+    assert!(k_2[0]["recipe_hash"] != k_2[1]["recipe_hash"]);
+    let programs = folder.path().join("seed-2/k-2/programs.json");
+    let own = std::fs::read_to_string(&programs).unwrap();
+    std::fs::write(&programs, own.replace("\"sha256\": \"", "\"sha256\": \"0")).unwrap();
+    let error = run_grid(&whole, &options, &mut |_| {}).unwrap_err().to_string();
+    assert!(
+        error.contains("seed-2/k-2: was trained by engram") && error.contains("--reuse"),
+        "{error}"
+    );
+    let reuse = GridOptions { reuse: true, ..options.clone() };
+    let reused = run_grid(&whole, &reuse, &mut |progress| panic!("{progress:?}")).unwrap();
+    assert_eq!(reused.reused, ["seed 2, k-2"]);
+    assert!(
+        reused.to_markdown().contains("seed 2, k-2.") && reused.to_html().contains("seed 2, k-2")
+    );
+    std::fs::remove_file(&programs).unwrap();
+    let error = run_grid(&whole, &options, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("does not say which program"), "{error}");
+    std::fs::write(&programs, own).unwrap();
+
+    let other = whole.clone().with_settings(&["batch.examples=4".to_owned()]).unwrap();
+    let other = other.only(&["cold-start"]);
+    assert_eq!(other.rows().len(), 2);
+    let cold = grid(&GRID.replace("main = \"main\"", "main = \"cold-start\"")).unwrap();
+    let cold = cold.with_settings(&["batch.examples=4".to_owned()]).unwrap().only(&["cold-start"]);
+    let error = run_grid(&cold, &options, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("cold-start: has a finished run of other settings"), "{error}");
+
+    for (was, is, named) in [
+        ("k = 0", "kk = 0", "grid.toml:14: unknown field `kk`"),
+        ("of = \"main\"\nk", "of = \"k-2\"\nk", "grid.toml:11: `of` names `k-2`"),
+        ("of = \"main\"\nk", "k", "grid.toml:11: `k` and"),
+        ("\"k-2\"", "\"main\"", "grid.toml:21: `main` is the name of another row"),
+        ("\"k-2\"", "\"../k-2\"", "a folder is named after it"),
+        ("worse = \"main\"", "worse = \"mian\"", "grid.toml:33: `mian` is no row"),
+        ("main = \"main\"", "main = \"mian\"", "`main` names `mian`"),
+        ("\"warm-start\"]", "\"warm\"]", "`warm` is no phase of test.toml; known are pictures"),
+        ("memory.k=2", "memory.l=2", "row `k-2`: --set memory.l=2: unknown key `l`"),
+        ("within = 0.1", "within = 0", "grid.toml:33: `within`"),
+        (
+            "set = [\"memory.k=2\"]",
+            "of = \"only-pairs\"",
+            "grid.toml:21: `of` names `only-pairs`, which trains nothing itself; name `main`",
+        ),
+        (
+            "\"passages\", \"vqa\"",
+            "\"wiki\"",
+            "grid.toml:16: row `only-pairs`: `without_sources` names",
+        ),
+        (
+            "\"vqa\"]",
+            "\"vqa\", \"pairs\"]",
+            "grid.toml:16: row `only-pairs`: `without_sources` leaves",
+        ),
+        ("test.vqa", "test.same", "grid.toml:40: `test.same` is the id of another claim"),
+        (
+            "source = \"vqa\"",
+            "source = \"wiki\"",
+            "grid.toml:40: `wiki` is no source; known are kg",
+        ),
+        ("source = \"vqa\"", "part = \"all\"", "grid.toml:46: unknown variant `all`"),
+        (
+            "worse = \"only-pairs\"",
+            "worse = \"k-2\"",
+            "grid.toml:40: claim `test.vqa`: row `k-2` reads 2",
+        ),
+        ("memory.k=2", "data.entries=['x']", "grid.toml:21: row `k-2`: test.toml"),
+    ] {
+        assert!(GRID.contains(was), "{was}");
+        let error = grid(&GRID.replacen(was, is, 1)).unwrap_err().to_string();
+        assert!(error.contains(named), "{error}");
+    }
+}
+
+#[test]
+fn a_row_whose_memory_was_tidied_away_can_be_asked_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let grid =
+        |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"));
+    let options = GridOptions { out: folder.path().into(), seeds: 1, quiet: true, reuse: false };
+    run_grid(&grid(GRID).unwrap().only(&["k-2"]), &options, &mut |_| {}).unwrap();
+    let seed = folder.path().join("seed-1");
+    assert!(seed.join("main/memory").is_dir() && !seed.join("k-2/memory").exists());
+    let weights = std::fs::read(seed.join("k-2/model.safetensors")).unwrap();
+    // A row is added; it asks a run that was finished before.
+    let added = "[[row]]\nname = \"k-2-again\"\nof = \"k-2\"\nk = 2\n\n[[claim]]";
+    let more = grid(&GRID.replacen("[[claim]]", added, 1)).unwrap().only(&["k-2-again"]);
+    assert_eq!(more.rows().len(), 3);
+    run_grid(&more, &options, &mut |progress| panic!("{progress:?}")).unwrap();
+    let read = |row: &str| std::fs::read(seed.join(row).join("test.jsonl")).unwrap();
+    assert!(read("k-2-again") == read("k-2"), "the memory encoded again is another one");
+    assert!(weights == std::fs::read(seed.join("k-2/model.safetensors")).unwrap());
 }

@@ -131,6 +131,47 @@ struct Question<'a> {
     direct_answers: Option<Vec<Cow<'a, str>>>,
 }
 
+/// A question about a picture with all that people answered, as an evaluation needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VisualQuestion {
+    /// Its id.
+    pub id: String,
+    /// The id of its picture.
+    pub image_id: String,
+    /// The question.
+    pub text: String,
+    /// The different answers, the most frequent first.
+    pub answers: Vec<String>,
+}
+
+/// Gives each question of VQA v1, VQA v2 or OK-VQA with its answers to `each`, in the order of the questions. `to` gets
+/// the counts, and no entries.
+///
+/// # Errors   as [`read`]
+pub fn read_questions(
+    questions: Input<'_>,
+    annotations: Input<'_>,
+    to: &mut Collector<'_>,
+    each: &mut dyn FnMut(VisualQuestion),
+) -> Result<(), DataError> {
+    let options = VqaOptions::default();
+    let mut entries = Entries { each: Some(each), ..Entries::new(&options) };
+    give_all(questions, annotations, &mut entries, to)
+}
+
+/// Gives each question of A-OKVQA with its direct answers to `each`; as [`read_questions`].
+///
+/// # Errors   as [`read`]
+pub fn read_aokvqa_questions(
+    input: Input<'_>,
+    to: &mut Collector<'_>,
+    each: &mut dyn FnMut(VisualQuestion),
+) -> Result<(), DataError> {
+    let options = VqaOptions::default();
+    let mut entries = Entries { each: Some(each), ..Entries::new(&options) };
+    give_aokvqa(input, &mut entries, to)
+}
+
 /// Gives the questions of VQA v1, VQA v2 or OK-VQA with their answers, of the document of the image's id, in the order
 /// of the questions; with `per_image`, in the order of the images' first questions. A row of the counts is a question.
 ///
@@ -139,6 +180,17 @@ pub fn read(
     questions: Input<'_>,
     annotations: Input<'_>,
     options: &VqaOptions,
+    to: &mut Collector<'_>,
+) -> Result<(), DataError> {
+    let mut entries = Entries::new(options);
+    give_all(questions, annotations, &mut entries, to)?;
+    entries.finish(to)
+}
+
+fn give_all(
+    questions: Input<'_>,
+    annotations: Input<'_>,
+    entries: &mut Entries<'_>,
     to: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let path = annotations.path.clone();
@@ -157,7 +209,6 @@ pub fn read(
         return Err(missing_list(path, "annotations", ANNOTATIONS.remedy));
     }
     let path = questions.path.clone();
-    let mut entries = Entries::new(options);
     let found = read_lists(questions, &QUESTIONS, &mut |item| {
         entries.question(item, to, |question| answers.remove(&question.question_id))
     })?;
@@ -165,7 +216,7 @@ pub fn read(
         return Err(missing_list(path, "questions", QUESTIONS.remedy));
     }
     answers.into_keys().for_each(|_| to.leave_out(Reason::NoQuestion));
-    entries.finish(to)
+    Ok(())
 }
 
 /// Gives the questions of A-OKVQA with their direct answers; as [`read`].
@@ -177,12 +228,21 @@ pub fn read_aokvqa(
     to: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let mut entries = Entries::new(options);
+    give_aokvqa(input, &mut entries, to)?;
+    entries.finish(to)
+}
+
+fn give_aokvqa(
+    input: Input<'_>,
+    entries: &mut Entries<'_>,
+    to: &mut Collector<'_>,
+) -> Result<(), DataError> {
     read_lists(input, &AOKVQA, &mut |item| {
         entries.question(item, to, |question| {
             Some(distinct(question.direct_answers.iter().flatten().map(|answer| &**answer)))
         })
-    })?;
-    entries.finish(to)
+    })
+    .map(drop)
 }
 
 /// The different answers, the most frequent first; blank ones are none.
@@ -214,11 +274,14 @@ struct Entries<'o> {
     /// The texts of images, and where each image stands.
     images: Vec<(Id, String)>,
     places: HashMap<Id, usize>,
+    /// Takes the questions as they are; no entries are made then.
+    each: Option<&'o mut dyn FnMut(VisualQuestion)>,
 }
 
 impl<'o> Entries<'o> {
     fn new(options: &'o VqaOptions) -> Self {
-        Self { options, seen: HashSet::new(), images: Vec::new(), places: HashMap::new() }
+        let (seen, places) = (HashSet::new(), HashMap::new());
+        Self { options, seen, images: Vec::new(), places, each: None }
     }
 
     fn question(
@@ -236,12 +299,15 @@ impl<'o> Entries<'o> {
         let Some((question, image)) = to.accept(read)? else { return Ok(()) };
         let answer = answers(&question).unwrap_or_default();
         let Question { question_id, image_id, question, .. } = question;
-        self.seen.insert(question_id);
+        self.seen.insert(question_id.clone());
         let question = question.trim();
         if question.is_empty() {
             to.leave_out(Reason::NoText);
         } else if answer.is_empty() {
             to.leave_out(Reason::NoAnswer);
+        } else if let Some(each) = &mut self.each {
+            let (id, image_id) = (question_id.0.to_string(), image_id.0.to_string());
+            each(VisualQuestion { id, image_id, text: question.to_owned(), answers: answer });
         } else if self.options.per_image {
             let place = *self.places.entry(image_id.clone()).or_insert(self.images.len());
             if place == self.images.len() {

@@ -16,7 +16,7 @@ use std::collections::hash_map::Entry;
 use serde::Deserialize;
 
 use super::input::Input;
-use super::json::{Item, Lists, WHOLE, read_lists, read_members};
+use super::json::{Item, Lists, WHOLE, read_lists, read_members, shortened};
 use super::lines::Lines;
 use super::{Collector, Content, Knowledge, Note, Reason};
 use crate::DataError;
@@ -28,6 +28,9 @@ const EDGE: &str = "give edges as [[subject, relation, object], …] or as lines
                     `subject<TAB>relation<TAB>object`, none of the three empty";
 const LABEL: &str = "give labels as {id: label}, as {id: {\"label\": …, \"description\": …}} or as \
                      lines `id<TAB>label`";
+
+const UNLABELLED: &str = "give the labels that have it too, keep ids (--keep-ids), or leave such edges \
+                          out and count them (--skip-bad-lines)";
 
 /// The labels of entities and relations.
 #[derive(Debug, Clone, Default)]
@@ -120,25 +123,28 @@ pub struct TripleOptions<'o> {
     pub source: &'o str,
     /// Labels in place of ids.
     pub labels: Option<&'o Labels>,
+    /// Whether an entity without a label stands as its id, and is noted; it is a malformed edge otherwise.
+    pub keep_ids: bool,
     /// Gives a reverse edge behind each edge, with the counts of all files.
     pub reverse: Option<&'o ObjectCounts>,
 }
 
 impl Default for TripleOptions<'_> {
     fn default() -> Self {
-        Self { source: "wikidata", labels: None, reverse: None }
+        Self { source: "wikidata", labels: None, keep_ids: false, reverse: None }
     }
 }
 
 /// Gives each edge as a triple, of the document of its subject's id.
 ///
-/// # Errors   `Malformed`, `NotUtf8`, `Gzip`, `Io`; those of the collector
+/// # Errors   `Malformed`, also for an entity that no label is known of; `NotUtf8`, `Gzip`, `Io`; those of the collector
 pub fn read_triples(
     input: Input<'_>,
     options: &TripleOptions<'_>,
     to: &mut Collector<'_>,
 ) -> Result<(), DataError> {
-    read_edges(input, to, &mut |edge, to| {
+    let unknown = |edge: &Edge<'_>| options.unknown_entity(edge);
+    read_known_edges(input, &unknown, to, &mut |edge, to| {
         if edge.subject == edge.object {
             to.leave_out(Reason::Loop);
             return Ok(());
@@ -167,6 +173,14 @@ pub fn read_triples(
 }
 
 impl TripleOptions<'_> {
+    /// Why an edge cannot be told in words: an entity that no label is known of.
+    fn unknown_entity(&self, edge: &Edge<'_>) -> Option<String> {
+        let labels = self.labels.filter(|_| !self.keep_ids && edge.subject != edge.object)?;
+        let mut ids = [("subject", &edge.subject), ("object", &edge.object)].into_iter();
+        let (what, id) = ids.find(|(_, id)| labels.get(id).is_none())?;
+        Some(format!("the {what} {} is no entity with a label", shortened(id, 60)))
+    }
+
     fn label(&self, id: &str, without: Note, to: &mut Collector<'_>) -> String {
         let label = self.labels.and_then(|labels| labels.get(id));
         if label.is_none() && self.labels.is_some() {
@@ -196,7 +210,17 @@ impl Edge<'_> {
 type EachEdge<'e> = &'e mut dyn FnMut(&Edge<'_>, &mut Collector<'_>) -> Result<(), DataError>;
 
 fn read_edges(
+    input: Input<'_>,
+    to: &mut Collector<'_>,
+    each: EachEdge<'_>,
+) -> Result<(), DataError> {
+    read_known_edges(input, &|_| None, to, each)
+}
+
+/// Edges, of which those with something `unknown` about them are malformed.
+fn read_known_edges(
     mut input: Input<'_>,
+    unknown: &dyn Fn(&Edge<'_>) -> Option<String>,
     to: &mut Collector<'_>,
     each: EachEdge<'_>,
 ) -> Result<(), DataError> {
@@ -204,7 +228,16 @@ fn read_edges(
         let lists = Lists { wanted: &[WHOLE], remedy: EDGE };
         return read_lists(input, &lists, &mut |item| {
             to.row();
-            match to.accept(edge_of_item(item))? {
+            let known = edge_of_item(item).and_then(|edge| match unknown(&edge) {
+                None => Ok(edge),
+                Some(reason) => Err(match item.error(reason) {
+                    DataError::Malformed { path, place, reason, .. } => {
+                        DataError::Malformed { path, place, reason, remedy: UNLABELLED }
+                    }
+                    other => other,
+                }),
+            });
+            match to.accept(known)? {
                 Some(edge) => each(&edge, to),
                 None => Ok(()),
             }
@@ -213,7 +246,11 @@ fn read_edges(
     }
     let mut lines = Lines::new(input);
     while lines.advance(to)? {
-        if let Some(edge) = to.accept(edge_of_line(&lines))? {
+        let known = edge_of_line(&lines).and_then(|edge| match unknown(&edge) {
+            None => Ok(edge),
+            Some(reason) => Err(lines.error(reason, UNLABELLED)),
+        });
+        if let Some(edge) = to.accept(known)? {
             each(&edge, to)?;
         }
     }

@@ -17,6 +17,12 @@ use super::questions::{EVALUATION_VIEW, Split};
 use super::{World, seeded};
 use crate::DataError;
 
+/// Needles and other pictures of a published set of tasks, where the world has so many.
+pub const HAYSTACKS: [(usize, usize); 4] = [(1, 10), (1, 100), (1, 1000), (3, 1000)];
+
+/// Tasks of each size.
+pub const TASKS: usize = 100;
+
 /// How many tasks, and how large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HaystackOptions {
@@ -49,7 +55,44 @@ pub struct HaystackTask {
     pub haystack: Vec<i64>,
 }
 
+/// What a yes-or-no question asks of each picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AskedOfEach {
+    /// The question that training knows, such as "Which spice does this smell of?".
+    pub question: &'static str,
+    /// The answer that each picture has to have for a yes.
+    pub answer: &'static str,
+}
+
+impl AskedOfEach {
+    /// Takes a question of [`World::haystack`] apart; `None` for any other.
+    pub fn of(yes_or_no: &str) -> Option<Self> {
+        ATTRIBUTES.iter().find_map(|attribute| {
+            let wordings = attribute.yes_or_no?;
+            let says = |answer: &str| {
+                wordings.iter().any(|wording| wording.replace("{answer}", answer) == yes_or_no)
+            };
+            let answer = attribute.answers.iter().copied().find(|answer| says(answer))?;
+            Some(Self { question: attribute.questions.first()?, answer })
+        })
+    }
+}
+
 impl World {
+    /// Tasks of all [`HAYSTACKS`] for which the world has pictures.
+    ///
+    /// # Errors   Those of [`World::haystack`]
+    pub fn haystacks(&self, seed: u64) -> Result<Vec<HaystackTask>, DataError> {
+        let mut tasks = Vec::new();
+        for (needles, others) in HAYSTACKS {
+            if needles + others <= self.pictures.len() {
+                let options = HaystackOptions { tasks: TASKS, needles, others, seed };
+                tasks.extend(self.haystack(&options)?);
+            }
+        }
+        Ok(tasks)
+    }
+
     /// Tasks about pictures that are held out for testing.
     ///
     /// # Errors   [`DataError::OutOfRange`] for no needle, or more pictures than the world has

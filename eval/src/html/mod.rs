@@ -8,6 +8,7 @@
 //! | `page` | the frame: head, style, script, contents |
 //! | `sections` | what every page has: figures, files, method, breakdowns, distribution |
 //! | `forest` | tables of figures with their intervals |
+//! | `figures` | a page of nothing but such tables |
 //! | `cases` | the table of the worst cases, which can be sorted and filtered |
 //! | `wer`, `caption`, `questions`, `retrieval`, `haystack`, `phrase` | what only one study has |
 //!
@@ -17,6 +18,7 @@
 mod axis;
 mod caption;
 mod cases;
+mod figures;
 mod forest;
 mod haystack;
 mod numbers;
@@ -30,6 +32,8 @@ mod sections;
 mod tests;
 mod wer;
 mod writer;
+
+pub use figures::{FigureTable, figures_page};
 
 /// How many of the worst cases a page lists if nothing else is asked for: enough to read, small enough to send.
 pub const WORST_CASES: usize = 200;

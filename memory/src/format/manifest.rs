@@ -244,9 +244,7 @@ impl Manifest {
         let Some((name, sha256)) = text.trim_end().split_once(' ') else {
             return Err(MemoryError::corrupt(&pointer, "does not name a generation"));
         };
-        let number =
-            name.strip_prefix("gen-").filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
-        if number.is_none() {
+        if !is_generation(name) {
             return Err(MemoryError::corrupt(&pointer, "does not name a generation"));
         }
         let path = memory.join(name).join(MANIFEST);
@@ -271,6 +269,16 @@ impl Manifest {
             .map_err(|error| MemoryError::corrupt(&path, format!("is no manifest: {error}")))
     }
 
+    /// The folder of the generation that is current, whether it is there or not.
+    pub(crate) fn current_folder(memory: &Path) -> Option<String> {
+        let pointer = memory.join(CURRENT);
+        // A pipe would be waited for.
+        check_is_file(&pointer).ok()?;
+        let text = fs::read_to_string(pointer).ok()?;
+        let name = text.trim_end().split_once(' ')?.0;
+        is_generation(name).then(|| name.to_owned())
+    }
+
     /// Writes the manifest into a folder, which makes that folder a generation.
     pub(crate) fn write(&self, folder: &Path) -> Result<Written, MemoryError> {
         let path = folder.join(MANIFEST);
@@ -285,6 +293,12 @@ impl Manifest {
         write().map_err(MemoryError::write(&path))?;
         Ok(Written { name: folder_name(self.generation), sha256: hex(&Sha256::digest(&bytes)) })
     }
+}
+
+/// Whether a folder is called as a generation is.
+fn is_generation(name: &str) -> bool {
+    let digits = name.strip_prefix("gen-").filter(|digits| !digits.is_empty());
+    digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// A manifest that was written.

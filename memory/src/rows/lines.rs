@@ -30,19 +30,20 @@ pub struct EntryLines {
     path: PathBuf,
     file: BufReader<File>,
     line: u64,
-    next_id: i64,
+    /// What the next entry without an id gets; none where the numbers have run out.
+    next_id: Option<i64>,
     failed: bool,
     text: Vec<u8>,
 }
 
 impl EntryLines {
-    /// Opens a file; the first entry that names no id gets `first_id`, the next ones follow.
+    /// Opens a file; an entry that names no id gets `first_id`, or the number after the largest id before it.
     ///
     /// # Errors   [`MemoryError::Read`]
     pub fn open(path: &Path, first_id: i64) -> Result<Self, MemoryError> {
         let file = BufReader::new(File::open(path).map_err(MemoryError::read(path))?);
         let (path, text) = (path.to_owned(), Vec::new());
-        Ok(Self { path, file, line: 0, next_id: first_id, failed: false, text })
+        Ok(Self { path, file, line: 0, next_id: Some(first_id), failed: false, text })
     }
 
     /// The file.
@@ -113,12 +114,11 @@ impl EntryLines {
                 return Err(self.fault(format!("has the id {id}"), "number entries from 0"));
             }
             Some(id) => id,
-            None => {
-                let id = self.next_id;
-                self.next_id = id.saturating_add(1);
-                id
-            }
+            None => self.next_id.ok_or_else(|| {
+                self.fault("has no id, and no larger one is left", "number entries from 0")
+            })?,
         };
+        self.next_id = self.next_id.zip(id.checked_add(1)).map(|(next, after)| next.max(after));
         let source = entry.source.unwrap_or_else(|| DEFAULT_SOURCE.to_owned());
         Ok(Some(Entry { id, source, document, payload: entry.payload }))
     }

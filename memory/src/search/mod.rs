@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use crate::entry::document_hash;
 use crate::error::MemoryError;
-use crate::generation::{Bits, Generation, Row};
+use crate::generation::{Bits, Generation, Part, Row};
 
 /// What is searched for.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +42,8 @@ pub struct Queries<'a> {
 pub struct Filter {
     /// Names of the sources that are searched; all of them where it is `None`.
     pub sources: Option<Vec<String>>,
+    /// Ids of the only entries that may be found, of those sources; all of them where it is `None`.
+    pub ids: Option<Vec<i64>>,
     /// For each query the documents whose entries it may not get; empty where there are none for any.
     pub excluded_documents: Vec<Vec<String>>,
     /// For each query a weight for each source, in the manifest's order, `[queries, sources]`.
@@ -91,7 +93,7 @@ pub trait Index {
     /// The best `k` entries for each query among those that the filter lets through.
     ///
     /// # Errors   [`MemoryError::Width`], [`MemoryError::BadVector`] and [`MemoryError::BadOption`] for queries and
-    /// filters that do not fit; [`MemoryError::UnknownSource`]; [`MemoryError::Corrupt`]
+    /// filters that do not fit; [`MemoryError::UnknownSource`], [`MemoryError::UnknownId`]; [`MemoryError::Corrupt`]
     fn search(
         &self,
         generation: &Generation,
@@ -235,8 +237,35 @@ pub(crate) fn length(vector: &[f32]) -> f64 {
     vector.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt()
 }
 
-/// Deleted rows, and those of sources that are not searched.
+/// Deleted rows, and those of sources and entries that are not searched.
 fn hidden_rows(generation: &Generation, filter: &Filter) -> Result<Vec<Hidden>, MemoryError> {
+    let by_source = hidden_by_source(generation, filter)?;
+    let Some(ids) = &filter.ids else { return Ok(by_source) };
+    let (mut unknown, mut rows) = (Vec::new(), Vec::with_capacity(ids.len()));
+    for id in ids {
+        match generation.row_of(*id)? {
+            Some(row) => rows.push(row),
+            None => unknown.push(*id),
+        }
+    }
+    if let Some(id) = unknown.first() {
+        return Err(MemoryError::UnknownId { id: *id, missing: unknown.len(), asked: ids.len() });
+    }
+    let all_rows = |part: &Part| Bits(vec![u8::MAX; part.segment.rows.div_ceil(8)]);
+    let mut hidden: Vec<Bits> = generation.parts().iter().map(all_rows).collect();
+    for Row(row) in rows {
+        let row = row as usize;
+        let part = generation.parts().partition_point(|part| part.start <= row) - 1;
+        let row = row - generation.parts()[part].start;
+        if !by_source[part].has(row) {
+            hidden[part].clear(row);
+        }
+    }
+    Ok(hidden.into_iter().map(Hidden::Rows).collect())
+}
+
+/// Deleted rows, and those of sources that are not searched.
+fn hidden_by_source(generation: &Generation, filter: &Filter) -> Result<Vec<Hidden>, MemoryError> {
     let parts = generation.parts().iter();
     let Some(names) = &filter.sources else {
         let deleted = parts.map(|part| part.deleted.clone());

@@ -43,7 +43,7 @@ pub enum AttentionBias<'a> {
 }
 
 impl AttentionBias<'_> {
-    fn tensor(&self) -> &Tensor {
+    pub(super) fn tensor(&self) -> &Tensor {
         match self {
             Self::Shared(tensor) | Self::PerSegment(tensor) => tensor,
         }
@@ -82,8 +82,7 @@ fn run(
 ) -> candle_core::Result<Tensor> {
     let mut inputs = sources.to_vec();
     inputs.extend(bias.iter().map(AttentionBias::tensor));
-    let shared = bias.map(|bias| matches!(bias, AttentionBias::Shared(_)));
-    apply(AttentionKernel::new(options, sources.len() == 3, shared), &inputs)
+    apply(AttentionKernel::new(options, sources.len() == 3, bias), &inputs)
 }
 
 pub(super) struct AttentionKernel {
@@ -109,7 +108,12 @@ struct Sizes {
 impl AttentionKernel {
     /// The kernel; its inputs are q, k and v (`separate`) or their stack, then the bias if there is
     /// one, which is shared by the segments or not.
-    pub(super) fn new(options: &Attention, separate: bool, bias: Option<bool>) -> Self {
+    pub(super) fn new(
+        options: &Attention,
+        separate: bool,
+        bias: Option<AttentionBias<'_>>,
+    ) -> Self {
+        let bias = bias.map(|bias| matches!(bias, AttentionBias::Shared(_)));
         Self { options: options.clone(), separate, bias, log_sums: Vec::new() }
     }
 

@@ -7,12 +7,15 @@
 use candle_core::{Shape, Tensor};
 
 use super::activation::Activation;
-use super::attention::{Attention, AttentionKernel};
-use super::dropout::Dropout;
+use super::attention::{Attention, AttentionBias, AttentionKernel};
+use super::dropout::{Dropout, DropoutKernel};
 use super::feed_forward::FeedForward;
+use super::gated::Gated;
 use super::linear::StackedLinear;
 use super::norm::{Norm, NormKernel};
 use super::operation::{Gradient, Holds, Input, Kernel, apply, run};
+use super::residual::Residual;
+use super::scaled_rows::ScaledRows;
 
 /// A chain under construction: name the inputs, push kernels, [`finish`](Chain::finish).
 ///
@@ -58,9 +61,65 @@ impl Chain {
         self.push(StackedLinear::new(maps), from)
     }
 
-    /// [`super::self_attention`] of a value, without a bias: `[T, 3 D]` → `[T, D]`.
-    pub fn self_attention(&mut self, qkv: Value, options: &Attention) -> Value {
-        self.push(AttentionKernel::new(options, false, None), vec![qkv])
+    /// [`super::self_attention`] of a value: `[T, 3 D]` → `[T, D]`.
+    pub fn self_attention(
+        &mut self,
+        qkv: Value,
+        bias: Option<AttentionBias<'_>>,
+        options: &Attention,
+    ) -> Value {
+        self.attend(&[qkv], bias, options)
+    }
+
+    /// [`super::attention`] of queries `[T_q, D]` to keys and values `[T_k, D]` → `[T_q, D]`.
+    pub fn attention(
+        &mut self,
+        (q, k, v): (Value, Value, Value),
+        bias: Option<AttentionBias<'_>>,
+        options: &Attention,
+    ) -> Value {
+        self.attend(&[q, k, v], bias, options)
+    }
+
+    fn attend(
+        &mut self,
+        sources: &[Value],
+        bias: Option<AttentionBias<'_>>,
+        options: &Attention,
+    ) -> Value {
+        let mut from = sources.to_vec();
+        from.extend(bias.map(|bias| self.input(bias.tensor())));
+        self.push(AttentionKernel::new(options, sources.len() == 3, bias), from)
+    }
+
+    /// [`super::norm`] of a value: `[.., D]` → `[.., D]`.
+    pub fn norm(&mut self, x: Value, norm: Norm<'_>) -> Value {
+        let mut from = vec![x, self.input(norm.weight)];
+        from.extend(norm.bias.map(|bias| self.input(bias)));
+        self.push(NormKernel::new(&norm, false, None), from)
+    }
+
+    /// [`super::gated`] of a value: `[.., 2 M]` → `[.., M]`.
+    pub fn gated(&mut self, x: Value, f: Activation) -> Value {
+        self.push(Gated(f), vec![x])
+    }
+
+    /// [`super::dropout`] of a value, of any shape.
+    pub fn dropout(&mut self, x: Value, mask: Option<Dropout>) -> Value {
+        match mask {
+            Some(mask) => self.push(DropoutKernel(mask), vec![x]),
+            None => x,
+        }
+    }
+
+    /// [`super::residual`] of two values of one shape.
+    pub fn residual(&mut self, x: Value, y: Value, dropout: Option<Dropout>) -> Value {
+        self.push(Residual { dropout }, vec![x, y])
+    }
+
+    /// [`super::scaled_rows`] of a value: `[T, D]` and `[T, 1]` → `[T, D]`.
+    pub fn scaled_rows(&mut self, x: Value, weights: Value) -> Value {
+        self.push(ScaledRows, vec![x, weights])
     }
 
     /// [`super::feed_forward`] of a value: `[.., D]` → `[.., D_out]`.

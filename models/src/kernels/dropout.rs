@@ -90,7 +90,7 @@ pub fn dropout(x: &Tensor, mask: Option<Dropout>) -> candle_core::Result<Tensor>
     }
 }
 
-struct DropoutKernel(Dropout);
+pub(super) struct DropoutKernel(pub(super) Dropout);
 
 impl Kernel for DropoutKernel {
     fn name(&self) -> &'static str {

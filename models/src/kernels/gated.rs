@@ -15,7 +15,7 @@ pub fn gated(x: &Tensor, f: Activation) -> candle_core::Result<Tensor> {
     apply(Gated(f), &[x])
 }
 
-struct Gated(Activation);
+pub(super) struct Gated(pub(super) Activation);
 
 /// The width `M` of a half.
 fn half(dims: &[usize]) -> candle_core::Result<usize> {

@@ -60,6 +60,32 @@ pub(crate) fn matmul(
     out: &mut [f32],
     out_stride: usize,
 ) {
+    let threads = rayon::current_num_threads();
+    let parallel = threads > 1 && a.rows * b.columns * a.columns > PARALLEL_FROM;
+    let parallelism = if parallel { Parallelism::Rayon(threads) } else { Parallelism::None };
+    product((alpha, a, b), beta, (out, out_stride), parallelism);
+}
+
+/// [`matmul`] on the calling thread: for one of several products that run at the same time.
+///
+/// # Panics
+/// As [`matmul`].
+pub(crate) fn matmul_on_this_thread(
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    beta: f32,
+    out: &mut [f32],
+    out_stride: usize,
+) {
+    product((1.0, a, b), beta, (out, out_stride), Parallelism::None);
+}
+
+fn product(
+    (alpha, a, b): (f32, Matrix<'_>, Matrix<'_>),
+    beta: f32,
+    (out, out_stride): (&mut [f32], usize),
+    parallelism: Parallelism,
+) {
     let (m, n, k) = (a.rows, b.columns, a.columns);
     assert_eq!(k, b.rows, "inner dimensions of a matrix product");
     let out_reach = if m == 0 || n == 0 { 0 } else { (m - 1) * out_stride + n };
@@ -67,9 +93,6 @@ pub(crate) fn matmul(
         a.reach() <= a.data.len() && b.reach() <= b.data.len() && out_reach <= out.len(),
         "a matrix reaches beyond its memory"
     );
-    let threads = rayon::current_num_threads();
-    let parallel = threads > 1 && m * n * k > PARALLEL_FROM;
-    let parallelism = if parallel { Parallelism::Rayon(threads) } else { Parallelism::None };
     // SAFETY: every element that the strides reach lies inside its slice (asserted above), and
     // `out` is borrowed mutably, so it overlaps neither input.
     unsafe {

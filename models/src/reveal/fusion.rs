@@ -12,7 +12,7 @@ use candle_core::Tensor;
 use super::base_encoder::BaseStates;
 use super::config::RevealConfig;
 use crate::error::{ModelError, Result};
-use crate::kernels::{Mode, dropout, embedding_sum};
+use crate::kernels::{Mode, dropout, embedding_sum, scaled_rows};
 use crate::layers::RmsNorm;
 use crate::params::ParameterBuilder;
 use crate::t5::blocks::{EncoderLayer, RelativeBias};
@@ -73,7 +73,7 @@ impl Fusion {
         }
         x = self.final_norm.forward(&x)?;
         if let Some(weights) = &weights {
-            x = x.broadcast_mul(weights)?;
+            x = scaled_rows(&x, weights)?;
         }
         let states = dropout(&x, mode.dropout(self.config.t5.dropout_rate))?;
         Ok(BaseStates { states, ..joined })

@@ -1,13 +1,11 @@
 //! The heads that make queries and keys: T5 encoder layers, the first token, a map, unit length.
 
-use std::sync::Arc;
-
 use candle_core::{D, Tensor};
 
 use super::base_encoder::BaseStates;
 use super::config::RevealConfig;
-use crate::error::Result;
-use crate::kernels::{Mode, embedding_sum};
+use crate::error::{ModelError, Result};
+use crate::kernels::Mode;
 use crate::layers::{Linear, RmsNorm};
 use crate::params::ParameterBuilder;
 use crate::t5::blocks::{EncoderLayer, RelativeBias};
@@ -38,13 +36,17 @@ impl QueryKeyHead {
     pub(super) fn forward(&self, base: &BaseStates, out: &Linear, mode: &Mode) -> Result<Tensor> {
         let longest = base.lengths.iter().copied().max().unwrap_or(1);
         let bias = self.bias.forward(longest, longest)?;
+        let Some((last, before)) = self.layers.split_last() else {
+            return Err(ModelError::BadInput("a head without layers".into()));
+        };
         let segments = base.segments();
         let mut x = base.states.clone();
-        for layer in &self.layers {
+        for layer in before {
             x = mode.cut(layer.forward(&x, &bias, &segments, None, mode)?);
         }
-        let first: Arc<[u32]> = base.starts().map(|row| row as u32).collect();
-        let pooled = self.final_norm.forward(&embedding_sum(&[(&x, first)])?)?;
+        // Only the first token's state goes on.
+        let first = last.first_rows(&x, &base.lengths, &bias, mode)?;
+        let pooled = self.final_norm.forward(&first)?;
         unit(&out.forward(&pooled)?)
     }
 }

@@ -11,8 +11,8 @@ use super::cache::{LayerCache, Step};
 use super::config::T5Config;
 use crate::error::{ModelError, Result};
 use crate::kernels::{
-    Attention, AttentionBias, Mode, Segments, attention, dropout, embedding_sum, gated,
-    self_attention, stacked_linear,
+    Attention, AttentionBias, Chain, Mode, Segments, Value, attention, embedding_sum, residual,
+    stacked_linear,
 };
 use crate::layers::{Linear, RmsNorm};
 use crate::params::{Init, ParameterBuilder};
@@ -130,28 +130,30 @@ impl Projections {
         })
     }
 
-    /// Side by side: `[T, D]` → `[T, 3 H d_kv]`.
-    fn query_key_value(&self, x: &Tensor) -> Result<Tensor> {
-        let parts = [self.query.as_part(), self.key.as_part(), self.value.as_part()];
-        Ok(stacked_linear(x, &parts)?)
+    /// Side by side.
+    fn query_key_value(&self) -> [(&Tensor, Option<&Tensor>); 3] {
+        [self.query.as_part(), self.key.as_part(), self.value.as_part()]
     }
 
     /// Rows attend within their segment: `[T, D]` → `[T, D]`.
-    fn to_self(&self, x: &Tensor, bias: &Tensor, options: &Attention) -> Result<Tensor> {
-        let qkv = self.query_key_value(x)?;
-        let context = self_attention(&qkv, Some(AttentionBias::Shared(bias)), options)?;
-        self.output.forward(&context)
+    fn to_self(&self, chain: &mut Chain, x: Value, bias: &Tensor, options: &Attention) -> Value {
+        let qkv = chain.stacked_linear(x, &self.query_key_value());
+        let context = chain.self_attention(qkv, Some(AttentionBias::Shared(bias)), options);
+        chain.stacked_linear(context, &[self.output.as_part()])
     }
 
     /// Rows attend to others: `[T_q, D]`, keys and values `[T_k, H d_kv]` → `[T_q, D]`.
     fn to_others(
         &self,
-        x: &Tensor,
-        (k, v): (&Tensor, &Tensor),
+        chain: &mut Chain,
+        x: Value,
+        (k, v): (Value, Value),
+        bias: Option<AttentionBias<'_>>,
         options: &Attention,
-    ) -> Result<Tensor> {
-        let context = attention((&self.query.forward(x)?, k, v), None, options)?;
-        self.output.forward(&context)
+    ) -> Value {
+        let query = chain.stacked_linear(x, &[self.query.as_part()]);
+        let context = chain.attention((query, k, v), bias, options);
+        chain.stacked_linear(context, &[self.output.as_part()])
     }
 }
 
@@ -168,17 +170,14 @@ impl FeedForward {
         })
     }
 
-    fn forward(&self, x: &Tensor, config: &T5Config, mode: &Mode) -> Result<Tensor> {
-        let parts = [self.gate.as_part(), self.up.as_part()];
-        let hidden = gated(&stacked_linear(&self.norm.forward(x)?, &parts)?, config.activation())?;
-        let hidden = dropout(&hidden, mode.dropout(config.dropout_rate))?;
-        residual(x, self.down.forward(&hidden)?, config, mode)
+    fn forward(&self, chain: &mut Chain, x: Value, config: &T5Config, mode: &Mode) -> Value {
+        let normed = chain.norm(x, self.norm.as_norm());
+        let hidden = chain.stacked_linear(normed, &[self.gate.as_part(), self.up.as_part()]);
+        let hidden = chain.gated(hidden, config.activation());
+        let hidden = chain.dropout(hidden, mode.dropout(config.dropout_rate));
+        let down = chain.stacked_linear(hidden, &[self.down.as_part()]);
+        chain.residual(x, down, mode.dropout(config.dropout_rate))
     }
-}
-
-/// `x + dropout(y)`.
-fn residual(x: &Tensor, y: Tensor, config: &T5Config, mode: &Mode) -> Result<Tensor> {
-    Ok((x + dropout(&y, mode.dropout(config.dropout_rate))?)?)
 }
 
 /// Attention as T5 has it: no factor on the scores.
@@ -215,13 +214,52 @@ impl EncoderLayer {
         weights: Option<&Tensor>,
         mode: &Mode,
     ) -> Result<Tensor> {
-        let mut normed = self.norm.forward(x)?;
+        let mut chain = Chain::new();
+        let x = chain.input(x);
+        let mut normed = chain.norm(x, self.norm.as_norm());
         if let Some(weights) = weights {
-            normed = normed.broadcast_mul(weights)?;
+            let weights = chain.input(weights);
+            normed = chain.scaled_rows(normed, weights);
         }
         let options = options(&self.config, segments, false, mode);
-        let x = residual(x, self.attention.to_self(&normed, bias, &options)?, &self.config, mode)?;
-        self.feed_forward.forward(&x, &self.config, mode)
+        let attended = self.attention.to_self(&mut chain, normed, bias, &options);
+        let x = chain.residual(x, attended, mode.dropout(self.config.dropout_rate));
+        self.feed_forward.forward(&mut chain, x, &self.config, mode);
+        Ok(chain.finish()?)
+    }
+
+    /// The first row of each sequence after [`EncoderLayer::forward`] without weights, where no other
+    /// is wanted: `[T, D]` in sequences of `lengths` → `[S, D]`, with the biases `[H, L, L]`.
+    pub fn first_rows(
+        &self,
+        x: &Tensor,
+        lengths: &[usize],
+        bias: &Tensor,
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let mut starts = Vec::with_capacity(lengths.len());
+        let mut next = 0;
+        for length in lengths {
+            starts.push(next);
+            next += *length as u32;
+        }
+        let first = embedding_sum(&[(x, starts.into())])?;
+        let bias = bias.narrow(1, 0, 1)?.contiguous()?;
+        let segments = Segments::cross(&vec![1; lengths.len()], lengths);
+        let options = options(&self.config, &segments, false, mode);
+
+        let mut chain = Chain::new();
+        let (x, first) = (chain.input(x), chain.input(&first));
+        let normed = chain.norm(x, self.norm.as_norm());
+        let normed_first = chain.norm(first, self.norm.as_norm());
+        let maps = &self.attention;
+        let keys = chain.stacked_linear(normed, &[maps.key.as_part()]);
+        let values = chain.stacked_linear(normed, &[maps.value.as_part()]);
+        let bias = Some(AttentionBias::Shared(&bias));
+        let attended = maps.to_others(&mut chain, normed_first, (keys, values), bias, &options);
+        let first = chain.residual(first, attended, mode.dropout(self.config.dropout_rate));
+        self.feed_forward.forward(&mut chain, first, &self.config, mode);
+        Ok(chain.finish()?)
     }
 }
 
@@ -258,11 +296,13 @@ impl DecoderLayer {
         (keys, values, cross): (&Tensor, &Tensor, &Segments),
         mode: &Mode,
     ) -> Result<Tensor> {
-        let config = &self.config;
-        let to_self = options(config, own, causal, mode);
-        let attended = self.attention.to_self(&self.norm.forward(x)?, bias, &to_self)?;
-        let x = residual(x, attended, config, mode)?;
-        self.rest(&x, (keys, values, cross), mode)
+        let to_self = options(&self.config, own, causal, mode);
+        let mut chain = Chain::new();
+        let x = chain.input(x);
+        let normed = chain.norm(x, self.norm.as_norm());
+        let attended = self.attention.to_self(&mut chain, normed, bias, &to_self);
+        let x = chain.residual(x, attended, mode.dropout(self.config.dropout_rate));
+        self.rest(chain, x, (keys, values, cross), mode)
     }
 
     /// As [`DecoderLayer::forward`], causal, for the next row of each sequence with the biases
@@ -276,34 +316,57 @@ impl DecoderLayer {
         others: (&Tensor, &Tensor, &Segments),
         mode: &Mode,
     ) -> Result<Tensor> {
-        let qkv = self.attention.query_key_value(&self.norm.forward(x)?)?;
+        let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
         own.write(&qkv, step)?;
         let query = qkv.narrow(1, 0, self.config.inner_size())?;
         let options = options(&self.config, &step.segments, false, mode);
         let bias = Some(AttentionBias::Shared(bias));
         let context = attention((&query, &own.keys, &own.values), bias, &options)?;
-        let x = (x + self.attention.output.forward(&context)?)?;
-        self.rest(&x, others, mode)
+        let x = residual(x, &self.attention.output.forward(&context)?, None)?;
+        let mut chain = Chain::new();
+        let x = chain.input(&x);
+        self.rest(chain, x, others, mode)
     }
 
     /// What follows the attention of the rows to each other.
     fn rest(
         &self,
-        x: &Tensor,
+        mut chain: Chain,
+        x: Value,
         (keys, values, cross): (&Tensor, &Tensor, &Segments),
         mode: &Mode,
     ) -> Result<Tensor> {
         let to_others = options(&self.config, cross, false, mode);
-        let normed = self.cross_norm.forward(x)?;
-        let attended = self.cross_attention.to_others(&normed, (keys, values), &to_others)?;
-        let x = residual(x, attended, &self.config, mode)?;
-        self.feed_forward.forward(&x, &self.config, mode)
+        let others = (chain.input(keys), chain.input(values));
+        let normed = chain.norm(x, self.cross_norm.as_norm());
+        let attended = self.cross_attention.to_others(&mut chain, normed, others, None, &to_others);
+        let x = chain.residual(x, attended, mode.dropout(self.config.dropout_rate));
+        self.feed_forward.forward(&mut chain, x, &self.config, mode);
+        Ok(chain.finish()?)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_rows_alone_are_those_of_all() -> Result<()> {
+        let builder = ParameterBuilder::on_cpu(3);
+        let config = T5Config { d_model: 16, d_kv: 4, d_ff: 24, num_heads: 4, ..T5Config::small() };
+        let layer = EncoderLayer::new(&config, &builder)?;
+        let bias = RelativeBias::new(&config, true, &builder.pp("bias"))?.forward(5, 5)?;
+        let lengths = [5, 1, 3];
+        let x: Vec<f32> = (0..9 * 16).map(|i| (i as f32 * 0.7).sin()).collect();
+        let x = Tensor::from_vec(x, (9, 16), &candle_core::Device::Cpu)?;
+        let mode = Mode::predict();
+        let all = layer.forward(&x, &bias, &Segments::packed(&lengths), None, &mode)?;
+        let all = embedding_sum(&[(&all, vec![0, 5, 6].into())])?;
+        let first = layer.first_rows(&x, &lengths, &bias, &mode)?;
+        let far = (all - first)?.abs()?.max_all()?.to_scalar::<f32>()?;
+        assert!(far < 1e-5, "{far}");
+        Ok(())
+    }
 
     /// Expected buckets: `tests/reference/t5.py`.
     #[test]

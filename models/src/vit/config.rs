@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::convolution_stem::ConvolutionStem;
 use crate::config::{bad_field, in_file, read_published};
 use crate::error::Result;
 use crate::kernels::Activation;
@@ -44,6 +45,9 @@ pub struct ViTConfig {
     /// Whether a class token comes before the patches. Published files, which do not say so, have
     /// one; REVEAL's encoder has none.
     pub class_token: bool,
+    /// Channels of convolutions with stride 2, what they leave of each patch being mapped to `D` and
+    /// added to the patch; none in published files.
+    pub stem_channels: Vec<usize>,
 }
 
 impl Default for ViTConfig {
@@ -70,6 +74,7 @@ impl ViTConfig {
             attention_probs_dropout_prob: 0.0,
             initializer_range: 0.02,
             class_token: true,
+            stem_channels: Vec::new(),
         }
     }
 
@@ -127,6 +132,18 @@ impl ViTConfig {
     pub fn validate(&self) -> Result<()> {
         self.blocks().validate()?;
         self.patch_grid().validate()?;
+        let stem = self.stem_channels.len();
+        let halved = u32::try_from(stem).ok().and_then(|stem| 2usize.checked_pow(stem));
+        if !halved.is_some_and(|halved| self.patch_size.is_multiple_of(halved)) {
+            let reason = format!(
+                "{stem} convolutions with stride 2 do not fit patches of {} pixels",
+                self.patch_size
+            );
+            return Err(bad_field("stem_channels", reason));
+        }
+        if self.stem_channels.contains(&0) {
+            return Err(bad_field("stem_channels", "a convolution without channels".into()));
+        }
         let std = self.initializer_range;
         if !(0.0..=1.0).contains(&std) {
             let reason = format!("{std} is not a standard deviation from 0 to 1");
@@ -151,10 +168,14 @@ impl ViTConfig {
     pub fn num_parameters(&self) -> usize {
         let d = self.hidden_size;
         let patches = d * (self.patch_grid().patch_width() + 1);
+        let stem = match self.stem_channels.as_slice() {
+            [] => 0,
+            _ => ConvolutionStem::num_parameters(self),
+        };
         let positions = self.num_tokens() * d;
         let class = if self.class_token { d } else { 0 };
         let last_norm = 2 * d;
-        patches + positions + class + self.blocks().num_parameters() + last_norm
+        patches + stem + positions + class + self.blocks().num_parameters() + last_norm
     }
 
     pub(super) fn patch_grid(&self) -> PatchGrid {

@@ -70,6 +70,9 @@ pub struct Wikidata {
     /// A file of labels for entities, relations or both; several times for several
     #[arg(long, value_name = "FILE")]
     labels: Vec<PathBuf>,
+    /// Keep the ids of entities that have no label, where otherwise the first of them ends the command
+    #[arg(long, requires = "labels")]
+    keep_ids: bool,
     /// Give the reverse of each edge too, with `_R` behind its relation, unless 10,000 edges have that relation and object
     #[arg(long)]
     reverse: bool,
@@ -208,7 +211,7 @@ impl Entries {
 
 impl Wikidata {
     fn run(self) -> anyhow::Result<()> {
-        let Self { edges, labels, reverse, descriptions, source, output } = self;
+        let Self { edges, labels, keep_ids, reverse, descriptions, source, output } = self;
         if edges.is_empty() && !descriptions {
             anyhow::bail!("no edges and no --descriptions; give files of edges, or both options");
         }
@@ -241,6 +244,7 @@ impl Wikidata {
             let options = TripleOptions {
                 source: &source,
                 labels: (!labels.is_empty()).then_some(&known),
+                keep_ids,
                 reverse: reverse.then_some(&counts),
             };
             edges

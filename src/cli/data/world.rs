@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use engram_data::world::features::{Featuriser, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};
-use engram_data::world::haystack::HaystackOptions;
 use engram_data::world::questions::{EVALUATION_VIEW, Part, Question, Split};
 use engram_data::world::{World as EmbeddedWorld, WorldOptions, view_augmentation};
 use engram_memory::vectors::{npy_bytes, npy_bytes_of_rows};
@@ -19,12 +18,6 @@ use super::super::output;
 
 /// Facts that are changed in `swap.jsonl`, where there are so many.
 const SWAPPED: usize = 100;
-
-/// Needles and other pictures of the tasks in `haystack.jsonl`, where the world has so many.
-const HAYSTACKS: [(usize, usize); 4] = [(1, 10), (1, 100), (1, 1000), (3, 1000)];
-
-/// Tasks of each size.
-const TASKS: usize = 100;
 
 /// Write the embedded world: pictures, entries of four sources, questions, keys and values.
 ///
@@ -169,14 +162,7 @@ impl World {
         file("swap_values.npy", &values(&swap.entries)?)?;
         file("swap_questions.jsonl", &lines(swap.questions.iter().map(Asked::of))?)?;
 
-        let mut tasks = Vec::new();
-        for (needles, others) in HAYSTACKS {
-            if needles + others <= world.pictures.len() {
-                let options = HaystackOptions { tasks: TASKS, needles, others, seed: self.seed };
-                tasks.extend(world.haystack(&options)?);
-            }
-        }
-        file("haystack.jsonl", &lines(&tasks)?)?;
+        file("haystack.jsonl", &lines(&world.haystacks(self.seed)?)?)?;
         file("README.md", include_str!("world_readme.md").as_bytes())
     }
 }

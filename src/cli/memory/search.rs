@@ -281,6 +281,7 @@ fn of_queries(
     let excluded = |query: &usize| filter.excluded_documents.get(*query).cloned();
     let filter = Filter {
         sources: filter.sources.clone(),
+        ids: filter.ids.clone(),
         excluded_documents: chosen.iter().filter_map(excluded).collect(),
         gates: filter.gates.as_ref().map(|gates| rows(gates, manifest.sources.len())),
     };

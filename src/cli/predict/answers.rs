@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use engram_train::studies::reveal::evidence::area;
+use engram_train::studies::reveal::needle::{Haystacks, Reply, read_haystacks};
 use engram_train::studies::reveal::predict::{Answer, Answerer, Detail, Questions, read_questions};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::Predict;
 use crate::cli::{Outcome, output};
@@ -13,8 +16,8 @@ const ANSWERED_AT_A_TIME: usize = 32;
 
 impl Predict {
     /// Answers the questions of the input.
-    pub(super) fn answer(&self, run: &Path) -> anyhow::Result<Outcome> {
-        let Questions { list: questions, pictures } = read_questions(&self.input)?;
+    pub(super) fn answer(&self, run: &Path, input: &Path) -> anyhow::Result<Outcome> {
+        let Questions { list: questions, pictures } = read_questions(input)?;
         let answerer = Answerer::open(run, self.memory.as_deref(), self.k, pictures)?;
         let detail = Detail { credit: self.evidence, curves: self.curves };
         let bar = output::progress_bar(questions.len(), "answers", self.quiet);
@@ -36,6 +39,37 @@ impl Predict {
         output::note(&done, self.quiet);
         Ok(Outcome::Done)
     }
+
+    /// Replies to the tasks of a file: each line as it was, with the reply and what led to it.
+    pub(super) fn reply(&self, run: &Path, haystack: &Path) -> anyhow::Result<Outcome> {
+        let Haystacks { tasks, lines, pictures } = read_haystacks(haystack)?;
+        let answerer = Answerer::open(run, self.memory.as_deref(), self.k, pictures)?;
+        let bar = output::progress_bar(tasks.len(), "replies", self.quiet);
+        let mut bytes = Vec::new();
+        for (tasks, lines) in tasks.chunks(ANSWERED_AT_A_TIME).zip(lines.chunks(ANSWERED_AT_A_TIME))
+        {
+            let replies = answerer.reply(tasks).map_err(anyhow::Error::from_boxed)?;
+            for (task, reply) in lines.iter().zip(replies) {
+                serde_json::to_writer(&mut bytes, &Replied { task, reply })?;
+                bytes.push(b'\n');
+            }
+            bar.inc(tasks.len() as u64);
+        }
+        bar.finish_and_clear();
+        output::write_whole(&self.output, &bytes)?;
+        let done = format!("{} replies written to {}", tasks.len(), self.output.display());
+        output::note(&done, self.quiet);
+        Ok(Outcome::Done)
+    }
+}
+
+/// A task with its reply.
+#[derive(Serialize)]
+struct Replied<'a> {
+    #[serde(flatten)]
+    task: &'a Map<String, Value>,
+    #[serde(flatten)]
+    reply: Reply,
 }
 
 /// What the credit is worth, over all answers.

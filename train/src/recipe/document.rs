@@ -70,6 +70,31 @@ impl Document {
         Ok(document)
     }
 
+    /// Whether the top level has this key.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
+    /// Takes out the `[[phase]]`s of 0 steps, which is how an override leaves one out.
+    pub(crate) fn leave_out_empty_phases(&mut self) {
+        let Some(Value::Array(phases)) = self.table.get_mut("phase") else { return };
+        let has_steps = |phase: &Value| phase.get("steps").and_then(Value::as_integer) != Some(0);
+        let positions = phases.iter().enumerate().filter(|(_, phase)| has_steps(phase));
+        let kept: Vec<usize> = positions.map(|(position, _)| position).collect();
+        if kept.len() == phases.len() {
+            return;
+        }
+        phases.retain(has_steps);
+        let moved = |(path, place): (String, Place)| {
+            let Some(rest) = path.strip_prefix("phase.") else { return Some((path, place)) };
+            let (position, below) = rest.split_once('.').unwrap_or((rest, ""));
+            let was: usize = position.parse().ok()?;
+            let now = kept.iter().position(|kept| *kept == was)?;
+            Some((join(&format!("phase.{now}"), below), place))
+        };
+        self.places = std::mem::take(&mut self.places).into_iter().filter_map(moved).collect();
+    }
+
     /// Obeys one `--set path=value`. The value is read as TOML, and as a string if it is none.
     ///
     /// A path steps into a list of tables by position or by `name`: `phase.warmup.steps=10`.

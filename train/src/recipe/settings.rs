@@ -1,5 +1,7 @@
 //! The sections of a recipe that the trainer itself obeys, with their defaults.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
@@ -193,7 +195,7 @@ pub struct Phase {
     pub index: usize,
     /// Its length in epochs. Exactly one of `epochs` and `steps` is given.
     pub epochs: Option<usize>,
-    /// Its length in steps.
+    /// Its length in steps. A phase of 0 steps is left out: `--set phase.NAME.steps=0`.
     pub steps: Option<u64>,
     /// The highest learning rate, where it differs from `[optimiser]`.
     pub learning_rate: Option<f64>,
@@ -203,6 +205,23 @@ pub struct Phase {
     /// What is fed: a table that the study reads with [`crate::Recipe::feed`].
     #[serde(default)]
     pub feed: Table,
+}
+
+/// `[start]`: another run, with whose weights this one begins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StartSettings {
+    /// Its folder. It has to have every parameter of this run's model, in the same shape.
+    pub run: PathBuf,
+    /// The SHA-256 of its weights; filled in where it is not given.
+    pub sha256: Option<String>,
+}
+
+impl StartSettings {
+    /// The file of the weights.
+    pub fn weights(&self) -> PathBuf {
+        self.run.join("model.safetensors")
+    }
 }
 
 /// `[check]`: what a finished run has to show.
@@ -226,6 +245,7 @@ pub(super) struct Body {
     pub study: String,
     #[serde(default)]
     pub seed: u64,
+    pub start: Option<StartSettings>,
     #[serde(default)]
     pub data: Table,
     #[serde(default)]

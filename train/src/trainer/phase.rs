@@ -13,7 +13,7 @@ use super::step::{Position, StepOutcome, Stepper};
 use crate::checkpoint::{self, Contents};
 use crate::error::{Result, StudyError, TrainError};
 use crate::log::{Progress, Window};
-use crate::recipe::Phase;
+use crate::recipe::{Phase, Recipe};
 use crate::study::{Evaluation, EvaluationContext, Study};
 
 /// Steps that may be left out in a row.
@@ -37,7 +37,7 @@ pub(super) struct PhaseRun<'s, 'a> {
 }
 
 impl<'s, 'a> PhaseRun<'s, 'a> {
-    /// Starts a phase with the values that the phase before left.
+    /// Starts a phase with the values that the phase before left, or the run that `[start]` names.
     pub(super) fn begin<S: Study>(
         session: &'s mut Session<'a>,
         study: &mut S,
@@ -45,8 +45,9 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         before: Option<Parameters>,
     ) -> Result<Self> {
         let parameters = build(session, study, phase)?;
-        if let Some(before) = before {
-            carry_over(&before, &parameters, phase)?;
+        match before {
+            Some(before) => carry_over(&before, &parameters, phase)?,
+            None => start(session.recipe, &parameters)?,
         }
         let batches = study.batches(phase, 0).map_err(study_error(study, "batches"))?;
         let per_epoch = batches.len().div_ceil(session.recipe.batch().accumulate) as u64;
@@ -348,6 +349,17 @@ fn build<S: Study>(session: &Session<'_>, study: &mut S, phase: &Phase) -> Resul
         return Err(TrainError::EmptyPhase { phase: phase.name.clone(), reason });
     }
     Ok(parameters)
+}
+
+/// Gives the parameters of a run's first phase the values of the run that it starts from.
+fn start(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
+    match recipe.start() {
+        None => Ok(()),
+        Some(start) if start.sha256.is_none() => {
+            Err(recipe.error("start", "is not known to this study; leave it out"))
+        }
+        Some(start) => Ok(parameters.load(&start.weights())?),
+    }
 }
 
 /// Gives the new parameters the values of the old ones of the same name.

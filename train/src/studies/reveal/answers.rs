@@ -30,10 +30,8 @@ impl Answers {
     fn ask(&mut self, forward: &Forward<'_>, asked: &[&Example]) -> StudyResult<()> {
         let mode = Mode::predict();
         let sequencer = forward.sequencer;
-        let texts: Vec<Vec<u32>> = asked
-            .iter()
-            .map(|example| sequencer.question(&example.text))
-            .collect::<Result<_, _>>()?;
+        let texts: Vec<Vec<u32>> =
+            asked.iter().map(|example| sequencer.asked(example)).collect::<Result<_, _>>()?;
         let views: Vec<_> = asked
             .iter()
             .map(|example| example.picture.map(|picture| (picture, example.view)))
@@ -42,7 +40,8 @@ impl Answers {
             forward.model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
         let queries = forward.model.query(&base, &mode)?;
         let stored = Forward { reencoded: 0, ..*forward };
-        let hits = stored.search(&queries)?;
+        let own: Vec<_> = asked.iter().map(|example| example.document.as_deref()).collect();
+        let hits = stored.search(&queries, &own)?;
         let reading = stored.reading(&hits);
         let fused = stored.fuse(&base, &queries, &reading, &[], &mode)?;
         let options = forward.generation();

@@ -1,19 +1,28 @@
 //! Entries, pictures and examples of the study.
+//!
+//! | part | module |
+//! |---|---|
+//! | the embedded world | `world` |
+//! | captions, questions and entries in files | `read`, `files` |
+//! | documents and pictures that belong together | `components` |
+//! | which pictures are for training, validation and test | `split` |
+//! | decoded pictures and their views | [`pictures`] |
 
-use std::collections::HashSet;
+mod components;
+mod files;
+pub mod pictures;
+mod read;
+mod split;
+mod world;
+
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
-use engram_data::DataError;
-use engram_data::augmentation::Augmentation;
-use engram_data::image::Picture;
-use engram_data::world::questions::{Part, Question, Split};
-use engram_data::world::{World, WorldOptions};
+use engram_data::image::Preprocessing;
+use engram_data::world::questions::Part;
 use engram_memory::Entry;
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
-use rayon::prelude::*;
 
+pub use self::pictures::{PictureFiles, Pictures};
 use super::settings::RevealData;
 use crate::study::StudyResult;
 
@@ -30,11 +39,41 @@ pub struct Item {
     pub training: bool,
 }
 
-/// A question, or a text to be continued.
+/// What is asked of the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// The answer to a question.
+    Answer,
+    /// The caption of a picture.
+    Describe,
+}
+
+/// Where the figures of examples come from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Judge {
+    /// Exact match and recall, as of the embedded world.
+    Entries,
+    /// The captions of people, in COCO's form.
+    Captions,
+    /// The annotations of VQA or OK-VQA in this file.
+    Vqa(PathBuf),
+    /// The questions of A-OKVQA in this file.
+    Aokvqa(PathBuf),
+}
+
+/// A question, a picture to describe, or a text to be continued.
 #[derive(Debug, Clone)]
 pub struct Example {
     /// Its id in results.
     pub id: i64,
+    /// What is asked.
+    pub task: Task,
+    /// The id that its data set has for it: of a question, or of a picture to describe.
+    pub name: String,
+    /// The document that it may retrieve nothing of: its own, with all that belongs to it.
+    pub document: Option<String>,
+    /// The place of the file that it is judged by among [`Corpus::judges`].
+    pub judge: usize,
     /// The question.
     pub text: String,
     /// The place of its picture.
@@ -68,84 +107,63 @@ pub struct Corpus {
     pub validation: Vec<Example>,
     /// Questions to judge a model by.
     pub test: Vec<Example>,
-}
-
-/// Where pictures come from.
-pub enum Pictures {
-    /// The embedded world's, with other views of each.
-    World {
-        /// The world.
-        world: Box<World>,
-        /// The bytes of each picture's clean view, once it was asked for.
-        clean: Vec<OnceLock<Vec<u8>>>,
-    },
-    /// Files, brought to a square of this edge.
-    Files {
-        /// The files.
-        paths: Vec<PathBuf>,
-        /// Pixels of the edge.
-        size: u32,
-    },
+    /// What examples are judged by.
+    pub judges: Vec<Judge>,
+    /// What a reader of the figures has to know of the data: what was left out, and why.
+    pub notes: Vec<String>,
+    /// The SHA-256 of what was read beside entries and examples: pictures.
+    pub digests: Vec<(String, String)>,
 }
 
 impl Corpus {
-    /// The embedded world.
-    pub fn load(data: &RevealData, image_size: usize) -> StudyResult<Self> {
-        let mut options = WorldOptions { seed: data.world_seed, ..WorldOptions::default() };
-        options.view.size = image_size as u32;
-        options.pictures = (data.pictures > 0).then_some(data.pictures);
-        let world = World::new(&options)?;
-        let left_out: HashSet<&str> = data.without_sources.iter().map(String::as_str).collect();
-        let mut items = Vec::new();
-        for entry in &world.entries {
-            if left_out.contains(entry.attribute.source.name()) {
-                continue;
-            }
-            let stored: Entry = serde_json::from_value(serde_json::to_value(&entry.knowledge)?)?;
-            items.push(Item {
-                entry: stored,
-                text: entry.text(),
-                picture: entry.shows_picture().then_some(entry.picture),
-                training: world.splits[entry.picture] == Split::Train,
-            });
+    /// What `[data]` names: files, or the embedded world. Pictures are brought to the size of an image
+    /// encoder by `preprocessing`.
+    ///
+    /// # Errors
+    /// Those of reading the data; the first fault is named with its file.
+    pub fn load(
+        data: &RevealData,
+        image_size: usize,
+        preprocessing: Preprocessing,
+    ) -> StudyResult<Self> {
+        match data.is_world() {
+            true => world::load(data, image_size),
+            false => files::load(data, image_size, preprocessing),
         }
-        let of_split = |split: Split| -> Vec<Example> {
-            let questions = world.questions.iter().filter(|question| question.split == split);
-            questions.map(|question| example(question, &world, &items)).collect()
-        };
-        let (train, validation, test) =
-            (of_split(Split::Train), of_split(Split::Validation), of_split(Split::Test));
-        let splits = world.splits.iter().enumerate();
-        let training_pictures =
-            splits.filter(|(_, split)| **split == Split::Train).map(|(place, _)| place).collect();
-        let mut sources: Vec<String> = Vec::new();
-        for item in &items {
-            if !sources.contains(&item.entry.source) {
-                sources.push(item.entry.source.clone());
-            }
-        }
-        Ok(Self {
-            sources,
-            items,
-            pictures: Pictures::of_world(world),
-            training_pictures,
-            train,
-            validation,
-            test,
-        })
     }
 
     /// Pictures alone, for questions to a memory that is there.
-    pub fn of_pictures(paths: Vec<PathBuf>, image_size: usize) -> Self {
+    pub fn of_pictures(paths: Vec<PathBuf>, size: usize, preprocessing: Preprocessing) -> Self {
+        // Each is looked at once.
+        let files = PictureFiles::new(paths, size, preprocessing, (0, 0));
         Self {
             sources: Vec::new(),
             items: Vec::new(),
-            pictures: Pictures::Files { paths, size: image_size as u32 },
+            pictures: Pictures::Files(files),
             training_pictures: Vec::new(),
             train: Vec::new(),
             validation: Vec::new(),
             test: Vec::new(),
+            judges: Vec::new(),
+            notes: Vec::new(),
+            digests: Vec::new(),
         }
+    }
+
+    /// The pictures of questions to choose a model by that no training example shows.
+    pub fn held_out_pictures(&self) -> Vec<usize> {
+        let held_out = self.validation.iter().filter(|example| example.part == Part::HeldOut);
+        let pictures: BTreeSet<usize> = held_out.filter_map(|example| example.picture).collect();
+        pictures.into_iter().collect()
+    }
+
+    /// What the tokenizer of a model that starts from nothing is made from: nothing that is held out.
+    pub fn training_texts(&self) -> Vec<String> {
+        let items = self.items.iter().filter(|item| item.training).map(|item| item.text.clone());
+        let questions = self.train.iter().map(|example| example.text.clone());
+        let described = self.train.iter().filter(|_| self.judges != [Judge::Entries]);
+        let answers = described.flat_map(|example| example.answers.iter().cloned());
+        items.chain(questions).chain(answers).collect()
     }
 
     /// The place of an entry among the items, by its id.
@@ -161,10 +179,17 @@ impl Corpus {
 
     /// Examples out of the entries that training may see: the text of each is to be continued.
     pub fn continuations(&self) -> Vec<Example> {
-        let items = self.items.iter().enumerate().filter(|(_, item)| item.training);
+        let items = self.items.iter().enumerate();
+        // In a file, what is known of a text's picture would give its end away.
+        let in_files = self.judges != [Judge::Entries];
         items
+            .filter(|(_, item)| item.training && !item.text.is_empty())
             .map(|(place, item)| Example {
                 id: item.entry.id,
+                task: Task::Answer,
+                name: item.entry.id.to_string(),
+                document: item.entry.document.clone().filter(|_| in_files),
+                judge: 0,
                 text: item.text.clone(),
                 picture: item.picture,
                 view: 0,
@@ -177,78 +202,13 @@ impl Corpus {
     }
 }
 
-fn example(question: &Question, world: &World, items: &[Item]) -> Example {
-    let own = items.binary_search_by_key(&question.entry, |item| item.entry.id).ok();
-    Example {
-        id: question.id,
-        text: question.text.clone(),
-        picture: world.place(&question.picture),
-        view: question.view,
-        answers: question.answers.clone(),
-        own,
-        part: question.part,
-        made_up: question.made_up,
-    }
-}
-
-impl Pictures {
-    fn of_world(world: World) -> Self {
-        let clean = world.pictures.iter().map(|_| OnceLock::new()).collect();
-        Self::World { world: Box::new(world), clean }
-    }
-
-    /// Pixels `[3, S, S]` of pictures, in `[-1, 1]`, one after the other; each with its view. Files
-    /// have one view.
-    ///
-    /// # Errors   [`DataError::OutOfRange`]; those of [`Picture::open`]
-    pub fn pixels(&self, wanted: &[(usize, u32)]) -> Result<Vec<f32>, DataError> {
-        let (world, clean) = match self {
-            Self::World { world, clean } => (world, clean),
-            Self::Files { paths, size } => {
-                let square = Augmentation::none(*size);
-                let of_file = |(place, _): &(usize, u32)| {
-                    let Some(path) = paths.get(*place) else {
-                        return Err(DataError::OutOfRange {
-                            what: "the picture's place",
-                            value: place.to_string(),
-                            wanted: "give a place below the number of pictures",
-                        });
-                    };
-                    // Nothing is drawn for the whole picture.
-                    let mut rng = ChaCha8Rng::seed_from_u64(0);
-                    let view = square.apply(&Picture::open(path)?.to_rgba(), &mut rng)?;
-                    Ok(planes(view.as_raw()))
-                };
-                let views: Vec<_> = wanted.par_iter().map(of_file).collect::<Result<_, _>>()?;
-                return Ok(views.concat());
-            }
-        };
-        let of_view = |(place, view): &(usize, u32)| -> Result<Vec<f32>, DataError> {
-            // The clean view is what every entry shows.
-            match clean.get(*place).filter(|_| *view == 0) {
-                None => Ok(planes(world.view(*place, *view)?.as_raw())),
-                Some(cell) => match cell.get() {
-                    Some(pixels) => Ok(planes(pixels)),
-                    None => {
-                        let pixels = world.view(*place, 0)?.into_raw();
-                        Ok(planes(cell.get_or_init(|| pixels)))
-                    }
-                },
-            }
-        };
-        let views: Vec<Vec<f32>> = wanted.par_iter().map(of_view).collect::<Result<_, _>>()?;
-        Ok(views.concat())
-    }
-}
-
-/// `[H, W, 3]` bytes as `[3, H, W]` numbers in `[-1, 1]`.
-fn planes(pixels: &[u8]) -> Vec<f32> {
-    let size = pixels.len() / 3;
-    let mut planes = vec![0.0; 3 * size];
-    for (place, pixel) in pixels.chunks_exact(3).enumerate() {
-        for (channel, byte) in pixel.iter().enumerate() {
-            planes[channel * size + place] = f32::from(*byte) / 127.5 - 1.0;
+/// The sources of entries, in the order in which entries bring them.
+fn sources_of(items: &[Item]) -> Vec<String> {
+    let mut sources: Vec<String> = Vec::new();
+    for item in items {
+        if !sources.contains(&item.entry.source) {
+            sources.push(item.entry.source.clone());
         }
     }
-    planes
+    sources
 }

@@ -1,6 +1,6 @@
 //! One forward pass: queries, what they are given to read, the answer's logits, the losses.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use candle_core::{D, Device, Tensor};
@@ -57,8 +57,12 @@ pub struct Fused {
 
 struct Fresh {
     places: HashMap<usize, u32>,
+    /// `[N, key_dim]`, of what is read and then of what is only to be found.
     keys: Tensor,
+    /// `[R M, D]`, of what is read.
     values: Tensor,
+    /// How many are read.
+    read: usize,
 }
 
 /// What is known of each query of a batch.
@@ -70,6 +74,8 @@ pub struct Known<'a> {
     pub own: &'a [Option<(usize, u32)>],
     /// Whether it reads its own entry in the place of those that are encoded anew.
     pub replaced: &'a [bool],
+    /// The document of which it may retrieve nothing.
+    pub documents: &'a [Option<&'a str>],
 }
 
 /// The losses of a batch.
@@ -87,12 +93,13 @@ impl Forward<'_> {
         GenerateOptions { max_new_tokens, ..GenerateOptions::greedy(&self.model.config().t5) }
     }
 
-    /// The best entries of each query `[B, key_dim]`; none without a memory. No gradient follows.
-    pub fn search(&self, queries: &Tensor) -> StudyResult<Vec<Vec<Hit>>> {
+    /// The best entries of each query `[B, key_dim]`, none of them of its own document; none at all
+    /// without a memory. No gradient follows.
+    pub fn search(&self, queries: &Tensor, own: &[Option<&str>]) -> StudyResult<Vec<Vec<Hit>>> {
         let queries = queries.detach();
         match self.retriever.filter(|_| self.k > 0) {
             Some(retriever) => {
-                Ok(retriever.search(&queries, &self.model.gates(&queries)?, self.k)?.hits)
+                Ok(retriever.search(&queries, &self.model.gates(&queries)?, own, self.k)?.hits)
             }
             None => Ok(vec![Vec::new(); queries.dim(0)?]),
         }
@@ -150,17 +157,30 @@ impl Forward<'_> {
             Read::Fresh(place) => Some(*place),
             Read::Stored(_) => None,
         });
-        let mut places: Vec<usize> = read.chain(also.iter().copied()).collect();
-        places.sort_unstable();
-        places.dedup();
+        let read: BTreeSet<usize> = read.collect();
+        let others: BTreeSet<usize> =
+            also.iter().copied().filter(|place| !read.contains(place)).collect();
+        let places: Vec<usize> = read.iter().chain(&others).copied().collect();
         if places.is_empty() {
             return Ok(None);
         }
         let states = self.model.encode(&self.sequencer.entries(self.corpus, &places)?, mode)?;
-        let (keys, values) = (self.model.key(&states, mode)?, self.model.value(&states, mode)?);
+        let keys = self.model.key(&states, mode)?;
+        let values = match (read.len(), others.len()) {
+            // Nothing is read: the table of values stays empty.
+            (0, _) => {
+                let width = self.model.config().t5.d_model;
+                Tensor::zeros((0, width), keys.dtype(), keys.device())?
+            }
+            (_, 0) => self.model.value(&states, mode)?,
+            (count, _) => {
+                let first: Vec<usize> = (0..count).collect();
+                self.model.value(&states.select(&first)?, mode)?
+            }
+        };
         let order = places.iter().enumerate();
         let places = order.map(|(i, place)| (*place, i as u32)).collect();
-        Ok(Some(Fresh { places, keys, values }))
+        Ok(Some(Fresh { places, keys, values, read: read.len() }))
     }
 
     /// The prior `[ΣK]` and the values `[ΣK M, D]` of what queries read.
@@ -177,7 +197,7 @@ impl Forward<'_> {
         });
         // Fresh entries lie before the stored ones in both tables.
         let (key_table, value_table) = self.tables(fresh, &stored.collect::<Vec<Row>>())?;
-        let mut next_stored = fresh.map_or(0, |fresh| fresh.places.len()) as u32;
+        let mut next_stored = fresh.map_or(0, |fresh| fresh.read) as u32;
         let place = |(read, _): &(Read, u32)| match read {
             Read::Fresh(place) => fresh.map_or(0, |fresh| fresh.places[place]),
             Read::Stored(_) => {
@@ -222,12 +242,15 @@ impl Forward<'_> {
             }
             _ => None,
         };
+        let fresh = match fresh.filter(|fresh| fresh.read > 0) {
+            Some(fresh) => Some((fresh.keys.narrow(0, 0, fresh.read)?, fresh.values.clone())),
+            None => None,
+        };
         match (fresh, stored) {
-            (Some(fresh), None) => Ok((fresh.keys.clone(), fresh.values.clone())),
-            (None, Some(stored)) => Ok(stored),
-            (Some(fresh), Some((keys, values))) => Ok((
-                Tensor::cat(&[&fresh.keys, &keys], 0)?,
-                Tensor::cat(&[&fresh.values, &values], 0)?,
+            (Some(only), None) | (None, Some(only)) => Ok(only),
+            (Some(fresh), Some(stored)) => Ok((
+                Tensor::cat(&[&fresh.0, &stored.0], 0)?,
+                Tensor::cat(&[&fresh.1, &stored.1], 0)?,
             )),
             (None, None) => Err("no entries to read".into()),
         }
@@ -249,8 +272,8 @@ impl Forward<'_> {
             Knowledge::None => vec![Vec::new(); targets.len()],
             Knowledge::Own => own_and_next(own)?,
             Knowledge::Retrieved => {
-                let hits = self.search(&queries)?;
-                parts.extend(self.retrieval(&hits, own));
+                let hits = self.search(&queries, examples.documents)?;
+                parts.extend(self.retrieval(&hits, examples));
                 let mut reading = self.reading(&hits);
                 replace_by_own(&mut reading, examples);
                 reading
@@ -272,11 +295,11 @@ impl Forward<'_> {
                 total.add("contrastive", loss, feed.contrastive)?;
             }
             let tokens = self.model.config().value_tokens;
-            if feed.decorrelation > 0.0 && tokens > 1 {
+            if feed.decorrelation > 0.0 && tokens > 1 && fresh.read > 0 {
                 let loss = decorrelation(&fresh.values, tokens)?;
                 total.add("decorrelation", loss, feed.decorrelation)?;
             }
-            if feed.alignment > 0.0 {
+            if feed.alignment > 0.0 && fresh.read > 0 {
                 let loss = alignment(&fresh.values, &base.states)?;
                 total.add("alignment", loss, feed.alignment)?;
             }
@@ -319,9 +342,12 @@ impl Forward<'_> {
 
     /// How often the entry with the answer is found first, and at all; and the share of what was found
     /// that is distinct.
-    fn retrieval(&self, hits: &[Vec<Hit>], own: &[Option<(usize, u32)>]) -> Vec<(String, f64)> {
+    fn retrieval(&self, hits: &[Vec<Hit>], examples: Known<'_>) -> Vec<(String, f64)> {
         let id = |place: usize| self.corpus.items[place].entry.id;
-        let asked = hits.iter().zip(own).filter_map(|(hits, own)| Some((hits, id((*own)?.0))));
+        // What an example may not retrieve it cannot find.
+        let known = examples.own.iter().zip(examples.documents);
+        let known = known.map(|(own, document)| own.filter(|_| document.is_none()));
+        let asked = hits.iter().zip(known).filter_map(|(hits, own)| Some((hits, id(own?.0))));
         let (mut first, mut among, mut all) = (0, 0, 0);
         for (hits, id) in asked {
             all += 1;
@@ -331,11 +357,13 @@ impl Forward<'_> {
         let found = hits.iter().flatten().map(|hit| hit.id);
         let distinct = found.clone().collect::<HashSet<i64>>().len();
         let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
-        vec![
-            ("recall_at_1".to_owned(), share(first, all)),
-            (format!("recall_at_{}", self.k), share(among, all)),
-            ("distinct_retrieved".to_owned(), share(distinct, found.count())),
-        ]
+        let mut parts = Vec::new();
+        if examples.documents.iter().any(Option::is_none) {
+            parts.push(("recall_at_1".to_owned(), share(first, all)));
+            parts.push((format!("recall_at_{}", self.k), share(among, all)));
+        }
+        parts.push(("distinct_retrieved".to_owned(), share(distinct, found.count())));
+        parts
     }
 }
 
@@ -365,7 +393,8 @@ fn replace_by_own(reading: &mut Reading, examples: Known<'_>) {
     }
 }
 
-/// The contrastive loss of the examples whose entries are known, among each other's.
+/// The contrastive loss of the examples whose entries are known, among all entries that were encoded:
+/// their own ones, and the best of what was retrieved, which are the hardest negatives.
 fn own_contrastive(
     queries: &Tensor,
     fresh: &Fresh,
@@ -375,10 +404,8 @@ fn own_contrastive(
     let known = own.iter().enumerate().filter_map(|(i, own)| Some((i as u32, (*own)?.0)));
     let (of_query, of_key): (Vec<u32>, Vec<u32>) =
         known.map(|(query, place)| (query, fresh.places[&place])).unzip();
-    let count = of_query.len() as u32;
     let queries = embedding_sum(&[(queries, of_query.into())])?;
-    let keys = embedding_sum(&[(&fresh.keys, of_key.into())])?;
-    Ok(contrastive(&queries, &keys, (0..count).collect(), temperature)?)
+    Ok(contrastive(&queries, &fresh.keys, of_key.into(), temperature)?)
 }
 
 /// A weighted sum under way.

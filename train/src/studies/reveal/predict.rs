@@ -14,6 +14,9 @@ use serde_json::Value;
 use super::corpus::Corpus;
 use super::evidence::{Case, Credit, Curves, order};
 use super::forward::{Forward, Read};
+use super::identity::Identity;
+use super::needle;
+use super::published::{PROCESSOR, preprocessing};
 use super::retriever::Retriever;
 use super::run::{MODEL, TOKENIZER};
 use super::run_memory::Encoding;
@@ -23,14 +26,14 @@ use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
 use crate::study::StudyResult;
 
-/// A question: a line of the input.
+/// A question, or a picture alone that is to be described: a line of the input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
     /// Its id, which the answer has too.
     pub id: Value,
-    /// What is asked.
-    #[serde(alias = "text")]
-    pub question: String,
+    /// What is asked; without it the picture is to be described.
+    #[serde(default, alias = "text")]
+    pub question: Option<String>,
     /// The picture, relative to the file of questions.
     pub image: PathBuf,
     /// The picture's place among all that are asked about.
@@ -52,8 +55,9 @@ pub struct Questions {
 pub struct Answer {
     /// The question's id.
     pub id: Value,
-    /// The question.
-    pub question: String,
+    /// The question; none where the picture was to be described.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
     /// The answer.
     pub answer: String,
     /// Its log-probability, in nats.
@@ -151,7 +155,11 @@ impl Answerer {
         let path = run.join(TOKENIZER);
         let tokens = TextToText::parse(&read(TOKENIZER)?, &path)?;
         tokens.check_fits(config.t5.vocab_size)?;
-        let corpus = Corpus::of_pictures(pictures, config.image.image_size);
+        let size = config.image.image_size;
+        let processor = Some(run.join(PROCESSOR)).filter(|path| path.is_file());
+        let preprocessing = preprocessing(processor.as_deref(), size)
+            .map_err(wrong("reading the picture processor"))?;
+        let corpus = Corpus::of_pictures(pictures, size, preprocessing);
         let sequencer = Sequencer::new(tokens, &corpus, &data, config.image.image_size)
             .map_err(wrong("reading the tokenizer"))?;
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
@@ -161,13 +169,39 @@ impl Answerer {
         let retriever = match k {
             0 => None,
             _ => {
-                let folder = memory.map_or_else(|| run.join("memory"), Path::to_path_buf);
-                let retriever = Retriever::open(&folder).map_err(wrong("opening the memory"))?;
-                retriever.check_fits(&encoding.config).map_err(wrong("opening the memory"))?;
-                Some(retriever)
+                let own = run.join("memory");
+                let folder = memory.unwrap_or(&own);
+                let opened = Retriever::open(folder).and_then(|retriever| {
+                    retriever.check_fits(&encoding.config)?;
+                    if memory.is_some() {
+                        Identity::of(&weights, &path)?.check(folder, &own)?;
+                    }
+                    Ok(retriever)
+                });
+                Some(opened.map_err(wrong("opening the memory"))?)
             }
         };
         Ok(Self { model, encoding, retriever, k })
+    }
+
+    fn forward(&self) -> Forward<'_> {
+        let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
+        Forward {
+            model: &self.model,
+            corpus,
+            sequencer,
+            retriever: self.retriever.as_ref(),
+            k: self.k,
+            reencoded: 0,
+        }
+    }
+
+    /// Replies to tasks about the pictures, each out of its own entries of the memory.
+    ///
+    /// # Errors
+    /// Those of [`needle::replies`].
+    pub fn reply(&self, tasks: &[needle::Task]) -> StudyResult<Vec<needle::Reply>> {
+        needle::replies(&self.forward(), tasks)
     }
 
     /// Answers questions.
@@ -175,25 +209,21 @@ impl Answerer {
     /// # Errors
     /// Pictures that cannot be read, and a memory that is damaged.
     pub fn answer(&self, questions: &[Question], detail: Detail) -> StudyResult<Vec<Answer>> {
-        let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
-        let forward = Forward {
-            model: &self.model,
-            corpus,
-            sequencer,
-            retriever: self.retriever.as_ref(),
-            k: self.k,
-            reencoded: 0,
-        };
+        let sequencer = &self.encoding.sequencer;
+        let (forward, corpus) = (self.forward(), &self.encoding.corpus);
         let mode = Mode::predict();
         let texts: Vec<Vec<u32>> = questions
             .iter()
-            .map(|question| sequencer.question(&question.question))
+            .map(|question| match &question.question {
+                Some(text) => sequencer.question(text),
+                None => Ok(sequencer.describe()),
+            })
             .collect::<StudyResult<_>>()?;
         let views: Vec<_> = questions.iter().map(|question| Some((question.place, 0))).collect();
         let base = self.model.encode(&sequencer.input(corpus, &texts, &views)?, &mode)?;
         let queries = self.model.query(&base, &mode)?;
         let gates = self.model.gates(&queries)?.to_vec2::<f32>()?;
-        let hits = forward.search(&queries)?;
+        let hits = forward.search(&queries, &[])?;
         let reading = forward.reading(&hits);
         let fused = forward.fuse(&base, &queries, &reading, &[], &mode)?;
         let generated = self.model.generate(&fused.states, &forward.generation())?;
@@ -287,7 +317,8 @@ pub fn read_questions(path: &Path) -> Result<Questions> {
             path: path.into(),
             place: Some(format!("line {}", number + 1)),
             reason,
-            remedy: "a line is {\"id\": …, \"question\": …, \"image\": a path from the file's folder}",
+            remedy: "a line is {\"id\": …, \"question\": …, \"image\": a path from the file's folder}, \
+                     without a question to have the picture described",
         };
         let mut question: Question =
             serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;

@@ -23,6 +23,8 @@ const ENCODED_AT_A_TIME: usize = 256;
 /// A memory that is open for reading.
 pub struct Retriever {
     memory: Memory,
+    /// The sources that are searched; all of them where it is `None`.
+    sources: Option<Vec<String>>,
     /// What was retrieved since the last look.
     log: Mutex<RetrievalLog>,
 }
@@ -75,7 +77,23 @@ impl Retriever {
 
     /// Opens a memory that is there.
     pub fn open(folder: &Path) -> StudyResult<Self> {
-        Ok(Self { memory: Memory::open(folder)?, log: Mutex::default() })
+        Ok(Self { memory: Memory::open(folder)?, sources: None, log: Mutex::default() })
+    }
+
+    /// The same memory without the entries of some sources; fails for one that it does not have, and without any left.
+    pub fn without_sources(mut self, left_out: &[String]) -> StudyResult<Self> {
+        let known = self.generation().manifest().sources.clone();
+        if let Some(name) = left_out.iter().find(|name| !known.contains(name)) {
+            return Err(
+                format!("the memory has no source `{name}`, only {}", known.join(", ")).into()
+            );
+        }
+        let kept: Vec<String> = known.into_iter().filter(|name| !left_out.contains(name)).collect();
+        if kept.is_empty() {
+            return Err("no source is left; ask with `k` of 0 instead".into());
+        }
+        self.sources = (!left_out.is_empty()).then_some(kept);
+        Ok(self)
     }
 
     /// Fails unless keys and values have the model's widths.
@@ -111,11 +129,45 @@ impl Retriever {
         self.memory.generation()
     }
 
-    /// The best `k` entries of each query by gated scores.
-    pub fn search(&self, queries: &Tensor, gates: &Tensor, k: usize) -> StudyResult<Found> {
+    /// The best `k` entries of each query by gated scores, without those of the document that is its
+    /// own (`own` may be empty, where none has one).
+    pub fn search(
+        &self,
+        queries: &Tensor,
+        gates: &Tensor,
+        own: &[Option<&str>],
+        k: usize,
+    ) -> StudyResult<Found> {
+        let excluded_documents = match own.iter().all(Option::is_none) {
+            true => Vec::new(),
+            false => {
+                own.iter().map(|own| own.iter().map(|own| own.to_string()).collect()).collect()
+            }
+        };
+        self.filtered(queries, gates, k, Filter { excluded_documents, ..Filter::default() })
+    }
+
+    /// The best `k` entries of each query among those with these ids.
+    pub fn search_among(
+        &self,
+        queries: &Tensor,
+        gates: &Tensor,
+        k: usize,
+        ids: &[i64],
+    ) -> StudyResult<Found> {
+        self.filtered(queries, gates, k, Filter { ids: Some(ids.to_vec()), ..Filter::default() })
+    }
+
+    fn filtered(
+        &self,
+        queries: &Tensor,
+        gates: &Tensor,
+        k: usize,
+        filter: Filter,
+    ) -> StudyResult<Found> {
         let keys = queries.flatten_all()?.to_vec1::<f32>()?;
         let gates = gates.flatten_all()?.to_vec1::<f32>()?;
-        let filter = Filter { gates: Some(gates), ..Filter::default() };
+        let filter = Filter { gates: Some(gates), sources: self.sources.clone(), ..filter };
         let found = Exact.search(&self.generation(), Queries { keys: &keys, k }, &filter)?;
         self.log.lock().unwrap_or_else(PoisonError::into_inner).record(&found);
         Ok(found)

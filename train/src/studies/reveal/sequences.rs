@@ -5,7 +5,7 @@ use engram_data::text_to_text::TextToText;
 use engram_models::packed::PackedTokens;
 use engram_models::reveal::RevealInput;
 
-use super::corpus::{Corpus, Item};
+use super::corpus::{Corpus, Example, Item, Task};
 use super::settings::{Prompts, RevealData};
 use crate::study::StudyResult;
 
@@ -83,6 +83,22 @@ impl Sequencer {
         ids.extend(self.tokens.encode(text)?);
         ids.truncate(self.max_query_tokens);
         Ok(ids)
+    }
+
+    /// The sequence that asks for a picture's caption.
+    pub fn describe(&self) -> Vec<u32> {
+        let mut ids = vec![self.tokens.begin];
+        ids.extend(&self.caption);
+        ids.push(self.tokens.mask);
+        ids
+    }
+
+    /// The sequence of what an example asks.
+    pub fn asked(&self, example: &Example) -> StudyResult<Vec<u32>> {
+        match example.task {
+            Task::Answer => self.question(&example.text),
+            Task::Describe => Ok(self.describe()),
+        }
     }
 
     /// What is to be generated for a text.

@@ -1,6 +1,10 @@
 //! What a recipe of the REVEAL study says in `[data]`, `[model]`, `[memory]` and a phase's `feed`.
 
+mod files;
+
 use serde::{Deserialize, Serialize};
+
+pub use files::{BadPictures, CaptionFile, QuestionFile};
 
 /// `[data]`: where entries, pictures and questions come from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -8,8 +12,25 @@ use serde::{Deserialize, Serialize};
 pub struct RevealData {
     /// The seed of the embedded world.
     pub world_seed: u64,
-    /// How many of its pictures; 0 for all.
+    /// How many pictures, of the world or of those that files ask about; 0 for all.
     pub pictures: usize,
+    /// The folder that files are in; empty for the embedded world.
+    pub path: String,
+    /// Files of captions.
+    pub captions: Vec<CaptionFile>,
+    /// Files of questions.
+    pub questions: Vec<QuestionFile>,
+    /// Files of further entries, in `path`, as `engram data entries` writes them; their pictures are
+    /// in `path` too.
+    pub entries: Vec<String>,
+    /// The share of pictures that is drawn for validation, of those that no file gives a split.
+    pub validation_share: f64,
+    /// The share that is drawn for the test.
+    pub test_share: f64,
+    /// What is done about pictures that are missing or do not decode.
+    pub bad_pictures: BadPictures,
+    /// MiB of decoded pictures that are kept in main memory.
+    pub cached_pictures_mib: u64,
     /// Sources whose entries are left out of the memory.
     pub without_sources: Vec<String>,
     /// Words of the tokenizer that is made from the training texts.
@@ -43,6 +64,14 @@ impl Default for RevealData {
         Self {
             world_seed: 1,
             pictures: 0,
+            path: String::new(),
+            captions: Vec::new(),
+            questions: Vec::new(),
+            entries: Vec::new(),
+            validation_share: 0.1,
+            test_share: 0.2,
+            bad_pictures: BadPictures::Refuse,
+            cached_pictures_mib: 1024,
             without_sources: Vec::new(),
             vocabulary: 3000,
             prompts: Prompts::default(),
@@ -54,10 +83,37 @@ impl Default for RevealData {
     }
 }
 
-/// `[model]`: the sizes of the model.
+/// Where the sizes of a model come from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Size {
+    /// The recipe.
+    #[default]
+    Own,
+    /// REVEAL-base: T5 base and ViT-B/16.
+    Base,
+    /// REVEAL-large: T5 large and ViT-L/16.
+    Large,
+}
+
+/// `[model]`: the sizes of the model, and what it starts from.
+///
+/// A published `size` counts in the place of the numbers from `d_model` to `score_ceiling`; the
+/// configuration of published weights counts before both.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevealModel {
+    /// Where the sizes come from.
+    pub size: Size,
+    /// A T5 v1.1 to start from, with its tokenizer: a folder, or `hf://owner/name`; empty for fresh
+    /// weights.
+    pub t5: String,
+    /// A ViT to start from.
+    pub vit: String,
+    /// The share of the image encoder's blocks that a stop-gradient is put behind.
+    pub frozen_image_share: f64,
+    /// The share of the text encoder's layers below the fusion that a stop-gradient is put behind.
+    pub frozen_text_share: f64,
     /// Width `D` of texts, values and the decoder.
     pub d_model: usize,
     /// Heads of T5's layers.
@@ -78,6 +134,9 @@ pub struct RevealModel {
     pub image_size: usize,
     /// Pixels of a patch's edge.
     pub patch_size: usize,
+    /// Channels of convolutions beside the map of patches; see
+    /// [`ViTConfig::stem_channels`](engram_models::vit::ViTConfig::stem_channels).
+    pub stem_channels: Vec<usize>,
     /// Width of the image encoder.
     pub image_width: usize,
     /// Heads of the image encoder.
@@ -103,6 +162,11 @@ pub struct RevealModel {
 impl Default for RevealModel {
     fn default() -> Self {
         Self {
+            size: Size::Own,
+            t5: String::new(),
+            vit: String::new(),
+            frozen_image_share: 0.0,
+            frozen_text_share: 0.0,
             d_model: 128,
             num_heads: 4,
             d_kv: 32,
@@ -113,6 +177,7 @@ impl Default for RevealModel {
             decoder_layers: 2,
             image_size: 48,
             patch_size: 8,
+            stem_channels: Vec::new(),
             image_width: 128,
             image_heads: 4,
             image_ff: 256,
@@ -232,6 +297,66 @@ impl RevealFeed {
     }
 }
 
+impl RevealModel {
+    /// The first setting that no run can work with, and why.
+    pub fn conflict(&self) -> Option<(&'static str, String)> {
+        let shares = [
+            ("frozen_image_share", self.frozen_image_share),
+            ("frozen_text_share", self.frozen_text_share),
+        ];
+        if let Some((key, share)) = shares.into_iter().find(|(_, s)| !(0.0..=1.0).contains(s)) {
+            return Some((key, format!("is {share}; give a share from 0 to 1")));
+        }
+        let fresh = Self::default();
+        let of_t5 = [
+            ("d_model", self.d_model != fresh.d_model),
+            ("num_heads", self.num_heads != fresh.num_heads),
+            ("d_kv", self.d_kv != fresh.d_kv),
+            ("d_ff", self.d_ff != fresh.d_ff),
+            ("text_layers", self.text_layers != fresh.text_layers),
+            ("decoder_layers", self.decoder_layers != fresh.decoder_layers),
+        ];
+        let of_vit = [
+            ("image_size", self.image_size != fresh.image_size),
+            ("patch_size", self.patch_size != fresh.patch_size),
+            ("stem_channels", self.stem_channels != fresh.stem_channels),
+            ("image_width", self.image_width != fresh.image_width),
+            ("image_heads", self.image_heads != fresh.image_heads),
+            ("image_ff", self.image_ff != fresh.image_ff),
+            ("image_layers", self.image_layers != fresh.image_layers),
+        ];
+        // The configuration of published weights counts before these.
+        for (name, weights, keys) in
+            [("model.t5", &self.t5, &of_t5[..]), ("model.vit", &self.vit, &of_vit[..])]
+        {
+            let given = keys.iter().find(|(_, given)| *given && !weights.is_empty());
+            if let Some((key, _)) = given {
+                let reason =
+                    format!("counts for nothing beside `{name}`, which has its own; leave it out");
+                return Some((key, reason));
+            }
+        }
+        // What a published size has in its place would be ignored without a word.
+        let free = Self {
+            size: Size::Own,
+            t5: self.t5.clone(),
+            vit: self.vit.clone(),
+            frozen_image_share: self.frozen_image_share,
+            frozen_text_share: self.frozen_text_share,
+            gate: self.gate,
+            token_scale: self.token_scale,
+            dropout: self.dropout,
+            ..Self::default()
+        };
+        let own = Self { size: Size::Own, ..self.clone() };
+        (self.size != Size::Own && own != free).then(|| {
+            let reason = "is a published one, but another key gives a number of its own; leave out \
+                          those, or take `size = \"own\"`";
+            ("size", reason.to_owned())
+        })
+    }
+}
+
 impl RevealMemory {
     /// The first setting that no run can work with, and why.
     pub fn conflict(&self) -> Option<(&'static str, String)> {
@@ -264,5 +389,24 @@ impl Default for RevealFeed {
             neighbours: 1,
             own_knowledge: 0.0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_beside_published_weights_are_refused() {
+        let fresh = RevealModel::default;
+        let conflict = |model: RevealModel| model.conflict().map(|(key, _)| key);
+        let t5 = RevealModel { t5: "x".into(), ..fresh() };
+        let vit = RevealModel { vit: "x".into(), ..fresh() };
+        assert_eq!(conflict(RevealModel { d_ff: 7, ..t5.clone() }), Some("d_ff"));
+        assert_eq!(conflict(RevealModel { d_ff: 7, ..vit.clone() }), None);
+        assert_eq!(conflict(RevealModel { image_layers: 7, ..vit }), Some("image_layers"));
+        assert_eq!(conflict(RevealModel { image_layers: 7, ..t5.clone() }), None);
+        // The fusion and the memory have sizes of their own.
+        assert_eq!(conflict(RevealModel { fusion_layers: 1, key_dim: 8, ..t5 }), None);
     }
 }

@@ -1,28 +1,32 @@
 //! The study as the trainer sees it.
 
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use candle_core::{DType, Device};
+use candle_core::{DType, Device, Tensor};
 use engram_data::text_to_text::TextToText;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
-use engram_models::reveal::{Reveal, RevealConfig};
-use engram_models::t5::T5Config;
-use engram_models::vit::ViTConfig;
+use engram_models::reveal::{BaseStates, Reveal};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
 use super::answers::Answers;
-use super::corpus::{Corpus, Example};
+use super::corpus::{Corpus, Example, Judge, Pictures, Task};
 use super::figures::Figures;
 use super::forward::{Forward, Known, Losses};
+use super::judge;
+use super::published::Published;
 use super::retriever::Retriever;
 use super::run_memory::{Encoding, RunMemory};
 use super::sequences::Sequencer;
-use super::settings::{Examples, Knowledge, RevealData, RevealFeed, RevealMemory, RevealModel};
+use super::settings::{
+    Examples, Knowledge, RevealData, RevealFeed, RevealMemory, RevealModel, Size,
+};
+use super::sizes::{config_of, fit};
 use crate::digest;
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
@@ -31,6 +35,15 @@ use crate::study::{
 
 /// Views that training shows are counted from here: none of them is a question's in the evaluation.
 const FIRST_TRAINING_VIEW: u32 = 16;
+
+/// Views of each picture that [`RevealStudy::picture_recall`] asks with.
+const ASKED_VIEWS: u32 = 4;
+
+/// Pictures that are encoded at a time there.
+const PICTURES_AT_A_TIME: usize = 256;
+
+/// [`Reveal::query`] or [`Reveal::key`].
+type Head = fn(&Reveal, &BaseStates, &Mode) -> engram_models::Result<Tensor>;
 
 /// REVEAL on a corpus.
 pub struct RevealStudy {
@@ -41,6 +54,8 @@ pub struct RevealStudy {
     seed: u64,
     encoding: Arc<Encoding>,
     continuations: Vec<Example>,
+    published: Published,
+    size: Size,
     run: PathBuf,
     model: Option<Reveal>,
     run_memory: RunMemory,
@@ -55,7 +70,23 @@ pub struct Drawn {
     replaced: bool,
 }
 
+impl Drawn {
+    /// What the example is to be answered with: of several captions one that is drawn.
+    fn answer<'a>(&self, example: &'a Example) -> &'a str {
+        let place = match example.task {
+            Task::Answer => 0,
+            Task::Describe => (self.cut * example.answers.len() as f64) as usize,
+        };
+        example.answers.get(place).map_or("", String::as_str)
+    }
+}
+
 impl RevealStudy {
+    /// What draws the world, and the tasks that every run on it is asked.
+    pub fn world_seed(&self) -> u64 {
+        self.data.world_seed
+    }
+
     /// The study of a recipe's settings; its memory lies in `run`.
     ///
     /// # Errors
@@ -67,17 +98,17 @@ impl RevealStudy {
         seed: u64,
         run: PathBuf,
     ) -> StudyResult<Self> {
-        let corpus = Corpus::load(&data, model.image_size)?;
-        let texts: Vec<String> = corpus
-            .items
-            .iter()
-            .filter(|item| item.training)
-            .map(|item| item.text.clone())
-            .chain(corpus.train.iter().map(|example| example.text.clone()))
-            .collect();
-        let tokens = TextToText::train(texts.into_iter(), data.vocabulary)?;
-        let config = config_of(&model, &corpus, &tokens);
-        let sequencer = Sequencer::new(tokens, &corpus, &data, model.image_size)?;
+        let mut published = Published::find(&model)?;
+        let mut config = config_of(&model, &published);
+        let size = config.image.image_size;
+        let corpus = Corpus::load(&data, size, published.preprocessing(size)?)?;
+        judge::check(&corpus)?;
+        let tokens = match published.tokens.take() {
+            Some(tokens) => tokens,
+            None => TextToText::train(corpus.training_texts().into_iter(), data.vocabulary)?,
+        };
+        fit(&mut config, &model, &corpus, &tokens);
+        let sequencer = Sequencer::new(tokens, &corpus, &data, size)?;
         let continuations = corpus.continuations();
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
         Ok(Self {
@@ -89,6 +120,8 @@ impl RevealStudy {
             seed,
             encoding,
             continuations,
+            published,
+            size: model.size,
             run,
             model: None,
         })
@@ -102,6 +135,23 @@ impl RevealStudy {
     /// The data, the sizes of the model and its sequences.
     pub fn encoding(&self) -> Arc<Encoding> {
         Arc::clone(&self.encoding)
+    }
+
+    /// What a reader of the figures has to know: what was left out, and what starts afresh.
+    pub fn notes(&self) -> Vec<String> {
+        let corpus = &self.encoding.corpus;
+        match corpus.pictures {
+            // A small model on the embedded world starts from nothing as a matter of course.
+            Pictures::World { .. } if self.size == Size::Own && self.published.is_none() => {
+                Vec::new()
+            }
+            _ => corpus.notes.iter().chain(&self.published.notes).cloned().collect(),
+        }
+    }
+
+    /// The file that says how pictures become the image encoder's input, if it was published with one.
+    pub fn processor(&self) -> Option<&Path> {
+        self.published.processor.as_deref()
     }
 
     /// Waits for a refresh under way.
@@ -153,6 +203,51 @@ impl RevealStudy {
         Ok((losses, 2 * batch.len()))
     }
 
+    /// How often views of pictures that training has not seen find the right one among those of the
+    /// memory and their own: first, and among the first ten.
+    fn picture_recall(&self) -> StudyResult<Evaluation> {
+        let corpus = &self.encoding.corpus;
+        let (model, mode) = (self.model()?, Mode::predict());
+        let encode = |views: &[(usize, u32)], head: Head| -> StudyResult<Vec<Vec<f32>>> {
+            let mut vectors = Vec::new();
+            for views in views.chunks(PICTURES_AT_A_TIME) {
+                let texts = vec![[self.encoding.sequencer.tokens().begin]; views.len()];
+                let views: Vec<_> = views.iter().copied().map(Some).collect();
+                let input = self.encoding.sequencer.input(corpus, &texts, &views)?;
+                vectors.extend(head(model, &model.encode(&input, &mode)?, &mode)?.to_vec2()?);
+            }
+            Ok(vectors)
+        };
+        let held_out = corpus.held_out_pictures();
+        // Files may show pictures that no entry has, and some that are missing.
+        let shown = corpus.items.iter().filter_map(|item| item.picture);
+        let all: BTreeSet<usize> = shown.chain(held_out.iter().copied()).collect();
+        let clean: Vec<(usize, u32)> = all.iter().map(|place| (*place, 0)).collect();
+        let keys = encode(&clean, Reveal::key)?;
+        let row_of: HashMap<usize, usize> = all.into_iter().zip(0..).collect();
+        let views: Vec<(usize, u32)> = held_out
+            .into_iter()
+            .flat_map(|place| (1..=ASKED_VIEWS).map(move |view| (place, view)))
+            .collect();
+        let queries = encode(&views, Reveal::query)?;
+        let ranks = queries.iter().zip(&views).map(|(query, (place, _))| {
+            let score = |key: &Vec<f32>| query.iter().zip(key).map(|(q, k)| q * k).sum::<f32>();
+            let own = score(&keys[row_of[place]]);
+            keys.iter().filter(|key| score(key) > own).count()
+        });
+        let ranks: Vec<usize> = ranks.collect();
+        let within = |k: usize| {
+            ranks.iter().filter(|rank| **rank < k).count() as f64 / ranks.len().max(1) as f64
+        };
+        Ok(Evaluation {
+            metrics: vec![
+                ("recall_at_1/pictures".to_owned(), within(1)),
+                ("recall_at_10/pictures".to_owned(), within(10)),
+            ],
+            counts: vec![("pictures".to_owned(), views.len() as u64)],
+        })
+    }
+
     fn examples(&self, feed: &RevealFeed) -> &[Example] {
         match feed.examples {
             Examples::Pictures => &[],
@@ -169,48 +264,6 @@ impl RevealStudy {
     }
 }
 
-/// The model's configuration.
-fn config_of(model: &RevealModel, corpus: &Corpus, tokens: &TextToText) -> RevealConfig {
-    RevealConfig {
-        t5: T5Config {
-            vocab_size: tokens.vocabulary(),
-            d_model: model.d_model,
-            d_kv: model.d_kv,
-            d_ff: model.d_ff,
-            num_layers: model.text_layers + model.fusion_layers,
-            num_decoder_layers: Some(model.decoder_layers),
-            num_heads: model.num_heads,
-            dropout_rate: model.dropout,
-            eos_token_id: tokens.end,
-            pad_token_id: tokens.pad,
-            decoder_start_token_id: tokens.begin,
-            ..T5Config::small()
-        },
-        image: ViTConfig {
-            hidden_size: model.image_width,
-            num_hidden_layers: model.image_layers,
-            num_attention_heads: model.image_heads,
-            intermediate_size: model.image_ff,
-            image_size: model.image_size,
-            patch_size: model.patch_size,
-            class_token: false,
-            layer_norm_eps: 1e-6,
-            initializer_range: (model.image_width as f64).powf(-0.5),
-            ..ViTConfig::base_16()
-        },
-        fusion_layers: model.fusion_layers,
-        head_layers: model.head_layers,
-        value_tokens: model.value_tokens,
-        key_dim: model.key_dim,
-        sources: corpus.sources.len(),
-        gate: model.gate,
-        score_ceiling: model.score_ceiling,
-        token_scale: model.token_scale,
-        frozen_image_layers: 0,
-        frozen_text_layers: 0,
-    }
-}
-
 impl Study for RevealStudy {
     type Batch = Vec<Drawn>;
 
@@ -219,13 +272,18 @@ impl Study for RevealStudy {
     }
 
     fn primary_metric(&self) -> MetricSpec {
-        MetricSpec::higher("exact_match")
+        // That of the first validation example, which every evaluation asks.
+        let Encoding { corpus, .. } = self.encoding.as_ref();
+        let judge = corpus.validation.first().and_then(|example| corpus.judges.get(example.judge));
+        MetricSpec::higher(judge.and_then(Judge::primary_metric).unwrap_or("exact_match"))
     }
 
     fn build(&mut self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<Parameters> {
         let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
         self.model = Some(Reveal::new(&self.encoding.config, &builder)?);
-        Ok(builder.finish()?)
+        let parameters = builder.finish()?;
+        self.published.weights.load_into(&parameters)?;
+        Ok(parameters)
     }
 
     fn before_step(&mut self, step: &StepContext<'_>, parameters: &Parameters) -> StudyResult<()> {
@@ -291,7 +349,7 @@ impl Study for RevealStudy {
             return Ok(BatchLoss { loss, examples: batch.len(), tokens, parts });
         }
         let (mut texts, mut targets) = (Vec::new(), Vec::new());
-        let (mut views, mut own) = (Vec::new(), Vec::new());
+        let (mut views, mut own, mut documents) = (Vec::new(), Vec::new(), Vec::new());
         for drawn in batch {
             let example = &self.examples(feed)[drawn.place];
             let (text, target) = match feed.examples {
@@ -299,17 +357,15 @@ impl Study for RevealStudy {
                     self.encoding.sequencer.continuation(&example.text, drawn.cut)?
                 }
                 Examples::Questions | Examples::Pictures => {
-                    let answer = example.answers.first().map_or("", String::as_str);
-                    let answer = self.encoding.sequencer.tokens().encode(answer)?;
-                    (
-                        self.encoding.sequencer.question(&example.text)?,
-                        self.encoding.sequencer.target(&answer),
-                    )
+                    let sequencer = &self.encoding.sequencer;
+                    let answer = sequencer.tokens().encode(drawn.answer(example))?;
+                    (sequencer.asked(example)?, sequencer.target(&answer))
                 }
             };
             texts.push(text);
             targets.push(target);
             views.push(example.picture.map(|picture| (picture, drawn.view)));
+            documents.push(example.document.as_deref());
             own.push(example.own.map(|place| (place, self.encoding.corpus.source_of(place))));
         }
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
@@ -320,7 +376,8 @@ impl Study for RevealStudy {
             false => None,
         };
         let forward = self.forward(self.model()?, retriever);
-        let known = Known { targets: &targets, own: &own, replaced: &replaced };
+        let (targets, own, replaced) = (&*targets, &*own, &*replaced);
+        let known = Known { targets, own, replaced, documents: &documents };
         let mut losses = forward.losses(&input, known, feed, &mode)?;
         if retriever.is_some() {
             losses.parts.extend(self.run_memory.figures(step.step));
@@ -341,26 +398,32 @@ impl Study for RevealStudy {
         let entries = corpus.items.iter();
         let entries =
             entries.map(|item| format!("{} {} {}", item.entry.id, item.entry.source, item.text));
-        [
+        let mut inputs = Inputs::from([
             ("entries".to_owned(), lines(entries.collect())),
             ("questions".to_owned(), lines(questions.collect())),
-        ]
-        .into()
+        ]);
+        inputs.extend(corpus.digests.iter().chain(&self.published.digests).cloned());
+        inputs
     }
 
     fn card(&self) -> Vec<(String, String)> {
         let Encoding { corpus, .. } = self.encoding.as_ref();
+        let data = match corpus.pictures {
+            Pictures::World { .. } => {
+                "the embedded world (graphics: Twemoji, CC-BY 4.0): it shows \
+                mechanisms, not the paper's figures"
+                    .to_owned()
+            }
+            Pictures::Files(_) => {
+                format!("files in {}; {}", self.data.path, self.notes().join("; "))
+            }
+        };
         vec![
             ("Entries in the memory".into(), corpus.items.len().to_string()),
             ("Sources".into(), corpus.sources.join(", ")),
             ("Training questions".into(), corpus.train.len().to_string()),
             ("Test questions".into(), corpus.test.len().to_string()),
-            (
-                "Data".into(),
-                "the embedded world (graphics: Twemoji, CC-BY 4.0): it shows mechanisms, not the \
-                 paper's figures"
-                    .into(),
-            ),
+            ("Data".into(), data),
         ]
     }
 
@@ -383,7 +446,21 @@ impl Study for RevealStudy {
         // Evenly spread over the pictures.
         let asked: Vec<&Example> = (0..wanted).map(|i| &all[i * all.len() / wanted]).collect();
         let answers = Answers::of(&forward, &asked)?;
-        let figures = Figures::of_parts(&self.encoding.corpus, &asked, &answers);
-        Ok(Figures::evaluation(&figures))
+        let corpus = &self.encoding.corpus;
+        let mut evaluation = Figures::evaluation(&Figures::of_parts(corpus, &asked, &answers));
+        for sides in judge::sides(corpus, &asked, &answers.texts)? {
+            for measure in sides.measure()?.measures {
+                // Where two judges give one metric, the first is the primary one.
+                if evaluation.get(&measure.metric).is_none() {
+                    evaluation.metrics.push((measure.metric, measure.value));
+                }
+            }
+        }
+        if self.feeds.iter().any(|feed| feed.examples == Examples::Pictures) {
+            let of_pictures = self.picture_recall()?;
+            evaluation.metrics.extend(of_pictures.metrics);
+            evaluation.counts.extend(of_pictures.counts);
+        }
+        Ok(evaluation)
     }
 }

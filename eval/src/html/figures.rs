@@ -1,0 +1,75 @@
+//! A page of figures that stand beside each other: tables of intervals, each on one scale.
+
+use super::forest::{Forest, Row, forest, star_note};
+use super::page::Page;
+use crate::result::Measure;
+
+/// Figures under one heading, drawn on one scale.
+#[derive(Debug, Clone, Copy)]
+pub struct FigureTable<'a> {
+    /// The heading.
+    pub heading: &'a str,
+    /// What the rows are, above the first column.
+    pub rows_are: &'a str,
+    /// What is to be known before reading it; may be empty.
+    pub note: &'a str,
+    /// Each figure with its name.
+    pub rows: &'a [(String, Measure)],
+    /// A figure to compare with, as a dashed line.
+    pub reference: Option<f64>,
+}
+
+/// A whole page of tables of figures.
+///
+/// ```
+/// use engram_eval::html::{FigureTable, figures_page};
+///
+/// let table = FigureTable {
+///     heading: "Rows",
+///     rows_are: "row",
+///     note: "",
+///     rows: &[],
+///     reference: None,
+/// };
+/// assert!(figures_page("Grid", "three seeds", &[table]).starts_with("<!DOCTYPE html>"));
+/// ```
+pub fn figures_page(title: &str, lead: &str, tables: &[FigureTable<'_>]) -> String {
+    let mut page = Page::new(title, lead);
+    for table in tables {
+        let named = table.rows.iter();
+        let named =
+            named.map(|(name, measure)| Row { name: name.clone(), ..Row::of_measure(measure) });
+        let rows: Vec<Row<'_>> = named.collect();
+        page.section(table.heading, |html| {
+            if !table.note.is_empty() {
+                html.leaf("p", &[("class", "note")], table.note);
+            }
+            forest(html, table.rows_are, &rows, &Forest { overall: table.reference, n: false });
+            star_note(html, &rows);
+        });
+    }
+    page.into_html()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metric::MetricInfo;
+
+    #[test]
+    fn every_figure_is_on_the_page_and_stays_text() {
+        let info = MetricInfo { name: "exact_match", version: 1, higher_is_better: Some(true) };
+        let rows = [("<main>".to_owned(), Measure::new(&info, 10, Ok(0.625), None))];
+        let table = FigureTable {
+            heading: "Rows",
+            rows_are: "row",
+            note: "over 3 seeds",
+            rows: &rows,
+            reference: Some(0.5),
+        };
+        let page = figures_page("Grid", "lead", &[table]);
+        for part in ["&lt;main&gt;", "0.625", "over 3 seeds", "<svg"] {
+            assert!(page.contains(part), "{part}");
+        }
+    }
+}

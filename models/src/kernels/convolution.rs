@@ -1,0 +1,301 @@
+//! Two-dimensional convolution with ReLU, channels last.
+//!
+//! Windows are laid out as rows of a few pictures at a time, which stay in the cache, and multiplied
+//! with the weight.
+
+use candle_core::{Shape, Tensor};
+use rayon::prelude::*;
+
+use super::activation::Activation;
+use super::linear::fill_rows;
+use super::matmul::{Matrix, matmul_on_this_thread};
+use super::operation::{Gradient, Input, Kernel, apply};
+use super::rows::{ELEMENTS, add, add_column_sums};
+
+/// Pictures whose windows are laid out at a time.
+const PICTURES: usize = 4;
+
+/// Parts of a batch whose gradients of the weight are summed apart, whatever the thread count.
+const PARTS: usize = 16;
+
+/// How windows lie in a picture, and what follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Convolution {
+    /// Pixels from one window to the next.
+    pub stride: usize,
+    /// Zeros on each side of the picture.
+    pub padding: usize,
+    /// Whether what is below zero becomes zero.
+    pub relu: bool,
+}
+
+/// `x` `[B, H, W, C]`, `weight` `[C_out, k, k, C]`, `bias` `[C_out]` → `[B, H', W', C_out]` with
+/// `H' = (H + 2 padding - k) / stride + 1`.
+///
+/// # Errors
+/// If the shapes do not fit each other, or the window is larger than the padded picture.
+pub fn convolution(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: &Tensor,
+    windows: Convolution,
+) -> candle_core::Result<Tensor> {
+    apply(windows, &[x, weight, bias])
+}
+
+/// The sizes of one convolution.
+#[derive(Clone, Copy)]
+struct Sizes {
+    batch: usize,
+    height: usize,
+    width: usize,
+    channels: usize,
+    /// Pixels of a window's edge.
+    edge: usize,
+    out_height: usize,
+    out_width: usize,
+    out_channels: usize,
+}
+
+impl Sizes {
+    /// Numbers of a picture.
+    fn picture(&self) -> usize {
+        self.height * self.width * self.channels
+    }
+
+    /// Windows in a picture.
+    fn windows(&self) -> usize {
+        self.out_height * self.out_width
+    }
+
+    /// Numbers of a window.
+    fn window(&self) -> usize {
+        self.edge * self.edge * self.channels
+    }
+
+    /// Numbers of a picture's output.
+    fn output(&self) -> usize {
+        self.windows() * self.out_channels
+    }
+}
+
+impl Convolution {
+    fn sizes(&self, dims: &[&[usize]]) -> candle_core::Result<Sizes> {
+        let (&[batch, height, width, channels], &[out_channels, edge, across, inner], &[biases]) =
+            (dims[0], dims[1], dims[2])
+        else {
+            candle_core::bail!("convolution: shapes {dims:?}");
+        };
+        let fits = edge == across && inner == channels && biases == out_channels;
+        let shortest = height.min(width) + 2 * self.padding;
+        let empty = dims.iter().any(|dims| dims.contains(&0)) || self.stride == 0;
+        if !fits || empty || edge > shortest {
+            candle_core::bail!("convolution: shapes {dims:?} with {self:?}");
+        }
+        let windows = |pixels: usize| (pixels + 2 * self.padding - edge) / self.stride + 1;
+        let (out_height, out_width) = (windows(height), windows(width));
+        Ok(Sizes { batch, height, width, channels, edge, out_height, out_width, out_channels })
+    }
+
+    /// Calls `f` for each row of pixels that a window of a picture covers: the place in the window,
+    /// the place in the picture, and how many numbers lie in both.
+    #[inline(always)]
+    fn each_row(
+        &self,
+        sizes: &Sizes,
+        (y, x): (usize, usize),
+        mut f: impl FnMut(usize, usize, usize),
+    ) {
+        let Sizes { height, width, channels, edge, .. } = *sizes;
+        let (top, left) = (y * self.stride, x * self.stride);
+        // In pixels of the padded picture.
+        let first = left.max(self.padding);
+        let last = (left + edge).min(width + self.padding);
+        if first >= last {
+            return;
+        }
+        for row in 0..edge {
+            let Some(y) = (top + row).checked_sub(self.padding).filter(|y| *y < height) else {
+                continue;
+            };
+            let in_window = (row * edge + first - left) * channels;
+            let in_picture = (y * width + first - self.padding) * channels;
+            f(in_window, in_picture, (last - first) * channels);
+        }
+    }
+
+    /// The windows of pictures as rows: `[n, H, W, C]` → `[n H' W', k k C]`.
+    fn lay_out(&self, sizes: &Sizes, pictures: &[f32], rows: &mut [f32]) {
+        rows.fill(0.0);
+        let of_picture = rows.chunks_mut(sizes.windows() * sizes.window());
+        for (picture, rows) in pictures.chunks(sizes.picture()).zip(of_picture) {
+            for (place, row) in rows.chunks_mut(sizes.window()).enumerate() {
+                let at = (place / sizes.out_width, place % sizes.out_width);
+                self.each_row(sizes, at, |to, from, count| {
+                    row[to..to + count].copy_from_slice(&picture[from..from + count]);
+                });
+            }
+        }
+    }
+
+    /// Adds rows of windows to the pixels that they came from.
+    fn add_back(&self, sizes: &Sizes, rows: &[f32], pictures: &mut [f32]) {
+        let of_picture = rows.chunks(sizes.windows() * sizes.window());
+        for (picture, rows) in pictures.chunks_mut(sizes.picture()).zip(of_picture) {
+            for (place, row) in rows.chunks(sizes.window()).enumerate() {
+                let at = (place / sizes.out_width, place % sizes.out_width);
+                self.each_row(sizes, at, |from, to, count| {
+                    add(&row[from..from + count], &mut picture[to..to + count]);
+                });
+            }
+        }
+    }
+}
+
+impl Kernel for Convolution {
+    fn name(&self) -> &'static str {
+        "convolution"
+    }
+
+    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
+        let sizes = self.sizes(&dims)?;
+        let (x, bias) = (inputs[0].data, inputs[2].data);
+        let weight = Matrix::new(inputs[1].data, sizes.out_channels, sizes.window()).t();
+        let mut output = vec![0.0; sizes.batch * sizes.output()];
+        fill_rows(&mut output, sizes.out_channels, bias);
+        let blocks = output.par_chunks_mut(PICTURES * sizes.output());
+        blocks.zip(x.par_chunks(PICTURES * sizes.picture())).for_each_init(
+            Vec::new,
+            |rows, (output, pictures)| {
+                let count = output.len() / sizes.out_channels;
+                rows.resize(count * sizes.window(), 0.0);
+                self.lay_out(&sizes, pictures, rows);
+                let rows = Matrix::new(rows, count, sizes.window());
+                matmul_on_this_thread(rows, weight, 1.0, output, sizes.out_channels);
+                if self.relu {
+                    cut_below_zero(output);
+                }
+            },
+        );
+        let shape = (sizes.batch, sizes.out_height, sizes.out_width, sizes.out_channels);
+        Ok((output, Shape::from(shape)))
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Input<'_>],
+        output: &[f32],
+        gradient: &[f32],
+        wanted: &mut [Option<Gradient>],
+    ) -> candle_core::Result<()> {
+        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
+        let sizes = self.sizes(&dims)?;
+        let (out, window) = (sizes.out_channels, sizes.window());
+        let of_positive = match self.relu {
+            true => where_positive(output, gradient),
+            false => Vec::new(),
+        };
+        let gradient = if self.relu { of_positive.as_slice() } else { gradient };
+        if let Some(db) = &mut wanted[2] {
+            add_column_sums(gradient, out, out, db.as_sum());
+        }
+        let (of_x, of_weight) = wanted.split_at_mut(1);
+        let (dx, dw) = (&mut of_x[0], &mut of_weight[0]);
+        let weight = Matrix::new(inputs[1].data, out, window);
+        let part = sizes.batch.div_ceil(PARTS).next_multiple_of(PICTURES);
+        // Of a part of the batch: its gradient of the weight, and that of its pictures.
+        let of_part = |x: &[f32], dy: &[f32], mut dx: Option<&mut [f32]>| {
+            let mut sums = if dw.is_some() { vec![0.0; out * window] } else { Vec::new() };
+            let mut rows = Vec::new();
+            let blocks = x.chunks(PICTURES * sizes.picture());
+            for (i, (x, dy)) in blocks.zip(dy.chunks(PICTURES * sizes.output())).enumerate() {
+                let count = dy.len() / out;
+                rows.resize(count * window, 0.0);
+                let dy = Matrix::new(dy, count, out);
+                if !sums.is_empty() {
+                    self.lay_out(&sizes, x, &mut rows);
+                    let rows = Matrix::new(&rows, count, window);
+                    matmul_on_this_thread(dy.t(), rows, 1.0, &mut sums, window);
+                }
+                if let Some(dx) = &mut dx {
+                    matmul_on_this_thread(dy, weight, 0.0, &mut rows, window);
+                    let start = i * PICTURES * sizes.picture();
+                    self.add_back(&sizes, &rows, &mut dx[start..start + x.len()]);
+                }
+            }
+            sums
+        };
+        let parts = inputs[0].data.par_chunks(part * sizes.picture());
+        let parts = parts.zip(gradient.par_chunks(part * sizes.output()));
+        let sums: Vec<Vec<f32>> = match dx {
+            Some(dx) => parts
+                .zip(dx.as_sum().par_chunks_mut(part * sizes.picture()))
+                .map(|((x, dy), dx)| of_part(x, dy, Some(dx)))
+                .collect(),
+            None => parts.map(|(x, dy)| of_part(x, dy, None)).collect(),
+        };
+        if let Some(dw) = dw {
+            let total = dw.as_sum();
+            sums.iter().for_each(|sums| add(sums, total));
+        }
+        Ok(())
+    }
+
+    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
+        let sizes = self.sizes(&dims)?;
+        let padding = self.padding;
+        let padded = inputs[0].pad_with_zeros(1, padding, padding)?;
+        let padded = padded.pad_with_zeros(2, padding, padding)?.contiguous()?;
+        let (height, width) = (sizes.height + 2 * padding, sizes.width + 2 * padding);
+        let mut pixels = Vec::new();
+        for picture in 0..sizes.batch {
+            for place in 0..sizes.windows() {
+                let top = place / sizes.out_width * self.stride;
+                let left = place % sizes.out_width * self.stride;
+                for row in top..top + sizes.edge {
+                    let first = (picture * height + row) * width + left;
+                    pixels.extend((first..first + sizes.edge).map(|pixel| pixel as u32));
+                }
+            }
+        }
+        let pixels = Tensor::from_vec(
+            pixels,
+            sizes.batch * sizes.windows() * sizes.edge * sizes.edge,
+            inputs[0].device(),
+        )?;
+        let rows = padded
+            .reshape((sizes.batch * height * width, sizes.channels))?
+            .index_select(&pixels, 0)?
+            .reshape((sizes.batch * sizes.windows(), sizes.window()))?;
+        let weight = inputs[1].reshape((sizes.out_channels, sizes.window()))?;
+        let output = rows.matmul(&weight.t()?)?.broadcast_add(&inputs[2])?;
+        let output = if self.relu { Activation::Relu.composite(&output)? } else { output };
+        output.reshape((sizes.batch, sizes.out_height, sizes.out_width, sizes.out_channels))
+    }
+}
+
+vectorised! {
+    fn cut_below_zero(values: &mut [f32]) {
+        for value in values {
+            *value = if *value < 0.0 { 0.0 } else { *value };
+        }
+    }
+
+    fn keep_where_positive(output: &[f32], gradient: &[f32], kept: &mut [f32]) {
+        for ((kept, y), dy) in kept.iter_mut().zip(output).zip(gradient) {
+            *kept = if *y > 0.0 { *dy } else { 0.0 };
+        }
+    }
+}
+
+/// The gradient where the output is positive, 0 elsewhere.
+fn where_positive(output: &[f32], gradient: &[f32]) -> Vec<f32> {
+    let mut kept = vec![0.0; gradient.len()];
+    let blocks = kept.par_chunks_mut(ELEMENTS).zip(output.par_chunks(ELEMENTS));
+    blocks
+        .zip(gradient.par_chunks(ELEMENTS))
+        .for_each(|((kept, y), dy)| keep_where_positive(y, dy, kept));
+    kept
+}

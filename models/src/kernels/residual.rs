@@ -1,0 +1,69 @@
+//! The end of a pre-norm branch: what it computed is added to what it began with.
+
+use candle_core::{Shape, Tensor};
+use rayon::prelude::*;
+
+use super::dropout::{Dropout, add_masked_block};
+use super::operation::{Gradient, Input, Kernel, apply};
+use super::rows::{ELEMENTS, add};
+
+/// `x + dropout(y)`: both of one shape → the same shape.
+///
+/// # Errors
+/// If the shapes differ.
+pub fn residual(x: &Tensor, y: &Tensor, dropout: Option<Dropout>) -> candle_core::Result<Tensor> {
+    apply(Residual { dropout }, &[x, y])
+}
+
+pub(super) struct Residual {
+    pub(super) dropout: Option<Dropout>,
+}
+
+impl Residual {
+    /// Adds `from`, masked if there is dropout, to `to`.
+    fn add_branch(&self, from: &[f32], to: &mut [f32]) {
+        let blocks = to.par_chunks_mut(ELEMENTS).zip(from.par_chunks(ELEMENTS));
+        blocks.enumerate().for_each(|(block, (to, from))| match self.dropout {
+            None => add(from, to),
+            Some(dropout) => add_masked_block(dropout, block * ELEMENTS, from, to),
+        });
+    }
+}
+
+impl Kernel for Residual {
+    fn name(&self) -> &'static str {
+        "residual"
+    }
+
+    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+        if inputs[0].dims != inputs[1].dims {
+            candle_core::bail!("residual: {:?} and {:?}", inputs[0].dims, inputs[1].dims);
+        }
+        let mut output = inputs[0].data.to_vec();
+        self.add_branch(inputs[1].data, &mut output);
+        Ok((output, Shape::from(inputs[0].dims)))
+    }
+
+    fn backward(
+        &self,
+        _: &[Input<'_>],
+        _: &[f32],
+        gradient: &[f32],
+        wanted: &mut [Option<Gradient>],
+    ) -> candle_core::Result<()> {
+        if let Some(dx) = &mut wanted[0] {
+            Self { dropout: None }.add_branch(gradient, dx.as_sum());
+        }
+        if let Some(dy) = &mut wanted[1] {
+            self.add_branch(gradient, dy.as_sum());
+        }
+        Ok(())
+    }
+
+    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        match self.dropout {
+            None => &inputs[0] + &inputs[1],
+            Some(dropout) => &inputs[0] + inputs[1].mul(&dropout.mask_like(&inputs[1])?)?,
+        }
+    }
+}

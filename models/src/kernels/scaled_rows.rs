@@ -1,0 +1,92 @@
+//! Rows times a number each.
+
+use candle_core::{Shape, Tensor};
+use rayon::prelude::*;
+
+use super::math::sum2;
+use super::operation::{Gradient, Input, Kernel, apply};
+use super::rows::ROWS;
+
+/// `x` `[T, D]` times `weights` `[T, 1]` → `[T, D]`.
+///
+/// # Errors
+/// If the shapes do not fit.
+pub fn scaled_rows(x: &Tensor, weights: &Tensor) -> candle_core::Result<Tensor> {
+    apply(ScaledRows, &[x, weights])
+}
+
+pub(super) struct ScaledRows;
+
+/// The width `D`.
+fn check(x: &[usize], weights: &[usize]) -> candle_core::Result<usize> {
+    match (x, weights) {
+        (&[rows, width], &[weights, 1]) if rows == weights && width > 0 => Ok(width),
+        _ => candle_core::bail!("scaled rows: {x:?} and weights {weights:?}"),
+    }
+}
+
+impl Kernel for ScaledRows {
+    fn name(&self) -> &'static str {
+        "scaled rows"
+    }
+
+    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+        let width = check(inputs[0].dims, inputs[1].dims)?;
+        let mut output = inputs[0].data.to_vec();
+        output.par_chunks_mut(ROWS * width).zip(inputs[1].data.par_chunks(ROWS)).for_each(
+            |(rows, weights)| {
+                for (row, weight) in rows.chunks_mut(width).zip(weights) {
+                    row.iter_mut().for_each(|value| *value *= weight);
+                }
+            },
+        );
+        Ok((output, Shape::from(inputs[0].dims)))
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Input<'_>],
+        _: &[f32],
+        gradient: &[f32],
+        wanted: &mut [Option<Gradient>],
+    ) -> candle_core::Result<()> {
+        let width = check(inputs[0].dims, inputs[1].dims)?;
+        let (of_x, of_weights) = wanted.split_at_mut(1);
+        if let Some(dx) = &mut of_x[0] {
+            let blocks = dx.as_sum().par_chunks_mut(ROWS * width);
+            blocks
+                .zip(gradient.par_chunks(ROWS * width))
+                .zip(inputs[1].data.par_chunks(ROWS))
+                .for_each(|((dx, dy), weights)| add_scaled(dy, weights, width, dx));
+        }
+        if let Some(dw) = &mut of_weights[0] {
+            let blocks = dw.as_sum().par_chunks_mut(ROWS);
+            blocks
+                .zip(gradient.par_chunks(ROWS * width))
+                .zip(inputs[0].data.par_chunks(ROWS * width))
+                .for_each(|((dw, dy), x)| add_products(dy, x, width, dw));
+        }
+        Ok(())
+    }
+
+    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        check(inputs[0].dims(), inputs[1].dims())?;
+        inputs[0].broadcast_mul(&inputs[1])
+    }
+}
+
+vectorised! {
+    fn add_scaled(dy: &[f32], weights: &[f32], width: usize, dx: &mut [f32]) {
+        for ((dx, dy), weight) in dx.chunks_mut(width).zip(dy.chunks(width)).zip(weights) {
+            for (dx, dy) in dx.iter_mut().zip(dy) {
+                *dx = dy.mul_add(*weight, *dx);
+            }
+        }
+    }
+
+    fn add_products(dy: &[f32], x: &[f32], width: usize, dw: &mut [f32]) {
+        for ((dw, dy), x) in dw.iter_mut().zip(dy.chunks(width)).zip(x.chunks(width)) {
+            *dw += sum2(dy, x, |dy, x| dy * x);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Published weights as the start of a REVEAL model: T5 v1.1's for the texts, ViT's for the pictures.
+//!
+//! | ours | file | there |
+//! |---|---|---|
+//! | `shared`, `encoder`, `decoder`, `lm_head` | T5 | the same; the lower blocks of `encoder` are the base encoder's, the upper ones the fusion's |
+//! | `fusion.relative_attention_bias` | T5 | the biases of the encoder's first block, which all its blocks share |
+//! | `image_encoder` | ViT | the same, below `vit.` or not; without the class token and its position |
+//!
+//! All else is fresh: the heads, the Perceiver, the gate, the score transform, the image head.
+
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Device, Tensor};
+
+use crate::error::Result;
+use crate::params::Parameters;
+use crate::weights::Weights;
+
+/// Files of published weights, either of which may be missing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PublishedWeights {
+    /// The `model.safetensors` of a T5 v1.1.
+    pub t5: Option<PathBuf>,
+    /// That of a ViT.
+    pub vit: Option<PathBuf>,
+}
+
+const FUSION_BIAS: &str = "fusion.relative_attention_bias.weight";
+const ENCODER_BIAS: &str = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight";
+const POSITIONS: &str = "embeddings.position_embeddings";
+
+impl PublishedWeights {
+    /// Sets the parameters of a [`Reveal`](super::Reveal) that the files have; the names of those set.
+    ///
+    /// # Errors
+    /// [`MissingTensor`](crate::ModelError::MissingTensor) and
+    /// [`MisshapenTensor`](crate::ModelError::MisshapenTensor) naming the file and the tensor.
+    pub fn load_into(&self, parameters: &Parameters) -> Result<Vec<String>> {
+        let open = |path: &Option<PathBuf>| path.as_deref().map(open).transpose();
+        let (t5, vit) = (open(&self.t5)?, open(&self.vit)?);
+        let mut set = Vec::new();
+        for parameter in parameters.iter() {
+            let (name, shape) = (parameter.name(), parameter.tensor().dims());
+            let value = match (of_t5(name), name.strip_prefix("image_encoder."), &t5, &vit) {
+                (Some(there), _, Some(t5), _) => read(t5, there, shape)?,
+                (_, Some(POSITIONS), _, Some(vit)) => positions(vit, shape)?,
+                (_, Some(there), _, Some(vit)) => read(vit, there, shape)?,
+                _ => continue,
+            };
+            let value = value.flatten_all()?.to_vec1::<f32>()?;
+            parameter.update(&mut |data| data.copy_from_slice(&value))?;
+            set.push(name.to_owned());
+        }
+        Ok(set)
+    }
+}
+
+fn open(path: &Path) -> Result<Weights> {
+    Weights::open(path)?.with_optional_prefix("vit.")
+}
+
+/// What T5 calls a parameter; none where it is not T5's.
+fn of_t5(name: &str) -> Option<&str> {
+    let parts = ["shared.", "encoder.", "decoder.", "lm_head."];
+    match name {
+        FUSION_BIAS => Some(ENCODER_BIAS),
+        name => parts.iter().any(|part| name.starts_with(part)).then_some(name),
+    }
+}
+
+fn read(weights: &Weights, name: &str, shape: &[usize]) -> Result<Tensor> {
+    weights.get(name, shape, DType::F32, &Device::Cpu)
+}
+
+/// The positions of the patches, behind that of the class token.
+fn positions(vit: &Weights, shape: &[usize]) -> Result<Tensor> {
+    let &[one, patches, width] = shape else { return read(vit, POSITIONS, shape) };
+    let all = read(vit, POSITIONS, &[one, patches + 1, width])?;
+    Ok(all.narrow(1, 1, patches)?.contiguous()?)
+}

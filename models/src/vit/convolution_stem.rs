@@ -1,0 +1,89 @@
+//! Convolutions beside the linear map of patches: a ViT that learns shapes from few pictures.
+//!
+//! After Xiao et al., "Early convolutions help transformers see better" (arXiv 2106.14881):
+//! convolutions of 3 × 3 pixels with stride 2, each followed by ReLU, then a linear map of what is left
+//! of each patch. Theirs take the place of the map of patches, which is quick to learn where colours
+//! tell pictures apart: ours are added to it. There is no norm in between, which would make a flat
+//! background as loud as an edge.
+
+use candle_core::Tensor;
+
+use super::config::ViTConfig;
+use crate::error::Result;
+use crate::kernels::{Convolution, convolution};
+use crate::layers::Linear;
+use crate::params::{Init, ParameterBuilder};
+
+/// Pixels of a window's edge.
+const EDGE: usize = 3;
+
+#[derive(Debug, Clone)]
+pub(super) struct ConvolutionStem {
+    layers: Vec<Layer>,
+    /// Places of a patch's edge after the convolutions.
+    edge: usize,
+    /// From a patch's places to the width `D`.
+    projection: Linear,
+}
+
+#[derive(Debug, Clone)]
+struct Layer {
+    /// `[C_out, 3, 3, C]`.
+    weight: Tensor,
+    /// `[C_out]`.
+    bias: Tensor,
+}
+
+impl ConvolutionStem {
+    /// Convolutions to each of `channels`, with parameters `N.weight`, `N.bias` and
+    /// `projection`.
+    pub(super) fn new(config: &ViTConfig, builder: &ParameterBuilder) -> Result<Self> {
+        let channels = &config.stem_channels;
+        let mut width = config.num_channels;
+        let mut layers = Vec::with_capacity(channels.len());
+        for (i, &out) in channels.iter().enumerate() {
+            let own = builder.pp(i);
+            let std = (2.0 / (EDGE * EDGE * width) as f64).sqrt();
+            layers.push(Layer {
+                weight: own.get("weight", &[out, EDGE, EDGE, width], Init::Normal(std))?,
+                bias: own.get("bias", &[out], Init::Zeros)?,
+            });
+            width = out;
+        }
+        let (edge, d) = (config.patch_size >> channels.len(), config.hidden_size);
+        let places = edge * edge * width;
+        let std = (places as f64).powf(-0.5);
+        Ok(Self {
+            layers,
+            edge,
+            projection: Linear::new(places, d, std, &builder.pp("projection"))?,
+        })
+    }
+
+    /// How many numbers the parameters hold.
+    pub(super) fn num_parameters(config: &ViTConfig) -> usize {
+        let channels = &config.stem_channels;
+        let widths = std::iter::once(&config.num_channels).chain(channels);
+        let convolutions = widths.zip(channels).map(|(c, out)| out * (EDGE * EDGE * c + 1));
+        let edge = config.patch_size >> channels.len();
+        let last = channels.last().unwrap_or(&config.num_channels);
+        convolutions.sum::<usize>() + config.hidden_size * (edge * edge * last + 1)
+    }
+
+    /// Pictures `[B, C, S, S]` → `[B, P, D]`, row by row.
+    pub(super) fn forward(&self, pixels: &Tensor) -> Result<Tensor> {
+        let mut x = pixels.permute((0, 2, 3, 1))?.contiguous()?;
+        for layer in &self.layers {
+            let windows = Convolution { stride: 2, padding: 1, relu: true };
+            x = convolution(&x, &layer.weight, &layer.bias, windows)?;
+        }
+        let (batch, height, width, channels) = x.dims4()?;
+        let (down, across, edge) = (height / self.edge, width / self.edge, self.edge);
+        let patches = x
+            .reshape(vec![batch, down, edge, across, edge, channels])?
+            .permute(vec![0, 1, 3, 2, 4, 5])?
+            .contiguous()?
+            .reshape((batch, down * across, edge * edge * channels))?;
+        self.projection.forward(&patches)
+    }
+}

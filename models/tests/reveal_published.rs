@@ -1,0 +1,174 @@
+//! REVEAL from published weights: what the files have is taken bit by bit, all else is fresh.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Device, Tensor};
+use engram_models::Result;
+use engram_models::params::{ParameterBuilder, Parameters};
+use engram_models::reveal::published::PublishedWeights;
+use engram_models::reveal::{Reveal, RevealConfig};
+use engram_models::t5::{T5, T5Config};
+use engram_models::vit::{ViT, ViTConfig};
+use engram_models::weights::{Weights, save};
+
+fn config() -> RevealConfig {
+    RevealConfig {
+        t5: T5Config {
+            vocab_size: 30,
+            d_model: 8,
+            d_kv: 4,
+            d_ff: 12,
+            num_layers: 3,
+            num_decoder_layers: Some(2),
+            num_heads: 2,
+            ..T5Config::small()
+        },
+        image: ViTConfig {
+            hidden_size: 8,
+            num_hidden_layers: 2,
+            num_attention_heads: 2,
+            intermediate_size: 12,
+            image_size: 4,
+            patch_size: 2,
+            class_token: false,
+            ..ViTConfig::base_16()
+        },
+        fusion_layers: 2,
+        head_layers: 1,
+        value_tokens: 2,
+        key_dim: 6,
+        frozen_image_layers: 0,
+        ..RevealConfig::base(2)
+    }
+}
+
+/// Files as they are published: a T5, and a ViT with its class token below `vit.`.
+fn files(folder: &Path) -> PublishedWeights {
+    let config = config();
+    let path = |name: &str| folder.join(name);
+    let builder = ParameterBuilder::on_cpu(11);
+    T5::new(&config.t5, &builder).unwrap();
+    write(&path("t5.safetensors"), &builder.finish().unwrap(), "", None);
+    let builder = ParameterBuilder::on_cpu(12);
+    ViT::new(&ViTConfig { class_token: true, ..config.image }, &builder).unwrap();
+    write(&path("vit.safetensors"), &builder.finish().unwrap(), "vit.", None);
+    PublishedWeights { t5: Some(path("t5.safetensors")), vit: Some(path("vit.safetensors")) }
+}
+
+fn write(path: &Path, parameters: &Parameters, prefix: &str, changed: Option<(&str, Tensor)>) {
+    let named: Vec<(String, Tensor)> = parameters
+        .iter()
+        .map(|one| match &changed {
+            Some((name, tensor)) if *name == one.name() => (name.to_string(), tensor.clone()),
+            _ => (format!("{prefix}{}", one.name()), one.tensor().clone()),
+        })
+        .collect();
+    save(path, named.iter().map(|(name, tensor)| (name.as_str(), tensor))).unwrap();
+}
+
+fn fresh() -> Result<Parameters> {
+    let builder = ParameterBuilder::on_cpu(3);
+    Reveal::new(&config(), &builder)?;
+    builder.finish()
+}
+
+#[test]
+fn what_the_files_have_is_taken_bit_by_bit_and_all_else_is_fresh() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let published = files(folder.path());
+    let open = |path: &Option<PathBuf>| Weights::open(path.as_deref().unwrap());
+    let (t5, vit) = (open(&published.t5)?, open(&published.vit)?);
+    let (before, after) = (fresh()?, fresh()?);
+    let set = published.load_into(&after)?;
+    let (mut taken, mut kept) = (0, Vec::new());
+    for (before, after) in before.iter().zip(after.iter()) {
+        let (name, shape) = (after.name(), after.tensor().dims());
+        let read = |weights: &Weights, there: &str, shape: &[usize]| {
+            weights.get(there, shape, DType::F32, &Device::Cpu)
+        };
+        let expected = match name {
+            "fusion.relative_attention_bias.weight" => {
+                let there = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight";
+                read(&t5, there, shape)?
+            }
+            "image_encoder.embeddings.position_embeddings" => {
+                // Five positions there, the first one that of the class token.
+                let all = read(&vit, "vit.embeddings.position_embeddings", &[1, 5, 8])?;
+                all.narrow(1, 1, 4)?
+            }
+            _ if name.starts_with("image_encoder.") => {
+                read(&vit, &name.replace("image_encoder.", "vit."), shape)?
+            }
+            _ if ["shared.", "encoder.", "decoder.", "lm_head."]
+                .iter()
+                .any(|part| name.starts_with(part)) =>
+            {
+                read(&t5, name, shape)?
+            }
+            _ => {
+                assert_eq!(before.to_vec()?, after.to_vec()?, "{name}");
+                assert!(!set.contains(&name.to_owned()), "{name}");
+                kept.push(name.split('.').next().unwrap_or_default().to_owned());
+                continue;
+            }
+        };
+        assert_eq!(after.to_vec()?, expected.flatten_all()?.to_vec1::<f32>()?, "{name}");
+        assert!(set.contains(&name.to_owned()), "{name}");
+        taken += 1;
+    }
+    assert_eq!((taken, set.len()), (set.len(), taken));
+    kept.dedup();
+    let own = [
+        "image_head",
+        "query_head",
+        "key_head",
+        "head_out",
+        "value_perceiver",
+        "dataset_gate",
+        "att_transform",
+    ];
+    assert_eq!(kept, own);
+    // The upper layers are the fusion's, the lower ones the base encoder's.
+    for layer in 0..3 {
+        assert!(set.iter().any(|name| name.starts_with(&format!("encoder.block.{layer}."))));
+    }
+    // Without files nothing is set; with one of them its own part.
+    assert!(PublishedWeights::default().load_into(&after)?.is_empty());
+    let only = PublishedWeights { t5: None, ..published };
+    assert!(only.load_into(&after)?.iter().all(|name| name.starts_with("image_encoder.")));
+    Ok(())
+}
+
+#[test]
+fn a_tensor_that_is_missing_or_misshapen_is_named_with_its_file() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let published = files(folder.path());
+    let builder = ParameterBuilder::on_cpu(11);
+    T5::new(&config().t5, &builder)?;
+    let parameters = builder.finish()?;
+    let path = published.t5.clone().unwrap();
+    let last = "decoder.block.1.layer.2.DenseReluDense.wo.weight";
+    assert!(parameters.get(last).is_some());
+    // One of another shape.
+    let other = Tensor::zeros((8, 13), DType::F32, &Device::Cpu)?;
+    write(&path, &parameters, "", Some((last, other)));
+    let told = published.load_into(&fresh()?).unwrap_err().to_string();
+    for part in ["t5.safetensors", last, "[8, 12]", "[8, 13]"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    // One too few.
+    let named = parameters.iter().filter(|one| one.name() != last);
+    save(&path, named.map(|one| (one.name(), one.tensor())))?;
+    let told = published.load_into(&fresh()?).unwrap_err().to_string();
+    assert!(told.contains("t5.safetensors") && told.contains(last), "{told}");
+    // A ViT for pictures of another size.
+    let builder = ParameterBuilder::on_cpu(12);
+    ViT::new(&ViTConfig { class_token: true, image_size: 8, ..config().image }, &builder)?;
+    write(published.vit.as_deref().unwrap(), &builder.finish()?, "", None);
+    let only = PublishedWeights { t5: None, ..published };
+    let told = only.load_into(&fresh()?).unwrap_err().to_string();
+    assert!(told.contains("vit.safetensors") && told.contains("position_embeddings"), "{told}");
+    Ok(())
+}

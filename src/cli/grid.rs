@@ -1,0 +1,100 @@
+//! `engram grid`.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use engram_train::studies::reveal::grid::{Grid, GridOptions, GridProgress, GridReport, run_grid};
+use indicatif::HumanDuration;
+
+use super::{Outcome, output};
+
+/// Train the rows of a grid of ablations, compare them, and say which claims hold.
+///
+/// Rows that are finished are not trained again: the same command goes on where it was stopped.
+/// The folder gets grid.json, grid.md and grid.html.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  engram grid train/recipes/reveal/ablations.toml --out runs/ablations
+  engram grid train/recipes/reveal/ablations.toml --out runs/ablations --seeds 3 --rows k-1,k-50")]
+pub struct GridCommand {
+    /// The grid, a TOML file
+    file: PathBuf,
+    /// The folder for runs and reports
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+    /// How many seeds, from 1 on
+    #[arg(long, default_value_t = 1, value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..=100))]
+    seeds: u64,
+    /// Only these rows, beside the main one; claims about others are left out
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    rows: Vec<String>,
+    /// Change a value of all rows' recipes, for example `data.pictures=100` (repeatable)
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Take runs in the folder that another build of this program trained, and say so in the report
+    #[arg(long)]
+    reuse: bool,
+    /// Show no progress
+    #[arg(long)]
+    quiet: bool,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl GridCommand {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let mut grid = Grid::load(&self.file)?;
+        if !self.rows.is_empty() {
+            let known: Vec<&str> = grid.rows().iter().map(|row| row.name.as_str()).collect();
+            if let Some(name) = self.rows.iter().find(|name| !known.contains(&name.as_str())) {
+                let (file, known) = (self.file.display(), known.join(", "));
+                anyhow::bail!("{file}: has no row `{name}`; known are {known}");
+            }
+            grid = grid.only(&self.rows.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        // Behind the choice of rows: claims about others need not fit.
+        let grid = grid.with_settings(&self.set)?;
+        let options = GridOptions {
+            out: self.out.clone(),
+            seeds: self.seeds,
+            quiet: self.quiet,
+            reuse: self.reuse,
+        };
+        let report = run_grid(&grid, &options, &mut time_left(self.quiet))?;
+        self.write(&report)?;
+        output::print_report(self.json, &report, || report.to_markdown())?;
+        output::note(
+            &format!("grid.json, grid.md, grid.html in {}", self.out.display()),
+            self.quiet,
+        );
+        Ok(Outcome::Done)
+    }
+
+    fn write(&self, report: &GridReport) -> anyhow::Result<()> {
+        let json = serde_json::to_vec_pretty(report)?;
+        output::write_whole(&self.out.join("grid.json"), &json)?;
+        output::write_whole(&self.out.join("grid.md"), report.to_markdown().as_bytes())?;
+        output::write_whole(&self.out.join("grid.html"), report.to_html().as_bytes())
+    }
+}
+
+/// Tells which run of a grid begins, and how much time is left by the steps that were made.
+pub(super) fn time_left(quiet: bool) -> impl FnMut(&GridProgress) {
+    let started = Instant::now();
+    move |progress: &GridProgress| {
+        let GridProgress { run, steps_made, steps_left } = progress;
+        let left = match steps_made {
+            0 => format!("{steps_left} steps left"),
+            made => {
+                let seconds = started.elapsed().as_secs_f64() / *made as f64 * *steps_left as f64;
+                format!("{} left", HumanDuration(Duration::from_secs_f64(seconds)))
+            }
+        };
+        output::note(&format!("{run}: {left}"), quiet);
+    }
+}

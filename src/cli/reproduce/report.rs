@@ -1,0 +1,173 @@
+//! The rows of a reproduction: what a paper claims, what was measured, and whether it holds.
+
+use engram_eval::html::{FigureTable, figures_page};
+use engram_eval::result::Measure;
+use engram_train::Program;
+use engram_train::studies::patent::figure::in_words;
+use engram_train::studies::reveal::grid::Verdict;
+use serde::Serialize;
+
+/// A claim of a paper, and what was measured here.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    /// The study.
+    pub(super) study: &'static str,
+    /// Its name: `reveal.knowledge_swap`.
+    pub(super) id: String,
+    /// What is claimed.
+    pub(super) claim: String,
+    /// What the paper says.
+    pub(super) paper: String,
+    /// What was measured.
+    #[serde(flatten)]
+    pub(super) figure: Measure,
+    /// How many seeds.
+    pub(super) seeds: u64,
+    /// Whether the claim holds here.
+    pub(super) verdict: Verdict,
+    /// Whether it is expected to: then the command ends with exit code 1 where it fails, is not decided or has no figure.
+    pub(super) expected: bool,
+    /// The command for this row alone.
+    pub(super) command: String,
+    /// Figures to read it beside.
+    pub(super) compared: Vec<Measured>,
+}
+
+/// The figure of one system.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Measured {
+    /// What was measured.
+    pub(super) system: String,
+    /// Its figure.
+    #[serde(flatten)]
+    pub(super) figure: Measure,
+}
+
+/// The report as JSON.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    #[serde(flatten)]
+    pub(super) program: Program,
+    pub(super) notes: Vec<String>,
+    pub(super) scale: &'static str,
+    pub(super) seconds: u64,
+    pub(super) threads: usize,
+    pub(super) rows: Vec<Row>,
+}
+
+impl Report {
+    /// Whether all claims that are expected to hold do; one that is not decided does not.
+    pub(super) fn as_expected(&self) -> bool {
+        self.rows.iter().all(Row::as_expected)
+    }
+
+    /// The rows as text.
+    pub(super) fn to_text(&self) -> String {
+        let mut lines = Vec::new();
+        for row in &self.rows {
+            lines.push(format!("{}: {}", row.id, row.claim));
+            if !row.paper.is_empty() {
+                lines.push(format!("  paper    {}", row.paper));
+            }
+            let line = |name: &str, figure: &Measure, system: &str| {
+                let (metric, value, n) = (&figure.metric, in_words(figure), figure.n);
+                format!("  {name:<8} {metric} {value} n {n}  {system}").trim_end().to_owned()
+            };
+            for Measured { system, figure } in &row.compared {
+                lines.push(line("", figure, system));
+            }
+            lines.push(line("ours", &row.figure, ""));
+            let mark = if row.as_expected() { "" } else { ", which is not expected" };
+            lines.push(format!("  verdict  {}{mark}", row.verdict.name()));
+        }
+        lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
+        lines.join("\n")
+    }
+
+    /// The rows as a page with plots.
+    pub(super) fn to_html(&self) -> String {
+        let texts: Vec<[String; 2]> = self.rows.iter().map(Row::heading_and_note).collect();
+        let figures: Vec<Vec<(String, Measure)>> = self.rows.iter().map(Row::figures).collect();
+        let tables = texts.iter().zip(&figures).map(|([heading, note], rows)| FigureTable {
+            heading,
+            rows_are: "figure",
+            note,
+            rows,
+            reference: None,
+        });
+        let tables: Vec<FigureTable<'_>> = tables.collect();
+        let lead = format!(
+            "Scale {}, {} s on {} threads. The embedded world is small: it shows mechanisms and \
+             directions, not the papers' absolute figures. Each verdict is by its own 95 % interval, \
+             uncorrected: of {} rows with nothing behind them about {:.1} would be decided by \
+             chance. {}",
+            self.scale,
+            self.seconds,
+            self.threads,
+            self.rows.len(),
+            self.rows.len() as f64 / 20.0,
+            self.notes.join(" ")
+        );
+        figures_page("What the papers claim, and what was measured", &lead, &tables)
+    }
+}
+
+impl Row {
+    /// Whether it holds, or is not expected to.
+    fn as_expected(&self) -> bool {
+        !self.expected || self.verdict == Verdict::Holds
+    }
+
+    fn heading_and_note(&self) -> [String; 2] {
+        let paper = match self.paper.as_str() {
+            "" => String::new(),
+            paper => format!(" The paper: {paper}."),
+        };
+        let note = format!("Claim: {}.{paper} By itself: {}", self.claim, self.command);
+        [format!("{}: {}", self.id, self.verdict.name()), note]
+    }
+
+    /// What it is read beside, and its own.
+    fn figures(&self) -> Vec<(String, Measure)> {
+        let compared = self.compared.iter().map(|one| (one.system.clone(), one.figure.clone()));
+        compared.chain([(self.figure.metric.clone(), self.figure.clone())]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engram_eval::metric::MetricInfo;
+
+    use super::*;
+
+    #[test]
+    fn an_expected_claim_has_to_hold() {
+        let info = MetricInfo { name: "exact_match", version: 1, higher_is_better: None };
+        for (verdict, expected, fine) in [
+            (Verdict::Holds, true, true),
+            (Verdict::Fails, true, false),
+            (Verdict::NotDecided, true, false),
+            (Verdict::Fails, false, true),
+            (Verdict::NotDecided, false, true),
+        ] {
+            let row = Row {
+                study: "reveal",
+                id: "reveal.row".to_owned(),
+                claim: String::new(),
+                paper: String::new(),
+                figure: Measure::new(&info, 0, Err("undefined".to_owned()), None),
+                seeds: 1,
+                verdict,
+                expected,
+                command: String::new(),
+                compared: Vec::new(),
+            };
+            let program = Program { version: String::new(), sha256: String::new() };
+            let notes = Vec::new();
+            let report =
+                Report { program, notes, scale: "smoke", seconds: 0, threads: 1, rows: vec![row] };
+            assert_eq!(report.as_expected(), fine, "{verdict:?} {expected}");
+            assert_eq!(report.to_text().contains("not expected"), !fine);
+        }
+    }
+}

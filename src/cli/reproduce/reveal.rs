@@ -1,0 +1,303 @@
+//! REVEAL on the embedded world.
+
+use std::path::Path;
+
+use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
+use engram_eval::metric::MetricInfo;
+use engram_eval::metric::mean::{mean, weighted_mean};
+use engram_eval::result::Measure;
+use engram_train::studies::reveal::figures::is_right;
+use engram_train::studies::reveal::finished::FinishedRun;
+use engram_train::studies::reveal::grid::{
+    ClaimReport, Grid, GridOptions, GridReport, Verdict, run_grid,
+};
+use engram_train::studies::reveal::needle::NeedleFigures;
+use engram_train::studies::reveal::run::RevealSummary;
+
+use super::Reproduce;
+use super::report::{Measured, Row};
+use crate::cli::grid::time_left;
+
+/// The grid and its recipe, as they stand in the repository.
+const GRID: &str = include_str!("../../../train/recipes/reveal/ablations.toml");
+const RECIPE: &str = include_str!("../../../train/recipes/reveal/laptop.toml");
+const GRID_FILE: &str = "train/recipes/reveal/ablations.toml";
+const RECIPE_FILE: &str = "train/recipes/reveal/laptop.toml";
+
+/// Rows that are always made.
+const ROWS: [&str; 3] = ["main", "main-asked-with-k-0", "frozen-retriever"];
+/// Claims that are expected to hold at any scale.
+const EXPECTED: [&str; 3] =
+    ["reveal.memory_over_none", "reveal.knowledge_swap", "reveal.credit_beats_random"];
+
+/// What `smoke` sets over the recipe: all of it in two minutes.
+const SMOKE: [&str; 14] = [
+    "data.pictures=100",
+    "data.vocabulary=800",
+    "data.evaluated_questions=32",
+    "model.d_model=64",
+    "model.d_kv=16",
+    "model.d_ff=128",
+    "phase.pictures.steps=60",
+    "phase.warm-start.steps=60",
+    "phase.questions.steps=200",
+    "phase.fine-tune.steps=100",
+    "memory.refresh_every=20",
+    "memory.refresh_lag=5",
+    "checkpoint.every_steps=0",
+    "log.tensorboard=false",
+];
+
+/// Answers whose entries are deleted one after the other, of each seed.
+const CREDITED: usize = 40;
+/// The share of questions whose entry is found that counts as finding it.
+const MORE_OFTEN_THAN_NOT: f64 = 0.5;
+
+impl Reproduce {
+    /// The rows of the study.
+    pub(super) fn reveal(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
+        let file = |name: &'static str| Path::new(name);
+        let grid = Grid::parse(GRID, file(GRID_FILE), RECIPE, file(RECIPE_FILE))?;
+        let main = grid.clone().at_recipe_scale().only(&ROWS);
+        let smoke: Vec<String> = SMOKE.iter().map(|set| (*set).to_owned()).collect();
+        let main = if self.is_smoke() { main.with_settings(&smoke)? } else { main };
+        let out = self.out.join(format!("reveal-{}", self.scale_name()));
+        let report = self.grid(&main, &out)?;
+        notes.extend(report.reused_note());
+        let mut rows = self.of_main_runs(&report, &out)?;
+        rows.extend(report.claims.iter().map(|claim| self.of_claim(claim, "")));
+        if self.ablations {
+            let report = self.grid(&grid, &self.out.join("reveal-ablations"))?;
+            notes.extend(report.reused_note());
+            for claim in &report.claims {
+                if rows.iter().all(|row| row.id != claim.claim.id) {
+                    rows.push(self.of_claim(claim, " --ablations"));
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    fn grid(&self, grid: &Grid, out: &Path) -> anyhow::Result<GridReport> {
+        let options = GridOptions {
+            out: out.to_path_buf(),
+            seeds: self.seeds,
+            quiet: self.quiet,
+            reuse: self.reuse,
+        };
+        Ok(run_grid(grid, &options, &mut time_left(self.quiet))?)
+    }
+
+    fn command(&self, more: &str) -> String {
+        let (scale, seeds) = (self.scale_name(), self.seeds);
+        format!("engram reproduce --study reveal --scale {scale} --seeds {seeds}{more}")
+    }
+
+    fn of_claim(&self, claim: &ClaimReport, more: &str) -> Row {
+        Row {
+            study: "reveal",
+            id: claim.claim.id.clone(),
+            claim: format!("{} ({})", claim.claim.claim, claim.compared()),
+            paper: claim.claim.paper.clone(),
+            figure: claim.difference.clone(),
+            seeds: self.seeds,
+            verdict: claim.verdict,
+            expected: EXPECTED.contains(&claim.claim.id.as_str()),
+            command: self.command(more),
+            compared: Vec::new(),
+        }
+    }
+
+    /// The rows that the main runs show by themselves.
+    fn of_main_runs(&self, report: &GridReport, out: &Path) -> anyhow::Result<Vec<Row>> {
+        let [mut before, mut follow, mut stay, mut deleted] = [(); 4].map(|()| Values::default());
+        let mut credit = Values::default();
+        let mut needles = Vec::new();
+        for seed in 1..=self.seeds {
+            let run = out.join(format!("seed-{seed}")).join(&report.main);
+            let summary = RevealSummary::read(&run)?;
+            for question in summary.swap.iter().flat_map(|swap| &swap.questions) {
+                let right = &question.right;
+                let [old, new] = [0, 1].map(|at| is_right(&question.said[1], &right[at..=at]));
+                follow.push(seed, question.entry, new);
+                stay.push(seed, question.entry, old);
+                before.push(seed, question.entry, is_right(&question.said[0], &right[..1]));
+                deleted.push(seed, question.entry, is_right(&question.said[2], right));
+            }
+            add_needles(&mut needles, seed, &summary.needles);
+            for areas in FinishedRun::open(&run)?.deletion_areas(CREDITED, seed)? {
+                let picture = areas.picture.map_or(-1, |picture| picture as i64);
+                credit.add(seed, picture, areas.random - areas.credit);
+            }
+        }
+        let row = |id: &str, claim: String, paper: &str, figure: Measure, verdict, compared| Row {
+            study: "reveal",
+            id: format!("reveal.{id}"),
+            claim,
+            paper: paper.to_owned(),
+            figure,
+            seeds: self.seeds,
+            verdict,
+            expected: EXPECTED.contains(&format!("reveal.{id}").as_str()),
+            command: self.command(""),
+            compared,
+        };
+        let changed = follow.less(&stay).measure("follow_less_stay", "fact");
+        let system = |system: &str, figure| Measured { system: system.to_owned(), figure };
+        let verdict = Verdict::of(&changed, None);
+        let compared = vec![
+            system("right before", before.measure("before", "fact")),
+            system("still the old answer", stay.measure("stay", "fact")),
+            system(
+                "either answer, once the entries are deleted",
+                deleted.measure("deleted", "fact"),
+            ),
+            system("the new answer less the old one, by which it is judged", changed),
+        ];
+        let mut rows = vec![row(
+            "knowledge_swap",
+            "answers follow when facts are changed in the memory and nowhere else: more are the \
+             new ones than still the old"
+                .to_owned(),
+            "",
+            follow.measure("follow", "fact"),
+            verdict,
+            compared,
+        )];
+        if let Some(main) = report.rows.iter().find(|row| row.row.name == report.main) {
+            let found = main.recall_at_10.clone();
+            let verdict = beats(&found, MORE_OFTEN_THAN_NOT);
+            let claim = "the right entry is among the ten that are read, more often than not";
+            rows.push(row("recall_at_10", claim.to_owned(), "", found, verdict, Vec::new()));
+        }
+        let less = credit.measure("random_less_credit", "picture");
+        rows.push(row(
+            "credit_beats_random",
+            "an answer falls sooner where entries are deleted by credit than at random (nats)"
+                .to_owned(),
+            "named as future work",
+            less.clone(),
+            Verdict::of(&less, None),
+            Vec::new(),
+        ));
+        // The largest haystack of a single needle that the world has.
+        let single = needles.iter().filter(|((needles, _), _)| *needles == 1);
+        if let Some(((_, others), values)) = single.max_by_key(|((_, others), _)| *others) {
+            let accuracy = values.measure("accuracy_plain", "task");
+            let verdict = beats(&accuracy, 0.5);
+            let compared = needles.iter().filter(|(size, _)| *size != (1, *others));
+            let compared = compared.map(|((needles, others), values)| {
+                let size = format!("{needles} among {others}");
+                system(&size, values.measure("accuracy_plain", "task"))
+            });
+            let claim = format!("a picture is found among {others} others: above chance, 0.5");
+            rows.push(row("needle", claim, "", accuracy, verdict, compared.collect()));
+        }
+        Ok(rows)
+    }
+}
+
+/// Replies by numbers of needles and of others.
+type Needles = Vec<((usize, usize), Values)>;
+
+/// Adds the replies of a seed, task by task: all seeds are asked the same tasks.
+fn add_needles(needles: &mut Needles, seed: u64, figures: &[NeedleFigures]) {
+    for figures in figures {
+        let size = (figures.needles, figures.others);
+        let at = needles.iter().position(|(known, _)| *known == size).unwrap_or(needles.len());
+        if at == needles.len() {
+            needles.push((size, Values::default()));
+        }
+        for task in &figures.tasks {
+            needles[at].1.push(seed, &task.id, task.correct);
+        }
+    }
+}
+
+/// Whether a figure is above another one, by its interval.
+fn beats(measure: &Measure, least: f64) -> Verdict {
+    match &measure.interval {
+        Some(interval) if interval.low > least => Verdict::Holds,
+        Some(interval) if interval.high < least => Verdict::Fails,
+        _ => Verdict::NotDecided,
+    }
+}
+
+/// Values with what they are of, and their seeds.
+#[derive(Default)]
+struct Values {
+    values: Vec<f64>,
+    units: Vec<String>,
+    seeds: Vec<u64>,
+}
+
+impl Values {
+    fn add(&mut self, seed: u64, unit: impl ToString, value: f64) {
+        self.values.push(value);
+        self.units.push(unit.to_string());
+        self.seeds.push(seed);
+    }
+
+    fn push(&mut self, seed: u64, unit: impl ToString, holds: bool) {
+        self.add(seed, unit, if holds { 1.0 } else { 0.0 });
+    }
+
+    /// The differences from values of the same things.
+    fn less(&self, other: &Self) -> Self {
+        let values = self.values.iter().zip(&other.values).map(|(a, b)| a - b).collect();
+        Self { values, units: self.units.clone(), seeds: self.seeds.clone() }
+    }
+
+    /// The mean, with an interval over units and seeds.
+    fn measure(&self, metric: &'static str, unit: &str) -> Measure {
+        let info = MetricInfo { name: metric, version: 1, higher_is_better: None };
+        let options = BootstrapOptions::default();
+        let resampling = Resampling::by_crossed_groups([unit, "seed"], &self.units, &self.seeds);
+        let (value, interval) = match self.values.is_empty() {
+            true => (Err("undefined: nothing was measured".to_owned()), None),
+            false => (
+                Ok(mean(&self.values)),
+                interval(&resampling, &options, |counts| weighted_mean(&self.values, counts)),
+            ),
+        };
+        Measure::new(&info, self.values.len(), value, interval)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engram_train::studies::reveal::needle::NeedleOutcome;
+
+    use super::*;
+
+    #[test]
+    fn replies_of_two_seeds_are_paired_by_their_tasks() {
+        // Ten tasks: one seed is right in the first half, the other in the second.
+        let figures = |right: std::ops::Range<usize>| {
+            let outcome = |task: usize| NeedleOutcome {
+                id: format!("1-in-10-{task}"),
+                needles: vec![task as i64],
+                correct: right.contains(&task),
+            };
+            let info = MetricInfo { name: "accuracy_plain", version: 1, higher_is_better: None };
+            let accuracy = Measure::new(&info, 10, Ok(0.5), None);
+            [NeedleFigures {
+                needles: 1,
+                others: 10,
+                accuracy,
+                tasks: (0..10).map(outcome).collect(),
+            }]
+        };
+        let mut needles = Needles::new();
+        add_needles(&mut needles, 1, &figures(0..5));
+        add_needles(&mut needles, 2, &figures(5..10));
+        let [((1, 10), values)] = needles.as_slice() else { panic!("one size") };
+        assert_eq!(values.units[..10], values.units[10..]);
+        assert_eq!(values.values[..5], [1.0; 5]);
+        assert_eq!(values.values[10..15], [0.0; 5]);
+        let measured = values.measure("accuracy_plain", "task");
+        assert_eq!((measured.value, measured.n), (0.5, 20));
+        let interval = measured.interval.unwrap();
+        assert_eq!(interval.method, "percentile bootstrap by task and seed");
+    }
+}

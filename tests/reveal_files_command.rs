@@ -1,0 +1,300 @@
+//! REVEAL on files as a user runs it: the figures of a run are those that `engram eval` gives of its files,
+//! and a memory of another model or tokenizer is refused.
+#![allow(clippy::unwrap_used)]
+
+mod running;
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+
+use image::{Rgb, RgbImage};
+use running::{done, engram, refusal, refused};
+use serde_json::{Value, json};
+
+const PICTURES: usize = 30;
+
+/// A small COCO with questions of VQA and of A-OKVQA.
+fn write_data(folder: &Path) {
+    fs::create_dir_all(folder.join("pictures")).unwrap();
+    let write = |name: &str, value: Value| fs::write(folder.join(name), value.to_string()).unwrap();
+    let colours = ["red", "green", "blue"];
+    let all = 0..PICTURES;
+    for i in all.clone() {
+        let mut pixel = [30; 3];
+        pixel[i % 3] = 200;
+        let colour = |x: u32, y: u32| Rgb(if (x + y) as usize % 30 == i { [0; 3] } else { pixel });
+        RgbImage::from_fn(40, 30, colour).save(folder.join(format!("pictures/{i}.jpg"))).unwrap();
+    }
+    let images: Vec<Value> =
+        all.clone().map(|i| json!({"id": i, "file_name": format!("{i}.jpg")})).collect();
+    let captions = all.clone().flat_map(|i| {
+        let colour = colours[i % 3];
+        [format!("A {colour} picture."), format!("a wall that is {colour}")]
+            .map(|caption| json!({"image_id": i, "id": i, "caption": caption}))
+    });
+    let captions: Vec<Value> = captions.collect();
+    write("captions.json", json!({"images": images, "annotations": captions}));
+    let vqa = |i: usize| json!({"question_id": i, "image_id": i, "question": "What colour is it?"});
+    let answers = |i: usize| {
+        let answers =
+            [colours[i % 3], colours[i % 3], "dark"].map(|answer| json!({"answer": answer}));
+        json!({"question_id": i, "question_type": "what", "answer_type": "other", "answers": answers})
+    };
+    write("questions.json", json!({"questions": all.clone().map(vqa).collect::<Vec<_>>()}));
+    write("annotations.json", json!({"annotations": all.clone().map(answers).collect::<Vec<_>>()}));
+    let aokvqa = |i: usize| {
+        json!({"question_id": format!("q{i}"), "image_id": i, "question": "Which colour?",
+            "choices": colours, "correct_choice_idx": i % 3, "difficult_direct_answer": i.is_multiple_of(7),
+            "direct_answers": [colours[i % 3], "dark", colours[i % 3]]})
+    };
+    write("aokvqa.json", all.map(aokvqa).collect::<Vec<_>>().into());
+}
+
+const RECIPE: &str = r#"
+study = "reveal"
+seed = 1
+
+[data]
+path = "data"
+vocabulary = 120
+validation_share = 0.2
+test_share = 0.4
+max_answer_tokens = 6
+
+[[data.captions]]
+file = "captions.json"
+pictures = "pictures"
+asked = true
+source = "captions"
+
+[[data.questions]]
+questions = "questions.json"
+annotations = "annotations.json"
+image_name = "pictures/%d.jpg"
+source = "questions"
+
+[[data.questions]]
+aokvqa = "aokvqa.json"
+image_name = "pictures/%d.jpg"
+
+[model]
+d_model = 16
+num_heads = 2
+d_kv = 8
+d_ff = 32
+fusion_layers = 1
+decoder_layers = 1
+image_size = 16
+patch_size = 8
+image_width = 16
+image_heads = 2
+image_ff = 16
+image_layers = 1
+value_tokens = 2
+key_dim = 8
+
+[memory]
+k = 3
+reencoded = 0.4
+refresh_every = 20
+refresh_lag = 4
+
+[batch]
+examples = 8
+
+[optimiser]
+learning_rate = 1e-2
+
+[evaluation]
+every_epochs = 0
+keep_best = false
+
+[log]
+tensorboard = false
+
+[gradient_check]
+allow = ["**"]
+
+[[phase]]
+name = "warm-start"
+steps = 20
+feed = { examples = "entries", knowledge = "own", contrastive = 0.5 }
+
+[[phase]]
+name = "fine-tune"
+steps = 60
+feed = { examples = "questions", knowledge = "retrieved", contrastive = 0.2 }
+
+[check]
+files = ["model.safetensors"]
+"#;
+
+fn json_of(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// Copies a folder.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().flatten() {
+        let to = to.join(entry.file_name());
+        match entry.path().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn a_run_on_files_has_the_figures_of_eval_and_keeps_to_its_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    write_data(&at.join("data"));
+    fs::write(at.join("recipe.toml"), RECIPE).unwrap();
+    let told = done(at, "train reveal --recipe recipe.toml --run run --quiet");
+    assert!(told.contains("test examples of captions: 12") && told.contains("note: "), "{told}");
+    let summary = json_of(&at.join("run/summary.json"));
+    let judged = summary["judged"].as_array().unwrap();
+    for (judged, command) in judged.iter().zip([
+        "eval caption --references run/test/captions-references.json \
+         --results run/test/captions-results.json",
+        "eval vqa --annotations run/test/vqa-annotations.json --results run/test/vqa-results.json",
+        "eval aokvqa --questions run/test/aokvqa-questions.json \
+         --predictions run/test/aokvqa-predictions.json",
+    ]) {
+        let evaluated: Value =
+            serde_json::from_str(&done(at, &format!("{command} --json"))).unwrap();
+        let measures = judged["measures"].as_array().unwrap();
+        for field in ["metric", "value", "n", "ci95"] {
+            assert_eq!(measures[0][field], evaluated[field], "{command}: {field}");
+        }
+        assert!(measures[0]["value"].as_f64().unwrap() > 0.0, "{command}: {evaluated}");
+        let others = evaluated["secondary"].as_array().unwrap();
+        assert_eq!(&measures[1..], &others[..], "{command}");
+    }
+    assert_eq!(judged.len(), 3);
+    // The annotations of the data set itself are as good.
+    let whole = "eval caption --references data/captions.json --with-result \
+                 --results run/test/captions-results.json --json";
+    let whole: Value = serde_json::from_str(&done(at, whole)).unwrap();
+    let value = |one: &Value| one["value"].as_f64().unwrap();
+    assert!((value(&whole) - value(&judged[0]["measures"][0])).abs() < 1e-9, "{whole}");
+
+    // What was read at the test is about pictures of training alone.
+    let tested: Vec<Value> = fs::read_to_string(at.join("run/test.jsonl"))
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(tested.len(), 36);
+    let memory = engram_memory::Memory::open(at.join("run/memory")).unwrap().generation();
+    let document = |id: &Value| {
+        let row = memory.row_of(id.as_i64().unwrap()).unwrap().unwrap();
+        memory.entry(row).unwrap().document.unwrap()
+    };
+    // A picture's place is its number.
+    let held_out: HashSet<String> = tested.iter().map(|one| one["picture"].to_string()).collect();
+    assert_eq!(held_out.len(), 12);
+    for one in &tested {
+        let read = one["read"].as_array().unwrap();
+        assert_eq!(read.len(), 3);
+        assert!(read.iter().all(|id| !held_out.contains(&document(id))), "{one}");
+    }
+
+    let question =
+        json!({"id": 1, "question": "What colour is it?", "image": "data/pictures/0.jpg"});
+    fs::write(at.join("ask.jsonl"), format!("{question}\n")).unwrap();
+    let predict = "predict run --input ask.jsonl --quiet --output";
+    done(at, &format!("{predict} answers.jsonl"));
+    // A picture alone is described, as in the test.
+    let asked = tested.iter().find(|one| one["question"] == "").unwrap();
+    let picture = format!("data/pictures/{}.jpg", asked["name"].as_str().unwrap());
+    fs::write(at.join("alone.jsonl"), json!({"id": 1, "image": picture}).to_string()).unwrap();
+    done(at, "predict run --input alone.jsonl --quiet --output described.jsonl");
+    let described = json_of(&at.join("described.jsonl"));
+    assert!(described.get("question").is_none(), "{described}");
+    assert_eq!(described["answer"], asked["answer"]);
+    // A copy of its memory, and that of a run from another seed, of another tokenizer, of nobody.
+    let copied = |name: &str| {
+        copy(&at.join("run/memory"), &at.join(name));
+        at.join(name)
+    };
+    copied("copy");
+    done(at, &format!("{predict} again.jsonl --memory copy"));
+    assert_eq!(
+        fs::read(at.join("answers.jsonl")).unwrap(),
+        fs::read(at.join("again.jsonl")).unwrap()
+    );
+    let made_by = json_of(&at.join("run/memory/made-by.json"));
+    for (field, named) in
+        [("weights_sha256", "another model"), ("tokenizer_sha256", "another tokenizer")]
+    {
+        let other = copied(field);
+        let mut changed = made_by.clone();
+        changed[field] = "0".repeat(64).into();
+        fs::write(other.join("made-by.json"), changed.to_string()).unwrap();
+        refused(at, &format!("{predict} x.jsonl --memory {field}"), named);
+        refused(at, &format!("{predict} x.jsonl --memory {field}"), "give the memory of this run");
+    }
+    fs::remove_file(copied("nobody").join("made-by.json")).unwrap();
+    refused(at, &format!("{predict} x.jsonl --memory nobody"), "does not say which model");
+    // Its generation is gone.
+    fs::remove_dir_all(copied("gone").join("gen-000001")).unwrap();
+    refused(at, &format!("{predict} x.jsonl --memory gone"), "gen-000001 has vanished");
+    // The picture does not decode.
+    fs::write(at.join("data/pictures/0.jpg"), "no picture").unwrap();
+    refused(at, &format!("{predict} x.jsonl"), "0.jpg: is not a picture");
+    refused(at, "train reveal --recipe recipe.toml --run other --quiet", "0.jpg");
+    assert!(!at.join("x.jsonl").exists());
+}
+
+#[test]
+fn pictures_that_are_missing_are_left_out_of_every_phase() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    write_data(&at.join("data"));
+    fs::remove_file(at.join("data/pictures/7.jpg")).unwrap();
+    let recipe = RECIPE.replace("steps = 20", "steps = 2").replace("steps = 60", "steps = 2");
+    let recipe = recipe.replace("every_epochs = 0", "every_epochs = 1");
+    let pictures = "[[phase]]\nname = \"pictures\"\nsteps = 2\n\
+                    feed = { examples = \"pictures\", contrastive = 1 }\n\n[[phase]]";
+    fs::write(at.join("recipe.toml"), recipe.replacen("[[phase]]", pictures, 1)).unwrap();
+    let train = "train reveal --recipe recipe.toml --quiet --run";
+    refused(at, &format!("{train} run"), "7.jpg, which is not there");
+    for bad in ["leave_out", "text_alone"] {
+        let set = format!("data.bad_pictures=\"{bad}\"");
+        let told = done(at, &format!("{train} {bad} --set {set}"));
+        let counted = "1 of 30 described pictures left out";
+        assert!(told.contains("1 are missing") && told.contains(counted), "{told}");
+    }
+}
+
+#[test]
+fn settings_of_files_are_refused_with_their_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    write_data(&at.join("data"));
+    fs::write(at.join("recipe.toml"), RECIPE).unwrap();
+    for (set, named) in [
+        ("data.path=nowhere", "nowhere/captions.json: No such file"),
+        ("data.test_share=1.5", "data.test_share"),
+        ("data.validation_share=0.7", "data.test_share"),
+        ("data.test_share=0", "leave no example to test with"),
+        ("data.bad_pictures=\"ignore\"", "bad_pictures"),
+        ("data.colour=1", "colour"),
+        ("model.frozen_image_share=2", "model.frozen_image_share"),
+        ("model.size=\"base\"", "model.size"),
+        ("model.t5=\"nowhere\"", "model.d_model"),
+        ("model.vit=\"nowhere\"", "model.image_size"),
+    ] {
+        let train = "train reveal --recipe recipe.toml --quiet --run run --set";
+        refused(at, &format!("{train} {set}"), named);
+        let _ = fs::remove_dir_all(at.join("run"));
+    }
+    // No file has a source.
+    let sourceless = RECIPE.lines().filter(|line| !line.starts_with("source = "));
+    fs::write(at.join("recipe.toml"), sourceless.collect::<Vec<_>>().join("\n")).unwrap();
+    let told = engram(at, "train reveal --recipe recipe.toml --quiet --run run");
+    refusal(&told, "no source", &["memory.k", "no entries for a memory", "set `memory.k` to 0"]);
+}

@@ -1,0 +1,425 @@
+//! Captions, questions and entries in files as a corpus.
+//!
+//! A picture with all that is known of it is on one side: what is said of a picture that is held out is in
+//! no entry, and an example retrieves nothing of its own picture, in training as little as in the test.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use engram_data::DataError;
+use engram_data::image::Preprocessing;
+use engram_data::knowledge::vqa::VisualQuestion;
+use engram_data::knowledge::{Content, Knowledge};
+use engram_data::world::questions::{Part, Split};
+use engram_memory::Entry;
+
+use super::components::Components;
+use super::read::{Described, Listed, Read};
+use super::split::{AskedPicture, Draw, splits};
+use super::{Corpus, Example, Item, Judge, PictureFiles, Pictures, Task, sources_of};
+use crate::digest;
+use crate::studies::reveal::settings::{BadPictures, RevealData};
+use crate::study::StudyResult;
+
+/// Bytes of a MiB.
+const MIB: u64 = 1 << 20;
+const REMEDY: &str = "put it there, or set `data.bad_pictures` to \"leave_out\" or \"text_alone\"";
+
+/// The pictures, each once whatever it is called, and which of them can be used.
+struct Table {
+    places: HashMap<String, usize>,
+    usable: Vec<bool>,
+}
+
+impl Table {
+    fn place(&self, image: &str) -> Option<usize> {
+        self.places.get(image).copied()
+    }
+
+    fn usable(&self, image: &str) -> Option<usize> {
+        self.place(image).filter(|place| self.usable[*place])
+    }
+}
+
+/// Reads the files of `[data]`.
+pub(super) fn load(
+    data: &RevealData,
+    image_size: usize,
+    preprocessing: Preprocessing,
+) -> StudyResult<Corpus> {
+    let mut read = Read::all(data)?;
+    let (pictures, table, digest) = pictures(data, image_size, preprocessing, &mut read)?;
+    // Before any is left out: what belongs together does so through a picture that is missing, too.
+    let components = components(&table, &read);
+    if data.bad_pictures != BadPictures::Refuse {
+        leave_out_bad(data, &table, &mut read);
+    }
+    let split_of = draw(data, &table, &components, &read)?;
+    let sides = Sides { components, split_of };
+    let items = items(data, &table, &sides, &mut read)?;
+    let mut corpus = Corpus {
+        sources: sources_of(&items),
+        items,
+        pictures: Pictures::Files(pictures),
+        training_pictures: Vec::new(),
+        train: Vec::new(),
+        validation: Vec::new(),
+        test: Vec::new(),
+        judges: Vec::new(),
+        notes: Vec::new(),
+        digests: vec![("pictures".to_owned(), digest)],
+    };
+    examples(data, &table, &sides, read, &mut corpus)?;
+    for (split, examples) in [
+        ("train on", &corpus.train),
+        ("validate with", &corpus.validation),
+        ("test with", &corpus.test),
+    ] {
+        if examples.is_empty() {
+            let reason = "give a file with that `split`, or change `data.validation_share`, \
+                          `data.test_share` or `data.pictures`";
+            return Err(format!("the files leave no example to {split}; {reason}").into());
+        }
+    }
+    Ok(corpus)
+}
+
+/// All pictures, decoded once, and the SHA-256 of their files.
+fn pictures(
+    data: &RevealData,
+    size: usize,
+    preprocessing: Preprocessing,
+    read: &mut Read,
+) -> StudyResult<(PictureFiles, Table, String)> {
+    let folder = Path::new(&data.path);
+    let (mut places, mut names) = (HashMap::new(), Vec::new());
+    for (image, _, _) in read.shown(data) {
+        if !places.contains_key(image) {
+            places.insert(image.to_owned(), names.len());
+            names.push(image.to_owned());
+        }
+    }
+    let paths = names.iter().map(|name| folder.join(name)).collect();
+    let cached = (data.world_seed, data.cached_pictures_mib.saturating_mul(MIB));
+    let files = PictureFiles::new(paths, size, preprocessing, cached);
+    let checked = files.check();
+    let is_missing = |error: &DataError| {
+        matches!(error, DataError::Io { source, .. }
+            if source.kind() == std::io::ErrorKind::NotFound)
+    };
+    let faults = checked.iter().filter_map(|checked| checked.as_ref().err());
+    let (missing, all) = (faults.clone().filter(|fault| is_missing(fault)).count(), checked.len());
+    let broken = faults.clone().count() - missing;
+    if missing + broken > 0 {
+        let counted = format!("of {all} pictures {missing} are missing, {broken} do not decode");
+        let told = read.shown(data).find_map(|(image, file, place)| {
+            Some((checked[*places.get(image)?].as_ref().err()?, file, place))
+        });
+        if let (BadPictures::Refuse, Some((fault, file, place))) = (data.bad_pictures, told) {
+            let reason = match fault {
+                DataError::Io { path, .. } if is_missing(fault) => {
+                    format!("shows {}, which is not there", path.display())
+                }
+                fault => format!("shows what does not decode: {fault}"),
+            };
+            let (path, reason) = (folder.join(file), format!("{reason} ({counted})"));
+            return Err(
+                DataError::Malformed { path, place: Some(place), reason, remedy: REMEDY }.into()
+            );
+        }
+        // A broken file is worth its name, a missing one is most often meant.
+        let first = faults.clone().find(|fault| !is_missing(fault));
+        let first = first.map_or_else(String::new, |fault| format!(", the first: {fault}"));
+        read.notes.push(format!("{counted}{first}"));
+    }
+    let mut first_of: HashMap<String, usize> = HashMap::new();
+    let identities = names.iter().zip(&checked).enumerate().map(|(place, (name, checked))| {
+        let identity = match checked {
+            Ok(hash) => hash.clone(),
+            Err(_) => canonical(&folder.join(name)).display().to_string(),
+        };
+        *first_of.entry(identity).or_insert(place)
+    });
+    let first_of: Vec<usize> = identities.collect();
+    places.values_mut().for_each(|place| *place = first_of[*place]);
+    let usable = checked.iter().map(Result::is_ok).collect();
+    let hashes: Vec<String> = checked.into_iter().map(Result::unwrap_or_default).collect();
+    // By their names in `data.path`: a data set that was moved is the same.
+    let lines = names.iter().zip(&hashes).map(|(name, hash)| format!("{name} {hash}"));
+    let lines: Vec<String> = lines.collect();
+    Ok((files, Table { places, usable }, digest::of_bytes(lines.join("\n"))))
+}
+
+/// A path without detours; where the file is not there, that of its folder.
+fn canonical(path: &Path) -> PathBuf {
+    let of_folder = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(of_folder).unwrap_or_else(|| path.components().collect())
+}
+
+/// What belongs together.
+fn components(table: &Table, read: &Read) -> Components {
+    let shown = |image| Some((image, table.place(image)?));
+    let described = read.described.iter().map(|one| (Some(&*one.document), shown(&*one.image)));
+    let asked = read.asked.iter().map(|one| (Some(&*one.question.image_id), shown(&*one.image)));
+    let listed = read
+        .listed
+        .iter()
+        .map(|one| (one.entry.document.as_deref(), one.image.as_deref().and_then(shown)));
+    Components::new(described.chain(asked).chain(listed))
+}
+
+/// Which component each document and picture is of, and which split each component is in.
+struct Sides {
+    components: Components,
+    split_of: HashMap<String, Split>,
+}
+
+impl Sides {
+    /// The component of what names a document; it has one.
+    fn component<'a>(&'a self, document: &'a str) -> &'a str {
+        self.components.of(Some(document), None).unwrap_or(document)
+    }
+
+    fn held_out(&self, component: &str) -> bool {
+        self.split_of.get(component).is_some_and(|split| *split != Split::Train)
+    }
+}
+
+/// Leaves out what shows no picture that can be used, and counts it.
+fn leave_out_bad(data: &RevealData, table: &Table, read: &mut Read) {
+    let usable = |image: &str| table.usable(image).is_some();
+    let texts = data.bad_pictures == BadPictures::TextAlone;
+    let (described, asked, listed) = (read.described.len(), read.asked.len(), read.listed.len());
+    if !texts {
+        read.described.retain(|one| usable(&one.image));
+        read.asked.retain(|one| usable(&one.image));
+    }
+    read.listed.retain(|one| match one.image.as_deref() {
+        Some(image) => usable(image) || texts && !one.entry.text().trim().is_empty(),
+        None => true,
+    });
+    // A caption of what cannot be seen is text for the memory, but nothing to ask for.
+    let unseen = |one: &&Described| data.captions[one.file].asked && !usable(&one.image);
+    let unseen = read.described.iter().filter(unseen).count();
+    let alone = read.asked.iter().filter(|one| !usable(&one.image)).count();
+    for (what, before, now) in [
+        ("described pictures", described, read.described.len() - unseen),
+        ("questions", asked, read.asked.len()),
+        ("entries", listed, read.listed.len()),
+    ] {
+        if now < before {
+            read.notes.push(format!("{} of {before} {what} left out", before - now));
+        }
+    }
+    if alone > 0 {
+        read.notes.push(format!("{alone} of {asked} questions asked without their picture"));
+    }
+}
+
+/// The split of each component that is asked about, or that a file gives one.
+fn draw(
+    data: &RevealData,
+    table: &Table,
+    components: &Components,
+    read: &Read,
+) -> StudyResult<HashMap<String, Split>> {
+    let picture = |document, split, file| {
+        let component = components.of(Some(document), None).unwrap_or(document);
+        AskedPicture { component, document, split, file }
+    };
+    let described = read.described.iter().filter_map(|one| {
+        let settings = &data.captions[one.file];
+        let asked = settings.asked && table.usable(&one.image).is_some();
+        let wanted = asked || settings.split.is_some();
+        wanted.then(|| picture(&*one.document, settings.split, &*settings.file))
+    });
+    let asked = read.asked.iter().map(|one| {
+        let settings = &data.questions[one.file];
+        picture(&*one.question.image_id, settings.split, settings.name())
+    });
+    let draw = Draw {
+        folder: Path::new(&data.path),
+        seed: data.world_seed,
+        validation_share: data.validation_share,
+        test_share: data.test_share,
+        most: data.pictures,
+    };
+    Ok(splits(described.chain(asked), &draw)?)
+}
+
+/// The memory: what is said of pictures that are not held out.
+fn items(
+    data: &RevealData,
+    table: &Table,
+    sides: &Sides,
+    read: &mut Read,
+) -> StudyResult<Vec<Item>> {
+    // Where only some pictures are wanted, what is said of the others is not read either.
+    let kept = |component: &str| data.pictures == 0 || sides.split_of.contains_key(component);
+    let (mut items, mut next_id, mut left_out) = (Vec::new(), Some(0), 0);
+    for Listed { mut entry, image, .. } in std::mem::take(&mut read.listed) {
+        next_id = next_id.zip(entry.id.checked_add(1)).map(|(a, b): (i64, i64)| a.max(b));
+        // An entry may name a picture by its file alone: it belongs to what is known of that picture.
+        let place = image.as_ref().and_then(|image| table.place(image));
+        entry.document = match sides.components.of(entry.document.as_deref(), place) {
+            Some(component) if sides.held_out(component) => {
+                left_out += 1;
+                continue;
+            }
+            Some(component) => Some(component.to_owned()),
+            // Of its own, so that the beginning of its text does not find the end in the memory.
+            None => Some(format!("entry {}", entry.id)),
+        };
+        let picture = image.and_then(|image| table.usable(&image));
+        items.push(Item { text: entry.text(), entry, picture, training: true });
+    }
+    items.sort_by_key(|item| item.entry.id);
+    if left_out > 0 {
+        read.notes.push(format!("{left_out} entries about held-out pictures left out"));
+    }
+    let mut add = |source: &str, component: &str, image: &str, content| -> StudyResult<()> {
+        let picture = table.usable(image);
+        let knowledge = Knowledge::new(source, content).of_document(component);
+        let reason = "`data.entries` has the largest id that there is, and none is left for captions \
+                      and questions; number entries from 0";
+        let id = next_id.ok_or(reason)?;
+        let knowledge = Knowledge { id: Some(id), ..knowledge };
+        let entry: Entry = serde_json::from_value(serde_json::to_value(&knowledge)?)?;
+        items.push(Item { text: entry.text(), entry, picture, training: true });
+        next_id = id.checked_add(1);
+        Ok(())
+    };
+    let in_memory = |component: &str| !sides.held_out(component) && kept(component);
+    for one in &read.described {
+        let component = sides.component(&one.document);
+        let source = data.captions[one.file].source.as_ref();
+        if let Some(source) = source.filter(|_| in_memory(component)) {
+            let text = one.captions.join(" ");
+            let content = match table.usable(&one.image) {
+                Some(_) => Content::ImageText { image: one.image.clone(), text },
+                None => Content::Text { text },
+            };
+            add(source, component, &one.image, content)?;
+        }
+    }
+    for one in &read.asked {
+        let component = sides.component(&one.question.image_id);
+        let source = data.questions[one.file].source.as_ref();
+        if let Some(source) = source.filter(|_| in_memory(component)) {
+            let image = table.usable(&one.image).map(|_| one.image.clone());
+            let VisualQuestion { text, answers, .. } = &one.question;
+            let (question, answer) = (text.clone(), answers.clone());
+            let content = Content::QuestionAnswer { image, question, answer };
+            add(source, component, &one.image, content)?;
+        }
+    }
+    let unknown = data
+        .without_sources
+        .iter()
+        .find(|name| !items.iter().any(|item| item.entry.source == **name));
+    if let Some(name) = unknown {
+        let known = sources_of(&items).join(", ");
+        let reason = format!("`data.without_sources` names `{name}`; the sources are {known}");
+        return Err(reason.into());
+    }
+    items.retain(|item| !data.without_sources.contains(&item.entry.source));
+    let captions = data.captions.iter().filter_map(|file| file.source.as_ref());
+    let named = captions.chain(data.questions.iter().filter_map(|file| file.source.as_ref()));
+    for name in named.filter(|name| !data.without_sources.contains(name)) {
+        if !items.iter().any(|item| item.entry.source == *name) {
+            let remedy = "give more pictures, or leave `source` out there";
+            let reason = "is an empty source: all its pictures are held out or left out";
+            return Err(format!("the source `{name}` {reason}; {remedy}").into());
+        }
+    }
+    Ok(items)
+}
+
+/// The examples of all splits, and what they are judged by.
+fn examples(
+    data: &RevealData,
+    table: &Table,
+    sides: &Sides,
+    read: Read,
+    corpus: &mut Corpus,
+) -> StudyResult<()> {
+    let folder = PathBuf::from(&data.path);
+    let mut own_of: HashMap<(&str, Option<usize>, &str), usize> = HashMap::new();
+    for (place, item) in corpus.items.iter().enumerate() {
+        if let Some(document) = &item.entry.document {
+            let question = item.entry.payload.get("question").and_then(|text| text.as_str());
+            let key = (&**document, item.picture, question.unwrap_or_default());
+            own_of.entry(key).or_insert(place);
+        }
+    }
+    // Of several pictures of a component, the example's own; a text may have none.
+    let own = |component: &str, picture: Option<usize>, question: &str| {
+        let keys = [(picture, question), (picture, ""), (None, "")];
+        let find = |(picture, question)| own_of.get(&(component, picture, question)).copied();
+        keys.into_iter().find_map(find)
+    };
+    let mut examples = Vec::new();
+    if data.captions.iter().any(|file| file.asked) {
+        corpus.judges.push(Judge::Captions);
+    }
+    for one in read.described.iter().filter(|one| data.captions[one.file].asked) {
+        let Some(picture) = table.usable(&one.image) else { continue };
+        examples.push((
+            Task::Describe,
+            &one.document,
+            &one.document,
+            "",
+            Some(picture),
+            &one.captions,
+            0,
+        ));
+    }
+    let first_judge = corpus.judges.len();
+    for file in &data.questions {
+        let (judge, name) = match file.aokvqa.is_empty() {
+            true => (Judge::Vqa(folder.join(&file.annotations)), &file.annotations),
+            false => (Judge::Aokvqa(folder.join(&file.aokvqa)), &file.aokvqa),
+        };
+        let path = folder.join(name);
+        let (_, hash) = digest::of_file(&path)
+            .map_err(|source| DataError::Io { path: path.clone(), source })?;
+        corpus.digests.push((name.clone(), hash));
+        corpus.judges.push(judge);
+    }
+    for one in &read.asked {
+        let VisualQuestion { id, image_id, text, answers } = &one.question;
+        let picture = table.usable(&one.image);
+        let judge = first_judge + one.file;
+        examples.push((Task::Answer, id, image_id, text.as_str(), picture, answers, judge));
+    }
+    for (task, name, document, text, picture, answers, judge) in examples {
+        let component = sides.component(document);
+        let Some(split) = sides.split_of.get(component) else { continue };
+        let list = match split {
+            Split::Train => &mut corpus.train,
+            Split::Validation => &mut corpus.validation,
+            Split::Test => &mut corpus.test,
+        };
+        list.push(Example {
+            id: list.len() as i64,
+            task,
+            name: name.clone(),
+            document: Some(component.to_owned()),
+            judge,
+            text: text.to_owned(),
+            picture,
+            view: 0,
+            answers: answers.clone(),
+            own: own(component, picture, text),
+            part: if *split == Split::Train { Part::Seen } else { Part::HeldOut },
+            made_up: false,
+        });
+    }
+    let of_items = corpus.items.iter().filter_map(|item| item.picture);
+    let of_examples = corpus.train.iter().filter_map(|example| example.picture);
+    corpus.training_pictures = of_items.chain(of_examples).collect();
+    corpus.training_pictures.sort_unstable();
+    corpus.training_pictures.dedup();
+    corpus.notes = read.notes;
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! What the files of a recipe's `[data]` say, before anything is made of it.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use engram_data::DataError;
+use engram_data::knowledge::coco::{self, CocoOptions};
+use engram_data::knowledge::vqa::{self, ImageName, VisualQuestion};
+use engram_data::knowledge::{Collector, Content, Counts, Input, Knowledge};
+use engram_memory::Entry;
+use engram_memory::rows::EntryLines;
+
+use crate::studies::reveal::settings::RevealData;
+use crate::study::StudyResult;
+
+/// A picture with its captions.
+pub(super) struct Described {
+    pub(super) document: String,
+    pub(super) image: String,
+    pub(super) captions: Vec<String>,
+    /// Its file among the recipe's.
+    pub(super) file: usize,
+}
+
+/// A question about a picture.
+pub(super) struct Asked {
+    pub(super) question: VisualQuestion,
+    pub(super) image: String,
+    pub(super) file: usize,
+}
+
+/// An entry of a file, with its line there.
+pub(super) struct Listed {
+    pub(super) entry: Entry,
+    pub(super) image: Option<String>,
+    pub(super) file: usize,
+    pub(super) line: u64,
+}
+
+/// What the recipe's files say.
+#[derive(Default)]
+pub(super) struct Read {
+    pub(super) described: Vec<Described>,
+    pub(super) asked: Vec<Asked>,
+    pub(super) listed: Vec<Listed>,
+    pub(super) notes: Vec<String>,
+}
+
+impl Read {
+    /// Reads all files.
+    pub(super) fn all(data: &RevealData) -> StudyResult<Self> {
+        let mut read = Self::default();
+        read.captions(data)?;
+        read.questions(data)?;
+        read.entries(data)?;
+        Ok(read)
+    }
+
+    /// Captions; those of a picture that is asked for stand in one file.
+    fn captions(&mut self, data: &RevealData) -> StudyResult<()> {
+        let folder = Path::new(&data.path);
+        for (file, settings) in data.captions.iter().enumerate() {
+            let options = CocoOptions {
+                folder: Some(settings.pictures.clone()).filter(|folder| !folder.is_empty()),
+                splits: settings.only.clone(),
+                ..CocoOptions::default()
+            };
+            let described = &mut self.described;
+            let mut to = Collector::new(|Knowledge { document, content, .. }| {
+                if let (Some(document), Content::ImageText { image, text }) = (document, content) {
+                    match described.last_mut().filter(|last: &&mut Described| {
+                        last.file == file && last.document == document
+                    }) {
+                        Some(last) => last.captions.push(text),
+                        None => {
+                            let captions = vec![text];
+                            described.push(Described { document, image, captions, file });
+                        }
+                    }
+                }
+                Ok(())
+            });
+            coco::read(Input::open(folder.join(&settings.file))?, &options, &mut to)?;
+            let counts = to.counts().clone();
+            drop(to);
+            self.note(&settings.file, &counts);
+        }
+        let mut described_in: HashMap<&str, &str> = HashMap::new();
+        for one in &self.described {
+            let settings = &data.captions[one.file];
+            if !settings.asked {
+                continue;
+            }
+            if let Some(first) = described_in.insert(&one.document, &settings.file) {
+                return Err(DataError::Malformed {
+                    path: folder.join(&settings.file),
+                    place: Some(format!("image {}", one.document)),
+                    reason: format!("is asked for in {first} already"),
+                    remedy: "give the captions of a picture once",
+                }
+                .into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Questions with their answers.
+    fn questions(&mut self, data: &RevealData) -> StudyResult<()> {
+        let folder = Path::new(&data.path);
+        for (file, settings) in data.questions.iter().enumerate() {
+            let name: ImageName = settings.image_name.parse()?;
+            let mut questions = Vec::new();
+            let mut to = Collector::new(|_| Ok(()));
+            let mut each = |question| questions.push(question);
+            let open = |file: &str| Input::open(folder.join(file));
+            match settings.aokvqa.is_empty() {
+                true => vqa::read_questions(
+                    open(&settings.questions)?,
+                    open(&settings.annotations)?,
+                    &mut to,
+                    &mut each,
+                )?,
+                false => vqa::read_aokvqa_questions(open(&settings.aokvqa)?, &mut to, &mut each)?,
+            }
+            let counts = to.counts().clone();
+            self.note(settings.name(), &counts);
+            for question in questions {
+                let Some(image) = name.of(&question.image_id) else {
+                    let reason = format!("has the image {}, which is no number", question.image_id);
+                    return Err(DataError::Malformed {
+                        path: folder.join(settings.name()),
+                        place: Some(format!("question {}", question.id)),
+                        reason,
+                        remedy: "write %s in `image_name` for ids of any kind",
+                    }
+                    .into());
+                };
+                self.asked.push(Asked { question, image, file });
+            }
+        }
+        Ok(())
+    }
+
+    /// Entries, each with an id of its own.
+    fn entries(&mut self, data: &RevealData) -> StudyResult<()> {
+        let folder = Path::new(&data.path);
+        let mut next_id = 0;
+        for (file, name) in data.entries.iter().enumerate() {
+            let path = folder.join(name);
+            let mut lines = EntryLines::open(&path, next_id)?;
+            let before = self.listed.len();
+            while let Some(entry) = lines.next() {
+                let entry = entry?;
+                let image = entry.payload.get("image").and_then(|image| image.as_str());
+                let image = image.map(str::to_owned);
+                if image.is_none() && entry.text().trim().is_empty() {
+                    let remedy = "give it a text or an `image`, or leave the line out";
+                    return Err(lines.fault("says nothing", remedy).into());
+                }
+                next_id = next_id.max(entry.id.saturating_add(1));
+                self.listed.push(Listed { entry, image, file, line: lines.line() });
+            }
+            if self.listed.len() == before {
+                let remedy = "leave the file out of `data.entries`, or write it anew with \
+                              `engram data entries`";
+                return Err(format!(
+                    "{}: is an empty source: it has no entries; {remedy}",
+                    path.display()
+                )
+                .into());
+            }
+        }
+        let mut lines_of: HashMap<i64, (usize, u64)> = HashMap::new();
+        for Listed { entry, file, line, .. } in &self.listed {
+            if let Some((first, at)) = lines_of.insert(entry.id, (*file, *line)) {
+                let (name, first) = (&data.entries[*file], &data.entries[first]);
+                return Err(DataError::Malformed {
+                    path: folder.join(name),
+                    place: Some(format!("line {line}")),
+                    reason: format!("has the id {} of line {at} of {first}", entry.id),
+                    remedy: "give each entry its own id, or none",
+                }
+                .into());
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, file: &str, counts: &Counts) {
+        for (reason, count) in &counts.left_out {
+            self.notes.push(format!("{file}: {count} left out: {reason}"));
+        }
+    }
+
+    /// The pictures that are shown anywhere, each with what shows it, for messages.
+    pub(super) fn shown<'a>(
+        &'a self,
+        data: &'a RevealData,
+    ) -> impl Iterator<Item = (&'a str, &'a str, String)> {
+        let described = self.described.iter().map(|one| {
+            let file = &*data.captions[one.file].file;
+            (&*one.image, file, format!("image {}", one.document))
+        });
+        let asked = self.asked.iter().map(|one| {
+            let place = format!("question {}", one.question.id);
+            (&*one.image, data.questions[one.file].name(), place)
+        });
+        let listed = self.listed.iter().filter_map(|one| {
+            let place = format!("line {}", one.line);
+            Some((one.image.as_deref()?, &*data.entries[one.file], place))
+        });
+        described.chain(asked).chain(listed)
+    }
+}

@@ -1,0 +1,143 @@
+//! Which pictures are trained on, and which are held out: whole pictures, with all that is asked about them.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use engram_data::DataError;
+use engram_data::world::questions::Split;
+use sha2::{Digest, Sha256};
+
+/// A picture that a file asks about.
+pub(super) struct AskedPicture<'a> {
+    /// What it belongs to: all of it gets one split.
+    pub(super) component: &'a str,
+    /// The id of the picture.
+    pub(super) document: &'a str,
+    /// The split that its file gives to all its pictures.
+    pub(super) split: Option<Split>,
+    /// The file.
+    pub(super) file: &'a str,
+}
+
+/// How pictures are drawn that no file gives a split.
+pub(super) struct Draw<'a> {
+    /// The folder of the files.
+    pub(super) folder: &'a Path,
+    pub(super) seed: u64,
+    pub(super) validation_share: f64,
+    pub(super) test_share: f64,
+    /// How many pictures are kept, given splits or not; 0 for all.
+    pub(super) most: usize,
+}
+
+/// The split of each component; those that are not kept have none.
+///
+/// # Errors
+/// [`DataError::Malformed`] for a picture that two files give different splits.
+pub(super) fn splits<'a>(
+    asked: impl Iterator<Item = AskedPicture<'a>>,
+    draw: &Draw<'_>,
+) -> Result<HashMap<String, Split>, DataError> {
+    let mut given: HashMap<&str, (Option<Split>, &str, &str)> = HashMap::new();
+    for AskedPicture { component, document, split, file } in asked {
+        let known = given.entry(component).or_insert((split, file, document));
+        match (known.0, split) {
+            (Some(before), Some(now)) if before != now => {
+                return Err(DataError::Malformed {
+                    path: draw.folder.join(file),
+                    place: Some(format!("image {document}")),
+                    reason: format!(
+                        "is for {}, but {} has {} for {}",
+                        now.name(),
+                        known.1,
+                        match known.2 == document {
+                            true => "it".to_owned(),
+                            false => format!("image {}, which belongs to it,", known.2),
+                        },
+                        before.name()
+                    ),
+                    remedy: "give all files about a picture one split, or leave `split` out",
+                });
+            }
+            (None, Some(_)) => *known = (split, file, document),
+            _ => {}
+        }
+    }
+    let number = |component: &str| {
+        let mut hash = Sha256::new_with_prefix(draw.seed.to_le_bytes());
+        hash.update(component.as_bytes());
+        <[u8; 32]>::from(hash.finalize())
+    };
+    let mut order: Vec<(&str, Option<Split>)> =
+        given.into_iter().map(|(component, (split, ..))| (component, split)).collect();
+    order.sort_by_cached_key(|(component, _)| (number(component), component.to_string()));
+    if draw.most > 0 {
+        order.truncate(draw.most);
+    }
+    let free = order.iter().filter(|(_, split)| split.is_none()).count();
+    let count = |share: f64| (free as f64 * share).round() as usize;
+    let (test, validation) = (count(draw.test_share), count(draw.validation_share));
+    let mut drawn = 0;
+    let split_of = |(component, split): (&str, Option<Split>)| {
+        let split = split.unwrap_or_else(|| {
+            drawn += 1;
+            match drawn {
+                n if n <= test => Split::Test,
+                n if n <= test + validation => Split::Validation,
+                _ => Split::Train,
+            }
+        });
+        (component.to_owned(), split)
+    };
+    Ok(order.into_iter().map(split_of).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked<'a>(
+        documents: &'a [String],
+        split: Option<Split>,
+        file: &'a str,
+    ) -> impl Iterator<Item = AskedPicture<'a>> {
+        let one = move |document| AskedPicture { component: document, document, split, file };
+        documents.iter().map(move |document| one(document.as_str()))
+    }
+
+    fn draw(seed: u64) -> Draw<'static> {
+        Draw { folder: Path::new("of/data"), seed, validation_share: 0.1, test_share: 0.3, most: 0 }
+    }
+
+    #[test]
+    fn shares_are_kept_and_depend_on_the_seed_alone() -> Result<(), DataError> {
+        let documents: Vec<String> = (0..50).map(|number| number.to_string()).collect();
+        let drawn = splits(asked(&documents, None, "a"), &draw(1))?;
+        let count = |split| drawn.values().filter(|own| **own == split).count();
+        assert_eq!([Split::Train, Split::Validation, Split::Test].map(count), [30, 5, 15]);
+        let turned: Vec<String> = documents.iter().rev().cloned().collect();
+        assert_eq!(drawn, splits(asked(&turned, None, "a"), &draw(1))?);
+        assert_ne!(drawn, splits(asked(&documents, None, "a"), &draw(2))?);
+        Ok(())
+    }
+
+    #[test]
+    fn a_file_that_gives_a_split_goes_before_the_draw_and_two_must_agree() -> Result<(), DataError>
+    {
+        let documents: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+        let with = |other| {
+            let first = asked(&documents, None, "a");
+            splits(first.chain(asked(&documents[..4], other, "b")), &draw(1))
+        };
+        let drawn = with(Some(Split::Test))?;
+        assert!(documents[..4].iter().all(|document| drawn[document] == Split::Test));
+        // Of the six others two are for the test.
+        assert_eq!(drawn.values().filter(|split| **split == Split::Test).count(), 6);
+        let clash = asked(&documents[..1], Some(Split::Train), "a");
+        let clash = clash.chain(asked(&documents[..1], Some(Split::Test), "b"));
+        let error = splits(clash, &draw(1)).unwrap_err().to_string();
+        assert!(error.contains("image 0") && error.contains("a has it for train"), "{error}");
+        assert!(error.contains(&*Path::new("of/data/b").to_string_lossy()), "{error}");
+        Ok(())
+    }
+}

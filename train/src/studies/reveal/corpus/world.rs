@@ -1,0 +1,72 @@
+//! The embedded world as a corpus.
+
+use std::collections::HashSet;
+
+use engram_data::world::questions::{Question, Split};
+use engram_data::world::{World, WorldOptions};
+use engram_memory::Entry;
+
+use super::{Corpus, Example, Item, Judge, Pictures, Task, sources_of};
+use crate::studies::reveal::settings::RevealData;
+use crate::study::StudyResult;
+
+/// Builds the world that `[data]` asks for.
+pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> {
+    let mut options = WorldOptions { seed: data.world_seed, ..WorldOptions::default() };
+    options.view.size = image_size as u32;
+    options.pictures = (data.pictures > 0).then_some(data.pictures);
+    let world = World::new(&options)?;
+    let left_out: HashSet<&str> = data.without_sources.iter().map(String::as_str).collect();
+    let mut items = Vec::new();
+    for entry in &world.entries {
+        if left_out.contains(entry.attribute.source.name()) {
+            continue;
+        }
+        let stored: Entry = serde_json::from_value(serde_json::to_value(&entry.knowledge)?)?;
+        items.push(Item {
+            entry: stored,
+            text: entry.text(),
+            picture: entry.shows_picture().then_some(entry.picture),
+            training: world.splits[entry.picture] == Split::Train,
+        });
+    }
+    let of_split = |split: Split| -> Vec<Example> {
+        let questions = world.questions.iter().filter(|question| question.split == split);
+        questions.map(|question| example(question, &world, &items)).collect()
+    };
+    let (train, validation, test) =
+        (of_split(Split::Train), of_split(Split::Validation), of_split(Split::Test));
+    let splits = world.splits.iter().enumerate();
+    let training_pictures =
+        splits.filter(|(_, split)| **split == Split::Train).map(|(place, _)| place).collect();
+    Ok(Corpus {
+        sources: sources_of(&items),
+        items,
+        pictures: Pictures::of_world(world),
+        training_pictures,
+        train,
+        validation,
+        test,
+        judges: vec![Judge::Entries],
+        notes: Vec::new(),
+        digests: Vec::new(),
+    })
+}
+
+fn example(question: &Question, world: &World, items: &[Item]) -> Example {
+    let own = items.binary_search_by_key(&question.entry, |item| item.entry.id).ok();
+    Example {
+        id: question.id,
+        task: Task::Answer,
+        name: question.id.to_string(),
+        document: None,
+        judge: 0,
+        text: question.text.clone(),
+        picture: world.place(&question.picture),
+        view: question.view,
+        answers: question.answers.clone(),
+        own,
+        part: question.part,
+        made_up: question.made_up,
+    }
+}

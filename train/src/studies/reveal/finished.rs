@@ -1,0 +1,147 @@
+//! A finished run on its own data: its test questions asked again, and what the credit of entries is worth.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engram_models::kernels::Mode;
+use engram_models::reveal::Reveal;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use super::answers::Answers;
+use super::corpus::Example;
+use super::evidence::{Case, area, order};
+use super::forward::Forward;
+use super::identity::Identity;
+use super::retriever::Retriever;
+use super::run::{TOKENIZER, Tested, in_study, settings, tested};
+use super::run_memory::Encoding;
+use super::study::RevealStudy;
+use crate::error::Result;
+use crate::recipe::{Recipe, RecipeOptions};
+use crate::study::StudyResult;
+
+/// The weights of a run.
+const WEIGHTS: &str = "model.safetensors";
+
+/// A finished run with its data and its weights.
+pub struct FinishedRun {
+    run: PathBuf,
+    study: RevealStudy,
+    encoding: Arc<Encoding>,
+    model: Reveal,
+}
+
+/// The mean log-probability of an answer, in nats, while entries are deleted by two orders: the lower, the better the
+/// order.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DeletionAreas {
+    /// The place of the question's picture.
+    pub picture: Option<usize>,
+    /// By falling credit, leave one out.
+    pub credit: f64,
+    /// In random order.
+    pub random: f64,
+}
+
+impl FinishedRun {
+    /// Opens a run.
+    ///
+    /// # Errors
+    /// Those of its recipe, its data and its weights.
+    pub fn open(run: &Path) -> Result<Self> {
+        let mut recipe = Recipe::load(&run.join("recipe.toml"), &RecipeOptions::default())?;
+        let (data, model, memory, feeds) = settings(&mut recipe)?;
+        let (batch, seed) = (recipe.batch().clone(), recipe.seed());
+        let study = RevealStudy::new((data, model, memory), feeds, batch, seed, run.to_path_buf());
+        let study = study.map_err(in_study("reading the data"))?;
+        let encoding = study.encoding();
+        let model = encoding.load(&run.join(WEIGHTS));
+        let model = model.map_err(in_study("reading the weights"))?;
+        Ok(Self { run: run.to_path_buf(), study, encoding, model })
+    }
+
+    /// Asks the test questions again, with another `k`, or without the entries of some sources.
+    ///
+    /// # Errors
+    /// Those of opening the memory, and a source that it does not have.
+    pub fn ask(&self, k: Option<usize>, without_sources: &[String]) -> Result<Vec<Tested>> {
+        let ask = || -> StudyResult<Vec<Tested>> {
+            let k = k.unwrap_or(self.study.forward(&self.model, None).k);
+            let retriever = self.retriever(k, without_sources)?;
+            let forward = Forward { k, ..self.study.forward(&self.model, retriever.as_ref()) };
+            let asked: Vec<&Example> = self.encoding.corpus.test.iter().collect();
+            let answers = Answers::of(&forward, &asked)?;
+            Ok(tested(&self.encoding.corpus, &asked, &answers))
+        };
+        ask().map_err(in_study("asking a finished run"))
+    }
+
+    /// Deletes the entries that test questions read, by credit and at random. The questions, so many or all there are,
+    /// lie evenly among those about facts that are nowhere but in the memory; `seed` draws the random orders.
+    ///
+    /// # Errors
+    /// Those of opening the memory.
+    pub fn deletion_areas(&self, questions: usize, seed: u64) -> Result<Vec<DeletionAreas>> {
+        let measure = || -> StudyResult<Vec<DeletionAreas>> {
+            let retriever = self.retriever(self.study.forward(&self.model, None).k, &[])?;
+            let forward = self.study.forward(&self.model, retriever.as_ref());
+            let all = self.encoding.corpus.test.iter().filter(|example| example.made_up);
+            let all: Vec<&Example> = all.collect();
+            let count = questions.min(all.len());
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            (0..count).map(|i| deleted(&forward, all[i * all.len() / count], &mut rng)).collect()
+        };
+        measure().map_err(in_study("judging the credit of entries"))
+    }
+
+    /// The run's memory; encoded anew with the final weights where it was removed.
+    fn retriever(&self, k: usize, without_sources: &[String]) -> StudyResult<Option<Retriever>> {
+        if k == 0 {
+            return Ok(None);
+        }
+        let folder = self.run.join("memory");
+        let made_by = Identity::of(&self.run.join(WEIGHTS), &self.run.join(TOKENIZER))?;
+        // A memory that says whose it is was written to its end.
+        let retriever = if Identity::is_in(&folder) {
+            made_by.check(&folder, &self.run)?;
+            Retriever::open(&folder)?
+        } else {
+            let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
+            let retriever = Retriever::build(&folder, &self.model, corpus, sequencer)?.0;
+            made_by.write(&folder)?;
+            retriever
+        };
+        retriever.check_fits(&self.encoding.config)?;
+        Ok(Some(retriever.without_sources(without_sources)?))
+    }
+}
+
+/// The areas of one question, of the answer that the model gives.
+fn deleted(
+    forward: &Forward<'_>,
+    example: &Example,
+    rng: &mut ChaCha8Rng,
+) -> StudyResult<DeletionAreas> {
+    let (sequencer, mode) = (forward.sequencer, Mode::predict());
+    let forward = Forward { reencoded: 0, ..*forward };
+    let texts = [sequencer.question(&example.text)?];
+    let views = [example.picture.map(|picture| (picture, example.view))];
+    let base = forward.model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
+    let query = forward.model.query(&base, &mode)?;
+    let reading = forward.reading(&forward.search(&query, &[])?);
+    let fused = forward.fuse(&base, &query, &reading, &[], &mode)?;
+    let mut generated = forward.model.generate(&fused.states, &forward.generation())?;
+    let answer = generated.pop().ok_or("no answer was generated")?;
+    let mut random: Vec<usize> = (0..reading[0].len()).collect();
+    random.shuffle(rng);
+    let target = sequencer.generated(&answer.tokens);
+    let case = Case { forward, base, query, reading, target };
+    let credit = order(&case.credit()?.exact);
+    Ok(DeletionAreas {
+        picture: example.picture,
+        credit: area(&case.curves(&credit)?.deletion),
+        random: area(&case.curves(&random)?.deletion),
+    })
+}

@@ -1,0 +1,248 @@
+//! Training and asking the rows of a grid, where it was not done before.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::measure::RowAnswers;
+use super::report::GridReport;
+use super::settings::{Grid, Phases, RowSettings};
+use crate::checkpoint::write_file;
+use crate::error::{Result, TrainError};
+use crate::program::Program;
+use crate::recipe::Recipe;
+use crate::studies::reveal::finished::FinishedRun;
+use crate::studies::reveal::run::{RevealSummary, SUMMARY, TESTED, Tested, settings, train_reveal};
+use crate::trainer::RunOptions;
+
+/// What a row that only asks was made of; written last.
+const ASKED: &str = "asked.json";
+/// What the folder of a run has from its beginning on.
+const RECIPE: &str = "recipe.toml";
+/// The hash's digits in the name of a folder.
+const DIGITS: usize = 12;
+
+/// How a grid is run.
+#[derive(Debug, Clone)]
+pub struct GridOptions {
+    /// The folder for the runs: `seed-1/ROW` and so on.
+    pub out: PathBuf,
+    /// How many seeds, from 1 on.
+    pub seeds: u64,
+    /// Shows no progress of the runs.
+    pub quiet: bool,
+    /// Takes runs of other programs as they are, and goes on with them.
+    pub reuse: bool,
+}
+
+/// Where a grid stands when a run begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GridProgress {
+    /// The run: `seed 1, cold-start`.
+    pub run: String,
+    /// Training steps that were made by this call.
+    pub steps_made: u64,
+    /// Training steps that are left, this run's with them.
+    pub steps_left: u64,
+}
+
+/// A run to be trained.
+struct Job {
+    name: String,
+    folder: PathBuf,
+    steps: u64,
+    recipe: JobRecipe,
+}
+
+/// The recipe of a job: that of the rest of a row needs the weights of the shared phases first.
+enum JobRecipe {
+    Ready(Box<Recipe>),
+    After(PathBuf, RowSettings),
+}
+
+/// Trains and asks all rows with all seeds; what was finished by an earlier call is not done again.
+///
+/// # Errors
+/// Those of [`train_reveal`]; [`TrainError::Recipe`] where a finished run in the folder is of other settings, or of
+/// another program.
+pub fn run_grid(
+    grid: &Grid,
+    options: &GridOptions,
+    progress: &mut dyn FnMut(&GridProgress),
+) -> Result<GridReport> {
+    let mut plan: Vec<(u64, Vec<Job>)> = Vec::new();
+    for seed in 1..=options.seeds {
+        plan.push((seed, jobs(grid, seed, &options.out.join(format!("seed-{seed}")))?));
+    }
+    let unfinished = plan.iter().flat_map(|(_, jobs)| jobs).filter(|job| !job.is_finished());
+    let (mut made, mut left) = (0, unfinished.map(|job| job.steps).sum::<u64>());
+    let mut answers: BTreeMap<&str, RowAnswers> = BTreeMap::new();
+    // Before anything is trained.
+    let mut reused = Vec::new();
+    for (seed, job) in plan.iter().flat_map(|(seed, jobs)| jobs.iter().map(move |job| (seed, job)))
+    {
+        if job.is_of_another_program(options.reuse)? {
+            reused.push(format!("seed {seed}, {}", job.name));
+        }
+    }
+    for (seed, jobs) in plan {
+        let folder = options.out.join(format!("seed-{seed}"));
+        for job in jobs {
+            let was_finished = job.is_finished();
+            if !was_finished {
+                let run = format!("seed {seed}, {}", job.name);
+                progress(&GridProgress { run, steps_made: made, steps_left: left });
+            }
+            let (steps, folder) = (job.steps, job.folder.clone());
+            job.train(grid, seed, options.quiet)?;
+            // Finished ones as well: a call may have ended between the two.
+            tidy(grid, &folder)?;
+            if !was_finished {
+                (made, left) = (made + steps, left - steps);
+            }
+        }
+        for row in grid.rows() {
+            let tested = match &row.of {
+                None => Tested::read(&folder.join(&row.name).join(TESTED))?,
+                Some(of) => ask(row, &folder.join(of), &folder.join(&row.name))?,
+            };
+            answers.entry(&row.name).or_default().push((seed, tested));
+        }
+    }
+    GridReport::new(grid, options, &answers, reused)
+}
+
+/// The runs of a seed, in the order in which they have to be made.
+fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
+    let mut jobs: Vec<Job> = Vec::new();
+    let steps = |recipe: &Recipe| recipe.phases().iter().filter_map(|phase| phase.steps).sum();
+    for row in grid.rows().iter().filter(|row| row.of.is_none()) {
+        let mut whole = grid.recipe(row, seed, Phases::Whole)?;
+        settings(&mut whole)?;
+        let own = folder.join(&row.name);
+        if !grid.shares(&whole) {
+            let (name, steps) = (row.name.clone(), steps(&whole));
+            jobs.push(Job { name, folder: own, steps, recipe: JobRecipe::Ready(whole.into()) });
+            continue;
+        }
+        let mut shared = grid.recipe(row, seed, Phases::Shared)?;
+        settings(&mut shared)?;
+        let hash = shared.hash()?;
+        let name = format!("shared-{}", hash.get(..DIGITS).unwrap_or(&hash));
+        let start = folder.join(&name);
+        let (before, all) = (steps(&shared), steps(&whole));
+        if !jobs.iter().any(|job| job.name == name) {
+            let (folder, recipe) = (start.clone(), JobRecipe::Ready(shared.into()));
+            jobs.push(Job { name, folder, steps: before, recipe });
+        }
+        let recipe = JobRecipe::After(start, row.clone());
+        jobs.push(Job { name: row.name.clone(), folder: own, steps: all - before, recipe });
+    }
+    Ok(jobs)
+}
+
+impl Job {
+    fn is_finished(&self) -> bool {
+        self.folder.join(SUMMARY).is_file()
+    }
+
+    /// Whether another program than the running one trained it, or a part of it; an error unless that was asked for.
+    fn is_of_another_program(&self, asked_for: bool) -> Result<bool> {
+        let running = Program::running()?;
+        let found = Program::of_run(&self.folder)?;
+        let reason = match found.iter().find(|program| **program != running) {
+            Some(other) => format!("was trained by {other}"),
+            None if found.is_empty() && self.folder.join(RECIPE).is_file() => {
+                "does not say which program trained it".to_owned()
+            }
+            None => return Ok(false),
+        };
+        if asked_for {
+            return Ok(true);
+        }
+        let remedy = "remove the folder, or give --reuse to take such runs as they are";
+        Err(TrainError::Recipe {
+            place: self.folder.display().to_string(),
+            reason: format!("{reason}, and this is {running}; {remedy}"),
+        })
+    }
+
+    /// Trains the run, or checks that the finished one is the same.
+    fn train(self, grid: &Grid, seed: u64, quiet: bool) -> Result<()> {
+        let finished = self.is_finished();
+        let mut recipe = match self.recipe {
+            JobRecipe::Ready(recipe) => *recipe,
+            JobRecipe::After(start, row) => grid.recipe(&row, seed, Phases::Rest(&start))?,
+        };
+        if finished {
+            recipe.pin_start()?;
+            settings(&mut recipe)?;
+            let summary = RevealSummary::read(&self.folder)?;
+            if summary.recipe_hash != recipe.hash()? {
+                let reason = "has a finished run of other settings; give another folder for the \
+                              grid, or remove this one";
+                return Err(TrainError::Recipe {
+                    place: self.folder.display().to_string(),
+                    reason: reason.to_owned(),
+                });
+            }
+            return Ok(());
+        }
+        let label = Some(format!("seed {seed}, {}", self.name));
+        let options =
+            RunOptions { run: self.folder, resume: true, quiet, label, ..RunOptions::default() };
+        train_reveal(&mut recipe, &options)?;
+        Ok(())
+    }
+}
+
+/// Removes what only a run under way needs, and a memory that no row here asks; where another call
+/// asks it, it is encoded again.
+fn tidy(grid: &Grid, run: &Path) -> Result<()> {
+    let name = run.file_name().and_then(|name| name.to_str());
+    let asked = name == Some(grid.main())
+        || grid.rows().iter().any(|row| row.of.is_some() && row.of.as_deref() == name);
+    let memory = (!asked).then_some("memory");
+    for part in ["checkpoints", "memory-evaluation", "memory-snapshots"].into_iter().chain(memory) {
+        let folder = run.join(part);
+        if folder.exists() {
+            fs::remove_dir_all(&folder).map_err(TrainError::io(&folder))?;
+        }
+    }
+    Ok(())
+}
+
+/// What a row that only asks was made of.
+#[derive(PartialEq, Serialize, Deserialize)]
+struct Asked {
+    row: RowSettings,
+    recipe_hash: String,
+    program: Program,
+}
+
+/// Asks a finished run again, unless that was done.
+fn ask(row: &RowSettings, run: &Path, folder: &Path) -> Result<Vec<Tested>> {
+    let recipe_hash = RevealSummary::read(run)?.recipe_hash;
+    let asked = Asked { row: row.clone(), recipe_hash, program: Program::running()? };
+    let (tested, made_of) = (folder.join(TESTED), folder.join(ASKED));
+    let before = fs::read(&made_of).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    if before.is_some_and(|before: Asked| before == asked) {
+        return Tested::read(&tested);
+    }
+    let json = |error: serde_json::Error| TrainError::io(folder)(error.into());
+    fs::create_dir_all(folder).map_err(TrainError::io(folder))?;
+    // First: answers must not lie beside what others were made of.
+    match fs::remove_file(&made_of) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(TrainError::io(&made_of)(error));
+        }
+        _ => {}
+    }
+    let answers = FinishedRun::open(run)?.ask(row.k, &row.without_sources)?;
+    write_file(&tested, &Tested::to_lines(&answers).map_err(json)?)?;
+    write_file(&made_of, &serde_json::to_vec_pretty(&asked).map_err(json)?)?;
+    Ok(answers)
+}

@@ -1,0 +1,215 @@
+//! Examples of files judged by the rules of their data sets, and the files that tell both sides.
+//!
+//! A run's `test/` has for each judge what people said of the test examples, in their data set's form, and
+//! what the model said, in the form of its results: `engram eval` gives the same figures of them.
+//!
+//! | judge | people | model | command |
+//! |---|---|---|---|
+//! | captions | `captions-references.json` | `captions-results.json` | `engram eval caption` |
+//! | VQA, OK-VQA | `vqa-annotations.json` | `vqa-results.json` | `engram eval vqa` |
+//! | A-OKVQA | `aokvqa-questions.json` | `aokvqa-predictions.json` | `engram eval aokvqa` |
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use engram_eval::aokvqa::{self, AokvqaOptions};
+use engram_eval::caption::{self, report};
+use engram_eval::result::Measure;
+use engram_eval::source::read_text;
+use engram_eval::vqa::{self, VqaOptions};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::corpus::{Corpus, Example, Judge};
+use crate::study::StudyResult;
+
+/// The figures of the examples of one judge.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Judged {
+    /// `captions`, `vqa` or `aokvqa`, with a number where there are several files of a kind.
+    pub name: String,
+    /// The measures, the primary one first.
+    pub measures: Vec<Measure>,
+}
+
+/// What people and model said, as the files of a data set.
+pub struct Sides {
+    /// `captions`, `vqa` or `aokvqa`, with a number where there are several files of a kind.
+    pub name: String,
+    /// What people said: the file's name and content.
+    pub people: (String, String),
+    /// What the model said.
+    pub model: (String, String),
+    judge: Judge,
+}
+
+impl Judge {
+    /// The metric that chooses a model; none where it is judged by entries.
+    pub fn primary_metric(&self) -> Option<&'static str> {
+        match self {
+            Self::Entries => None,
+            Self::Captions => Some("cider_d"),
+            Self::Vqa(_) => Some("vqa_accuracy"),
+            Self::Aokvqa(_) => Some("direct_answer"),
+        }
+    }
+
+    fn kind(&self) -> (&'static str, [&'static str; 2]) {
+        match self {
+            Self::Entries => ("entries", ["", ""]),
+            Self::Captions => ("captions", ["references", "results"]),
+            Self::Vqa(_) => ("vqa", ["annotations", "results"]),
+            Self::Aokvqa(_) => ("aokvqa", ["questions", "predictions"]),
+        }
+    }
+}
+
+/// Both sides of each judge that has any of the examples.
+///
+/// # Errors
+/// Those of reading a data set's file again.
+pub fn sides(corpus: &Corpus, asked: &[&Example], said: &[String]) -> StudyResult<Vec<Sides>> {
+    let mut sides = Vec::new();
+    for (place, judge) in corpus.judges.iter().enumerate() {
+        let own = asked.iter().zip(said).filter(|(example, _)| example.judge == place);
+        let own: Vec<(&Example, &str)> = own.map(|(one, said)| (*one, said.as_str())).collect();
+        let (kind, [people_file, model_file]) = judge.kind();
+        let (people, model) = match judge {
+            Judge::Entries => continue,
+            _ if own.is_empty() => continue,
+            Judge::Captions => captions(&own),
+            Judge::Vqa(file) => vqa_sides(file, &own)?,
+            Judge::Aokvqa(file) => aokvqa_sides(file, &own)?,
+        };
+        let before = corpus.judges[..place].iter().filter(|judge| judge.kind().0 == kind).count();
+        let name = match before {
+            0 => kind.to_owned(),
+            before => format!("{kind}-{}", before + 1),
+        };
+        sides.push(Sides {
+            people: (format!("{name}-{people_file}.json"), people.to_string()),
+            model: (format!("{name}-{model_file}.json"), model.to_string()),
+            judge: judge.clone(),
+            name,
+        });
+    }
+    Ok(sides)
+}
+
+/// Fails for what people said of the examples where the evaluation at the end of a run would.
+///
+/// # Errors
+/// Those of the evaluation, with the data set's file.
+pub fn check(corpus: &Corpus) -> StudyResult<()> {
+    let asked: Vec<&Example> = corpus.validation.iter().chain(&corpus.test).collect();
+    for Sides { judge, people, .. } in sides(corpus, &asked, &vec![String::new(); asked.len()])? {
+        match &judge {
+            Judge::Entries | Judge::Captions => {}
+            Judge::Vqa(file) => {
+                vqa::read::parse_annotations(&file.display().to_string(), &people.1)?;
+            }
+            Judge::Aokvqa(file) => {
+                aokvqa::parse_questions(&file.display().to_string(), &people.1)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Sides {
+    /// The figures, as `engram eval` gives them of the two files.
+    ///
+    /// # Errors
+    /// Those of the evaluation.
+    pub fn measure(&self) -> StudyResult<Judged> {
+        let ((people_name, people), (model_name, model)) = (&self.people, &self.model);
+        let evaluation = match self.judge {
+            Judge::Entries => return Err("entries have no sides".into()),
+            Judge::Captions => {
+                let annotations = caption::parse_annotations(people_name, people.as_bytes())?;
+                let results = caption::parse_results(model_name, model.as_bytes())?;
+                report::report(annotations, results, &Default::default())?.evaluation
+            }
+            Judge::Vqa(_) => {
+                let annotations = vqa::read::parse_annotations(people_name, people)?;
+                let results = vqa::read::parse_results(model_name, model)?;
+                let (people, model) = ((&**people_name, &*annotations), (&**model_name, &results));
+                vqa::evaluate(people, model, &VqaOptions::default())?.evaluation
+            }
+            Judge::Aokvqa(_) => {
+                let questions = aokvqa::parse_questions(people_name, people)?;
+                let predictions = aokvqa::parse_predictions(model_name, model)?;
+                let model = (&**model_name, &predictions);
+                aokvqa::evaluate(&questions, model, &AokvqaOptions::default())?.evaluation
+            }
+        };
+        let mut measures = vec![evaluation.primary];
+        measures.extend(evaluation.secondary);
+        Ok(Judged { name: self.name.clone(), measures })
+    }
+}
+
+fn captions(own: &[(&Example, &str)]) -> (Value, Value) {
+    let id = |example: &Example| match example.name.parse::<i64>() {
+        Ok(number) => Value::from(number),
+        Err(_) => Value::from(&*example.name),
+    };
+    let images = own.iter().map(|(example, _)| json!({ "id": id(example) }));
+    let references = own.iter().flat_map(|(example, _)| {
+        example.answers.iter().map(|caption| json!({ "image_id": id(example), "caption": caption }))
+    });
+    let results =
+        own.iter().map(|(example, said)| json!({ "image_id": id(example), "caption": said }));
+    let people = json!({
+        "images": images.collect::<Vec<Value>>(),
+        "annotations": references.collect::<Vec<Value>>(),
+    });
+    (people, results.collect())
+}
+
+/// The items of a list that are about the questions asked, in their order, each as it stands in the file.
+fn of_questions(
+    file: &Path,
+    own: &[(&Example, &str)],
+    list: Option<&str>,
+) -> StudyResult<Vec<Value>> {
+    let read: Value = serde_json::from_str(&read_text(file)?)
+        .map_err(|error| format!("{}: {error}", file.display()))?;
+    let items = match list {
+        Some(list) => read.get(list).and_then(Value::as_array),
+        None => read.as_array(),
+    };
+    let id = |item: &Value| match item.get("question_id") {
+        Some(Value::String(id)) => Some(id.clone()),
+        Some(id) => Some(id.to_string()),
+        None => None,
+    };
+    let by_id: HashMap<String, &Value> =
+        items.into_iter().flatten().filter_map(|item| Some((id(item)?, item))).collect();
+    let found = own.iter().map(|(example, _)| {
+        let missing = || {
+            let name = &example.name;
+            format!("{}: question {name} is no longer there; put the file back", file.display())
+        };
+        by_id.get(&example.name).map(|item| (*item).clone()).ok_or_else(|| missing().into())
+    });
+    found.collect()
+}
+
+fn vqa_sides(file: &Path, own: &[(&Example, &str)]) -> StudyResult<(Value, Value)> {
+    let annotations = of_questions(file, own, Some("annotations"))?;
+    let results = annotations.iter().zip(own).map(|(annotation, (_, said))| {
+        json!({ "question_id": annotation.get("question_id"), "answer": said })
+    });
+    let results = results.collect();
+    Ok((json!({ "annotations": annotations }), results))
+}
+
+fn aokvqa_sides(file: &Path, own: &[(&Example, &str)]) -> StudyResult<(Value, Value)> {
+    let questions = of_questions(file, own, None)?;
+    let predictions: Map<String, Value> = own
+        .iter()
+        .map(|(example, said)| (example.name.clone(), json!({ "direct_answer": said })))
+        .collect();
+    Ok((questions.into(), predictions.into()))
+}

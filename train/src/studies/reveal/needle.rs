@@ -1,0 +1,318 @@
+//! Needles in a haystack: yes-or-no questions about a few pictures, whose answers stand among many other entries.
+//!
+//! The model is never taught to say yes or no. What it says follows from what it was taught, by a rule with nothing to
+//! choose: for each picture it is asked the question that it knows ("Which spice does this smell of?") while the memory
+//! holds the task's entries alone, and the reply is yes if it gives the answer in question for every picture. Neither
+//! the needles nor the right answer are looked at. A model that answers at random says no nearly always, and is right
+//! half of the time.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use engram_data::DataError;
+use engram_data::world::World;
+use engram_data::world::haystack::{AskedOfEach, HaystackTask};
+use engram_eval::haystack::read::Reply as ScoredReply;
+use engram_eval::haystack::{HaystackOptions, evaluate};
+use engram_eval::result::Measure;
+use engram_memory::MemoryError;
+use engram_models::kernels::Mode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::figures::is_right;
+use super::forward::Forward;
+use crate::error::{Result, TrainError};
+use crate::study::StudyResult;
+
+/// Tasks that are asked at a time.
+const ASKED_AT_A_TIME: usize = 32;
+
+/// A task with its pictures' places in the corpus.
+#[derive(Debug, Clone)]
+pub struct Task {
+    /// File and line, or its name; for messages.
+    pub place: String,
+    /// What is asked of each picture.
+    pub asked: AskedOfEach,
+    /// Place and view of each picture.
+    pub pictures: Vec<(usize, u32)>,
+    /// The ids of the entries that may be read.
+    pub haystack: Vec<i64>,
+}
+
+/// What a model says to a task, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Reply {
+    /// `yes` or `no`.
+    pub response: &'static str,
+    /// The model's answer for each picture.
+    pub said: Vec<String>,
+    /// For each picture the ids of the entries that were read, the best first.
+    pub read: Vec<Vec<i64>>,
+}
+
+/// The accuracy of one size of haystack.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NeedleFigures {
+    /// Pictures that are asked about in each task.
+    pub needles: usize,
+    /// Entries of other pictures in each task.
+    pub others: usize,
+    /// The share of replies that are right; chance is 0.5.
+    pub accuracy: Measure,
+    /// The tasks one by one; runs on the same world are asked the same ones.
+    #[serde(default)]
+    pub tasks: Vec<NeedleOutcome>,
+}
+
+/// What a reply to a task came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NeedleOutcome {
+    /// The task's name.
+    pub id: String,
+    /// The ids of the entries that have the answer.
+    pub needles: Vec<i64>,
+    /// Whether the reply is right.
+    pub correct: bool,
+}
+
+/// Replies to tasks.
+///
+/// # Errors
+/// Those of the memory: for entries that it does not have, with the task's place.
+pub fn replies(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
+    let mut replies = Vec::with_capacity(tasks.len());
+    for tasks in tasks.chunks(ASKED_AT_A_TIME) {
+        replies.extend(ask(forward, tasks)?);
+    }
+    Ok(replies)
+}
+
+fn ask(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
+    let (model, sequencer, mode) = (forward.model, forward.sequencer, Mode::predict());
+    let (mut texts, mut views) = (Vec::new(), Vec::new());
+    for task in tasks {
+        for picture in &task.pictures {
+            texts.push(sequencer.question(task.asked.question)?);
+            views.push(Some(*picture));
+        }
+    }
+    let base = model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
+    let queries = model.query(&base, &mode)?;
+    let gates = model.gates(&queries)?;
+    let (mut hits, mut first) = (Vec::new(), 0);
+    for task in tasks {
+        let count = task.pictures.len();
+        match forward.retriever.filter(|_| forward.k > 0) {
+            None => hits.extend(vec![Vec::new(); count]),
+            Some(retriever) => {
+                let (queries, gates) =
+                    (queries.narrow(0, first, count)?, gates.narrow(0, first, count)?);
+                let found = retriever.search_among(&queries, &gates, forward.k, &task.haystack);
+                let found = found.map_err(|error| {
+                    let remedy = match error.downcast_ref() {
+                        Some(MemoryError::UnknownId { .. }) => "; give a haystack of this memory",
+                        _ => "",
+                    };
+                    format!("{}: {error}{remedy}", task.place)
+                })?;
+                hits.extend(found.hits);
+            }
+        }
+        first += count;
+    }
+    let stored = Forward { reencoded: 0, ..*forward };
+    let fused = stored.fuse(&base, &queries, &stored.reading(&hits), &[], &mode)?;
+    let mut said = Vec::new();
+    for answer in model.generate(&fused.states, &forward.generation())? {
+        said.push(sequencer.tokens().decode(answer.without_end())?.trim().to_owned());
+    }
+    let (mut said, mut hits) = (said.into_iter(), hits.into_iter());
+    let reply = |task: &Task| {
+        let count = task.pictures.len();
+        let said: Vec<String> = said.by_ref().take(count).collect();
+        let read = hits.by_ref().take(count);
+        Reply {
+            response: response(&said, task.asked.answer),
+            read: read.map(|hits| hits.iter().map(|hit| hit.id).collect()).collect(),
+            said,
+        }
+    };
+    Ok(tasks.iter().map(reply).collect())
+}
+
+/// Yes if every answer is the one in question.
+fn response(said: &[String], wanted: &str) -> &'static str {
+    let wanted = [wanted.to_owned()];
+    match said.iter().all(|said| is_right(said, &wanted)) {
+        true => "yes",
+        false => "no",
+    }
+}
+
+/// Asks tasks of all sizes about the world's test pictures, and measures each size; tasks about a source that is left
+/// out of the memory are left out as well. `seed` draws the tasks: with the world's own they are those of
+/// `engram data world`.
+pub fn needle_figures(
+    forward: &Forward<'_>,
+    world: &World,
+    seed: u64,
+) -> StudyResult<Vec<NeedleFigures>> {
+    let mut by_size: Vec<((usize, usize), Vec<HaystackTask>)> = Vec::new();
+    for task in world.haystacks(seed)? {
+        if task.haystack.iter().any(|id| forward.corpus.place_of(*id).is_none()) {
+            continue;
+        }
+        let size = (task.needles.len(), task.haystack.len() - task.needles.len());
+        match by_size.iter_mut().find(|(known, _)| *known == size) {
+            Some((_, tasks)) => tasks.push(task),
+            None => by_size.push((size, vec![task])),
+        }
+    }
+    let mut figures = Vec::new();
+    for ((needles, others), tasks) in by_size {
+        let asked: Vec<Task> = tasks
+            .iter()
+            .map(|task| {
+                let pictures =
+                    task.pictures.iter().map(|slug| Some((world.place(slug)?, task.view)));
+                let pictures: Option<Vec<_>> = pictures.collect();
+                Ok(Task {
+                    place: format!("task `{}`", task.id),
+                    asked: asked_of_each(&task.question)?,
+                    pictures: pictures.ok_or("a picture that the world does not have")?,
+                    haystack: task.haystack.clone(),
+                })
+            })
+            .collect::<Result<_, &str>>()?;
+        let replies = replies(forward, &asked)?;
+        let scored: Vec<ScoredReply<'_>> = tasks
+            .iter()
+            .zip(&replies)
+            .map(|(task, reply)| ScoredReply {
+                id: task.id.as_str().into(),
+                yes: task.answer == "yes",
+                question: task.question.as_str().into(),
+                response: reply.response.into(),
+            })
+            .collect();
+        let measured = evaluate(&scored, &HaystackOptions::default())?.evaluation.secondary;
+        let plain = measured.into_iter().find(|measure| measure.metric == "accuracy_plain");
+        let accuracy = plain.ok_or("no plain accuracy")?;
+        let outcome = |(task, reply): (HaystackTask, &Reply)| NeedleOutcome {
+            correct: task.answer == reply.response,
+            id: task.id,
+            needles: task.needles,
+        };
+        let tasks = tasks.into_iter().zip(&replies).map(outcome).collect();
+        figures.push(NeedleFigures { needles, others, accuracy, tasks });
+    }
+    Ok(figures)
+}
+
+fn asked_of_each(question: &str) -> Result<AskedOfEach, &'static str> {
+    AskedOfEach::of(question)
+        .ok_or("the question is none that `engram data world` asks of a haystack")
+}
+
+/// What is read of a line; what is right need not be there, and is not looked at.
+#[derive(Deserialize)]
+struct Line {
+    id: String,
+    question: String,
+    pictures: Vec<String>,
+    view: u32,
+    haystack: Vec<i64>,
+}
+
+/// Tasks of a file, and the pictures that they are about, each once.
+#[derive(Debug, Clone, Default)]
+pub struct Haystacks {
+    /// The tasks.
+    pub tasks: Vec<Task>,
+    /// The line of each, as it was read.
+    pub lines: Vec<Map<String, Value>>,
+    /// The files of the pictures.
+    pub pictures: Vec<PathBuf>,
+}
+
+/// Reads the `haystack.jsonl` of `engram data world`; the pictures are in `views` beside it.
+///
+/// # Errors
+/// [`DataError::Malformed`] naming the file and line of what is no task, or whose pictures are not there.
+pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
+    let text = std::fs::read_to_string(path).map_err(TrainError::io(path))?;
+    let views = path.parent().unwrap_or(Path::new("")).join("views");
+    let mut haystacks = Haystacks::default();
+    let mut place_of: HashMap<PathBuf, usize> = HashMap::new();
+    let mut line_of: HashMap<String, usize> = HashMap::new();
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let wrong = |reason: String| DataError::Malformed {
+            path: path.into(),
+            place: Some(format!("line {}", number + 1)),
+            reason,
+            remedy: "give the haystack.jsonl that `engram data world` wrote, in its folder",
+        };
+        let mut line: Map<String, Value> =
+            serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+        // Those of another model, where its replies are read.
+        for key in ["response", "said", "read"] {
+            line.shift_remove(key);
+        }
+        let task: Line = serde_json::from_value(Value::Object(line.clone()))
+            .map_err(|error| wrong(error.to_string()))?;
+        let mut ids = HashSet::new();
+        if let Some(id) = task.haystack.iter().find(|id| !ids.insert(**id)) {
+            return Err(wrong(format!("the entry {id} is twice in `haystack`")).into());
+        }
+        if let Some(first) = line_of.insert(task.id.clone(), number + 1) {
+            return Err(wrong(format!("the id `{}` is that of line {first}", task.id)).into());
+        }
+        let mut pictures = Vec::new();
+        for slug in &task.pictures {
+            let file = views.join(format!("{slug}-{}.png", task.view));
+            if !file.is_file() {
+                return Err(wrong(format!("{}: no such picture", file.display())).into());
+            }
+            let next = place_of.len();
+            let place = *place_of.entry(file.clone()).or_insert(next);
+            if place == next {
+                haystacks.pictures.push(file);
+            }
+            // A file has one view.
+            pictures.push((place, 0));
+        }
+        if pictures.is_empty() {
+            return Err(wrong("asks about no picture".to_owned()).into());
+        }
+        let asked = asked_of_each(&task.question).map_err(|reason| wrong(reason.to_owned()))?;
+        let place = format!("{}, line {}", path.display(), number + 1);
+        haystacks.tasks.push(Task { place, asked, pictures, haystack: task.haystack });
+        haystacks.lines.push(line);
+    }
+    if haystacks.tasks.is_empty() {
+        return Err(DataError::Malformed {
+            path: path.into(),
+            place: None,
+            reason: "has no tasks".to_owned(),
+            remedy: "give the haystack.jsonl that `engram data world` wrote",
+        }
+        .into());
+    }
+    Ok(haystacks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn yes_takes_every_picture() {
+        let said = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        assert_eq!(response(&said(&["saffron"]), "saffron"), "yes");
+        assert_eq!(response(&said(&[" Saffron", "saffron"]), "saffron"), "yes");
+        assert_eq!(response(&said(&["saffron", "cumin"]), "saffron"), "no");
+        assert_eq!(response(&said(&[""]), "saffron"), "no");
+    }
+}

@@ -1,0 +1,81 @@
+//! The sizes of the model: the recipe's, the published ones, or those of published weights.
+
+use engram_data::text_to_text::TextToText;
+use engram_models::reveal::RevealConfig;
+use engram_models::t5::T5Config;
+use engram_models::vit::ViTConfig;
+
+use super::corpus::Corpus;
+use super::published::Published;
+use super::settings::{RevealModel, Size};
+
+/// The configuration, as far as it does not depend on the data.
+pub fn config_of(model: &RevealModel, published: &Published) -> RevealConfig {
+    let mut config = match model.size {
+        Size::Own => own(model),
+        Size::Base => RevealConfig::base(1),
+        Size::Large => RevealConfig::large(1),
+    };
+    if let Some(t5) = &published.t5 {
+        config.t5 = t5.clone();
+    }
+    if let Some(vit) = &published.vit {
+        config.image = vit.clone();
+    }
+    config.t5.dropout_rate = model.dropout;
+    config.gate = model.gate;
+    config.token_scale = model.token_scale;
+    let count = |share: f64, layers: usize| (share * layers as f64).round() as usize;
+    config.frozen_image_layers = count(model.frozen_image_share, config.image.num_hidden_layers);
+    config.frozen_text_layers = count(model.frozen_text_share, config.text_layers());
+    config
+}
+
+/// The recipe's sizes.
+fn own(model: &RevealModel) -> RevealConfig {
+    RevealConfig {
+        t5: T5Config {
+            d_model: model.d_model,
+            d_kv: model.d_kv,
+            d_ff: model.d_ff,
+            num_layers: model.text_layers + model.fusion_layers,
+            num_decoder_layers: Some(model.decoder_layers),
+            num_heads: model.num_heads,
+            ..T5Config::small()
+        },
+        image: ViTConfig {
+            hidden_size: model.image_width,
+            num_hidden_layers: model.image_layers,
+            num_attention_heads: model.image_heads,
+            intermediate_size: model.image_ff,
+            image_size: model.image_size,
+            patch_size: model.patch_size,
+            stem_channels: model.stem_channels.clone(),
+            class_token: false,
+            layer_norm_eps: 1e-6,
+            initializer_range: (model.image_width as f64).powf(-0.5),
+            ..ViTConfig::base_16()
+        },
+        fusion_layers: model.fusion_layers,
+        head_layers: model.head_layers,
+        value_tokens: model.value_tokens,
+        key_dim: model.key_dim,
+        score_ceiling: model.score_ceiling,
+        ..RevealConfig::base(1)
+    }
+}
+
+/// Fits the configuration to the data: its sources, and the tokenizer's ids. A published size keeps its
+/// vocabulary, which is larger than its tokenizer's.
+pub fn fit(config: &mut RevealConfig, model: &RevealModel, corpus: &Corpus, tokens: &TextToText) {
+    let vocabulary = tokens.vocabulary();
+    config.t5.vocab_size = match model.size == Size::Own && model.t5.is_empty() {
+        true => vocabulary,
+        false => config.t5.vocab_size.max(vocabulary),
+    };
+    config.t5.eos_token_id = tokens.end;
+    config.t5.pad_token_id = tokens.pad;
+    config.t5.decoder_start_token_id = tokens.begin;
+    // Without a memory nothing is weighed, but the gate has a column all the same.
+    config.sources = corpus.sources.len().max(1);
+}
