@@ -8,6 +8,7 @@
 //! | as token sequences | [`sequences`] |
 //! | the memory: made, searched, read | [`retriever`] |
 //! | the memory of a training run, and its refresh | [`run_memory`] |
+//! | pictures made of others, for the picture phase | [`alteration`] |
 //! | one forward pass and its losses | [`forward`] |
 //! | the study as the trainer sees it | [`study`] |
 //! | answers; exact match and recall | [`answers`], [`figures`] |
@@ -20,6 +21,7 @@
 //! | a run; asking it again | [`run`]; [`finished`] |
 //! | ablations, claims and their verdicts | [`grid`] |
 
+pub mod alteration;
 pub mod answers;
 pub mod corpus;
 pub mod evidence;

@@ -260,6 +260,9 @@ pub struct RevealFeed {
     /// How many examples that stand one after the other in the data come into one batch together:
     /// facts about a picture and its look-alikes are each other's hardest negatives. 1 for none.
     pub neighbours: usize,
+    /// How often a picture is shown as another one, in the query and as what is to be found: turned,
+    /// mirrored or with its colours exchanged. Of phases on pictures.
+    pub altered: f64,
     /// How often an example's re-encoded entries are replaced by its own.
     pub own_knowledge: f64,
 }
@@ -267,7 +270,11 @@ pub struct RevealFeed {
 impl RevealFeed {
     /// The first setting that no run can work with, and why.
     pub fn conflict(&self) -> Option<(&'static str, String)> {
-        let shares = [("contrastive", self.contrastive), ("own_knowledge", self.own_knowledge)];
+        let shares = [
+            ("contrastive", self.contrastive),
+            ("altered", self.altered),
+            ("own_knowledge", self.own_knowledge),
+        ];
         for (key, share) in shares {
             if !(0.0..=1.0).contains(&share) {
                 return Some((key, format!("is {share}; give a share from 0 to 1")));
@@ -387,6 +394,7 @@ impl Default for RevealFeed {
             label_smoothing: 0.01,
             batch: None,
             neighbours: 1,
+            altered: 0.0,
             own_knowledge: 0.0,
         }
     }

@@ -14,6 +14,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
+use super::alteration::Alteration;
 use super::answers::Answers;
 use super::corpus::{Corpus, Example, Judge, Pictures, Task};
 use super::figures::Figures;
@@ -68,6 +69,7 @@ pub struct Drawn {
     view: u32,
     cut: f64,
     replaced: bool,
+    alteration: Alteration,
 }
 
 impl Drawn {
@@ -191,13 +193,13 @@ impl RevealStudy {
         mode: &Mode,
     ) -> StudyResult<(Losses, usize)> {
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
-        let texts = vec![[sequencer.tokens().begin]; batch.len()];
-        let pictures =
-            batch.iter().map(|drawn| (corpus.training_pictures[drawn.place], drawn.view));
-        let (views, clean): (Vec<_>, Vec<_>) =
-            pictures.map(|(place, view)| (Some((place, view)), Some((place, 0)))).unzip();
-        let queries = sequencer.input(corpus, &texts, &views)?;
-        let entries = sequencer.input(corpus, &texts, &clean)?;
+        let alterations: Vec<Alteration> = batch.iter().map(|drawn| drawn.alteration).collect();
+        let input = |view: fn(&Drawn) -> u32| {
+            let place = |drawn: &Drawn| corpus.training_pictures[drawn.place];
+            let views: Vec<_> = batch.iter().map(|drawn| (place(drawn), view(drawn))).collect();
+            sequencer.pictures(corpus, &views, &alterations)
+        };
+        let (queries, entries) = (input(|drawn| drawn.view)?, input(|_| 0)?);
         let forward = self.forward(self.model()?, None);
         let losses = forward.contrast(&queries, &entries, feed.temperature, mode)?;
         Ok((losses, 2 * batch.len()))
@@ -327,6 +329,7 @@ impl Study for RevealStudy {
             view: rng.random_range(FIRST_TRAINING_VIEW..u32::MAX),
             cut: rng.random(),
             replaced: rng.random_bool(feed.own_knowledge),
+            alteration: Alteration::draw(feed.altered, &mut rng),
         });
         let mut batches = Vec::new();
         loop {

@@ -1,0 +1,84 @@
+//! Pictures that are made of others, for an image encoder that has to tell apart what it never saw.
+//!
+//! A picture turned by a quarter, mirrored, or with its colours exchanged is to be told from the one it
+//! was made of, as any other: the same pictures make many times as many to learn from.
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+/// Each order of three colours; the first leaves them as they are.
+const COLOURS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+
+/// Quarter turns, each with its mirror image.
+const TURNS: usize = 8;
+
+/// What becomes of a picture: one of 48 pictures, of which the first is itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Alteration(usize);
+
+impl Alteration {
+    /// Another picture with probability `share`, or the picture itself.
+    pub fn draw(share: f64, rng: &mut ChaCha8Rng) -> Self {
+        match rng.random_bool(share) {
+            true => Self(rng.random_range(1..COLOURS.len() * TURNS)),
+            false => Self(0),
+        }
+    }
+
+    /// Alters `pixels` `[3, edge, edge]`.
+    pub fn apply(self, pixels: &mut [f32], edge: usize) {
+        if self.0 == 0 {
+            return;
+        }
+        let before = pixels.to_vec();
+        let (colours, turn) = (COLOURS[self.0 / TURNS], self.0 % TURNS);
+        let last = edge - 1;
+        for (plane, from) in pixels.chunks_exact_mut(edge * edge).zip(colours) {
+            let from = &before[from * edge * edge..][..edge * edge];
+            for (y, row) in plane.chunks_exact_mut(edge).enumerate() {
+                for (x, value) in row.iter_mut().enumerate() {
+                    let x = if turn & 1 == 1 { last - x } else { x };
+                    let y = if turn & 2 == 2 { last - y } else { y };
+                    let (y, x) = if turn & 4 == 4 { (x, y) } else { (y, x) };
+                    *value = from[y * edge + x];
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use rand::SeedableRng;
+
+    use super::*;
+
+    #[test]
+    fn each_alteration_is_another_picture_of_the_same_pixels() {
+        let picture: Vec<f32> = (0..27).map(|value| value as f32).collect();
+        let altered = |number| {
+            let mut pixels = picture.clone();
+            Alteration(number).apply(&mut pixels, 3);
+            pixels.into_iter().map(|value| value as u8).collect::<Vec<u8>>()
+        };
+        let all: HashSet<Vec<u8>> = (0..48).map(altered).collect();
+        assert_eq!(all.len(), 48);
+        for pixels in all {
+            assert_eq!(pixels.into_iter().collect::<HashSet<u8>>().len(), 27);
+        }
+        assert_eq!(altered(0), (0..27).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn the_share_is_kept() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let mut drawn = |share| {
+            let drawn = (0..1000).map(|_| Alteration::draw(share, &mut rng));
+            drawn.filter(|alteration| *alteration != Alteration::default()).count()
+        };
+        assert_eq!([drawn(0.0), drawn(1.0)], [0, 1000]);
+        assert!((420..580).contains(&drawn(0.5)));
+    }
+}
