@@ -1,10 +1,16 @@
 //! Pictures that are made of others, for an image encoder that has to tell apart what it never saw.
 //!
-//! A picture turned by a quarter, mirrored, or with its colours exchanged is to be told from the one it
-//! was made of, as any other: the same pictures make many times as many to learn from.
+//! All pictures of a batch are turned by quarters, mirrored, or have their colours exchanged in the same
+//! way, those of queries and those of entries: they are as hard to tell from each other as before, and
+//! the same pictures make many times as many to learn from.
 
+use candle_core::{Device, Tensor};
+use engram_models::reveal::RevealInput;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+
+use crate::study::StudyResult;
 
 /// Each order of three colours; the first leaves them as they are.
 const COLOURS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
@@ -12,12 +18,12 @@ const COLOURS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2
 /// Quarter turns, each with its mirror image.
 const TURNS: usize = 8;
 
-/// What becomes of a picture: one of 48 pictures, of which the first is itself.
+/// What becomes of pictures: one of 48 alterations, of which the first leaves them as they are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Alteration(usize);
 
 impl Alteration {
-    /// Another picture with probability `share`, or the picture itself.
+    /// With probability `share` an alteration that changes pictures.
     pub fn draw(share: f64, rng: &mut ChaCha8Rng) -> Self {
         match rng.random_bool(share) {
             true => Self(rng.random_range(1..COLOURS.len() * TURNS)),
@@ -25,11 +31,18 @@ impl Alteration {
         }
     }
 
-    /// Alters `pixels` `[3, edge, edge]`.
-    pub fn apply(self, pixels: &mut [f32], edge: usize) {
-        if self.0 == 0 {
-            return;
-        }
+    /// Alters the pictures of queries or entries.
+    pub fn of(self, input: RevealInput) -> StudyResult<RevealInput> {
+        let Some(pixels) = input.pixels.as_ref().filter(|_| self.0 > 0) else { return Ok(input) };
+        let (shape, edge) = (pixels.shape().clone(), pixels.dim(3)?);
+        let mut altered = pixels.flatten_all()?.to_vec1::<f32>()?;
+        altered.par_chunks_mut(3 * edge * edge).for_each(|picture| self.apply(picture, edge));
+        let pixels = Some(Tensor::from_vec(altered, shape, &Device::Cpu)?);
+        Ok(RevealInput { pixels, ..input })
+    }
+
+    /// Alters the pixels `[3, edge, edge]` of a picture.
+    fn apply(self, pixels: &mut [f32], edge: usize) {
         let before = pixels.to_vec();
         let (colours, turn) = (COLOURS[self.0 / TURNS], self.0 % TURNS);
         let last = edge - 1;

@@ -12,6 +12,7 @@ use engram_models::reveal::losses::{alignment, contrastive, decorrelation};
 use engram_models::reveal::{BaseStates, Retrieved, Reveal, RevealInput};
 use engram_models::t5::GenerateOptions;
 
+use super::alteration::Alteration;
 use super::corpus::Corpus;
 use super::retriever::Retriever;
 use super::sequences::{Sequencer, Target};
@@ -33,6 +34,8 @@ pub struct Forward<'a> {
     pub k: usize,
     /// How many of them are encoded anew.
     pub reencoded: usize,
+    /// What becomes of the pictures of entries that are encoded anew.
+    pub alteration: Alteration,
 }
 
 /// Where an entry that is read comes from.
@@ -164,7 +167,8 @@ impl Forward<'_> {
         if places.is_empty() {
             return Ok(None);
         }
-        let states = self.model.encode(&self.sequencer.entries(self.corpus, &places)?, mode)?;
+        let entries = self.alteration.of(self.sequencer.entries(self.corpus, &places)?)?;
+        let states = self.model.encode(&entries, mode)?;
         let keys = self.model.key(&states, mode)?;
         let values = match (read.len(), others.len()) {
             // Nothing is read: the table of values stays empty.

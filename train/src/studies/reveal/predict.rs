@@ -11,6 +11,7 @@ use engram_models::reveal::{Reveal, RevealConfig};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::alteration::Alteration;
 use super::corpus::Corpus;
 use super::evidence::{Case, Credit, Curves, order};
 use super::forward::{Forward, Read};
@@ -193,6 +194,7 @@ impl Answerer {
             retriever: self.retriever.as_ref(),
             k: self.k,
             reencoded: 0,
+            alteration: Alteration::default(),
         }
     }
 

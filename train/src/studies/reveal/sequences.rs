@@ -4,9 +4,7 @@ use candle_core::{Device, Tensor};
 use engram_data::text_to_text::TextToText;
 use engram_models::packed::PackedTokens;
 use engram_models::reveal::RevealInput;
-use rayon::prelude::*;
 
-use super::alteration::Alteration;
 use super::corpus::{Corpus, Example, Item, Task};
 use super::settings::{Prompts, RevealData};
 use crate::study::StudyResult;
@@ -139,25 +137,6 @@ impl Sequencer {
         let views: Vec<Option<(usize, u32)>> =
             places.iter().map(|place| corpus.items[*place].picture.map(|p| (p, 0))).collect();
         self.input(corpus, &texts, &views)
-    }
-
-    /// Views of pictures without a text, each altered.
-    pub fn pictures(
-        &self,
-        corpus: &Corpus,
-        views: &[(usize, u32)],
-        alterations: &[Alteration],
-    ) -> StudyResult<RevealInput> {
-        let edge = self.image_size;
-        let mut pixels = corpus.pictures.pixels(views)?;
-        pixels
-            .par_chunks_mut(3 * edge * edge)
-            .zip(alterations)
-            .for_each(|(picture, alteration)| alteration.apply(picture, edge));
-        let pixels = Tensor::from_vec(pixels, (views.len(), 3, edge, edge), &Device::Cpu)?;
-        let tokens = PackedTokens::new(&vec![[self.tokens.begin]; views.len()]);
-        let picture_of = (0..views.len() as u32).map(Some).collect();
-        Ok(RevealInput { tokens, pixels: Some(pixels), picture_of })
     }
 
     /// Texts, each with a view of a picture.

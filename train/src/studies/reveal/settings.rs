@@ -260,14 +260,19 @@ pub struct RevealFeed {
     /// How many examples that stand one after the other in the data come into one batch together:
     /// facts about a picture and its look-alikes are each other's hardest negatives. 1 for none.
     pub neighbours: usize,
-    /// How often a picture is shown as another one, in the query and as what is to be found: turned,
-    /// mirrored or with its colours exchanged. Of phases on pictures.
+    /// How often the pictures of a batch are shown as others: all turned, mirrored or with their
+    /// colours exchanged in one way. Not where the memory is read, which has them as they are.
     pub altered: f64,
     /// How often an example's re-encoded entries are replaced by its own.
     pub own_knowledge: f64,
 }
 
 impl RevealFeed {
+    /// Whether the memory is read.
+    pub fn retrieves(&self) -> bool {
+        self.knowledge == Knowledge::Retrieved && self.examples != Examples::Pictures
+    }
+
     /// The first setting that no run can work with, and why.
     pub fn conflict(&self) -> Option<(&'static str, String)> {
         let shares = [
@@ -279,6 +284,10 @@ impl RevealFeed {
             if !(0.0..=1.0).contains(&share) {
                 return Some((key, format!("is {share}; give a share from 0 to 1")));
             }
+        }
+        if self.altered > 0.0 && self.retrieves() {
+            let reason = "is above 0, but the memory that is read has pictures as they are; give 0";
+            return Some(("altered", reason.to_owned()));
         }
         for (key, weight) in [("decorrelation", self.decorrelation), ("alignment", self.alignment)]
         {

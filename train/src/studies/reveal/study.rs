@@ -62,6 +62,14 @@ pub struct RevealStudy {
     run_memory: RunMemory,
 }
 
+/// Examples that are learnt from together.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    examples: Vec<Drawn>,
+    /// What becomes of all their pictures.
+    alteration: Alteration,
+}
+
 /// One example of a batch, with what is drawn for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Drawn {
@@ -69,7 +77,6 @@ pub struct Drawn {
     view: u32,
     cut: f64,
     replaced: bool,
-    alteration: Alteration,
 }
 
 impl Drawn {
@@ -178,6 +185,7 @@ impl RevealStudy {
             retriever,
             k,
             reencoded: (k as f64 * share).ceil() as usize,
+            alteration: Alteration::default(),
         }
     }
 
@@ -188,21 +196,22 @@ impl RevealStudy {
     /// Views of pictures that are to find the pictures of the memory.
     fn picture_losses(
         &self,
-        batch: &[Drawn],
+        batch: &Batch,
         feed: &RevealFeed,
         mode: &Mode,
     ) -> StudyResult<(Losses, usize)> {
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
-        let alterations: Vec<Alteration> = batch.iter().map(|drawn| drawn.alteration).collect();
-        let input = |view: fn(&Drawn) -> u32| {
-            let place = |drawn: &Drawn| corpus.training_pictures[drawn.place];
-            let views: Vec<_> = batch.iter().map(|drawn| (place(drawn), view(drawn))).collect();
-            sequencer.pictures(corpus, &views, &alterations)
-        };
-        let (queries, entries) = (input(|drawn| drawn.view)?, input(|_| 0)?);
+        let examples = &batch.examples;
+        let texts = vec![[sequencer.tokens().begin]; examples.len()];
+        let pictures =
+            examples.iter().map(|drawn| (corpus.training_pictures[drawn.place], drawn.view));
+        let (views, clean): (Vec<_>, Vec<_>) =
+            pictures.map(|(place, view)| (Some((place, view)), Some((place, 0)))).unzip();
+        let queries = batch.alteration.of(sequencer.input(corpus, &texts, &views)?)?;
+        let entries = batch.alteration.of(sequencer.input(corpus, &texts, &clean)?)?;
         let forward = self.forward(self.model()?, None);
         let losses = forward.contrast(&queries, &entries, feed.temperature, mode)?;
-        Ok((losses, 2 * batch.len()))
+        Ok((losses, 2 * examples.len()))
     }
 
     /// How often views of pictures that training has not seen find the right one among those of the
@@ -259,15 +268,12 @@ impl RevealStudy {
     }
 
     fn reads_memory(&self, phase: &Phase) -> bool {
-        let feed = &self.feeds[phase.index];
-        let retrieves =
-            feed.knowledge == Knowledge::Retrieved && feed.examples != Examples::Pictures;
-        retrieves && self.memory.k > 0
+        self.feeds[phase.index].retrieves() && self.memory.k > 0
     }
 }
 
 impl Study for RevealStudy {
-    type Batch = Vec<Drawn>;
+    type Batch = Batch;
 
     fn name(&self) -> &str {
         "reveal"
@@ -303,7 +309,7 @@ impl Study for RevealStudy {
         self.run_memory.restore(folder)
     }
 
-    fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<Vec<Drawn>>> {
+    fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<Batch>> {
         let mut hash = Sha256::new();
         for number in [self.seed, phase.index as u64, epoch as u64] {
             hash.update(number.to_le_bytes());
@@ -323,37 +329,38 @@ impl Study for RevealStudy {
         let (first, rest) = places.split_at(rng.random_range(0..size).min(places.len()));
         let mut runs: Vec<&[usize]> = std::iter::once(first).chain(rest.chunks(size)).collect();
         runs.shuffle(&mut rng);
-        let order = runs.concat();
-        let mut drawn = order.into_iter().map(|place| Drawn {
-            place,
-            view: rng.random_range(FIRST_TRAINING_VIEW..u32::MAX),
-            cut: rng.random(),
-            replaced: rng.random_bool(feed.own_knowledge),
-            alteration: Alteration::draw(feed.altered, &mut rng),
-        });
+        let mut order = runs.concat().into_iter();
         let mut batches = Vec::new();
         loop {
-            let batch: Vec<Drawn> =
-                drawn.by_ref().take(feed.batch.unwrap_or(self.batch.examples)).collect();
+            let alteration = Alteration::draw(feed.altered, &mut rng);
+            let drawn = order.by_ref().take(feed.batch.unwrap_or(self.batch.examples));
+            let examples: Vec<Drawn> = drawn
+                .map(|place| Drawn {
+                    place,
+                    view: rng.random_range(FIRST_TRAINING_VIEW..u32::MAX),
+                    cut: rng.random(),
+                    replaced: rng.random_bool(feed.own_knowledge),
+                })
+                .collect();
             // A lone last example has no negative.
-            if batch.len() < 2 {
+            if examples.len() < 2 {
                 return Ok(batches);
             }
-            batches.push(batch);
+            batches.push(Batch { examples, alteration });
         }
     }
 
-    fn loss(&self, batch: &Vec<Drawn>, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
+    fn loss(&self, batch: &Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
         let feed = &self.feeds[step.phase.index];
         let mode = Mode::train(step.step_seed);
         if feed.examples == Examples::Pictures {
             let (losses, tokens) = self.picture_losses(batch, feed, &mode)?;
             let (loss, parts) = (losses.total, losses.parts);
-            return Ok(BatchLoss { loss, examples: batch.len(), tokens, parts });
+            return Ok(BatchLoss { loss, examples: batch.examples.len(), tokens, parts });
         }
         let (mut texts, mut targets) = (Vec::new(), Vec::new());
         let (mut views, mut own, mut documents) = (Vec::new(), Vec::new(), Vec::new());
-        for drawn in batch {
+        for drawn in &batch.examples {
             let example = &self.examples(feed)[drawn.place];
             let (text, target) = match feed.examples {
                 Examples::Entries => {
@@ -372,13 +379,14 @@ impl Study for RevealStudy {
             own.push(example.own.map(|place| (place, self.encoding.corpus.source_of(place))));
         }
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
-        let input = sequencer.input(corpus, &texts, &views)?;
-        let replaced: Vec<bool> = batch.iter().map(|drawn| drawn.replaced).collect();
+        let input = batch.alteration.of(sequencer.input(corpus, &texts, &views)?)?;
+        let replaced: Vec<bool> = batch.examples.iter().map(|drawn| drawn.replaced).collect();
         let retriever = match self.reads_memory(step.phase) {
             true => self.run_memory.retriever(),
             false => None,
         };
-        let forward = self.forward(self.model()?, retriever);
+        let forward =
+            Forward { alteration: batch.alteration, ..self.forward(self.model()?, retriever) };
         let (targets, own, replaced) = (&*targets, &*own, &*replaced);
         let known = Known { targets, own, replaced, documents: &documents };
         let mut losses = forward.losses(&input, known, feed, &mode)?;
@@ -387,7 +395,7 @@ impl Study for RevealStudy {
         }
         Ok(BatchLoss {
             loss: losses.total,
-            examples: batch.len(),
+            examples: batch.examples.len(),
             tokens: input.tokens.len(),
             parts: losses.parts,
         })
