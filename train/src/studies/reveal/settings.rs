@@ -426,4 +426,13 @@ mod tests {
         // The fusion and the memory have sizes of their own.
         assert_eq!(conflict(RevealModel { fusion_layers: 1, key_dim: 8, ..t5 }), None);
     }
+
+    #[test]
+    fn pictures_are_not_altered_where_the_memory_is_read() {
+        let retrieved = RevealFeed { altered: 0.5, ..RevealFeed::default() };
+        let own = RevealFeed { knowledge: Knowledge::Own, ..retrieved.clone() };
+        let pictures = RevealFeed { examples: Examples::Pictures, ..retrieved.clone() };
+        assert_eq!(retrieved.conflict().map(|(key, _)| key), Some("altered"));
+        assert!(own.conflict().is_none() && pictures.conflict().is_none());
+    }
 }
