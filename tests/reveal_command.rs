@@ -6,7 +6,7 @@ mod running;
 use std::fs;
 use std::path::Path;
 
-use running::{done, refused};
+use running::{done, engram, refused};
 use serde_json::Value;
 
 fn lines(path: &Path) -> Vec<Value> {
@@ -112,13 +112,59 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
         (r#"{"id": 1, "question": "What?"}"#, "image"),
         (r#"{"id": 1, "question": "What?", "image": "none.png"}"#, "none.png"),
         ("no json", "a line is"),
+        (r#"{"id": 1, "Question": "What?", "image": "v.png"}"#, "`question` is meant"),
+        (r#"{"id": 1, "question": " ", "image": "v.png"}"#, "has an empty question"),
+        (r#"{"id": null, "question": "What?", "image": "v.png"}"#, "has no id"),
     ] {
-        fs::write(at.join("bad.jsonl"), format!("{line}\n")).unwrap();
+        fs::write(at.join("bad.jsonl"), format!("\u{feff}{line}\n")).unwrap();
         let predict = "predict run --input bad.jsonl --output x.jsonl";
         refused(at, predict, "bad.jsonl, line 1");
         refused(at, predict, named);
         assert!(!at.join("x.jsonl").exists());
     }
+    fs::write(at.join("bad.jsonl"), "\n").unwrap();
+    refused(at, "predict run --input bad.jsonl --output x.jsonl", "has no questions");
+    fs::write(at.join("bad.jsonl"), b"\n\xff\n").unwrap();
+    refused(
+        at,
+        "predict run --input bad.jsonl --output x.jsonl",
+        "bad.jsonl, line 2: is not UTF-8",
+    );
+
+    // Nothing that is read is written.
+    let few = fs::read(at.join("world/few.jsonl")).unwrap();
+    for output in
+        ["world/few.jsonl", "world/../world/few.jsonl", "run/model.safetensors", "run/new"]
+    {
+        refused(at, &format!("{predict} {output}"), "would replace what is read");
+    }
+    refused(at, &format!("{predict} world"), "is a folder");
+    assert_eq!(fs::read(at.join("world/few.jsonl")).unwrap(), few);
+    refused(at, &format!("{predict} x.jsonl -k 0 --evidence"), "--evidence is about entries");
+
+    // What is longer than the model reads is said.
+    let line = few.split(|byte| *byte == b'\n').next().unwrap();
+    let mut long: Value = serde_json::from_slice(line).unwrap();
+    long["question"] = "what is it ".repeat(30).into();
+    fs::write(at.join("world/long.jsonl"), long.to_string()).unwrap();
+    let told = engram(at, "predict run --input world/long.jsonl --output long.jsonl --quiet");
+    assert!(String::from_utf8_lossy(&told.stderr).contains("1 questions, the first"));
+
+    // A memory of another model, in the place of the run's own.
+    let made_by = at.join("run/memory/made-by.json");
+    let text = fs::read_to_string(&made_by).unwrap();
+    let hash = text.split('"').find(|word| word.len() == 64).unwrap();
+    fs::write(&made_by, text.replace(hash, &"0".repeat(64))).unwrap();
+    refused(at, &format!("{predict} x.jsonl"), "was made with another");
+    fs::write(&made_by, text).unwrap();
+    done(at, &format!("{predict} x.jsonl"));
+
+    // A run that was stopped.
+    fs::create_dir(at.join("stopped")).unwrap();
+    fs::copy(at.join("run/recipe.toml"), at.join("stopped/recipe.toml")).unwrap();
+    let stopped = "predict stopped --input world/few.jsonl --output x.jsonl";
+    refused(at, stopped, "is a run of REVEAL that is not finished");
+
     // A memory of other widths.
     let world = "--keys world/keys.npy --values world/values.npy --entries world/entries.jsonl";
     done(at, &format!("memory build {world} --out other"));
@@ -157,5 +203,9 @@ fn a_grid_of_two_rows_writes_its_reports() {
 
     refused(at, &format!("{grid} --rows nothing --out g"), "has no row `nothing`; known are main");
     refused(at, &format!("{grid} --set memory.kk=3 --out g"), "unknown key `kk`");
+    refused(at, &format!("{grid} --set seed=3 --out g"), "the seeds are those of --seeds");
+    fs::create_dir(at.join("notes")).unwrap();
+    fs::write(at.join("notes/notes.txt"), "").unwrap();
+    refused(at, &format!("{grid} --out notes"), "has other things in it");
     refused(at, "grid nowhere.toml --out g", "nowhere.toml");
 }

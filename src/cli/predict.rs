@@ -2,6 +2,7 @@
 
 mod answers;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -19,9 +20,10 @@ use super::{Outcome, output};
 #[command(after_help = "\
 A run of the patent study scores the pairs of a CSV file. A run of REVEAL answers the questions of
 JSON lines, {\"id\": …, \"question\": …, \"image\": …} with paths from the file's folder, out of its
-memory; without a question the picture is described. Each answer comes with what was read for it. With --haystack it replies yes or no to tasks
-of `engram data world`: it is asked the question behind the task for each picture, with the task's
-entries as its whole memory, and says yes where it gives the answer in question each time.
+memory; without a question the picture is described, and each line needs a picture. Each answer comes
+with what was read for it. With --haystack it replies yes or no to tasks of `engram data world`: it
+is asked the question behind the task for each picture, with the task's entries as its whole
+memory, and says yes where it gives the answer in question each time.
 
 Examples:
   engram predict runs/r1 --input world/questions.jsonl --output answers.jsonl --evidence
@@ -71,11 +73,9 @@ pub struct Predict {
 impl Predict {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
-        let folder = self.output.parent().filter(|folder| !folder.as_os_str().is_empty());
-        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-            anyhow::bail!("{}: no such folder for --output; make it first", folder.display());
-        }
+        self.check_output()?;
         if let Some(run) = self.run.as_ref().filter(|run| reveal::run::is_run(run)) {
+            self.check_of_reveal()?;
             return match (&self.haystack, &self.input) {
                 (Some(haystack), _) => self.reply(run, haystack),
                 (None, Some(input)) => self.answer(run, input),
@@ -88,6 +88,10 @@ impl Predict {
                           and -k are";
             let run = self.run.as_deref().unwrap_or(Path::new("")).display();
             anyhow::bail!("{run}: {reason} for one: leave them out, or finish the run");
+        }
+        if let Some(run) = self.run.as_deref().filter(|run| reveal::run::is_unfinished(run)) {
+            let (run, reason) = (run.display(), "is a run of REVEAL that is not finished");
+            anyhow::bail!("{run}: {reason}; go on with `engram train reveal … --resume`");
         }
         let input = self.input.as_deref().context("give --input")?;
         let rows = match &self.run {
@@ -106,6 +110,55 @@ impl Predict {
         let done = format!("{} scores written to {}", scores.len(), self.output.display());
         output::note(&done, self.quiet);
         Ok(Outcome::Done)
+    }
+
+    /// Fails if the output has no place, or would replace what is read: before anything is computed.
+    fn check_output(&self) -> anyhow::Result<()> {
+        let output = self.output.display();
+        if self.output.is_dir() {
+            anyhow::bail!("{output}: is a folder; name a file for --output");
+        }
+        let folder = match self.output.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        if !folder.is_dir() {
+            anyhow::bail!("{}: no such folder for --output; make it first", folder.display());
+        }
+        // Where a link leads, if there is one.
+        let target = match (fs::canonicalize(&self.output), self.output.file_name()) {
+            (Ok(target), _) => target,
+            (Err(_), Some(name)) => fs::canonicalize(folder)?.join(name),
+            (Err(_), None) => anyhow::bail!("{output}: name a file for --output"),
+        };
+        let encoder = self.encoder.as_ref().map(PathBuf::from);
+        let read = [&self.input, &self.haystack, &self.vectors, &self.run, &self.memory, &encoder];
+        for read in read.into_iter().flatten() {
+            // A file, or a folder and all that is in it.
+            if fs::canonicalize(read).is_ok_and(|read| target.starts_with(read)) {
+                let read = read.display();
+                anyhow::bail!(
+                    "{output}: --output would replace what is read from {read}; give another"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails for options that would do nothing.
+    fn check_of_reveal(&self) -> anyhow::Result<()> {
+        let wanted = [
+            ("--evidence", self.evidence),
+            ("--curves", self.curves),
+            ("--memory", self.memory.is_some()),
+            ("--haystack", self.haystack.is_some()),
+        ];
+        match wanted.iter().find(|(_, given)| *given && self.k == Some(0)) {
+            Some((option, _)) => {
+                anyhow::bail!("{option} is about entries that are read, and -k 0 reads none")
+            }
+            None => Ok(()),
+        }
     }
 
     fn scores(&self, rows: &[PhrasePair]) -> anyhow::Result<Vec<f64>> {

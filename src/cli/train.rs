@@ -69,6 +69,10 @@ impl Train {
             quiet: self.quiet,
             ..RunOptions::default()
         };
+        if self.resume && !self.run.join("recipe.toml").is_file() {
+            let note = format!("{}: no run to go on with; a new one begins", self.run.display());
+            output::note(&note, false);
+        }
         let summary = match self.study {
             Study::Patent => {
                 let summary = train_patent(&mut recipe, &options)?;

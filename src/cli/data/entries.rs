@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use engram_data::DataError;
 use engram_data::knowledge::coco::CocoOptions;
@@ -80,7 +81,8 @@ pub struct Wikidata {
     #[arg(long, requires = "labels")]
     descriptions: bool,
     /// The source of the entries
-    #[arg(long, value_name = "NAME", default_value = "wikidata")]
+    #[arg(long, value_name = "NAME", default_value = "wikidata",
+        value_parser = NonEmptyStringValueParser::new())]
     source: String,
     #[command(flatten)]
     output: Output,
@@ -99,7 +101,8 @@ pub struct Wit {
     #[arg(long, value_name = "CODE")]
     language: Option<String>,
     /// The source of the entries
-    #[arg(long, value_name = "NAME", default_value = "wit")]
+    #[arg(long, value_name = "NAME", default_value = "wit",
+        value_parser = NonEmptyStringValueParser::new())]
     source: String,
     #[command(flatten)]
     output: Output,
@@ -122,7 +125,8 @@ pub struct Web {
     #[arg(long, value_name = "N", default_value_t = 0)]
     min_characters: usize,
     /// The source of the entries
-    #[arg(long, value_name = "NAME", default_value = "cc12m")]
+    #[arg(long, value_name = "NAME", default_value = "cc12m",
+        value_parser = NonEmptyStringValueParser::new())]
     source: String,
     #[command(flatten)]
     output: Output,
@@ -148,7 +152,8 @@ pub struct Coco {
     #[arg(long = "split", value_name = "NAME", value_delimiter = ',')]
     splits: Vec<String>,
     /// The source of the entries
-    #[arg(long, value_name = "NAME", default_value = "coco")]
+    #[arg(long, value_name = "NAME", default_value = "coco",
+        value_parser = NonEmptyStringValueParser::new())]
     source: String,
     #[command(flatten)]
     output: Output,
@@ -180,7 +185,8 @@ pub struct Vqa {
     #[arg(long)]
     per_image: bool,
     /// The source of the entries
-    #[arg(long, value_name = "NAME", default_value = "vqa")]
+    #[arg(long, value_name = "NAME", default_value = "vqa",
+        value_parser = NonEmptyStringValueParser::new())]
     source: String,
     #[command(flatten)]
     output: Output,

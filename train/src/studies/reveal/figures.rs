@@ -73,7 +73,9 @@ impl Figures {
                 part => format!("/{}", part.replace(", ", "/")),
             };
             for measure in [&of_part.exact_match, &of_part.recall_at_1, &of_part.recall_at_10] {
-                metrics.push((format!("{}{part}", measure.metric), measure.value));
+                if measure.reason.is_none() {
+                    metrics.push((format!("{}{part}", measure.metric), measure.value));
+                }
             }
             counts.push((format!("questions{part}"), of_part.exact_match.n as u64));
         }
@@ -91,22 +93,28 @@ impl Figures {
         let pictures: Vec<Option<usize>> = rows.iter().map(|row| asked[*row].picture).collect();
         let resampling = Resampling::by_group("picture", &pictures);
         let options = BootstrapOptions::default();
-        let measure = |info: &MetricInfo, holds: &dyn Fn(usize) -> bool| {
+        // Without a memory nothing is found, and a recall among ten needs ten.
+        let read = rows.iter().map(|row| answers.read[*row].len()).max().unwrap_or(0);
+        let measure = |info: &MetricInfo, k: usize, holds: &dyn Fn(usize) -> bool| {
             let values: Vec<f64> =
                 rows.iter().map(|row| if holds(*row) { 1.0 } else { 0.0 }).collect();
             let interval = interval(&resampling, &options, |counts| weighted_mean(&values, counts));
-            Measure::new(info, values.len(), Ok(mean(&values)), interval)
+            let value = match read < k {
+                true => Err(format!("{read} entries are read, and not {k}")),
+                false => Ok(mean(&values)),
+            };
+            Measure::new(info, values.len(), value, interval)
         };
         let found = |row: usize, k: usize| {
             let own = asked[row].own.map(|own| corpus.items[own].entry.id);
             answers.read[row].iter().take(k).any(|id| Some(*id) == own)
         };
         Self {
-            exact_match: measure(&EXACT_MATCH, &|row| {
+            exact_match: measure(&EXACT_MATCH, 0, &|row| {
                 is_right(&answers.texts[row], &asked[row].answers)
             }),
-            recall_at_1: measure(&RECALL_AT_1, &|row| found(row, 1)),
-            recall_at_10: measure(&RECALL_AT_10, &|row| found(row, 10)),
+            recall_at_1: measure(&RECALL_AT_1, 1, &|row| found(row, 1)),
+            recall_at_10: measure(&RECALL_AT_10, 10, &|row| found(row, 10)),
             questions,
         }
     }

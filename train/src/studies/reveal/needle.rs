@@ -22,7 +22,8 @@ use serde_json::{Map, Value};
 
 use super::figures::is_right;
 use super::forward::Forward;
-use crate::error::{Result, TrainError};
+use super::predict::read_lines;
+use crate::error::Result;
 use crate::study::StudyResult;
 
 /// Tasks that are asked at a time.
@@ -242,7 +243,7 @@ pub struct Haystacks {
 /// # Errors
 /// [`DataError::Malformed`] naming the file and line of what is no task, or whose pictures are not there.
 pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
-    let text = std::fs::read_to_string(path).map_err(TrainError::io(path))?;
+    let text = read_lines(path)?;
     let views = path.parent().unwrap_or(Path::new("")).join("views");
     let mut haystacks = Haystacks::default();
     let mut place_of: HashMap<PathBuf, usize> = HashMap::new();

@@ -9,7 +9,7 @@ use engram_data::text_to_text::TextToText;
 use engram_models::kernels::Mode;
 use engram_models::reveal::{Reveal, RevealConfig};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::alteration::Alteration;
 use super::corpus::Corpus;
@@ -151,8 +151,10 @@ impl Answerer {
             let path = run.join(file);
             std::fs::read_to_string(&path).map_err(TrainError::io(&path))
         };
-        let config: RevealConfig = serde_json::from_str(&read(MODEL)?)
-            .map_err(|e| wrong("reading model.json")(e.into()))?;
+        let config: RevealConfig = serde_json::from_str(&read(MODEL)?).map_err(|error| {
+            let file = run.join(MODEL);
+            wrong("reading the sizes")(format!("{}: {error}", file.display()).into())
+        })?;
         let path = run.join(TOKENIZER);
         let tokens = TextToText::parse(&read(TOKENIZER)?, &path)?;
         tokens.check_fits(config.t5.vocab_size)?;
@@ -174,9 +176,7 @@ impl Answerer {
                 let folder = memory.unwrap_or(&own);
                 let opened = Retriever::open(folder).and_then(|retriever| {
                     retriever.check_fits(&encoding.config)?;
-                    if memory.is_some() {
-                        Identity::of(&weights, &path)?.check(folder, &own)?;
-                    }
+                    Identity::of(&weights, &path)?.check(folder, &own)?;
                     Ok(retriever)
                 });
                 Some(opened.map_err(wrong("opening the memory"))?)
@@ -196,6 +196,23 @@ impl Answerer {
             reencoded: 0,
             alteration: Alteration::default(),
         }
+    }
+
+    /// Which questions have more tokens than are read, `data.max_query_tokens` of the run's recipe: their
+    /// ends are cut off.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn cut_off(&self, questions: &[Question]) -> StudyResult<Vec<Value>> {
+        let mut cut = Vec::new();
+        for question in questions {
+            if let Some(text) = &question.question
+                && self.encoding.sequencer.cuts_question(text)?
+            {
+                cut.push(question.id.clone());
+            }
+        }
+        Ok(cut)
     }
 
     /// Replies to tasks about the pictures, each out of its own entries of the memory.
@@ -309,7 +326,7 @@ fn explain(case: &Case<'_>, detail: Detail, answer: &mut Answer) -> StudyResult<
 /// [`DataError::Malformed`] naming the file and line of what is no question, has no picture, or whose id
 /// came before.
 pub fn read_questions(path: &Path) -> Result<Questions> {
-    let text = std::fs::read_to_string(path).map_err(TrainError::io(path))?;
+    let text = read_lines(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut questions = Questions::default();
     let mut place_of: HashMap<PathBuf, usize> = HashMap::new();
@@ -322,8 +339,7 @@ pub fn read_questions(path: &Path) -> Result<Questions> {
             remedy: "a line is {\"id\": …, \"question\": …, \"image\": a path from the file's folder}, \
                      without a question to have the picture described",
         };
-        let mut question: Question =
-            serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+        let mut question = parse_question(line).map_err(wrong)?;
         if let Some(first) = seen.insert(question.id.to_string(), number + 1) {
             let id = &question.id;
             return Err(wrong(format!("the id {id} is that of line {first} as well")).into());
@@ -338,5 +354,49 @@ pub fn read_questions(path: &Path) -> Result<Questions> {
         });
         questions.list.push(question);
     }
+    if questions.list.is_empty() {
+        let reason = "has no questions".to_owned();
+        let remedy = "give JSON lines, each with `id`, `question` and `image`";
+        return Err(DataError::Malformed { path: path.into(), place: None, reason, remedy }.into());
+    }
     Ok(questions)
+}
+
+/// A question out of its line, or what is wrong with it.
+fn parse_question(line: &str) -> std::result::Result<Question, String> {
+    let without_line = |error: serde_json::Error| error.to_string().replace(" at line 1 ", " at ");
+    let fields: Map<String, Value> = serde_json::from_str(line).map_err(without_line)?;
+    // Other fields are welcome, but a question that is not taken for one would have its picture described.
+    for key in fields.keys() {
+        let known = ["id", "question", "text", "image"];
+        if let Some(meant) = known.into_iter().find(|known| key.trim().eq_ignore_ascii_case(known))
+            && key != meant
+        {
+            return Err(format!("has `{key}` where `{meant}` is meant"));
+        }
+    }
+    let question: Question = serde_json::from_value(Value::Object(fields)).map_err(without_line)?;
+    if question.id.is_null() {
+        return Err("has no id".to_owned());
+    }
+    if question.question.as_ref().is_some_and(|text| text.trim().is_empty()) {
+        return Err("has an empty question; leave it out to have the picture described".to_owned());
+    }
+    Ok(question)
+}
+
+/// A file's text without a byte order mark; an error with the line that is no UTF-8.
+pub(super) fn read_lines(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).map_err(TrainError::io(path))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+        DataError::Malformed {
+            path: path.into(),
+            place: Some(format!("line {line}")),
+            reason: "is not UTF-8".to_owned(),
+            remedy: "write the file anew in UTF-8",
+        }
+    })?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }

@@ -26,7 +26,7 @@ use super::swap::{SwapReport, swap};
 use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::log;
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, RecipeOptions};
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
 
@@ -374,6 +374,12 @@ impl RevealSummary {
 /// Whether a folder has a finished run of this study.
 pub fn is_run(folder: &Path) -> bool {
     folder.join(MODEL).is_file() && folder.join(SUMMARY).is_file()
+}
+
+/// Whether a folder has a run of this study that was begun and not finished.
+pub fn is_unfinished(folder: &Path) -> bool {
+    let recipe = Recipe::load(&folder.join("recipe.toml"), &RecipeOptions::default());
+    !is_run(folder) && recipe.is_ok_and(|recipe| recipe.study() == "reveal")
 }
 
 pub(super) fn in_study(part: &'static str) -> impl Fn(StudyError) -> TrainError {

@@ -78,10 +78,20 @@ impl Sequencer {
 
     /// The sequence of a question.
     pub fn question(&self, text: &str) -> StudyResult<Vec<u32>> {
+        let mut ids = self.whole_question(text)?;
+        ids.truncate(self.max_query_tokens);
+        Ok(ids)
+    }
+
+    /// Whether a question is longer than what is read of it.
+    pub fn cuts_question(&self, text: &str) -> StudyResult<bool> {
+        Ok(self.whole_question(text)?.len() > self.max_query_tokens)
+    }
+
+    fn whole_question(&self, text: &str) -> StudyResult<Vec<u32>> {
         let mut ids = vec![self.tokens.begin];
         ids.extend(&self.question);
         ids.extend(self.tokens.encode(text)?);
-        ids.truncate(self.max_query_tokens);
         Ok(ids)
     }
 

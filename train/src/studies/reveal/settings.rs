@@ -323,6 +323,29 @@ impl RevealModel {
         if let Some((key, share)) = shares.into_iter().find(|(_, s)| !(0.0..=1.0).contains(s)) {
             return Some((key, format!("is {share}; give a share from 0 to 1")));
         }
+        let numbers = [
+            ("d_model", self.d_model),
+            ("num_heads", self.num_heads),
+            ("d_kv", self.d_kv),
+            ("d_ff", self.d_ff),
+            ("image_size", self.image_size),
+            ("patch_size", self.patch_size),
+            ("image_width", self.image_width),
+            ("image_heads", self.image_heads),
+            ("image_ff", self.image_ff),
+            ("value_tokens", self.value_tokens),
+            ("key_dim", self.key_dim),
+        ];
+        if let Some((key, _)) = numbers.into_iter().find(|(_, number)| *number == 0) {
+            return Some((key, "is 0; give 1 or more".to_owned()));
+        }
+        if self.stem_channels.contains(&0) {
+            return Some(("stem_channels", "has a 0; give each 1 or more".to_owned()));
+        }
+        if !(self.score_ceiling > 0.0 && self.score_ceiling.is_finite()) {
+            let reason = format!("is {}; give a number above 0", self.score_ceiling);
+            return Some(("score_ceiling", reason));
+        }
         let fresh = Self::default();
         let of_t5 = [
             ("d_model", self.d_model != fresh.d_model),
@@ -414,7 +437,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_beside_published_weights_are_refused() {
+    fn sizes_that_cannot_be_or_count_for_nothing_are_refused() {
         let fresh = RevealModel::default;
         let conflict = |model: RevealModel| model.conflict().map(|(key, _)| key);
         let t5 = RevealModel { t5: "x".into(), ..fresh() };
@@ -423,6 +446,9 @@ mod tests {
         assert_eq!(conflict(RevealModel { d_ff: 7, ..vit.clone() }), None);
         assert_eq!(conflict(RevealModel { image_layers: 7, ..vit }), Some("image_layers"));
         assert_eq!(conflict(RevealModel { image_layers: 7, ..t5.clone() }), None);
+        assert_eq!(conflict(RevealModel { value_tokens: 0, ..fresh() }), Some("value_tokens"));
+        let none = f64::NAN;
+        assert_eq!(conflict(RevealModel { score_ceiling: none, ..fresh() }), Some("score_ceiling"));
         // The fusion and the memory have sizes of their own.
         assert_eq!(conflict(RevealModel { fusion_layers: 1, key_dim: 8, ..t5 }), None);
     }

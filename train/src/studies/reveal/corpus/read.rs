@@ -7,8 +7,8 @@ use engram_data::DataError;
 use engram_data::knowledge::coco::{self, CocoOptions};
 use engram_data::knowledge::vqa::{self, ImageName, VisualQuestion};
 use engram_data::knowledge::{Collector, Content, Counts, Input, Knowledge};
-use engram_memory::Entry;
 use engram_memory::rows::EntryLines;
+use engram_memory::{Entry, Kind};
 
 use crate::studies::reveal::settings::RevealData;
 use crate::study::StudyResult;
@@ -156,6 +156,14 @@ impl Read {
                 if image.is_none() && entry.text().trim().is_empty() {
                     let remedy = "give it a text or an `image`, or leave the line out";
                     return Err(lines.fault("says nothing", remedy).into());
+                }
+                let empty = ["subject", "relation", "object"].into_iter().find(|field| {
+                    let text = entry.payload.get(*field).and_then(|text| text.as_str());
+                    entry.kind() == Kind::Triple && text.is_some_and(|text| text.trim().is_empty())
+                });
+                if let Some(field) = empty {
+                    let reason = format!("is a triple with an empty {field}");
+                    return Err(lines.fault(reason, "name it, or leave the line out").into());
                 }
                 next_id = next_id.max(entry.id.saturating_add(1));
                 self.listed.push(Listed { entry, image, file, line: lines.line() });

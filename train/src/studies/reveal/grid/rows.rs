@@ -73,6 +73,7 @@ pub fn run_grid(
     options: &GridOptions,
     progress: &mut dyn FnMut(&GridProgress),
 ) -> Result<GridReport> {
+    refuse_other_folder(&options.out)?;
     let mut plan: Vec<(u64, Vec<Job>)> = Vec::new();
     for seed in 1..=options.seeds {
         plan.push((seed, jobs(grid, seed, &options.out.join(format!("seed-{seed}")))?));
@@ -113,6 +114,28 @@ pub fn run_grid(
         }
     }
     GridReport::new(grid, options, &answers, reused)
+}
+
+/// Fails for a folder that has things in it, and none of a grid's.
+fn refuse_other_folder(folder: &Path) -> Result<()> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    let mut others = false;
+    for found in fs::read_dir(folder).map_err(TrainError::io(folder))? {
+        let name = found.map_err(TrainError::io(folder))?.file_name();
+        if name.to_string_lossy().starts_with("seed-") {
+            return Ok(());
+        }
+        others = true;
+    }
+    match others {
+        false => Ok(()),
+        true => Err(TrainError::Recipe {
+            place: folder.display().to_string(),
+            reason: "has other things in it than the runs of a grid; give a new folder".to_owned(),
+        }),
+    }
 }
 
 /// The runs of a seed, in the order in which they have to be made.

@@ -248,6 +248,13 @@ impl Grid {
     /// [`TrainError::Recipe`]
     pub fn with_settings(mut self, set: &[String]) -> Result<Self> {
         self.added.extend_from_slice(set);
+        let is_seed =
+            |setting: &&String| setting.split('=').next().is_some_and(|key| key.trim() == "seed");
+        if let Some(setting) = self.added.iter().chain(&self.set).find(is_seed) {
+            let reason =
+                format!("`{setting}` has no effect: the seeds are those of --seeds, from 1 on");
+            return Err(self.wrong(None, reason));
+        }
         check::grid(&self)?;
         Ok(self)
     }

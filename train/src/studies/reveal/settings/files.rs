@@ -69,6 +69,16 @@ impl RevealData {
 
     /// The first setting that no run can work with, and why.
     pub fn conflict(&self) -> Option<(String, String)> {
+        let least = [
+            ("max_entry_tokens", self.max_entry_tokens, 4),
+            ("max_query_tokens", self.max_query_tokens, 4),
+            ("max_answer_tokens", self.max_answer_tokens, 1),
+            ("vocabulary", self.vocabulary, 64),
+        ];
+        if let Some((key, value, least)) = least.into_iter().find(|(_, value, least)| value < least)
+        {
+            return Some((key.into(), format!("is {value}; give {least} or more")));
+        }
         for (key, share) in
             [("validation_share", self.validation_share), ("test_share", self.test_share)]
         {
