@@ -145,7 +145,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     // What is longer than the model reads is said.
     let line = few.split(|byte| *byte == b'\n').next().unwrap();
     let mut long: Value = serde_json::from_slice(line).unwrap();
-    long["question"] = "what is it ".repeat(30).into();
+    long["text"] = "what is it ".repeat(30).into();
     fs::write(at.join("world/long.jsonl"), long.to_string()).unwrap();
     let told = engram(at, "predict run --input world/long.jsonl --output long.jsonl --quiet");
     assert!(String::from_utf8_lossy(&told.stderr).contains("1 questions, the first"));
