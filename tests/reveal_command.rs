@@ -92,6 +92,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
             "\"haystack\":[1000000,",
             "told.jsonl, line 1: no entry has the id 1000000",
         ),
+        ("\"haystack\":[", "\"haystack\":[],\"was\":[", "line 1: has no entries in `haystack`"),
         ("\"haystack\":[", "\"haystack\":[7,7,", "told.jsonl, line 1: the entry 7 is twice"),
         (
             "\"1-in-10-1\"",
@@ -158,6 +159,18 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     refused(at, &format!("{predict} x.jsonl"), "was made with another");
     fs::write(&made_by, text).unwrap();
     done(at, &format!("{predict} x.jsonl"));
+
+    refused(at, &format!("{predict} y.jsonl --memory nowhere"), "nowhere: no such folder");
+
+    // Weights that were damaged.
+    let weights = at.join("run/model.safetensors");
+    let whole = fs::read(&weights).unwrap();
+    let mut damaged = whole.clone();
+    let end = damaged.len();
+    damaged[end - 4000..].fill(0xff);
+    fs::write(&weights, damaged).unwrap();
+    refused(at, &format!("{predict} y.jsonl"), "model.safetensors: `");
+    fs::write(&weights, whole).unwrap();
 
     // A run that was stopped.
     fs::create_dir(at.join("stopped")).unwrap();

@@ -77,7 +77,11 @@ impl Report {
                 lines.push(line("", figure, system));
             }
             lines.push(line("ours", &row.figure, ""));
-            let mark = if row.as_expected() { "" } else { ", which is not expected" };
+            let mark = match (row.expected, row.as_expected()) {
+                (true, true) => ", as expected",
+                (true, false) => ", which is not expected",
+                (false, _) => "",
+            };
             lines.push(format!("  verdict  {}{mark}", row.verdict.name()));
         }
         lines.extend(self.notes.iter().map(|note| format!("note: {note}")));

@@ -286,11 +286,10 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         let figures = figures_of(&found);
         self.write_line(epoch, "evaluation", &figures)?;
         let state = &mut self.session.state;
-        self.progress.note(&format!(
-            "step {}, {}",
-            state.step,
-            found.metrics.iter().map(|(n, v)| format!("{n} {v:.4}")).collect::<Vec<_>>().join(", ")
-        ));
+        // Those of parts, `exact_match/held_out`, are in `metrics.jsonl`.
+        let whole = found.metrics.iter().filter(|(name, _)| !name.contains('/'));
+        let told: Vec<String> = whole.map(|(name, value)| format!("{name} {value:.4}")).collect();
+        self.progress.note(&format!("step {}, {}", state.step, told.join(", ")));
         let margin = self.session.recipe.evaluation().margin;
         let improved = metric.improves(value, state.best.map(|best| best.value), margin);
         if improved {

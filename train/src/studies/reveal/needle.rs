@@ -263,6 +263,9 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
         }
         let task: Line = serde_json::from_value(Value::Object(line.clone()))
             .map_err(|error| wrong(error.to_string()))?;
+        if task.haystack.is_empty() {
+            return Err(wrong("has no entries in `haystack`".to_owned()).into());
+        }
         let mut ids = HashSet::new();
         if let Some(id) = task.haystack.iter().find(|id| !ids.insert(**id)) {
             return Err(wrong(format!("the entry {id} is twice in `haystack`")).into());

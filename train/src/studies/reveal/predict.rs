@@ -174,6 +174,12 @@ impl Answerer {
             _ => {
                 let own = run.join("memory");
                 let folder = memory.unwrap_or(&own);
+                if !folder.is_dir() {
+                    let remedy = "give the folder of this run's memory, or a copy of it; the run's \
+                                  own comes with its training";
+                    let reason = format!("{}: no such folder; {remedy}", folder.display());
+                    return Err(wrong("opening the memory")(reason.into()));
+                }
                 let opened = Retriever::open(folder).and_then(|retriever| {
                     retriever.check_fits(&encoding.config)?;
                     Identity::of(&weights, &path)?.check(folder, &own)?;

@@ -69,7 +69,15 @@ impl Encoding {
         let frozen = vec![ParameterGroup { pattern: "**".into(), rate: 0.0 }];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu)
             .with_weights(Arc::new(Weights::open(weights)?));
-        Ok(Reveal::new(&self.config, &builder)?)
+        let model = Reveal::new(&self.config, &builder)?;
+        for parameter in builder.finish()?.iter() {
+            if parameter.to_vec()?.iter().any(|number| !number.is_finite()) {
+                let (file, name) = (weights.display(), parameter.name());
+                let remedy = "the file is damaged: take it from a copy, or train the run again";
+                return Err(format!("{file}: `{name}` is not finite; {remedy}").into());
+            }
+        }
+        Ok(model)
     }
 }
 
