@@ -108,7 +108,9 @@ fn a_run_stopped_with_a_refresh_under_way_resumes_to_the_same_bytes() {
             let read = |run: &Path| std::fs::read(run.join(file)).unwrap();
             assert!(read(&whole) == read(&stopped), "{file} differs after a stop at {stop}");
         }
-        assert_eq!(resumed.figures, summary.figures);
+        // As text: a recall among ten of four entries is no number.
+        let figures = [&resumed, &summary].map(|one| serde_json::to_string(&one.figures).unwrap());
+        assert_eq!(figures[0], figures[1]);
     }
 }
 
