@@ -85,7 +85,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
     let trains =
         matches!(cli.command, Command::Train(_) | Command::Grid(_) | Command::Reproduce(_));
     // A thread of the pool shares its work at less cost than one that waits outside for each kernel: steps
-    // are up to a tenth quicker. A pool of one would wait for itself where a refresh is joined.
+    // are a tenth quicker. A pool of one would wait for itself where a refresh is joined.
     match trains && rayon::current_num_threads() > 1 {
         true => rayon::scope(|_| cli.command.run()),
         false => cli.command.run(),
