@@ -94,6 +94,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
         ),
         ("\"haystack\":[", "\"haystack\":[],\"was\":[", "line 1: has no entries in `haystack`"),
         ("\"haystack\":[", "\"haystack\":[7,7,", "told.jsonl, line 1: the entry 7 is twice"),
+        ("\"seed\":1", "\"seed\":7", "told.jsonl, line 1: is about the world of seed 7"),
         (
             "\"1-in-10-1\"",
             "\"1-in-10-0\"",
@@ -124,13 +125,9 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
         assert!(!at.join("x.jsonl").exists());
     }
     fs::write(at.join("bad.jsonl"), "\n").unwrap();
-    refused(at, "predict run --input bad.jsonl --output x.jsonl", "has no questions");
+    refused(at, "predict run --input bad.jsonl --output x.jsonl", "the file is empty");
     fs::write(at.join("bad.jsonl"), b"\n\xff\n").unwrap();
-    refused(
-        at,
-        "predict run --input bad.jsonl --output x.jsonl",
-        "bad.jsonl, line 2: is not UTF-8",
-    );
+    refused(at, "predict run --input bad.jsonl --output x.jsonl", "bad.jsonl, line 2: not UTF-8");
 
     // Nothing that is read is written.
     let few = fs::read(at.join("world/few.jsonl")).unwrap();
@@ -161,6 +158,12 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     done(at, &format!("{predict} x.jsonl"));
 
     refused(at, &format!("{predict} y.jsonl --memory nowhere"), "nowhere: no such folder");
+
+    // A run whose memory was removed to save space makes it anew.
+    fs::remove_dir_all(at.join("run/memory")).unwrap();
+    let told = engram(at, &format!("{predict} anew.jsonl"));
+    assert!(String::from_utf8_lossy(&told.stderr).contains("is made anew"));
+    assert_eq!(fs::read(at.join("anew.jsonl")).unwrap(), fs::read(at.join("x.jsonl")).unwrap());
 
     // Weights that were damaged.
     let weights = at.join("run/model.safetensors");

@@ -32,3 +32,4 @@ pub mod vectors;
 pub mod world;
 
 pub use error::DataError;
+pub use table::read_text;

@@ -87,8 +87,11 @@ impl Table {
     }
 }
 
-/// Reads a UTF-8 file with or without BOM; an empty one is an error.
-pub(crate) fn read_text(path: &Path) -> Result<String, DataError> {
+/// Reads a UTF-8 file with or without BOM.
+///
+/// # Errors
+/// [`DataError::Io`], [`DataError::NotUtf8`] with the line, [`DataError::EmptyFile`].
+pub fn read_text(path: &Path) -> Result<String, DataError> {
     let bytes = fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
     let mut text = String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];

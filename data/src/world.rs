@@ -86,6 +86,9 @@ pub fn view_augmentation(size: u32) -> Augmentation {
     }
 }
 
+/// How many pictures the whole world has.
+pub const PICTURES: usize = 1881;
+
 /// Pictures, what is known of them, and questions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct World {

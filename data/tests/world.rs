@@ -11,7 +11,7 @@ use engram_data::world::features::Featuriser;
 use engram_data::world::haystack::{AskedOfEach, HaystackOptions};
 use engram_data::world::pictures::pictures;
 use engram_data::world::questions::{Part, Split};
-use engram_data::world::{World, WorldOptions};
+use engram_data::world::{PICTURES, World, WorldOptions};
 use rayon::ThreadPoolBuilder;
 use sha2::{Digest, Sha256};
 
@@ -39,7 +39,7 @@ fn made_up_answers() -> HashMap<String, &'static str> {
 #[test]
 fn pictures_are_all_of_twemoji_that_have_a_name_and_look_of_their_own() {
     let pictures = pictures().unwrap();
-    assert_eq!(pictures.len(), 1881);
+    assert_eq!(pictures.len(), PICTURES);
     let slugs: HashSet<&str> = pictures.iter().map(|picture| &*picture.slug).collect();
     let names: HashSet<String> =
         pictures.iter().map(|picture| picture.name.to_lowercase()).collect();

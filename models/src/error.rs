@@ -20,7 +20,8 @@ pub enum ModelError {
     },
 
     /// A weights file is not a safetensors file, or is cut short.
-    #[error("{}: not a readable safetensors file ({reason}); fetch it again", path.display())]
+    #[error("{}: not a readable safetensors file ({reason}); it is cut or damaged: fetch it \
+             again, or take it from a copy", path.display())]
     BadWeights {
         /// The file.
         path: PathBuf,

@@ -22,6 +22,22 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     write().map_err(|error| not_written(path, error))
 }
 
+/// Whether writing to a path would change what is read from another: the same file, or one in a folder that is read.
+/// What is no file, as a pipe or `/dev/null`, may be both.
+pub fn would_replace(output: &Path, read: &Path) -> bool {
+    let real = |path: &Path| match (fs::canonicalize(path), path.parent(), path.file_name()) {
+        (Ok(real), ..) => real,
+        // A file that is not there yet.
+        (Err(_), Some(folder), Some(name)) => {
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            fs::canonicalize(folder).map_or_else(|_| path.to_owned(), |folder| folder.join(name))
+        }
+        _ => path.to_owned(),
+    };
+    let is_device = |found: fs::Metadata| !found.is_file() && !found.is_dir();
+    !output.metadata().is_ok_and(is_device) && real(output).starts_with(real(read))
+}
+
 /// That a file could not be written, and what to do.
 pub fn not_written(path: &Path, error: io::Error) -> anyhow::Error {
     let remedy = match error.kind() {

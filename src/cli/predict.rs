@@ -2,7 +2,6 @@
 
 mod answers;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -125,24 +124,15 @@ impl Predict {
         if !folder.is_dir() {
             anyhow::bail!("{}: no such folder for --output; make it first", folder.display());
         }
-        // Where a link leads, if there is one.
-        let target = match (fs::canonicalize(&self.output), self.output.file_name()) {
-            (Ok(target), _) => target,
-            (Err(_), Some(name)) => fs::canonicalize(folder)?.join(name),
-            (Err(_), None) => anyhow::bail!("{output}: name a file for --output"),
-        };
         let encoder = self.encoder.as_ref().map(PathBuf::from);
         let read = [&self.input, &self.haystack, &self.vectors, &self.run, &self.memory, &encoder];
-        for read in read.into_iter().flatten() {
-            // A file, or a folder and all that is in it.
-            if fs::canonicalize(read).is_ok_and(|read| target.starts_with(read)) {
-                let read = read.display();
-                anyhow::bail!(
-                    "{output}: --output would replace what is read from {read}; give another"
-                );
-            }
+        match read.into_iter().flatten().find(|read| output::would_replace(&self.output, read)) {
+            Some(read) => anyhow::bail!(
+                "{output}: --output would replace what is read from {}; give another",
+                read.display()
+            ),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Fails for options that would do nothing.

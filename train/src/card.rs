@@ -6,6 +6,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::error::{Result, TrainError};
+use crate::log::METRICS;
 use crate::program::Program;
 use crate::recipe::Recipe;
 use crate::study::{Inputs, Study};
@@ -99,7 +100,7 @@ pub(crate) fn of_run<S: Study>(
 
 /// A table of all evaluations, from `metrics.jsonl`.
 fn evaluations(summary: &RunSummary) -> Result<String> {
-    let path = summary.run.join("metrics.jsonl");
+    let path = summary.run.join(METRICS);
     let text = fs::read_to_string(&path).map_err(TrainError::io(&path))?;
     let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut table = String::new();

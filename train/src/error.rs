@@ -80,6 +80,17 @@ pub enum TrainError {
         run: PathBuf,
     },
 
+    /// A run cannot go on.
+    #[error(
+        "{} has a run without its checkpoints, so there is nothing to go on from; put them back, or \
+         choose another folder",
+        run.display()
+    )]
+    CheckpointsGone {
+        /// The run folder.
+        run: PathBuf,
+    },
+
     /// The run folder holds other things.
     #[error("{} holds other files and no run; choose an empty or a new folder", run.display())]
     NoRun {

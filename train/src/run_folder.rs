@@ -4,8 +4,9 @@
 //! 1. the folder is missing or empty: a new run, with or without `resume`;
 //! 2. it holds a run that ended before its first checkpoint: nothing is lost, so a new run;
 //! 3. it holds no run, or a run and `resume` is not given: refused;
-//! 4. it holds another recipe than the present one, or one of other inputs: refused;
-//! 5. otherwise its newest whole checkpoint is continued (all damaged: refused).
+//! 4. it holds a run whose checkpoints were removed: refused;
+//! 5. it holds another recipe than the present one, or one of other inputs: refused;
+//! 6. otherwise its newest whole checkpoint is continued (all damaged: refused).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -16,8 +17,10 @@ use fs4::fs_std::FileExt;
 
 use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
+use crate::log::METRICS;
 use crate::program::{PROGRAMS, Program};
 use crate::recipe::identity;
+use crate::trainer::WEIGHTS;
 
 const LOCK: &str = ".lock";
 const RECIPE: &str = "recipe.toml";
@@ -51,12 +54,12 @@ impl RunFolder {
             return Err(TrainError::NoRun { run: path.to_path_buf() });
         } else if !resume {
             return Err(TrainError::RunExists { run: path.to_path_buf() });
+        } else if folder.has_lost_checkpoints() {
+            return Err(TrainError::CheckpointsGone { run: path.to_path_buf() });
         } else {
             let before = fs::read_to_string(&stored).map_err(TrainError::io(&stored))?;
             refuse_another_recipe(path, &before, recipe)?;
-            let before = fs::read(&inputs_path).map_err(TrainError::io(&inputs_path))?;
-            let before = serde_json::from_slice(&before).map_err(broken)?;
-            refuse_other_inputs(path, &before, inputs)?;
+            check_inputs(path, inputs)?;
             Program::note_in(path, false)?;
         }
         Ok(folder)
@@ -71,8 +74,18 @@ impl RunFolder {
     fn has_unstarted_run(&self) -> bool {
         let below = fs::read_dir(&self.path).into_iter().flatten().flatten();
         self.path.join(RECIPE).is_file()
+            && !self.has_lost_checkpoints()
             && !has_checkpoint(&self.path)
             && !below.map(|entry| entry.path()).any(|path| has_checkpoint(&path))
+    }
+
+    /// Whether this is a run that had checkpoints and has none: it is finished, or its folder of them, which is
+    /// there before the first step, is gone.
+    fn has_lost_checkpoints(&self) -> bool {
+        let began = self.path.join(METRICS).is_file();
+        let has_none = !has_checkpoint(&self.path);
+        let finished = self.path.join(WEIGHTS).is_file();
+        began && has_none && (finished || !self.path.join(checkpoint::FOLDER).is_dir())
     }
 
     fn is_empty(&self) -> Result<bool> {
@@ -106,7 +119,12 @@ fn lock(run: &Path) -> Result<File> {
     Ok(file)
 }
 
-fn refuse_other_inputs(run: &Path, before: &Inputs, now: &Inputs) -> Result<()> {
+/// Fails unless a run was started on these inputs.
+pub(crate) fn check_inputs(run: &Path, now: &Inputs) -> Result<()> {
+    let path = run.join(INPUTS);
+    let before = fs::read(&path).map_err(TrainError::io(&path))?;
+    let before: Inputs =
+        serde_json::from_slice(&before).map_err(|error| TrainError::io(&path)(error.into()))?;
     let differs = |name: &&String| before.get(*name) != now.get(*name);
     match before.keys().chain(now.keys()).find(differs) {
         Some(name) => Err(TrainError::InputChanged { run: run.to_path_buf(), name: name.clone() }),

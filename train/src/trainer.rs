@@ -13,6 +13,7 @@ use crate::log::{self, EventWriter, Metrics, Timing};
 use crate::recipe::Recipe;
 use crate::run_folder::RunFolder;
 use crate::study::{Evaluation, Study};
+pub(crate) use finish::WEIGHTS;
 use phase::{Outcome, PhaseRun};
 pub(crate) use state::State;
 

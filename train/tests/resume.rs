@@ -114,6 +114,27 @@ fn a_folder_is_taken_again_after_a_kill_at_its_first_file() {
 }
 
 #[test]
+fn a_run_without_its_checkpoints_is_not_begun_again() {
+    let folder = tempdir().expect("a temporary folder");
+    let run = folder.path().join("run");
+    whole(&run, &[]);
+    let weights = fs::read(run.join("model.safetensors")).expect("weights");
+    fs::remove_dir_all(run.join("checkpoints")).expect("checkpoints");
+    for finished in [true, false] {
+        if !finished {
+            fs::remove_file(run.join("model.safetensors")).expect("weights");
+        }
+        let error = train(&mut Toy::default(), &run, &[], true, None).expect_err("none is left");
+        assert!(matches!(error, TrainError::CheckpointsGone { .. }), "{error}");
+        let error = train(&mut Toy::default(), &run, &[], false, None).expect_err("a run");
+        assert!(matches!(error, TrainError::RunExists { .. }), "{error}");
+        if finished {
+            assert_eq!(fs::read(run.join("model.safetensors")).expect("weights"), weights);
+        }
+    }
+}
+
+#[test]
 fn a_crash_between_micro_batches_resumes_to_the_same_bytes() {
     let folder = tempdir().expect("a temporary folder");
     let reference = folder.path().join("reference");

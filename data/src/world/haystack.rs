@@ -6,6 +6,8 @@
 //! Half of the tasks have the answer yes. A line with its `response` added is what
 //! `engram eval haystack` scores.
 
+use std::fmt;
+
 use rand::Rng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand_chacha::ChaCha8Rng;
@@ -41,6 +43,8 @@ pub struct HaystackOptions {
 pub struct HaystackTask {
     /// Its name, with the numbers of needles and of others.
     pub id: String,
+    /// The world that it is about: in another one its entries say something else.
+    pub world: WorldName,
     /// The question.
     pub question: String,
     /// `yes` or `no`.
@@ -53,6 +57,22 @@ pub struct HaystackTask {
     pub needles: Vec<i64>,
     /// The ids of all entries that may be looked through, needles among others.
     pub haystack: Vec<i64>,
+}
+
+/// What tells one embedded world from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorldName {
+    /// The seed of its facts.
+    pub seed: u64,
+    /// How many pictures it has.
+    pub pictures: usize,
+}
+
+impl fmt::Display for WorldName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}, {} pictures", self.seed, self.pictures)
+    }
 }
 
 /// What a yes-or-no question asks of each picture.
@@ -79,6 +99,11 @@ impl AskedOfEach {
 }
 
 impl World {
+    /// What tells this world from others.
+    pub fn name(&self) -> WorldName {
+        WorldName { seed: self.options.seed, pictures: self.pictures.len() }
+    }
+
     /// Tasks of all [`HAYSTACKS`] for which the world has pictures.
     ///
     /// # Errors   Those of [`World::haystack`]
@@ -131,6 +156,7 @@ impl World {
             let slug = |entry: &&Entry| self.pictures[entry.picture].slug.clone();
             tasks.push(HaystackTask {
                 id: format!("{needles}-in-{others}-{turn}"),
+                world: self.name(),
                 question: wordings[usize::from(needles > 1)].replace("{answer}", asked),
                 answer: if yes { "yes" } else { "no" }.to_owned(),
                 pictures: found.iter().map(slug).collect(),

@@ -380,16 +380,11 @@ impl Output {
     }
 
     fn refuse_inputs(&self, files: &[PathBuf]) -> anyhow::Result<()> {
-        let Ok(out) = fs::canonicalize(&self.out) else { return Ok(()) };
-        match files.iter().find(|path| fs::canonicalize(path).is_ok_and(|path| path == out)) {
-            Some(_) => {
-                anyhow::bail!(
-                    "{}: is read and cannot be written; give another --out",
-                    self.out.display()
-                )
-            }
-            None => Ok(()),
+        if files.iter().any(|path| output::would_replace(&self.out, path)) {
+            let out = self.out.display();
+            anyhow::bail!("{out}: is read and cannot be written; give another --out");
         }
+        Ok(())
     }
 
     fn report(&self, counts: &Counts) -> anyhow::Result<()> {

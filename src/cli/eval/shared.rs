@@ -55,7 +55,7 @@ impl Outputs {
         let mut taken: Vec<&Path> = inputs.iter().copied().flatten().collect();
         for (option, path) in [("--items", &self.items), ("--html", &self.html)] {
             let Some(path) = path else { continue };
-            if taken.iter().any(|other| same_file(other, path)) {
+            if taken.iter().any(|other| output::would_replace(path, other)) {
                 bail!("{}: is read or written already; give {option} another file", path.display());
             }
             taken.push(path);
@@ -88,12 +88,6 @@ impl Outputs {
         }
         Ok(())
     }
-}
-
-/// Whether two paths lead to one file; what is no file, as a pipe or `/dev/null`, may be used twice.
-fn same_file(a: &Path, b: &Path) -> bool {
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    real(a) == real(b) && !a.metadata().is_ok_and(|found| !found.is_file())
 }
 
 /// A file that was read.

@@ -19,12 +19,6 @@ impl Predict {
     pub(super) fn answer(&self, run: &Path, input: &Path) -> anyhow::Result<Outcome> {
         let Questions { list: questions, pictures } = read_questions(input)?;
         let answerer = Answerer::open(run, self.memory.as_deref(), self.k, pictures)?;
-        let cut = answerer.cut_off(&questions).map_err(anyhow::Error::from_boxed)?;
-        if let Some(first) = cut.first() {
-            let reason = "have more tokens than `data.max_query_tokens` of the run; what is behind is \
-                          not read";
-            output::note(&format!("{} questions, the first {first}, {reason}", cut.len()), false);
-        }
         let detail = Detail { credit: self.evidence, curves: self.curves };
         let bar = output::progress_bar(questions.len(), "answers", self.quiet);
         let (mut lines, mut answers) = (Vec::new(), Vec::new());
@@ -38,6 +32,13 @@ impl Predict {
         }
         bar.finish_and_clear();
         output::write_whole(&self.output, &lines)?;
+        let cut: Vec<&Answer> = answers.iter().filter(|answer| answer.question_cut).collect();
+        if let Some(first) = cut.first() {
+            let reason = "have more tokens than `data.max_query_tokens` of the run; what is behind was \
+                          not read";
+            let told = format!("{} questions, the first {}, {reason}", cut.len(), first.id);
+            output::note(&told, false);
+        }
         if let Some(text) = judged(&answers) {
             output::print(&text)?;
         }

@@ -10,6 +10,9 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Result, TrainError};
 
+/// The file of a run's figures.
+pub(crate) const METRICS: &str = "metrics.jsonl";
+
 /// The file of figures that depend on recipe, seed and data alone.
 pub(crate) struct Metrics {
     path: PathBuf,
@@ -20,7 +23,7 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// Opens the file and cuts it to the length that it had at a checkpoint (0 for a new run).
     pub(crate) fn open(run: &Path, bytes: u64) -> Result<Self> {
-        let path = run.join("metrics.jsonl");
+        let path = run.join(METRICS);
         let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let mut file = opened.map_err(TrainError::io(&path))?;
         let found = file.metadata().map_err(TrainError::io(&path))?.len();

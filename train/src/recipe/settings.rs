@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use crate::schedule::Schedule;
+use crate::trainer::WEIGHTS;
 
 /// `[batch]`: how large a step is. A study reads the sizes; the trainer reads `accumulate`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -220,7 +221,7 @@ pub struct StartSettings {
 impl StartSettings {
     /// The file of the weights.
     pub fn weights(&self) -> PathBuf {
-        self.run.join("model.safetensors")
+        self.run.join(WEIGHTS)
     }
 }
 

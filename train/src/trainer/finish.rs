@@ -11,7 +11,8 @@ use crate::checkpoint::{EMA, PARAMETERS, write_file};
 use crate::error::{Result, TrainError};
 use crate::study::{Evaluation, Study};
 
-const WEIGHTS: &str = "model.safetensors";
+/// The weights of a finished run.
+pub(crate) const WEIGHTS: &str = "model.safetensors";
 const CARD: &str = "README.md";
 
 /// Publishes the weights, writes the card and checks what the recipe asks for.

@@ -15,7 +15,7 @@ use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
 use crate::study::Study;
-use crate::trainer::RunSummary;
+use crate::trainer::{RunSummary, WEIGHTS};
 
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
@@ -76,7 +76,7 @@ impl Member {
         let nothing = (Vec::new(), Vec::new());
         let mut study =
             PatentStudy::new(model, batch, titles, nothing, files.into(), recipe.seed());
-        load_weights(&mut study, recipe.seed(), &folder.join("model.safetensors"))?;
+        load_weights(&mut study, recipe.seed(), &folder.join(WEIGHTS))?;
         let path = folder.join(CALIBRATION);
         let text = std::fs::read(&path).map_err(TrainError::io(&path))?;
         let calibration =

@@ -20,10 +20,9 @@ use super::run_memory::Encoding;
 use super::study::RevealStudy;
 use crate::error::Result;
 use crate::recipe::{Recipe, RecipeOptions};
-use crate::study::StudyResult;
-
-/// The weights of a run.
-const WEIGHTS: &str = "model.safetensors";
+use crate::run_folder::check_inputs;
+use crate::study::{Study, StudyResult};
+use crate::trainer::WEIGHTS;
 
 /// A finished run with its data and its weights.
 pub struct FinishedRun {
@@ -49,15 +48,16 @@ impl FinishedRun {
     /// Opens a run.
     ///
     /// # Errors
-    /// Those of its recipe, its data and its weights.
+    /// Those of its recipe, its data, which have to be those that it was trained on, and its weights.
     pub fn open(run: &Path) -> Result<Self> {
         let mut recipe = Recipe::load(&run.join("recipe.toml"), &RecipeOptions::default())?;
         let (data, model, memory, feeds) = settings(&mut recipe)?;
         let (batch, seed) = (recipe.batch().clone(), recipe.seed());
         let study = RevealStudy::new((data, model, memory), feeds, batch, seed, run.to_path_buf());
         let study = study.map_err(in_study("reading the data"))?;
+        check_inputs(run, &study.inputs())?;
         let encoding = study.encoding();
-        let model = encoding.load(&run.join(WEIGHTS));
+        let model = encoding.load_checked(&run.join(WEIGHTS));
         let model = model.map_err(in_study("reading the weights"))?;
         Ok(Self { run: run.to_path_buf(), study, encoding, model })
     }
@@ -96,6 +96,15 @@ impl FinishedRun {
         measure().map_err(in_study("judging the credit of entries"))
     }
 
+    /// Makes the run's memory anew where it was removed.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn restore_memory(&self) -> Result<()> {
+        let k = self.study.forward(&self.model, None).k;
+        self.retriever(k, &[]).map(drop).map_err(in_study("making the memory anew"))
+    }
+
     /// The run's memory; encoded anew with the final weights where it was removed.
     fn retriever(&self, k: usize, without_sources: &[String]) -> StudyResult<Option<Retriever>> {
         if k == 0 {
@@ -126,7 +135,7 @@ fn deleted(
 ) -> StudyResult<DeletionAreas> {
     let (sequencer, mode) = (forward.sequencer, Mode::predict());
     let forward = Forward { reencoded: 0, ..*forward };
-    let texts = [sequencer.question(&example.text)?];
+    let texts = [sequencer.question(&example.text)?.0];
     let views = [example.picture.map(|picture| (picture, example.view))];
     let base = forward.model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
     let query = forward.model.query(&base, &mode)?;

@@ -9,9 +9,9 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use engram_data::DataError;
 use engram_data::world::World;
-use engram_data::world::haystack::{AskedOfEach, HaystackTask};
+use engram_data::world::haystack::{AskedOfEach, HaystackTask, WorldName};
+use engram_data::{DataError, read_text};
 use engram_eval::haystack::read::Reply as ScoredReply;
 use engram_eval::haystack::{HaystackOptions, evaluate};
 use engram_eval::result::Measure;
@@ -22,7 +22,6 @@ use serde_json::{Map, Value};
 
 use super::figures::is_right;
 use super::forward::Forward;
-use super::predict::read_lines;
 use crate::error::Result;
 use crate::study::StudyResult;
 
@@ -34,6 +33,8 @@ const ASKED_AT_A_TIME: usize = 32;
 pub struct Task {
     /// File and line, or its name; for messages.
     pub place: String,
+    /// The world that it is about, where the task says so.
+    pub world: Option<WorldName>,
     /// What is asked of each picture.
     pub asked: AskedOfEach,
     /// Place and view of each picture.
@@ -95,7 +96,7 @@ fn ask(forward: &Forward<'_>, tasks: &[Task]) -> StudyResult<Vec<Reply>> {
     let (mut texts, mut views) = (Vec::new(), Vec::new());
     for task in tasks {
         for picture in &task.pictures {
-            texts.push(sequencer.question(task.asked.question)?);
+            texts.push(sequencer.question(task.asked.question)?.0);
             views.push(Some(*picture));
         }
     }
@@ -181,6 +182,7 @@ pub fn needle_figures(
                 let pictures: Option<Vec<_>> = pictures.collect();
                 Ok(Task {
                     place: format!("task `{}`", task.id),
+                    world: Some(task.world),
                     asked: asked_of_each(&task.question)?,
                     pictures: pictures.ok_or("a picture that the world does not have")?,
                     haystack: task.haystack.clone(),
@@ -221,6 +223,7 @@ fn asked_of_each(question: &str) -> Result<AskedOfEach, &'static str> {
 #[derive(Deserialize)]
 struct Line {
     id: String,
+    world: Option<WorldName>,
     question: String,
     pictures: Vec<String>,
     view: u32,
@@ -243,7 +246,7 @@ pub struct Haystacks {
 /// # Errors
 /// [`DataError::Malformed`] naming the file and line of what is no task, or whose pictures are not there.
 pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
-    let text = read_lines(path)?;
+    let text = read_text(path)?;
     let views = path.parent().unwrap_or(Path::new("")).join("views");
     let mut haystacks = Haystacks::default();
     let mut place_of: HashMap<PathBuf, usize> = HashMap::new();
@@ -292,7 +295,8 @@ pub fn read_haystacks(path: &Path) -> Result<Haystacks> {
         }
         let asked = asked_of_each(&task.question).map_err(|reason| wrong(reason.to_owned()))?;
         let place = format!("{}, line {}", path.display(), number + 1);
-        haystacks.tasks.push(Task { place, asked, pictures, haystack: task.haystack });
+        let Line { world, haystack, .. } = task;
+        haystacks.tasks.push(Task { place, world, asked, pictures, haystack });
         haystacks.lines.push(line);
     }
     if haystacks.tasks.is_empty() {

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engram_data::DataError;
 use engram_data::text_to_text::TextToText;
+use engram_data::world::haystack::WorldName;
+use engram_data::{DataError, read_text};
 use engram_models::kernels::Mode;
 use engram_models::reveal::{Reveal, RevealConfig};
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use serde_json::{Map, Value};
 use super::alteration::Alteration;
 use super::corpus::Corpus;
 use super::evidence::{Case, Credit, Curves, order};
+use super::finished::FinishedRun;
 use super::forward::{Forward, Read};
 use super::identity::Identity;
 use super::needle;
@@ -24,8 +26,10 @@ use super::run_memory::Encoding;
 use super::sequences::Sequencer;
 use super::settings::{RevealData, RevealMemory};
 use crate::error::{Result, TrainError};
+use crate::log;
 use crate::recipe::{Recipe, RecipeOptions};
 use crate::study::StudyResult;
+use crate::trainer::WEIGHTS;
 
 /// A question, or a picture alone that is to be described: a line of the input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,6 +63,10 @@ pub struct Answer {
     /// The question; none where the picture was to be described.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
+    /// Whether the question has more tokens than `data.max_query_tokens` of the run's recipe: its end was not
+    /// read.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub question_cut: bool,
     /// The answer.
     pub answer: String,
     /// Its log-probability, in nats.
@@ -127,6 +135,7 @@ pub struct Answerer {
     encoding: Arc<Encoding>,
     retriever: Option<Retriever>,
     k: usize,
+    world: Option<WorldName>,
 }
 
 impl Answerer {
@@ -166,17 +175,21 @@ impl Answerer {
         let sequencer = Sequencer::new(tokens, &corpus, &data, config.image.image_size)
             .map_err(wrong("reading the tokenizer"))?;
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
-        let weights = run.join("model.safetensors");
-        let model = encoding.load(&weights).map_err(wrong("reading the weights"))?;
+        let weights = run.join(WEIGHTS);
+        let model = encoding.load_checked(&weights).map_err(wrong("reading the weights"))?;
         let k = k.unwrap_or(settings.k);
         let retriever = match k {
             0 => None,
             _ => {
                 let own = run.join("memory");
                 let folder = memory.unwrap_or(&own);
+                if memory.is_none() && !Identity::is_in(folder) {
+                    let folder = folder.display();
+                    log::print(&format!("{folder}: is not there, or not whole; it is made anew"));
+                    FinishedRun::open(run)?.restore_memory()?;
+                }
                 if !folder.is_dir() {
-                    let remedy = "give the folder of this run's memory, or a copy of it; the run's \
-                                  own comes with its training";
+                    let remedy = "give the folder of this run's memory, or a copy of it";
                     let reason = format!("{}: no such folder; {remedy}", folder.display());
                     return Err(wrong("opening the memory")(reason.into()));
                 }
@@ -188,7 +201,7 @@ impl Answerer {
                 Some(opened.map_err(wrong("opening the memory"))?)
             }
         };
-        Ok(Self { model, encoding, retriever, k })
+        Ok(Self { model, encoding, retriever, k, world: data.world() })
     }
 
     fn forward(&self) -> Forward<'_> {
@@ -204,28 +217,23 @@ impl Answerer {
         }
     }
 
-    /// Which questions have more tokens than are read, `data.max_query_tokens` of the run's recipe: their
-    /// ends are cut off.
-    ///
-    /// # Errors
-    /// Those of the tokenizer.
-    pub fn cut_off(&self, questions: &[Question]) -> StudyResult<Vec<Value>> {
-        let mut cut = Vec::new();
-        for question in questions {
-            if let Some(text) = &question.question
-                && self.encoding.sequencer.cuts_question(text)?
-            {
-                cut.push(question.id.clone());
-            }
-        }
-        Ok(cut)
-    }
-
     /// Replies to tasks about the pictures, each out of its own entries of the memory.
     ///
     /// # Errors
-    /// Those of [`needle::replies`].
+    /// Those of [`needle::replies`], and tasks about another world than the run's.
     pub fn reply(&self, tasks: &[needle::Task]) -> StudyResult<Vec<needle::Reply>> {
+        for task in tasks {
+            if let Some(asked) = task.world.filter(|asked| Some(*asked) != self.world) {
+                let place = &task.place;
+                let known = match self.world {
+                    Some(known) => format!(
+                        "the run knows that of {known}: make its tasks with `engram data world`"
+                    ),
+                    None => "the run is about pictures from files: ask it questions".to_owned(),
+                };
+                return Err(format!("{place}: is about the world of {asked}, but {known}").into());
+            }
+        }
         needle::replies(&self.forward(), tasks)
     }
 
@@ -237,13 +245,11 @@ impl Answerer {
         let sequencer = &self.encoding.sequencer;
         let (forward, corpus) = (self.forward(), &self.encoding.corpus);
         let mode = Mode::predict();
-        let texts: Vec<Vec<u32>> = questions
-            .iter()
-            .map(|question| match &question.question {
-                Some(text) => sequencer.question(text),
-                None => Ok(sequencer.describe()),
-            })
-            .collect::<StudyResult<_>>()?;
+        let texts = questions.iter().map(|question| match &question.question {
+            Some(text) => sequencer.question(text),
+            None => Ok((sequencer.describe(), false)),
+        });
+        let (texts, cut): (Vec<Vec<u32>>, Vec<bool>) = texts.collect::<StudyResult<_>>()?;
         let views: Vec<_> = questions.iter().map(|question| Some((question.place, 0))).collect();
         let base = self.model.encode(&sequencer.input(corpus, &texts, &views)?, &mode)?;
         let queries = self.model.query(&base, &mode)?;
@@ -260,6 +266,7 @@ impl Answerer {
             let mut answer = Answer {
                 id: question.id.clone(),
                 question: question.question.clone(),
+                question_cut: cut[i],
                 answer: text.trim().to_owned(),
                 log_probability: f64::from(generated.log_probability),
                 evidence: Vec::new(),
@@ -332,7 +339,7 @@ fn explain(case: &Case<'_>, detail: Detail, answer: &mut Answer) -> StudyResult<
 /// [`DataError::Malformed`] naming the file and line of what is no question, has no picture, or whose id
 /// came before.
 pub fn read_questions(path: &Path) -> Result<Questions> {
-    let text = read_lines(path)?;
+    let text = read_text(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut questions = Questions::default();
     let mut place_of: HashMap<PathBuf, usize> = HashMap::new();
@@ -389,20 +396,4 @@ fn parse_question(line: &str) -> std::result::Result<Question, String> {
         return Err("has an empty question; leave it out to have the picture described".to_owned());
     }
     Ok(question)
-}
-
-/// A file's text without a byte order mark; an error with the line that is no UTF-8.
-pub(super) fn read_lines(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).map_err(TrainError::io(path))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
-        DataError::Malformed {
-            path: path.into(),
-            place: Some(format!("line {line}")),
-            reason: "is not UTF-8".to_owned(),
-            remedy: "write the file anew in UTF-8",
-        }
-    })?;
-    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }

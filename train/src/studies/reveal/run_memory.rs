@@ -64,13 +64,13 @@ struct State {
 }
 
 impl Encoding {
-    /// A frozen model of a file's parameters.
-    pub fn load(&self, weights: &Path) -> StudyResult<Reveal> {
-        let frozen = vec![ParameterGroup { pattern: "**".into(), rate: 0.0 }];
-        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu)
-            .with_weights(Arc::new(Weights::open(weights)?));
-        let model = Reveal::new(&self.config, &builder)?;
-        for parameter in builder.finish()?.iter() {
+    /// A frozen model of a finished run's parameters, each of them finite.
+    ///
+    /// # Errors
+    /// Those of [`Self::load`], and the name of a parameter that is not finite.
+    pub fn load_checked(&self, weights: &Path) -> StudyResult<Reveal> {
+        let (model, parameters) = self.model_of(weights)?;
+        for parameter in parameters.iter() {
             if parameter.to_vec()?.iter().any(|number| !number.is_finite()) {
                 let (file, name) = (weights.display(), parameter.name());
                 let remedy = "the file is damaged: take it from a copy, or train the run again";
@@ -78,6 +78,22 @@ impl Encoding {
             }
         }
         Ok(model)
+    }
+
+    /// A frozen model of a file's parameters.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is of another model.
+    pub fn load(&self, weights: &Path) -> StudyResult<Reveal> {
+        Ok(self.model_of(weights)?.0)
+    }
+
+    fn model_of(&self, weights: &Path) -> StudyResult<(Reveal, Parameters)> {
+        let frozen = vec![ParameterGroup { pattern: "**".into(), rate: 0.0 }];
+        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu)
+            .with_weights(Arc::new(Weights::open(weights)?));
+        let model = Reveal::new(&self.config, &builder)?;
+        Ok((model, builder.finish()?))
     }
 }
 

@@ -17,6 +17,8 @@ pub struct Sequencer {
     knowledge: Vec<u32>,
     /// The sequence of each item of the corpus.
     items: Vec<Vec<u32>>,
+    /// How many of them are cut off before their end.
+    items_cut: usize,
     max_entry_tokens: usize,
     max_query_tokens: usize,
     max_answer_tokens: usize,
@@ -46,6 +48,7 @@ impl Sequencer {
             question: tokens.encode(question)?,
             knowledge: tokens.encode(knowledge)?,
             items: Vec::new(),
+            items_cut: 0,
             max_entry_tokens: data.max_entry_tokens,
             max_query_tokens: data.max_query_tokens,
             max_answer_tokens: data.max_answer_tokens,
@@ -53,17 +56,56 @@ impl Sequencer {
             tokens,
         };
         let sequence = |item: &Item| made.entry(&item.text);
-        made.items = corpus.items.iter().map(sequence).collect::<StudyResult<_>>()?;
+        let (items, cut): (Vec<_>, Vec<bool>) =
+            corpus.items.iter().map(sequence).collect::<StudyResult<_>>()?;
+        (made.items, made.items_cut) = (items, cut.into_iter().filter(|cut| *cut).count());
         Ok(made)
     }
 
-    /// The sequence of an entry's text.
-    pub fn entry(&self, text: &str) -> StudyResult<Vec<u32>> {
+    /// The sequence of an entry's text, and whether it is cut off before its end.
+    pub fn entry(&self, text: &str) -> StudyResult<(Vec<u32>, bool)> {
         let mut ids = vec![self.tokens.begin];
         ids.extend(&self.knowledge);
         ids.extend(self.tokens.encode(text)?);
+        let cut = ids.len() > self.max_entry_tokens;
         ids.truncate(self.max_entry_tokens);
-        Ok(ids)
+        Ok((ids, cut))
+    }
+
+    /// What is longer than the recipe lets the model read or say: kind, key and limit, how many of how many.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn cut_off(&self, corpus: &Corpus) -> StudyResult<Vec<String>> {
+        let (mut questions, mut answers, mut asked) = (0, 0, 0);
+        for example in [&corpus.train, &corpus.validation, &corpus.test].into_iter().flatten() {
+            asked += 1;
+            questions +=
+                usize::from(example.task == Task::Answer && self.question(&example.text)?.1);
+            let longest = |answer: &String| Ok(self.tokens.encode(answer)?.len());
+            let lengths =
+                example.answers.iter().map(longest).collect::<StudyResult<Vec<usize>>>()?;
+            answers +=
+                usize::from(lengths.into_iter().any(|length| length > self.max_answer_tokens));
+        }
+        let counts = [
+            (
+                "entries",
+                self.items_cut,
+                self.items.len(),
+                "max_entry_tokens",
+                self.max_entry_tokens,
+            ),
+            ("questions", questions, asked, "max_query_tokens", self.max_query_tokens),
+            ("questions' answers", answers, asked, "max_answer_tokens", self.max_answer_tokens),
+        ];
+        let told = counts.into_iter().filter(|(_, cut, ..)| *cut > 0);
+        let told = told.map(|(kind, cut, all, key, limit)| {
+            format!(
+                "{cut} of {all} {kind} are longer than `data.{key}`, {limit}, and are cut off there"
+            )
+        });
+        Ok(told.collect())
     }
 
     /// The tokenizer.
@@ -76,23 +118,14 @@ impl Sequencer {
         self.max_answer_tokens
     }
 
-    /// The sequence of a question.
-    pub fn question(&self, text: &str) -> StudyResult<Vec<u32>> {
-        let mut ids = self.whole_question(text)?;
-        ids.truncate(self.max_query_tokens);
-        Ok(ids)
-    }
-
-    /// Whether a question is longer than what is read of it.
-    pub fn cuts_question(&self, text: &str) -> StudyResult<bool> {
-        Ok(self.whole_question(text)?.len() > self.max_query_tokens)
-    }
-
-    fn whole_question(&self, text: &str) -> StudyResult<Vec<u32>> {
+    /// The sequence of a question, and whether it is cut off before its end.
+    pub fn question(&self, text: &str) -> StudyResult<(Vec<u32>, bool)> {
         let mut ids = vec![self.tokens.begin];
         ids.extend(&self.question);
         ids.extend(self.tokens.encode(text)?);
-        Ok(ids)
+        let cut = ids.len() > self.max_query_tokens;
+        ids.truncate(self.max_query_tokens);
+        Ok((ids, cut))
     }
 
     /// The sequence that asks for a picture's caption.
@@ -106,7 +139,7 @@ impl Sequencer {
     /// The sequence of what an example asks.
     pub fn asked(&self, example: &Example) -> StudyResult<Vec<u32>> {
         match example.task {
-            Task::Answer => self.question(&example.text),
+            Task::Answer => Ok(self.question(&example.text)?.0),
             Task::Describe => Ok(self.describe()),
         }
     }

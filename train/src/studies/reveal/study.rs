@@ -54,6 +54,7 @@ pub struct RevealStudy {
     batch: BatchSettings,
     seed: u64,
     encoding: Arc<Encoding>,
+    cut_off: Vec<String>,
     continuations: Vec<Example>,
     published: Published,
     size: Size,
@@ -118,6 +119,7 @@ impl RevealStudy {
         };
         fit(&mut config, &model, &corpus, &tokens);
         let sequencer = Sequencer::new(tokens, &corpus, &data, size)?;
+        let cut_off = sequencer.cut_off(&corpus)?;
         let continuations = corpus.continuations();
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
         Ok(Self {
@@ -128,6 +130,7 @@ impl RevealStudy {
             batch,
             seed,
             encoding,
+            cut_off,
             continuations,
             published,
             size: model.size,
@@ -146,16 +149,18 @@ impl RevealStudy {
         Arc::clone(&self.encoding)
     }
 
-    /// What a reader of the figures has to know: what was left out, and what starts afresh.
+    /// What a reader of the figures has to know: what was left out or cut off, and what starts afresh.
     pub fn notes(&self) -> Vec<String> {
         let corpus = &self.encoding.corpus;
-        match corpus.pictures {
+        let mut notes = match corpus.pictures {
             // A small model on the embedded world starts from nothing as a matter of course.
             Pictures::World { .. } if self.size == Size::Own && self.published.is_none() => {
                 Vec::new()
             }
             _ => corpus.notes.iter().chain(&self.published.notes).cloned().collect(),
-        }
+        };
+        notes.extend(self.cut_off.iter().cloned());
+        notes
     }
 
     /// The file that says how pictures become the image encoder's input, if it was published with one.

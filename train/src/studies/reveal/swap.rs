@@ -134,7 +134,7 @@ fn updated(
         .collect::<StudyResult<_>>()?;
     let texts: Vec<Vec<u32>> = changed
         .iter()
-        .map(|entry| forward.sequencer.entry(&entry.text()))
+        .map(|entry| Ok(forward.sequencer.entry(&entry.text())?.0))
         .collect::<StudyResult<_>>()?;
     let views: Vec<Option<(usize, u32)>> =
         changed.iter().map(|entry| entry.shows_picture().then_some((entry.picture, 0))).collect();

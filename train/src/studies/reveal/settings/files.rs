@@ -1,5 +1,7 @@
 //! What a recipe's `[data]` says of files: pictures, captions, questions, entries.
 
+use engram_data::world::PICTURES;
+use engram_data::world::haystack::WorldName;
 use engram_data::world::questions::Split;
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +67,12 @@ impl RevealData {
     /// Whether the data are the embedded world.
     pub fn is_world(&self) -> bool {
         self.captions.is_empty() && self.questions.is_empty() && self.entries.is_empty()
+    }
+
+    /// The embedded world that the data are.
+    pub fn world(&self) -> Option<WorldName> {
+        let pictures = if self.pictures == 0 { PICTURES } else { self.pictures };
+        self.is_world().then_some(WorldName { seed: self.world_seed, pictures })
     }
 
     /// The first setting that no run can work with, and why.

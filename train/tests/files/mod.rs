@@ -1,0 +1,68 @@
+//! A small data set in files, for tests of the REVEAL study.
+
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+
+use engram_train::studies::reveal::settings::RevealData;
+use image::{Rgb, RgbImage};
+use serde_json::{Value, json};
+
+/// Pictures `0.png` … in `pictures/`, two captions of each, and a question about each.
+pub const PICTURES: usize = 20;
+
+/// Writes JSON.
+pub fn write(folder: &Path, name: &str, value: &Value) {
+    fs::write(folder.join(name), value.to_string()).unwrap();
+}
+
+/// Writes the files, and what a recipe says of them.
+pub fn data_of(folder: &Path) -> RevealData {
+    fs::create_dir_all(folder.join("pictures")).unwrap();
+    for i in 0..PICTURES {
+        let colour = |x: u32, y: u32| Rgb([(i * 12) as u8, (x * 7) as u8, (y * 9) as u8]);
+        let picture = RgbImage::from_fn(30, 20, colour);
+        picture.save(folder.join(format!("pictures/{i}.png"))).unwrap();
+    }
+    let all = 0..PICTURES;
+    let images: Vec<Value> =
+        all.clone().map(|i| json!({"id": i, "file_name": format!("{i}.png")})).collect();
+    let captions = all.clone().flat_map(|i| {
+        ["one", "two"]
+            .map(|n| json!({"image_id": i, "id": i, "caption": format!("number {i} {n}")}))
+    });
+    let captions: Vec<Value> = captions.collect();
+    write(folder, "captions.json", &json!({"images": images, "annotations": captions}));
+    let questions: Vec<Value> = all
+        .clone()
+        .map(|i| {
+            json!({"question_id": format!("q{i}"), "image_id": i, "question": format!("which {i}?"),
+                "choices": ["a", "b"], "correct_choice_idx": 0, "difficult_direct_answer": false,
+                "direct_answers": [format!("answer {i}"), "other"]})
+        })
+        .collect();
+    write(folder, "aokvqa.json", &json!(questions));
+    let lines = all.map(|i| {
+        let line = json!({"source": "web", "image": format!("pictures/{i}.png"),
+            "text": format!("web {i}")});
+        format!("{line}\n")
+    });
+    let text = "{\"source\": \"web\", \"text\": \"of no picture\"}\n";
+    fs::write(folder.join("entries.jsonl"), lines.collect::<String>() + text).unwrap();
+    let toml = r#"
+        entries = ["entries.jsonl"]
+        test_share = 0.3
+        validation_share = 0.2
+        [[captions]]
+        file = "captions.json"
+        pictures = "pictures"
+        asked = true
+        source = "captions"
+        [[questions]]
+        aokvqa = "aokvqa.json"
+        image_name = "pictures/%d.png"
+        source = "questions"
+    "#;
+    RevealData { path: folder.display().to_string(), ..toml::from_str(toml).unwrap() }
+}

@@ -1,0 +1,194 @@
+//! The REVEAL study at published sizes and from published weights.
+
+#![allow(clippy::unwrap_used)]
+
+mod files;
+
+use std::fs;
+use std::path::Path;
+
+use engram_data::text_to_text::TextToText;
+use engram_models::weights::Weights;
+use engram_train::studies::reveal::run::{RevealSummary, train_reveal};
+use engram_train::studies::reveal::settings::RevealData;
+use engram_train::{Recipe, RecipeOptions, RunOptions};
+use files::{data_of, write};
+use serde_json::{Value, json};
+
+#[test]
+fn the_recipes_of_published_sizes_are_those_sizes() {
+    use engram_models::params::ParameterBuilder;
+    use engram_models::reveal::{Reveal, RevealConfig};
+    use engram_train::studies::reveal::published::Published;
+    use engram_train::studies::reveal::settings::{RevealFeed, RevealMemory, RevealModel};
+    use engram_train::studies::reveal::sizes::config_of;
+    let recipes = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes/reveal");
+    for (name, published) in [("base", RevealConfig::base(1)), ("large", RevealConfig::large(1))] {
+        let options = RecipeOptions::default();
+        let mut recipe = Recipe::load(&recipes.join(format!("{name}.toml")), &options).unwrap();
+        let model: RevealModel = recipe.model().unwrap();
+        let (data, memory): (RevealData, RevealMemory) =
+            (recipe.data().unwrap(), recipe.memory().unwrap());
+        assert_eq!((model.conflict(), data.conflict(), memory.conflict()), (None, None, None));
+        for feed in recipe.feed::<RevealFeed>().unwrap() {
+            assert_eq!(feed.conflict(), None);
+        }
+        let config = config_of(&model, &Published::default());
+        assert_eq!(config, published, "{name}");
+        // Each pattern of each phase names parameters that there are.
+        for phase in recipe.phases() {
+            let builder = ParameterBuilder::of_shapes();
+            Reveal::new(&config, &builder).unwrap();
+            let parameters = builder.finish().unwrap();
+            for group in recipe.groups(phase) {
+                let named = |name: &str| {
+                    engram_models::params::path_matches(group.pattern.as_bytes(), name.as_bytes())
+                };
+                let any = parameters.iter().any(|one| named(one.name()));
+                assert!(any, "{name}, {}: {}", phase.name, group.pattern);
+            }
+        }
+    }
+}
+
+/// Folders of a tiny T5 and a tiny ViT as they are published.
+fn published_folders(folder: &Path) {
+    use engram_models::params::ParameterBuilder;
+    use engram_models::t5::{T5, T5Config};
+    use engram_models::vit::{ViT, ViTConfig};
+    let tokens = TextToText::train((0..9).map(|i| format!("number {i} one two")), 60).unwrap();
+    let t5 = T5Config {
+        vocab_size: tokens.vocabulary() + 5,
+        d_model: 8,
+        d_kv: 4,
+        d_ff: 12,
+        num_layers: 3,
+        num_decoder_layers: Some(1),
+        num_heads: 2,
+        ..T5Config::small()
+    };
+    let vit = ViTConfig {
+        hidden_size: 8,
+        num_hidden_layers: 2,
+        num_attention_heads: 2,
+        intermediate_size: 12,
+        image_size: 8,
+        patch_size: 4,
+        ..ViTConfig::base_16()
+    };
+    let builders = [ParameterBuilder::on_cpu(1), ParameterBuilder::on_cpu(2)];
+    T5::new(&t5, &builders[0]).unwrap();
+    ViT::new(&vit, &builders[1]).unwrap();
+    let configs = [serde_json::to_value(&t5).unwrap(), serde_json::to_value(&vit).unwrap()];
+    for ((kind, mut config), builder) in ["t5", "vit"].into_iter().zip(configs).zip(&builders) {
+        let own = folder.join(kind);
+        fs::create_dir(&own).unwrap();
+        config["model_type"] = kind.into();
+        // Published files do not say it.
+        config.as_object_mut().unwrap().remove("class_token");
+        write(&own, "config.json", &config);
+        let parameters = builder.finish().unwrap();
+        let named = parameters.iter().map(|one| (one.name(), one.tensor()));
+        engram_models::weights::save(&own.join("model.safetensors"), named).unwrap();
+    }
+    fs::write(folder.join("t5/tokenizer.json"), tokens.json().unwrap()).unwrap();
+    let processor = json!({"size": {"height": 8, "width": 8}, "resample": 2,
+        "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]});
+    write(&folder.join("vit"), "preprocessor_config.json", &processor);
+}
+
+const RECIPE: &str = r#"
+study = "reveal"
+[data]
+entries = ["entries.jsonl"]
+[[data.captions]]
+file = "captions.json"
+pictures = "pictures"
+asked = true
+[model]
+fusion_layers = 1
+value_tokens = 2
+key_dim = 8
+frozen_image_share = 0.5
+[memory]
+k = 2
+[batch]
+examples = 4
+[optimiser]
+learning_rate = 1e-30
+weight_decay = 0.0
+[log]
+tensorboard = false
+[gradient_check]
+allow = ["**"]
+[[phase]]
+name = "fine-tune"
+steps = 1
+[check]
+files = ["model.safetensors"]
+"#;
+
+/// A run by the recipe above with a T5 and a ViT.
+fn train_from(folder: &Path, t5: &str, vit: &str) -> Result<RevealSummary, String> {
+    let set = [("data.path", ""), ("model.t5", t5), ("model.vit", vit)];
+    let set = set.iter().map(|(key, name)| match name.starts_with("hf:") {
+        true => format!("{key}={name:?}"),
+        false => format!("{key}={:?}", folder.join(name)),
+    });
+    let options = RecipeOptions { set: set.collect(), ..RecipeOptions::default() };
+    let mut recipe = Recipe::parse(RECIPE, Path::new("recipe.toml"), &options).unwrap();
+    let run = folder.join("run");
+    let options = RunOptions { run, quiet: true, ..RunOptions::default() };
+    train_reveal(&mut recipe, &options).map(Option::unwrap).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_run_starts_from_folders_of_published_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    data_of(at);
+    published_folders(at);
+    let summary = train_from(at, "t5", "vit").unwrap();
+    assert_eq!(summary.steps, 1);
+    // None says that anything starts afresh.
+    assert_eq!(summary.notes, ["6 entries about held-out pictures left out"]);
+    let run = at.join("run");
+    let read = |path: &Path| fs::read(path).unwrap();
+    let processor = "preprocessor_config.json";
+    assert_eq!(read(&run.join(processor)), read(&at.join("vit").join(processor)));
+    // The step is too short to move anything that is not 0.
+    let weights = Weights::open(&run.join("model.safetensors")).unwrap();
+    let of = |weights: &Weights, name: &str, shape: &[usize]| {
+        let tensor = weights.get(name, shape, candle_core::DType::F32, &candle_core::Device::Cpu);
+        tensor.unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap()
+    };
+    let (t5, vit) = (at.join("t5/model.safetensors"), at.join("vit/model.safetensors"));
+    let (t5, vit) = (Weights::open(&t5).unwrap(), Weights::open(&vit).unwrap());
+    let name = "encoder.block.2.layer.0.SelfAttention.q.weight";
+    assert_eq!(of(&weights, name, &[8, 8]), of(&t5, name, &[8, 8]));
+    let name = "encoder.layer.1.intermediate.dense.weight";
+    let ours = format!("image_encoder.{name}");
+    assert_eq!(of(&weights, &ours, &[12, 8]), of(&vit, name, &[12, 8]));
+    let model: Value = serde_json::from_slice(&read(&run.join("model.json"))).unwrap();
+    assert_eq!(model["frozen_image_layers"], 1);
+    let tokenizer = |path: &Path| -> Value { serde_json::from_slice(&read(path)).unwrap() };
+    assert_eq!(
+        tokenizer(&run.join("tokenizer.json"))["model"],
+        tokenizer(&at.join("t5/tokenizer.json"))["model"]
+    );
+
+    // What is not there, or of another kind, is told with its file.
+    fs::remove_dir_all(&run).unwrap();
+    for (t5, vit, named) in [
+        ("vit", "vit", "vit/config.json"),
+        ("t5", "t5", "t5/config.json"),
+        ("nowhere", "vit", "nowhere"),
+        ("hf://a/b/c", "vit", "names no model"),
+    ] {
+        let told = train_from(at, t5, vit).unwrap_err();
+        assert!(told.contains(named), "{t5}, {vit}: {told}");
+    }
+    fs::remove_file(at.join("t5/tokenizer.json")).unwrap();
+    let told = train_from(at, "t5", "vit").unwrap_err();
+    assert!(told.contains("tokenizer.json"), "{told}");
+}
