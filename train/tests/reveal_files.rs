@@ -13,7 +13,7 @@ use engram_train::studies::reveal::corpus::{Corpus, Judge, Task};
 use engram_train::studies::reveal::run::train_reveal;
 use engram_train::studies::reveal::settings::{BadPictures, RevealData};
 use engram_train::{Recipe, RecipeOptions, RunOptions};
-use files::{PICTURES, data_of, write};
+use files::{PICTURES, RECIPE, data_of, write};
 use image::{Rgb, RgbImage};
 use serde_json::{Value, json};
 

@@ -12,7 +12,7 @@ use engram_models::weights::Weights;
 use engram_train::studies::reveal::run::{RevealSummary, train_reveal};
 use engram_train::studies::reveal::settings::RevealData;
 use engram_train::{Recipe, RecipeOptions, RunOptions};
-use files::{data_of, write};
+use files::{RECIPE, data_of, write};
 use serde_json::{Value, json};
 
 #[test]
@@ -96,37 +96,6 @@ fn published_folders(folder: &Path) {
         "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]});
     write(&folder.join("vit"), "preprocessor_config.json", &processor);
 }
-
-const RECIPE: &str = r#"
-study = "reveal"
-[data]
-entries = ["entries.jsonl"]
-[[data.captions]]
-file = "captions.json"
-pictures = "pictures"
-asked = true
-[model]
-fusion_layers = 1
-value_tokens = 2
-key_dim = 8
-frozen_image_share = 0.5
-[memory]
-k = 2
-[batch]
-examples = 4
-[optimiser]
-learning_rate = 1e-30
-weight_decay = 0.0
-[log]
-tensorboard = false
-[gradient_check]
-allow = ["**"]
-[[phase]]
-name = "fine-tune"
-steps = 1
-[check]
-files = ["model.safetensors"]
-"#;
 
 /// A run by the recipe above with a T5 and a ViT.
 fn train_from(folder: &Path, t5: &str, vit: &str) -> Result<RevealSummary, String> {

@@ -66,3 +66,35 @@ pub fn data_of(folder: &Path) -> RevealData {
     "#;
     RevealData { path: folder.display().to_string(), ..toml::from_str(toml).unwrap() }
 }
+
+/// One step on the captions, reading two entries.
+pub const RECIPE: &str = r#"
+study = "reveal"
+[data]
+entries = ["entries.jsonl"]
+[[data.captions]]
+file = "captions.json"
+pictures = "pictures"
+asked = true
+[model]
+fusion_layers = 1
+value_tokens = 2
+key_dim = 8
+frozen_image_share = 0.5
+[memory]
+k = 2
+[batch]
+examples = 4
+[optimiser]
+learning_rate = 1e-30
+weight_decay = 0.0
+[log]
+tensorboard = false
+[gradient_check]
+allow = ["**"]
+[[phase]]
+name = "fine-tune"
+steps = 1
+[check]
+files = ["model.safetensors"]
+"#;
