@@ -24,6 +24,14 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     let told = done(at, &train);
     assert!(told.contains("held_out") && told.contains("facts swapped"), "{told}");
 
+    // The number of threads changes nothing.
+    let single = train.replace("--run run", "--run single --threads 1");
+    assert_eq!(done(at, &single), told);
+    for file in ["model.safetensors", "metrics.jsonl", "test.jsonl", "summary.json"] {
+        let read = |run: &str| fs::read(at.join(run).join(file)).unwrap();
+        assert!(read("single") == read("run"), "{file} differs with one thread");
+    }
+
     let questions = fs::read_to_string(at.join("world/questions.jsonl")).unwrap();
     let few: String = questions.lines().take(5).map(|line| format!("{line}\n")).collect();
     fs::write(at.join("world/few.jsonl"), few).unwrap();
@@ -174,6 +182,20 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     fs::write(&weights, damaged).unwrap();
     refused(at, &format!("{predict} y.jsonl"), "model.safetensors: `");
     fs::write(&weights, whole).unwrap();
+
+    // Options that would do nothing are refused; a picture that does not decode is told with its line.
+    refused(at, &format!("{predict} y.jsonl -k 0 --curves"), "--curves is about entries");
+    let text = fs::read_to_string(at.join("world/few.jsonl")).unwrap();
+    let picture = text.lines().nth(1).unwrap().split("views/").nth(1).unwrap();
+    let picture = at.join("world/views").join(picture.split('"').next().unwrap());
+    let whole = fs::read(&picture).unwrap();
+    fs::write(&picture, &whole[..40]).unwrap();
+    refused(at, &format!("{predict} y.jsonl"), "few.jsonl, line ");
+    fs::write(&picture, whole).unwrap();
+    // A memory that does not say whose it is, is not replaced without a word.
+    fs::rename(&made_by, at.join("made-by.json")).unwrap();
+    refused(at, &format!("{predict} y.jsonl"), "remove it, and it is made anew");
+    fs::rename(at.join("made-by.json"), &made_by).unwrap();
 
     // A run that was stopped.
     fs::create_dir(at.join("stopped")).unwrap();

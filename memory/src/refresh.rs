@@ -3,12 +3,12 @@
 //! A refresh begins at a step and is adopted at a later one that is fixed beforehand: the trainer waits where the worker
 //! is late. So what a step retrieves depends on the steps alone, not on the speed of the machine.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::MemoryError;
 use crate::generation::Generation;
@@ -119,10 +119,11 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
 }
 
 /// Which entries searches have found since the log was begun or [cleared](RetrievalLog::clear).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RetrievalLog {
     queries: u64,
-    of_entry: HashMap<i64, u64>,
+    of_entry: BTreeMap<i64, u64>,
 }
 
 /// How evenly the entries of a memory are retrieved.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
-use crate::error::Result;
+use crate::error::{ModelError, Result};
 use crate::kernels::{Mode, Segments, dropout, embedding_sum};
 use crate::layers::{Linear, RmsNorm};
 use crate::packed::PackedTokens;
@@ -144,6 +144,17 @@ fn final_norm(config: &T5Config, builder: &ParameterBuilder) -> Result<RmsNorm> 
     RmsNorm::new(config.d_model, config.layer_norm_epsilon, &builder.pp("final_layer_norm"))
 }
 
+/// Fails unless sequences of these lengths are all rows of the encoder's states.
+fn check_rows(states: &Tensor, lengths: &[usize]) -> Result<()> {
+    match (states.dim(0)?, lengths.iter().sum::<usize>()) {
+        (rows, wanted) if rows == wanted => Ok(()),
+        (rows, wanted) => {
+            let reason = format!("{rows} states for texts of {wanted} rows");
+            Err(ModelError::BadInput(reason))
+        }
+    }
+}
+
 /// The length of the longest run of query rows.
 fn longest(segments: &Segments) -> usize {
     segments.queries().iter().map(|span| span.length).max().unwrap_or(1)
@@ -185,6 +196,9 @@ impl Decoder {
 
     /// Logits `[T, V]` from embeddings `[T, D]` and the encoder's states `[T_k, D]`, whose
     /// sequences have `lengths` rows.
+    ///
+    /// # Errors
+    /// [`BadInput`](crate::ModelError::BadInput) where the lengths are not those of all states.
     pub fn forward(
         &self,
         x: Tensor,
@@ -192,6 +206,7 @@ impl Decoder {
         (states, lengths): (&Tensor, &[usize]),
         mode: &Mode,
     ) -> Result<Tensor> {
+        check_rows(states, lengths)?;
         let rate = self.config.dropout_rate;
         let own: Vec<usize> = segments.queries().iter().map(|span| span.length).collect();
         let cross = Segments::cross(&own, lengths);

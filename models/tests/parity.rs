@@ -101,7 +101,8 @@ fn values(tensor: &Tensor) -> Result<Vec<f32>> {
 }
 
 fn largest(values: impl Iterator<Item = f32>) -> f32 {
-    values.fold(0.0, |a, b| a.max(b.abs()))
+    // What is no number counts as larger than any.
+    values.map(f32::abs).max_by(f32::total_cmp).unwrap_or(0.0)
 }
 
 fn largest_difference(a: &[f32], b: &[f32]) -> f32 {

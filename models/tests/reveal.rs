@@ -59,6 +59,12 @@ fn numbers(count: usize, seed: u64) -> Vec<f64> {
     (0..count).map(|i| 2.0 * (wave(i) - wave(i).floor()) - 1.0).collect()
 }
 
+/// `[count, D]`
+fn rows(count: usize, seed: u64) -> Result<Tensor> {
+    let numbers = numbers(count * WIDTH, seed);
+    Ok(Tensor::from_vec(numbers, (count, WIDTH), &Device::Cpu)?.to_dtype(DType::F32)?)
+}
+
 /// Two texts; the first has a picture.
 fn input(first: u32) -> Result<RevealInput> {
     let texts = [vec![1, first, 3], vec![1, 7, first + 1, 9]];
@@ -122,6 +128,24 @@ fn the_losses_have_right_gradients() -> Result<()> {
 }
 
 #[test]
+fn the_losses_are_what_their_definitions_say() -> Result<()> {
+    let scalar = |loss: Tensor| -> Result<f32> { Ok(loss.to_scalar()?) };
+    // Centred already: the cosines are 0, -1/√2 and -1/√2, so that the squares below the diagonal sum to 1.
+    let values = Tensor::new(&[[1f32, 0.0], [0.0, 1.0], [-1.0, -1.0]], &Device::Cpu)?;
+    assert!((scalar(decorrelation(&values, 3)?)? - 1.0 / 9.0).abs() < 1e-6);
+    // Lengths 3 and 5 against 2.
+    let values = Tensor::new(&[[3f32, 0.0], [3.0, 4.0]], &Device::Cpu)?;
+    let query = Tensor::new(&[[0f32, 2.0]], &Device::Cpu)?;
+    assert!((scalar(alignment(&values, &query)?)? - 1.0).abs() < 1e-6);
+    let queries = Tensor::new(&[[1f32, 0.0]], &Device::Cpu)?;
+    let keys = Tensor::new(&[[1f32, 0.0], [0.0, 1.0]], &Device::Cpu)?;
+    // ln(1 + exp(-1 / 0.5))
+    let loss = scalar(contrastive(&queries, &keys, [0u32].into(), 0.5)?)?;
+    assert!((loss - 0.126_928).abs() < 1e-6, "{loss}");
+    Ok(())
+}
+
+#[test]
 fn the_generators_loss_reaches_every_parameter_of_the_retriever() -> Result<()> {
     let (model, parameters) = model(DType::F32)?;
     let mut gradients = Gradients::new(&parameters);
@@ -138,7 +162,8 @@ fn the_generators_loss_reaches_every_parameter_of_the_retriever() -> Result<()> 
             .collect();
         let squares = of_part.iter().flat_map(|(i, _)| gradients.get(*i).unwrap_or(&[]));
         let length = squares.map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
-        assert!(length > 1e-6, "{part}: {length}");
+        println!("{part}: {length:e}");
+        assert!(length > 2e-4, "{part}: {length}");
         let at = |step: f64| -> Result<f64> {
             let shift = |factor: f64| -> Result<()> {
                 for (i, parameter) in &of_part {
@@ -170,10 +195,6 @@ fn the_generators_loss_reaches_every_parameter_of_the_retriever() -> Result<()> 
 fn equal_scores_are_plain_fusion_in_the_decoder() -> Result<()> {
     let (model, _) = model(DType::F32)?;
     let mode = Mode::evaluate();
-    let rows = |count: usize, seed| -> Result<Tensor> {
-        let numbers = numbers(count * WIDTH, seed);
-        Ok(Tensor::from_vec(numbers, (count, WIDTH), &Device::Cpu)?.to_dtype(DType::F32)?)
-    };
     let (query, values) = (rows(3, 1)?, rows(4 * TOKENS, 2)?);
     let counts = [4];
     let prior = model.prior(&Tensor::full(0.7f32, 4, &Device::Cpu)?, &counts)?;
@@ -186,6 +207,77 @@ fn equal_scores_are_plain_fusion_in_the_decoder() -> Result<()> {
     let plain = model.fuse(&joined, None, &mode)?;
     assert_eq!(weighed.lengths, plain.lengths);
     assert_eq!(weighed.states.to_vec2::<f32>()?, plain.states.to_vec2::<f32>()?);
+    Ok(())
+}
+
+#[test]
+fn an_entry_of_weight_0_is_not_read() -> Result<()> {
+    let (model, _) = model(DType::F32)?;
+    let base = BaseStates { states: rows(3, 1)?, lengths: vec![3] };
+    let fused = |prior: [f32; 2], first| -> Result<Vec<Vec<f32>>> {
+        let values = Tensor::cat(&[rows(TOKENS, first)?, rows(TOKENS, 3)?], 0)?;
+        let prior = Tensor::new(&prior, &Device::Cpu)?;
+        let retrieved = Retrieved { counts: &[2], prior: &prior, values: &values };
+        Ok(model.fuse(&base, Some(&retrieved), &Mode::evaluate())?.states.to_vec2()?)
+    };
+    // Its keys and values are 0 in the layer, and so is its output.
+    let (one, other) = (fused([0.0, 2.0], 2)?, fused([0.0, 2.0], 5)?);
+    assert_eq!(one[..3], other[..3]);
+    assert!(one[3..3 + TOKENS].iter().flatten().all(|x| *x == 0.0));
+    assert_ne!(fused([1.0, 1.0], 2)?[..3], fused([1.0, 1.0], 5)?[..3]);
+    assert_ne!(fused([0.5, 1.5], 2)?[..3], fused([1.5, 0.5], 2)?[..3]);
+    Ok(())
+}
+
+#[test]
+fn queries_are_fused_with_what_they_read_alone() -> Result<()> {
+    let (model, _) = model(DType::F32)?;
+    let (states, values) = (rows(7, 1)?, rows(3 * TOKENS, 2)?);
+    let prior = Tensor::new(&[1f32, 0.4, 1.6], &Device::Cpu)?;
+    let (lengths, counts) = ([2, 3, 2], [1, 2, 0]);
+    let fuse = |base: BaseStates, counts: &[usize], prior: &Tensor, values: &Tensor| {
+        let retrieved = Retrieved { counts, prior, values };
+        model.fuse(&base, Some(&retrieved), &Mode::evaluate())
+    };
+    let base = BaseStates { states: states.clone(), lengths: lengths.to_vec() };
+    let together = fuse(base, &counts, &prior, &values)?;
+    let (mut row, mut entry, mut at) = (0, 0, 0);
+    for (length, count) in lengths.into_iter().zip(counts) {
+        let base = BaseStates { states: states.narrow(0, row, length)?, lengths: vec![length] };
+        let (prior, values) =
+            (prior.narrow(0, entry, count)?, values.narrow(0, entry * TOKENS, count * TOKENS)?);
+        let alone = fuse(base, &[count], &prior, &values)?;
+        let own = together.states.narrow(0, at, length + count * TOKENS)?;
+        let difference = (own - &alone.states)?.abs()?.max_all()?.to_scalar::<f32>()?;
+        assert!(difference < 1e-5, "{difference}");
+        (row, entry, at) = (row + length, entry + count, at + length + count * TOKENS);
+    }
+    assert_eq!(at, together.states.dim(0)?);
+    Ok(())
+}
+
+#[test]
+fn no_gradient_reaches_below_the_frozen_layers() -> Result<()> {
+    let names = |frozen: usize| -> Result<Vec<bool>> {
+        let sizes = RevealConfig {
+            t5: T5Config { num_layers: 3, ..config().t5 },
+            frozen_text_layers: frozen,
+            ..config()
+        };
+        let builder = ParameterBuilder::new(3, Vec::new(), DType::F32, &Device::Cpu);
+        let model = Reveal::new(&sizes, &builder)?;
+        let parameters = builder.finish()?;
+        let states = model.encode(&input(4)?, &Mode::evaluate())?.states;
+        let mut gradients = Gradients::new(&parameters);
+        gradients.backward(&states.sqr()?.sum_all()?)?;
+        let below = ["shared.weight", "encoder.block.0.layer.0.SelfAttention.q.weight"];
+        let above = ["encoder.block.1.layer.0.SelfAttention.q.weight", "image_head.weight"];
+        let has = |name: &&str| gradients.by_name(name).is_some();
+        Ok(below.iter().chain(&above).map(has).collect())
+    };
+    assert_eq!(names(0)?, [true; 4]);
+    assert_eq!(names(1)?, [false, false, true, true]);
+    assert_eq!(names(2)?, [false, false, false, true]);
     Ok(())
 }
 
@@ -226,6 +318,8 @@ fn shapes_that_do_not_fit_are_refused() -> Result<()> {
     let mut one_told = input(4)?;
     one_told.picture_of.pop();
     assert!(model.encode(&one_told, &mode).is_err());
+    let without_pixels = RevealInput { pixels: None, ..input(4)? };
+    assert!(model.encode(&without_pixels, &mode).is_err());
     let base = model.encode(&input(4)?, &mode)?;
     let (prior, values) =
         (Tensor::ones(2, DType::F32, &Device::Cpu)?, base.states.narrow(0, 0, 3)?);
@@ -237,6 +331,8 @@ fn shapes_that_do_not_fit_are_refused() -> Result<()> {
         RevealConfig { value_tokens: 0, ..config() },
         RevealConfig { score_ceiling: f64::NAN, ..config() },
         RevealConfig { frozen_text_layers: 2, ..config() },
+        RevealConfig { frozen_image_layers: 2, ..config() },
+        RevealConfig { head_layers: 0, ..config() },
     ] {
         assert!(Reveal::new(&wrong, &ParameterBuilder::on_cpu(1)).is_err(), "{wrong:?}");
     }

@@ -74,7 +74,6 @@ impl Predict {
     pub fn run(self) -> anyhow::Result<Outcome> {
         self.check_output()?;
         if let Some(run) = self.run.as_ref().filter(|run| reveal::run::is_run(run)) {
-            self.check_of_reveal()?;
             return match (&self.haystack, &self.input) {
                 (Some(haystack), _) => self.reply(run, haystack),
                 (None, Some(input)) => self.answer(run, input),
@@ -131,22 +130,6 @@ impl Predict {
                 "{output}: --output would replace what is read from {}; give another",
                 read.display()
             ),
-            None => Ok(()),
-        }
-    }
-
-    /// Fails for options that would do nothing.
-    fn check_of_reveal(&self) -> anyhow::Result<()> {
-        let wanted = [
-            ("--evidence", self.evidence),
-            ("--curves", self.curves),
-            ("--memory", self.memory.is_some()),
-            ("--haystack", self.haystack.is_some()),
-        ];
-        match wanted.iter().find(|(_, given)| *given && self.k == Some(0)) {
-            Some((option, _)) => {
-                anyhow::bail!("{option} is about entries that are read, and -k 0 reads none")
-            }
             None => Ok(()),
         }
     }

@@ -101,7 +101,8 @@ fn has_checkpoint(run: &Path) -> bool {
     entries.into_iter().flatten().flatten().any(|entry| checkpoint::is_one(&entry.file_name()))
 }
 
-fn lock(run: &Path) -> Result<File> {
+/// Takes a run's folder until the file is dropped.
+pub(crate) fn lock(run: &Path) -> Result<File> {
     let path = run.join(LOCK);
     let mut file = OpenOptions::new()
         .create(true)

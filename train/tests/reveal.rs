@@ -96,6 +96,16 @@ fn a_run_stopped_with_a_refresh_under_way_resumes_to_the_same_bytes() {
     let (whole, stopped) = (folder.path().join("whole"), folder.path().join("stopped"));
     let summary = run(&whole, &[], RunOptions::default()).unwrap();
     assert_eq!(summary.check_failures, Vec::<String>::new());
+    // Made before step 4, and anew from steps 6 and 12, each time adopted three steps later.
+    let metrics = std::fs::read_to_string(whole.join("metrics.jsonl")).unwrap();
+    let metrics =
+        metrics.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let staleness: Vec<f64> = metrics
+        .filter_map(|line| {
+            line.as_object()?.iter().find(|(key, _)| key.ends_with("memory_staleness"))?.1.as_f64()
+        })
+        .collect();
+    assert_eq!(staleness, [0.0, 1.0, 2.0, 3.0, 4.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 3.0]);
     // The fine-tuning's checkpoint of step 7 has the refresh that started before step 6 and is
     // adopted before step 9; step 11's has its successor's start behind it.
     for stop in [4, 5, 8, 12] {

@@ -6,7 +6,7 @@ use candle_core::Tensor;
 
 use super::config::RevealConfig;
 use crate::error::{ModelError, Result};
-use crate::kernels::{Mode, Segments, embedding_sum};
+use crate::kernels::{Mode, Segments, dropout, embedding_sum};
 use crate::layers::Linear;
 use crate::packed::PackedTokens;
 use crate::params::ParameterBuilder;
@@ -110,6 +110,9 @@ impl BaseEncoder {
                 input.picture_of.len()
             )));
         }
+        if input.pixels.is_none() && input.picture_of.iter().any(Option::is_some) {
+            return Err(ModelError::BadInput("texts with pictures, and no pixels".into()));
+        }
         let texts = self.texts(&input.tokens, mode)?;
         let Some(pixels) = &input.pixels else {
             let lengths = spans.iter().map(|span| span.length).collect();
@@ -136,12 +139,13 @@ impl BaseEncoder {
     fn texts(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         let longest = tokens.sequences().iter().map(|span| span.length).max().unwrap_or(1);
         let bias = self.bias.forward(longest, longest)?;
-        let mut x = mode.cut(self.shared.forward(&tokens.ids)?);
+        let rate = mode.dropout(self.config.t5.dropout_rate);
+        let mut x = dropout(&mode.cut(self.shared.forward(&tokens.ids)?), rate)?;
         for (i, layer) in self.layers.iter().enumerate() {
-            if i > 0 && i == self.config.frozen_text_layers {
+            x = mode.cut(layer.forward(&x, &bias, &tokens.segments, None, mode)?);
+            if i + 1 == self.config.frozen_text_layers {
                 x = x.detach();
             }
-            x = mode.cut(layer.forward(&x, &bias, &tokens.segments, None, mode)?);
         }
         Ok(x)
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{bad_field, check_layers, check_sizes};
+use crate::config::{bad_field, check_layers_of, check_sizes};
 use crate::error::Result;
 use crate::kernels::Activation;
 use crate::t5::T5Config;
@@ -103,8 +103,9 @@ impl RevealConfig {
             ("value_tokens", self.value_tokens),
             ("key_dim", self.key_dim),
             ("sources", self.sources),
+            ("head_layers", self.head_layers),
         ])?;
-        check_layers(self.head_layers)?;
+        check_layers_of("head_layers", self.head_layers)?;
         if !(1..=self.t5.num_layers).contains(&self.fusion_layers) {
             let reason = format!(
                 "{} is not between 1 and the encoder's {} layers",
@@ -126,6 +127,13 @@ impl RevealConfig {
                 self.text_layers()
             );
             return Err(bad_field("frozen_text_layers", reason));
+        }
+        if self.frozen_image_layers > self.image.num_hidden_layers {
+            let reason = format!(
+                "{} are more than the image encoder's {} blocks",
+                self.frozen_image_layers, self.image.num_hidden_layers
+            );
+            return Err(bad_field("frozen_image_layers", reason));
         }
         Ok(())
     }

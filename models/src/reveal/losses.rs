@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use candle_core::{D, Tensor};
+use candle_core::Tensor;
 
+use super::query_key_head::{row_lengths, unit};
 use crate::error::{ModelError, Result};
 use crate::kernels::{CrossEntropy, cross_entropy, linear};
 
@@ -33,8 +34,7 @@ pub fn decorrelation(values: &Tensor, tokens: usize) -> Result<Tensor> {
     let entries = rows / tokens;
     let values = values.reshape((entries, tokens, width))?;
     let centred = values.broadcast_sub(&values.mean_keepdim(1)?)?;
-    let length = (centred.sqr()?.sum_keepdim(D::Minus1)? + 1e-10)?.sqrt()?;
-    let unit = centred.broadcast_div(&length)?;
+    let unit = unit(&centred)?;
     let squares = unit.matmul(&unit.transpose(1, 2)?.contiguous()?)?.sqr()?;
     let below: Vec<f32> =
         (0..tokens * tokens).map(|i| if i % tokens < i / tokens { 1.0 } else { 0.0 }).collect();
@@ -45,9 +45,7 @@ pub fn decorrelation(values: &Tensor, tokens: usize) -> Result<Tensor> {
 /// How much the length of value tokens differs from that of the query's tokens, both `[.., D]`:
 /// `|1 − mean ‖value‖ / mean ‖query‖|`, a scalar.
 pub fn alignment(values: &Tensor, query_states: &Tensor) -> Result<Tensor> {
-    let mean = |x: &Tensor| -> Result<Tensor> {
-        Ok((x.sqr()?.sum_keepdim(D::Minus1)? + 1e-10)?.sqrt()?.mean_all()?)
-    };
+    let mean = |x: &Tensor| -> Result<Tensor> { Ok(row_lengths(x)?.mean_all()?) };
     let ratio = mean(values)?.div(&mean(query_states)?)?;
     Ok((1.0 - ratio)?.abs()?)
 }

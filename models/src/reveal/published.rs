@@ -33,8 +33,9 @@ impl PublishedWeights {
     /// Sets the parameters of a [`Reveal`](super::Reveal) that the files have; the names of those set.
     ///
     /// # Errors
-    /// [`MissingTensor`](crate::ModelError::MissingTensor) and
-    /// [`MisshapenTensor`](crate::ModelError::MisshapenTensor) naming the file and the tensor.
+    /// Those of opening the files; [`MissingTensor`](crate::ModelError::MissingTensor),
+    /// [`MisshapenTensor`](crate::ModelError::MisshapenTensor) and others that name the file and the tensor.
+    /// Parameters before that one are set then: another copy of all is not made for a run that ends.
     pub fn load_into(&self, parameters: &Parameters) -> Result<Vec<String>> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(open).transpose();
         let (t5, vit) = (open(&self.t5)?, open(&self.vit)?);

@@ -51,8 +51,12 @@ impl QueryKeyHead {
     }
 }
 
-/// Rows at unit length: `x / sqrt(Σ x² + 1e-10)`.
-fn unit(x: &Tensor) -> Result<Tensor> {
-    let length = (x.sqr()?.sum_keepdim(D::Minus1)? + EPSILON)?.sqrt()?;
-    Ok(x.broadcast_div(&length)?)
+/// Rows at unit length.
+pub(super) fn unit(x: &Tensor) -> Result<Tensor> {
+    Ok(x.broadcast_div(&row_lengths(x)?)?)
+}
+
+/// The length of each row, `[.., D]` → `[.., 1]`: `sqrt(Σ x² + 1e-10)`.
+pub(super) fn row_lengths(x: &Tensor) -> Result<Tensor> {
+    Ok((x.sqr()?.sum_keepdim(D::Minus1)? + EPSILON)?.sqrt()?)
 }

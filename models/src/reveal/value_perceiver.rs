@@ -8,7 +8,7 @@ use candle_core::Tensor;
 use super::base_encoder::BaseStates;
 use super::config::RevealConfig;
 use crate::error::Result;
-use crate::kernels::{Mode, Segments, embedding_sum};
+use crate::kernels::{Mode, Segments, dropout, embedding_sum};
 use crate::layers::RmsNorm;
 use crate::params::{Init, ParameterBuilder};
 use crate::t5::blocks::{DecoderLayer, RelativeBias};
@@ -21,6 +21,7 @@ pub(super) struct ValuePerceiver {
     bias: RelativeBias,
     layers: Vec<DecoderLayer>,
     scale: f64,
+    dropout: f64,
 }
 
 impl ValuePerceiver {
@@ -35,6 +36,7 @@ impl ValuePerceiver {
             bias: RelativeBias::new(t5, true, &builder.pp("relative_attention_bias"))?,
             layers: (0..config.head_layers).map(block).collect::<Result<_>>()?,
             scale: config.token_scale,
+            dropout: t5.dropout_rate,
         })
     }
 
@@ -47,7 +49,8 @@ impl ValuePerceiver {
         let lengths = vec![tokens; entries];
         let own = Segments::packed(&lengths);
         let cross = Segments::cross(&lengths, &base.lengths);
-        let mut x = embedding_sum(&[(&self.latents, rows)])?;
+        let rate = mode.dropout(self.dropout);
+        let mut x = dropout(&embedding_sum(&[(&self.latents, rows)])?, rate)?;
         for layer in &self.layers {
             let (keys, values) = layer.cross_keys(&states)?;
             x = mode.cut(layer.forward(

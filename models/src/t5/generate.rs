@@ -195,11 +195,7 @@ impl Decoder {
 
     /// Keys and values of the encoder's states, for all tokens to come.
     fn read(&self, states: &Tensor, lengths: &[usize]) -> Result<Texts> {
-        let (rows, wanted) = (states.dim(0)?, lengths.iter().sum::<usize>());
-        if rows != wanted {
-            let reason = format!("{rows} states for texts of {wanted} rows");
-            return Err(ModelError::BadInput(reason));
-        }
+        super::check_rows(states, lengths)?;
         let states = states.detach();
         let of_layer = |layer: &super::DecoderLayer| {
             let (keys, values) = layer.cross_keys(&states)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::convolution_stem::ConvolutionStem;
-use crate::config::{bad_field, in_file, read_published};
+use crate::config::{bad_field, check_sizes, in_file, read_published};
 use crate::error::Result;
 use crate::kernels::Activation;
 use crate::patch_embedding::PatchGrid;
@@ -141,9 +141,9 @@ impl ViTConfig {
             );
             return Err(bad_field("stem_channels", reason));
         }
-        if self.stem_channels.contains(&0) {
-            return Err(bad_field("stem_channels", "a convolution without channels".into()));
-        }
+        self.stem_channels
+            .iter()
+            .try_for_each(|count| check_sizes(&[("stem_channels", *count)]))?;
         let std = self.initializer_range;
         if !(0.0..=1.0).contains(&std) {
             let reason = format!("{std} is not a standard deviation from 0 to 1");

@@ -1,9 +1,9 @@
 //! Answers of a REVEAL run.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use engram_train::studies::reveal::evidence::area;
-use engram_train::studies::reveal::needle::{Haystacks, Reply, read_haystacks};
+use engram_train::studies::reveal::needle::{Haystacks, Reply, Task, read_haystacks};
 use engram_train::studies::reveal::predict::{Answer, Answerer, Detail, Questions, read_questions};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -18,7 +18,12 @@ impl Predict {
     /// Answers the questions of the input.
     pub(super) fn answer(&self, run: &Path, input: &Path) -> anyhow::Result<Outcome> {
         let Questions { list: questions, pictures } = read_questions(input)?;
-        let answerer = Answerer::open(run, self.memory.as_deref(), self.k, pictures)?;
+        let answerer = self.open(run, pictures)?;
+        if let Some((place, fault)) = answerer.bad_picture() {
+            let shows = questions.iter().find(|question| question.place == place);
+            let line = shows.map_or(0, |question| question.line);
+            anyhow::bail!("{}, line {line}: {fault}", input.display());
+        }
         let detail = Detail { credit: self.evidence, curves: self.curves };
         let bar = output::progress_bar(questions.len(), "answers", self.quiet);
         let (mut lines, mut answers) = (Vec::new(), Vec::new());
@@ -50,7 +55,12 @@ impl Predict {
     /// Replies to the tasks of a file: each line as it was, with the reply and what led to it.
     pub(super) fn reply(&self, run: &Path, haystack: &Path) -> anyhow::Result<Outcome> {
         let Haystacks { tasks, lines, pictures } = read_haystacks(haystack)?;
-        let answerer = Answerer::open(run, self.memory.as_deref(), self.k, pictures)?;
+        let answerer = self.open(run, pictures)?;
+        if let Some((place, fault)) = answerer.bad_picture() {
+            let shows = |task: &&Task| task.pictures.iter().any(|(shown, _)| *shown == place);
+            let task = tasks.iter().find(shows).map_or("", |task| &task.place);
+            anyhow::bail!("{task}: {fault}");
+        }
         let bar = output::progress_bar(tasks.len(), "replies", self.quiet);
         let mut bytes = Vec::new();
         for (tasks, lines) in tasks.chunks(ANSWERED_AT_A_TIME).zip(lines.chunks(ANSWERED_AT_A_TIME))
@@ -70,6 +80,25 @@ impl Predict {
     }
 }
 
+impl Predict {
+    /// Opens a run; fails for options that would do nothing.
+    fn open(&self, run: &Path, pictures: Vec<PathBuf>) -> anyhow::Result<Answerer> {
+        let answerer = Answerer::open(run, self.memory.as_deref(), self.k, pictures)?;
+        let wanted = [
+            ("--evidence", self.evidence),
+            ("--curves", self.curves),
+            ("--memory", self.memory.is_some()),
+            ("--haystack", self.haystack.is_some()),
+        ];
+        match wanted.iter().find(|(_, given)| *given && answerer.k() == 0) {
+            Some((option, _)) => anyhow::bail!(
+                "{option} is about entries that are read, and with k = 0 (-k, or the run's recipe) none is"
+            ),
+            None => Ok(answerer),
+        }
+    }
+}
+
 /// A task with its reply.
 #[derive(Serialize)]
 struct Replied<'a> {
@@ -86,10 +115,12 @@ fn judged(answers: &[Answer]) -> Option<String> {
     };
     let correlations: Vec<f64> = answers.iter().filter_map(|one| one.rank_correlation).collect();
     let n = correlations.len();
-    let mut lines = vec![format!(
-        "gradient credit against leave-one-out: Spearman {:.3}, mean over {n} answers",
-        mean(correlations)?
-    )];
+    let mut lines = Vec::new();
+    if let Some(correlation) = mean(correlations) {
+        lines.push(format!(
+            "gradient credit against leave-one-out: Spearman {correlation:.3}, mean over {n} answers"
+        ));
+    }
     let orders = answers.iter().flat_map(|answer| &answer.curves).map(|curves| curves.order);
     let mut names: Vec<&str> = Vec::new();
     for name in orders {
@@ -108,5 +139,5 @@ fn judged(answers: &[Answer]) -> Option<String> {
         let insertion = mean(of_order.iter().map(|one| area(&one.curves.insertion)).collect())?;
         lines.push(format!("{name:<16} {deletion:>9.3} {insertion:>9.3}"));
     }
-    Some(lines.join("\n"))
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }

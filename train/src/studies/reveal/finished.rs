@@ -11,17 +11,17 @@ use rand_chacha::ChaCha8Rng;
 
 use super::answers::Answers;
 use super::corpus::Example;
-use super::evidence::{Case, area, order};
+use super::evidence::{Case, Credit, area, order};
 use super::forward::Forward;
 use super::identity::Identity;
 use super::retriever::Retriever;
 use super::run::{TOKENIZER, Tested, in_study, settings, tested};
 use super::run_memory::Encoding;
 use super::study::RevealStudy;
-use crate::error::Result;
+use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
-use crate::run_folder::check_inputs;
-use crate::study::{Study, StudyResult};
+use crate::run_folder::{check_inputs, lock};
+use crate::study::{Study, StudyError, StudyResult};
 use crate::trainer::WEIGHTS;
 
 /// A finished run with its data and its weights.
@@ -38,8 +38,10 @@ pub struct FinishedRun {
 pub struct DeletionAreas {
     /// The place of the question's picture.
     pub picture: Option<usize>,
-    /// By falling credit, leave one out.
-    pub credit: f64,
+    /// By falling credit, leave one out: what each step does to the answer has been measured.
+    pub exact: f64,
+    /// By falling credit, estimated from the gradient.
+    pub gradient: f64,
     /// In random order.
     pub random: f64,
 }
@@ -57,6 +59,15 @@ impl FinishedRun {
         let study = study.map_err(in_study("reading the data"))?;
         check_inputs(run, &study.inputs())?;
         let encoding = study.encoding();
+        for (file, made) in encoding.files().map_err(in_study("opening the run"))? {
+            let path = run.join(file);
+            if std::fs::read_to_string(&path).map_err(TrainError::io(&path))? != made {
+                let reason = "is not what this program makes of the run's recipe and data; ask the run \
+                              with the build that trained it";
+                let told = format!("{}: {reason}", path.display());
+                return Err(in_study("opening the run")(told.into()));
+            }
+        }
         let model = encoding.load_checked(&run.join(WEIGHTS));
         let model = model.map_err(in_study("reading the weights"))?;
         Ok(Self { run: run.to_path_buf(), study, encoding, model })
@@ -99,8 +110,9 @@ impl FinishedRun {
     /// Makes the run's memory anew where it was removed.
     ///
     /// # Errors
-    /// A folder that cannot be written.
+    /// A folder that cannot be written, or that another process writes to.
     pub fn restore_memory(&self) -> Result<()> {
+        let _lock = lock(&self.run)?;
         let k = self.study.forward(&self.model, None).k;
         self.retriever(k, &[]).map(drop).map_err(in_study("making the memory anew"))
     }
@@ -114,7 +126,7 @@ impl FinishedRun {
         let made_by = Identity::of(&self.run.join(WEIGHTS), &self.run.join(TOKENIZER))?;
         // A memory that says whose it is was written to its end.
         let retriever = if Identity::is_in(&folder) {
-            made_by.check(&folder, &self.run)?;
+            made_by.check(&folder, &folder)?;
             Retriever::open(&folder)?
         } else {
             let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
@@ -147,10 +159,12 @@ fn deleted(
     random.shuffle(rng);
     let target = sequencer.generated(&answer.tokens);
     let case = Case { forward, base, query, reading, target };
-    let credit = order(&case.credit()?.exact);
+    let Credit { exact, gradient, .. } = case.credit()?;
+    let area_by = |order: &[usize]| Ok::<_, StudyError>(area(&case.curves(order)?.deletion));
     Ok(DeletionAreas {
         picture: example.picture,
-        credit: area(&case.curves(&credit)?.deletion),
-        random: area(&case.curves(&random)?.deletion),
+        exact: area_by(&order(&exact))?,
+        gradient: area_by(&order(&gradient))?,
+        random: area_by(&random)?,
     })
 }

@@ -50,11 +50,14 @@ impl Identity {
     /// Fails unless a memory was made by this model and this tokenizer.
     ///
     /// # Errors
-    /// A memory of another model or tokenizer, or one that does not say whose it is; `run` is where the
+    /// A memory of another model or tokenizer, or one that does not say whose it is; `own` is where the
     /// right one lies.
-    pub fn check(&self, memory: &Path, run: &Path) -> StudyResult<()> {
+    pub fn check(&self, memory: &Path, own: &Path) -> StudyResult<()> {
         let path = memory.join(FILE);
-        let remedy = format!("give the memory of this run, {}, or a copy of it", run.display());
+        let remedy = match memory == own {
+            true => "remove it, and it is made anew".to_owned(),
+            false => format!("give the memory of this run, {}, or a copy of it", own.display()),
+        };
         let bytes = std::fs::read(&path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => format!(
                 "{}: does not say which model made its keys and values; {remedy}",

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::alteration::Alteration;
-use super::corpus::Corpus;
+use super::corpus::{Corpus, Pictures};
 use super::evidence::{Case, Credit, Curves, order};
 use super::finished::FinishedRun;
 use super::forward::{Forward, Read};
@@ -44,6 +44,9 @@ pub struct Question {
     /// The picture's place among all that are asked about.
     #[serde(skip)]
     pub place: usize,
+    /// The line of the file, from 1 on.
+    #[serde(skip)]
+    pub line: usize,
 }
 
 /// Questions, and the pictures that they are about, each once.
@@ -183,9 +186,12 @@ impl Answerer {
             _ => {
                 let own = run.join("memory");
                 let folder = memory.unwrap_or(&own);
-                if memory.is_none() && !Identity::is_in(folder) {
-                    let folder = folder.display();
-                    log::print(&format!("{folder}: is not there, or not whole; it is made anew"));
+                if settings.k == 0 {
+                    let reason = "the run was trained without a memory; leave out -k and --memory";
+                    return Err(wrong("opening the memory")(reason.into()));
+                }
+                if memory.is_none() && !folder.exists() {
+                    log::print(&format!("{}: is not there and is made anew", folder.display()));
                     FinishedRun::open(run)?.restore_memory()?;
                 }
                 if !folder.is_dir() {
@@ -215,6 +221,18 @@ impl Answerer {
             reencoded: 0,
             alteration: Alteration::default(),
         }
+    }
+
+    /// How many entries are read for an answer.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// The first picture that does not decode, by its place.
+    pub fn bad_picture(&self) -> Option<(usize, DataError)> {
+        let Pictures::Files(files) = &self.encoding.corpus.pictures else { return None };
+        let checked = files.check().into_iter().enumerate();
+        checked.into_iter().find_map(|(place, checked)| Some((place, checked.err()?)))
     }
 
     /// Replies to tasks about the pictures, each out of its own entries of the memory.
@@ -365,6 +383,7 @@ pub fn read_questions(path: &Path) -> Result<Questions> {
             questions.pictures.push(file);
             questions.pictures.len() - 1
         });
+        question.line = number + 1;
         questions.list.push(question);
     }
     if questions.list.is_empty() {

@@ -1,6 +1,6 @@
 //! The published models that a recipe's `[model]` names: their sizes, weights, tokenizer and pictures.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_data::image::Preprocessing;
@@ -30,7 +30,7 @@ pub struct Published {
     pub processor: Option<PathBuf>,
     /// The files of weights.
     pub weights: PublishedWeights,
-    /// The SHA-256 of each.
+    /// The SHA-256 of each file that was read.
     pub digests: Vec<(String, String)>,
     /// What starts afresh, for the reader of the figures.
     pub notes: Vec<String>,
@@ -49,13 +49,18 @@ impl Published {
         } else {
             let place = WeightsLocation::parse(&model.t5)?;
             let file = |name: &str| place.file(name, &settings);
-            let config = T5Config::read(&file("config.json")?)?;
+            let sizes = file("config.json")?;
+            let config = T5Config::read(&sizes)?;
             let tokenizer = file("tokenizer.json")?;
             let json = std::fs::read_to_string(&tokenizer)
                 .map_err(|error| format!("{}: {error}", tokenizer.display()))?;
             let tokens = TextToText::parse(&json, &tokenizer)?;
             tokens.check_fits(config.vocab_size)?;
-            found.digest("T5 weights", file("model.safetensors")?, |weights| &mut weights.t5)?;
+            let weights = file("model.safetensors")?;
+            found.digest("T5 sizes", &sizes)?;
+            found.digest("T5 tokenizer", &tokenizer)?;
+            found.digest("T5 weights", &weights)?;
+            found.weights.t5 = Some(weights);
             (found.t5, found.tokens) = (Some(config), Some(tokens));
         }
         if model.vit.is_empty() {
@@ -64,10 +69,17 @@ impl Published {
         } else {
             let place = WeightsLocation::parse(&model.vit)?;
             let file = |name: &str| place.file(name, &settings);
-            let config = ViTConfig::read(&file("config.json")?)?;
-            found.digest("ViT weights", file("model.safetensors")?, |weights| &mut weights.vit)?;
+            let sizes = file("config.json")?;
+            let config = ViTConfig::read(&sizes)?;
+            let weights = file("model.safetensors")?;
+            found.digest("ViT sizes", &sizes)?;
+            found.digest("ViT weights", &weights)?;
+            found.weights.vit = Some(weights);
             found.vit = Some(ViTConfig { class_token: false, ..config });
             found.processor = place.optional_file(PROCESSOR, &settings)?;
+            if let Some(processor) = found.processor.clone() {
+                found.digest("ViT picture processor", &processor)?;
+            }
         }
         Ok(found)
     }
@@ -77,16 +89,10 @@ impl Published {
         self.weights == PublishedWeights::default()
     }
 
-    fn digest(
-        &mut self,
-        name: &str,
-        path: PathBuf,
-        place: fn(&mut PublishedWeights) -> &mut Option<PathBuf>,
-    ) -> StudyResult<()> {
+    fn digest(&mut self, name: &str, path: &Path) -> StudyResult<()> {
         let (_, hash) =
-            digest::of_file(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            digest::of_file(path).map_err(|error| format!("{}: {error}", path.display()))?;
         self.digests.push((name.to_owned(), hash));
-        *place(&mut self.weights) = Some(path);
         Ok(())
     }
 
@@ -103,10 +109,7 @@ impl Published {
 ///
 /// # Errors
 /// A file that makes pictures of another size.
-pub fn preprocessing(
-    processor: Option<&std::path::Path>,
-    size: usize,
-) -> StudyResult<Preprocessing> {
+pub fn preprocessing(processor: Option<&Path>, size: usize) -> StudyResult<Preprocessing> {
     let Some(path) = processor else { return Ok(squared(size)) };
     let preprocessing = Preprocessing::read(path)?;
     let edge = u32::try_from(size).unwrap_or(u32::MAX);

@@ -15,6 +15,7 @@ use engram_models::reveal::{Reveal, RevealConfig, RevealInput};
 
 use super::corpus::Corpus;
 use super::sequences::Sequencer;
+use crate::error::TrainError;
 use crate::study::StudyResult;
 
 /// Entries that are encoded at a time.
@@ -39,7 +40,7 @@ impl Retriever {
         sequencer: &Sequencer,
     ) -> StudyResult<(Self, Writer)> {
         if folder.exists() {
-            std::fs::remove_dir_all(folder)?;
+            std::fs::remove_dir_all(folder).map_err(TrainError::io(folder))?;
         }
         let config = model.config();
         let values = ValueFormat {
@@ -171,6 +172,16 @@ impl Retriever {
         let found = Exact.search(&self.generation(), Queries { keys: &keys, k }, &filter)?;
         self.log.lock().unwrap_or_else(PoisonError::into_inner).record(&found);
         Ok(found)
+    }
+
+    /// What was retrieved since the last look.
+    pub fn log(&self) -> RetrievalLog {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Goes on with what was retrieved before a run was stopped.
+    pub fn set_log(&self, log: RetrievalLog) {
+        *self.log.lock().unwrap_or_else(PoisonError::into_inner) = log;
     }
 
     /// Fails if nearly all queries since the last call got the same entry: the retriever has

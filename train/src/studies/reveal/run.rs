@@ -20,8 +20,9 @@ use super::judge::{self, Judged};
 use super::needle::{NeedleFigures, needle_figures};
 use super::published::PROCESSOR;
 use super::retriever::Retriever;
+use super::run_memory::SNAPSHOTS;
 use super::settings::{RevealData, RevealFeed, RevealMemory, RevealModel};
-use super::study::RevealStudy;
+use super::study::{EVALUATED, RevealStudy};
 use super::swap::{SwapReport, swap};
 use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
@@ -204,11 +205,13 @@ fn finish(
     let encoding = study.encoding();
     let (corpus, sequencer) = (&encoding.corpus, &encoding.sequencer);
     let model = encoding.load(&trained.weights)?;
-    write_file(&trained.run.join(TOKENIZER), sequencer.tokens().json()?.as_bytes())?;
-    write_file(&trained.run.join(MODEL), &serde_json::to_vec_pretty(&encoding.config)?)?;
+    for (file, content) in encoding.files()? {
+        write_file(&trained.run.join(file), content.as_bytes())?;
+    }
     let k = study.forward(&model, None).k;
     if let Some(processor) = study.processor() {
-        write_file(&trained.run.join(PROCESSOR), &std::fs::read(processor)?)?;
+        let bytes = std::fs::read(processor).map_err(TrainError::io(processor))?;
+        write_file(&trained.run.join(PROCESSOR), &bytes)?;
     }
     let retriever = match k {
         0 => None,
@@ -242,10 +245,14 @@ fn finish(
             let forward = study.forward(&model, None);
             let report = swap(&forward, &mut retriever, world, SWAPPED, recipe.seed())?;
             drop(retriever);
-            std::fs::remove_dir_all(&folder)?;
+            remove(&folder)?;
             Some(report)
         }
     };
+    // What only training needs: checkpoints have the snapshots that a resumed run starts from.
+    for folder in [EVALUATED, SNAPSHOTS] {
+        remove(&trained.run.join(folder))?;
+    }
     Ok(RevealSummary {
         recipe_hash: trained.recipe_hash.clone(),
         seed: recipe.seed(),
@@ -259,6 +266,16 @@ fn finish(
     })
 }
 
+/// Removes a folder, if it is there.
+fn remove(folder: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(TrainError::io(folder)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Judges the answers by the rules of their data sets, and writes both sides of it into `test/`.
 fn judge_test(
     run: &Path,
@@ -269,7 +286,7 @@ fn judge_test(
     let folder = run.join("test");
     let mut judged = Vec::new();
     for sides in judge::sides(corpus, asked, &answers.texts)? {
-        std::fs::create_dir_all(&folder)?;
+        std::fs::create_dir_all(&folder).map_err(TrainError::io(&folder))?;
         for (name, content) in [&sides.people, &sides.model] {
             write_file(&folder.join(name), content.as_bytes())?;
         }

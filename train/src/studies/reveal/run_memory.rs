@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::{DType, Device};
-use engram_memory::refresh::{Adoption, Refresh, RefreshSteps};
+use engram_memory::refresh::{Adoption, Refresh, RefreshSteps, RetrievalLog};
 use engram_memory::{Batch, MemoryError, Writer};
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::reveal::{Reveal, RevealConfig};
@@ -19,12 +19,16 @@ use serde::{Deserialize, Serialize};
 
 use super::corpus::Corpus;
 use super::retriever::{ItemEncoder, Retriever};
+use super::run::{MODEL, TOKENIZER};
 use super::sequences::Sequencer;
 use super::settings::RevealMemory;
 use crate::checkpoint::{write_file, write_parameters};
+use crate::error::TrainError;
 use crate::study::StudyResult;
 
-/// What a checkpoint says of the memory.
+/// The folder of snapshots in a run's.
+pub const SNAPSHOTS: &str = "memory-snapshots";
+/// The file of a checkpoint that says where the memory stands.
 const STATE: &str = "memory.json";
 
 /// What entries are encoded with and from; shared with the thread of a refresh.
@@ -58,12 +62,28 @@ struct State {
     made_at: Option<u64>,
     /// The step at which the refresh under way started.
     next: Option<u64>,
-    /// How far keys moved by the last refresh, as 1 − cosine.
+    /// How far keys moved on average by the last refresh, as 1 − cosine.
     mean_drift: f64,
-    largest_drift: f64,
+}
+
+/// What a checkpoint says of the memory.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    state: State,
+    /// What was retrieved since the last refresh started.
+    log: RetrievalLog,
 }
 
 impl Encoding {
+    /// What a run's folder keeps of it: names and contents of the files of sizes and tokenizer.
+    ///
+    /// # Errors
+    /// Those of the tokenizer.
+    pub fn files(&self) -> StudyResult<[(&'static str, String); 2]> {
+        let tokens = self.sequencer.tokens().json()?;
+        Ok([(MODEL, serde_json::to_string_pretty(&self.config)?), (TOKENIZER, tokens)])
+    }
+
     /// A frozen model of a finished run's parameters, each of them finite.
     ///
     /// # Errors
@@ -102,7 +122,7 @@ impl RunMemory {
     pub fn new(run: &Path, settings: RevealMemory, encoding: Arc<Encoding>) -> Self {
         Self {
             folder: run.join("memory"),
-            snapshots: run.join("memory-snapshots"),
+            snapshots: run.join(SNAPSHOTS),
             settings,
             encoding,
             open: None,
@@ -163,13 +183,18 @@ impl RunMemory {
         for step in [self.state.made_at, self.state.next].into_iter().flatten() {
             link(&self.snapshots.join(file_name(step)), &folder.join(file_name(step)))?;
         }
-        fs::write(folder.join(STATE), serde_json::to_vec(&self.state)?)?;
-        Ok(())
+        let path = folder.join(STATE);
+        let log = self.open.as_ref().map(Retriever::log).unwrap_or_default();
+        let state = serde_json::to_vec(&Saved { state: self.state, log })?;
+        Ok(fs::write(&path, state).map_err(TrainError::io(&path))?)
     }
 
     /// Makes the memory what it was at a checkpoint.
     pub fn restore(&mut self, folder: &Path) -> StudyResult<()> {
-        let state: State = serde_json::from_slice(&fs::read(folder.join(STATE))?)?;
+        let path = folder.join(STATE);
+        let bytes = fs::read(&path).map_err(TrainError::io(&path))?;
+        let Saved { state, log } = serde_json::from_slice(&bytes)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
         // One after the other: the making of the memory sweeps away what it does not need.
         if let Some(step) = state.made_at {
             link(&folder.join(file_name(step)), &self.snapshot(step)?)?;
@@ -180,6 +205,9 @@ impl RunMemory {
             self.start(step)?;
         }
         self.state = state;
+        if let Some(open) = &self.open {
+            open.set_log(log);
+        }
         Ok(())
     }
 
@@ -228,7 +256,6 @@ impl RunMemory {
                     made_at: self.state.next,
                     next: None,
                     mean_drift: adopted.drift.mean,
-                    largest_drift: adopted.drift.largest,
                 };
                 self.sweep()?;
             }
@@ -238,7 +265,7 @@ impl RunMemory {
 
     /// Where the snapshot of a step lies.
     fn snapshot(&self, step: u64) -> StudyResult<PathBuf> {
-        fs::create_dir_all(&self.snapshots)?;
+        fs::create_dir_all(&self.snapshots).map_err(TrainError::io(&self.snapshots))?;
         Ok(self.snapshots.join(file_name(step)))
     }
 
@@ -246,9 +273,10 @@ impl RunMemory {
     fn sweep(&self) -> StudyResult<()> {
         let needed = [self.state.made_at, self.state.next];
         let needed: Vec<String> = needed.into_iter().flatten().map(file_name).collect();
-        for entry in fs::read_dir(&self.snapshots)?.flatten() {
+        let found = fs::read_dir(&self.snapshots).map_err(TrainError::io(&self.snapshots))?;
+        for entry in found.flatten() {
             if !needed.iter().any(|name| entry.file_name() == name.as_str()) {
-                fs::remove_file(entry.path())?;
+                fs::remove_file(entry.path()).map_err(TrainError::io(&entry.path()))?;
             }
         }
         Ok(())
@@ -262,7 +290,7 @@ fn file_name(step: u64) -> String {
 /// The same file at another place, without a copy where the system can.
 fn link(from: &Path, to: &Path) -> StudyResult<()> {
     if fs::hard_link(from, to).is_err() {
-        write_file(to, &fs::read(from)?)?;
+        write_file(to, &fs::read(from).map_err(TrainError::io(from))?)?;
     }
     Ok(())
 }

@@ -335,6 +335,7 @@ impl RevealModel {
             ("image_ff", self.image_ff),
             ("value_tokens", self.value_tokens),
             ("key_dim", self.key_dim),
+            ("head_layers", self.head_layers),
         ];
         if let Some((key, _)) = numbers.into_iter().find(|(_, number)| *number == 0) {
             return Some((key, "is 0; give 1 or more".to_owned()));
@@ -447,6 +448,7 @@ mod tests {
         assert_eq!(conflict(RevealModel { image_layers: 7, ..vit }), Some("image_layers"));
         assert_eq!(conflict(RevealModel { image_layers: 7, ..t5.clone() }), None);
         assert_eq!(conflict(RevealModel { value_tokens: 0, ..fresh() }), Some("value_tokens"));
+        assert_eq!(conflict(RevealModel { head_layers: 0, ..fresh() }), Some("head_layers"));
         let none = f64::NAN;
         assert_eq!(conflict(RevealModel { score_ceiling: none, ..fresh() }), Some("score_ceiling"));
         // The fusion and the memory have sizes of their own.

@@ -25,7 +25,8 @@ pub fn config_of(model: &RevealModel, published: &Published) -> RevealConfig {
     config.t5.dropout_rate = model.dropout;
     config.gate = model.gate;
     config.token_scale = model.token_scale;
-    let count = |share: f64, layers: usize| (share * layers as f64).round() as usize;
+    // Rounded down, as released; a share such as 0.8333 of 24 stands for 20.
+    let count = |share: f64, layers: usize| (share * layers as f64 + 0.01).floor() as usize;
     config.frozen_image_layers = count(model.frozen_image_share, config.image.num_hidden_layers);
     config.frozen_text_layers = count(model.frozen_text_share, config.text_layers());
     config

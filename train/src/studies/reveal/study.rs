@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use engram_data::text_to_text::TextToText;
+use engram_memory::Entry;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::reveal::{BaseStates, Reveal};
@@ -33,6 +34,9 @@ use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
+
+/// The memory of an evaluation while training goes on, in the run's folder.
+pub const EVALUATED: &str = "memory-evaluation";
 
 /// Views that training shows are counted from here: none of them is a question's in the evaluation.
 const FIRST_TRAINING_VIEW: u32 = 16;
@@ -410,10 +414,14 @@ impl Study for RevealStudy {
         let Encoding { corpus, .. } = self.encoding.as_ref();
         let questions = [&corpus.train, &corpus.validation, &corpus.test].into_iter().flatten();
         let lines = |texts: Vec<String>| digest::of_bytes(texts.join("\n"));
-        let questions = questions.map(|one| format!("{} {} {:?}", one.id, one.text, one.answers));
-        let entries = corpus.items.iter();
-        let entries =
-            entries.map(|item| format!("{} {} {}", item.entry.id, item.entry.source, item.text));
+        let questions = questions.map(|one| {
+            let Example { id, text, answers, document, picture, part, .. } = one;
+            format!("{id} {text} {answers:?} {document:?} {picture:?} {part:?}")
+        });
+        let entries = corpus.items.iter().map(|item| {
+            let Entry { id, source, document, .. } = &item.entry;
+            format!("{id} {source} {} {document:?} {:?}", item.text, item.picture)
+        });
         let mut inputs = Inputs::from([
             ("entries".to_owned(), lines(entries.collect())),
             ("questions".to_owned(), lines(questions.collect())),
@@ -448,7 +456,7 @@ impl Study for RevealStudy {
         let retriever = match self.memory.k {
             0 => None,
             _ => {
-                let folder = self.run.join("memory-evaluation");
+                let folder = self.run.join(EVALUATED);
                 let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
                 Some(Retriever::build(&folder, model, corpus, sequencer)?.0)
             }

@@ -37,10 +37,14 @@ pub struct SwappedQuestion {
     pub question: i64,
     /// The entry's.
     pub entry: i64,
+    /// The place of its picture.
+    pub picture: Option<usize>,
     /// What was right before, and what is right after the change.
     pub right: [String; 2],
     /// The answers before, after the change, and after the deletion.
     pub said: [String; 3],
+    /// Whether the answer followed the change, and was neither the old nor the new one after the deletion.
+    pub fell_back: bool,
 }
 
 /// Changes `count` facts in the memory (fewer where the test questions ask for fewer, or their source
@@ -99,8 +103,11 @@ pub fn swap(
     let questions = rows.iter().map(|&row| SwappedQuestion {
         question: asked[row].id,
         entry: asked[row].own.map_or(-1, |own| corpus.items[own].entry.id),
+        picture: asked[row].picture,
         right: [asked[row].answers.join(", "), changed[row].answers.join(", ")],
         said: [&before, &after, &deleted].map(|answers| answers.texts[row].clone()),
+        fell_back: is_right(&after.texts[row], &changed[row].answers)
+            && !is_right(&deleted.texts[row], &either[row].answers),
     });
     Ok(SwapReport {
         facts: swap.entries.len(),
@@ -110,16 +117,6 @@ pub fn swap(
         deleted: measure(&either.iter().collect::<Vec<_>>(), &deleted),
         questions: questions.collect(),
     })
-}
-
-impl SwapReport {
-    /// Questions whose answer is no longer the right one once the entry is gone.
-    pub fn fallen_back(&self) -> impl Iterator<Item = &SwappedQuestion> {
-        self.questions.iter().filter(|question| {
-            let right = &question.right[..];
-            is_right(&question.said[1], right) && !is_right(&question.said[2], right)
-        })
-    }
 }
 
 /// The changed entries with their new keys and values.

@@ -3,7 +3,7 @@
 //! A picture with all that is known of it is on one side: what is said of a picture that is held out is in
 //! no entry, and an example retrieves nothing of its own picture, in training as little as in the test.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
@@ -256,7 +256,16 @@ fn items(
 ) -> StudyResult<Vec<Item>> {
     // Where only some pictures are wanted, what is said of the others is not read either.
     let kept = |component: &str| data.pictures == 0 || sides.split_of.contains_key(component);
-    let (mut items, mut next_id, mut left_out) = (Vec::new(), Some(0), 0);
+    let described = read.described.iter().filter(|one| data.captions[one.file].asked);
+    let asked = read.asked.iter().map(|one| &one.question.image_id);
+    let asked: HashSet<String> = described
+        .map(|one| &one.document)
+        .chain(asked)
+        .map(|document| sides.component(document).to_owned())
+        .collect();
+    let listed_sources: BTreeSet<String> =
+        read.listed.iter().map(|one| one.entry.source.clone()).collect();
+    let (mut items, mut next_id, mut left_out, mut unwanted) = (Vec::new(), Some(0), 0, 0);
     for Listed { mut entry, image, .. } in std::mem::take(&mut read.listed) {
         next_id = next_id.zip(entry.id.checked_add(1)).map(|(a, b): (i64, i64)| a.max(b));
         // An entry may name a picture by its file alone: it belongs to what is known of that picture.
@@ -264,6 +273,10 @@ fn items(
         entry.document = match sides.components.of(entry.document.as_deref(), place) {
             Some(component) if sides.held_out(component) => {
                 left_out += 1;
+                continue;
+            }
+            Some(component) if asked.contains(component) && !kept(component) => {
+                unwanted += 1;
                 continue;
             }
             Some(component) => Some(component.to_owned()),
@@ -276,6 +289,10 @@ fn items(
     items.sort_by_key(|item| item.entry.id);
     if left_out > 0 {
         read.notes.push(format!("{left_out} entries about held-out pictures left out"));
+    }
+    if unwanted > 0 {
+        let told = format!("{unwanted} entries about pictures beyond `data.pictures` left out");
+        read.notes.push(told);
     }
     let mut add = |source: &str, component: &str, image: &str, content| -> StudyResult<()> {
         let picture = table.usable(image);
@@ -324,7 +341,8 @@ fn items(
     }
     items.retain(|item| !data.without_sources.contains(&item.entry.source));
     let captions = data.captions.iter().filter_map(|file| file.source.as_ref());
-    let named = captions.chain(data.questions.iter().filter_map(|file| file.source.as_ref()));
+    let questions = data.questions.iter().filter_map(|file| file.source.as_ref());
+    let named = captions.chain(questions).chain(&listed_sources);
     for name in named.filter(|name| !data.without_sources.contains(name)) {
         if !items.iter().any(|item| item.entry.source == *name) {
             let remedy = "give more pictures, or leave `source` out there";

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use engram_data::world::attributes::Source;
+use engram_data::world::haystack::WorldName;
 
 use super::settings::{ClaimSettings, Grid, Phases, RowSettings};
 use crate::error::Result;
@@ -12,6 +13,7 @@ use crate::studies::reveal::run::settings;
 struct Reads {
     k: usize,
     sources: Vec<&'static str>,
+    world: Option<WorldName>,
 }
 
 /// A row by itself and among those before it.
@@ -83,6 +85,17 @@ pub(super) fn grid(grid: &Grid) -> Result<()> {
             }
             None => trained(grid, row)?,
         };
+        // The main row is the first one whose questions the others are compared by.
+        let world = read.get(grid.main()).map_or(reads.world, |main| main.world);
+        if let (Some(own), Some(main)) = (reads.world, world)
+            && own != main
+        {
+            let reason = format!(
+                "is about the world of {own}, the main row about that of {main}; their answers \
+                 cannot be compared"
+            );
+            return Err(grid.of_row(row, &reason));
+        }
         read.insert(&row.name, reads);
     }
     for claim in grid.claims() {
@@ -116,7 +129,7 @@ fn trained(grid: &Grid, row: &RowSettings) -> Result<Reads> {
     }
     let mut sources = Source::ALL.map(Source::name).to_vec();
     sources.retain(|name| data.without_sources.iter().all(|out| out != name));
-    Ok(Reads { k: memory.k, sources })
+    Ok(Reads { k: memory.k, sources, world: data.world() })
 }
 
 impl Reads {
@@ -132,6 +145,6 @@ impl Reads {
         if sources.is_empty() {
             return Err("`without_sources` leaves nothing to read; say `k = 0`".to_owned());
         }
-        Ok(Self { k: row.k.unwrap_or(self.k), sources })
+        Ok(Self { k: row.k.unwrap_or(self.k), sources, world: self.world })
     }
 }

@@ -61,18 +61,21 @@ impl Asked<'_> {
             .flat_map(|(seed, asked)| asked.iter().map(|one| ((*seed, one.id), one)))
             .collect();
         let asked = self.questions(better);
-        let values = asked.iter().map(|(seed, question)| {
+        // By their ids: a row whose memory lacks a source does not know it as a question's source.
+        let others = asked.iter().map(|(seed, question)| {
             let other = by_id.get(&(*seed, question.id)).ok_or_else(|| TrainError::Recipe {
                 place: format!("question {} of seed {seed}", question.id),
                 reason: "was asked of one row and not of another; rows that are compared need the \
                          same `data.world_seed` and `data.pictures`"
                     .to_owned(),
             })?;
-            Ok(self.value(question) - self.value(other))
+            Ok((*seed, *other))
         });
-        let values = values.collect::<Result<Vec<f64>>>()?;
-        let defined = self.defined(&asked).and_then(|()| self.defined(&self.questions(worse)));
-        Ok(mean_of(self.info(true), &asked, defined.map(|()| values)))
+        let others = others.collect::<Result<Vec<(u64, &Tested)>>>()?;
+        let values = asked.iter().zip(&others);
+        let values = values.map(|((_, one), (_, other))| self.value(one) - self.value(other));
+        let defined = self.defined(&asked).and_then(|()| self.defined(&others));
+        Ok(mean_of(self.info(true), &asked, defined.map(|()| values.collect())))
     }
 
     fn questions<'a>(&self, answers: &'a RowAnswers) -> Vec<(u64, &'a Tested)> {
@@ -174,6 +177,13 @@ mod tests {
             );
         }
         assert_eq!(asked(Figure::RecallAt1, None).measure(&few).value, 0.0);
+        // Of a row that was trained without the source.
+        let mut without = row(4);
+        without.iter_mut().flat_map(|(_, asked)| asked).for_each(|question| {
+            question.source = question.source.take().filter(|source| source != "kg");
+        });
+        let of_source = asked(Figure::ExactMatch, Some("kg"));
+        assert_eq!(of_source.difference(&row(7), &without).unwrap().n, 120);
         // A question that only one of them was asked.
         let mut less = row(4);
         less[0].1.pop();

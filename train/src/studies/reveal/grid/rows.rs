@@ -229,7 +229,7 @@ fn tidy(grid: &Grid, run: &Path) -> Result<()> {
     let asked = name == Some(grid.main())
         || grid.rows().iter().any(|row| row.of.is_some() && row.of.as_deref() == name);
     let memory = (!asked).then_some("memory");
-    for part in ["checkpoints", "memory-evaluation", "memory-snapshots"].into_iter().chain(memory) {
+    for part in ["checkpoints"].into_iter().chain(memory) {
         let folder = run.join(part);
         if folder.exists() {
             fs::remove_dir_all(&folder).map_err(TrainError::io(&folder))?;

@@ -101,7 +101,20 @@ impl RevealData {
         if self.is_world() {
             let reason = "names a folder, but no file in it: give `[[data.captions]]`, \
                           `[[data.questions]]` or `entries`, or leave it out for the embedded world";
-            return (!self.path.is_empty()).then(|| ("path".into(), reason.into()));
+            if !self.path.is_empty() {
+                return Some(("path".into(), reason.into()));
+            }
+            let fresh = Self::default();
+            let of_files = [
+                ("validation_share", self.validation_share != fresh.validation_share),
+                ("test_share", self.test_share != fresh.test_share),
+                ("bad_pictures", self.bad_pictures != fresh.bad_pictures),
+                ("cached_pictures_mib", self.cached_pictures_mib != fresh.cached_pictures_mib),
+            ];
+            let given = of_files.into_iter().find(|(_, given)| *given);
+            let reason =
+                "is about files and counts for nothing on the embedded world; leave it out";
+            return given.map(|(key, _)| (key.into(), reason.into()));
         }
         let asks = self.captions.iter().any(|file| file.asked) || !self.questions.is_empty();
         if !asks {
