@@ -54,6 +54,15 @@ pub enum DataError {
     #[error("{path}, line {line}: {column} is empty; fill it in or remove the row", path = path.display())]
     EmptyField { path: PathBuf, line: usize, column: &'static str },
 
+    // Sound
+    /// A sound file that cannot be used.
+    #[error("{path}: {reason}; convert it to WAV or FLAC, or leave it out", path = path.display())]
+    Audio { path: PathBuf, reason: String },
+
+    /// A line of a manifest that names no clip.
+    #[error("{path}, line {line}: {reason}", path = path.display())]
+    Manifest { path: PathBuf, line: usize, reason: String },
+
     // Phrase pairs
     /// A score is not a number from 0 to 1.
     #[error("{path}, line {line}: score {value:?} {reason}; scores are numbers from 0 to 1", path = path.display())]

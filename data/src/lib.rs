@@ -10,12 +10,15 @@
 //! | token ids of text pieces | [`tokenise`] |
 //! | what a memory can hold, and readers of published data sets that give it | [`knowledge`] |
 //! | other views of a picture | [`augmentation`] |
+//! | sound files as samples | [`audio`] |
+//! | clips of speech, by file, folder or manifest; their texts as tokens | [`speech`] |
 //! | pictures as tensors, by a published `preprocessor_config.json` | [`image`] |
 //! | files of published weights, local or from the hub | [`hub`] |
 //! | a phrase set that needs no download | [`world::phrases`] |
 //! | pictures, knowledge and questions that need no download | [`world`] |
 //! | word vectors in GloVe or word2vec text form | [`vectors`] |
 
+pub mod audio;
 pub mod augmentation;
 pub mod error;
 pub mod folds;
@@ -24,6 +27,7 @@ pub mod hub;
 pub mod image;
 pub mod knowledge;
 pub mod patent;
+pub mod speech;
 mod table;
 pub mod text_to_text;
 pub mod titles;

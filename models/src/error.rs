@@ -29,6 +29,16 @@ pub enum ModelError {
         reason: String,
     },
 
+    /// A `model.bin` that is not one of CTranslate2's Whisper models, or is cut short.
+    #[error("{}: not a model.bin of CTranslate2 that can be read ({reason}); fetch it again, or \
+             convert the model anew", path.display())]
+    BadCtranslate2 {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+
     /// The weights lack a tensor that the model needs.
     #[error("{}: tensor `{name}` of shape {wanted:?} is missing{}", path.display(), near(nearest))]
     MissingTensor {

@@ -1,12 +1,15 @@
 //! Differentiable models of the Engram toolkit.
 
+pub mod adapter;
 pub mod bert;
 mod block_output;
 pub mod clip;
 mod config;
+pub mod ctranslate2;
 pub mod deberta;
 pub mod error;
 pub mod finite_difference;
+pub mod generation;
 pub mod gradients;
 #[macro_use]
 pub mod kernels;
@@ -18,9 +21,11 @@ mod patch_embedding;
 mod pre_norm;
 pub mod reveal;
 pub mod similarity;
+pub mod speech;
 pub mod t5;
 pub mod text_encoder;
 pub mod vit;
 pub mod weights;
+pub mod whisper;
 
 pub use error::{ModelError, Result};

@@ -33,6 +33,9 @@ pub enum Init {
     Normal(f64),
     /// Uniform in `[-bound, bound]`.
     Uniform(f64),
+    /// Positions as rows of this width: sines, then cosines, of frequencies from 1 down to 1 /
+    /// 10,000 (`sinusoids` of openai/whisper).
+    Sinusoids(usize),
 }
 
 /// One named parameter.
@@ -347,6 +350,15 @@ fn draw(seed: u64, name: &str, count: usize, init: Init) -> Result<Vec<f32>> {
         Init::Uniform(bound) => {
             let uniform = Uniform::new_inclusive(-bound, bound).map_err(bad)?;
             values.extend((0..count).map(|_| uniform.sample(&mut rng) as f32));
+        }
+        Init::Sinusoids(width) => {
+            let half = (width / 2).max(1);
+            let step = 10_000f64.ln() / (half.max(2) - 1) as f64;
+            values.extend((0..count).map(|i| {
+                let (position, channel) = ((i / width.max(1)) as f64, i % width.max(1));
+                let angle = position * (-step * (channel % half) as f64).exp();
+                if channel < half { angle.sin() as f32 } else { angle.cos() as f32 }
+            }));
         }
         Init::Normal(std) => {
             // Box-Muller: two uniform numbers give two independent normal ones.

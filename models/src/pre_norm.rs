@@ -1,8 +1,9 @@
-//! The stack of blocks that both encoders of CLIP and ViT have: `x + attention(norm(x))`, then
+//! The stack of blocks that the encoders of CLIP, ViT and Whisper have: `x + attention(norm(x))`, then
 //! `x + feed_forward(norm(x))`.
 
 use candle_core::Tensor;
 
+use crate::adapter::BottleneckAdapter;
 use crate::config::{check_dropout, check_epsilon, check_heads, check_layers, check_sizes};
 use crate::error::{ModelError, Result};
 use crate::kernels::{Activation, Attention, Chain, Mode, Segments};
@@ -25,7 +26,7 @@ pub(crate) struct PreNormConfig {
     /// Added to the variance in norms.
     pub(crate) layer_norm_eps: f64,
     /// Whether the maps to queries, keys and values have biases, as the others do.
-    pub(crate) qkv_bias: bool,
+    pub(crate) qkv_bias: [bool; 3],
     /// Dropout of what attention and the feed-forward part add.
     pub(crate) hidden_dropout: f64,
     /// Dropout of attention weights.
@@ -90,7 +91,8 @@ impl PreNormConfig {
     pub(crate) fn num_parameters(&self) -> usize {
         let (d, m) = (self.hidden_size, self.intermediate_size);
         let linear = |d_in: usize, d_out: usize, bias: bool| d_out * (d_in + usize::from(bias));
-        let attention = 3 * linear(d, d, self.qkv_bias) + linear(d, d, true);
+        let qkv = self.qkv_bias.map(|bias| linear(d, d, bias));
+        let attention = qkv.iter().sum::<usize>() + linear(d, d, true);
         let norms = 2 * 2 * d;
         let feed_forward = linear(d, m, true) + linear(m, d, true);
         self.num_hidden_layers * (attention + norms + feed_forward)
@@ -119,14 +121,34 @@ impl PreNormBlocks {
     pub(crate) fn forward(
         &self,
         x: Tensor,
+        segments: (&Segments, bool),
+        stop_gradient_after: Option<usize>,
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        self.forward_adapted(x, segments, stop_gradient_after, &[], mode)
+    }
+
+    /// The same with an adapter behind each block.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] also for a number of adapters that is neither 0 nor that of the
+    /// blocks.
+    pub(crate) fn forward_adapted(
+        &self,
+        x: Tensor,
         (segments, causal): (&Segments, bool),
         stop_gradient_after: Option<usize>,
+        adapters: &[BottleneckAdapter],
         mode: &Mode,
     ) -> Result<Tensor> {
         let PreNormConfig { hidden_size, num_attention_heads: num_heads, .. } = self.config;
         let blocks = self.layers.len();
         if let Some(frozen) = stop_gradient_after.filter(|frozen| *frozen > blocks) {
             let reason = format!("a stop-gradient after {frozen} of {blocks} blocks");
+            return Err(ModelError::BadInput(reason));
+        }
+        if !adapters.is_empty() && adapters.len() != blocks {
+            let reason = format!("{} adapters for {blocks} blocks", adapters.len());
             return Err(ModelError::BadInput(reason));
         }
         // A state is cut after every frozen block, so that no more than one block's is in memory.
@@ -144,7 +166,11 @@ impl PreNormBlocks {
                 segments: segments.clone(),
                 dropout: mode.dropout(self.config.attention_dropout),
             };
-            state = cut(i + 1, layer.forward(&state, &options, &self.config, mode)?);
+            let mut next = layer.forward(&state, &options, &self.config, mode)?;
+            if let Some(adapter) = adapters.get(i) {
+                next = adapter.forward(&next)?;
+            }
+            state = cut(i + 1, next);
         }
         Ok(state)
     }
@@ -159,15 +185,15 @@ impl Layer {
     ) -> Result<Self> {
         let (d, m, eps) = (config.hidden_size, config.intermediate_size, config.layer_norm_eps);
         let norm = |name: &str| LayerNorm::new(d, eps, &builder.pp(name));
-        let projection = |name: &str| {
-            let make = if config.qkv_bias { Linear::new } else { Linear::without_bias };
+        let projection = |name: &str, bias: bool| {
+            let make = if bias { Linear::new } else { Linear::without_bias };
             make(d, d, deviations.query_key_value, &builder.pp(name))
         };
         Ok(Self {
             attention_norm: norm(names.attention_norm)?,
-            query: projection(names.query)?,
-            key: projection(names.key)?,
-            value: projection(names.value)?,
+            query: projection(names.query, config.qkv_bias[0])?,
+            key: projection(names.key, config.qkv_bias[1])?,
+            value: projection(names.value, config.qkv_bias[2])?,
             output: Linear::new(d, d, deviations.output, &builder.pp(names.output))?,
             feed_forward_norm: norm(names.feed_forward_norm)?,
             up: Linear::new(d, m, deviations.up, &builder.pp(names.up))?,

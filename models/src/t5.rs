@@ -3,9 +3,7 @@
 //! Reference: `transformers` 5, `models/t5/modeling_t5.py`. Parameter names are the published ones.
 //! Texts are packed instead of padded, as in [`crate::bert`]; [`Decoder::generate`] answers them.
 
-mod beams;
 pub mod blocks;
-mod cache;
 mod config;
 mod generate;
 
@@ -15,6 +13,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use crate::error::{ModelError, Result};
+pub use crate::generation::{GenerateOptions, Generated};
 use crate::kernels::{Mode, Segments, dropout, embedding_sum};
 use crate::layers::{Linear, RmsNorm};
 use crate::packed::PackedTokens;
@@ -22,7 +21,6 @@ use crate::params::{Init, ParameterBuilder};
 use crate::weights::Weights;
 use blocks::{DecoderLayer, EncoderLayer, RelativeBias};
 pub use config::T5Config;
-pub use generate::{GenerateOptions, Generated};
 
 /// The encoder and the decoder.
 #[derive(Debug, Clone)]

@@ -61,6 +61,22 @@ fn convolutions() -> Result<()> {
 }
 
 #[test]
+fn windows_of_packed_sequences() -> Result<()> {
+    for (size, stride, padding) in [(3, 1, 1), (3, 2, 1), (2, 3, 0), (5, 1, 2), (1, 1, 0)] {
+        let windows = Unfold { size, stride, padding };
+        // The last is shorter than some windows.
+        for lengths in [&[9][..], &[4, 3, 2], &[1, 7, 1]] {
+            check_gradients(&[input(&[9, 2], 1)], |t| Ok(unfold(&t[0], lengths, windows)?))?;
+        }
+    }
+    let windows = Unfold { size: 3, stride: 1, padding: 0 };
+    assert_eq!(unfold(&random(&[3, 2], 1)?, &[1, 2], windows)?.dims(), [0, 6]);
+    assert!(unfold(&random(&[3, 2], 1)?, &[2, 2], windows).is_err());
+    assert!(unfold(&random(&[3, 2], 1)?, &[3], Unfold { stride: 0, ..windows }).is_err());
+    Ok(())
+}
+
+#[test]
 fn residual_sums_and_scaled_rows() -> Result<()> {
     let (x, y) = (input(&[3, 5], 1), input(&[3, 5], 2));
     for mask in [None, Some(Dropout::new(0.4, 3))] {

@@ -1,6 +1,7 @@
 //! `engram predict`.
 
 mod answers;
+mod speech;
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,8 @@ use engram_train::studies::reveal;
 
 use super::{Outcome, output};
 
-/// Score phrase pairs or answer questions with a trained run, or with a baseline that trains nothing.
+/// Score phrase pairs or answer questions with a trained run, or with a baseline that trains nothing;
+/// transcribe speech.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A run of the patent study scores the pairs of a CSV file. A run of REVEAL answers the questions of
@@ -29,12 +31,14 @@ Examples:
   engram predict runs/r1 --haystack world/haystack.jsonl --output replies.jsonl
   engram eval haystack --replies replies.jsonl
   engram predict runs/p1 --input test.csv --output predictions.csv
+  engram predict --recogniser hf://openai/whisper-tiny.en --input talks/ --output talks.tsv
+  engram predict --recogniser hf://openai/whisper-tiny.en --input talk.mp3 --output talk.srt
   engram predict --encoder hf://sentence-transformers/all-MiniLM-L6-v2 \\
       --input validation.csv --output cosine.csv
   engram predict --vectors glove.6B.300d.txt --input validation.csv --output glove.csv")]
 pub struct Predict {
     /// The folder of a finished run
-    #[arg(required_unless_present_any = ["encoder", "vectors"])]
+    #[arg(required_unless_present_any = ["encoder", "vectors", "recogniser"])]
     run: Option<PathBuf>,
     /// Baseline: the cosine of a sentence encoder, `hf://owner/name` or a folder
     #[arg(long, value_name = "WEIGHTS", conflicts_with_all = ["run", "vectors"])]
@@ -42,14 +46,14 @@ pub struct Predict {
     /// Baseline: the cosine of mean word vectors, a GloVe or word2vec text file
     #[arg(long, value_name = "FILE", conflicts_with = "run")]
     vectors: Option<PathBuf>,
-    /// Pairs to score (CSV with id, anchor, target, context), or questions (JSON lines)
+    /// Pairs to score (CSV with id, anchor, target, context), questions (JSON lines), or sound
     #[arg(long, value_name = "FILE", required_unless_present = "haystack")]
     input: Option<PathBuf>,
     /// REVEAL: instead of questions, the tasks of a `haystack.jsonl`, each out of its own entries
     #[arg(long, value_name = "FILE", requires = "run",
         conflicts_with_all = ["input", "evidence", "curves"])]
     haystack: Option<PathBuf>,
-    /// Where `id,score` goes, or each answer as a line of JSON
+    /// Where `id,score` goes, or each answer or transcript
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
     /// REVEAL: the credit of each entry that was read for each token of the answer
@@ -67,12 +71,18 @@ pub struct Predict {
     /// Show no progress
     #[arg(long)]
     quiet: bool,
+    #[command(flatten)]
+    speech: speech::Speech,
 }
 
 impl Predict {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
         self.check_output()?;
+        if let Some(recogniser) = &self.speech.recogniser {
+            let input = self.input.as_deref().context("give --input")?;
+            return self.transcribe(recogniser, input);
+        }
         if let Some(run) = self.run.as_ref().filter(|run| reveal::run::is_run(run)) {
             return match (&self.haystack, &self.input) {
                 (Some(haystack), _) => self.reply(run, haystack),
@@ -113,7 +123,7 @@ impl Predict {
     /// Fails if the output has no place, or would replace what is read: before anything is computed.
     fn check_output(&self) -> anyhow::Result<()> {
         let output = self.output.display();
-        if self.output.is_dir() {
+        if self.output.is_dir() && self.speech.recogniser.is_none() {
             anyhow::bail!("{output}: is a folder; name a file for --output");
         }
         let folder = match self.output.parent() {

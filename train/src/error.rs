@@ -32,6 +32,13 @@ pub enum TrainError {
         reason: String,
     },
 
+    /// Speech that cannot be transcribed as it was asked for.
+    #[error("{reason}")]
+    Recognise {
+        /// Why not, and what would do.
+        reason: String,
+    },
+
     /// The study's own code failed.
     #[error("study `{study}` failed in {part}: {source}")]
     Study {

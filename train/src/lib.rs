@@ -15,6 +15,7 @@ mod log;
 pub mod optimiser;
 mod program;
 pub mod recipe;
+pub mod recognise;
 mod run_folder;
 pub mod schedule;
 pub mod studies;

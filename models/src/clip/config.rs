@@ -124,7 +124,7 @@ macro_rules! tower {
                     num_attention_heads: self.num_attention_heads,
                     hidden_act: self.hidden_act,
                     layer_norm_eps: self.layer_norm_eps,
-                    qkv_bias: true,
+                    qkv_bias: [true; 3],
                     hidden_dropout: 0.0,
                     attention_dropout: self.attention_dropout,
                 }

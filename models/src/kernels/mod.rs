@@ -37,6 +37,7 @@ mod rows;
 mod scaled_rows;
 mod segments;
 mod softmax;
+mod unfold;
 
 pub use activation::{Activation, activation, bias_activation};
 pub use attention::{Attention, AttentionBias, attention, self_attention};
@@ -57,3 +58,4 @@ pub use scaled_rows::scaled_rows;
 pub use segments::{Segments, Span};
 pub(crate) use softmax::log_sum;
 pub use softmax::softmax;
+pub use unfold::{Unfold, unfold};

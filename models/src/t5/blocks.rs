@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
-use super::cache::{LayerCache, Step};
 use super::config::T5Config;
 use crate::error::{ModelError, Result};
+use crate::generation::cache::{LayerCache, Step};
 use crate::kernels::{
     Attention, AttentionBias, Chain, Mode, Segments, Value, attention, embedding_sum, residual,
     stacked_linear,

@@ -191,7 +191,7 @@ impl ViTConfig {
             num_attention_heads: self.num_attention_heads,
             hidden_act: self.hidden_act,
             layer_norm_eps: self.layer_norm_eps,
-            qkv_bias: self.qkv_bias,
+            qkv_bias: [self.qkv_bias; 3],
             hidden_dropout: self.hidden_dropout_prob,
             attention_dropout: self.attention_probs_dropout_prob,
         }

@@ -1,5 +1,6 @@
 //! `engram data`.
 
+mod convert;
 mod entries;
 mod world;
 
@@ -23,6 +24,9 @@ pub enum Data {
     /// Turn a published data set into entries of a memory
     #[command(subcommand)]
     Entries(entries::Entries),
+    /// Write weights of other tools under their published names
+    #[command(subcommand)]
+    Convert(convert::Convert),
 }
 
 /// Put a model's files into the hub's cache, for offline use.
@@ -74,6 +78,7 @@ impl Data {
             }
             Self::World(world) => world.run()?,
             Self::Entries(entries) => return entries.run(),
+            Self::Convert(convert) => return convert.run(),
         }
         Ok(Outcome::Done)
     }

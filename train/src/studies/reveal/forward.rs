@@ -93,7 +93,9 @@ impl Forward<'_> {
     /// How answers are searched: greedily, up to the recipe's length.
     pub fn generation(&self) -> GenerateOptions {
         let max_new_tokens = self.sequencer.max_answer_tokens() + 1;
-        GenerateOptions { max_new_tokens, ..GenerateOptions::greedy(&self.model.config().t5) }
+        let t5 = &self.model.config().t5;
+        let greedy = GenerateOptions::greedy(t5.decoder_start_token_id, t5.eos_token_id);
+        GenerateOptions { max_new_tokens, ..greedy }
     }
 
     /// The best entries of each query `[B, key_dim]`, none of them of its own document; none at all

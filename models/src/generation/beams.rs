@@ -4,7 +4,7 @@
 //! continuations, those among the first `num_beams` that end are finished, and the first
 //! `num_beams` that do not end go on.
 
-use super::generate::{GenerateOptions, Generated};
+use super::{GenerateOptions, Generated};
 
 /// A possible next token.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -46,6 +46,11 @@ impl<'a> Beams<'a> {
     pub fn running(&self) -> impl Iterator<Item = (usize, u32)> {
         let start = self.options.start_token_id;
         self.running.iter().map(move |b| (b.slot, b.tokens.last().copied().unwrap_or(start)))
+    }
+
+    /// The tokens of what goes on, by slot.
+    pub fn texts(&self) -> impl Iterator<Item = &[u32]> {
+        self.running.iter().map(|beam| beam.tokens.as_slice())
     }
 
     /// Goes on by one token. `candidates` are the best ones of each running beam, best first, the

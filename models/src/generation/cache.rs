@@ -14,7 +14,7 @@ use crate::kernels::{Segments, Span};
 const FIRST_CAPACITY: usize = 16;
 
 /// Keys and values of all layers.
-pub(super) struct Cache {
+pub(crate) struct Cache {
     layers: Vec<LayerCache>,
     slots: usize,
     /// Rows that each slot has room for, and how many it holds.
@@ -23,15 +23,15 @@ pub(super) struct Cache {
 }
 
 /// Of one layer.
-pub(super) struct LayerCache {
-    /// `[slots * capacity, H d_kv]`.
+pub(crate) struct LayerCache {
+    /// `[slots * capacity, W]`.
     pub keys: Tensor,
     /// As the keys.
     pub values: Tensor,
 }
 
 /// Where the new rows of some slots belong.
-pub(super) struct Step {
+pub(crate) struct Step {
     /// The cache's row of each.
     rows: Vec<usize>,
     /// Each attends to the rows of its slot, itself among them.
@@ -55,6 +55,11 @@ impl Cache {
     /// The layers.
     pub fn layers(&self) -> &[LayerCache] {
         &self.layers
+    }
+
+    /// Rows that a slot holds.
+    pub fn length(&self) -> usize {
+        self.length
     }
 
     /// Makes room for one more row in each of these slots, which ascend.
@@ -99,7 +104,7 @@ impl Cache {
 }
 
 impl LayerCache {
-    /// Keeps the keys and values of a step's rows, which lie behind their queries: `[S, 3 H d_kv]`.
+    /// Keeps the keys and values of a step's rows, which lie behind their queries: `[S, 3 W]`.
     pub fn write(&self, qkv: &Tensor, step: &Step) -> Result<()> {
         let width = self.keys.dim(1)?;
         let runs: Vec<(usize, usize)> = step.rows.iter().copied().enumerate().collect();

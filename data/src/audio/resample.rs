@@ -1,0 +1,107 @@
+//! Another rate, block by block.
+
+use rubato::audioadapter_buffers::direct::InterleavedSlice;
+use rubato::{Fft, FixedSync, Indexing, Resampler as _, WindowFunction};
+
+/// Samples that are converted at a time, at least.
+const BLOCK: usize = 1024;
+
+fn common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+/// Converts mono samples from one rate to another. What comes out is as long as what goes in, to the
+/// sample, and not late.
+pub(super) struct Resampler {
+    inner: Fft<f32>,
+    /// Of the wanted rate to that of the samples.
+    ratio: f64,
+    waiting: Vec<f32>,
+    converted: Vec<f32>,
+    /// Samples that come out before the first one that went in.
+    delay: usize,
+    read: u64,
+    written: u64,
+}
+
+impl Resampler {
+    pub fn new(from: u32, to: u32) -> Result<Self, String> {
+        let (window, fixed) = (WindowFunction::BlackmanHarris2, FixedSync::Input);
+        // The delay is half a block, which has to be whole samples at both rates.
+        let smallest = 2 * (from / common_divisor(from, to)) as usize;
+        let block = BLOCK.next_multiple_of(smallest);
+        let inner = Fft::new_custom(from as usize, to as usize, block, 1, 1, window, fixed)
+            .map_err(|error| format!("{from} Hz cannot be converted to {to} Hz ({error})"))?;
+        let converted = vec![0.0; inner.output_frames_max()];
+        let delay = inner.output_delay();
+        let ratio = f64::from(to) / f64::from(from);
+        Ok(Self { inner, ratio, waiting: Vec::new(), converted, delay, read: 0, written: 0 })
+    }
+
+    /// Takes samples and adds to `out` what is ready.
+    pub fn push(
+        &mut self,
+        samples: impl Iterator<Item = f32>,
+        out: &mut Vec<f32>,
+    ) -> Result<(), String> {
+        let before = self.waiting.len();
+        self.waiting.extend(samples);
+        self.read += (self.waiting.len() - before) as u64;
+        let mut used = 0;
+        while self.waiting.len() - used >= self.inner.input_frames_next() {
+            used += self.convert(used, None, out)?;
+        }
+        self.waiting.drain(..used);
+        Ok(())
+    }
+
+    /// Adds to `out` what is left.
+    pub fn finish(&mut self, out: &mut Vec<f32>) -> Result<(), String> {
+        let wanted = (self.read as f64 * self.ratio).round() as u64;
+        while self.written < wanted {
+            let before = (self.written, self.delay);
+            self.convert(0, Some(self.waiting.len()), out)?;
+            self.waiting.clear();
+            if before == (self.written, self.delay) {
+                return Err("its rate cannot be converted".to_string());
+            }
+        }
+        out.truncate(out.len() - (self.written - wanted) as usize);
+        Ok(())
+    }
+
+    /// Converts a block of what waits from `start` on, of which `partial` samples are there; gives how
+    /// many were used.
+    fn convert(
+        &mut self,
+        start: usize,
+        partial: Option<usize>,
+        out: &mut Vec<f32>,
+    ) -> Result<usize, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let (waiting, room) = (&self.waiting[start..], self.converted.len());
+        // A block that is not full still has to have the memory of one.
+        let mut padded;
+        let waiting = if partial.is_some() {
+            padded = waiting.to_vec();
+            padded.resize(self.inner.input_frames_next(), 0.0);
+            &padded
+        } else {
+            waiting
+        };
+        let input = InterleavedSlice::new(waiting, 1, waiting.len()).map_err(|e| text(&e))?;
+        let mut output =
+            InterleavedSlice::new_mut(&mut self.converted, 1, room).map_err(|e| text(&e))?;
+        let mut indexing = Indexing::new();
+        indexing.partial_len = partial;
+        let (used, made) = self
+            .inner
+            .process_into_buffer(&input, &mut output, Some(&indexing))
+            .map_err(|e| text(&e))?;
+        let late = self.delay.min(made);
+        self.delay -= late;
+        self.written += (made - late) as u64;
+        out.extend_from_slice(&self.converted[late..made]);
+        Ok(used)
+    }
+}

@@ -1,0 +1,287 @@
+//! Clips of speech: one sound file, a folder of them, or a manifest.
+//!
+//! A manifest is JSON lines: `{"audio": "a.flac", "start": 1.5, "end": 4.0, "text": "…", "frames":
+//! ["1.png"], "id": "…"}`, of which only `audio` is needed. Paths are from the manifest's folder,
+//! times in seconds.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::audio::AudioReader;
+use crate::{DataError, read_text};
+
+/// Endings of sound files that a folder is searched for.
+const ENDINGS: [&str; 8] = ["wav", "flac", "mp3", "ogg", "oga", "m4a", "mp4", "aac"];
+
+/// A clip.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clip {
+    /// Its name; by default the path of its file in the manifest or folder, without the ending, and
+    /// where it starts.
+    #[serde(default)]
+    pub id: String,
+    /// The sound file.
+    pub audio: PathBuf,
+    /// Where it begins in the file, in seconds.
+    #[serde(default)]
+    pub start: f64,
+    /// Where it ends; `None` for the end of the file.
+    #[serde(default)]
+    pub end: Option<f64>,
+    /// What is said.
+    #[serde(default)]
+    pub text: Option<String>,
+    /// Pictures of what is seen, in their order.
+    #[serde(default)]
+    pub frames: Vec<PathBuf>,
+    /// The line of the manifest, from 1; 0 without one.
+    #[serde(skip)]
+    pub line: usize,
+}
+
+/// The clips of a path: a manifest by its ending `.jsonl`, a folder, or one sound file.
+///
+/// # Errors   those of [`read_manifest`]; `Io`; `Audio` for a folder without sound
+pub fn clips(path: &Path) -> Result<Vec<Clip>, DataError> {
+    if path.is_dir() {
+        let mut files = Vec::new();
+        find(path, &mut files)?;
+        if files.is_empty() {
+            let reason = format!("no sound files ({}) in this folder", ENDINGS.join(", "));
+            return Err(DataError::Audio { path: path.into(), reason });
+        }
+        files.sort();
+        return Ok(files.into_iter().map(|file| whole(id_of(&file, path), file)).collect());
+    }
+    match path.extension().is_some_and(|ending| ending == "jsonl" || ending == "ndjson") {
+        true => read_manifest(path),
+        false => Ok(vec![whole(id_of(path, Path::new("")), path.to_path_buf())]),
+    }
+}
+
+/// Reads a manifest. The files that it names are not opened.
+///
+/// # Errors   `Io`; `EmptyFile`; `Manifest` with the line
+pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
+    let text = read_text(path)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let (mut clips, mut seen) = (Vec::new(), HashMap::new());
+    for (line, text) in (1..).zip(text.lines()) {
+        if text.trim().is_empty() {
+            continue;
+        }
+        let bad = |reason: String| DataError::Manifest { path: path.into(), line, reason };
+        let mut clip: Clip = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
+        if !(clip.start >= 0.0 && clip.start.is_finite()) {
+            return Err(bad(format!("start {} is no time in seconds", clip.start)));
+        }
+        if let Some(end) = clip.end.filter(|end| !(*end > clip.start && end.is_finite())) {
+            return Err(bad(format!("end {end} is not after start {}", clip.start)));
+        }
+        if clip.id.is_empty() {
+            clip.id = id_of(&clip.audio, Path::new(""));
+            if clip.start > 0.0 {
+                clip.id = format!("{}-{}", clip.id, clip.start);
+            }
+        }
+        if let Some(first) = seen.insert(clip.id.clone(), line) {
+            let id = &clip.id;
+            return Err(bad(format!(
+                "id `{id}` was already used on line {first}; give each its own"
+            )));
+        }
+        clip.audio = folder.join(&clip.audio);
+        clip.frames.iter_mut().for_each(|frame| *frame = folder.join(&*frame));
+        clip.line = line;
+        clips.push(clip);
+    }
+    Ok(clips)
+}
+
+fn whole(id: String, audio: PathBuf) -> Clip {
+    Clip { id, audio, start: 0.0, end: None, text: None, frames: Vec::new(), line: 0 }
+}
+
+/// The path from `folder`, without the ending.
+fn id_of(file: &Path, folder: &Path) -> String {
+    let from = file.strip_prefix(folder).unwrap_or(file);
+    match folder.as_os_str().is_empty() && from.is_absolute() {
+        true => {
+            from.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+        }
+        false => from.with_extension("").to_string_lossy().into_owned(),
+    }
+}
+
+fn find(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), DataError> {
+    let io = |source| DataError::Io { path: folder.into(), source };
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        if path.is_dir() && !path.is_symlink() {
+            find(&path, files)?;
+        } else if path
+            .extension()
+            .is_some_and(|ending| ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known)))
+        {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// A clip that is being read.
+pub struct ClipReader {
+    reader: AudioReader,
+    audio: PathBuf,
+    /// In samples at the wanted rate.
+    start: usize,
+    end: Option<usize>,
+    /// Samples of the file that went by, and of the clip that were given out.
+    passed: usize,
+    given: usize,
+    rate: u32,
+    ended: bool,
+}
+
+impl Clip {
+    /// Opens its file; its samples are wanted at `rate` Hz.
+    ///
+    /// # Errors   as [`AudioReader::open`]
+    pub fn open(&self, rate: u32) -> Result<ClipReader, DataError> {
+        let place = |seconds: f64| (seconds * f64::from(rate)).round() as usize;
+        Ok(ClipReader {
+            reader: AudioReader::open(&self.audio, rate)?,
+            audio: self.audio.clone(),
+            start: place(self.start),
+            end: self.end.map(place),
+            passed: 0,
+            given: 0,
+            rate,
+            ended: false,
+        })
+    }
+
+    /// All its samples at `rate` Hz.
+    ///
+    /// # Errors   as [`ClipReader::read`]
+    pub fn samples(&self, rate: u32) -> Result<Vec<f32>, DataError> {
+        let (mut reader, mut samples) = (self.open(rate)?, Vec::new());
+        while reader.read(&mut samples)? {}
+        Ok(samples)
+    }
+}
+
+impl ClipReader {
+    /// Adds the next block of samples to `samples`; `false` at the end of the clip.
+    ///
+    /// # Errors   as [`AudioReader::read`]; `Audio` for a clip that begins behind the end of its file,
+    /// or has no samples
+    pub fn read(&mut self, samples: &mut Vec<f32>) -> Result<bool, DataError> {
+        if self.ended {
+            return Ok(false);
+        }
+        let before = samples.len();
+        let more = self.reader.read(samples)?;
+        let block = samples.len() - before;
+        let early = self.start.saturating_sub(self.passed).min(block);
+        samples.drain(before..before + early);
+        self.passed += block;
+        self.ended = !more;
+        if let Some(end) = self.end.filter(|end| *end <= self.passed) {
+            let late = (self.passed - end).min(block - early);
+            samples.truncate(samples.len() - late);
+            self.ended = true;
+        }
+        self.given += samples.len() - before;
+        if self.ended && self.given == 0 {
+            let seconds = |samples: usize| samples as f64 / f64::from(self.rate);
+            let (length, start) = (seconds(self.passed), seconds(self.start));
+            let reason = match self.start > 0 {
+                true => format!("has {length:.2} s, and the clip begins at {start} s"),
+                false => "has no samples".to_string(),
+            };
+            return Err(DataError::Audio { path: self.audio.clone(), reason });
+        }
+        Ok(!self.ended)
+    }
+
+    /// How long the clip is, in seconds; `None` where neither it nor its file says so.
+    pub fn seconds(&self) -> Option<f64> {
+        let seconds = |samples: usize| samples as f64 / f64::from(self.rate);
+        let of_file = self.reader.seconds();
+        let end = self.end.map(seconds).map(|end| of_file.map_or(end, |file| file.min(end)));
+        Some((end.or(of_file)? - seconds(self.start)).max(0.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hound::{SampleFormat, WavSpec, WavWriter};
+
+    fn write(path: &Path, values: impl Iterator<Item = i16>) {
+        let spec = WavSpec {
+            channels: 1,
+            sample_rate: 16_000,
+            bits_per_sample: 16,
+            sample_format: SampleFormat::Int,
+        };
+        let mut writer = WavWriter::create(path, spec).expect("a file");
+        values.for_each(|value| writer.write_sample(value).expect("a sample"));
+        writer.finalize().expect("a header");
+    }
+
+    #[test]
+    fn clips_of_a_file_are_its_samples_between_their_times() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("a.wav");
+        write(&file, 0..16_000);
+        let manifest = folder.path().join("m.jsonl");
+        let lines = "{\"audio\": \"a.wav\"}\n\n{\"audio\": \"a.wav\", \"start\": 0.25, \"end\": 0.5, \
+                     \"text\": \"t\", \"id\": \"x\"}\n{\"audio\": \"a.wav\", \"start\": 0.9}\n\
+                     {\"audio\": \"a.wav\", \"start\": 2, \"end\": 3}\n";
+        std::fs::write(&manifest, lines).expect("a manifest");
+        let clips = clips(&manifest).expect("clips");
+        let ids: Vec<(&str, usize)> = clips.iter().map(|c| (c.id.as_str(), c.line)).collect();
+        assert_eq!(ids, [("a", 1), ("x", 3), ("a-0.9", 4), ("a-2", 5)]);
+        let first = |clip: &Clip| clip.samples(16_000).map(|s| ((s[0] * 32_768.0) as i16, s.len()));
+        assert_eq!(first(&clips[0]).expect("sound"), (0, 16_000));
+        assert_eq!(first(&clips[1]).expect("sound"), (4_000, 4_000));
+        assert_eq!(first(&clips[2]).expect("sound"), (14_400, 1_600));
+        let error = first(&clips[3]).expect_err("behind the end").to_string();
+        assert!(error.contains("has 1.00 s") && error.contains("begins at 2 s"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_is_searched_in_the_order_of_its_paths() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(clips(folder.path()).expect_err("nothing").to_string().contains("no sound files"));
+        std::fs::create_dir(folder.path().join("b")).expect("a folder");
+        for name in ["c.WAV", "b/z.flac", "a.mp3", "b/notes.txt"] {
+            std::fs::write(folder.path().join(name), b"x").expect("a file");
+        }
+        let found = clips(folder.path()).expect("clips");
+        let ids: Vec<&str> = found.iter().map(|clip| clip.id.as_str()).collect();
+        assert_eq!(ids, ["a", "b/z", "c"]);
+    }
+
+    #[test]
+    fn lines_that_cannot_be_are_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("m.jsonl");
+        for (line, reason) in [
+            ("{\"audio\": 3}", "line 2"),
+            ("{\"audio\": \"a.wav\", \"strat\": 1}", "strat"),
+            ("{\"audio\": \"a.wav\", \"start\": -1}", "start -1"),
+            ("{\"audio\": \"a.wav\", \"start\": 2, \"end\": 2}", "end 2 is not after"),
+            ("{\"audio\": \"b.wav\"}", "already used on line 1"),
+        ] {
+            std::fs::write(&path, format!("{{\"audio\": \"b.wav\"}}\n{line}\n")).expect("a file");
+            let error = read_manifest(&path).expect_err("a refusal").to_string();
+            assert!(error.contains(reason) && error.contains("line 2"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Whisper models of CTranslate2 (the folders of faster-whisper) under their published names.
+//!
+//! Reference: `WhisperSpec` in CTranslate2's `python/ctranslate2/specs/whisper_spec.py`, and
+//! `specs/model_spec.py` for the quantised types. Nothing is computed but what quantisation asks
+//! for: f16 and f32 weights are the same numbers in both forms.
+
+mod file;
+
+use std::path::{Path, PathBuf};
+
+use candle_core::{Device, Tensor};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::error::{ModelError, Result};
+use crate::whisper::WhisperConfig;
+use crate::{config, weights};
+use file::File;
+
+/// A model's folder, as published ones are called in `transformers`.
+pub struct PublishedWhisper {
+    /// The configuration.
+    pub config: WhisperConfig,
+    /// `generation_config.json`: which tokens are never written, and which heads follow the sound.
+    generation: Value,
+    /// Names and values, in the order of the model.
+    tensors: Vec<(String, Tensor)>,
+}
+
+/// What `config.json` of a CTranslate2 folder says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Settings {
+    suppress_ids: Vec<u32>,
+    suppress_ids_begin: Vec<u32>,
+    alignment_heads: Vec<[usize; 2]>,
+    lang_ids: Vec<u32>,
+}
+
+/// CTranslate2's number for exact GELU.
+const GELU: i64 = 3;
+
+impl PublishedWhisper {
+    /// Reads `model.bin`, `config.json` and `tokenizer.json` of a folder.
+    ///
+    /// # Errors
+    /// [`ModelError::BadCtranslate2`] for a `model.bin` that is cut, of another version, or of another
+    /// kind of model; [`ModelError::BadConfig`] for the other files; [`ModelError::Io`].
+    pub fn read_ctranslate2(folder: &Path) -> Result<Self> {
+        let mut file = File::open(&folder.join("model.bin"))?;
+        let settings: Settings = read_json(&folder.join("config.json"))?;
+        let (config, tensors) = published(&mut file, special_tokens(folder)?)?;
+        let generation = json!({
+            "suppress_tokens": settings.suppress_ids,
+            "begin_suppress_tokens": settings.suppress_ids_begin,
+            "alignment_heads": settings.alignment_heads,
+            "lang_ids": settings.lang_ids,
+            "decoder_start_token_id": config.decoder_start_token_id,
+            "eos_token_id": config.eos_token_id,
+        });
+        Ok(Self { config, generation, tensors })
+    }
+
+    /// Names and values, in the order of the model.
+    pub fn tensors(&self) -> &[(String, Tensor)] {
+        &self.tensors
+    }
+
+    /// Writes `model.safetensors`, `config.json` and `generation_config.json` into a folder that is
+    /// there.
+    ///
+    /// # Errors
+    /// [`ModelError::Io`]
+    pub fn save(&self, folder: &Path) -> Result<()> {
+        let mut config = serde_json::to_value(&self.config).unwrap_or_default();
+        config["model_type"] = json!("whisper");
+        for (name, value) in
+            [("config.json", &config), ("generation_config.json", &self.generation)]
+        {
+            let path = folder.join(name);
+            let text = format!("{value:#}\n");
+            std::fs::write(&path, text).map_err(|source| ModelError::Io { path, source })?;
+        }
+        let named = self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor));
+        weights::save(&folder.join("model.safetensors"), named)
+    }
+}
+
+/// The ids of `<|startoftranscript|>` and `<|endoftext|>` in a folder's `tokenizer.json`.
+fn special_tokens(folder: &Path) -> Result<(u32, u32)> {
+    #[derive(Deserialize)]
+    struct Tokenizer {
+        added_tokens: Vec<Added>,
+    }
+    #[derive(Deserialize)]
+    struct Added {
+        id: u32,
+        content: String,
+    }
+    let path = folder.join("tokenizer.json");
+    let tokenizer: Tokenizer = read_json(&path)?;
+    let find = |name: &str| {
+        let found = tokenizer.added_tokens.iter().find(|token| token.content == name);
+        found.map(|token| token.id).ok_or_else(|| ModelError::BadConfig {
+            what: path.display().to_string(),
+            reason: format!("has no token `{name}`; is it a Whisper model's?"),
+        })
+    };
+    Ok((find("<|startoftranscript|>")?, find("<|endoftext|>")?))
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
+    let io = |source| ModelError::Io { path: PathBuf::from(path), source };
+    let text = std::fs::read_to_string(path).map_err(io)?;
+    let bad = |e: serde_json::Error| ModelError::BadConfig {
+        what: path.display().to_string(),
+        reason: e.to_string(),
+    };
+    serde_json::from_str(&text).map_err(bad)
+}
+
+/// The configuration that the shapes say, and the tensors under their published names.
+fn published(
+    file: &mut File,
+    (start, end): (u32, u32),
+) -> Result<(WhisperConfig, Vec<(String, Tensor)>)> {
+    if file.spec() != "WhisperSpec" {
+        let reason = format!("holds a `{}`, not a `WhisperSpec`", file.spec());
+        return Err(file.bad(reason));
+    }
+    if let Some(activation) = file.number("decoder/activation")?.filter(|found| *found != GELU) {
+        return Err(file.bad(format!("activation {activation} is not the exact GELU ({GELU})")));
+    }
+    let layers = |part: &str| {
+        (0..).take_while(|i| file.has(&format!("{part}/layer_{i}/ffn/linear_0/weight"))).count()
+    };
+    let rows = |name: &str, dim: usize| file.size(name, dim);
+    let heads = |part: &str| -> Result<usize> {
+        let found = file.number(&format!("{part}/num_heads"))?;
+        found.and_then(|heads| usize::try_from(heads).ok()).ok_or_else(|| {
+            file.bad(format!("does not say how many heads its {part} has (`{part}/num_heads`)"))
+        })
+    };
+    let config = WhisperConfig {
+        vocab_size: rows("decoder/embeddings/weight", 0)?,
+        num_mel_bins: rows("encoder/conv1/weight", 1)?,
+        d_model: rows("encoder/conv1/weight", 0)?,
+        encoder_layers: layers("encoder"),
+        encoder_attention_heads: heads("encoder")?,
+        encoder_ffn_dim: rows("encoder/layer_0/ffn/linear_0/weight", 0)?,
+        decoder_layers: layers("decoder"),
+        decoder_attention_heads: heads("decoder")?,
+        decoder_ffn_dim: rows("decoder/layer_0/ffn/linear_0/weight", 0)?,
+        max_source_positions: rows("encoder/position_encodings/encodings", 0)?,
+        max_target_positions: rows("decoder/position_encodings/encodings", 0)?,
+        decoder_start_token_id: start,
+        eos_token_id: end,
+        ..WhisperConfig::default()
+    };
+    config::in_file(file.path(), config.validate())?;
+    let mut names = Names { file, d: config.d_model, tensors: Vec::new() };
+    for (part, blocks) in [("encoder", config.encoder_layers), ("decoder", config.decoder_layers)] {
+        names.part(part, blocks)?;
+    }
+    Ok((config, names.tensors))
+}
+
+/// Tensors on their way to their published names.
+struct Names<'a> {
+    file: &'a mut File,
+    d: usize,
+    tensors: Vec<(String, Tensor)>,
+}
+
+impl Names<'_> {
+    fn part(&mut self, part: &str, blocks: usize) -> Result<()> {
+        let to = format!("model.{part}");
+        if part == "encoder" {
+            for conv in ["conv1", "conv2"] {
+                self.linear(&format!("encoder/{conv}"), &[(&format!("{to}.{conv}"), true)])?;
+            }
+        } else {
+            let weight = self.file.tensor("decoder/embeddings/weight")?;
+            self.tensors.push((format!("{to}.embed_tokens.weight"), weight));
+        }
+        let positions = self.file.tensor(&format!("{part}/position_encodings/encodings"))?;
+        self.tensors.push((format!("{to}.embed_positions.weight"), positions));
+        self.norm(&format!("{part}/layer_norm"), &format!("{to}.layer_norm"))?;
+        for block in 0..blocks {
+            let (from, to) = (format!("{part}/layer_{block}"), format!("{to}.layers.{block}"));
+            let own = format!("{from}/self_attention");
+            let at = |name: &str| format!("{to}.{name}");
+            self.norm(&format!("{own}/layer_norm"), &at("self_attn_layer_norm"))?;
+            let (q, k, v) =
+                (at("self_attn.q_proj"), at("self_attn.k_proj"), at("self_attn.v_proj"));
+            let qkv = [(q.as_str(), true), (k.as_str(), false), (v.as_str(), true)];
+            self.linear(&format!("{own}/linear_0"), &qkv)?;
+            self.linear(&format!("{own}/linear_1"), &[(&at("self_attn.out_proj"), true)])?;
+            if part == "decoder" {
+                let cross = format!("{from}/attention");
+                self.norm(&format!("{cross}/layer_norm"), &at("encoder_attn_layer_norm"))?;
+                let q = at("encoder_attn.q_proj");
+                self.linear(&format!("{cross}/linear_0"), &[(&q, true)])?;
+                let (k, v) = (at("encoder_attn.k_proj"), at("encoder_attn.v_proj"));
+                self.linear(&format!("{cross}/linear_1"), &[(&k, false), (&v, true)])?;
+                let out = at("encoder_attn.out_proj");
+                self.linear(&format!("{cross}/linear_2"), &[(&out, true)])?;
+            }
+            self.norm(&format!("{from}/ffn/layer_norm"), &at("final_layer_norm"))?;
+            for (linear, name) in [("linear_0", "fc1"), ("linear_1", "fc2")] {
+                self.linear(&format!("{from}/ffn/{linear}"), &[(&at(name), true)])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn norm(&mut self, from: &str, to: &str) -> Result<()> {
+        for (theirs, ours) in [("gamma", "weight"), ("beta", "bias")] {
+            let tensor = self.file.tensor(&format!("{from}/{theirs}"))?;
+            self.tensors.push((format!("{to}.{ours}"), tensor));
+        }
+        Ok(())
+    }
+
+    /// A map that several published ones were stacked to, and which of them have biases.
+    fn linear(&mut self, from: &str, to: &[(&str, bool)]) -> Result<()> {
+        let weight = self.file.tensor(&format!("{from}/weight"))?;
+        let bias = self.file.tensor(&format!("{from}/bias"))?;
+        let rows = if to.len() == 1 { weight.dim(0)? } else { self.d };
+        if weight.dim(0)? != rows * to.len() || bias.dims() != [rows * to.len()] {
+            let (found, wanted) = (weight.dims(), rows * to.len());
+            let reason = format!("`{from}` has {found:?} for {wanted} rows and biases");
+            return Err(self.file.bad(reason));
+        }
+        for (i, (name, biased)) in to.iter().enumerate() {
+            let part = |tensor: &Tensor| tensor.narrow(0, i * rows, rows)?.contiguous();
+            self.tensors.push((format!("{name}.weight"), part(&weight)?));
+            if *biased {
+                self.tensors.push((format!("{name}.bias"), part(&bias)?));
+            }
+        }
+        Ok(())
+    }
+}

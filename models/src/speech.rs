@@ -1,0 +1,3 @@
+//! What speech recognisers share.
+
+pub mod log_mel;

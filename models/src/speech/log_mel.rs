@@ -1,0 +1,267 @@
+//! The logarithm of the power in mel bands: what Whisper hears.
+//!
+//! Reference: `log_mel_spectrogram` of openai/whisper, `whisper/audio.py`; `WhisperFeatureExtractor`
+//! of `transformers` is the same. The filters are those of librosa's `mel` (Slaney's scale and
+//! area), which `whisper/assets/mel_filters.npz` holds.
+
+use std::f64::consts::TAU;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use realfft::num_complex::Complex32;
+use realfft::{RealFftPlanner, RealToComplex};
+
+use crate::error::{ModelError, Result};
+
+/// Samples in a second, Hz.
+pub const SAMPLE_RATE: u32 = 16_000;
+/// Samples in a window: 25 ms.
+const WINDOW: usize = 400;
+/// Samples from one frame to the next: 10 ms.
+pub const HOP: usize = 160;
+/// Frequencies of a window's spectrum.
+const FREQUENCIES: usize = WINDOW / 2 + 1;
+/// Power below this counts as this.
+const LEAST_POWER: f32 = 1e-10;
+/// What is this far below the loudest band of a clip, in powers of ten, counts as this far.
+const RANGE: f32 = 8.0;
+/// Frames that one task computes.
+const FRAMES: usize = 64;
+
+/// Sound as log-mel frames.
+#[derive(Clone)]
+pub struct LogMel {
+    filters: Vec<Filter>,
+    window: Vec<f32>,
+    fourier: Arc<dyn RealToComplex<f32>>,
+}
+
+/// A band's weights of the frequencies from `first` on.
+#[derive(Debug, Clone)]
+struct Filter {
+    first: usize,
+    weights: Vec<f32>,
+}
+
+/// The frames of a clip.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Frames {
+    /// Row by row, `[T, M]`.
+    pub values: Vec<f32>,
+    /// Bands `M`.
+    pub bands: usize,
+}
+
+impl Frames {
+    /// How many there are, `T`.
+    pub fn len(&self) -> usize {
+        self.values.len() / self.bands
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+}
+
+impl LogMel {
+    /// Frames of this many bands `M`: 80, or 128 for large-v3.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`] for a number of bands that the spectrum cannot be divided into.
+    pub fn new(bands: usize) -> Result<Self> {
+        if !(1..=FREQUENCIES).contains(&bands) {
+            let reason = format!("{bands} is not between 1 and {FREQUENCIES}");
+            return Err(ModelError::BadConfig { what: "num_mel_bins".into(), reason });
+        }
+        let hann = |i| 0.5 - 0.5 * (TAU * i as f64 / WINDOW as f64).cos();
+        Ok(Self {
+            filters: filters(bands),
+            window: (0..WINDOW).map(|i| hann(i) as f32).collect(),
+            fourier: RealFftPlanner::new().plan_fft_forward(WINDOW),
+        })
+    }
+
+    /// The weights that a band gives to the frequencies, from 0 to 8 kHz.
+    pub fn filter(&self, band: usize) -> Vec<f32> {
+        let mut all = vec![0.0; FREQUENCIES];
+        if let Some(Filter { first, weights }) = self.filters.get(band) {
+            all[*first..first + weights.len()].copy_from_slice(weights);
+        }
+        all
+    }
+
+    /// The frames of samples at 16 kHz, one for every whole 160 of them, followed by as much silence
+    /// as makes `length` samples of them. The loudest band of all frames sets the scale.
+    pub fn frames(&self, samples: &[f32], length: usize) -> Frames {
+        let length = length.max(samples.len());
+        let (count, bands) = (length / HOP, self.filters.len());
+        let mut values = vec![LEAST_POWER.log10(); count * bands];
+        // Beyond these no window reaches a sample.
+        let heard = count.min((samples.len() + WINDOW / 2).div_ceil(HOP));
+        values[..heard * bands].par_chunks_mut(FRAMES * bands).enumerate().for_each(
+            |(block, values)| {
+                let mut space = Space::new(self.fourier.as_ref());
+                for (i, frame) in values.chunks_mut(bands).enumerate() {
+                    self.frame((block * FRAMES + i) * HOP, (samples, length), &mut space, frame);
+                }
+            },
+        );
+        let loudest = values.par_iter().copied().reduce(|| f32::NEG_INFINITY, f32::max);
+        let quietest = loudest - RANGE;
+        values.par_iter_mut().for_each(|value| *value = (value.max(quietest) + 4.0) / 4.0);
+        Frames { values, bands }
+    }
+
+    /// The logarithms of the bands of the window around sample `center`.
+    fn frame(
+        &self,
+        center: usize,
+        (samples, length): (&[f32], usize),
+        space: &mut Space,
+        bands: &mut [f32],
+    ) {
+        for (i, (value, window)) in space.input.iter_mut().zip(&self.window).enumerate() {
+            // Before the start and behind the end the samples are reflected.
+            let place = mirrored(center as isize + i as isize - (WINDOW / 2) as isize, length);
+            *value = window * samples.get(place).copied().unwrap_or(0.0);
+        }
+        let made = self.fourier.process_with_scratch(
+            &mut space.input,
+            &mut space.spectrum,
+            &mut space.scratch,
+        );
+        debug_assert!(made.is_ok(), "the memory was made by the plan");
+        for (power, value) in space.power.iter_mut().zip(&space.spectrum) {
+            *power = value.norm_sqr();
+        }
+        for (band, filter) in bands.iter_mut().zip(&self.filters) {
+            let powers = &space.power[filter.first..];
+            let sum: f32 = filter.weights.iter().zip(powers).map(|(w, p)| w * p).sum();
+            *band = sum.max(LEAST_POWER).log10();
+        }
+    }
+}
+
+impl std::fmt::Debug for LogMel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogMel").field("bands", &self.filters.len()).finish_non_exhaustive()
+    }
+}
+
+/// The memory that a window needs.
+struct Space {
+    input: Vec<f32>,
+    spectrum: Vec<Complex32>,
+    power: [f32; FREQUENCIES],
+    scratch: Vec<Complex32>,
+}
+
+impl Space {
+    fn new(fourier: &dyn RealToComplex<f32>) -> Self {
+        Self {
+            input: fourier.make_input_vec(),
+            spectrum: fourier.make_output_vec(),
+            power: [0.0; FREQUENCIES],
+            scratch: fourier.make_scratch_vec(),
+        }
+    }
+}
+
+/// The place within `length` that a place outside is the mirror image of.
+fn mirrored(place: isize, length: usize) -> usize {
+    let last = length.saturating_sub(1);
+    match last {
+        0 => 0,
+        last => {
+            let around = place.unsigned_abs() % (2 * last);
+            around.min(2 * last - around)
+        }
+    }
+}
+
+/// Triangles between neighbouring bands' frequencies, each of the same area.
+fn filters(bands: usize) -> Vec<Filter> {
+    let top = hertz_to_mel(f64::from(SAMPLE_RATE) / 2.0);
+    let edge = |i: usize| mel_to_hertz(top * i as f64 / (bands + 1) as f64);
+    let frequency = |i: usize| i as f64 * f64::from(SAMPLE_RATE) / WINDOW as f64;
+    let of_band = |band: usize| {
+        let (low, middle, high) = (edge(band), edge(band + 1), edge(band + 2));
+        let weight = |i: usize| {
+            let (rise, fall) =
+                ((frequency(i) - low) / (middle - low), (high - frequency(i)) / (high - middle));
+            rise.min(fall).max(0.0) * 2.0 / (high - low)
+        };
+        let first = (0..FREQUENCIES).find(|i| weight(*i) > 0.0).unwrap_or(0);
+        let weights = (first..FREQUENCIES).map(|i| weight(i) as f32);
+        Filter { first, weights: weights.take_while(|weight| *weight > 0.0).collect() }
+    };
+    (0..bands).map(of_band).collect()
+}
+
+/// Slaney's scale: linear below 1 kHz, logarithmic above.
+const HERTZ_PER_MEL: f64 = 200.0 / 3.0;
+const LOGARITHMIC_FROM: f64 = 1_000.0;
+/// Mels in which the frequency grows by a factor of `e`.
+const MELS_PER_NEPER: f64 = 14.545_078_505_785_56;
+
+fn hertz_to_mel(hertz: f64) -> f64 {
+    match hertz < LOGARITHMIC_FROM {
+        true => hertz / HERTZ_PER_MEL,
+        false => {
+            let linear = LOGARITHMIC_FROM / HERTZ_PER_MEL;
+            linear + (hertz / LOGARITHMIC_FROM).ln() * MELS_PER_NEPER
+        }
+    }
+}
+
+fn mel_to_hertz(mel: f64) -> f64 {
+    let linear = LOGARITHMIC_FROM / HERTZ_PER_MEL;
+    match mel < linear {
+        true => mel * HERTZ_PER_MEL,
+        false => LOGARITHMIC_FROM * ((mel - linear) / MELS_PER_NEPER).exp(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scale_is_its_own_inverse_and_has_slaney_s_step() {
+        // 27 logarithmic steps are a factor of 6.4.
+        assert!((27.0 / 6.4f64.ln() - MELS_PER_NEPER).abs() < 1e-12);
+        for hertz in [0.0, 440.0, 999.0, 1_000.0, 1_001.0, 8_000.0] {
+            assert!((mel_to_hertz(hertz_to_mel(hertz)) - hertz).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn silence_behind_the_samples_costs_nothing_and_changes_nothing() -> Result<()> {
+        let mel = LogMel::new(80)?;
+        let samples: Vec<f32> = (0..5_000).map(|i| (i as f32 * 0.3).sin() * 0.1).collect();
+        let mut longer = samples.clone();
+        longer.resize(20_000, 0.0);
+        assert_eq!(mel.frames(&samples, 20_000), mel.frames(&longer, 0));
+        assert_eq!(mel.frames(&samples, 0).len(), 31);
+        Ok(())
+    }
+
+    #[test]
+    fn the_shortest_clips_have_frames() -> Result<()> {
+        let mel = LogMel::new(80)?;
+        for (samples, frames) in [(0, 0), (1, 0), (159, 0), (160, 1), (200, 1), (201, 1), (320, 2)]
+        {
+            let clip = vec![0.5; samples];
+            let made = mel.frames(&clip, 0);
+            assert_eq!((made.len(), made.is_empty()), (frames, frames == 0));
+            assert!(made.values.iter().all(|value| value.is_finite()));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn bands_that_the_spectrum_cannot_be_divided_into_are_refused() {
+        assert!(LogMel::new(0).is_err() && LogMel::new(202).is_err());
+    }
+}

@@ -1,0 +1,206 @@
+//! The sizes of a Whisper model, as its `config.json` has them.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{
+    bad_field, check_dropout, check_heads, check_layers_of, check_sizes, in_file, read_published,
+};
+use crate::error::Result;
+use crate::kernels::Activation;
+use crate::pre_norm::PreNormConfig;
+
+/// The epsilon of all norms.
+pub(super) const EPSILON: f64 = 1e-5;
+
+/// The configuration; fields and defaults are those of `transformers` (`WhisperConfig`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WhisperConfig {
+    /// Entries of the vocabulary, `V`.
+    pub vocab_size: usize,
+    /// Bands of a frame, `M`.
+    pub num_mel_bins: usize,
+    /// Width of the states, `D`.
+    pub d_model: usize,
+    /// Blocks of the encoder.
+    pub encoder_layers: usize,
+    /// Heads of the encoder.
+    pub encoder_attention_heads: usize,
+    /// Width of the encoder's feed-forward parts.
+    pub encoder_ffn_dim: usize,
+    /// Blocks of the decoder.
+    pub decoder_layers: usize,
+    /// Heads of the decoder.
+    pub decoder_attention_heads: usize,
+    /// Width of the decoder's feed-forward parts.
+    pub decoder_ffn_dim: usize,
+    /// States that the encoder makes of a clip at most: 1,500, of 30 seconds.
+    pub max_source_positions: usize,
+    /// Tokens that the decoder reads and writes at most.
+    pub max_target_positions: usize,
+    /// Activation of the feed-forward parts.
+    pub activation_function: Activation,
+    /// Dropout of what a block adds.
+    pub dropout: f64,
+    /// Dropout of attention weights.
+    pub attention_dropout: f64,
+    /// Dropout within feed-forward parts; none of the published models has it, nor this one.
+    pub activation_dropout: f64,
+    /// Standard deviation of fresh weights.
+    pub init_std: f64,
+    /// Whether embeddings are multiplied by the root of the width; no published model's are.
+    pub scale_embedding: bool,
+    /// The token that the decoder reads first.
+    pub decoder_start_token_id: u32,
+    /// The token that ends a text.
+    pub eos_token_id: u32,
+}
+
+impl Default for WhisperConfig {
+    fn default() -> Self {
+        Self {
+            vocab_size: 51_865,
+            num_mel_bins: 80,
+            d_model: 384,
+            encoder_layers: 4,
+            encoder_attention_heads: 6,
+            encoder_ffn_dim: 1536,
+            decoder_layers: 4,
+            decoder_attention_heads: 6,
+            decoder_ffn_dim: 1536,
+            max_source_positions: 1500,
+            max_target_positions: 448,
+            activation_function: Activation::Gelu,
+            dropout: 0.0,
+            attention_dropout: 0.0,
+            activation_dropout: 0.0,
+            init_std: 0.02,
+            scale_embedding: false,
+            decoder_start_token_id: 50_257,
+            eos_token_id: 50_256,
+        }
+    }
+}
+
+/// Tokens of the vocabularies of English and of multilingual models.
+const ENGLISH: usize = 51_864;
+const LARGE_V3: usize = 51_866;
+
+impl WhisperConfig {
+    /// Whisper tiny: 37.8 million parameters.
+    pub fn tiny() -> Self {
+        Self::of_size(384, 4, 6)
+    }
+
+    /// Whisper tiny.en.
+    pub fn tiny_en() -> Self {
+        Self { vocab_size: ENGLISH, ..Self::tiny() }
+    }
+
+    /// Whisper base.
+    pub fn base() -> Self {
+        Self::of_size(512, 6, 8)
+    }
+
+    /// Whisper small.
+    pub fn small() -> Self {
+        Self::of_size(768, 12, 12)
+    }
+
+    /// Whisper medium.
+    pub fn medium() -> Self {
+        Self::of_size(1024, 24, 16)
+    }
+
+    /// Whisper large and large-v2.
+    pub fn large() -> Self {
+        Self::of_size(1280, 32, 20)
+    }
+
+    /// Whisper large-v3: 128 bands, one more language.
+    pub fn large_v3() -> Self {
+        Self { vocab_size: LARGE_V3, num_mel_bins: 128, ..Self::large() }
+    }
+
+    fn of_size(d_model: usize, layers: usize, heads: usize) -> Self {
+        Self {
+            d_model,
+            encoder_layers: layers,
+            encoder_attention_heads: heads,
+            encoder_ffn_dim: 4 * d_model,
+            decoder_layers: layers,
+            decoder_attention_heads: heads,
+            decoder_ffn_dim: 4 * d_model,
+            ..Self::default()
+        }
+    }
+
+    /// Reads a published `config.json`.
+    ///
+    /// # Errors
+    /// [`ModelError::Io`](crate::ModelError::Io);
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for another model type, or values
+    /// that do not fit each other.
+    pub fn read(path: &Path) -> Result<Self> {
+        let config: Self = read_published(path, "whisper")?;
+        in_file(path, config.validate())?;
+        Ok(config)
+    }
+
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
+    pub fn validate(&self) -> Result<()> {
+        check_sizes(&[
+            ("vocab_size", self.vocab_size),
+            ("num_mel_bins", self.num_mel_bins),
+            ("d_model", self.d_model),
+            ("encoder_ffn_dim", self.encoder_ffn_dim),
+            ("decoder_ffn_dim", self.decoder_ffn_dim),
+            ("max_source_positions", self.max_source_positions),
+            ("max_target_positions", self.max_target_positions),
+        ])?;
+        check_heads(self.d_model, self.encoder_attention_heads)?;
+        check_heads(self.d_model, self.decoder_attention_heads)?;
+        check_layers_of("encoder_layers", self.encoder_layers)?;
+        check_layers_of("decoder_layers", self.decoder_layers)?;
+        check_dropout(self.dropout, self.attention_dropout)?;
+        if self.activation_dropout != 0.0 {
+            let reason = "only 0 is known; set it to 0".to_string();
+            return Err(bad_field("activation_dropout", reason));
+        }
+        if self.scale_embedding {
+            let reason = "only false is known".to_string();
+            return Err(bad_field("scale_embedding", reason));
+        }
+        let last = self.decoder_start_token_id.max(self.eos_token_id) as usize;
+        if last >= self.vocab_size {
+            let reason = format!("{} has no token {last}", self.vocab_size);
+            return Err(bad_field("vocab_size", reason));
+        }
+        Ok(())
+    }
+
+    /// Samples of the longest clip at 16 kHz: the encoder makes one state of two frames.
+    pub fn max_samples(&self) -> usize {
+        2 * self.max_source_positions * crate::speech::log_mel::HOP
+    }
+
+    /// The encoder's blocks.
+    pub(super) fn encoder(&self) -> PreNormConfig {
+        PreNormConfig {
+            hidden_size: self.d_model,
+            intermediate_size: self.encoder_ffn_dim,
+            num_hidden_layers: self.encoder_layers,
+            num_attention_heads: self.encoder_attention_heads,
+            hidden_act: self.activation_function,
+            layer_norm_eps: EPSILON,
+            qkv_bias: [true, false, true],
+            hidden_dropout: self.dropout,
+            attention_dropout: self.attention_dropout,
+        }
+    }
+}

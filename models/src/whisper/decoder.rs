@@ -1,0 +1,226 @@
+//! The decoder: the tokens of a text, given the states of its sound.
+
+use candle_core::Tensor;
+
+use super::config::{EPSILON, WhisperConfig};
+use super::encoder::AudioStates;
+use crate::adapter::BottleneckAdapter;
+use crate::error::{ModelError, Result};
+use crate::generation::cache::{LayerCache, Step};
+use crate::kernels::{
+    Attention, Chain, Mode, Segments, Value, attention, dropout, embedding_sum, linear, residual,
+    stacked_linear,
+};
+use crate::layers::{LayerNorm, Linear};
+use crate::packed::PackedTokens;
+use crate::params::{Init, ParameterBuilder};
+
+/// Token and position embeddings, blocks and last norm. Logits are products with the token
+/// embeddings.
+#[derive(Debug, Clone)]
+pub struct Decoder {
+    pub(super) config: WhisperConfig,
+    /// `[V, D]`.
+    tokens: Tensor,
+    /// `[max_target_positions, D]`.
+    positions: Tensor,
+    pub(super) layers: Vec<Layer>,
+    layer_norm: LayerNorm,
+}
+
+/// A block.
+#[derive(Debug, Clone)]
+pub(super) struct Layer {
+    norm: LayerNorm,
+    attention: Maps,
+    cross_norm: LayerNorm,
+    cross_attention: Maps,
+    feed_forward_norm: LayerNorm,
+    up: Linear,
+    down: Linear,
+    config: WhisperConfig,
+}
+
+/// The maps of an attention.
+#[derive(Debug, Clone)]
+struct Maps {
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    output: Linear,
+}
+
+impl Decoder {
+    pub(super) fn new(config: &WhisperConfig, builder: &ParameterBuilder) -> Result<Self> {
+        let (d, std) = (config.d_model, config.init_std);
+        let table =
+            |name: &str, rows: usize| builder.pp(name).get("weight", &[rows, d], Init::Normal(std));
+        let layers = builder.pp("layers");
+        Ok(Self {
+            tokens: table("embed_tokens", config.vocab_size)?,
+            positions: table("embed_positions", config.max_target_positions)?,
+            layers: (0..config.decoder_layers)
+                .map(|i| Layer::new(config, &layers.pp(i)))
+                .collect::<Result<_>>()?,
+            layer_norm: LayerNorm::new(d, EPSILON, &builder.pp("layer_norm"))?,
+            config: config.clone(),
+        })
+    }
+
+    /// Logits `[T, V]` of the token that follows each of `tokens`, whose sequences belong to the clips
+    /// of `audio` one by one; each block is followed by its adapter if there are any.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] for a text that is longer than the model has positions, and for
+    /// adapters of another number than the blocks.
+    pub fn forward(
+        &self,
+        tokens: &PackedTokens,
+        audio: &AudioStates,
+        adapters: &[BottleneckAdapter],
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        tokens.check_positions(self.config.max_target_positions)?;
+        if !adapters.is_empty() && adapters.len() != self.layers.len() {
+            let (found, blocks) = (adapters.len(), self.layers.len());
+            return Err(ModelError::BadInput(format!("{found} adapters for {blocks} blocks")));
+        }
+        let own = &tokens.segments;
+        let lengths: Vec<usize> = own.queries().iter().map(|span| span.length).collect();
+        let cross = Segments::cross(&lengths, &audio.lengths);
+        let x = self.embed(tokens.ids.clone(), tokens.positions.clone())?;
+        let mut x = dropout(&mode.cut(x), mode.dropout(self.config.dropout))?;
+        for (i, layer) in self.layers.iter().enumerate() {
+            let (keys, values) = layer.cross_keys(&audio.states)?;
+            x = layer.forward(&x, own, (&keys, &values, &cross), mode)?;
+            if let Some(adapter) = adapters.get(i) {
+                x = adapter.forward(&x)?;
+            }
+            x = mode.cut(x);
+        }
+        self.logits(&x)
+    }
+
+    /// Embeddings `[T, D]` of tokens at their places.
+    pub(super) fn embed(
+        &self,
+        ids: std::sync::Arc<[u32]>,
+        places: std::sync::Arc<[u32]>,
+    ) -> Result<Tensor> {
+        Ok(embedding_sum(&[(&self.tokens, ids), (&self.positions, places)])?)
+    }
+
+    /// Logits `[T, V]` of states `[T, D]`.
+    pub(super) fn logits(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(linear(&self.layer_norm.forward(x)?, &self.tokens, None)?)
+    }
+}
+
+impl Layer {
+    fn new(config: &WhisperConfig, builder: &ParameterBuilder) -> Result<Self> {
+        let (d, m, std) = (config.d_model, config.decoder_ffn_dim, config.init_std);
+        let norm = |name: &str| LayerNorm::new(d, EPSILON, &builder.pp(name));
+        Ok(Self {
+            norm: norm("self_attn_layer_norm")?,
+            attention: Maps::new(config, &builder.pp("self_attn"))?,
+            cross_norm: norm("encoder_attn_layer_norm")?,
+            cross_attention: Maps::new(config, &builder.pp("encoder_attn"))?,
+            feed_forward_norm: norm("final_layer_norm")?,
+            up: Linear::new(d, m, std, &builder.pp("fc1"))?,
+            down: Linear::new(m, d, std, &builder.pp("fc2"))?,
+            config: config.clone(),
+        })
+    }
+
+    /// Keys and values of the sound's states `[T_k, D]`, both `[T_k, D]`.
+    pub fn cross_keys(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
+        let maps = &self.cross_attention;
+        Ok((maps.key.forward(states)?, maps.value.forward(states)?))
+    }
+
+    fn attention(&self, segments: &Segments, causal: bool, mode: &Mode) -> Attention {
+        let num_heads = self.config.decoder_attention_heads;
+        Attention {
+            num_heads,
+            scale: 1.0 / ((self.config.d_model / num_heads) as f32).sqrt(),
+            causal,
+            segments: segments.clone(),
+            dropout: mode.dropout(self.config.attention_dropout),
+        }
+    }
+
+    fn forward(
+        &self,
+        x: &Tensor,
+        own: &Segments,
+        others: (&Tensor, &Tensor, &Segments),
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let mut chain = Chain::new();
+        let x = chain.input(x);
+        let normed = chain.norm(x, self.norm.as_norm());
+        let qkv = chain.stacked_linear(normed, &self.attention.query_key_value());
+        let context = chain.self_attention(qkv, None, &self.attention(own, true, mode));
+        let attended = chain.stacked_linear(context, &[self.attention.output.as_part()]);
+        let x = chain.residual(x, attended, mode.dropout(self.config.dropout));
+        self.rest(chain, x, others, mode)
+    }
+
+    /// As a causal forward pass for the next row of each sequence, `[S, D]` → `[S, D]`. The rows
+    /// before are those that `own` holds, which keeps these too.
+    pub fn step(
+        &self,
+        x: &Tensor,
+        (own, step): (&LayerCache, &Step),
+        others: (&Tensor, &Tensor, &Segments),
+    ) -> Result<Tensor> {
+        let mode = Mode::predict();
+        let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
+        own.write(&qkv, step)?;
+        let query = qkv.narrow(1, 0, self.config.d_model)?;
+        let options = self.attention(&step.segments, false, &mode);
+        let context = attention((&query, &own.keys, &own.values), None, &options)?;
+        let x = residual(x, &self.attention.output.forward(&context)?, None)?;
+        let mut chain = Chain::new();
+        let x = chain.input(&x);
+        self.rest(chain, x, others, &mode)
+    }
+
+    /// What follows the attention of the rows to each other.
+    fn rest(
+        &self,
+        mut chain: Chain,
+        x: Value,
+        (keys, values, cross): (&Tensor, &Tensor, &Segments),
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let others = (chain.input(keys), chain.input(values));
+        let normed = chain.norm(x, self.cross_norm.as_norm());
+        let query = chain.stacked_linear(normed, &[self.cross_attention.query.as_part()]);
+        let options = self.attention(cross, false, mode);
+        let context = chain.attention((query, others.0, others.1), None, &options);
+        let attended = chain.stacked_linear(context, &[self.cross_attention.output.as_part()]);
+        let x = chain.residual(x, attended, mode.dropout(self.config.dropout));
+        let normed = chain.norm(x, self.feed_forward_norm.as_norm());
+        let (up, down) = (self.up.with_bias()?, self.down.with_bias()?);
+        let fed = chain.feed_forward(normed, up, down, self.config.activation_function);
+        chain.residual(x, fed, mode.dropout(self.config.dropout));
+        Ok(chain.finish()?)
+    }
+}
+
+impl Maps {
+    fn new(config: &WhisperConfig, builder: &ParameterBuilder) -> Result<Self> {
+        let (d, std) = (config.d_model, config.init_std);
+        Ok(Self {
+            query: Linear::new(d, d, std, &builder.pp("q_proj"))?,
+            key: Linear::without_bias(d, d, std, &builder.pp("k_proj"))?,
+            value: Linear::new(d, d, std, &builder.pp("v_proj"))?,
+            output: Linear::new(d, d, std, &builder.pp("out_proj"))?,
+        })
+    }
+
+    fn query_key_value(&self) -> [(&Tensor, Option<&Tensor>); 3] {
+        [self.query.as_part(), self.key.as_part(), self.value.as_part()]
+    }
+}

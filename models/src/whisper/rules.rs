@@ -1,0 +1,166 @@
+//! Which tokens a text may go on with.
+//!
+//! Reference: the logit filters of openai/whisper, `whisper/decoding.py` (`SuppressBlank`,
+//! `SuppressTokens`, `ApplyTimestampRules`).
+
+use super::tokens::{TIMESTAMP_STEP, WhisperTokens};
+use crate::kernels::log_sum;
+
+/// The first timestamp of a clip is at most this, in seconds.
+const LATEST_START: f64 = 1.0;
+
+/// A text that repeats itself this often is a loop.
+const REPEATS: usize = 5;
+
+/// The longest part that is looked for, in tokens.
+const LONGEST_PART: usize = 12;
+
+/// The rules of a batch.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// The special tokens.
+    pub tokens: WhisperTokens,
+    /// Tokens that no text holds, such as brackets and notes (`suppress_tokens`).
+    pub suppressed: Vec<u32>,
+    /// Tokens that no text begins with: a blank and the end (`begin_suppress_tokens`).
+    pub suppressed_at_start: Vec<u32>,
+    /// Whether pairs of timestamps stand around what is said.
+    pub timestamps: bool,
+    /// Tokens that each clip's text may have: a longer one is ended.
+    pub most_tokens: Vec<usize>,
+}
+
+impl Rules {
+    /// Forbids what may not follow `tokens` in the text of a clip.
+    pub(super) fn apply(&self, clip: usize, tokens: &[u32], logits: &mut [f32]) {
+        let too_long = self.most_tokens.get(clip).is_some_and(|most| tokens.len() >= *most);
+        if too_long || is_loop(tokens) {
+            let end = self.tokens.end as usize;
+            return forbid(
+                logits.iter_mut().enumerate().filter(|(i, _)| *i != end).map(|(_, l)| l),
+            );
+        }
+        for token in self.suppressed.iter().copied().chain(self.tokens.never_text()) {
+            forbid(logits.get_mut(token as usize));
+        }
+        if tokens.is_empty() {
+            for token in &self.suppressed_at_start {
+                forbid(logits.get_mut(*token as usize));
+            }
+        }
+        if self.timestamps {
+            self.apply_to_timestamps(tokens, logits);
+        }
+    }
+
+    /// Timestamps come in pairs, except at the end, and never go back.
+    fn apply_to_timestamps(&self, tokens: &[u32], logits: &mut [f32]) {
+        let (first, end) = (self.tokens.first_timestamp() as usize, self.tokens.end as usize);
+        let is_timestamp = |token: &u32| *token as usize >= first;
+        let last_is = tokens.last().is_some_and(is_timestamp);
+        let second_last_is = tokens.len() < 2 || is_timestamp(&tokens[tokens.len() - 2]);
+        if last_is && second_last_is {
+            forbid(&mut logits[first..]);
+        } else if last_is {
+            forbid(&mut logits[..end]);
+        }
+        if let Some(latest) = tokens.iter().rfind(|token| is_timestamp(token)) {
+            // Only the second of a pair may be the same as the first.
+            let next = *latest as usize + usize::from(!last_is || second_last_is);
+            let next = next.min(logits.len());
+            forbid(&mut logits[first..next]);
+        }
+        if tokens.is_empty() {
+            forbid(&mut logits[..first]);
+            let latest = first + (LATEST_START / TIMESTAMP_STEP) as usize + 1;
+            forbid(logits.iter_mut().skip(latest));
+        }
+        let (texts, timestamps) = logits.split_at(first);
+        let likeliest = texts.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        if log_sum(timestamps) > likeliest {
+            forbid(&mut logits[..first]);
+        }
+    }
+}
+
+fn forbid<'a>(logits: impl IntoIterator<Item = &'a mut f32>) {
+    logits.into_iter().for_each(|logit| *logit = f32::NEG_INFINITY);
+}
+
+/// Whether the end of a text is one part over and over.
+pub fn is_loop(tokens: &[u32]) -> bool {
+    (1..=LONGEST_PART).any(|part| {
+        // A single token may stand some times in a row, as in "no, no, no" or a long number.
+        let count = part * if part < 3 { 2 * REPEATS } else { REPEATS };
+        tokens.len() >= count && {
+            let end = &tokens[tokens.len() - count..];
+            end[part..].iter().zip(end).all(|(later, earlier)| later == earlier)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A vocabulary of 4 words, the special tokens from 4 on, and 60 timestamps from 13 on.
+    fn rules(timestamps: bool) -> Rules {
+        let tokens = WhisperTokens {
+            end: 4,
+            start: 5,
+            no_speech: Some(6),
+            previous: Some(7),
+            transcribe: Some(8),
+            translate: Some(9),
+            language_model: Some(10),
+            no_timestamps: 12,
+        };
+        let (suppressed, suppressed_at_start) = (vec![3], vec![0, 4]);
+        Rules { tokens, suppressed, suppressed_at_start, timestamps, most_tokens: vec![30] }
+    }
+
+    fn allowed(rules: &Rules, tokens: &[u32], changed: &[(usize, f32)]) -> Vec<usize> {
+        let mut logits = vec![0.0; 73];
+        changed.iter().for_each(|(token, logit)| logits[*token] = *logit);
+        rules.apply(0, tokens, &mut logits);
+        (0..73).filter(|token| logits[*token].is_finite()).collect()
+    }
+
+    #[test]
+    fn texts_hold_words_and_end() {
+        let rules = rules(false);
+        assert_eq!(allowed(&rules, &[], &[])[..3], [1, 2, 11]);
+        assert_eq!(allowed(&rules, &[1], &[])[..5], [0, 1, 2, 4, 11]);
+    }
+
+    #[test]
+    fn timestamps_stand_in_pairs_and_never_go_back() {
+        let rules = rules(true);
+        // A text begins with a timestamp, of one second at most.
+        assert_eq!(allowed(&rules, &[], &[]), (13..=63).collect::<Vec<_>>());
+        // Behind the first timestamp stands a word, here because it is likelier than all of them.
+        assert_eq!(allowed(&rules, &[20], &[(1, 9.0)]), [0, 1, 2, 4, 11]);
+        // Behind words a later timestamp.
+        assert_eq!(allowed(&rules, &[20, 1], &[]), (21..73).collect::<Vec<_>>());
+        // Behind that the same one again, a later one, or the end.
+        let rest = allowed(&rules, &[20, 1, 30], &[(4, 9.0)]);
+        assert_eq!(rest, [&[4, 11][..], &(30..73).collect::<Vec<_>>()].concat());
+        // Behind a pair a word.
+        assert_eq!(allowed(&rules, &[20, 1, 30, 30], &[])[..5], [0, 1, 2, 4, 11]);
+        // Timestamps that are likelier together than any word leave none.
+        let close = [(1, 3.9), (0, -9.0), (2, -9.0), (4, -9.0), (11, -9.0)];
+        assert_eq!(allowed(&rules, &[20, 1], &close), (21..73).collect::<Vec<_>>());
+        let far = [(1, 4.1), (0, -9.0), (2, -9.0), (4, -9.0), (11, -9.0)];
+        assert!(allowed(&rules, &[20, 1], &far).contains(&1));
+    }
+
+    #[test]
+    fn a_text_ends_where_it_is_too_long_or_goes_round() {
+        let rules = rules(false);
+        let long: Vec<u32> = (0..30).map(|i| i % 13 % 3).collect();
+        assert_eq!(allowed(&rules, &long, &[]), [4]);
+        let round = [1, 2, 0].repeat(5);
+        assert_eq!(allowed(&rules, &round, &[]), [4]);
+        assert!(!is_loop(&round[1..]) && !is_loop(&[1, 1, 1, 1, 1]) && is_loop(&[1; 10]));
+    }
+}

@@ -1,0 +1,102 @@
+//! The special tokens of Whisper's vocabularies, and what the decoder reads before it writes.
+
+use crate::config::bad_field;
+use crate::error::{ModelError, Result};
+
+/// Ids of the special tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WhisperTokens {
+    /// `<|startoftranscript|>`.
+    pub start: u32,
+    /// `<|endoftext|>`.
+    pub end: u32,
+    /// `<|notimestamps|>`; the next token is the timestamp of 0 seconds.
+    pub no_timestamps: u32,
+    /// `<|nospeech|>`, in older vocabularies `<|nocaptions|>`.
+    pub no_speech: Option<u32>,
+    /// `<|startofprev|>`, before the text of the clip before.
+    pub previous: Option<u32>,
+    /// `<|transcribe|>`.
+    pub transcribe: Option<u32>,
+    /// `<|translate|>`.
+    pub translate: Option<u32>,
+    /// `<|startoflm|>`.
+    pub language_model: Option<u32>,
+}
+
+/// Seconds between two timestamps.
+pub const TIMESTAMP_STEP: f64 = 0.02;
+
+impl WhisperTokens {
+    /// The ids, by a vocabulary that knows those of names.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`] for a vocabulary that is not Whisper's.
+    pub fn find(id_of: impl Fn(&str) -> Option<u32>) -> Result<Self> {
+        let required = |name: &str| {
+            let missing = || format!("has no token `{name}`; is it a Whisper model's?");
+            id_of(name).ok_or_else(|| bad_field("the tokenizer", missing()))
+        };
+        Ok(Self {
+            start: required("<|startoftranscript|>")?,
+            end: required("<|endoftext|>")?,
+            no_timestamps: required("<|notimestamps|>")?,
+            no_speech: id_of("<|nospeech|>").or_else(|| id_of("<|nocaptions|>")),
+            previous: id_of("<|startofprev|>"),
+            transcribe: id_of("<|transcribe|>"),
+            translate: id_of("<|translate|>"),
+            language_model: id_of("<|startoflm|>"),
+        })
+    }
+
+    /// The timestamp of 0 seconds; the others follow, 20 ms apart.
+    pub fn first_timestamp(&self) -> u32 {
+        self.no_timestamps + 1
+    }
+
+    /// The seconds that a token stands for, if it is a timestamp.
+    pub fn seconds(&self, token: u32) -> Option<f64> {
+        Some(f64::from(token.checked_sub(self.first_timestamp())?) * TIMESTAMP_STEP)
+    }
+
+    /// What the decoder reads before a text: for a multilingual model the language's token and the
+    /// task's as well.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] for a vocabulary without the task's token.
+    pub fn prompt(&self, language: Option<(u32, Task)>, timestamps: bool) -> Result<Vec<u32>> {
+        let mut prompt = vec![self.start];
+        if let Some((language, task)) = language {
+            let task_token = match task {
+                Task::Transcribe => self.transcribe,
+                Task::Translate => self.translate,
+            };
+            let Some(task_token) = task_token else {
+                let reason = format!("the tokenizer has no token for the task {task:?}");
+                return Err(ModelError::BadInput(reason));
+            };
+            prompt.extend([language, task_token]);
+        }
+        if !timestamps {
+            prompt.push(self.no_timestamps);
+        }
+        Ok(prompt)
+    }
+
+    /// The tokens that no text holds.
+    pub(super) fn never_text(&self) -> impl Iterator<Item = u32> {
+        let optional =
+            [self.no_speech, self.previous, self.transcribe, self.translate, self.language_model];
+        optional.into_iter().flatten().chain([self.start, self.no_timestamps])
+    }
+}
+
+/// What a multilingual model is to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Task {
+    /// Write down what is said.
+    #[default]
+    Transcribe,
+    /// Write it in English.
+    Translate,
+}

@@ -1,0 +1,401 @@
+//! Whisper against `transformers`: frames, states, logits and every gradient; texts against the
+//! decoder without a cache; gradients through frozen parameters to what stands before them.
+//!
+//! The fixtures are made by `tests/reference/whisper.py`.
+
+mod reference;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor, Var};
+use engram_models::adapter::BottleneckAdapter;
+use engram_models::ctranslate2::PublishedWhisper;
+use engram_models::generation::GenerateOptions;
+use engram_models::kernels::{Activation, CrossEntropy, Mode, cross_entropy};
+use engram_models::packed::PackedTokens;
+use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::speech::log_mel::LogMel;
+use engram_models::weights::Weights;
+use engram_models::whisper::{AudioStates, Rules, Whisper, WhisperConfig, WhisperTokens};
+use engram_models::{ModelError, Result};
+use reference::{assert_gradients, assert_output, expected, fixture, relative_difference, values};
+
+fn load(dtype: DType, groups: Vec<ParameterGroup>) -> Result<(Whisper, ParameterBuilder)> {
+    let config = WhisperConfig::read(&fixture("whisper", "config.json"))?;
+    let builder = ParameterBuilder::new(0, groups, dtype, &Device::Cpu);
+    let weights = Arc::new(Weights::open(&fixture("whisper", "model.safetensors"))?);
+    Ok((Whisper::new(&config, &builder.with_weights(weights))?, builder))
+}
+
+/// What the reference was given.
+struct Given {
+    tensors: HashMap<String, Tensor>,
+    lengths: Vec<usize>,
+    read: PackedTokens,
+    written: Vec<u32>,
+}
+
+fn given() -> Result<Given> {
+    let tensors = expected("whisper")?;
+    let list =
+        |name: &str| Ok::<_, ModelError>(tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>()?);
+    let lengths = list("lengths")?.into_iter().map(|length| length as usize).collect();
+    let texts = [list("text.0")?, list("text.1")?];
+    let read = PackedTokens::new(&texts.each_ref().map(|text| &text[..text.len() - 1]));
+    let written = texts.iter().flat_map(|text| text[1..].to_vec()).collect();
+    Ok(Given { tensors, lengths, read, written })
+}
+
+/// The mean of `-log p` of the tokens that follow.
+fn mean_loss(logits: &Tensor, written: &[u32]) -> Result<Tensor> {
+    let options =
+        CrossEntropy { targets: written.to_vec().into(), ignored: None, label_smoothing: 0.0 };
+    Ok(cross_entropy(logits, options)?.mean_all()?)
+}
+
+fn frames(given: &Given, dtype: DType) -> Result<Var> {
+    Ok(Var::from_tensor(&given.tensors["frames"].to_dtype(dtype)?)?)
+}
+
+#[test]
+fn states_logits_and_gradients_are_those_of_the_reference() -> Result<()> {
+    let given = given()?;
+    for (dtype, tolerance) in [(DType::F64, 2e-6), (DType::F32, 2e-4)] {
+        let (whisper, builder) = load(dtype, Vec::new())?;
+        let parameters: Parameters = builder.finish()?;
+        let frames = frames(&given, dtype)?;
+        let mode = Mode::evaluate();
+        let audio = whisper.encode(frames.as_tensor(), &given.lengths, &mode)?;
+        assert_eq!(audio.lengths, [12, 7]);
+        assert_output(("whisper", "states"), &audio.states, &given.tensors, tolerance)?;
+        let logits = whisper.decode(&given.read, &audio, &mode)?;
+        assert_output(("whisper", "logits"), &logits, &given.tensors, tolerance)?;
+        let loss = mean_loss(&logits, &given.written)?;
+        let want = given.tensors["loss"].to_vec1::<f32>()?[0];
+        let found = values(&loss)?[0];
+        assert!((found - want).abs() < 1e-4 * want, "{found}, {want}");
+        let of_frames = loss.backward()?;
+        let of_frames = of_frames.get(frames.as_tensor()).expect("a gradient of the frames");
+        let want = values(&given.tensors["frames_gradient"])?;
+        assert!(relative_difference(&values(of_frames)?, &want) < tolerance, "{dtype:?}");
+        assert_gradients("whisper", &loss, &parameters, &given.tensors, tolerance)?;
+    }
+    Ok(())
+}
+
+/// A fresh model has the sinusoids that published ones have.
+#[test]
+fn fresh_positions_are_the_published_sinusoids() -> Result<()> {
+    let table = |builder: &ParameterBuilder| -> Result<Vec<f32>> {
+        let parameters = builder.finish()?;
+        parameters.get("model.encoder.embed_positions.weight").expect("positions").to_vec()
+    };
+    let config = WhisperConfig::read(&fixture("whisper", "config.json"))?;
+    let fresh = ParameterBuilder::on_cpu(1);
+    Whisper::new(&config, &fresh)?;
+    let made = table(&fresh)?;
+    let step = 10_000f64.ln() / 7.0;
+    for (i, value) in made.iter().enumerate() {
+        let (position, channel) = ((i / 16) as f64, i % 16);
+        let angle = position * (-step * (channel % 8) as f64).exp();
+        let want = if channel < 8 { angle.sin() } else { angle.cos() };
+        assert!((f64::from(*value) - want).abs() < 1e-6);
+    }
+    Ok(())
+}
+
+#[test]
+fn frames_are_those_of_the_reference() -> Result<()> {
+    let tensors = candle_core::safetensors::load(fixture("", "log_mel.safetensors"), &Device::Cpu)?;
+    let samples: Vec<f32> = tensors["samples"]
+        .to_dtype(DType::F32)?
+        .to_vec1::<f32>()?
+        .iter()
+        .map(|s| s / 32_768.0)
+        .collect();
+    for bands in [80, 128] {
+        let mel = LogMel::new(bands)?;
+        for (what, length) in [("alone", 0), ("padded", 480_000)] {
+            let made = mel.frames(&samples, length);
+            let want = tensors[&format!("{what}.{bands}")].to_vec2::<f32>()?;
+            for (i, want) in want.iter().enumerate() {
+                let row = &made.values[3 * i * bands..][..bands];
+                for (found, want) in row.iter().zip(want) {
+                    assert!(
+                        (found - want).abs() < 1e-4,
+                        "{what} {bands}, frame {}: {found}, {want}",
+                        3 * i
+                    );
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The published filters, where the data are there.
+#[test]
+fn filters_are_the_published_ones() -> Result<()> {
+    let Some(data) = std::env::var_os("ENGRAM_DATA") else {
+        eprintln!("SKIPPED: ENGRAM_DATA is not set");
+        return Ok(());
+    };
+    let path = PathBuf::from(data).join("speech/mel_filters.safetensors");
+    if !path.exists() {
+        eprintln!("SKIPPED: {} is not there", path.display());
+        return Ok(());
+    }
+    let published = candle_core::safetensors::load(path, &Device::Cpu)?;
+    for bands in [80, 128] {
+        let want = published[&format!("mel_{bands}")].to_vec2::<f32>()?;
+        for (band, want) in want.iter().enumerate() {
+            let found = LogMel::new(bands)?.filter(band);
+            for (i, want) in want.iter().enumerate() {
+                assert!((found[i] - want).abs() < 1e-8, "band {band} at {i}: {}, {want}", found[i]);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn tokens() -> WhisperTokens {
+    WhisperTokens {
+        start: 2,
+        end: 1,
+        no_timestamps: 3,
+        no_speech: Some(4),
+        previous: None,
+        transcribe: None,
+        translate: None,
+        language_model: None,
+    }
+}
+
+fn rules() -> Rules {
+    Rules {
+        tokens: tokens(),
+        suppressed: vec![5, 6],
+        suppressed_at_start: vec![7],
+        timestamps: false,
+        most_tokens: vec![5, 7],
+    }
+}
+
+/// Each token is the likeliest that the rules allow, by the decoder without a cache; the text of a
+/// clip does not depend on the others in the batch.
+#[test]
+fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
+    let given = given()?;
+    let (whisper, _) = load(DType::F32, vec![ParameterGroup::all_frozen()])?;
+    let frames = given.tensors["frames"].clone();
+    let audio = whisper.encode(&frames, &given.lengths, &Mode::predict())?;
+    let prompt = [2, 3];
+    let options = GenerateOptions { max_new_tokens: 8, ..GenerateOptions::default() };
+    let heard = whisper.decoder().generate(&audio, &prompt, &rules(), &options)?;
+    assert!(heard.iter().any(|heard| heard.text.tokens.len() > 3), "{heard:?}");
+    let mut start = 0;
+    for (clip, heard) in heard.iter().enumerate() {
+        let states = audio.states.narrow(0, start, audio.lengths[clip])?;
+        start += audio.lengths[clip];
+        let audio = AudioStates { states, lengths: vec![audio.lengths[clip]] };
+        let read = [&prompt, &heard.text.tokens[..heard.text.tokens.len() - 1]].concat();
+        let read = PackedTokens::new(&[read]);
+        let rows = whisper.decode(&read, &audio, &Mode::predict())?.to_vec2::<f32>()?;
+        let softmax = |row: &[f32], token: usize| {
+            let total: f32 = row.iter().map(|logit| logit.exp()).sum();
+            row[token].exp() / total
+        };
+        assert!((heard.no_speech - softmax(&rows[0], 4)).abs() < 1e-5);
+        for (i, token) in heard.text.tokens.iter().enumerate() {
+            let mut row = rows[i + 1].clone();
+            for forbidden in [5, 6, 2, 3, 4].into_iter().chain((i == 0).then_some(7)) {
+                row[forbidden] = f32::NEG_INFINITY;
+            }
+            let best = (0..40).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap_or(0);
+            if i < [5, 7][clip] {
+                assert_eq!(best as u32, *token, "clip {clip}, token {i}");
+                let wanted = softmax(&row, best).ln();
+                assert!((heard.text.log_probabilities[i] - wanted).abs() < 1e-4);
+            } else {
+                assert_eq!((*token, i), (1, [5, 7][clip]), "a text of {i} tokens is ended");
+            }
+        }
+        let mut own = rules();
+        own.most_tokens = vec![own.most_tokens[clip]];
+        let alone = whisper.decoder().generate(&audio, &prompt, &own, &options)?;
+        assert_eq!(alone[0].text.tokens, heard.text.tokens);
+    }
+    // Beams find what is at least as likely.
+    let beams = GenerateOptions { num_beams: 4, length_penalty: 0.0, ..options };
+    let found = whisper.decoder().generate(&audio, &prompt, &rules(), &beams)?;
+    for (found, greedy) in found.iter().zip(&heard) {
+        assert!(found.text.log_probability >= greedy.text.log_probability - 1e-5);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_the_model_cannot_take_is_refused() -> Result<()> {
+    let (whisper, _) = load(DType::F32, vec![ParameterGroup::all_frozen()])?;
+    let mode = Mode::predict();
+    let frames = Tensor::zeros((26, 6), DType::F32, &Device::Cpu)?;
+    let error = whisper.encode(&frames, &[26], &mode).unwrap_err().to_string();
+    assert!(error.contains("26 frames") && error.contains("24"), "{error}");
+    assert!(whisper.encode(&frames, &[24, 0, 2], &mode).is_err());
+    assert!(whisper.encode(&frames, &[24], &mode).is_err());
+    let audio = whisper.encode(&frames, &[14, 12], &mode)?;
+    let options = GenerateOptions { max_new_tokens: 10, ..GenerateOptions::default() };
+    let refused = whisper.decoder().generate(&audio, &[2, 3], &rules(), &options);
+    assert!(refused.unwrap_err().to_string().contains("12 tokens"));
+    assert!(whisper.decoder().generate(&audio, &[], &rules(), &options).is_err());
+    let config = |change: fn(&mut WhisperConfig)| {
+        let mut config = WhisperConfig::tiny();
+        change(&mut config);
+        config.validate().unwrap_err().to_string()
+    };
+    assert!(config(|c| c.scale_embedding = true).contains("scale_embedding"));
+    assert!(config(|c| c.decoder_attention_heads = 7).contains("7 heads"));
+    assert!(config(|c| c.vocab_size = 100).contains("vocab_size"));
+    Ok(())
+}
+
+/// Published counts, `model.num_parameters()` of `transformers` with the published configurations.
+#[test]
+fn published_sizes_have_the_published_numbers_of_parameters() -> Result<()> {
+    for (config, count) in [
+        (WhisperConfig::tiny_en(), 37_760_256),
+        (WhisperConfig::tiny(), 37_760_640),
+        (WhisperConfig::base(), 72_593_920),
+        (WhisperConfig::small(), 241_734_912),
+        (WhisperConfig::medium(), 763_857_920),
+        (WhisperConfig::large(), 1_543_304_960),
+        (WhisperConfig::large_v3(), 1_543_490_560),
+    ] {
+        let builder = ParameterBuilder::of_shapes();
+        Whisper::new(&config, &builder)?;
+        assert_eq!(builder.finish()?.element_counts().0, count);
+    }
+    Ok(())
+}
+
+/// The loss of texts, where a token stands before those of each clip and adapters behind all blocks.
+fn adapted_loss(
+    whisper: &Whisper,
+    given: &Given,
+    (token, adapters): (&Tensor, &[BottleneckAdapter]),
+) -> Result<Tensor> {
+    let mode = Mode::evaluate();
+    let frames = given.tensors["frames"].to_dtype(token.dtype())?;
+    let own = whisper.encoder().embed(&frames, &given.lengths)?;
+    let (mut rows, mut start) = (Vec::new(), 0);
+    for length in &own.lengths {
+        rows.push(token.clone());
+        rows.push(own.states.narrow(0, start, *length)?);
+        start += length;
+    }
+    let lengths = own.lengths.iter().map(|length| length + 1).collect();
+    let with_token = AudioStates { states: Tensor::cat(&rows, 0)?, lengths };
+    let audio = whisper.encoder().forward(with_token, &adapters[..2], &mode)?;
+    let logits = whisper.decoder().forward(&given.read, &audio, &adapters[2..], &mode)?;
+    Ok(mean_loss(&logits, &given.written)?)
+}
+
+/// What AVFormer trains: everything published is frozen; the gradient passes through it to inserted
+/// tokens and adapters, as central differences say.
+#[test]
+fn gradients_pass_through_the_frozen_model() -> Result<()> {
+    let given = given()?;
+    for dtype in [DType::F64, DType::F32] {
+        let groups = vec![ParameterGroup { pattern: "model.**".into(), rate: 0.0 }];
+        let (whisper, builder) = load(dtype, groups)?;
+        let fresh = ParameterBuilder::new(4, Vec::new(), dtype, &Device::Cpu);
+        let adapters = (0..5)
+            .map(|i| BottleneckAdapter::new((16, 4), Activation::Gelu, &fresh.pp(i)))
+            .collect::<Result<Vec<_>>>()?;
+        let list: Vec<f32> = (0..16).map(|i| (i as f32 * 1.7).sin()).collect();
+        let token = Tensor::from_vec(list, (1, 16), &Device::Cpu)?.to_dtype(dtype)?;
+        let token = Var::from_tensor(&token)?;
+        let loss = |token: &Tensor| adapted_loss(&whisper, &given, (token, &adapters));
+        // Fresh adapters change nothing.
+        let frames = given.tensors["frames"].to_dtype(dtype)?;
+        let plain = whisper.encode(&frames, &given.lengths, &Mode::evaluate())?;
+        let embedded = whisper.encoder().embed(&frames, &given.lengths)?;
+        let adapted = whisper.encoder().forward(embedded, &adapters[..2], &Mode::evaluate())?;
+        assert_eq!(values(&plain.states)?, values(&adapted.states)?);
+        assert!(whisper.encoder().forward(plain, &adapters[..1], &Mode::evaluate()).is_err());
+
+        let gradients = loss(token.as_tensor())?.backward()?;
+        assert!(builder.finish()?.iter().all(|p| gradients.get(p.tensor()).is_none()));
+        for parameter in fresh.finish()?.iter().filter(|p| p.name().ends_with("up.weight")) {
+            let gradient = values(gradients.get(parameter.tensor()).expect("a gradient"))?;
+            assert!(gradient.iter().any(|g| *g != 0.0) && gradient.iter().all(|g| g.is_finite()));
+        }
+        let gradient = gradients.get(token.as_tensor()).expect("a gradient of the token");
+        let gradient = gradient.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>()?;
+        assert!(gradient.iter().all(|g| *g != 0.0));
+        if dtype == DType::F64 {
+            let values = token.as_tensor().flatten_all()?.to_vec1::<f64>()?;
+            for (i, gradient) in gradient.iter().enumerate() {
+                let at = |step: f64| -> Result<f64> {
+                    let mut moved = values.clone();
+                    moved[i] += step;
+                    let moved = Tensor::from_vec(moved, (1, 16), &Device::Cpu)?;
+                    Ok(loss(&moved)?.to_scalar::<f64>()?)
+                };
+                let difference = (at(1e-5)? - at(-1e-5)?) / 2e-5;
+                assert!((gradient - difference).abs() < 1e-7, "{i}: {gradient}, {difference}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The published tiny.en, where its folder is there (`tests/fetch_weights.sh`).
+#[test]
+fn tiny_en_has_the_states_and_logits_of_the_reference() -> Result<()> {
+    let folders = ["ENGRAM_WHISPER", "ENGRAM_DATA"].map(std::env::var_os);
+    let [Some(weights), Some(data)] = folders else {
+        eprintln!("SKIPPED: ENGRAM_WHISPER or ENGRAM_DATA is not set");
+        return Ok(());
+    };
+    let sound = PathBuf::from(data).join("speech/wav16k/jfk.wav");
+    if !sound.exists() {
+        eprintln!("SKIPPED: {} is not there", sound.display());
+        return Ok(());
+    }
+    let published = PublishedWhisper::read_ctranslate2(&PathBuf::from(weights))?;
+    let folder = tempfile::tempdir().expect("a folder");
+    published.save(folder.path())?;
+    let builder =
+        ParameterBuilder::new(0, vec![ParameterGroup::all_frozen()], DType::F32, &Device::Cpu);
+    let whisper = Whisper::load(folder.path(), &builder)?;
+    // The header of this file is 44 bytes long.
+    let bytes = std::fs::read(&sound).expect("sound");
+    let pairs = bytes[44..].chunks_exact(2);
+    let samples: Vec<f32> =
+        pairs.map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]])) / 32_768.0).collect();
+    let made = LogMel::new(80)?.frames(&samples, whisper.config().max_samples());
+    let frames = Tensor::from_vec(made.values, (3000, 80), &Device::Cpu)?;
+    let path = fixture("", "whisper_tiny_en.safetensors");
+    let tensors = candle_core::safetensors::load(path, &Device::Cpu)?;
+    let every = |tensor: &Tensor, step: u32| {
+        let rows: Vec<u32> = (0..tensor.dim(0)? as u32).step_by(step as usize).collect();
+        let count = rows.len();
+        tensor.index_select(&Tensor::from_vec(rows, count, &Device::Cpu)?, 0)
+    };
+    let largest = |found: &Tensor, what: &str| -> Result<f32> {
+        let far = (found - &tensors[what])?.abs()?.max_all()?.to_scalar::<f32>()?;
+        println!("tiny.en: {what} are off by {far:.1e}");
+        Ok(far)
+    };
+    assert!(largest(&every(&frames, 50)?, "frames")? < 1e-4);
+    let audio = whisper.encode(&frames, &[3000], &Mode::predict())?;
+    assert!(largest(&every(&audio.states, 40)?, "states")? < 1e-3);
+    let read = PackedTokens::new(&[[50_257, 50_362]]);
+    let logits = whisper.decode(&read, &audio, &Mode::predict())?;
+    let logits = every(&logits.t()?.contiguous()?, 50)?.t()?.contiguous()?;
+    assert!(largest(&logits, "logits")? < 1e-3);
+    Ok(())
+}

@@ -1,0 +1,377 @@
+//! Transcripts of speech.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use engram_data::DataError;
+use engram_data::speech::manifest::{Clip, ClipReader, clips};
+use engram_models::speech::log_mel::SAMPLE_RATE;
+use engram_models::whisper::Task;
+use engram_train::TrainError;
+use engram_train::recognise::{Padding, RecogniseOptions, Recogniser, Segment, Transcript};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::Predict;
+use crate::cli::{Outcome, output};
+
+/// How speech is transcribed.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Speech")]
+pub struct Speech {
+    /// Transcribe sound with a Whisper model, `hf://owner/name` or a folder; --input is a sound file,
+    /// a folder of them, or a manifest (JSON lines with audio, start, end)
+    #[arg(long, value_name = "WEIGHTS", conflicts_with_all = ["run", "encoder", "vectors"])]
+    pub(super) recogniser: Option<String>,
+    /// What --output is, by default by its ending, else JSON lines
+    #[arg(long, requires = "recogniser")]
+    format: Option<Format>,
+    /// Texts that are followed at the same time
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "recogniser",
+        value_parser = clap::value_parser!(u16).range(1..=64))]
+    beams: u16,
+    /// The language that is spoken, for multilingual models
+    #[arg(long, value_name = "en", requires = "recogniser")]
+    language: Option<String>,
+    /// Write in English what is said in another language
+    #[arg(long, requires = "recogniser")]
+    translate: bool,
+    /// Say when each part is said (subtitles have it always)
+    #[arg(long, requires = "recogniser")]
+    timestamps: bool,
+    /// What is put behind a clip
+    #[arg(long, value_name = "WHAT", default_value = "zeros", requires = "recogniser")]
+    padding: PaddingName,
+    /// Clips that are transcribed together
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "recogniser",
+        value_parser = clap::value_parser!(u16).range(1..=256))]
+    batch: u16,
+    /// What happens where a clip cannot be read
+    #[arg(long, value_name = "WHAT", default_value = "stop", requires = "recogniser")]
+    on_error: OnError,
+    /// Print what was done as JSON
+    #[arg(long, requires = "recogniser")]
+    json: bool,
+}
+
+/// How transcripts are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A line of JSON for each clip: id, text, times, probabilities
+    Jsonl,
+    /// `id<TAB>text`, for `engram eval wer`
+    Tsv,
+    /// Texts alone, one a line
+    Txt,
+    /// Subtitles in SubRip form; of several clips, a file each in the folder --output
+    Srt,
+    /// The same in WebVTT form
+    Vtt,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnError {
+    /// Nothing is written
+    Stop,
+    /// The clip is named and left out
+    Skip,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum PaddingName {
+    /// Frames of zeros up to 30 seconds, as faster-whisper does
+    Zeros,
+    /// Silence up to 30 seconds, as openai-whisper does
+    Silence,
+    /// Five seconds of silence, 30 where the text is doubtful: faster for short clips
+    Short,
+}
+
+/// A line of JSON.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    id: &'a str,
+    audio: &'a Path,
+    start: f64,
+    #[serde(flatten)]
+    transcript: &'a Transcript,
+}
+
+/// What was done.
+#[derive(Debug, Serialize)]
+struct Summary {
+    clips: usize,
+    /// What could not be read.
+    skipped: Vec<String>,
+    /// Of sound.
+    sound_seconds: f64,
+    /// From the opened model to the last text.
+    seconds: f64,
+    /// Seconds of work for a second of sound.
+    real_time_factor: f64,
+    weights_sha256: String,
+    /// Clips that were transcribed again with silence up to 30 seconds.
+    padded_again: usize,
+}
+
+/// A clip on its way to a text.
+enum Sound {
+    Short(Vec<f32>),
+    Long(Vec<f32>, Box<ClipReader>),
+}
+
+impl Predict {
+    /// Transcribes the clips of the input.
+    pub(super) fn transcribe(&self, recogniser: &str, input: &Path) -> anyhow::Result<Outcome> {
+        let clips = clips(input)?;
+        let format = self.speech.format(&self.output);
+        let subtitles = matches!(format, Format::Srt | Format::Vtt);
+        if subtitles && clips.len() > 1 && !self.output.is_dir() {
+            let (output, count) = (self.output.display(), clips.len());
+            anyhow::bail!(
+                "{output}: {count} clips have a file of subtitles each; make a folder and give it"
+            );
+        }
+        let recogniser = Recogniser::open(recogniser)?;
+        let options = self.speech.options(subtitles);
+        let started = Instant::now();
+        let bar = output::progress_bar(clips.len(), "clips", self.quiet);
+        let mut made: Vec<(&Clip, Transcript)> = Vec::with_capacity(clips.len());
+        let mut skipped = Vec::new();
+        for batch in clips.chunks(usize::from(self.speech.batch)) {
+            let longest = (recogniser.max_seconds() * f64::from(SAMPLE_RATE)) as usize;
+            let sounds: Vec<Result<Sound, DataError>> =
+                batch.par_iter().map(|clip| open(clip, longest)).collect();
+            let (mut short, mut transcripts) = (Vec::new(), Vec::new());
+            for (clip, sound) in batch.iter().zip(sounds) {
+                let made = match sound {
+                    Ok(Sound::Short(samples)) => {
+                        short.push((clip, samples));
+                        continue;
+                    }
+                    Ok(Sound::Long(samples, reader)) => {
+                        let tell = |text: &str| bar.set_message(text.to_string());
+                        long(&recogniser, &options, samples, *reader, &tell)
+                    }
+                    Err(error) => Err(error.into()),
+                };
+                match made {
+                    Ok(transcript) => transcripts.push((clip, transcript)),
+                    Err(error) => skipped.push(self.skip(clip, input, error)?),
+                }
+            }
+            let samples: Vec<&[f32]> =
+                short.iter().map(|(_, samples)| samples.as_slice()).collect();
+            let texts = recogniser.transcribe(&samples, &options)?;
+            transcripts.extend(short.iter().map(|(clip, _)| *clip).zip(texts));
+            // Long ones are done before short ones.
+            transcripts.sort_by_key(|(clip, _)| batch.iter().position(|other| other.id == clip.id));
+            made.extend(transcripts);
+            bar.inc(batch.len() as u64);
+        }
+        bar.finish_and_clear();
+        let seconds = started.elapsed().as_secs_f64();
+        self.write_transcripts(format, &made)?;
+        let sound_seconds: f64 = made.iter().map(|(_, transcript)| transcript.seconds).sum();
+        let summary = Summary {
+            clips: made.len(),
+            sound_seconds,
+            seconds,
+            real_time_factor: seconds / sound_seconds.max(1e-9),
+            weights_sha256: recogniser.sha256().to_string(),
+            padded_again: made.iter().filter(|(_, transcript)| transcript.padded).count(),
+            skipped,
+        };
+        if self.speech.json {
+            output::print_json(&summary)?;
+        }
+        let skipped = match summary.skipped.len() {
+            0 => String::new(),
+            count => format!(", {count} left out"),
+        };
+        let told = format!(
+            "{} clips{skipped}, {:.1} s of sound in {:.1} s ({:.1} times real time), written to {}",
+            summary.clips,
+            sound_seconds,
+            seconds,
+            1.0 / summary.real_time_factor.max(1e-9),
+            self.output.display()
+        );
+        output::note(&told, self.quiet);
+        Ok(Outcome::Done)
+    }
+
+    /// Names a clip that cannot be transcribed, or ends with it.
+    fn skip(&self, clip: &Clip, input: &Path, error: anyhow::Error) -> anyhow::Result<String> {
+        let told = match clip.line {
+            0 => format!("{error:#}"),
+            line => format!("{}, line {line}: {error:#}", input.display()),
+        };
+        if self.speech.on_error == OnError::Stop {
+            anyhow::bail!("{told} (or leave such clips out with --on-error skip)");
+        }
+        output::note(&format!("left out: {told}"), false);
+        Ok(told)
+    }
+
+    fn write_transcripts(
+        &self,
+        format: Format,
+        made: &[(&Clip, Transcript)],
+    ) -> anyhow::Result<()> {
+        let mut text = String::new();
+        for (clip, transcript) in made {
+            match format {
+                Format::Jsonl => {
+                    let (id, audio, start) = (clip.id.as_str(), clip.audio.as_path(), clip.start);
+                    text += &serde_json::to_string(&Line { id, audio, start, transcript })?;
+                    text.push('\n');
+                }
+                Format::Tsv => {
+                    if text.is_empty() {
+                        text += "id\ttext\n";
+                    }
+                    text += &format!("{}\t{}\n", clip.id, one_line(&transcript.text));
+                }
+                Format::Txt => text += &format!("{}\n", one_line(&transcript.text)),
+                Format::Srt | Format::Vtt => {
+                    let subtitles = subtitles(format, &transcript.segments);
+                    output::write_whole(&self.subtitle_file(clip, format)?, subtitles.as_bytes())?;
+                }
+            }
+        }
+        match format {
+            Format::Srt | Format::Vtt => Ok(()),
+            _ => output::write_whole(&self.output, text.as_bytes()),
+        }
+    }
+
+    /// The file of a clip's subtitles, whose folder is made.
+    fn subtitle_file(&self, clip: &Clip, format: Format) -> anyhow::Result<PathBuf> {
+        if !self.output.is_dir() {
+            return Ok(self.output.clone());
+        }
+        let ending = if format == Format::Srt { "srt" } else { "vtt" };
+        let within: PathBuf = Path::new(&clip.id)
+            .components()
+            .filter(|part| matches!(part, std::path::Component::Normal(_)))
+            .collect();
+        let file = self.output.join(format!("{}.{ending}", within.display()));
+        if let Some(folder) = file.parent() {
+            let failed = || format!("{}: could not be made", folder.display());
+            std::fs::create_dir_all(folder).with_context(failed)?;
+        }
+        Ok(file)
+    }
+}
+
+impl Speech {
+    fn format(&self, output: &Path) -> Format {
+        self.format.unwrap_or_else(|| match output.extension().and_then(|e| e.to_str()) {
+            Some("tsv") => Format::Tsv,
+            Some("txt") => Format::Txt,
+            Some("srt") => Format::Srt,
+            Some("vtt") => Format::Vtt,
+            _ => Format::Jsonl,
+        })
+    }
+
+    fn options(&self, subtitles: bool) -> RecogniseOptions {
+        RecogniseOptions {
+            num_beams: usize::from(self.beams),
+            timestamps: self.timestamps || subtitles,
+            language: self.language.clone(),
+            task: if self.translate { Task::Translate } else { Task::Transcribe },
+            padding: match self.padding {
+                PaddingName::Zeros => Padding::Zeros,
+                PaddingName::Silence => Padding::Silence,
+                PaddingName::Short => Padding::Short,
+            },
+        }
+    }
+}
+
+/// The samples of a clip, or the first of them if it is longer than `longest`.
+fn open(clip: &Clip, longest: usize) -> Result<Sound, DataError> {
+    let (mut reader, mut samples) = (clip.open(SAMPLE_RATE)?, Vec::new());
+    while reader.read(&mut samples)? {
+        if samples.len() > longest {
+            return Ok(Sound::Long(samples, Box::new(reader)));
+        }
+    }
+    Ok(if samples.len() > longest {
+        Sound::Long(samples, Box::new(reader))
+    } else {
+        Sound::Short(samples)
+    })
+}
+
+/// The transcript of a recording of which `first` samples are read.
+fn long(
+    recogniser: &Recogniser,
+    options: &RecogniseOptions,
+    mut first: Vec<f32>,
+    mut reader: ClipReader,
+    tell: &dyn Fn(&str),
+) -> anyhow::Result<Transcript> {
+    let all = reader.seconds();
+    let read = |samples: &mut Vec<f32>| -> Result<bool, TrainError> {
+        if !first.is_empty() {
+            samples.append(&mut first);
+            return Ok(true);
+        }
+        Ok(reader.read(samples)?)
+    };
+    let heard = |_: &[Segment], done: f64| {
+        let all = all.map_or(String::new(), |all| format!(" of {all:.0}"));
+        tell(&format!("{done:.0}{all} s"));
+    };
+    Ok(recogniser.transcribe_long(options, read, heard)?)
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn subtitles(format: Format, segments: &[Segment]) -> String {
+    let mut text = if format == Format::Vtt { "WEBVTT\n\n".to_string() } else { String::new() };
+    for (number, segment) in (1..).zip(segments) {
+        if format == Format::Srt {
+            text += &format!("{number}\n");
+        }
+        let (start, end) = (time(segment.start, format), time(segment.end, format));
+        // An arrow in a text would be taken for times.
+        let words = one_line(&segment.text).replace("-->", "->");
+        text += &format!("{start} --> {end}\n{words}\n\n");
+    }
+    text
+}
+
+/// `00:01:02,345`, in WebVTT with a point.
+fn time(seconds: f64, format: Format) -> String {
+    let milliseconds = (seconds * 1000.0).round() as u64;
+    let (rest, ms) = (milliseconds / 1000, milliseconds % 1000);
+    let point = if format == Format::Srt { ',' } else { '.' };
+    format!("{:02}:{:02}:{:02}{point}{ms:03}", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subtitles_are_in_their_forms() {
+        let segment = |start, end, text: &str| Segment { start, end, text: text.into() };
+        let segments = [segment(0.0, 1.5, "a --> b"), segment(3725.25, 3726.0, "c\nd")];
+        let srt = subtitles(Format::Srt, &segments);
+        let want =
+            "1\n00:00:00,000 --> 00:00:01,500\na -> b\n\n2\n01:02:05,250 --> 01:02:06,000\nc d\n\n";
+        assert_eq!(srt, want);
+        assert!(
+            subtitles(Format::Vtt, &segments)
+                .starts_with("WEBVTT\n\n00:00:00.000 --> 00:00:01.500\n")
+        );
+    }
+}

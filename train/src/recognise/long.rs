@@ -1,0 +1,108 @@
+//! Recordings of any length, window by window.
+//!
+//! Reference: `transcribe` of openai/whisper, `whisper/transcribe.py`, at temperature 0 and without
+//! the text before as a prompt. Each window of 30 seconds begins where the last whole segment of the
+//! one before ended.
+
+use engram_models::speech::log_mel::SAMPLE_RATE;
+use engram_models::whisper::Heard;
+
+use super::transcript::{Segment, Transcript, mean_log_probability};
+use super::{Padding, RecogniseOptions, Recogniser};
+use crate::error::Result;
+
+impl Recogniser {
+    /// The text of a recording. `read` adds samples at 16 kHz and gives `false` at the end; `heard` is
+    /// told each part of the text, and after each window how many seconds are done.
+    ///
+    /// # Errors
+    /// As [`Recogniser::transcribe`], and those of `read`.
+    pub fn transcribe_long<E: From<crate::TrainError>>(
+        &self,
+        options: &RecogniseOptions,
+        mut read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
+        mut heard: impl FnMut(&[Segment], f64),
+    ) -> Result<Transcript, E> {
+        let padding = match options.padding {
+            Padding::Zeros => Padding::Zeros,
+            Padding::Silence | Padding::Short => Padding::Silence,
+        };
+        let options = RecogniseOptions { timestamps: true, padding, ..options.clone() };
+        let longest = self.whisper.config().max_samples();
+        let (mut samples, mut start, mut more) = (Vec::new(), 0usize, true);
+        let (mut segments, mut windows) = (Vec::new(), Vec::new());
+        loop {
+            while more && samples.len() < longest {
+                more = read(&mut samples)?;
+            }
+            if samples.is_empty() {
+                break;
+            }
+            let window = &samples[..samples.len().min(longest)];
+            let made = self.hear(&[window], options.padding, &options).map_err(E::from)?;
+            let (used, found) = self.window(window.len(), start, &made[0]).map_err(E::from)?;
+            windows.push((made[0].no_speech, mean_log_probability(&made[0])));
+            samples.drain(..used);
+            start += used;
+            heard(&found, seconds(start));
+            segments.extend(found);
+        }
+        let texts: Vec<&str> =
+            segments.iter().map(|segment: &Segment| segment.text.as_str()).collect();
+        let count = windows.len().max(1) as f32;
+        let mean = |of: fn(&(f32, f32)) -> f32| windows.iter().map(of).sum::<f32>() / count;
+        Ok(Transcript {
+            text: texts.join(" "),
+            seconds: seconds(start),
+            mean_log_probability: mean(|(_, log_probability)| *log_probability),
+            no_speech_probability: mean(|(no_speech, _)| *no_speech),
+            padded: false,
+            segments,
+        })
+    }
+
+    /// How many samples of a window are done, and what was said in them. The window begins at sample
+    /// `start`.
+    fn window(&self, length: usize, start: usize, heard: &Heard) -> Result<(usize, Vec<Segment>)> {
+        let mut segments = self.transcript(length, heard)?.segments;
+        if segments.is_empty() {
+            return Ok((length, segments));
+        }
+        let tokens = heard.text.without_end();
+        let time = |token: Option<&u32>| token.and_then(|token| self.tokens.seconds(*token));
+        let mut last = tokens.iter().rev();
+        // A pair of timestamps at the end begins a segment that the window does not hold; one alone
+        // says that nothing is said behind it.
+        let used = match (time(last.next()), time(last.next())) {
+            (Some(_), Some(end)) => samples_of(end).clamp(1, length),
+            _ => self
+                .end_of_the_last_pair(tokens)
+                .map_or(length, |end| samples_of(end).clamp(1, length)),
+        };
+        segments.retain(|segment| samples_of(segment.start) < used || used == length);
+        for segment in &mut segments {
+            segment.start += seconds(start);
+            segment.end += seconds(start);
+        }
+        Ok((used, segments))
+    }
+
+    /// Where the last segment ended whose end another follows; `None` if no other does, or the last
+    /// token is a timestamp.
+    fn end_of_the_last_pair(&self, tokens: &[u32]) -> Option<f64> {
+        let time = |token: &u32| self.tokens.seconds(*token);
+        if tokens.last().is_some_and(|token| time(token).is_some()) {
+            return None;
+        }
+        let pairs = tokens.windows(2).rev();
+        pairs.filter(|pair| time(&pair[1]).is_some()).find_map(|pair| time(&pair[0]))
+    }
+}
+
+fn seconds(samples: usize) -> f64 {
+    samples as f64 / f64::from(SAMPLE_RATE)
+}
+
+fn samples_of(seconds: f64) -> usize {
+    (seconds * f64::from(SAMPLE_RATE)).round() as usize
+}

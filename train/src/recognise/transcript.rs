@@ -1,0 +1,140 @@
+//! What was said in a clip.
+
+use engram_models::speech::log_mel::SAMPLE_RATE;
+use engram_models::whisper::Heard;
+use serde::Serialize;
+
+use super::{LEAST_LIKELY, NO_SPEECH, Recogniser};
+use crate::error::Result;
+
+/// The text of a clip.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Transcript {
+    /// The text; empty where nothing is said.
+    pub text: String,
+    /// Its parts with their times; none without timestamps.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<Segment>,
+    /// The length of the clip, in seconds.
+    pub seconds: f64,
+    /// The mean logarithm of the tokens' probabilities, in nats.
+    pub mean_log_probability: f32,
+    /// The probability that nothing is said.
+    pub no_speech_probability: f32,
+    /// Whether the text was made a second time, with silence up to 30 seconds.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub padded: bool,
+}
+
+/// A part of a text.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Segment {
+    /// Where it begins, in seconds from the start of the clip.
+    pub start: f64,
+    /// Where it ends.
+    pub end: f64,
+    /// What is said.
+    pub text: String,
+}
+
+/// The mean over the tokens and the end.
+pub(super) fn mean_log_probability(heard: &Heard) -> f32 {
+    heard.text.log_probability / heard.text.tokens.len().max(1) as f32
+}
+
+/// Words that are said twice in a row by mistake, at least.
+const REPEATED_WORDS: usize = 3;
+
+impl Transcript {
+    /// Whether a text has to be made again with more silence behind its clip.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.mean_log_probability < LEAST_LIKELY || repeats_itself(&self.text)
+    }
+}
+
+/// Whether some words are followed by the same words, whatever their case and punctuation.
+fn repeats_itself(text: &str) -> bool {
+    let word = |word: &str| -> String {
+        word.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    };
+    let words: Vec<String> =
+        text.split_whitespace().map(word).filter(|word| !word.is_empty()).collect();
+    (REPEATED_WORDS..=words.len() / 2)
+        .any(|count| words.windows(2 * count).any(|part| part[..count] == part[count..]))
+}
+
+impl Recogniser {
+    /// The transcript of a clip of this many samples.
+    pub(super) fn transcript(&self, samples: usize, heard: &Heard) -> Result<Transcript> {
+        let seconds = samples as f64 / f64::from(SAMPLE_RATE);
+        let mean_log_probability = mean_log_probability(heard);
+        let silent = heard.no_speech > NO_SPEECH && mean_log_probability < LEAST_LIKELY;
+        let (text, segments) = match silent {
+            true => (String::new(), Vec::new()),
+            false => {
+                let tokens = heard.text.without_end();
+                (self.text(tokens)?, self.segments(tokens, seconds)?)
+            }
+        };
+        Ok(Transcript {
+            text,
+            segments,
+            seconds,
+            mean_log_probability,
+            no_speech_probability: heard.no_speech,
+            padded: false,
+        })
+    }
+
+    fn text(&self, tokens: &[u32]) -> Result<String> {
+        let first = self.tokens.first_timestamp();
+        let words: Vec<u32> = tokens.iter().copied().filter(|token| *token < first).collect();
+        Ok(self.tokeniser.decode(&words)?.trim().to_string())
+    }
+
+    /// The parts between timestamps; one without an end goes on to that of the clip.
+    fn segments(&self, tokens: &[u32], seconds: f64) -> Result<Vec<Segment>> {
+        let (mut segments, mut start, mut words) = (Vec::new(), None, Vec::new());
+        let mut add = |start: f64, end: f64, words: &mut Vec<u32>| -> Result<()> {
+            let text = self.text(words)?;
+            words.clear();
+            if !text.is_empty() {
+                segments.push(Segment { start, end: end.min(seconds), text });
+            }
+            Ok(())
+        };
+        for token in tokens {
+            match (self.tokens.seconds(*token), start) {
+                (None, _) => words.push(*token),
+                (Some(end), Some(from)) if !words.is_empty() => {
+                    add(from, end, &mut words)?;
+                    start = None;
+                }
+                (Some(from), _) => start = Some(from),
+            }
+        }
+        if let Some(from) = start.filter(|_| !words.is_empty()) {
+            add(from, seconds, &mut words)?;
+        }
+        Ok(segments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_said_twice_in_a_row_are_found_whatever_their_case() {
+        for text in [
+            "Hold on, hold fast. Hold on hold fast",
+            "and so say I, SO say I.",
+            "a b c d e f a b c a b c",
+        ] {
+            assert!(repeats_itself(text), "{text}");
+        }
+        for text in ["", "no, no, no", "a b a b", "a b c, a b d", "it is what it is, I say"] {
+            assert!(!repeats_itself(text), "{text}");
+        }
+    }
+}
