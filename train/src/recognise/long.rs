@@ -7,6 +7,7 @@
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_models::whisper::Heard;
 
+use super::steady::is_steady;
 use super::transcript::{Segment, Transcript, mean_log_probability};
 use super::{Padding, RecogniseOptions, Recogniser};
 use crate::error::Result;
@@ -39,6 +40,13 @@ impl Recogniser {
                 break;
             }
             let window = &samples[..samples.len().min(longest)];
+            if is_steady(window) {
+                start += window.len();
+                windows.push((1.0, 0.0));
+                heard(&[], seconds(start));
+                samples.drain(..samples.len().min(longest));
+                continue;
+            }
             let made = self.hear(&[window], options.padding, &options).map_err(E::from)?;
             let (used, found) = self.window(window.len(), start, &made[0]).map_err(E::from)?;
             windows.push((made[0].no_speech, mean_log_probability(&made[0])));

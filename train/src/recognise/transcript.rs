@@ -4,7 +4,7 @@ use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_models::whisper::Heard;
 use serde::Serialize;
 
-use super::{LEAST_LIKELY, NO_SPEECH, Recogniser};
+use super::{LEAST_LIKELY, NO_SPEECH, Recogniser, SURELY_NO_SPEECH};
 use crate::error::Result;
 
 /// The text of a clip.
@@ -46,6 +46,18 @@ pub(super) fn mean_log_probability(heard: &Heard) -> f32 {
 const REPEATED_WORDS: usize = 3;
 
 impl Transcript {
+    /// Of a clip of this many samples in which surely nobody speaks.
+    pub(super) fn nothing(samples: usize) -> Self {
+        Self {
+            text: String::new(),
+            segments: Vec::new(),
+            seconds: samples as f64 / f64::from(SAMPLE_RATE),
+            mean_log_probability: 0.0,
+            no_speech_probability: 1.0,
+            padded: false,
+        }
+    }
+
     /// Whether a text has to be made again with more silence behind its clip.
     pub(super) fn is_doubtful(&self) -> bool {
         self.mean_log_probability < LEAST_LIKELY || repeats_itself(&self.text)
@@ -68,14 +80,15 @@ impl Recogniser {
     pub(super) fn transcript(&self, samples: usize, heard: &Heard) -> Result<Transcript> {
         let seconds = samples as f64 / f64::from(SAMPLE_RATE);
         let mean_log_probability = mean_log_probability(heard);
-        let silent = heard.no_speech > NO_SPEECH && mean_log_probability < LEAST_LIKELY;
-        let (text, segments) = match silent {
-            true => (String::new(), Vec::new()),
-            false => {
-                let tokens = heard.text.without_end();
-                (self.text(tokens)?, self.segments(tokens, seconds)?)
-            }
-        };
+        let tokens = heard.text.without_end();
+        let mut text = self.text(tokens)?;
+        let is_doubtful = heard.no_speech > NO_SPEECH || text.split_whitespace().count() < 2;
+        let silent = heard.no_speech > SURELY_NO_SPEECH
+            || (is_doubtful && mean_log_probability < LEAST_LIKELY);
+        let segments = if silent { Vec::new() } else { self.segments(tokens, seconds)? };
+        if silent {
+            text.clear();
+        }
         Ok(Transcript {
             text,
             segments,

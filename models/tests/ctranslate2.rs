@@ -1,0 +1,129 @@
+//! Whisper models as CTranslate2 writes them (`tests/reference/whisper.py`).
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Device, Tensor};
+use engram_models::Result;
+use engram_models::ctranslate2::PublishedWhisper;
+use engram_models::params::ParameterBuilder;
+use engram_models::whisper::{Whisper, WhisperConfig};
+
+fn fixture(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/whisper").join(file)
+}
+
+fn values(tensor: &Tensor) -> Result<Vec<f32>> {
+    Ok(tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
+}
+
+/// The largest absolute value; what is no number counts as larger than any.
+fn largest(values: impl Iterator<Item = f32>) -> f32 {
+    values.map(f32::abs).max_by(f32::total_cmp).unwrap_or(0.0)
+}
+
+/// A folder with this `model.bin`.
+fn folder(model: &[u8]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, bytes: &[u8]| {
+        std::fs::write(folder.path().join(name), bytes).expect("a file");
+    };
+    write("model.bin", model);
+    write("config.json", br#"{"suppress_ids": [5], "suppress_ids_begin": [6], "lang_ids": []}"#);
+    let added = r#"{"added_tokens": [{"id": 2, "content": "<|startoftranscript|>"},
+                                     {"id": 1, "content": "<|endoftext|>"}]}"#;
+    write("tokenizer.json", added.as_bytes());
+    folder
+}
+
+fn bytes(quantisation: &str) -> Vec<u8> {
+    let path = fixture(&format!("model_{quantisation}.bin"));
+    std::fs::read(path).expect("a fixture")
+}
+
+fn refusal(model: &[u8]) -> String {
+    let folder = folder(model);
+    PublishedWhisper::read_ctranslate2(folder.path()).err().expect("a refusal").to_string()
+}
+
+#[test]
+fn weights_are_the_published_ones() -> Result<()> {
+    let published = candle_core::safetensors::load(fixture("model.safetensors"), &Device::Cpu)?;
+    // Half a step of a row's largest weight; 16 bits have one scale for maps that are stacked. The floats
+    // are exact.
+    for (quantisation, step) in [("float16", 0.0), ("int8", 0.5 / 127.0), ("int16", 1.0 / 1024.0)] {
+        let folder = folder(&bytes(quantisation));
+        let read = PublishedWhisper::read_ctranslate2(folder.path())?;
+        let tensors: HashMap<&str, &Tensor> =
+            read.tensors().iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        let mut names: Vec<&str> = tensors.keys().copied().collect();
+        let mut wanted: Vec<&str> = published.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        wanted.sort_unstable();
+        assert_eq!(names, wanted, "{quantisation}");
+        for (name, want) in &published {
+            let (found, want) = (values(tensors[name.as_str()])?, values(want)?);
+            let scale = largest(want.iter().copied());
+            let far = largest(found.iter().zip(&want).map(|(a, b)| a - b));
+            assert!(far <= step * scale + 1e-7, "{quantisation} {name}: {far}, {scale}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_saved_loads_as_a_published_model() -> Result<()> {
+    let folder = folder(&bytes("float16"));
+    let read = PublishedWhisper::read_ctranslate2(folder.path())?;
+    let saved = tempfile::tempdir().expect("a folder");
+    read.save(saved.path())?;
+    let config = WhisperConfig::read(&saved.path().join("config.json"))?;
+    assert_eq!(config, read.config);
+    // What the shapes do not say is as in the original.
+    let original = WhisperConfig::read(&fixture("config.json"))?;
+    assert_eq!(config, original);
+    let builder = ParameterBuilder::new(0, Vec::new(), DType::F32, &Device::Cpu);
+    Whisper::load(saved.path(), &builder)?;
+    let generation = std::fs::read_to_string(saved.path().join("generation_config.json"));
+    let generation: serde_json::Value =
+        serde_json::from_str(&generation.expect("a file")).expect("JSON");
+    assert_eq!(generation["suppress_tokens"], serde_json::json!([5]));
+    assert_eq!(generation["begin_suppress_tokens"], serde_json::json!([6]));
+    Ok(())
+}
+
+#[test]
+fn damaged_files_are_refused_with_the_reason() {
+    let whole = bytes("int8");
+    for end in [0, 3, 20, 1_000, whole.len() - 1] {
+        let error = refusal(&whole[..end]);
+        assert!(error.contains("model.bin") && error.contains("is cut"), "{end}: {error}");
+    }
+    let longer = [&whole[..], b"x"].concat();
+    assert!(refusal(&longer).contains("1 bytes behind the end"));
+    let other_version = [&5u32.to_le_bytes(), &whole[4..]].concat();
+    assert!(refusal(&other_version).contains("version 5"), "{}", refusal(&other_version));
+    let mut other_model = whole.clone();
+    other_model[6..10].copy_from_slice(b"Vosk");
+    assert!(refusal(&other_model).contains("WhisperSpec"), "{}", refusal(&other_model));
+    // Whatever byte of the head is another: an error or a model, and no panic.
+    for place in 4..600 {
+        for value in [0, 0xff] {
+            let mut changed = whole.clone();
+            changed[place] = value;
+            let folder = folder(&changed);
+            let _ = PublishedWhisper::read_ctranslate2(folder.path());
+        }
+    }
+}
+
+#[test]
+fn the_other_files_are_needed_too() {
+    for missing in ["config.json", "tokenizer.json"] {
+        let folder = folder(&bytes("float16"));
+        std::fs::remove_file(folder.path().join(missing)).expect("a file");
+        let error = PublishedWhisper::read_ctranslate2(folder.path()).err().expect("a refusal");
+        assert!(error.to_string().contains(missing), "{error}");
+    }
+    assert!(PublishedWhisper::read_ctranslate2(Path::new("/nowhere")).is_err());
+}

@@ -1,0 +1,213 @@
+//! `engram data convert ctranslate2` and `engram predict --recogniser`, as a user runs them.
+//!
+//! What needs the published tiny.en takes its folder (that of CTranslate2) from `ENGRAM_WHISPER`, and
+//! real speech from `ENGRAM_DATA`; without them it says so.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn engram(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_engram")).args(arguments).output().expect("the command")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a command that could not run said.
+fn refusal(arguments: &[&str]) -> String {
+    let output = engram(arguments);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    text(&output.stderr)
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// The published model, converted, and the folder of speech.
+struct Published {
+    work: tempfile::TempDir,
+    speech: PathBuf,
+}
+
+impl Published {
+    fn model(&self) -> String {
+        path(&self.work.path().join("model")).to_string()
+    }
+
+    fn output(&self, name: &str) -> String {
+        path(&self.work.path().join(name)).to_string()
+    }
+}
+
+fn published() -> Option<Published> {
+    let variable = |name: &str| {
+        let found = std::env::var_os(name).map(PathBuf::from);
+        if found.is_none() {
+            eprintln!("SKIPPED: {name} is not set");
+        }
+        found
+    };
+    let (weights, speech) = (variable("ENGRAM_WHISPER")?, variable("ENGRAM_DATA")?.join("speech"));
+    if !speech.is_dir() {
+        eprintln!("SKIPPED: {} is not there", speech.display());
+        return None;
+    }
+    let published = Published { work: tempfile::tempdir().expect("a folder"), speech };
+    let model = published.model();
+    let output = engram(&["data", "convert", "ctranslate2", path(&weights), "--out", &model]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    Some(published)
+}
+
+/// A WAV file of 16-bit samples at 16 kHz.
+fn wav(path: &Path, samples: impl ExactSizeIterator<Item = f64>) {
+    let size = 2 * samples.len() as u32;
+    let mut bytes = Vec::new();
+    bytes.extend(b"RIFF");
+    bytes.extend((36 + size).to_le_bytes());
+    bytes.extend(b"WAVEfmt ");
+    bytes.extend(16u32.to_le_bytes());
+    bytes.extend([1u16, 1].map(u16::to_le_bytes).concat());
+    bytes.extend([16_000u32, 32_000].map(u32::to_le_bytes).concat());
+    bytes.extend([2u16, 16].map(u16::to_le_bytes).concat());
+    bytes.extend(b"data");
+    bytes.extend(size.to_le_bytes());
+    samples.for_each(|sample| bytes.extend(((sample * 32_767.0) as i16).to_le_bytes()));
+    fs::write(path, bytes).expect("a file");
+}
+
+#[test]
+fn what_cannot_be_converted_or_heard_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (model, out) = (folder.path().join("model"), folder.path().join("out"));
+    fs::create_dir(&model).expect("a folder");
+    let convert = ["data", "convert", "ctranslate2", path(&model), "--out", path(&out)];
+    assert!(refusal(&convert).contains("model.bin"));
+    fs::write(model.join("model.bin"), 7u32.to_le_bytes()).expect("a file");
+    assert!(refusal(&convert).contains("version 7"));
+    assert!(!out.exists());
+    let into_itself = ["data", "convert", "ctranslate2", path(&model), "--out", path(&model)];
+    assert!(refusal(&into_itself).contains("is there already"));
+
+    let sound = folder.path().join("a.wav");
+    wav(&sound, [0.0; 160].into_iter());
+    let output = folder.path().join("a.tsv");
+    let predict = ["predict", "--recogniser", path(&model), "--input", path(&sound)];
+    let predict = [&predict[..], &["--output", path(&output)]].concat();
+    assert!(refusal(&predict).contains("engram data convert ctranslate2"));
+    let nothing = ["predict", "--recogniser", path(&model), "--output", path(&output)];
+    assert!(refusal(&nothing).contains("--input"));
+}
+
+/// As faster-whisper 1.2.1 with the same weights; another clip in the batch changes nothing.
+#[test]
+fn real_speech_gives_the_texts_of_the_reference() {
+    let Some(published) = published() else { return };
+    let (model, speech) = (published.model(), published.speech.join("wav16k"));
+    let expected = fs::read_to_string(published.speech.join("tiny_en.hyp.tsv")).expect("texts");
+    let output = published.output("texts.tsv");
+    let predict =
+        ["predict", "--recogniser", &model, "--input", path(&speech), "--quiet", "--output"];
+    let made = engram(&[&predict[..], &[&output]].concat());
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let found = fs::read_to_string(&output).expect("texts");
+    assert_eq!(found.lines().next(), Some("id\ttext"));
+    let same = expected.lines().skip(1).filter(|line| found.lines().any(|other| other == *line));
+    let same = same.count();
+    println!("{same} of 57 texts are those of the reference");
+    assert!(same >= 55, "{same} of 57");
+
+    let alone = published.output("jfk.tsv");
+    let file = speech.join("jfk.wav");
+    let predict =
+        ["predict", "--recogniser", &model, "--input", path(&file), "--quiet", "--output"];
+    assert!(engram(&[&predict[..], &[&alone]].concat()).status.success());
+    let alone = fs::read_to_string(&alone).expect("a text");
+    let words =
+        |line: Option<&str>| line.and_then(|l| l.split_once('\t')).map(|(_, t)| t.to_string());
+    assert_eq!(words(alone.lines().nth(1)), words(found.lines().find(|l| l.starts_with("jfk\t"))));
+}
+
+#[test]
+fn silence_noise_and_tones_give_no_words() {
+    let Some(published) = published() else { return };
+    let folder = published.work.path().join("quiet");
+    fs::create_dir(&folder).expect("a folder");
+    let write = |name: &str, sample: fn(usize) -> f64| {
+        wav(&folder.join(name), (0..64_000).map(sample));
+    };
+    write("silence.wav", |_| 0.0);
+    write("sine.wav", |i| 0.3 * (i as f64 * 440.0 / 16_000.0 * std::f64::consts::TAU).sin());
+    write("high.wav", |i| 0.3 * (i as f64 * 3_000.0 / 16_000.0 * std::f64::consts::TAU).sin());
+    write("hum.wav", |i| 0.2 * (i as f64 * 50.0 / 16_000.0 * std::f64::consts::TAU).sin());
+    write("noise.wav", |i| {
+        let mixed = (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
+        let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        0.1 * ((mixed >> 40) as f64 / (1u64 << 23) as f64 - 1.0)
+    });
+    let model = published.model();
+    for padding in ["zeros", "silence", "short"] {
+        let output = published.output(&format!("{padding}.txt"));
+        let predict = ["predict", "--recogniser", &model, "--input", path(&folder), "--quiet"];
+        let rest = ["--padding", padding, "--output", output.as_str()];
+        let made = engram(&[&predict[..], &rest].concat());
+        assert!(made.status.success(), "{}", text(&made.stderr));
+        assert_eq!(fs::read_to_string(&output).expect("texts"), "\n".repeat(5), "{padding}");
+    }
+}
+
+/// Twice the length that the model hears: the text of both halves, with times, in either form.
+#[test]
+fn a_long_recording_is_heard_window_by_window() {
+    let Some(published) = published() else { return };
+    let bytes = fs::read(published.speech.join("wav16k/jfk.wav")).expect("sound");
+    let samples: Vec<f64> = bytes[44..]
+        .chunks_exact(2)
+        .map(|pair| f64::from(i16::from_le_bytes([pair[0], pair[1]])) / 32_768.0)
+        .collect();
+    let long = published.work.path().join("long.wav");
+    let repeated: Vec<f64> = samples.iter().copied().cycle().take(4 * samples.len()).collect();
+    wav(&long, repeated.into_iter());
+    let (model, output) = (published.model(), published.output("long.srt"));
+    let predict = ["predict", "--recogniser", &model, "--input", path(&long), "--output", &output];
+    let made = engram(&predict);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let subtitles = fs::read_to_string(&output).expect("subtitles");
+    let words = subtitles.to_lowercase();
+    assert_eq!(words.matches("fellow americans").count(), 4, "{subtitles}");
+    assert!(subtitles.starts_with("1\n00:00:00,"), "{subtitles}");
+    let ends: Vec<&str> =
+        subtitles.lines().filter_map(|l| l.split_once(" --> ")).map(|t| t.1).collect();
+    assert!(ends.is_sorted() && ends.last().is_some_and(|end| *end > "00:00:35"), "{subtitles}");
+}
+
+#[test]
+fn a_clip_that_cannot_be_read_stops_the_run_or_is_left_out() {
+    let Some(published) = published() else { return };
+    let folder = published.work.path();
+    fs::copy(published.speech.join("wav16k/cards-001.wav"), folder.join("good.wav"))
+        .expect("a file");
+    fs::write(folder.join("bad.wav"), b"no sound").expect("a file");
+    let manifest = folder.join("clips.jsonl");
+    let lines = "{\"audio\": \"good.wav\"}\n{\"audio\": \"bad.wav\"}\n{\"audio\": \"none.wav\"}\n";
+    fs::write(&manifest, lines).expect("a manifest");
+    let (model, output) = (published.model(), published.output("some.jsonl"));
+    let predict =
+        ["predict", "--recogniser", &model, "--input", path(&manifest), "--output", &output];
+    let error = refusal(&predict);
+    assert!(error.contains("clips.jsonl, line 2") && error.contains("--on-error skip"), "{error}");
+    assert!(!Path::new(&output).exists());
+    let made = engram(&[&predict[..], &["--on-error", "skip", "--json"]].concat());
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let summary: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    assert_eq!(
+        (&summary["clips"], summary["skipped"].as_array().map(Vec::len)),
+        (&1.into(), Some(2))
+    );
+    assert!(text(&made.stderr).contains("none.wav"));
+    let line = fs::read_to_string(&output).expect("a text");
+    assert!(line.contains("\"id\":\"good\"") && line.contains("of clubs"), "{line}");
+}
