@@ -1,6 +1,6 @@
 """The Python side of the speech benchmark: faster-whisper on a folder, greedily, in float32.
 
-    python tests/reference/faster_whisper.py MODEL FOLDER OUTPUT.tsv [beams]
+    python tests/reference/speech_peer.py MODEL FOLDER OUTPUT.tsv [beams]
 
 MODEL holds `model.bin`; every .wav of FOLDER is transcribed. Made for faster-whisper 1.2.1.
 """
