@@ -140,6 +140,14 @@ fn silence_noise_and_tones_give_no_words() {
         wav(&folder.join(name), (0..64_000).map(sample));
     };
     write("silence.wav", |_| 0.0);
+    // These two change, so the model listens to them.
+    write("clicks.wav", |i| if i % 8_000 == 0 { 0.8 } else { 0.0 });
+    write("waves.wav", |i| {
+        let mixed = (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
+        let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let swell = 0.06 + 0.05 * (i as f64 / 9_000.0).sin();
+        swell * ((mixed >> 40) as f64 / (1u64 << 23) as f64 - 1.0)
+    });
     write("sine.wav", |i| 0.3 * (i as f64 * 440.0 / 16_000.0 * std::f64::consts::TAU).sin());
     write("high.wav", |i| 0.3 * (i as f64 * 3_000.0 / 16_000.0 * std::f64::consts::TAU).sin());
     write("hum.wav", |i| 0.2 * (i as f64 * 50.0 / 16_000.0 * std::f64::consts::TAU).sin());
@@ -155,7 +163,18 @@ fn silence_noise_and_tones_give_no_words() {
         let rest = ["--padding", padding, "--output", output.as_str()];
         let made = engram(&[&predict[..], &rest].concat());
         assert!(made.status.success(), "{}", text(&made.stderr));
-        assert_eq!(fs::read_to_string(&output).expect("texts"), "\n".repeat(5), "{padding}");
+        assert_eq!(fs::read_to_string(&output).expect("texts"), "\n".repeat(7), "{padding}");
+        // In one of the real recordings of noise a sentence is said.
+        let noise = published.speech.join("noise16k");
+        let predict = ["predict", "--recogniser", &model, "--input", path(&noise), "--quiet"];
+        let output = published.output("noise.tsv");
+        let rest = ["--padding", padding, "--output", output.as_str()];
+        assert!(engram(&[&predict[..], &rest].concat()).status.success());
+        let texts = fs::read_to_string(&output).expect("texts");
+        let (said, silent): (Vec<&str>, Vec<&str>) =
+            texts.lines().skip(1).partition(|line| line.starts_with("jackhammer\t"));
+        assert!(said.iter().all(|line| line.contains("smell of old")), "{texts}");
+        assert!(silent.len() == 5 && silent.iter().all(|line| line.ends_with('\t')), "{texts}");
     }
 }
 

@@ -10,7 +10,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use symphonia::core::audio::GenericAudioBufferRef;
-use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
+use symphonia::core::codecs::audio::well_known::CODEC_ID_FLAC;
+use symphonia::core::codecs::audio::{AudioCodecId, AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error;
 use symphonia::core::formats::probe::Hint;
 use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
@@ -29,8 +30,10 @@ pub struct AudioReader {
     format: Box<dyn FormatReader>,
     decoder: Box<dyn AudioDecoder>,
     track: u32,
-    /// Samples of a channel that the file says it has.
+    /// Samples of a channel that the file has, if its header counts them.
     promised: Option<u64>,
+    /// Its length, where the header says or the first packets let guess it.
+    seconds: Option<f64>,
     /// Samples of a channel that were decoded.
     decoded: u64,
     /// Of the file; known from the first packet on.
@@ -76,12 +79,19 @@ impl AudioReader {
         let Some(track) = format.default_track(TrackType::Audio) else {
             return Err(bad("has no sound".to_string()));
         };
-        let (id, promised) = (track.id, track.num_frames);
+        let (id, count) = (track.id, track.num_frames);
+        let has_delay = track.delay.is_some();
         let Some(parameters) = track.codec_params.as_ref().and_then(|codec| codec.audio()) else {
             return Err(bad("its sound is coded in a way that is not known".to_string()));
         };
+        // Only these have a count in their header; of others it is guessed from the first packets, and
+        // what is cut off by a guess is lost.
+        let counted = parameters.codec == CODEC_ID_FLAC || is_pcm(parameters.codec);
+        let promised = count.filter(|_| counted);
+        let seconds = count.zip(parameters.sample_rate).map(|(n, rate)| n as f64 / f64::from(rate));
+        let options = AudioDecoderOptions::default().gapless(counted || has_delay);
         let decoder = symphonia::default::get_codecs()
-            .make_audio_decoder(parameters, &AudioDecoderOptions::default())
+            .make_audio_decoder(parameters, &options)
             .map_err(|error| bad(format!("its sound cannot be decoded ({error})")))?;
         Ok(Self {
             path: path.into(),
@@ -89,6 +99,7 @@ impl AudioReader {
             decoder,
             track: id,
             promised,
+            seconds,
             decoded: 0,
             source: None,
             resampler: None,
@@ -119,8 +130,11 @@ impl AudioReader {
             let packet = match self.format.next_packet() {
                 Ok(Some(packet)) => packet,
                 Ok(None) => return Ok(false),
-                // A second stream follows the first: that is another recording.
-                Err(Error::ResetRequired) => return Ok(false),
+                Err(Error::ResetRequired) => {
+                    return Err(
+                        self.bad("holds several recordings, one after the other".to_string())
+                    );
+                }
                 Err(Error::IoError(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                     return Ok(false);
                 }
@@ -168,13 +182,15 @@ impl AudioReader {
     /// Makes of the decoded block mono samples at the wanted rate.
     fn convert(&mut self, samples: &mut Vec<f32>) -> Result<(), DataError> {
         let channels = self.source.map_or(1, |source| source.channels);
-        let before = samples.len();
+        let is_sound = |sample: &f32| sample.is_finite() && sample.abs() < LOUDEST;
+        if let Some(sample) = self.interleaved.iter().find(|sample| !is_sound(sample)) {
+            return Err(self.bad(format!("has a sample of {sample}; sound is from -1 to 1")));
+        }
         let share = 1.0 / channels as f32;
         let mono = self.interleaved.chunks_exact(channels).map(|frame| match frame {
             [only] => *only,
             frame => frame.iter().sum::<f32>() * share,
         });
-        let sound = |sample: &f32| sample.is_finite() && sample.abs() < LOUDEST;
         match &mut self.resampler {
             None => samples.extend(mono),
             Some(resampler) => {
@@ -182,9 +198,6 @@ impl AudioReader {
             }
         }
         self.decoded += (self.interleaved.len() / channels) as u64;
-        if let Some(sample) = samples[before..].iter().find(|sample| !sound(sample)) {
-            return Err(self.bad(format!("has a sample of {sample}; sound is from -1 to 1")));
-        }
         Ok(())
     }
 
@@ -204,12 +217,26 @@ impl AudioReader {
         bad(&self.path, reason)
     }
 
-    /// How long the file says it is, in seconds; `None` where it does not.
+    /// About how long the file is, in seconds; `None` where nothing tells.
     pub fn seconds(&self) -> Option<f64> {
-        let track = self.format.tracks().iter().find(|track| track.id == self.track)?;
-        let parameters = track.codec_params.as_ref()?.audio()?;
-        Some(self.promised? as f64 / f64::from(parameters.sample_rate?))
+        self.seconds
     }
+}
+
+/// Whether these samples lie in the file as they are.
+fn is_pcm(codec: AudioCodecId) -> bool {
+    use symphonia::core::codecs::audio::well_known as known;
+    [
+        known::CODEC_ID_PCM_U8,
+        known::CODEC_ID_PCM_S16LE,
+        known::CODEC_ID_PCM_S24LE,
+        known::CODEC_ID_PCM_S32LE,
+        known::CODEC_ID_PCM_F32LE,
+        known::CODEC_ID_PCM_F64LE,
+        known::CODEC_ID_PCM_ALAW,
+        known::CODEC_ID_PCM_MULAW,
+    ]
+    .contains(&codec)
 }
 
 /// Louder than this is no sound, whatever scale a file of floats has.
@@ -325,11 +352,13 @@ mod tests {
         let mut silent = whole[..44].to_vec();
         silent[40..44].fill(0);
         assert!(refusal(&silent).contains("has no samples"), "{}", refusal(&silent));
-        let mut writer = WavWriter::create(&path, spec(1, RATE, 32)).expect("a file");
-        [0.0, f32::NAN].iter().for_each(|value| writer.write_sample(*value).expect("a sample"));
-        writer.finalize().expect("a header");
-        let error = read_audio(&path, RATE).expect_err("a refusal").to_string();
-        assert!(error.contains("a sample of NaN"), "{error}");
+        for rate in [RATE, 44_100] {
+            let mut writer = WavWriter::create(&path, spec(1, rate, 32)).expect("a file");
+            [0.0, f32::NAN].iter().for_each(|value| writer.write_sample(*value).expect("a sample"));
+            writer.finalize().expect("a header");
+            let error = read_audio(&path, RATE).expect_err("a refusal").to_string();
+            assert!(error.contains("a sample of NaN"), "{error}");
+        }
         assert!(
             read_audio(folder.path(), RATE)
                 .expect_err("a refusal")

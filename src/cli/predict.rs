@@ -134,8 +134,10 @@ impl Predict {
             anyhow::bail!("{}: no such folder for --output; make it first", folder.display());
         }
         let encoder = self.encoder.as_ref().map(PathBuf::from);
-        let read = [&self.input, &self.haystack, &self.vectors, &self.run, &self.memory, &encoder];
-        match read.into_iter().flatten().find(|read| output::would_replace(&self.output, read)) {
+        let recogniser = self.speech.recogniser.as_ref().map(PathBuf::from);
+        let models = [&self.vectors, &self.run, &self.memory, &encoder, &recogniser];
+        let read = [&self.input, &self.haystack].into_iter().chain(models);
+        match read.flatten().find(|read| output::would_replace(&self.output, read)) {
             Some(read) => anyhow::bail!(
                 "{output}: --output would replace what is read from {}; give another",
                 read.display()

@@ -71,17 +71,20 @@ impl Default for RecogniseOptions {
 
 /// Tokens of a text at most, as openai/whisper has it: half of the decoder's positions.
 const MOST_TOKENS: usize = 224;
-/// Nobody says more than this many tokens in a second, and a few at once.
+/// Nobody says more than this many tokens in a second, and a few at once: of English, and of languages
+/// whose letters are several tokens each.
 const TOKENS_PER_SECOND: f64 = 12.0;
+const TOKENS_PER_SECOND_OF_ANY: f64 = 45.0;
 const TOKENS_AT_ONCE: usize = 12;
 /// A text whose tokens have a lower mean log-probability is not likely (`logprob_threshold` of
 /// openai/whisper).
 const LEAST_LIKELY: f32 = -1.0;
 /// Nothing is said where no text is likely, and the model says with the first probability that nothing
-/// is said or has but a word; nor where it says so with the second, whatever the text. openai/whisper
-/// has 0.6 and no second: it hears "you" in silence, tones and hum.
+/// is said or has but a word; nor where it says so with the second, and hears few words. openai/whisper
+/// has 0.6 and no second: it hears "you" in silence.
 const NO_SPEECH: f32 = 0.3;
 const SURELY_NO_SPEECH: f32 = 0.85;
+const FEW_WORDS: usize = 2;
 /// Silence behind a clip that is padded little, in samples: with less, texts are said twice.
 const SHORT_SILENCE: usize = 5 * SAMPLE_RATE as usize;
 
@@ -96,7 +99,17 @@ impl Recogniser {
         &self.sha256
     }
 
-    /// The texts of clips of samples at 16 kHz, in one batch.
+    /// Checks that the model can do what is asked for.
+    ///
+    /// # Errors
+    /// [`TrainError::Recognise`] for a language that the model does not know, none where it needs one,
+    /// and a translation by an English model.
+    pub fn check(&self, options: &RecogniseOptions) -> Result<()> {
+        self.language(options).map(drop)
+    }
+
+    /// The texts of clips of samples at 16 kHz, in one batch; with timestamps one after the other,
+    /// because what stands behind the last pair of them is listened to again.
     ///
     /// # Errors
     /// [`TrainError::Recognise`] for a clip that is too long, a language that the model does not
@@ -106,7 +119,7 @@ impl Recogniser {
         clips: &[C],
         options: &RecogniseOptions,
     ) -> Result<Vec<Transcript>> {
-        self.language(options)?;
+        self.check(options)?;
         let clips: Vec<&[f32]> = clips.iter().map(AsRef::as_ref).collect();
         let longest = self.whisper.config().max_samples();
         if let Some(clip) = clips.iter().find(|clip| clip.len() > longest) {
@@ -114,6 +127,9 @@ impl Recogniser {
             let reason =
                 format!("a clip of {seconds:.1} s; the model hears {:.0} s", self.max_seconds());
             return Err(TrainError::Recognise { reason });
+        }
+        if options.timestamps {
+            return clips.iter().map(|clip| self.transcribe_whole(clip, options)).collect();
         }
         let mut transcripts: Vec<Transcript> =
             clips.iter().map(|clip| Transcript::nothing(clip.len())).collect();
@@ -131,18 +147,15 @@ impl Recogniser {
         let mut transcripts = clips
             .iter()
             .zip(&heard)
-            .map(|(clip, heard)| self.transcript(clip.len(), heard))
+            .map(|(clip, heard)| self.transcript(clip.len(), heard, options))
             .collect::<Result<Vec<_>>>()?;
         if options.padding == Padding::Short {
-            let is_doubtful = |i: &usize| {
-                let tokens = heard[*i].text.without_end().len();
-                tokens >= most_tokens(clips[*i]) || transcripts[*i].is_doubtful()
-            };
+            let is_doubtful = |i: &usize| transcripts[*i].cut || transcripts[*i].is_doubtful();
             let doubtful: Vec<usize> = (0..clips.len()).filter(is_doubtful).collect();
             let again: Vec<&[f32]> = doubtful.iter().map(|i| clips[*i]).collect();
             let heard = self.hear(&again, Padding::Silence, options)?;
             for (i, heard) in doubtful.into_iter().zip(&heard) {
-                let made = self.transcript(clips[i].len(), heard)?;
+                let made = self.transcript(clips[i].len(), heard, options)?;
                 transcripts[i] = Transcript { padded: true, ..made };
             }
         }
@@ -186,24 +199,41 @@ impl Recogniser {
         let audio = self.whisper.encode(&frames, &lengths, &Mode::predict())?;
         let language = self.language(options)?;
         let prompt = self.tokens.prompt(language, options.timestamps)?;
+        let positions = self.whisper.config().max_target_positions;
+        let max_new_tokens = positions.saturating_sub(prompt.len()).clamp(1, MOST_TOKENS);
         let rules = Rules {
             tokens: self.tokens.clone(),
             suppressed: self.suppressed.clone(),
             suppressed_at_start: self.suppressed_at_start.clone(),
             timestamps: options.timestamps,
-            most_tokens: clips.iter().map(|clip| most_tokens(clip)).collect(),
+            most_tokens: clips.iter().map(|clip| self.most_tokens(clip.len(), options)).collect(),
         };
         let search = GenerateOptions {
-            max_new_tokens: MOST_TOKENS,
+            max_new_tokens,
             num_beams: options.num_beams,
             ..GenerateOptions::default()
         };
         Ok(self.whisper.decoder().generate(&audio, &prompt, &rules, &search)?)
     }
 
+    /// Tokens that the text of a clip of this many samples has at most.
+    fn most_tokens(&self, samples: usize, options: &RecogniseOptions) -> usize {
+        let rate = match self.multilingual {
+            true => TOKENS_PER_SECOND_OF_ANY,
+            false => TOKENS_PER_SECOND,
+        };
+        let seconds = samples as f64 / f64::from(SAMPLE_RATE);
+        // Times are tokens too.
+        let at_once = TOKENS_AT_ONCE * if options.timestamps { 2 } else { 1 };
+        (at_once + (seconds * rate) as usize).min(MOST_TOKENS - 1)
+    }
+
     /// The language's token and the task, which multilingual models read first.
     fn language(&self, options: &RecogniseOptions) -> Result<Option<(u32, Task)>> {
         let refuse = |reason: String| Err(TrainError::Recognise { reason });
+        if !self.multilingual && options.task == Task::Translate {
+            return refuse("an English model does not translate".to_string());
+        }
         match (&options.language, self.multilingual) {
             (None, false) => Ok(None),
             (Some(language), false) if language == "en" => Ok(None),
@@ -212,15 +242,9 @@ impl Recogniser {
                 refuse("a multilingual model needs a language, such as `en`".to_string())
             }
             (Some(language), true) => match self.tokeniser.id_of(&format!("<|{language}|>")) {
-                Some(token) => Ok(Some((token, options.task))),
-                None => refuse(format!("the model knows no language `{language}`")),
+                Some(token) if self.tokens.is_language(token) => Ok(Some((token, options.task))),
+                _ => refuse(format!("the model knows no language `{language}`")),
             },
         }
     }
-}
-
-/// Tokens that the text of a clip has at most.
-fn most_tokens(clip: &[f32]) -> usize {
-    let seconds = clip.len() as f64 / f64::from(SAMPLE_RATE);
-    (TOKENS_AT_ONCE + (seconds * TOKENS_PER_SECOND) as usize).min(MOST_TOKENS - 1)
 }

@@ -54,11 +54,25 @@ pub fn clips(path: &Path) -> Result<Vec<Clip>, DataError> {
             return Err(DataError::Audio { path: path.into(), reason });
         }
         files.sort();
-        return Ok(files.into_iter().map(|file| whole(id_of(&file, path), file)).collect());
+        let mut clips: Vec<Clip> =
+            files.into_iter().map(|file| whole(id_of(&file, path), file)).collect();
+        let mut count: HashMap<String, usize> = HashMap::new();
+        clips.iter().for_each(|clip| *count.entry(clip.id.clone()).or_default() += 1);
+        for clip in &mut clips {
+            // Files of one name in two forms keep their endings.
+            if count[&clip.id] > 1 {
+                let file = clip.audio.strip_prefix(path).unwrap_or(&clip.audio);
+                clip.id = file.to_string_lossy().into_owned();
+            }
+        }
+        return Ok(clips);
     }
     match path.extension().is_some_and(|ending| ending == "jsonl" || ending == "ndjson") {
         true => read_manifest(path),
-        false => Ok(vec![whole(id_of(path, Path::new("")), path.to_path_buf())]),
+        false => {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            Ok(vec![whole(name, path.to_path_buf())])
+        }
     }
 }
 
@@ -86,6 +100,9 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
             if clip.start > 0.0 {
                 clip.id = format!("{}-{}", clip.id, clip.start);
             }
+        }
+        if clip.id.contains(char::is_control) {
+            return Err(bad(format!("id {:?} holds a tab or another control character", clip.id)));
         }
         if let Some(first) = seen.insert(clip.id.clone(), line) {
             let id = &clip.id;
@@ -260,12 +277,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         assert!(clips(folder.path()).expect_err("nothing").to_string().contains("no sound files"));
         std::fs::create_dir(folder.path().join("b")).expect("a folder");
-        for name in ["c.WAV", "b/z.flac", "a.mp3", "b/notes.txt"] {
+        for name in ["c.WAV", "b/z.flac", "a.mp3", "a.ogg", "b/notes.txt"] {
             std::fs::write(folder.path().join(name), b"x").expect("a file");
         }
         let found = clips(folder.path()).expect("clips");
         let ids: Vec<&str> = found.iter().map(|clip| clip.id.as_str()).collect();
-        assert_eq!(ids, ["a", "b/z", "c"]);
+        assert_eq!(ids, ["a.mp3", "a.ogg", "b/z", "c"]);
     }
 
     #[test]
@@ -278,6 +295,7 @@ mod tests {
             ("{\"audio\": \"a.wav\", \"start\": -1}", "start -1"),
             ("{\"audio\": \"a.wav\", \"start\": 2, \"end\": 2}", "end 2 is not after"),
             ("{\"audio\": \"b.wav\"}", "already used on line 1"),
+            ("{\"audio\": \"c.wav\", \"id\": \"a\\tb\"}", "control character"),
         ] {
             std::fs::write(&path, format!("{{\"audio\": \"b.wav\"}}\n{line}\n")).expect("a file");
             let error = read_manifest(&path).expect_err("a refusal").to_string();

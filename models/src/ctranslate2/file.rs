@@ -30,6 +30,7 @@ pub(super) struct File {
     variables: HashMap<String, Variable>,
 }
 
+#[derive(Clone)]
 struct Variable {
     dims: Vec<usize>,
     kind: Kind,
@@ -200,11 +201,14 @@ impl<'a> Cursor<'a> {
                 return Err(format!("variable `{name}` is there twice"));
             }
         }
-        // What is called by another name is left: the logits' map is the token embeddings.
+        // Variables of equal values are there once, and called by the other names too.
         let aliases = self.u32()?;
         for _ in 0..aliases {
-            self.string()?;
-            self.string()?;
+            let (alias, name) = (self.string()?, self.string()?);
+            let Some(variable) = variables.get(&name).cloned() else {
+                return Err(format!("`{alias}` stands for `{name}`, which is not there"));
+            };
+            variables.insert(alias, variable);
         }
         match self.bytes.len() - self.place {
             0 => Ok((spec, variables)),

@@ -55,7 +55,8 @@ impl Rules {
 
     /// Timestamps come in pairs, except at the end, and never go back.
     fn apply_to_timestamps(&self, tokens: &[u32], logits: &mut [f32]) {
-        let (first, end) = (self.tokens.first_timestamp() as usize, self.tokens.end as usize);
+        let first = (self.tokens.first_timestamp() as usize).min(logits.len());
+        let end = (self.tokens.end as usize).min(first);
         let is_timestamp = |token: &u32| *token as usize >= first;
         let last_is = tokens.last().is_some_and(is_timestamp);
         let second_last_is = tokens.len() < 2 || is_timestamp(&tokens[tokens.len() - 2]);

@@ -49,6 +49,30 @@ impl WhisperTokens {
         })
     }
 
+    /// Checks that a model with `vocab_size` embeddings has all of them, and timestamps.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`] for the vocabulary of another model.
+    pub fn check_fits(&self, vocab_size: usize) -> Result<()> {
+        let highest = self.never_text().chain([self.end, self.first_timestamp()]).max();
+        match highest.filter(|highest| *highest as usize >= vocab_size) {
+            None => Ok(()),
+            Some(highest) => {
+                let reason = format!(
+                    "has the special token {highest}, the model {vocab_size} embeddings; take both \
+                     from one folder"
+                );
+                Err(bad_field("the tokenizer", reason))
+            }
+        }
+    }
+
+    /// Whether a special token may be a language's: those stand between the start and the tasks.
+    pub fn is_language(&self, token: u32) -> bool {
+        let tasks = [self.transcribe, self.translate].into_iter().flatten().min();
+        token > self.start && tasks.is_some_and(|first| token < first)
+    }
+
     /// The timestamp of 0 seconds; the others follow, 20 ms apart.
     pub fn first_timestamp(&self) -> u32 {
         self.no_timestamps + 1

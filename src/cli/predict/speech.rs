@@ -1,5 +1,6 @@
 //! Transcripts of speech.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -134,8 +135,18 @@ impl Predict {
                 "{output}: {count} clips have a file of subtitles each; make a folder and give it"
             );
         }
+        if !subtitles && self.output.is_dir() {
+            let output = self.output.display();
+            anyhow::bail!(
+                "{output}: is a folder; name a file for --output, or give --format srt or vtt"
+            );
+        }
+        if subtitles {
+            self.check_subtitle_files(&clips, format)?;
+        }
         let recogniser = Recogniser::open(recogniser)?;
         let options = self.speech.options(subtitles);
+        recogniser.check(&options)?;
         let started = Instant::now();
         let bar = output::progress_bar(clips.len(), "clips", self.quiet);
         let mut made: Vec<(&Clip, Transcript)> = Vec::with_capacity(clips.len());
@@ -159,7 +170,8 @@ impl Predict {
                 };
                 match made {
                     Ok(transcript) => transcripts.push((clip, transcript)),
-                    Err(error) => skipped.push(self.skip(clip, input, error)?),
+                    Err(TrainError::Data(error)) => skipped.push(self.skip(clip, input, *error)?),
+                    Err(error) => return Err(error.into()),
                 }
             }
             let samples: Vec<&[f32]> =
@@ -204,10 +216,10 @@ impl Predict {
     }
 
     /// Names a clip that cannot be transcribed, or ends with it.
-    fn skip(&self, clip: &Clip, input: &Path, error: anyhow::Error) -> anyhow::Result<String> {
+    fn skip(&self, clip: &Clip, input: &Path, error: DataError) -> anyhow::Result<String> {
         let told = match clip.line {
-            0 => format!("{error:#}"),
-            line => format!("{}, line {line}: {error:#}", input.display()),
+            0 => error.to_string(),
+            line => format!("{}, line {line}: {error}", input.display()),
         };
         if self.speech.on_error == OnError::Stop {
             anyhow::bail!("{told} (or leave such clips out with --on-error skip)");
@@ -248,18 +260,37 @@ impl Predict {
         }
     }
 
-    /// The file of a clip's subtitles, whose folder is made.
-    fn subtitle_file(&self, clip: &Clip, format: Format) -> anyhow::Result<PathBuf> {
+    /// Fails if two clips have one file of subtitles, before anything is computed.
+    fn check_subtitle_files(&self, clips: &[Clip], format: Format) -> anyhow::Result<()> {
+        let mut files = HashMap::new();
+        for clip in clips {
+            let file = self.subtitle_path(clip, format);
+            if let Some(other) = files.insert(file.clone(), &clip.id) {
+                let (file, id) = (file.display(), &clip.id);
+                anyhow::bail!(
+                    "{file}: clips `{other}` and `{id}` both go there; give them other ids"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn subtitle_path(&self, clip: &Clip, format: Format) -> PathBuf {
         if !self.output.is_dir() {
-            return Ok(self.output.clone());
+            return self.output.clone();
         }
         let ending = if format == Format::Srt { "srt" } else { "vtt" };
         let within: PathBuf = Path::new(&clip.id)
             .components()
             .filter(|part| matches!(part, std::path::Component::Normal(_)))
             .collect();
-        let file = self.output.join(format!("{}.{ending}", within.display()));
-        if let Some(folder) = file.parent() {
+        self.output.join(format!("{}.{ending}", within.display()))
+    }
+
+    /// The file of a clip's subtitles, whose folder is made.
+    fn subtitle_file(&self, clip: &Clip, format: Format) -> anyhow::Result<PathBuf> {
+        let file = self.subtitle_path(clip, format);
+        if let Some(folder) = file.parent().filter(|folder| *folder != Path::new("")) {
             let failed = || format!("{}: could not be made", folder.display());
             std::fs::create_dir_all(folder).with_context(failed)?;
         }
@@ -315,7 +346,7 @@ fn long(
     mut first: Vec<f32>,
     mut reader: ClipReader,
     tell: &dyn Fn(&str),
-) -> anyhow::Result<Transcript> {
+) -> Result<Transcript, TrainError> {
     let all = reader.seconds();
     let read = |samples: &mut Vec<f32>| -> Result<bool, TrainError> {
         if !first.is_empty() {
@@ -328,7 +359,7 @@ fn long(
         let all = all.map_or(String::new(), |all| format!(" of {all:.0}"));
         tell(&format!("{done:.0}{all} s"));
     };
-    Ok(recogniser.transcribe_long(options, read, heard)?)
+    recogniser.transcribe_long(options, read, heard)
 }
 
 fn one_line(text: &str) -> String {

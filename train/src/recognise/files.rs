@@ -55,6 +55,7 @@ impl Recogniser {
         let weights = std::sync::Arc::new(Weights::open(&path)?);
         let whisper = Whisper::new(&config, &builder.with_weights(weights))?;
         let tokens = WhisperTokens::find(|name| tokeniser.id_of(name))?;
+        tokens.check_fits(config.vocab_size)?;
         let suppressed = match place.optional_file("generation_config.json", &settings)? {
             Some(file) => Suppressed::read(&file)?,
             None => Suppressed::default(),

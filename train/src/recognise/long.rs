@@ -2,7 +2,8 @@
 //!
 //! Reference: `transcribe` of openai/whisper, `whisper/transcribe.py`, at temperature 0 and without
 //! the text before as a prompt. Each window of 30 seconds begins where the last whole segment of the
-//! one before ended.
+//! one before ended. Unlike there, the loudest band of each window sets its own scale, and a window is
+//! not reflected at its end but followed by what clips are followed by.
 
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_models::whisper::Heard;
@@ -11,6 +12,11 @@ use super::steady::is_steady;
 use super::transcript::{Segment, Transcript, mean_log_probability};
 use super::{Padding, RecogniseOptions, Recogniser};
 use crate::error::Result;
+
+/// A rest of a recording that is shorter holds no word, in samples: 100 ms.
+const SHORTEST: usize = SAMPLE_RATE as usize / 10;
+/// Samples by which every window is behind the one before, so that a recording has an end: 1 s.
+const LEAST_STEP: usize = SAMPLE_RATE as usize;
 
 impl Recogniser {
     /// The text of a recording. `read` adds samples at 16 kHz and gives `false` at the end; `heard` is
@@ -31,6 +37,7 @@ impl Recogniser {
         let options = RecogniseOptions { timestamps: true, padding, ..options.clone() };
         let longest = self.whisper.config().max_samples();
         let (mut samples, mut start, mut more) = (Vec::new(), 0usize, true);
+        let mut cut = false;
         let (mut segments, mut windows) = (Vec::new(), Vec::new());
         loop {
             while more && samples.len() < longest {
@@ -40,7 +47,8 @@ impl Recogniser {
                 break;
             }
             let window = &samples[..samples.len().min(longest)];
-            if is_steady(window) {
+            let is_rest = start > 0 && window.len() < SHORTEST;
+            if is_rest || is_steady(window) {
                 start += window.len();
                 windows.push((1.0, 0.0));
                 heard(&[], seconds(start));
@@ -48,8 +56,10 @@ impl Recogniser {
                 continue;
             }
             let made = self.hear(&[window], options.padding, &options).map_err(E::from)?;
-            let (used, found) = self.window(window.len(), start, &made[0]).map_err(E::from)?;
+            let (used, found) =
+                self.window((start, window.len()), &made[0], &options).map_err(E::from)?;
             windows.push((made[0].no_speech, mean_log_probability(&made[0])));
+            cut |= self.is_cut(window.len(), &made[0], &options);
             samples.drain(..used);
             start += used;
             heard(&found, seconds(start));
@@ -65,14 +75,34 @@ impl Recogniser {
             mean_log_probability: mean(|(_, log_probability)| *log_probability),
             no_speech_probability: mean(|(no_speech, _)| *no_speech),
             padded: false,
+            cut,
             segments,
         })
     }
 
+    /// The text of a clip with its times, listened to until its end.
+    pub(super) fn transcribe_whole(
+        &self,
+        clip: &[f32],
+        options: &RecogniseOptions,
+    ) -> Result<Transcript> {
+        let mut unread = Some(clip);
+        let read = |samples: &mut Vec<f32>| -> Result<bool> {
+            samples.extend_from_slice(unread.take().unwrap_or_default());
+            Ok(false)
+        };
+        self.transcribe_long(options, read, |_, _| {})
+    }
+
     /// How many samples of a window are done, and what was said in them. The window begins at sample
     /// `start`.
-    fn window(&self, length: usize, start: usize, heard: &Heard) -> Result<(usize, Vec<Segment>)> {
-        let mut segments = self.transcript(length, heard)?.segments;
+    fn window(
+        &self,
+        (start, length): (usize, usize),
+        heard: &Heard,
+        options: &RecogniseOptions,
+    ) -> Result<(usize, Vec<Segment>)> {
+        let mut segments = self.transcript(length, heard, options)?.segments;
         if segments.is_empty() {
             return Ok((length, segments));
         }
@@ -81,12 +111,11 @@ impl Recogniser {
         let mut last = tokens.iter().rev();
         // A pair of timestamps at the end begins a segment that the window does not hold; one alone
         // says that nothing is said behind it.
-        let used = match (time(last.next()), time(last.next())) {
-            (Some(_), Some(end)) => samples_of(end).clamp(1, length),
-            _ => self
-                .end_of_the_last_pair(tokens)
-                .map_or(length, |end| samples_of(end).clamp(1, length)),
+        let end = match (time(last.next()), time(last.next())) {
+            (Some(_), Some(end)) => Some(end),
+            _ => self.end_of_the_last_pair(tokens),
         };
+        let used = end.map_or(length, |end| samples_of(end).max(LEAST_STEP).min(length));
         segments.retain(|segment| samples_of(segment.start) < used || used == length);
         for segment in &mut segments {
             segment.start += seconds(start);

@@ -1,10 +1,10 @@
 //! What was said in a clip.
 
 use engram_models::speech::log_mel::SAMPLE_RATE;
-use engram_models::whisper::Heard;
+use engram_models::whisper::{Heard, is_loop};
 use serde::Serialize;
 
-use super::{LEAST_LIKELY, NO_SPEECH, Recogniser, SURELY_NO_SPEECH};
+use super::{FEW_WORDS, LEAST_LIKELY, NO_SPEECH, RecogniseOptions, Recogniser, SURELY_NO_SPEECH};
 use crate::error::Result;
 
 /// The text of a clip.
@@ -21,6 +21,10 @@ pub struct Transcript {
     pub mean_log_probability: f32,
     /// The probability that nothing is said.
     pub no_speech_probability: f32,
+    /// Whether the text was ended because it went round and round, or was longer than could be said:
+    /// what follows was not written.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
     /// Whether the text was made a second time, with silence up to 30 seconds.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub padded: bool,
@@ -55,6 +59,7 @@ impl Transcript {
             mean_log_probability: 0.0,
             no_speech_probability: 1.0,
             padded: false,
+            cut: false,
         }
     }
 
@@ -77,13 +82,20 @@ fn repeats_itself(text: &str) -> bool {
 
 impl Recogniser {
     /// The transcript of a clip of this many samples.
-    pub(super) fn transcript(&self, samples: usize, heard: &Heard) -> Result<Transcript> {
+    pub(super) fn transcript(
+        &self,
+        samples: usize,
+        heard: &Heard,
+        options: &RecogniseOptions,
+    ) -> Result<Transcript> {
         let seconds = samples as f64 / f64::from(SAMPLE_RATE);
         let mean_log_probability = mean_log_probability(heard);
         let tokens = heard.text.without_end();
         let mut text = self.text(tokens)?;
-        let is_doubtful = heard.no_speech > NO_SPEECH || text.split_whitespace().count() < 2;
-        let silent = heard.no_speech > SURELY_NO_SPEECH
+        let is_word = |word: &&str| word.chars().any(char::is_alphanumeric);
+        let words = text.split_whitespace().filter(is_word).count();
+        let is_doubtful = heard.no_speech > NO_SPEECH || words < 2;
+        let silent = (heard.no_speech > SURELY_NO_SPEECH && words <= FEW_WORDS)
             || (is_doubtful && mean_log_probability < LEAST_LIKELY);
         let segments = if silent { Vec::new() } else { self.segments(tokens, seconds)? };
         if silent {
@@ -96,7 +108,14 @@ impl Recogniser {
             mean_log_probability,
             no_speech_probability: heard.no_speech,
             padded: false,
+            cut: self.is_cut(samples, heard, options),
         })
+    }
+
+    /// Whether a text was ended by the rules.
+    pub(super) fn is_cut(&self, samples: usize, heard: &Heard, options: &RecogniseOptions) -> bool {
+        let tokens = heard.text.without_end();
+        !heard.text.ended || is_loop(tokens) || tokens.len() >= self.most_tokens(samples, options)
     }
 
     fn text(&self, tokens: &[u32]) -> Result<String> {
@@ -111,7 +130,8 @@ impl Recogniser {
         let mut add = |start: f64, end: f64, words: &mut Vec<u32>| -> Result<()> {
             let text = self.text(words)?;
             words.clear();
-            if !text.is_empty() {
+            // Behind the end of the clip nothing is said.
+            if !text.is_empty() && start < seconds {
                 segments.push(Segment { start, end: end.min(seconds), text });
             }
             Ok(())
