@@ -137,9 +137,9 @@ pub fn note(text: &str, quiet: bool) {
     }
 }
 
-/// A progress bar with the time left; hidden where `quiet`.
+/// A progress bar with the time left, and its message behind; hidden where `quiet`.
 pub fn progress_bar(length: usize, unit: &'static str, quiet: bool) -> ProgressBar {
-    let template = format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{eta}} left");
+    let template = format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{eta}} left {{msg}}");
     bar(length as u64, &template, quiet)
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -12,6 +12,7 @@ use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_models::whisper::Task;
 use engram_train::TrainError;
 use engram_train::recognise::{Padding, RecogniseOptions, Recogniser, Segment, Transcript};
+use indicatif::HumanDuration;
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -181,6 +182,7 @@ impl Predict {
             // Long ones are done before short ones.
             transcripts.sort_by_key(|(clip, _)| batch.iter().position(|other| other.id == clip.id));
             made.extend(transcripts);
+            bar.set_message("");
             bar.inc(batch.len() as u64);
         }
         bar.finish_and_clear();
@@ -355,9 +357,13 @@ fn long(
         }
         Ok(reader.read(samples)?)
     };
+    let started = Instant::now();
     let heard = |_: &[Segment], done: f64| {
-        let all = all.map_or(String::new(), |all| format!(" of {all:.0}"));
-        tell(&format!("{done:.0}{all} s"));
+        let rest = all.map_or(String::new(), |all| {
+            let left = started.elapsed().as_secs_f64() / done.max(1e-9) * (all - done).max(0.0);
+            format!(" of {all:.0} s, {} left", HumanDuration(Duration::from_secs_f64(left)))
+        });
+        tell(&format!("(this recording: {done:.0}{rest})"));
     };
     recogniser.transcribe_long(options, read, heard)
 }
