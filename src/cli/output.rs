@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use atomic_write_file::AtomicWriteFile;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -106,6 +107,29 @@ fn behind_links(path: &Path) -> io::Result<PathBuf> {
         path = path.parent().unwrap_or(Path::new("")).join(target);
     }
     Err(io::Error::other("too many links, most likely in a circle"))
+}
+
+/// Makes a folder whose files `write` writes beside its place first, so that it is whole when it is there. An empty
+/// folder may stand there.
+pub fn write_folder(
+    folder: &Path,
+    write: impl FnOnce(&Path) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let parent = match folder.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let make = || -> anyhow::Result<()> {
+        fs::create_dir_all(parent)?;
+        let beside = tempfile::Builder::new().prefix(".engram-unfinished-").tempdir_in(parent)?;
+        let whole = beside.path().join("folder");
+        fs::create_dir(&whole)?;
+        write(&whole)?;
+        // Only some systems rename over an empty folder.
+        let _ = fs::remove_dir(folder);
+        Ok(fs::rename(&whole, folder)?)
+    };
+    make().with_context(|| format!("{}: could not be written", folder.display()))
 }
 
 /// Prints to standard output, as text or as pretty JSON.

@@ -5,6 +5,8 @@ mod long;
 mod steady;
 mod transcript;
 
+use std::path::PathBuf;
+
 use candle_core::{Device, Tensor};
 use engram_data::speech::tokens::SpeechTokeniser;
 use engram_models::ModelError;
@@ -13,6 +15,7 @@ use engram_models::kernels::Mode;
 use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE};
 use engram_models::whisper::{Heard, Rules, Task, Whisper, WhisperTokens};
 
+use crate::digest;
 use crate::error::{Result, TrainError};
 pub use transcript::{Segment, Transcript};
 
@@ -26,7 +29,8 @@ pub struct Recogniser {
     suppressed_at_start: Vec<u32>,
     /// Whether it knows more languages than English.
     multilingual: bool,
-    sha256: String,
+    /// The weights file.
+    weights: PathBuf,
 }
 
 /// How clips are transcribed.
@@ -94,9 +98,13 @@ impl Recogniser {
         self.whisper.config().max_samples() as f64 / f64::from(SAMPLE_RATE)
     }
 
-    /// The SHA-256 of the weights file.
-    pub fn sha256(&self) -> &str {
-        &self.sha256
+    /// The SHA-256 of the weights file, which is read for it.
+    ///
+    /// # Errors
+    /// [`TrainError::Io`]
+    pub fn weights_sha256(&self) -> Result<String> {
+        let path = &self.weights;
+        Ok(digest::of_file(path).map_err(TrainError::io(path))?.1)
     }
 
     /// Checks that the model can do what is asked for.

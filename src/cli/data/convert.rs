@@ -1,9 +1,8 @@
 //! `engram data convert`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 use engram_models::ctranslate2::PublishedWhisper;
 
@@ -48,22 +47,11 @@ impl Ctranslate2 {
             anyhow::bail!("{}: is there already; give a new folder for --out", out.display());
         }
         let model = PublishedWhisper::read_ctranslate2(&self.folder)?;
-        let parent = match out.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        // All of it beside its place first, so that the folder is whole when it is there.
-        let write = || -> anyhow::Result<()> {
-            fs::create_dir_all(parent)?;
-            let beside = tempfile::Builder::new().prefix(".engram-convert-").tempdir_in(parent)?;
-            let whole = beside.path().join("model");
-            fs::create_dir(&whole)?;
-            model.save(&whole)?;
+        output::write_folder(out, |whole| {
+            model.save(whole)?;
             fs::copy(self.folder.join("tokenizer.json"), whole.join("tokenizer.json"))?;
-            let _ = fs::remove_dir(out);
-            Ok(fs::rename(&whole, out)?)
-        };
-        write().with_context(|| format!("{}: could not be written", out.display()))?;
+            Ok(())
+        })?;
         output::print(&format!("{}: {} tensors", out.display(), model.tensors().len()))
     }
 }

@@ -5,7 +5,6 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use engram_data::world::features::{Featuriser, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};
 use engram_data::world::questions::{EVALUATION_VIEW, Part, Question, Split};
@@ -89,21 +88,7 @@ impl World {
             view: view_augmentation(self.size),
         };
         let world = EmbeddedWorld::new(&options)?;
-        // All of it beside its place first, so that the folder is whole when it is there.
-        let parent = match folder.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        let write = || -> anyhow::Result<()> {
-            fs::create_dir_all(parent)?;
-            let beside = tempfile::Builder::new().prefix(".engram-world-").tempdir_in(parent)?;
-            let whole = beside.path().join("world");
-            self.write(&world, &whole)?;
-            // An empty folder may stand there; only some systems rename over it.
-            let _ = fs::remove_dir(folder);
-            Ok(fs::rename(&whole, folder)?)
-        };
-        write().with_context(|| format!("{}: could not be written", folder.display()))?;
+        output::write_folder(folder, |whole| self.write(&world, whole))?;
         let questions = self.questions(&world);
         output::print(&format!(
             "{}: {} pictures, {} entries, {} questions",
@@ -130,7 +115,6 @@ impl World {
 
     fn write(&self, world: &EmbeddedWorld, folder: &Path) -> anyhow::Result<()> {
         let file = |name: &str, bytes: &[u8]| write_synced(&folder.join(name), bytes);
-        fs::create_dir(folder)?;
         fs::create_dir(folder.join("pictures"))?;
         fs::create_dir(folder.join("views"))?;
         world.pictures.par_iter().enumerate().try_for_each(|(place, picture)| {

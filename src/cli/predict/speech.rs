@@ -113,7 +113,8 @@ struct Summary {
     seconds: f64,
     /// Seconds of work for a second of sound.
     real_time_factor: f64,
-    weights_sha256: String,
+    /// Computed for the JSON alone.
+    weights_sha256: Option<String>,
     /// Clips that were transcribed again with silence up to 30 seconds.
     padded_again: usize,
 }
@@ -194,7 +195,7 @@ impl Predict {
             sound_seconds,
             seconds,
             real_time_factor: seconds / sound_seconds.max(1e-9),
-            weights_sha256: recogniser.sha256().to_string(),
+            weights_sha256: self.speech.json.then(|| recogniser.weights_sha256()).transpose()?,
             padded_again: made.iter().filter(|(_, transcript)| transcript.padded).count(),
             skipped,
         };
