@@ -7,6 +7,7 @@
 mod resample;
 
 use std::fs::File;
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use symphonia::core::audio::GenericAudioBufferRef;
@@ -15,7 +16,7 @@ use symphonia::core::codecs::audio::{AudioCodecId, AudioDecoder, AudioDecoderOpt
 use symphonia::core::errors::Error;
 use symphonia::core::formats::probe::Hint;
 use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
-use symphonia::core::io::{MediaSourceStream, MediaSourceStreamOptions};
+use symphonia::core::io::{MediaSource, MediaSourceStream, MediaSourceStreamOptions};
 use symphonia::core::meta::MetadataOptions;
 
 use crate::DataError;
@@ -67,7 +68,27 @@ impl AudioReader {
         if found.is_file() && found.len() == 0 {
             return Err(DataError::EmptyFile { path: path.into() });
         }
-        let stream = MediaSourceStream::new(Box::new(file), MediaSourceStreamOptions::default());
+        Self::from_source(path, Box::new(file), rate)
+    }
+
+    /// The same for a file that is in memory; errors call it `name`.
+    ///
+    /// # Errors   `Audio`
+    pub fn from_bytes(
+        name: impl AsRef<Path>,
+        bytes: &'static [u8],
+        rate: u32,
+    ) -> Result<Self, DataError> {
+        Self::from_source(name.as_ref(), Box::new(Cursor::new(bytes)), rate)
+    }
+
+    fn from_source(
+        path: &Path,
+        source: Box<dyn MediaSource>,
+        rate: u32,
+    ) -> Result<Self, DataError> {
+        let bad = |reason: String| DataError::Audio { path: path.into(), reason };
+        let stream = MediaSourceStream::new(source, MediaSourceStreamOptions::default());
         let mut hint = Hint::new();
         if let Some(extension) = path.extension().and_then(|extension| extension.to_str()) {
             hint.with_extension(extension);

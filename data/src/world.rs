@@ -12,6 +12,7 @@
 //! | [`swap`] | facts changed in the memory and nowhere else |
 //! | [`haystack`] | yes-or-no questions about a few pictures among many |
 //! | [`features`] | keys and values without a model |
+//! | [`speech`] | names of pictures, spoken by ten voices |
 //!
 //! `docs/world.md` has its counts, chance, and what it is and is not for.
 //!
@@ -33,6 +34,7 @@ pub mod knowledge;
 pub mod phrases;
 pub mod pictures;
 pub mod questions;
+pub mod speech;
 pub mod swap;
 mod words;
 

@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 
 use crate::error::{ModelError, Result};
-use crate::kernels::{self, Norm};
+use crate::kernels::{self, Norm, Windows};
 use crate::params::{Init, ParameterBuilder};
 
 /// A linear map `x Wᵀ + b` (`weight` `[D_out, D_in]`, `bias` `[D_out]`).
@@ -54,6 +54,75 @@ impl Linear {
     /// The map as a part of [`kernels::stacked_linear`].
     pub fn as_part(&self) -> (&Tensor, Option<&Tensor>) {
         (&self.weight, self.bias.as_ref())
+    }
+}
+
+/// A convolution over packed sequences as a linear map of their windows.
+#[derive(Debug, Clone)]
+pub struct Convolution {
+    /// `[C_out, C, rows]` or `[C_out, C, rows, columns]`.
+    weight: Tensor,
+    /// `[C_out]`.
+    bias: Tensor,
+    windows: Windows,
+}
+
+impl Convolution {
+    /// A convolution over time, `[T, C]` → `[T', C_out]`; a fresh weight as in [`Linear::new`].
+    pub fn over_time(
+        (from, to): (usize, usize),
+        windows: Windows,
+        std: f64,
+        builder: &ParameterBuilder,
+    ) -> Result<Self> {
+        Self::of_shape(&[to, from, windows.size[0]], windows, std, builder)
+    }
+
+    /// A convolution over time and width, `[T, W, C]` → `[T', W', C_out]`.
+    pub fn over_time_and_width(
+        (from, to): (usize, usize),
+        windows: Windows,
+        std: f64,
+        builder: &ParameterBuilder,
+    ) -> Result<Self> {
+        let [rows, columns] = windows.size;
+        Self::of_shape(&[to, from, rows, columns], windows, std, builder)
+    }
+
+    fn of_shape(
+        shape: &[usize],
+        windows: Windows,
+        std: f64,
+        builder: &ParameterBuilder,
+    ) -> Result<Self> {
+        Ok(Self {
+            weight: builder.get("weight", shape, Init::Normal(std))?,
+            bias: builder.get("bias", &shape[..1], Init::Zeros)?,
+            windows,
+        })
+    }
+
+    /// The output for packed sequences of these `lengths`, and their lengths then.
+    ///
+    /// # Errors
+    /// As [`kernels::unfold`].
+    pub fn forward(&self, x: &Tensor, lengths: &[usize]) -> Result<(Tensor, Vec<usize>)> {
+        let rows = kernels::unfold(x, lengths, self.windows)?;
+        let made = kernels::linear(&rows, &self.weight.flatten_from(1)?, Some(&self.bias))?;
+        let lengths: Vec<usize> =
+            lengths.iter().map(|&length| self.windows.of_length(length)).collect();
+        let made = match *x.dims() {
+            [_, width, _] => {
+                let shape = (
+                    lengths.iter().sum::<usize>(),
+                    self.windows.of_width(width),
+                    self.bias.dim(0)?,
+                );
+                made.reshape(shape)?
+            }
+            _ => made,
+        };
+        Ok((made, lengths))
     }
 }
 

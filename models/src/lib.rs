@@ -5,6 +5,7 @@ pub mod bert;
 mod block_output;
 pub mod clip;
 mod config;
+pub mod conformer;
 pub mod ctranslate2;
 pub mod deberta;
 pub mod error;

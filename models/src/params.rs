@@ -261,6 +261,19 @@ impl ParameterBuilder {
     /// [`ModelError::BadInput`] if a model asks for one name twice; [`ModelError::BadConfig`] if
     /// a group gives it a rate below 0.
     pub fn get(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
+        self.take(name, shape, init, true)
+    }
+
+    /// The same for values that belong to the model and that no gradient moves, such as the
+    /// statistics of a batch norm: frozen, whatever the groups say.
+    ///
+    /// # Errors
+    /// As [`ParameterBuilder::get`].
+    pub fn constant(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
+        self.take(name, shape, init, false)
+    }
+
+    fn take(&self, name: &str, shape: &[usize], init: Init, moves: bool) -> Result<Tensor> {
         let name = self.full_name(name);
         let mut shared = self.lock();
         if shared.list.iter().any(|p| p.name == name) {
@@ -279,7 +292,7 @@ impl ParameterBuilder {
                     .to_device(&shared.device)?
             }
         };
-        let rate = shared.rate_of(&name)?;
+        let rate = shared.rate_of(&name)? * f64::from(u8::from(moves));
         // A variable has memory of its own.
         let is_variable = rate > 0.0 && !matches!(self.source, Source::Nothing);
         let tensor =

@@ -23,7 +23,7 @@ fn input(shape: &'static [usize], seed: u64) -> (Vec<f64>, &'static [usize]) {
 #[test]
 fn activations() -> Result<()> {
     use Activation::*;
-    for f in [Gelu, GeluTanh, QuickGelu, Relu, Silu, Tanh] {
+    for f in [Gelu, GeluTanh, QuickGelu, Relu, Silu, Tanh, Sigmoid] {
         let x = input(&[3, 5], 1);
         check_gradients(std::slice::from_ref(&x), |t| Ok(activation(&t[0], f)?))?;
         check_gradients(&[x, input(&[5], 2)], |t| Ok(bias_activation(&t[0], &t[1], f)?))?;
@@ -36,6 +36,7 @@ fn gated_units() -> Result<()> {
     for f in [Activation::GeluTanh, Activation::Silu] {
         check_gradients(&[input(&[2, 3, 8], 1)], |t| Ok(gated(&t[0], f)?))?;
     }
+    check_gradients(&[input(&[2, 3, 8], 1)], |t| Ok(glu(&t[0])?))?;
     assert!(gated(&random(&[2, 3], 1)?, Activation::GeluTanh).is_err());
     Ok(())
 }
@@ -63,16 +64,41 @@ fn convolutions() -> Result<()> {
 #[test]
 fn windows_of_packed_sequences() -> Result<()> {
     for (size, stride, padding) in [(3, 1, 1), (3, 2, 1), (2, 3, 0), (5, 1, 2), (1, 1, 0)] {
-        let windows = Unfold { size, stride, padding };
+        let windows = Windows::over_time(size, stride, padding);
         // The last is shorter than some windows.
         for lengths in [&[9][..], &[4, 3, 2], &[1, 7, 1]] {
             check_gradients(&[input(&[9, 2], 1)], |t| Ok(unfold(&t[0], lengths, windows)?))?;
+            let inputs = [input(&[9, 2], 1), (numbers(2 * size, 2), &[2, size]), input(&[2], 3)];
+            check_gradients(&inputs, |t| Ok(depthwise(&t[0], (&t[1], &t[2]), lengths, windows)?))?;
         }
     }
-    let windows = Unfold { size: 3, stride: 1, padding: 0 };
+    let windows = Windows::over_time(3, 1, 0);
     assert_eq!(unfold(&random(&[3, 2], 1)?, &[1, 2], windows)?.dims(), [0, 6]);
     assert!(unfold(&random(&[3, 2], 1)?, &[2, 2], windows).is_err());
-    assert!(unfold(&random(&[3, 2], 1)?, &[3], Unfold { stride: 0, ..windows }).is_err());
+    assert!(unfold(&random(&[3, 2], 1)?, &[3], Windows::over_time(3, 0, 0)).is_err());
+    Ok(())
+}
+
+#[test]
+fn windows_over_time_and_frequency() -> Result<()> {
+    let (weight, bias) = (input(&[2, 9], 2), input(&[2], 3));
+    for (stride, padding) in [(1, 1), (2, 1), (2, 0), (3, 2)] {
+        let windows = Windows::square(3, stride, padding);
+        for lengths in [&[7][..], &[4, 3], &[1, 5, 1]] {
+            let x = input(&[7, 4, 2], 1);
+            check_gradients(std::slice::from_ref(&x), |t| Ok(unfold(&t[0], lengths, windows)?))?;
+            check_gradients(&[x, weight.clone(), bias.clone()], |t| {
+                Ok(depthwise(&t[0], (&t[1], &t[2]), lengths, windows)?)
+            })?;
+        }
+    }
+    let x = random(&[7, 4, 2], 1)?;
+    let windows = Windows::square(3, 2, 1);
+    let (weight, bias) = (random(&[2, 9], 2)?, random(&[2], 3)?);
+    let made = depthwise(&x, (&weight, &bias), &[4, 3], windows)?;
+    assert_eq!(made.dims(), [4, 2, 2]);
+    assert!(depthwise(&x, (&bias, &bias), &[7], windows).is_err());
+    assert!(depthwise(&x, (&weight, &bias), &[7], Windows::over_time(3, 1, 1)).is_err());
     Ok(())
 }
 

@@ -16,9 +16,10 @@ use engram_models::generation::GenerateOptions;
 use engram_models::kernels::{Activation, CrossEntropy, Mode, cross_entropy};
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::speech::AudioStates;
 use engram_models::speech::log_mel::LogMel;
 use engram_models::weights::Weights;
-use engram_models::whisper::{AudioStates, Rules, Whisper, WhisperConfig, WhisperTokens};
+use engram_models::whisper::{Rules, Whisper, WhisperConfig, WhisperTokens};
 use engram_models::{ModelError, Result};
 use reference::{assert_gradients, assert_output, expected, fixture, relative_difference, values};
 

@@ -1,10 +1,13 @@
-//! The tokenizer of a Whisper model.
+//! The tokenizer of a recogniser: a published one, or the letters.
 
 use std::path::{Path, PathBuf};
 
 use tokenizers::Tokenizer;
 
 use crate::DataError;
+
+/// The tokens of [`SpeechTokeniser::letters`], in order.
+const LETTERS: &str = " 'abcdefghijklmnopqrstuvwxyz";
 
 /// Texts as ids and back.
 pub struct SpeechTokeniser {
@@ -23,6 +26,68 @@ impl SpeechTokeniser {
         tokenizer.with_truncation(None).map_err(|error| failed(path, &*error))?;
         tokenizer.with_padding(None);
         Ok(Self { path: path.into(), tokenizer })
+    }
+
+    /// The letters `a` to `z`, the apostrophe and the space as tokens, from 0 on; capitals are read as
+    /// small letters.
+    ///
+    /// # Errors   `Tokenizer`
+    pub fn letters() -> Result<Self, DataError> {
+        let vocabulary: serde_json::Map<String, serde_json::Value> = LETTERS
+            .chars()
+            .enumerate()
+            .map(|(id, letter)| (letter.to_string(), id.into()))
+            .collect();
+        let json = serde_json::json!({
+            "version": "1.0",
+            "added_tokens": [],
+            "normalizer": { "type": "Lowercase" },
+            "pre_tokenizer": {
+                "type": "Split",
+                "pattern": { "Regex": "[\\s\\S]" },
+                "behavior": "Isolated",
+                "invert": false,
+            },
+            "decoder": { "type": "Fuse" },
+            "model": { "type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>" },
+        });
+        let path = Path::new("the letters");
+        let tokenizer = Tokenizer::from_bytes(json.to_string().as_bytes());
+        Ok(Self { path: path.into(), tokenizer: tokenizer.map_err(|e| failed(path, &*e))? })
+    }
+
+    /// What a `tokenizer.json` of this tokenizer holds.
+    ///
+    /// # Errors   `Tokenizer`
+    pub fn json(&self) -> Result<String, DataError> {
+        self.tokenizer.to_string(true).map_err(|error| failed(&self.path, &*error))
+    }
+
+    /// Entries of the vocabulary, special tokens among them.
+    pub fn vocabulary_size(&self) -> usize {
+        self.tokenizer.get_vocab_size(true)
+    }
+
+    /// Ids of a text that has to be made of known tokens.
+    ///
+    /// # Errors   `Tokenizer`, naming the first character that is not in the vocabulary
+    pub fn encode_known(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        let unknown = ["<unk>", "[UNK]", "⁇"].map(|name| self.id_of(name));
+        let known = |text: &str| {
+            let ids = self.encode(text).ok()?;
+            ids.iter().all(|id| !unknown.contains(&Some(*id))).then_some(ids)
+        };
+        match known(text) {
+            Some(ids) => Ok(ids),
+            None => {
+                let is_unknown = |c: &char| known(c.encode_utf8(&mut [0; 4])).is_none();
+                let what = match text.chars().find(is_unknown) {
+                    Some(character) => format!("{character:?} of {text:?} is not in the vocabulary"),
+                    None => format!("{text:?} is not made of the vocabulary"),
+                };
+                Err(failed(&self.path, &what))
+            }
+        }
     }
 
     /// The id of a token by its exact name.
@@ -49,4 +114,22 @@ impl SpeechTokeniser {
 
 fn failed(path: &Path, error: &dyn std::fmt::Display) -> DataError {
     DataError::Tokenizer { path: path.into(), reason: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_go_there_and_back() -> Result<(), DataError> {
+        let letters = SpeechTokeniser::letters()?;
+        assert_eq!(letters.vocabulary_size(), 28);
+        let ids = letters.encode_known("It's a zoo")?;
+        assert_eq!(ids[..5], [10, 21, 1, 20, 0]);
+        assert_eq!(letters.decode(&ids)?, "it's a zoo");
+        assert!(letters.encode_known("")?.is_empty());
+        let error = letters.encode_known("a café, b").unwrap_err().to_string();
+        assert!(error.contains("'é'"), "{error}");
+        Ok(())
+    }
 }

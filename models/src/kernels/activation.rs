@@ -29,6 +29,9 @@ pub enum Activation {
     /// The hyperbolic tangent.
     #[serde(rename = "tanh")]
     Tanh,
+    /// The logistic function `σ(x)`.
+    #[serde(rename = "sigmoid")]
+    Sigmoid,
 }
 
 /// `sqrt(2 / π)` and the cubic factor of the tanh approximation.
@@ -67,6 +70,10 @@ impl Activation {
                 let t = tanh(x);
                 (t, 1.0 - t * t)
             }
+            Self::Sigmoid => {
+                let s = 1.0 / (1.0 + exp(-x.max(-80.0)));
+                (s, s * (1.0 - s))
+            }
         }
     }
 
@@ -80,6 +87,7 @@ impl Activation {
             Self::Relu => x.le(0.0)?.where_cond(&x.zeros_like()?, x),
             Self::Silu => x.silu(),
             Self::Tanh => x.tanh(),
+            Self::Sigmoid => candle_nn::ops::sigmoid(x),
         }
     }
 }
@@ -94,7 +102,7 @@ pub fn bias_activation(x: &Tensor, bias: &Tensor, f: Activation) -> candle_core:
     apply(ActivationKernel(f), &[x, bias])
 }
 
-struct ActivationKernel(Activation);
+pub(super) struct ActivationKernel(pub(super) Activation);
 
 impl Kernel for ActivationKernel {
     fn name(&self) -> &'static str {

@@ -6,16 +6,18 @@
 
 use candle_core::{Shape, Tensor};
 
-use super::activation::Activation;
+use super::activation::{Activation, ActivationKernel};
 use super::attention::{Attention, AttentionBias, AttentionKernel};
+use super::depthwise::Depthwise;
 use super::dropout::{Dropout, DropoutKernel};
 use super::feed_forward::FeedForward;
-use super::gated::Gated;
+use super::gated::{Gated, Half};
 use super::linear::StackedLinear;
 use super::norm::{Norm, NormKernel};
 use super::operation::{Gradient, Holds, Input, Kernel, apply, run};
 use super::residual::Residual;
 use super::scaled_rows::ScaledRows;
+use super::windows::Windows;
 
 /// A chain under construction: name the inputs, push kernels, [`finish`](Chain::finish).
 ///
@@ -101,7 +103,29 @@ impl Chain {
 
     /// [`super::gated`] of a value: `[.., 2 M]` → `[.., M]`.
     pub fn gated(&mut self, x: Value, f: Activation) -> Value {
-        self.push(Gated(f), vec![x])
+        self.push(Gated { f, gate: Half::First }, vec![x])
+    }
+
+    /// [`super::glu`] of a value: `[.., 2 M]` → `[.., M]`.
+    pub fn glu(&mut self, x: Value) -> Value {
+        self.push(Gated::GLU, vec![x])
+    }
+
+    /// [`super::activation`] of a value, of any shape.
+    pub fn activation(&mut self, x: Value, f: Activation) -> Value {
+        self.push(ActivationKernel(f), vec![x])
+    }
+
+    /// [`super::depthwise`] of a value: `[T, C]` → `[T', C]`.
+    pub fn depthwise(
+        &mut self,
+        x: Value,
+        (weight, bias): (&Tensor, &Tensor),
+        lengths: &[usize],
+        windows: Windows,
+    ) -> Value {
+        let from = vec![x, self.input(weight), self.input(bias)];
+        self.push(Depthwise { windows, lengths: lengths.to_vec() }, from)
     }
 
     /// [`super::dropout`] of a value, of any shape.
@@ -114,7 +138,17 @@ impl Chain {
 
     /// [`super::residual`] of two values of one shape.
     pub fn residual(&mut self, x: Value, y: Value, dropout: Option<Dropout>) -> Value {
-        self.push(Residual { dropout }, vec![x, y])
+        self.scaled_residual(x, (1.0, y), dropout)
+    }
+
+    /// `x + scale dropout(y)` of two values of one shape.
+    pub fn scaled_residual(
+        &mut self,
+        x: Value,
+        (scale, y): (f32, Value),
+        dropout: Option<Dropout>,
+    ) -> Value {
+        self.push(Residual { scale, dropout }, vec![x, y])
     }
 
     /// [`super::scaled_rows`] of a value: `[T, D]` and `[T, 1]` → `[T, D]`.

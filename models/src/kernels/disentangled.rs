@@ -32,7 +32,7 @@ pub struct Disentangled {
 /// `scale (q_i · pos_key[r(i - j)] + k_j · pos_query[r(i - j)])` for each segment, head, query
 /// place `i` and key place `j`: `qkv` `[T, 3 D]`, projections of relative embeddings `[R, D]` →
 /// flat, as [`super::AttentionBias::PerSegment`] takes it. A projection that is `None` leaves its
-/// term out.
+/// term out; without `pos_query` the queries `[T, D]` are enough.
 ///
 /// # Errors
 /// If shapes, heads, segments or rows do not fit, or both projections are `None`.
@@ -95,8 +95,10 @@ impl DisentangledBias {
         let &[tokens, columns] = dims[0] else {
             candle_core::bail!("disentangled bias: input {:?}, wanted [T, 3 D]", dims[0]);
         };
-        let width = columns / 3;
-        if *num_heads == 0 || width == 0 || columns != 3 * width || width % num_heads != 0 {
+        let alone = self.contents == [Content::Query] && dims[1].last() == Some(&columns);
+        let width = if alone { columns } else { columns / 3 };
+        let whole = alone || columns == 3 * width;
+        if *num_heads == 0 || width == 0 || !whole || width % num_heads != 0 {
             candle_core::bail!("disentangled bias: {num_heads} heads for input {:?}", dims[0]);
         }
         segments.check(tokens, tokens)?;
@@ -204,11 +206,17 @@ impl DisentangledBias {
     ) -> (Matrix<'a>, Matrix<'a>) {
         let size = width / self.options.num_heads;
         let span = block.content(content);
-        let start = span.start * 3 * width + first_column(content, width) + block.column;
-        let x = Matrix::strided(tail(qkv.data, start), span.length, size, 3 * width);
+        let stride = columns(qkv.dims);
+        let start = span.start * stride + first_column(content, width) + block.column;
+        let x = Matrix::strided(tail(qkv.data, start), span.length, size, stride);
         let start = block.rows.start * width + block.column;
         (x, Matrix::strided(tail(positions.data, start), block.rows.len(), size, width))
     }
+}
+
+/// Numbers of a row of the content.
+fn columns(dims: &[usize]) -> usize {
+    dims.last().copied().unwrap_or_default()
 }
 
 /// Where the content lies in a row of `qkv`.
@@ -263,12 +271,13 @@ impl Kernel for DisentangledBias {
                 // The heads of a segment share its run of rows.
                 let spans: Vec<Span> =
                     blocks.iter().step_by(heads).map(|block| block.content(content)).collect();
-                let runs = split_runs(wanted.as_sum(), 3 * width, &spans);
+                let stride = columns(inputs[0].dims);
+                let runs = split_runs(wanted.as_sum(), stride, &spans);
                 let segments = blocks.par_chunks(heads).zip(made.par_chunks(heads));
                 runs.into_par_iter().zip(segments).for_each(|(run, (blocks, made))| {
                     for (block, made) in blocks.iter().zip(made) {
                         let column = first_column(content, width) + block.column;
-                        add_rows(&made[term].content, size, run, 3 * width, column);
+                        add_rows(&made[term].content, size, run, stride, column);
                     }
                 });
             }

@@ -57,6 +57,11 @@ pub struct Dropout {
 }
 
 impl Dropout {
+    /// The same mask with what it keeps multiplied by `factor`.
+    pub(super) fn times(self, factor: f32) -> Self {
+        Self { scale: self.scale * factor, ..self }
+    }
+
     /// The mask of `key` that drops each element with `probability` (in `[0, 1)`).
     pub fn new(probability: f64, key: u64) -> Self {
         let probability = probability.clamp(0.0, 0.999_999);

@@ -1,4 +1,4 @@
-//! A gated linear unit's product `f(a) ⊙ b`, of halves that lie side by side (arXiv 2002.05202).
+//! The products of gated linear units, of halves that lie side by side (arXiv 1612.08083, 2002.05202).
 
 use candle_core::{D, Shape, Tensor};
 use rayon::prelude::*;
@@ -12,10 +12,40 @@ use super::rows::{ROWS, add};
 /// # Errors
 /// If the last dimension is odd or 0.
 pub fn gated(x: &Tensor, f: Activation) -> candle_core::Result<Tensor> {
-    apply(Gated(f), &[x])
+    apply(Gated { f, gate: Half::First }, &[x])
 }
 
-pub(super) struct Gated(pub(super) Activation);
+/// `a ⊙ σ(b)`, the first gated linear unit: `x` `[.., 2 M]` as in [`gated`] → `[.., M]`.
+///
+/// # Errors
+/// As [`gated`].
+pub fn glu(x: &Tensor) -> candle_core::Result<Tensor> {
+    apply(Gated::GLU, &[x])
+}
+
+pub(super) struct Gated {
+    pub(super) f: Activation,
+    pub(super) gate: Half,
+}
+
+/// The half that goes through the activation.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Half {
+    First,
+    Second,
+}
+
+impl Gated {
+    pub(super) const GLU: Self = Self { f: Activation::Sigmoid, gate: Half::Second };
+}
+
+impl Half {
+    /// The gate and the other half of a row.
+    #[inline(always)]
+    fn of<T>(self, (first, second): (T, T)) -> (T, T) {
+        if self == Self::First { (first, second) } else { (second, first) }
+    }
+}
 
 /// The width `M` of a half.
 fn half(dims: &[usize]) -> candle_core::Result<usize> {
@@ -36,7 +66,7 @@ impl Kernel for Gated {
         output
             .par_chunks_mut(ROWS * width)
             .zip(inputs[0].data.par_chunks(2 * ROWS * width))
-            .for_each(|(y, x)| products(self.0, x, width, y));
+            .for_each(|(y, x)| products(self.f, self.gate, x, width, y));
         Ok((output, inputs[0].shape_with_width(width)))
     }
 
@@ -53,7 +83,7 @@ impl Kernel for Gated {
         dx.par_chunks_mut(2 * ROWS * width)
             .zip(inputs[0].data.par_chunks(2 * ROWS * width))
             .zip(gradient.par_chunks(ROWS * width))
-            .for_each(|((dx, x), dy)| slopes(self.0, x, width, dy, dx));
+            .for_each(|((dx, x), dy)| slopes(self.f, self.gate, x, width, dy, dx));
         match wanted.holds {
             Holds::Zeros => wanted.data = dx,
             _ => add(&dx, wanted.as_sum()),
@@ -63,31 +93,38 @@ impl Kernel for Gated {
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         let width = half(inputs[0].dims())?;
-        let gate = self.0.composite(&inputs[0].narrow(D::Minus1, 0, width)?.contiguous()?)?;
-        gate * inputs[0].narrow(D::Minus1, width, width)?
+        let (gate, other) = self.gate.of((0, width));
+        let gate = inputs[0].narrow(D::Minus1, gate, width)?.contiguous()?;
+        self.f.composite(&gate)? * inputs[0].narrow(D::Minus1, other, width)?
     }
 }
 
 vectorised! {
-    fn products(f: Activation, x: &[f32], width: usize, y: &mut [f32]) {
+    fn products(f: Activation, gate: Half, x: &[f32], width: usize, y: &mut [f32]) {
         match f {
-            Activation::GeluTanh => rows(x, width, y, |a| Activation::GeluTanh.at(a).0),
-            f => rows(x, width, y, |a| f.at(a).0),
+            Activation::GeluTanh => rows(gate, x, width, y, |a| Activation::GeluTanh.at(a).0),
+            Activation::Sigmoid => rows(gate, x, width, y, |a| Activation::Sigmoid.at(a).0),
+            f => rows(gate, x, width, y, |a| f.at(a).0),
         }
     }
 
-    fn slopes(f: Activation, x: &[f32], width: usize, dy: &[f32], dx: &mut [f32]) {
+    fn slopes(f: Activation, gate: Half, x: &[f32], width: usize, dy: &[f32], dx: &mut [f32]) {
         match f {
-            Activation::GeluTanh => row_slopes(x, width, dy, dx, |a| Activation::GeluTanh.at(a)),
-            f => row_slopes(x, width, dy, dx, |a| f.at(a)),
+            Activation::GeluTanh => {
+                row_slopes(gate, x, width, dy, dx, |a| Activation::GeluTanh.at(a));
+            }
+            Activation::Sigmoid => {
+                row_slopes(gate, x, width, dy, dx, |a| Activation::Sigmoid.at(a));
+            }
+            f => row_slopes(gate, x, width, dy, dx, |a| f.at(a)),
         }
     }
 }
 
 #[inline(always)]
-fn rows(x: &[f32], width: usize, y: &mut [f32], f: impl Fn(f32) -> f32) {
+fn rows(gate: Half, x: &[f32], width: usize, y: &mut [f32], f: impl Fn(f32) -> f32) {
     for (x, y) in x.chunks_exact(2 * width).zip(y.chunks_exact_mut(width)) {
-        let (a, b) = x.split_at(width);
+        let (a, b) = gate.of(x.split_at(width));
         for ((a, b), y) in a.iter().zip(b).zip(y) {
             *y = f(*a) * b;
         }
@@ -95,10 +132,17 @@ fn rows(x: &[f32], width: usize, y: &mut [f32], f: impl Fn(f32) -> f32) {
 }
 
 #[inline(always)]
-fn row_slopes(x: &[f32], width: usize, dy: &[f32], dx: &mut [f32], f: impl Fn(f32) -> (f32, f32)) {
+fn row_slopes(
+    gate: Half,
+    x: &[f32],
+    width: usize,
+    dy: &[f32],
+    dx: &mut [f32],
+    f: impl Fn(f32) -> (f32, f32),
+) {
     let rows = x.chunks_exact(2 * width).zip(dy.chunks_exact(width));
     for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(2 * width)) {
-        let ((a, b), (da, db)) = (x.split_at(width), dx.split_at_mut(width));
+        let ((a, b), (da, db)) = (gate.of(x.split_at(width)), gate.of(dx.split_at_mut(width)));
         for ((((a, b), dy), da), db) in a.iter().zip(b).zip(dy).zip(da).zip(db) {
             let (value, slope) = f(*a);
             *da = dy * b * slope;

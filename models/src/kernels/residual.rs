@@ -12,19 +12,23 @@ use super::rows::{ELEMENTS, add};
 /// # Errors
 /// If the shapes differ.
 pub fn residual(x: &Tensor, y: &Tensor, dropout: Option<Dropout>) -> candle_core::Result<Tensor> {
-    apply(Residual { dropout }, &[x, y])
+    apply(Residual { scale: 1.0, dropout }, &[x, y])
 }
 
+/// `x + scale dropout(y)`.
 pub(super) struct Residual {
+    pub(super) scale: f32,
     pub(super) dropout: Option<Dropout>,
 }
 
 impl Residual {
-    /// Adds `from`, masked if there is dropout, to `to`.
+    /// Adds `from`, scaled, and masked if there is dropout, to `to`.
     fn add_branch(&self, from: &[f32], to: &mut [f32]) {
         let blocks = to.par_chunks_mut(ELEMENTS).zip(from.par_chunks(ELEMENTS));
-        blocks.enumerate().for_each(|(block, (to, from))| match self.dropout {
-            None => add(from, to),
+        let dropout = self.dropout.map(|dropout| dropout.times(self.scale));
+        blocks.enumerate().for_each(|(block, (to, from))| match dropout {
+            None if self.scale == 1.0 => add(from, to),
+            None => add_scaled(self.scale, from, to),
             Some(dropout) => add_masked_block(dropout, block * ELEMENTS, from, to),
         });
     }
@@ -52,7 +56,7 @@ impl Kernel for Residual {
         wanted: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         if let Some(dx) = &mut wanted[0] {
-            Self { dropout: None }.add_branch(gradient, dx.as_sum());
+            Self { scale: 1.0, dropout: None }.add_branch(gradient, dx.as_sum());
         }
         if let Some(dy) = &mut wanted[1] {
             self.add_branch(gradient, dy.as_sum());
@@ -62,8 +66,19 @@ impl Kernel for Residual {
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         match self.dropout {
-            None => &inputs[0] + &inputs[1],
-            Some(dropout) => &inputs[0] + inputs[1].mul(&dropout.mask_like(&inputs[1])?)?,
+            None => &inputs[0] + (&inputs[1] * f64::from(self.scale))?,
+            Some(dropout) => {
+                let mask = dropout.times(self.scale).mask_like(&inputs[1])?;
+                &inputs[0] + inputs[1].mul(&mask)?
+            }
+        }
+    }
+}
+
+vectorised! {
+    fn add_scaled(scale: f32, from: &[f32], to: &mut [f32]) {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = from.mul_add(scale, *to);
         }
     }
 }

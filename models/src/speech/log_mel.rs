@@ -1,8 +1,10 @@
-//! The logarithm of the power in mel bands: what Whisper hears.
+//! The logarithm of the power in mel bands: what recognisers hear.
 //!
-//! Reference: `log_mel_spectrogram` of openai/whisper, `whisper/audio.py`; `WhisperFeatureExtractor`
-//! of `transformers` is the same. The filters are those of librosa's `mel` (Slaney's scale and
-//! area), which `whisper/assets/mel_filters.npz` holds.
+//! Reference: for Whisper `log_mel_spectrogram` of openai/whisper, `whisper/audio.py`
+//! (`WhisperFeatureExtractor` of `transformers` is the same); for Conformers
+//! `ParakeetFeatureExtractor` of `transformers`, whose bands have mean 0 and deviation 1. The filters
+//! of both are those of librosa's `mel` (Slaney's scale and area), which
+//! `whisper/assets/mel_filters.npz` holds.
 
 use std::f64::consts::TAU;
 use std::sync::Arc;
@@ -19,21 +21,37 @@ pub const SAMPLE_RATE: u32 = 16_000;
 const WINDOW: usize = 400;
 /// Samples from one frame to the next: 10 ms.
 pub const HOP: usize = 160;
-/// Frequencies of a window's spectrum.
-const FREQUENCIES: usize = WINDOW / 2 + 1;
-/// Power below this counts as this.
+/// Whisper: power below this counts as this.
 const LEAST_POWER: f32 = 1e-10;
-/// What is this far below the loudest band of a clip, in powers of ten, counts as this far.
+/// Whisper: what is this far below the loudest band of a clip, in powers of ten, counts as this far.
 const RANGE: f32 = 8.0;
+/// Conformer: samples of a transform; the window is followed by zeros.
+const LONG_TRANSFORM: usize = 512;
+/// Conformer: the share of the sample before that is taken from each.
+const PREEMPHASIS: f32 = 0.97;
+/// Conformer: added to the power, 2^-24.
+const GUARD: f32 = 5.960_464_5e-8;
+/// Conformer: added to the deviation.
+const EPSILON: f32 = 1e-5;
 /// Frames that one task computes.
 const FRAMES: usize = 64;
 
 /// Sound as log-mel frames.
 #[derive(Clone)]
 pub struct LogMel {
+    scale: Scale,
     filters: Vec<Filter>,
     window: Vec<f32>,
     fourier: Arc<dyn RealToComplex<f32>>,
+}
+
+/// What the power in a band becomes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Scale {
+    /// Its decimal logarithm, cut below the loudest band of the clip.
+    ByLoudest,
+    /// Its natural logarithm, with mean 0 and deviation 1 over the clip in each band.
+    ByBand,
 }
 
 /// A band's weights of the frequencies from `first` on.
@@ -65,26 +83,45 @@ impl Frames {
 }
 
 impl LogMel {
-    /// Frames of this many bands `M`: 80, or 128 for large-v3.
+    /// Whisper's frames of this many bands `M`: 80, or 128 for large-v3.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`] for a number of bands that the spectrum cannot be divided into.
     pub fn new(bands: usize) -> Result<Self> {
-        if !(1..=FREQUENCIES).contains(&bands) {
-            let reason = format!("{bands} is not between 1 and {FREQUENCIES}");
+        Self::of_scale(Scale::ByLoudest, bands)
+    }
+
+    /// A Conformer's frames of this many bands `M`, each with mean 0 and deviation 1 over a clip.
+    ///
+    /// # Errors
+    /// As [`LogMel::new`].
+    pub fn normalised(bands: usize) -> Result<Self> {
+        Self::of_scale(Scale::ByBand, bands)
+    }
+
+    fn of_scale(scale: Scale, bands: usize) -> Result<Self> {
+        // The window of Whisper is periodic, the other symmetric.
+        let (transform, period) = match scale {
+            Scale::ByLoudest => (WINDOW, WINDOW),
+            Scale::ByBand => (LONG_TRANSFORM, WINDOW - 1),
+        };
+        let frequencies = transform / 2 + 1;
+        if !(1..=frequencies).contains(&bands) {
+            let reason = format!("{bands} is not between 1 and {frequencies}");
             return Err(ModelError::BadConfig { what: "num_mel_bins".into(), reason });
         }
-        let hann = |i| 0.5 - 0.5 * (TAU * i as f64 / WINDOW as f64).cos();
+        let hann = |i| 0.5 - 0.5 * (TAU * i as f64 / period as f64).cos();
         Ok(Self {
-            filters: filters(bands),
+            scale,
+            filters: filters(bands, transform),
             window: (0..WINDOW).map(|i| hann(i) as f32).collect(),
-            fourier: RealFftPlanner::new().plan_fft_forward(WINDOW),
+            fourier: RealFftPlanner::new().plan_fft_forward(transform),
         })
     }
 
     /// The weights that a band gives to the frequencies, from 0 to 8 kHz.
     pub fn filter(&self, band: usize) -> Vec<f32> {
-        let mut all = vec![0.0; FREQUENCIES];
+        let mut all = vec![0.0; self.fourier.complex_len()];
         if let Some(Filter { first, weights }) = self.filters.get(band) {
             all[*first..first + weights.len()].copy_from_slice(weights);
         }
@@ -92,11 +129,11 @@ impl LogMel {
     }
 
     /// The frames of samples at 16 kHz, one for every whole 160 of them, followed by as much silence
-    /// as makes `length` samples of them. The loudest band of all frames sets the scale.
+    /// as makes `length` samples of them.
     pub fn frames(&self, samples: &[f32], length: usize) -> Frames {
         let length = length.max(samples.len());
         let (count, bands) = (length / HOP, self.filters.len());
-        let mut values = vec![LEAST_POWER.log10(); count * bands];
+        let mut values = vec![self.logarithm(0.0); count * bands];
         // Beyond these no window reaches a sample.
         let heard = count.min((samples.len() + WINDOW / 2).div_ceil(HOP));
         values[..heard * bands].par_chunks_mut(FRAMES * bands).enumerate().for_each(
@@ -107,10 +144,38 @@ impl LogMel {
                 }
             },
         );
-        let loudest = values.par_iter().copied().reduce(|| f32::NEG_INFINITY, f32::max);
-        let quietest = loudest - RANGE;
-        values.par_iter_mut().for_each(|value| *value = (value.max(quietest) + 4.0) / 4.0);
+        match self.scale {
+            Scale::ByLoudest => {
+                let loudest = values.par_iter().copied().reduce(|| f32::NEG_INFINITY, f32::max);
+                let quietest = loudest - RANGE;
+                values.par_iter_mut().for_each(|value| *value = (value.max(quietest) + 4.0) / 4.0);
+            }
+            Scale::ByBand if count > 0 => {
+                (0..bands).for_each(|band| normalise(&mut values[band..], bands));
+            }
+            Scale::ByBand => {}
+        }
         Frames { values, bands }
+    }
+
+    fn logarithm(&self, power: f32) -> f32 {
+        match self.scale {
+            Scale::ByLoudest => power.max(LEAST_POWER).log10(),
+            Scale::ByBand => (power + GUARD).ln(),
+        }
+    }
+
+    /// The sample at a place, which may lie before the start or behind the end.
+    fn sample(&self, place: isize, (samples, length): (&[f32], usize)) -> f32 {
+        let at = |place: usize| samples.get(place).copied().unwrap_or(0.0);
+        match self.scale {
+            Scale::ByLoudest => at(mirrored(place, length)),
+            Scale::ByBand => match usize::try_from(place) {
+                Ok(0) => at(0),
+                Ok(place) if place < length => at(place) - PREEMPHASIS * at(place - 1),
+                _ => 0.0,
+            },
+        }
     }
 
     /// The logarithms of the bands of the window around sample `center`.
@@ -121,10 +186,10 @@ impl LogMel {
         space: &mut Space,
         bands: &mut [f32],
     ) {
+        let first = center as isize - (WINDOW / 2) as isize;
+        space.input.fill(0.0);
         for (i, (value, window)) in space.input.iter_mut().zip(&self.window).enumerate() {
-            // Before the start and behind the end the samples are reflected.
-            let place = mirrored(center as isize + i as isize - (WINDOW / 2) as isize, length);
-            *value = window * samples.get(place).copied().unwrap_or(0.0);
+            *value = window * self.sample(first + i as isize, (samples, length));
         }
         let made = self.fourier.process_with_scratch(
             &mut space.input,
@@ -138,7 +203,7 @@ impl LogMel {
         for (band, filter) in bands.iter_mut().zip(&self.filters) {
             let powers = &space.power[filter.first..];
             let sum: f32 = filter.weights.iter().zip(powers).map(|(w, p)| w * p).sum();
-            *band = sum.max(LEAST_POWER).log10();
+            *band = self.logarithm(sum);
         }
     }
 }
@@ -153,7 +218,7 @@ impl std::fmt::Debug for LogMel {
 struct Space {
     input: Vec<f32>,
     spectrum: Vec<Complex32>,
-    power: [f32; FREQUENCIES],
+    power: Vec<f32>,
     scratch: Vec<Complex32>,
 }
 
@@ -162,7 +227,7 @@ impl Space {
         Self {
             input: fourier.make_input_vec(),
             spectrum: fourier.make_output_vec(),
-            power: [0.0; FREQUENCIES],
+            power: vec![0.0; fourier.complex_len()],
             scratch: fourier.make_scratch_vec(),
         }
     }
@@ -180,11 +245,27 @@ fn mirrored(place: isize, length: usize) -> usize {
     }
 }
 
+/// Brings every `stride`th value to mean 0 and deviation 1.
+fn normalise(values: &mut [f32], stride: usize) {
+    let count = values.len().div_ceil(stride);
+    let sum = |f: &dyn Fn(f64) -> f64| -> f64 {
+        values.iter().step_by(stride).map(|value| f(f64::from(*value))).sum()
+    };
+    let mean = sum(&|value| value) / count as f64;
+    let squares = sum(&|value| (value - mean).powi(2));
+    let deviation = (squares / count.saturating_sub(1).max(1) as f64).sqrt();
+    let scale = 1.0 / (deviation as f32 + EPSILON);
+    for value in values.iter_mut().step_by(stride) {
+        *value = (*value - mean as f32) * scale;
+    }
+}
+
 /// Triangles between neighbouring bands' frequencies, each of the same area.
-fn filters(bands: usize) -> Vec<Filter> {
+fn filters(bands: usize, transform: usize) -> Vec<Filter> {
+    let frequencies = transform / 2 + 1;
     let top = hertz_to_mel(f64::from(SAMPLE_RATE) / 2.0);
     let edge = |i: usize| mel_to_hertz(top * i as f64 / (bands + 1) as f64);
-    let frequency = |i: usize| i as f64 * f64::from(SAMPLE_RATE) / WINDOW as f64;
+    let frequency = |i: usize| i as f64 * f64::from(SAMPLE_RATE) / transform as f64;
     let of_band = |band: usize| {
         let (low, middle, high) = (edge(band), edge(band + 1), edge(band + 2));
         let weight = |i: usize| {
@@ -192,8 +273,8 @@ fn filters(bands: usize) -> Vec<Filter> {
                 ((frequency(i) - low) / (middle - low), (high - frequency(i)) / (high - middle));
             rise.min(fall).max(0.0) * 2.0 / (high - low)
         };
-        let first = (0..FREQUENCIES).find(|i| weight(*i) > 0.0).unwrap_or(0);
-        let weights = (first..FREQUENCIES).map(|i| weight(i) as f32);
+        let first = (0..frequencies).find(|i| weight(*i) > 0.0).unwrap_or(0);
+        let weights = (first..frequencies).map(|i| weight(i) as f32);
         Filter { first, weights: weights.take_while(|weight| *weight > 0.0).collect() }
     };
     (0..bands).map(of_band).collect()
@@ -250,12 +331,15 @@ mod tests {
     #[test]
     fn the_shortest_clips_have_frames() -> Result<()> {
         let mel = LogMel::new(80)?;
-        for (samples, frames) in [(0, 0), (1, 0), (159, 0), (160, 1), (200, 1), (201, 1), (320, 2)]
-        {
-            let clip = vec![0.5; samples];
-            let made = mel.frames(&clip, 0);
-            assert_eq!((made.len(), made.is_empty()), (frames, frames == 0));
-            assert!(made.values.iter().all(|value| value.is_finite()));
+        for mel in [mel, LogMel::normalised(80)?] {
+            for (samples, frames) in
+                [(0, 0), (1, 0), (159, 0), (160, 1), (200, 1), (201, 1), (320, 2)]
+            {
+                let clip = vec![0.5; samples];
+                let made = mel.frames(&clip, 0);
+                assert_eq!((made.len(), made.is_empty()), (frames, frames == 0));
+                assert!(made.values.iter().all(|value| value.is_finite()));
+            }
         }
         Ok(())
     }
@@ -263,5 +347,6 @@ mod tests {
     #[test]
     fn bands_that_the_spectrum_cannot_be_divided_into_are_refused() {
         assert!(LogMel::new(0).is_err() && LogMel::new(202).is_err());
+        assert!(LogMel::normalised(0).is_err() && LogMel::normalised(258).is_err());
     }
 }

@@ -3,7 +3,6 @@
 use candle_core::Tensor;
 
 use super::config::{EPSILON, WhisperConfig};
-use super::encoder::AudioStates;
 use crate::adapter::BottleneckAdapter;
 use crate::error::{ModelError, Result};
 use crate::generation::cache::{LayerCache, Step};
@@ -14,6 +13,7 @@ use crate::kernels::{
 use crate::layers::{LayerNorm, Linear};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
+use crate::speech::AudioStates;
 
 /// Token and position embeddings, blocks and last norm. Logits are products with the token
 /// embeddings.

@@ -5,12 +5,11 @@ use candle_core::Tensor;
 use super::config::{EPSILON, WhisperConfig};
 use crate::adapter::BottleneckAdapter;
 use crate::error::{ModelError, Result};
-use crate::kernels::{
-    Activation, Mode, Segments, Unfold, activation, embedding_sum, linear, residual, unfold,
-};
-use crate::layers::LayerNorm;
+use crate::kernels::{Activation, Mode, Segments, Windows, activation, embedding_sum, residual};
+use crate::layers::{Convolution, LayerNorm};
 use crate::params::{Init, ParameterBuilder};
 use crate::pre_norm::{Deviations, Names, PreNormBlocks};
+use crate::speech::AudioStates;
 
 /// The published names in a block.
 const NAMES: Names = Names {
@@ -36,34 +35,18 @@ pub struct Encoder {
     layer_norm: LayerNorm,
 }
 
-/// States of packed clips.
-#[derive(Debug, Clone)]
-pub struct AudioStates {
-    /// `[T, D]`.
-    pub states: Tensor,
-    /// States of each clip.
-    pub lengths: Vec<usize>,
-}
-
-/// A convolution over time, followed by GELU.
-#[derive(Debug, Clone)]
-struct Convolution {
-    /// `[C_out, C, 3]`.
-    weight: Tensor,
-    /// `[C_out]`.
-    bias: Tensor,
-    windows: Unfold,
-}
-
 impl Encoder {
     pub(super) fn new(config: &WhisperConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (d, std) = (config.d_model, config.init_std);
         let positions = builder.pp("embed_positions");
         let shape = [config.max_source_positions, d];
+        let convolution = |from: usize, stride: usize, builder: &ParameterBuilder| {
+            Convolution::over_time((from, d), Windows::over_time(3, stride, 1), std, builder)
+        };
         let deviations = Deviations { query_key_value: std, output: std, up: std, down: std };
         Ok(Self {
-            conv1: Convolution::new((config.num_mel_bins, d), 1, std, &builder.pp("conv1"))?,
-            conv2: Convolution::new((d, d), 2, std, &builder.pp("conv2"))?,
+            conv1: convolution(config.num_mel_bins, 1, &builder.pp("conv1"))?,
+            conv2: convolution(d, 2, &builder.pp("conv2"))?,
             positions: positions.get("weight", &shape, Init::Sinusoids(d))?,
             blocks: PreNormBlocks::new(
                 config.encoder(),
@@ -89,7 +72,9 @@ impl Encoder {
             return Err(ModelError::BadInput(reason));
         }
         let (x, lengths) = self.conv1.forward(frames, lengths)?;
+        let x = activation(&x, Activation::Gelu)?;
         let (x, lengths) = self.conv2.forward(&x, &lengths)?;
+        let x = activation(&x, Activation::Gelu)?;
         let places: Vec<u32> = lengths.iter().flat_map(|&length| 0..length as u32).collect();
         let positions = embedding_sum(&[(&self.positions, places.into())])?;
         Ok(AudioStates { states: residual(&x, &positions, None)?, lengths })
@@ -110,29 +95,5 @@ impl Encoder {
         let own = (&segments, false);
         let states = self.blocks.forward_adapted(x.states, own, None, adapters, mode)?;
         Ok(AudioStates { states: mode.cut(self.layer_norm.forward(&states)?), lengths: x.lengths })
-    }
-}
-
-impl Convolution {
-    fn new(
-        (from, to): (usize, usize),
-        stride: usize,
-        std: f64,
-        builder: &ParameterBuilder,
-    ) -> Result<Self> {
-        let windows = Unfold { size: 3, stride, padding: 1 };
-        Ok(Self {
-            weight: builder.get("weight", &[to, from, windows.size], Init::Normal(std))?,
-            bias: builder.get("bias", &[to], Init::Zeros)?,
-            windows,
-        })
-    }
-
-    /// `[T, C]` → `[T', C_out]`, and the lengths of the sequences then.
-    fn forward(&self, x: &Tensor, lengths: &[usize]) -> Result<(Tensor, Vec<usize>)> {
-        let weight = self.weight.flatten_from(1)?;
-        let made = linear(&unfold(x, lengths, self.windows)?, &weight, Some(&self.bias))?;
-        let lengths = lengths.iter().map(|length| self.windows.windows(*length)).collect();
-        Ok((activation(&made, Activation::Gelu)?, lengths))
     }
 }

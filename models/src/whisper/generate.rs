@@ -5,12 +5,12 @@ use std::sync::Arc;
 use candle_core::{DType, Tensor};
 
 use super::decoder::Decoder;
-use super::encoder::AudioStates;
 use super::rules::Rules;
 use crate::error::{ModelError, Result};
 use crate::generation::cache::Cache;
 use crate::generation::{GenerateOptions, Generated, NextTokens, search};
 use crate::kernels::{Segments, Span, log_sum};
+use crate::speech::AudioStates;
 
 /// What was heard in a clip.
 #[derive(Debug, Clone, PartialEq)]

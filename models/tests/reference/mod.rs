@@ -66,11 +66,11 @@ pub fn assert_gradients(
         let mut gradients = Gradients::new(parameters);
         gradients.backward(loss)?;
         let of = |name: &str| gradients.by_name(name).expect("a gradient").to_vec();
-        parameters.iter().map(|p| (p.name().to_owned(), of(p.name()))).collect()
+        parameters.trainable().map(|p| (p.name().to_owned(), of(p.name()))).collect()
     } else {
         let store = loss.backward()?;
         let of = |tensor: &Tensor| values(store.get(tensor).expect("a gradient"));
-        let named = parameters.iter().map(|p| Ok((p.name().to_owned(), of(p.tensor())?)));
+        let named = parameters.trainable().map(|p| Ok((p.name().to_owned(), of(p.tensor())?)));
         named.collect::<Result<_>>()?
     };
     let mut names: Vec<&str> =

@@ -1,0 +1,201 @@
+//! Names of pictures, spoken by ten voices of espeak-ng, and sentences put together of them.
+//!
+//! `data/assets/speech/make.py` made the recordings. Eight voices are for training, one for
+//! validation, one for the test: what is measured is how well a voice is understood that nobody has
+//! heard before.
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+
+use super::questions::Split;
+use crate::DataError;
+use crate::audio::AudioReader;
+
+/// Samples in a second of the recordings, Hz.
+pub const SAMPLE_RATE: u32 = 16_000;
+
+/// A sentence names at most this many pictures.
+const MOST_NAMES: usize = 3;
+/// The shortest and longest pause between two clips, and before and behind a sentence, in samples.
+const PAUSE: std::ops::Range<usize> = 480..2_400;
+const AROUND: std::ops::Range<usize> = 800..3_200;
+
+/// Each clip's voice, split, kind, text, first sample and length.
+const CLIPS: &str = include_str!("../../assets/speech/clips.tsv");
+
+macro_rules! recording {
+    ($voice:literal) => {
+        ($voice, include_bytes!(concat!("../../assets/speech/", $voice, ".flac")))
+    };
+}
+
+/// One recording a voice.
+const RECORDINGS: [(&str, &[u8]); 10] = [
+    recording!("en-us+m1"),
+    recording!("en-us+f2"),
+    recording!("en-gb+m3"),
+    recording!("en-gb+f1"),
+    recording!("en-gb-scotland+m5"),
+    recording!("en-gb-x-gbclan+f3"),
+    recording!("en-029+m4"),
+    recording!("en-gb-x-gbcwmd+f5"),
+    recording!("en-us-nyc+m7"),
+    recording!("en-gb-x-rp+f4"),
+];
+
+/// A voice with what it says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Voice {
+    /// Its name in espeak-ng: accent and variant.
+    pub name: &'static str,
+    /// What it is for.
+    pub split: Split,
+    /// What is said before a name: `this is a`.
+    pub openers: Vec<Spoken>,
+    /// What is said between two names: `and the`.
+    pub joiners: Vec<Spoken>,
+    /// Names of pictures.
+    pub names: Vec<Spoken>,
+}
+
+/// A clip.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spoken {
+    /// What is said.
+    pub text: &'static str,
+    /// At [`SAMPLE_RATE`].
+    pub samples: Vec<f32>,
+}
+
+/// What a voice says in one go.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sentence {
+    /// The words.
+    pub text: String,
+    /// The names among them, in order.
+    pub names: Vec<&'static str>,
+    /// At [`SAMPLE_RATE`].
+    pub samples: Vec<f32>,
+}
+
+/// All voices, in the order of their recordings.
+///
+/// # Errors   [`DataError::Audio`]
+pub fn voices() -> Result<Vec<Voice>, DataError> {
+    RECORDINGS.par_iter().map(|(name, bytes)| voice(name, bytes)).collect()
+}
+
+fn voice(name: &'static str, bytes: &'static [u8]) -> Result<Voice, DataError> {
+    let mut samples = Vec::new();
+    let mut reader = AudioReader::from_bytes(name, bytes, SAMPLE_RATE)?;
+    while reader.read(&mut samples)? {}
+    let (mut openers, mut joiners, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    let mut split = Split::Train;
+    for line in CLIPS.lines() {
+        let fields: Vec<&'static str> = line.split('\t').collect();
+        let &[of, part, kind, text, start, length] = fields.as_slice() else { continue };
+        let place = (start.parse::<usize>(), length.parse::<usize>());
+        let (Ok(start), Ok(length)) = place else { continue };
+        if of != name {
+            continue;
+        }
+        let Some(own) = samples.get(start..start + length) else {
+            let reason = format!("has no clip {text:?} at sample {start}");
+            return Err(DataError::Audio { path: name.into(), reason });
+        };
+        split = match part {
+            "train" => Split::Train,
+            "validation" => Split::Validation,
+            _ => Split::Test,
+        };
+        let list = match kind {
+            "opener" => &mut openers,
+            "joiner" => &mut joiners,
+            _ => &mut names,
+        };
+        list.push(Spoken { text, samples: own.to_vec() });
+    }
+    Ok(Voice { name, split, openers, joiners, names })
+}
+
+impl Voice {
+    /// A sentence of one to three names: half begin with an opener, and half of the names that follow
+    /// another come after a joiner.
+    pub fn sentence(&self, rng: &mut ChaCha8Rng) -> Sentence {
+        let mut parts: Vec<&Spoken> = Vec::new();
+        if rng.random_bool(0.5) {
+            parts.extend(one_of(&self.openers, rng));
+        }
+        let mut names = Vec::new();
+        for i in 0..rng.random_range(1..=MOST_NAMES) {
+            if i > 0 && rng.random_bool(0.5) {
+                parts.extend(one_of(&self.joiners, rng));
+            }
+            if let Some(name) = one_of(&self.names, rng) {
+                names.push(name.text);
+                parts.push(name);
+            }
+        }
+        let mut samples = vec![0.0; rng.random_range(AROUND)];
+        for (i, part) in parts.iter().enumerate() {
+            if i > 0 {
+                samples.resize(samples.len() + rng.random_range(PAUSE), 0.0);
+            }
+            samples.extend_from_slice(&part.samples);
+        }
+        samples.resize(samples.len() + rng.random_range(AROUND), 0.0);
+        let text = parts.iter().map(|part| part.text).collect::<Vec<_>>().join(" ");
+        Sentence { text, names, samples }
+    }
+}
+
+fn one_of<'a>(clips: &'a [Spoken], rng: &mut ChaCha8Rng) -> Option<&'a Spoken> {
+    if clips.is_empty() { None } else { Some(&clips[rng.random_range(0..clips.len())]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::super::pictures::pictures;
+    use super::*;
+
+    #[test]
+    fn every_voice_says_the_same_names_and_each_is_a_picture_s() -> Result<(), DataError> {
+        let voices = voices()?;
+        let of = |split| voices.iter().filter(|voice| voice.split == split).count();
+        assert_eq!([Split::Train, Split::Validation, Split::Test].map(of), [8, 1, 1]);
+        let pictures = pictures()?;
+        let texts = |clips: &[Spoken]| clips.iter().map(|clip| clip.text).collect::<Vec<_>>();
+        for voice in &voices {
+            assert_eq!(texts(&voice.names), texts(&voices[0].names));
+            assert_eq!((voice.names.len(), voice.openers.len(), voice.joiners.len()), (138, 6, 2));
+            for clip in voice.names.iter().chain(&voice.openers).chain(&voice.joiners) {
+                let seconds = clip.samples.len() as f32 / SAMPLE_RATE as f32;
+                assert!((0.1..1.5).contains(&seconds), "{} {}: {seconds} s", voice.name, clip.text);
+                let peak = clip.samples.iter().fold(0f32, |peak, sample| peak.max(sample.abs()));
+                assert!((0.9..1.0).contains(&peak), "{} {}: peak {peak}", voice.name, clip.text);
+            }
+        }
+        for name in texts(&voices[0].names) {
+            assert!(pictures.iter().any(|picture| picture.name == name), "no picture of {name}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn sentences_follow_their_seed() -> Result<(), DataError> {
+        let voices = voices()?;
+        let make = |seed| voices[0].sentence(&mut ChaCha8Rng::seed_from_u64(seed));
+        assert_eq!(make(1), make(1));
+        assert!((0..9).any(|seed| make(seed) != make(1)));
+        for seed in 0..50 {
+            let Sentence { text, names, samples } = make(seed);
+            assert!((1..=MOST_NAMES).contains(&names.len()));
+            assert!(names.iter().all(|name| text.contains(name)), "{text}: {names:?}");
+            assert!((4_000..120_000).contains(&samples.len()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,304 @@
+//! One block: half a feed-forward part, attention, convolution, the other half, and a norm.
+
+use candle_core::Tensor;
+
+use super::config::{ConformerConfig, ConvolutionNorm, EPSILON};
+use super::positions::Positions;
+use crate::error::Result;
+use crate::kernels::{
+    Attention, AttentionBias, Chain, Disentangled, Mode, Segments, Value, Windows,
+    disentangled_bias, linear, self_attention, stacked_linear,
+};
+use crate::layers::{LayerNorm, Linear};
+use crate::params::{Init, ParameterBuilder};
+
+/// What a feed-forward part adds counts half.
+const HALF: f32 = 0.5;
+
+#[derive(Debug, Clone)]
+pub(super) struct Block {
+    feed_forward: [FeedForward; 2],
+    attention_norm: LayerNorm,
+    attention: RelativeAttention,
+    convolution_norm: LayerNorm,
+    convolution: ConvolutionModule,
+    norm: LayerNorm,
+}
+
+/// The clips of a batch, and where their states lie relative to each other.
+pub(super) struct Clips<'a> {
+    pub(super) lengths: &'a [usize],
+    pub(super) segments: Segments,
+    pub(super) positions: Positions,
+}
+
+impl Block {
+    pub(super) fn new(config: &ConformerConfig, builder: &ParameterBuilder) -> Result<Self> {
+        let norm = |name: &str| LayerNorm::new(config.hidden_size, EPSILON, &builder.pp(name));
+        let feed_forward = |n: usize| {
+            let part = builder.pp(format_args!("feed_forward{n}"));
+            FeedForward::new(config, norm(&format!("norm_feed_forward{n}"))?, &part)
+        };
+        Ok(Self {
+            feed_forward: [feed_forward(1)?, feed_forward(2)?],
+            attention_norm: norm("norm_self_att")?,
+            attention: RelativeAttention::new(config, &builder.pp("self_attn"))?,
+            convolution_norm: norm("norm_conv")?,
+            convolution: ConvolutionModule::new(config, &builder.pp("conv"))?,
+            norm: norm("norm_out")?,
+        })
+    }
+
+    /// `[T, D]` → `[T, D]`; no clip hears another.
+    pub(super) fn forward(
+        &self,
+        x: &Tensor,
+        clips: &Clips<'_>,
+        config: &ConformerConfig,
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let mut chain = Chain::new();
+        let input = chain.input(x);
+        self.feed_forward[0].push(&mut chain, input, config, mode)?;
+        let x = chain.finish()?;
+
+        let normed = self.attention_norm.forward(&x)?;
+        let context = self.attention.forward(&normed, clips, config, mode)?;
+
+        let mut chain = Chain::new();
+        let (x, context) = (chain.input(&x), chain.input(&context));
+        let attended = chain.stacked_linear(context, &[self.attention.output.as_part()]);
+        let x = chain.residual(x, attended, mode.dropout(config.dropout));
+        let normed = chain.norm(x, self.convolution_norm.as_norm());
+        let convolved = self.convolution.push(&mut chain, normed, clips.lengths, config)?;
+        let x = chain.residual(x, convolved, mode.dropout(config.dropout));
+        let x = self.feed_forward[1].push(&mut chain, x, config, mode)?;
+        chain.norm(x, self.norm.as_norm());
+        Ok(chain.finish()?)
+    }
+}
+
+/// A map with a bias, which is zero and no parameter where `config` has none.
+fn map(
+    d_in: usize,
+    d_out: usize,
+    (std, bias): (f64, bool),
+    builder: &ParameterBuilder,
+) -> Result<Linear> {
+    if bias {
+        return Linear::new(d_in, d_out, std, builder);
+    }
+    let map = Linear::without_bias(d_in, d_out, std, builder)?;
+    let bias = Tensor::zeros(d_out, map.weight.dtype(), map.weight.device())?;
+    Ok(Linear { bias: Some(bias), ..map })
+}
+
+#[derive(Debug, Clone)]
+struct FeedForward {
+    norm: LayerNorm,
+    up: Linear,
+    down: Linear,
+}
+
+impl FeedForward {
+    fn new(config: &ConformerConfig, norm: LayerNorm, builder: &ParameterBuilder) -> Result<Self> {
+        let (d, m) = (config.hidden_size, config.intermediate_size);
+        let fresh = (config.initializer_range, config.attention_bias);
+        Ok(Self {
+            norm,
+            up: map(d, m, fresh, &builder.pp("linear1"))?,
+            down: map(m, d, fresh, &builder.pp("linear2"))?,
+        })
+    }
+
+    fn push(
+        &self,
+        chain: &mut Chain,
+        x: Value,
+        config: &ConformerConfig,
+        mode: &Mode,
+    ) -> Result<Value> {
+        let normed = chain.norm(x, self.norm.as_norm());
+        let (up, down) = (self.up.with_bias()?, self.down.with_bias()?);
+        let fed = chain.feed_forward(normed, up, down, config.hidden_act);
+        Ok(chain.scaled_residual(x, (HALF, fed), mode.dropout(config.dropout)))
+    }
+}
+
+/// Attention that knows how far apart two states are (arXiv 1901.02860, section 3.3).
+#[derive(Debug, Clone)]
+struct RelativeAttention {
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    output: Linear,
+    /// From sinusoids to what queries ask of a distance, `[D, D]`.
+    relative_key: Tensor,
+    /// Added to queries where they ask of a key's content, `[H, D / H]`.
+    content_bias: Tensor,
+    /// Added to queries where they ask of a key's distance.
+    distance_bias: Tensor,
+}
+
+impl RelativeAttention {
+    fn new(config: &ConformerConfig, builder: &ParameterBuilder) -> Result<Self> {
+        let (d, heads) = (config.hidden_size, config.num_attention_heads);
+        let std = config.initializer_range;
+        let projection = |name: &str| map(d, d, (std, config.attention_bias), &builder.pp(name));
+        let bias = |name: &str| builder.get(name, &[heads, d / heads], Init::Normal(std));
+        Ok(Self {
+            query: projection("q_proj")?,
+            key: projection("k_proj")?,
+            value: projection("v_proj")?,
+            output: projection("o_proj")?,
+            relative_key: Linear::without_bias(d, d, std, &builder.pp("relative_k_proj"))?.weight,
+            content_bias: bias("bias_u")?,
+            distance_bias: bias("bias_v")?,
+        })
+    }
+
+    /// What each state gathers from its clip, before the map to the output.
+    fn forward(
+        &self,
+        normed: &Tensor,
+        clips: &Clips<'_>,
+        config: &ConformerConfig,
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let (num_heads, segments) = (config.num_attention_heads, clips.segments.clone());
+        let scale = 1.0 / ((config.hidden_size / num_heads) as f32).sqrt();
+        let (weight, bias) = self.query.with_bias()?;
+        let of_content = (bias + self.content_bias.flatten_all()?)?;
+        let of_distance = (bias + self.distance_bias.flatten_all()?)?;
+        let qkv = stacked_linear(
+            normed,
+            &[(weight, Some(&of_content)), self.key.as_part(), self.value.as_part()],
+        )?;
+        let queries = linear(normed, weight, Some(&of_distance))?;
+        let distances = linear(&clips.positions.table, &self.relative_key, None)?;
+        let options = Disentangled {
+            num_heads,
+            scale,
+            segments: segments.clone(),
+            rows: clips.positions.rows.clone(),
+        };
+        let bias = disentangled_bias(&queries, Some(&distances), None, &options)?;
+        let dropout = mode.dropout(config.attention_dropout);
+        let options = Attention { num_heads, scale, causal: false, segments, dropout };
+        Ok(self_attention(&qkv, Some(AttentionBias::PerSegment(&bias)), &options)?)
+    }
+}
+
+/// A gated linear unit, a depthwise convolution over time, a norm, and a map.
+#[derive(Debug, Clone)]
+struct ConvolutionModule {
+    /// `[2 D, D, 1]` and `[2 D]`.
+    into_gate: Linear,
+    depthwise: Depthwise,
+    /// `[D, D, 1]` and `[D]`.
+    output: Linear,
+}
+
+#[derive(Debug, Clone)]
+struct Depthwise {
+    /// `[D, 1, rows]`.
+    weight: Tensor,
+    /// `[D]`.
+    bias: Tensor,
+    norm: InnerNorm,
+}
+
+#[derive(Debug, Clone)]
+enum InnerNorm {
+    Layer(LayerNorm),
+    /// By fixed statistics, each `[D]`.
+    Batch {
+        weight: Tensor,
+        bias: Tensor,
+        mean: Tensor,
+        variance: Tensor,
+    },
+}
+
+impl ConvolutionModule {
+    fn new(config: &ConformerConfig, builder: &ParameterBuilder) -> Result<Self> {
+        let (d, rows) = (config.hidden_size, config.conv_kernel_size);
+        let depthwise = builder.pp("depthwise_conv");
+        let std = (rows as f64).powf(-0.5);
+        let weight = depthwise.get("weight", &[d, 1, rows], Init::Normal(std))?;
+        let bias = bias_of(config, d, &weight, &depthwise)?;
+        let pointwise = |name: &str, to: usize| {
+            let own = builder.pp(name);
+            let weight = own.get("weight", &[to, d, 1], Init::Normal(config.initializer_range))?;
+            let bias = Some(bias_of(config, to, &weight, &own)?);
+            Ok::<_, crate::ModelError>(Linear { weight, bias })
+        };
+        let own = builder.pp("norm");
+        let norm = match config.convolution_norm {
+            ConvolutionNorm::LayerNorm => InnerNorm::Layer(LayerNorm::new(d, EPSILON, &own)?),
+            ConvolutionNorm::BatchNorm => InnerNorm::Batch {
+                weight: own.get("weight", &[d], Init::Ones)?,
+                bias: own.get("bias", &[d], Init::Zeros)?,
+                mean: own.constant("running_mean", &[d], Init::Zeros)?,
+                variance: own.constant("running_var", &[d], Init::Ones)?,
+            },
+        };
+        Ok(Self {
+            into_gate: pointwise("pointwise_conv1", 2 * d)?,
+            depthwise: Depthwise { weight, bias, norm },
+            output: pointwise("pointwise_conv2", d)?,
+        })
+    }
+
+    fn push(
+        &self,
+        chain: &mut Chain,
+        x: Value,
+        lengths: &[usize],
+        config: &ConformerConfig,
+    ) -> Result<Value> {
+        let pointwise = |map: &Linear| Ok::<_, crate::ModelError>(map.weight.squeeze(2)?);
+        let weight = pointwise(&self.into_gate)?;
+        let x = chain.stacked_linear(x, &[(&weight, self.into_gate.bias.as_ref())]);
+        let x = chain.glu(x);
+        let rows = config.conv_kernel_size;
+        let windows = Windows::over_time(rows, 1, (rows - 1) / 2);
+        let (weight, bias) = self.depthwise.folded()?;
+        let x = chain.depthwise(x, (&weight, &bias), lengths, windows);
+        let x = match &self.depthwise.norm {
+            InnerNorm::Layer(norm) => chain.norm(x, norm.as_norm()),
+            InnerNorm::Batch { .. } => x,
+        };
+        let x = chain.activation(x, config.hidden_act);
+        let weight = pointwise(&self.output)?;
+        Ok(chain.stacked_linear(x, &[(&weight, self.output.bias.as_ref())]))
+    }
+}
+
+impl Depthwise {
+    /// Weight `[D, rows]` and bias `[D]`, with the batch norm in them.
+    fn folded(&self) -> Result<(Tensor, Tensor)> {
+        let weights = self.weight.squeeze(1)?;
+        match &self.norm {
+            InnerNorm::Layer(_) => Ok((weights, self.bias.clone())),
+            InnerNorm::Batch { weight, bias, mean, variance } => {
+                let scale = (weight / (variance + EPSILON)?.sqrt()?)?;
+                let shifted = (((&self.bias - mean)? * &scale)? + bias)?;
+                Ok((weights.broadcast_mul(&scale.unsqueeze(1)?)?, shifted))
+            }
+        }
+    }
+}
+
+/// The bias of a map of the convolution module; zeros that are no parameter where there is none.
+fn bias_of(
+    config: &ConformerConfig,
+    size: usize,
+    weight: &Tensor,
+    builder: &ParameterBuilder,
+) -> Result<Tensor> {
+    match config.convolution_bias {
+        true => builder.get("bias", &[size], Init::Zeros),
+        false => Ok(Tensor::zeros(size, weight.dtype(), weight.device())?),
+    }
+}

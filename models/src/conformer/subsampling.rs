@@ -1,0 +1,104 @@
+//! The convolutions that make the sound shorter before the first block.
+
+use candle_core::Tensor;
+
+use super::config::{ConformerConfig, Subsampling};
+use crate::error::Result;
+use crate::kernels::{Activation, Windows, activation, depthwise};
+use crate::layers::{Convolution, Linear};
+use crate::params::{Init, ParameterBuilder};
+
+/// The parameters are `layers.N` and `linear`; as published, activations count as layers.
+#[derive(Debug, Clone)]
+pub(super) struct Shortening {
+    first: Convolution,
+    rest: Vec<Layer>,
+    linear: Linear,
+}
+
+#[derive(Debug, Clone)]
+enum Layer {
+    Full(Convolution),
+    Depthwise {
+        /// `[C, 1, rows, columns]`.
+        weight: Tensor,
+        /// `[C]`.
+        bias: Tensor,
+        windows: Windows,
+        /// From all channels to all, as a convolution of one row and column.
+        pointwise: Convolution,
+    },
+}
+
+impl Shortening {
+    pub(super) fn new(config: &ConformerConfig, builder: &ParameterBuilder) -> Result<Self> {
+        let (windows, channels) = (config.subsampling_windows(), config.subsampling_conv_channels);
+        let places = windows.size[0] * windows.size[1];
+        // He's deviation: ReLU follows.
+        let std = |inputs: usize| (2.0 / inputs as f64).sqrt();
+        let layers = builder.pp("layers");
+        let first =
+            Convolution::over_time_and_width((1, channels), windows, std(places), &layers.pp(0))?;
+        let (mut rest, mut at) = (Vec::new(), 2);
+        for _ in 1..config.subsampling_layers() {
+            let own = layers.pp(at);
+            rest.push(match config.subsampling {
+                Subsampling::Full => Layer::Full(Convolution::over_time_and_width(
+                    (channels, channels),
+                    windows,
+                    std(channels * places),
+                    &own,
+                )?),
+                Subsampling::Depthwise => {
+                    let shape = [channels, 1, windows.size[0], windows.size[1]];
+                    let weight = own.get("weight", &shape, Init::Normal(std(places)))?;
+                    at += 1;
+                    Layer::Depthwise {
+                        weight,
+                        bias: own.get("bias", &[channels], Init::Zeros)?,
+                        windows,
+                        pointwise: Convolution::over_time_and_width(
+                            (channels, channels),
+                            Windows::square(1, 1, 0),
+                            std(channels),
+                            &layers.pp(at),
+                        )?,
+                    }
+                }
+            });
+            at += 2;
+        }
+        let width = (0..config.subsampling_layers())
+            .fold(config.num_mel_bins, |width, _| windows.of_width(width));
+        let inputs = channels * width;
+        let std = (inputs as f64).powf(-0.5);
+        let linear = Linear::new(inputs, config.hidden_size, std, &builder.pp("linear"))?;
+        Ok(Self { first, rest, linear })
+    }
+
+    /// Frames `[F, M]` of packed clips of `lengths` → states `[T, D]`, and the clips' lengths then.
+    pub(super) fn forward(
+        &self,
+        frames: &Tensor,
+        lengths: &[usize],
+    ) -> Result<(Tensor, Vec<usize>)> {
+        let (x, lengths) = self.first.forward(&frames.unsqueeze(2)?, lengths)?;
+        let (mut x, mut lengths) = (activation(&x, Activation::Relu)?, lengths);
+        for layer in &self.rest {
+            let (made, shorter) = match layer {
+                Layer::Full(convolution) => convolution.forward(&x, &lengths)?,
+                Layer::Depthwise { weight, bias, windows, pointwise } => {
+                    let weight = weight.flatten_from(1)?;
+                    let x = depthwise(&x, (&weight, bias), &lengths, *windows)?;
+                    let shorter: Vec<usize> =
+                        lengths.iter().map(|&length| windows.of_length(length)).collect();
+                    pointwise.forward(&x, &shorter)?
+                }
+            };
+            (x, lengths) = (activation(&made, Activation::Relu)?, shorter);
+        }
+        // The published map takes all columns of one channel, then those of the next.
+        let x = x.transpose(1, 2)?.contiguous()?.flatten_from(1)?;
+        Ok((self.linear.forward(&x)?, lengths))
+    }
+}

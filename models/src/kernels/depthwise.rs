@@ -1,0 +1,154 @@
+//! Convolution of each channel by itself, over packed sequences.
+
+use candle_core::{Shape, Tensor};
+use rayon::prelude::*;
+
+use super::operation::{Gradient, Input, Kernel, apply};
+use super::rows::{ROWS, add, add_column_sums};
+use super::windows::{Geometry, Windows, transposed};
+
+/// Parts of the windows whose gradients of the weight are summed apart, whatever the thread count.
+const PARTS: usize = 16;
+
+/// `x` `[T, C]` or `[T, W, C]`, packed sequences of `lengths` rows, `weight` `[C, p]` for windows of
+/// `p` places, `bias` `[C]` → `[T', C]` or `[T', W', C]`. No window reaches from one sequence into
+/// another.
+///
+/// # Errors
+/// If the lengths are not those of all rows, or the shapes do not fit.
+pub fn depthwise(
+    x: &Tensor,
+    (weight, bias): (&Tensor, &Tensor),
+    lengths: &[usize],
+    windows: Windows,
+) -> candle_core::Result<Tensor> {
+    apply(Depthwise { windows, lengths: lengths.to_vec() }, &[x, weight, bias])
+}
+
+pub(super) struct Depthwise {
+    pub(super) windows: Windows,
+    pub(super) lengths: Vec<usize>,
+}
+
+impl Depthwise {
+    fn geometry(&self, dims: &[&[usize]]) -> candle_core::Result<Geometry> {
+        let geometry = self.windows.lie_in(dims[0], &self.lengths)?;
+        let (channels, places) = (geometry.channels, self.windows.places());
+        if dims[1] != [channels, places] || dims[2] != [channels] {
+            candle_core::bail!("depthwise convolution: shapes {dims:?} with {:?}", self.windows);
+        }
+        Ok(geometry)
+    }
+}
+
+impl Kernel for Depthwise {
+    fn name(&self) -> &'static str {
+        "depthwise convolution"
+    }
+
+    fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
+        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
+        let geometry = self.geometry(&dims)?;
+        let weight = by_place(inputs[1].data, self.windows.places());
+        let mut output = vec![0.0; geometry.count() * geometry.channels];
+        output.par_chunks_mut(ROWS * geometry.channels).enumerate().for_each(|(block, y)| {
+            values(&geometry, inputs[0].data, (&weight, inputs[2].data), block * ROWS, y);
+        });
+        Ok((output, Shape::from(geometry.output_dims(inputs[0].dims))))
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Input<'_>],
+        _: &[f32],
+        gradient: &[f32],
+        wanted: &mut [Option<Gradient>],
+    ) -> candle_core::Result<()> {
+        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
+        let geometry = self.geometry(&dims)?;
+        let (channels, places) = (geometry.channels, self.windows.places());
+        if let Some(db) = &mut wanted[2] {
+            add_column_sums(gradient, channels, channels, db.as_sum());
+        }
+        if let Some(dw) = &mut wanted[1] {
+            let part = geometry.count().div_ceil(PARTS).max(1);
+            let parts: Vec<Vec<f32>> = gradient
+                .par_chunks(part * channels)
+                .enumerate()
+                .map(|(i, dy)| {
+                    let mut sums = vec![0.0; places * channels];
+                    weight_slopes(&geometry, inputs[0].data, i * part, dy, &mut sums);
+                    sums
+                })
+                .collect();
+            let mut sums = vec![0.0; places * channels];
+            parts.iter().for_each(|part| add(part, &mut sums));
+            add(&by_place(&sums, channels), dw.as_sum());
+        }
+        if let Some(dx) = &mut wanted[0] {
+            let weight = by_place(inputs[1].data, places);
+            dx.as_sum().par_chunks_mut(ROWS * channels).enumerate().for_each(|(block, dx)| {
+                slopes(&geometry, gradient, &weight, block * ROWS, dx);
+            });
+        }
+        Ok(())
+    }
+
+    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
+        let geometry = self.geometry(&dims)?;
+        let products = geometry.gathered(&inputs[0])?.broadcast_mul(&transposed(&inputs[1])?)?;
+        let output = products.sum(1)?.broadcast_add(&inputs[2])?;
+        output.reshape(geometry.output_dims(dims[0]))
+    }
+}
+
+/// A matrix of rows of `width` as rows of its columns.
+fn by_place(matrix: &[f32], width: usize) -> Vec<f32> {
+    (0..width).flat_map(|column| matrix[column..].iter().step_by(width).copied()).collect()
+}
+
+vectorised! {
+    fn values(
+        geometry: &Geometry,
+        x: &[f32],
+        (weight, bias): (&[f32], &[f32]),
+        first: usize,
+        y: &mut [f32],
+    ) {
+        let channels = geometry.channels;
+        for (i, y) in y.chunks_mut(channels).enumerate() {
+            y.copy_from_slice(bias);
+            geometry.covered(first + i, |place, element| {
+                let (w, x) = (&weight[place * channels..][..channels], &x[element * channels..]);
+                for ((y, w), x) in y.iter_mut().zip(w).zip(x) {
+                    *y = w.mul_add(*x, *y);
+                }
+            });
+        }
+    }
+
+    fn slopes(geometry: &Geometry, dy: &[f32], weight: &[f32], first: usize, dx: &mut [f32]) {
+        let channels = geometry.channels;
+        for (i, dx) in dx.chunks_mut(channels).enumerate() {
+            geometry.covering(first + i, |place, window| {
+                let (w, dy) = (&weight[place * channels..][..channels], &dy[window * channels..]);
+                for ((dx, w), dy) in dx.iter_mut().zip(w).zip(dy) {
+                    *dx = w.mul_add(*dy, *dx);
+                }
+            });
+        }
+    }
+
+    fn weight_slopes(geometry: &Geometry, x: &[f32], first: usize, dy: &[f32], dw: &mut [f32]) {
+        let channels = geometry.channels;
+        for (i, dy) in dy.chunks(channels).enumerate() {
+            geometry.covered(first + i, |place, element| {
+                let (dw, x) = (&mut dw[place * channels..][..channels], &x[element * channels..]);
+                for ((dw, dy), x) in dw.iter_mut().zip(dy).zip(x) {
+                    *dw = dy.mul_add(*x, *dw);
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! How windows lie in packed sequences, over time or over time and frequency.
+
+use candle_core::{D, Tensor};
+
+use super::segments::Span;
+
+/// Sizes of windows over time, and over width where rows have one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Windows {
+    /// Rows and columns of a window.
+    pub size: [usize; 2],
+    /// Rows and columns from one window to the next.
+    pub stride: [usize; 2],
+    /// Rows and columns of zeros on each side.
+    pub padding: [usize; 2],
+}
+
+impl Windows {
+    /// Windows over time alone.
+    pub fn over_time(size: usize, stride: usize, padding: usize) -> Self {
+        Self { size: [size, 1], stride: [stride, 1], padding: [padding, 0] }
+    }
+
+    /// Windows that are the same over time and width.
+    pub fn square(size: usize, stride: usize, padding: usize) -> Self {
+        Self { size: [size; 2], stride: [stride; 2], padding: [padding; 2] }
+    }
+
+    /// Windows of a sequence of `length` rows.
+    pub fn of_length(&self, length: usize) -> usize {
+        self.along(0, length)
+    }
+
+    /// Windows across rows of `width` columns.
+    pub fn of_width(&self, width: usize) -> usize {
+        self.along(1, width)
+    }
+
+    fn along(&self, axis: usize, length: usize) -> usize {
+        let padded = length + 2 * self.padding[axis];
+        match padded.checked_sub(self.size[axis]) {
+            Some(rest) if length > 0 => rest.checked_div(self.stride[axis]).map_or(0, |n| n + 1),
+            _ => 0,
+        }
+    }
+
+    /// Places in a window.
+    pub(super) fn places(&self) -> usize {
+        self.size[0] * self.size[1]
+    }
+
+    /// Where the windows of packed sequences of `lengths` rows lie, for an input of shape `[T, C]` or
+    /// `[T, W, C]`.
+    pub(super) fn lie_in(self, dims: &[usize], lengths: &[usize]) -> candle_core::Result<Geometry> {
+        let (rows, width, channels) = match *dims {
+            [rows, channels] => (rows, 1, channels),
+            [rows, width, channels] => (rows, width, channels),
+            _ => candle_core::bail!("windows of {dims:?}, wanted [T, C] or [T, W, C]"),
+        };
+        let empty = self.size.contains(&0) || self.stride.contains(&0) || channels == 0;
+        if empty || lengths.iter().sum::<usize>() != rows {
+            candle_core::bail!("{self:?} of {dims:?} in sequences of {lengths:?}");
+        }
+        let (mut row, mut window) = (0, 0);
+        let place = |&length: &usize| {
+            let count = self.of_length(length);
+            let sequence = Sequence {
+                rows: Span { start: row, length },
+                windows: Span { start: window, length: count },
+            };
+            row += length;
+            window += count;
+            sequence
+        };
+        let sequences = lengths.iter().map(place).collect();
+        let out_width = self.of_width(width);
+        Ok(Geometry {
+            windows: self,
+            sequences,
+            channels,
+            width,
+            out_width,
+            rows,
+            out_rows: window,
+        })
+    }
+}
+
+/// A sequence: its rows and its windows.
+#[derive(Debug, Clone, Copy)]
+struct Sequence {
+    rows: Span,
+    windows: Span,
+}
+
+/// Which elements of a packed input each window covers. An element is `C` channels of one row and
+/// column.
+#[derive(Debug, Clone)]
+pub(super) struct Geometry {
+    windows: Windows,
+    sequences: Vec<Sequence>,
+    pub(super) channels: usize,
+    width: usize,
+    pub(super) out_width: usize,
+    rows: usize,
+    pub(super) out_rows: usize,
+}
+
+impl Geometry {
+    /// Elements of the input.
+    pub(super) fn elements(&self) -> usize {
+        self.rows * self.width
+    }
+
+    /// Windows in all.
+    pub(super) fn count(&self) -> usize {
+        self.out_rows * self.out_width
+    }
+
+    /// Calls `f` with each place of a window that is not padding, and the element there.
+    #[inline(always)]
+    pub(super) fn covered(&self, window: usize, mut f: impl FnMut(usize, usize)) {
+        let Windows { size, stride, padding } = self.windows;
+        let (row, column) = (window / self.out_width, window % self.out_width);
+        let sequence = self.sequence_of(row, |sequence| sequence.windows);
+        let (first, left) = ((row - sequence.windows.start) * stride[0], column * stride[1]);
+        for i in 0..size[0] {
+            let row = (first + i).wrapping_sub(padding[0]);
+            if row >= sequence.rows.length {
+                continue;
+            }
+            for j in 0..size[1] {
+                let column = (left + j).wrapping_sub(padding[1]);
+                if column < self.width {
+                    f(i * size[1] + j, (sequence.rows.start + row) * self.width + column);
+                }
+            }
+        }
+    }
+
+    /// Calls `f` with the place of an element in each window that covers it, and the window.
+    #[inline(always)]
+    pub(super) fn covering(&self, element: usize, mut f: impl FnMut(usize, usize)) {
+        let Windows { size, stride, padding } = self.windows;
+        let (row, column) = (element / self.width, element % self.width);
+        let sequence = self.sequence_of(row, |sequence| sequence.rows);
+        let (top, left) = (row - sequence.rows.start + padding[0], column + padding[1]);
+        for i in 0..size[0].min(top + 1) {
+            let window = (top - i) / stride[0];
+            if !(top - i).is_multiple_of(stride[0]) || window >= sequence.windows.length {
+                continue;
+            }
+            for j in 0..size[1].min(left + 1) {
+                let across = (left - j) / stride[1];
+                if (left - j).is_multiple_of(stride[1]) && across < self.out_width {
+                    let row = sequence.windows.start + window;
+                    f(i * size[1] + j, row * self.out_width + across);
+                }
+            }
+        }
+    }
+
+    /// The sequence that a row (or a row of windows) belongs to.
+    #[inline(always)]
+    fn sequence_of(&self, index: usize, span: impl Fn(&Sequence) -> Span) -> Sequence {
+        let next = self.sequences.partition_point(|sequence| {
+            let Span { start, length } = span(sequence);
+            start + length <= index
+        });
+        self.sequences[next]
+    }
+
+    /// What the windows cover, out of candle's operations: `[windows, places, C]`.
+    pub(super) fn gathered(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+        let places = self.windows.places();
+        // The row behind the last element is padding.
+        let mut from = vec![self.elements() as u32; self.count() * places];
+        for (window, from) in from.chunks_mut(places).enumerate() {
+            self.covered(window, |place, element| from[place] = element as u32);
+        }
+        let count = from.len();
+        let from = Tensor::from_vec(from, count, x.device())?;
+        let x = x.reshape((self.elements(), self.channels))?.pad_with_zeros(0, 0, 1)?;
+        x.contiguous()?.index_select(&from, 0)?.reshape((self.count(), places, self.channels))
+    }
+
+    /// The shape of what has one number for each channel of each window.
+    pub(super) fn output_dims(&self, dims: &[usize]) -> Vec<usize> {
+        let mut output = dims.to_vec();
+        output[0] = self.out_rows;
+        if let [_, width, _] = output.as_mut_slice() {
+            *width = self.out_width;
+        }
+        output
+    }
+}
+
+/// `[.., A, B]` → `[.., B, A]`, contiguous.
+pub(super) fn transposed(x: &Tensor) -> candle_core::Result<Tensor> {
+    x.transpose(D::Minus2, D::Minus1)?.contiguous()
+}

@@ -1,0 +1,222 @@
+//! BEST-RQ (arXiv 2202.01855): an encoder learns speech without texts, by naming the codes of what is
+//! masked.
+//!
+//! A frozen random projection and a frozen random codebook give every state's frames a code; the
+//! encoder sees noise in place of some spans and has to tell the codes there. Frames with mean 0 and
+//! deviation 1 ([`LogMel::normalised`](super::log_mel::LogMel::normalised)) are what keeps the codes
+//! apart.
+
+use candle_core::Tensor;
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::AudioStates;
+use super::log_mel::Frames;
+use crate::config::{bad_field, check_sizes};
+use crate::conformer::ConformerConfig;
+use crate::error::{ModelError, Result};
+use crate::kernels::{CrossEntropy, Matrix, cross_entropy, embedding_sum, matmul};
+use crate::layers::Linear;
+use crate::params::{Init, ParameterBuilder};
+
+/// The sizes and the masking, with the paper's values (4.1).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BestRqConfig {
+    /// Codes of the codebook, `V`.
+    pub codes: usize,
+    /// Numbers of a code.
+    pub code_size: usize,
+    /// The probability that a masked span begins at a frame.
+    pub mask_probability: f64,
+    /// Frames of a span, 10 ms each.
+    pub mask_frames: usize,
+    /// Standard deviation of the noise in place of masked frames.
+    pub mask_deviation: f64,
+}
+
+impl Default for BestRqConfig {
+    fn default() -> Self {
+        Self {
+            codes: 8192,
+            code_size: 16,
+            mask_probability: 0.01,
+            mask_frames: 40,
+            mask_deviation: 0.1,
+        }
+    }
+}
+
+/// The quantiser, and the head that names codes.
+#[derive(Debug, Clone)]
+pub struct BestRq {
+    config: BestRqConfig,
+    /// Frames for one state.
+    stacked: usize,
+    /// `[code size, M stacked]`.
+    projection: Vec<f32>,
+    /// `[V, code size]`, each of length 1.
+    codebook: Vec<f32>,
+    head: Linear,
+}
+
+/// What is masked in packed clips.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Masked {
+    /// Places of the masked states among all of the batch.
+    pub states: Vec<u32>,
+    /// The code of each.
+    pub codes: Vec<u32>,
+}
+
+impl BestRqConfig {
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`] naming the field.
+    pub fn validate(&self) -> Result<()> {
+        check_sizes(&[
+            ("codes", self.codes),
+            ("code_size", self.code_size),
+            ("mask_frames", self.mask_frames),
+        ])?;
+        if !(0.0..=1.0).contains(&self.mask_probability) {
+            let reason = format!("{} is no probability", self.mask_probability);
+            return Err(bad_field("mask_probability", reason));
+        }
+        if !(self.mask_deviation >= 0.0 && self.mask_deviation.is_finite()) {
+            let reason = format!("{} is no deviation", self.mask_deviation);
+            return Err(bad_field("mask_deviation", reason));
+        }
+        Ok(())
+    }
+}
+
+impl BestRq {
+    /// For states of this encoder; parameters `projection` and `codebook`, which never move, and
+    /// `head`.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
+    pub fn new(
+        config: &BestRqConfig,
+        encoder: &ConformerConfig,
+        builder: &ParameterBuilder,
+    ) -> Result<Self> {
+        config.validate()?;
+        let (stacked, size) = (encoder.subsampling_factor, config.code_size);
+        let inputs = stacked * encoder.num_mel_bins;
+        // Xavier's bound.
+        let bound = (6.0 / (inputs + size) as f64).sqrt();
+        let projection = builder.constant("projection", &[size, inputs], Init::Uniform(bound))?;
+        let codebook = builder.constant("codebook", &[config.codes, size], Init::Normal(1.0))?;
+        let d = encoder.hidden_size;
+        let std = (d as f64).powf(-0.5);
+        let numbers = |tensor: &Tensor| -> Result<Vec<f32>> {
+            Ok(tensor.to_dtype(candle_core::DType::F32)?.flatten_all()?.to_vec1()?)
+        };
+        let mut codebook = numbers(&codebook)?;
+        codebook.chunks_mut(size).for_each(to_length_1);
+        Ok(Self {
+            config: config.clone(),
+            stacked,
+            projection: numbers(&projection)?,
+            codebook,
+            head: Linear::new(d, config.codes, std, &builder.pp("head"))?,
+        })
+    }
+
+    /// The code of each state of a clip: of the frames that the state stands for, followed by zeros
+    /// where the clip ends. A vector's code is the one with the least angle to it.
+    pub fn codes(&self, frames: &Frames) -> Vec<u32> {
+        let (inputs, size) = (self.stacked * frames.bands, self.config.code_size);
+        let count = frames.len().div_ceil(self.stacked);
+        let mut stacked = frames.values.clone();
+        stacked.resize(count * inputs, 0.0);
+        let mut projected = vec![0.0; count * size];
+        let projection = Matrix::new(&self.projection, size, inputs).t();
+        matmul(1.0, Matrix::new(&stacked, count, inputs), projection, 0.0, &mut projected, size);
+        let nearest = |vector: &[f32]| {
+            let mut best = (f32::NEG_INFINITY, 0);
+            for (code, entry) in self.codebook.chunks(size).enumerate() {
+                let cosine: f32 = vector.iter().zip(entry).map(|(a, b)| a * b).sum();
+                if cosine > best.0 {
+                    best = (cosine, code as u32);
+                }
+            }
+            best.1
+        };
+        projected.par_chunks(size).map(nearest).collect()
+    }
+
+    /// Puts noise in place of spans of the clips, one at least in each, and tells the states that
+    /// stand for masked frames alone, with their codes.
+    pub fn mask(&self, clips: &mut [Frames], rng: &mut ChaCha8Rng) -> Masked {
+        let mut masked = Masked { states: Vec::new(), codes: Vec::new() };
+        let mut first = 0;
+        for frames in clips {
+            let codes = self.codes(frames);
+            let hidden = self.spans(frames.len(), rng);
+            for (row, _) in frames.values.chunks_mut(frames.bands).zip(&hidden).filter(|(_, h)| **h)
+            {
+                row.iter_mut().for_each(|value| *value = self.noise(rng));
+            }
+            for (state, (hidden, code)) in hidden.chunks(self.stacked).zip(&codes).enumerate() {
+                if hidden.iter().all(|hidden| *hidden) {
+                    masked.states.push(first + state as u32);
+                    masked.codes.push(*code);
+                }
+            }
+            first += codes.len() as u32;
+        }
+        masked
+    }
+
+    /// Which frames are masked.
+    fn spans(&self, count: usize, rng: &mut ChaCha8Rng) -> Vec<bool> {
+        let mut hidden = vec![false; count];
+        let length = self.config.mask_frames;
+        let mut starts: Vec<usize> =
+            (0..count).filter(|_| rng.random_bool(self.config.mask_probability)).collect();
+        if starts.is_empty() && count > 0 {
+            starts.push(rng.random_range(0..count.saturating_sub(length).max(1)));
+        }
+        for start in starts {
+            hidden[start..(start + length).min(count)].fill(true);
+        }
+        hidden
+    }
+
+    /// A number of the normal distribution (Box-Muller).
+    fn noise(&self, rng: &mut ChaCha8Rng) -> f32 {
+        let radius = (-2.0 * rng.random_range(f64::MIN_POSITIVE..1.0).ln()).sqrt();
+        let angle = rng.random_range(0.0..std::f64::consts::TAU);
+        (self.config.mask_deviation * radius * angle.cos()) as f32
+    }
+
+    /// Logits `[N, V]` of the codes of the masked states.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] where nothing is masked.
+    pub fn logits(&self, audio: &AudioStates, masked: &Masked) -> Result<Tensor> {
+        if masked.states.is_empty() {
+            return Err(ModelError::BadInput("no state is masked".into()));
+        }
+        let states = embedding_sum(&[(&audio.states, masked.states.clone().into())])?;
+        self.head.forward(&states)
+    }
+
+    /// The mean of `-log p` of the codes, nats: a scalar.
+    pub fn loss(&self, logits: &Tensor, masked: &Masked) -> Result<Tensor> {
+        let targets = masked.codes.clone().into();
+        let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.0 };
+        Ok(cross_entropy(logits, options)?.mean_all()?)
+    }
+}
+
+fn to_length_1(vector: &mut [f32]) {
+    let length = vector.iter().map(|v| v * v).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
+    vector.iter_mut().for_each(|value| *value /= length);
+}
