@@ -4,6 +4,7 @@
 //! Channels are averaged; other rates are converted by `rubato`. A file is read in blocks, so an
 //! hour of sound needs no more memory than a second.
 
+pub mod mixing;
 mod resample;
 
 use std::fs::File;

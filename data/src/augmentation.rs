@@ -202,7 +202,7 @@ impl Augmentation {
         }
         let lightness: f32 = view.pixels().map(|pixel| luminance(pixel.0.map(f32::from))).sum();
         let grey = brightness * lightness / (view.width() as f32 * view.height() as f32);
-        let mut noise = Normal { rng, second: None };
+        let mut noise = Normal::new(rng);
         for pixel in view.pixels_mut() {
             let colour =
                 pixel.0.map(|value| grey + contrast * (brightness * f32::from(value) - grey));
@@ -297,13 +297,17 @@ fn luminance(colour: [f32; 3]) -> f32 {
 }
 
 /// Normally distributed numbers, two by two (Box and Muller).
-struct Normal<'a> {
+pub(crate) struct Normal<'a> {
     rng: &'a mut ChaCha8Rng,
     second: Option<f32>,
 }
 
-impl Normal<'_> {
-    fn draw(&mut self) -> f32 {
+impl<'a> Normal<'a> {
+    pub(crate) fn new(rng: &'a mut ChaCha8Rng) -> Self {
+        Self { rng, second: None }
+    }
+
+    pub(crate) fn draw(&mut self) -> f32 {
         if let Some(second) = self.second.take() {
             return second;
         }

@@ -22,8 +22,8 @@
 pub mod coco;
 mod collector;
 mod input;
-mod json;
-mod lines;
+pub(crate) mod json;
+pub(crate) mod lines;
 pub mod vqa;
 pub mod web;
 pub mod wikidata;

@@ -10,8 +10,8 @@
 //! | token ids of text pieces | [`tokenise`] |
 //! | what a memory can hold, and readers of published data sets that give it | [`knowledge`] |
 //! | other views of a picture | [`augmentation`] |
-//! | sound files as samples | [`audio`] |
-//! | clips of speech, by file, folder or manifest; their texts as tokens | [`speech`] |
+//! | sound files as samples; noise for them | [`audio`], [`audio::mixing`] |
+//! | clips of speech, by file, folder, manifest or published data set; their texts as tokens; masked frames | [`speech`] |
 //! | pictures as tensors, by a published `preprocessor_config.json` | [`image`] |
 //! | files of published weights, local or from the hub | [`hub`] |
 //! | a phrase set that needs no download | [`world::phrases`] |

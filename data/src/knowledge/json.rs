@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess,
+    Visitor,
+};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
@@ -24,16 +27,16 @@ const MOST_UNPACKED: u64 = 256 << 20;
 const QUOTED: usize = 200;
 
 /// The list that is the whole file.
-pub(super) const WHOLE: &str = "";
+pub(crate) const WHOLE: &str = "";
 
 /// An item of a list.
-pub(super) struct Item<'a> {
+pub(crate) struct Item<'a> {
     /// The list's name; [`WHOLE`] for the list that is the whole file.
-    pub(super) list: &'static str,
+    pub(crate) list: &'static str,
     /// Its place in the list, from 0.
-    pub(super) index: usize,
+    pub(crate) index: usize,
     /// Its name, where the whole file is an object.
-    pub(super) key: Option<&'a str>,
+    pub(crate) key: Option<&'a str>,
     path: &'a Path,
     text: &'a str,
     remedy: &'static str,
@@ -41,17 +44,17 @@ pub(super) struct Item<'a> {
 
 impl<'a> Item<'a> {
     /// Whether it is written as an object, a list, a string: by its first character.
-    pub(super) fn begins_with(&self, character: char) -> bool {
+    pub(crate) fn begins_with(&self, character: char) -> bool {
         self.text.starts_with(character)
     }
 
     /// Reads the item as `T`.
-    pub(super) fn parse<T: Deserialize<'a>>(&self) -> Result<T, DataError> {
+    pub(crate) fn parse<T: Deserialize<'a>>(&self) -> Result<T, DataError> {
         serde_json::from_str(self.text).map_err(|error| self.error(message(&error)))
     }
 
     /// Reads the item as `T` where it is an object; serde would take a list of the fields as well.
-    pub(super) fn parse_object<T: Deserialize<'a>>(&self) -> Result<T, DataError> {
+    pub(crate) fn parse_object<T: Deserialize<'a>>(&self) -> Result<T, DataError> {
         if self.begins_with('{') {
             self.parse()
         } else {
@@ -60,7 +63,7 @@ impl<'a> Item<'a> {
     }
 
     /// A refusal of this item.
-    pub(super) fn error(&self, reason: impl Into<String>) -> DataError {
+    pub(crate) fn error(&self, reason: impl Into<String>) -> DataError {
         let place = match (self.key, self.list) {
             (Some(key), _) => format!("entry `{}`", shortened(key, 60)),
             (None, WHOLE) => format!("item {}", self.index + 1),
@@ -72,11 +75,11 @@ impl<'a> Item<'a> {
 }
 
 /// What is wanted of a file.
-pub(super) struct Lists {
+pub(crate) struct Lists {
     /// Lists of the object that the file is; [`WHOLE`] where it is a list.
-    pub(super) wanted: &'static [&'static str],
+    pub(crate) wanted: &'static [&'static str],
     /// What to do about a file of another shape.
-    pub(super) remedy: &'static str,
+    pub(crate) remedy: &'static str,
 }
 
 type Each<'e> = &'e mut dyn FnMut(&Item<'_>) -> Result<(), DataError>;
@@ -84,7 +87,7 @@ type Each<'e> = &'e mut dyn FnMut(&Item<'_>) -> Result<(), DataError>;
 /// Hands each item of the wanted lists to `each`, in the file's order, and gives the lists that are there.
 ///
 /// # Errors   `Io`, `Gzip`; `Malformed` with line and column, and for an item of more than 16 MiB; those of `each`
-pub(super) fn read_lists(
+pub(crate) fn read_lists(
     input: Input<'_>,
     lists: &Lists,
     each: Each<'_>,
@@ -95,12 +98,27 @@ pub(super) fn read_lists(
 /// Hands each value of the object that the file is to `each`, with its key.
 ///
 /// # Errors   as [`read_lists`]
-pub(super) fn read_members(
+pub(crate) fn read_members(
     input: Input<'_>,
     remedy: &'static str,
     each: Each<'_>,
 ) -> Result<(), DataError> {
     read(input, &Lists { wanted: &[], remedy }, true, each).map(drop)
+}
+
+/// Reads the object that the file is as `T`. What `T` does not name is passed over and may have any size.
+///
+/// # Errors   `Io`, `Gzip`; `Malformed` with line and column
+pub(crate) fn read_object<T: DeserializeOwned>(
+    input: Input<'_>,
+    remedy: &'static str,
+) -> Result<T, DataError> {
+    let Input { path, reader, taken, is_gzip } = input;
+    let metered = Metered { reader, left: Rc::new(Cell::new(u64::MAX)), given: 0, taken };
+    let mut deserializer = serde_json::Deserializer::from_reader(metered);
+    let read = T::deserialize(&mut deserializer);
+    read.and_then(|value| deserializer.end().map(|()| value))
+        .map_err(|error| file_error(&path, is_gzip, remedy, error))
 }
 
 fn read(
@@ -162,7 +180,7 @@ fn message(error: &serde_json::Error) -> String {
 }
 
 /// At most `width` characters of a text, with spaces for control characters.
-pub(super) fn shortened(text: &str, width: usize) -> String {
+pub(crate) fn shortened(text: &str, width: usize) -> String {
     let clean = |c: char| if c.is_control() { ' ' } else { c };
     let mut characters = text.chars().map(clean);
     let mut short: String = characters.by_ref().take(width).collect();
@@ -322,7 +340,7 @@ impl<'de> Visitor<'de> for List<'_, '_, '_> {
 
 /// An id: a text, or a whole number as text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Id(pub(super) String);
+pub(crate) struct Id(pub(crate) String);
 
 impl<'de> Deserialize<'de> for Id {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -352,6 +370,6 @@ impl<'de> Deserialize<'de> for Id {
 }
 
 /// A file without a list that it must have.
-pub(super) fn missing_list(path: PathBuf, list: &str, remedy: &'static str) -> DataError {
+pub(crate) fn missing_list(path: PathBuf, list: &str, remedy: &'static str) -> DataError {
     DataError::Malformed { path, place: None, reason: format!("has no list `{list}`"), remedy }
 }

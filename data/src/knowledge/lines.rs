@@ -15,21 +15,21 @@ pub(super) const LONGEST: u64 = 16 << 20;
 const TOO_LONG: &str = "check that the file is of this format, and whole";
 
 /// Lines that are not blank.
-pub(super) struct Lines<'r> {
+pub(crate) struct Lines<'r> {
     input: Input<'r>,
     line: usize,
     text: String,
 }
 
 impl<'r> Lines<'r> {
-    pub(super) fn new(input: Input<'r>) -> Self {
+    pub(crate) fn new(input: Input<'r>) -> Self {
         Self { input, line: 0, text: String::new() }
     }
 
     /// Moves to the next line; `false` at the end.
     ///
     /// # Errors   `Io`, `Gzip`, `NotUtf8`; `Malformed` for a line of more than 16 MiB
-    pub(super) fn advance(&mut self, to: &mut Collector<'_>) -> Result<bool, DataError> {
+    pub(crate) fn advance(&mut self, to: &mut Collector<'_>) -> Result<bool, DataError> {
         loop {
             let mut bytes = std::mem::take(&mut self.text).into_bytes();
             if !read_line(&mut self.input, &mut self.line, &mut bytes)? {
@@ -48,12 +48,17 @@ impl<'r> Lines<'r> {
     }
 
     /// The line without its end.
-    pub(super) fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
+    /// Its number, from 1.
+    pub(crate) fn number(&self) -> usize {
+        self.line
+    }
+
     /// A refusal of this line.
-    pub(super) fn error(&self, reason: String, remedy: &'static str) -> DataError {
+    pub(crate) fn error(&self, reason: String, remedy: &'static str) -> DataError {
         let (path, place) = (self.input.path.clone(), Some(format!("line {}", self.line)));
         DataError::Malformed { path, place, reason, remedy }
     }

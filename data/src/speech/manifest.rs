@@ -1,22 +1,24 @@
 //! Clips of speech: one sound file, a folder of them, or a manifest.
 //!
-//! A manifest is JSON lines: `{"audio": "a.flac", "start": 1.5, "end": 4.0, "text": "…", "frames":
-//! ["1.png"], "id": "…"}`, of which only `audio` is needed. Paths are from the manifest's folder,
-//! times in seconds.
+//! A manifest is JSON lines: `{"audio": "a.flac", "start": 1.5, "end": 4.0, "text": "…", "speaker":
+//! "…", "frames": ["1.png"], "id": "…"}`, of which only `audio` is needed. Paths are from the
+//! manifest's folder, times in seconds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use atomic_write_file::AtomicWriteFile;
 use serde::{Deserialize, Serialize};
 
 use crate::audio::AudioReader;
 use crate::{DataError, read_text};
 
-/// Endings of sound files that a folder is searched for.
-const ENDINGS: [&str; 8] = ["wav", "flac", "mp3", "ogg", "oga", "m4a", "mp4", "aac"];
+/// Endings of sound files that a folder is searched for; of files of one name the first is the best.
+pub(super) const ENDINGS: [&str; 8] = ["wav", "flac", "mp3", "ogg", "oga", "m4a", "mp4", "aac"];
 
 /// A clip.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clip {
     /// Its name; by default the path of its file in the manifest or folder, without the ending, and
@@ -26,16 +28,19 @@ pub struct Clip {
     /// The sound file.
     pub audio: PathBuf,
     /// Where it begins in the file, in seconds.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub start: f64,
     /// Where it ends; `None` for the end of the file.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<f64>,
     /// What is said.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// Who speaks, by the name that the data set gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speaker: Option<String>,
     /// Pictures of what is seen, in their order.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<PathBuf>,
     /// The line of the manifest, from 1; 0 without one.
     #[serde(skip)]
@@ -48,7 +53,7 @@ pub struct Clip {
 pub fn clips(path: &Path) -> Result<Vec<Clip>, DataError> {
     if path.is_dir() {
         let mut files = Vec::new();
-        find(path, &mut files)?;
+        find(path, &is_sound, &mut files)?;
         if files.is_empty() {
             let reason = format!("no sound files ({}) in this folder", ENDINGS.join(", "));
             return Err(DataError::Audio { path: path.into(), reason });
@@ -89,21 +94,14 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
         }
         let bad = |reason: String| DataError::Manifest { path: path.into(), line, reason };
         let mut clip: Clip = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
-        if !(clip.start >= 0.0 && clip.start.is_finite()) {
-            return Err(bad(format!("start {} is no time in seconds", clip.start)));
-        }
-        if let Some(end) = clip.end.filter(|end| !(*end > clip.start && end.is_finite())) {
-            return Err(bad(format!("end {end} is not after start {}", clip.start)));
-        }
+        check_times(&clip).map_err(bad)?;
         if clip.id.is_empty() {
             clip.id = id_of(&clip.audio, Path::new(""));
             if clip.start > 0.0 {
                 clip.id = format!("{}-{}", clip.id, clip.start);
             }
         }
-        if clip.id.contains(char::is_control) {
-            return Err(bad(format!("id {:?} holds a tab or another control character", clip.id)));
-        }
+        check_id(&clip).map_err(bad)?;
         if let Some(first) = seen.insert(clip.id.clone(), line) {
             let id = &clip.id;
             return Err(bad(format!(
@@ -118,8 +116,66 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
     Ok(clips)
 }
 
+/// Writes clips as a manifest that [`read_manifest`] reads: beside its place, synced, renamed. Files in
+/// the manifest's folder are named from there, others by their whole paths.
+///
+/// # Errors   `Io`; `Malformed` with the clip, for one that a manifest cannot hold: times that are none,
+/// an id that is empty, twice there or has control characters, a path that is not UTF-8
+pub fn write_manifest(path: &Path, clips: &[Clip]) -> Result<(), DataError> {
+    let io = |source| DataError::Io { path: path.into(), source };
+    let place = std::path::absolute(path).map_err(io)?;
+    let folder = place.parent().unwrap_or(Path::new(""));
+    let from_folder = |file: &Path| -> Result<PathBuf, DataError> {
+        let file = std::path::absolute(file).map_err(io)?;
+        Ok(file.strip_prefix(folder).map(Path::to_path_buf).unwrap_or(file))
+    };
+    let mut file = BufWriter::new(AtomicWriteFile::open(path).map_err(io)?);
+    let mut seen = HashSet::new();
+    for clip in clips {
+        let bad = |reason: String| DataError::Malformed {
+            path: path.into(),
+            place: Some(format!("clip {:?}", clip.id)),
+            reason,
+            remedy: "a manifest cannot hold this clip; correct it or leave it out",
+        };
+        check_times(clip).and_then(|()| check_id(clip)).map_err(bad)?;
+        if clip.id.is_empty() || !seen.insert(&clip.id) {
+            return Err(bad("ids must be there, and each only once".to_string()));
+        }
+        let audio = from_folder(&clip.audio)?;
+        let frames =
+            clip.frames.iter().map(|frame| from_folder(frame)).collect::<Result<_, _>>()?;
+        let line = serde_json::to_string(&Clip { audio, frames, ..clip.clone() })
+            .map_err(|error| bad(error.to_string()))?;
+        writeln!(file, "{line}").map_err(io)?;
+    }
+    let file = file.into_inner().map_err(|error| io(io::Error::from(error)))?;
+    file.commit().map_err(io)
+}
+
+pub(super) fn check_times(clip: &Clip) -> Result<(), String> {
+    if !(clip.start >= 0.0 && clip.start.is_finite()) {
+        return Err(format!("start {} is no time in seconds", clip.start));
+    }
+    match clip.end.filter(|end| !(*end > clip.start && end.is_finite())) {
+        Some(end) => Err(format!("end {end} is not after start {}", clip.start)),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn check_id(clip: &Clip) -> Result<(), String> {
+    match clip.id.contains(char::is_control) {
+        true => Err(format!("id {:?} holds a tab or another control character", clip.id)),
+        false => Ok(()),
+    }
+}
+
+fn is_zero(seconds: &f64) -> bool {
+    *seconds == 0.0
+}
+
 fn whole(id: String, audio: PathBuf) -> Clip {
-    Clip { id, audio, start: 0.0, end: None, text: None, frames: Vec::new(), line: 0 }
+    Clip { id, audio, ..Clip::default() }
 }
 
 /// The path from `folder`, without the ending.
@@ -133,16 +189,29 @@ fn id_of(file: &Path, folder: &Path) -> String {
     }
 }
 
-fn find(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), DataError> {
+/// Whether a file is sound, by its ending.
+pub(super) fn is_sound(path: &Path) -> bool {
+    rank(path).is_some()
+}
+
+/// The place of a file's ending in [`ENDINGS`].
+pub(super) fn rank(path: &Path) -> Option<usize> {
+    let ending = path.extension()?;
+    ENDINGS.iter().position(|known| ending.eq_ignore_ascii_case(known))
+}
+
+/// Adds the wanted files of a folder and the folders in it. Links to folders are not followed.
+pub(super) fn find(
+    folder: &Path,
+    wanted: &dyn Fn(&Path) -> bool,
+    files: &mut Vec<PathBuf>,
+) -> Result<(), DataError> {
     let io = |source| DataError::Io { path: folder.into(), source };
     for entry in std::fs::read_dir(folder).map_err(io)? {
         let path = entry.map_err(io)?.path();
         if path.is_dir() && !path.is_symlink() {
-            find(&path, files)?;
-        } else if path
-            .extension()
-            .is_some_and(|ending| ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known)))
-        {
+            find(&path, wanted, files)?;
+        } else if wanted(&path) {
             files.push(path);
         }
     }

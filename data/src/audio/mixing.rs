@@ -1,0 +1,195 @@
+//! Noise for speech: mixing at a ratio of powers, babble of other voices, white noise.
+//!
+//! Nothing is clipped and nothing made quieter: what is mixed may leave [-1, 1]. That is as the models
+//! of the recognisers take it; for a file of integers, make it quieter first.
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::augmentation::Normal;
+
+/// Below this mean power a sound is silent: -100 dB, less than the last of 16 bits.
+const SILENCE: f64 = 1e-10;
+
+/// Root of the mean power of the noises that are made here.
+const LEVEL: f64 = 0.1;
+
+/// Speech with noise, at `snr_db` decibels of the speech's mean power over the noise's.
+///
+/// The noise begins at its sample `offset` and is repeated where it is too short. Both powers are means over
+/// the whole clip, pauses included, and the noise's is of the part that is used. Silent speech, silent noise
+/// (below -100 dB) and a ratio that is no number give the speech as it is.
+///
+/// # Source   `add_noise` of AV-HuBERT (`avhubert/hubert_dataset.py`), which then makes quieter what would clip
+///
+/// ```
+/// use engram_data::audio::mixing::mix;
+///
+/// assert_eq!(mix(&[0.5, -0.5, 0.5], &[0.1, -0.1], 20.0, 1), [0.45, -0.45, 0.45]);
+/// ```
+pub fn mix(speech: &[f32], noise: &[f32], snr_db: f32, offset: usize) -> Vec<f32> {
+    let used = repeated(noise, offset, speech.len());
+    let (wanted, own) = (power(speech), power(&used));
+    let gain = (wanted / own / 10f64.powf(f64::from(snr_db) / 10.0)).sqrt();
+    if wanted < SILENCE || own < SILENCE || !gain.is_finite() {
+        return speech.to_vec();
+    }
+    let sum =
+        |(speech, noise): (&f32, &f32)| (f64::from(*speech) + gain * f64::from(*noise)) as f32;
+    speech.iter().zip(&used).map(sum).collect()
+}
+
+/// Several voices at once, of `samples` samples: each begins at a place that is drawn, is repeated where it is
+/// too short, and has the same power. Silent voices are left out; of none but these there is silence. Unless the
+/// voices are alike, the mean power is near -20 dB.
+pub fn babble(voices: &[&[f32]], samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
+    let mut sum = vec![0.0; samples];
+    let mut heard = 0;
+    for voice in voices {
+        let offset = if voice.is_empty() { 0 } else { rng.random_range(0..voice.len()) };
+        let voice = repeated(voice, offset, samples);
+        let power = power(&voice);
+        if power < SILENCE {
+            continue;
+        }
+        heard += 1;
+        for (sum, sample) in sum.iter_mut().zip(voice) {
+            *sum += f64::from(sample) / power.sqrt();
+        }
+    }
+    let level = LEVEL / f64::from(heard.max(1)).sqrt();
+    sum.into_iter().map(|sample| (level * sample) as f32).collect()
+}
+
+/// Normally distributed noise of about -20 dB; the same random state gives the same noise.
+pub fn white_noise(samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
+    let mut normal = Normal::new(rng);
+    (0..samples).map(|_| LEVEL as f32 * normal.draw()).collect()
+}
+
+/// Mean of the squares; 0 of nothing.
+pub fn power(samples: &[f32]) -> f64 {
+    let sum: f64 = samples.iter().map(|sample| f64::from(*sample).powi(2)).sum();
+    sum / samples.len().max(1) as f64
+}
+
+fn repeated(sound: &[f32], offset: usize, samples: usize) -> Vec<f32> {
+    let offset = offset % sound.len().max(1);
+    sound.iter().cycle().skip(offset).take(samples).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    fn rng(seed: u64) -> ChaCha8Rng {
+        ChaCha8Rng::seed_from_u64(seed)
+    }
+
+    /// A tone with pauses.
+    fn speech(samples: usize) -> Vec<f32> {
+        let tone =
+            |i: usize| if (i / 800).is_multiple_of(3) { 0.0 } else { (i as f32 * 0.2).sin() * 0.4 };
+        (0..samples).map(tone).collect()
+    }
+
+    fn decibels(ratio: f64) -> f64 {
+        10.0 * ratio.log10()
+    }
+
+    #[test]
+    fn the_ratio_is_what_was_asked_for() {
+        let speech = speech(16_000);
+        for noise in [white_noise(48_000, &mut rng(1)), white_noise(700, &mut rng(2))] {
+            for snr in [-10.0, -5.0, 0.0, 5.0, 20.0, 40.0] {
+                for offset in [0, 699, 20_000, usize::MAX] {
+                    let mixed = mix(&speech, &noise, snr, offset);
+                    let added: Vec<f32> = mixed.iter().zip(&speech).map(|(m, s)| m - s).collect();
+                    let measured = decibels(power(&speech) / power(&added));
+                    assert!((measured - f64::from(snr)).abs() < 0.01, "{measured} for {snr}");
+                    let gain = f64::from(added[0] / noise[offset % noise.len()]);
+                    let wrong = added.iter().enumerate().find(|(i, sample)| {
+                        let from = noise[(offset % noise.len() + i) % noise.len()];
+                        (f64::from(**sample) - gain * f64::from(from)).abs() > 2e-3 * gain
+                    });
+                    assert_eq!(wrong, None, "at {offset}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_power_is_of_the_part_of_the_noise_that_is_used() {
+        let mut noise = white_noise(2_000, &mut rng(3));
+        noise[1_000..].iter_mut().for_each(|sample| *sample *= 30.0);
+        let speech = speech(1_000);
+        for offset in [0, 1_000] {
+            let mixed = mix(&speech, &noise, 3.0, offset);
+            let added: Vec<f32> = mixed.iter().zip(&speech).map(|(m, s)| m - s).collect();
+            assert!((decibels(power(&speech) / power(&added)) - 3.0).abs() < 0.01);
+        }
+    }
+
+    #[test]
+    fn nothing_is_clipped() {
+        let mixed = mix(&speech(8_000), &white_noise(8_000, &mut rng(4)), -20.0, 0);
+        assert!(mixed.iter().any(|sample| sample.abs() > 1.0));
+    }
+
+    #[test]
+    fn silence_leaves_the_speech_as_it_is() {
+        let (speech, noise) = (speech(4_000), white_noise(4_000, &mut rng(5)));
+        for silent in [&[][..], &[0.0; 30], &[1e-6; 30]] {
+            assert_eq!(mix(&speech, silent, 0.0, 7), speech);
+            let offset = if silent.is_empty() { 0 } else { 1 };
+            assert_eq!(mix(silent, &noise, 0.0, offset), silent);
+        }
+        for ratio in [f32::NAN, f32::NEG_INFINITY, f32::INFINITY] {
+            assert_eq!(mix(&speech, &noise, ratio, 0), speech);
+        }
+    }
+
+    #[test]
+    fn voices_of_a_babble_are_equally_loud() {
+        // Whole periods, so that repeating breaks no phase.
+        let tone = |loudness: f32, period: usize, periods: usize| -> Vec<f32> {
+            let phase = |i: usize| (i % period) as f32 / period as f32 * std::f32::consts::TAU;
+            (0..period * periods).map(|i| loudness * phase(i).sin()).collect()
+        };
+        let (quiet, loud) = (tone(0.01, 20, 400), tone(0.9, 50, 100));
+        let voices = [&quiet[..], &loud, &[0.0; 50], &[]];
+        let sum = babble(&voices, 16_000, &mut rng(6));
+        assert_eq!(sum.len(), 16_000);
+        assert!((decibels(power(&sum)) + 20.0).abs() < 0.01, "{}", decibels(power(&sum)));
+        // The amplitude of each tone, whatever its phase: half of the power of a root of 0.1.
+        for period in [20.0, 50.0] {
+            let (mut sin, mut cos) = (0.0, 0.0);
+            for (i, sample) in sum.iter().enumerate() {
+                let (s, c) = (i as f64 / period * std::f64::consts::TAU).sin_cos();
+                sin += s * f64::from(*sample);
+                cos += c * f64::from(*sample);
+            }
+            let amplitude = (sin * sin + cos * cos).sqrt() * 2.0 / 16_000.0;
+            assert!((amplitude - 0.1).abs() < 1e-4, "{amplitude} of period {period}");
+        }
+        assert_eq!(sum, babble(&voices, 16_000, &mut rng(6)));
+        assert_ne!(sum, babble(&voices, 16_000, &mut rng(7)));
+        assert_eq!(babble(&[&[0.0; 9]], 3, &mut rng(8)), [0.0; 3]);
+    }
+
+    #[test]
+    fn white_noise_is_normal_and_follows_its_seed() {
+        let noise = white_noise(100_000, &mut rng(9));
+        assert!((decibels(power(&noise)) + 20.0).abs() < 0.1);
+        let mean: f64 = noise.iter().map(|sample| f64::from(*sample)).sum::<f64>() / 1e5;
+        assert!(mean.abs() < 2e-3, "{mean}");
+        // 68.3 % lie within one deviation; of neighbours one tells nothing of the other.
+        let within = noise.iter().filter(|sample| sample.abs() < 0.1).count();
+        assert!((within as f64 / 1e5 - 0.683).abs() < 0.01, "{within}");
+        let together: f64 = noise.windows(2).map(|two| f64::from(two[0] * two[1])).sum();
+        assert!((together / 1e5 / power(&noise)).abs() < 0.02);
+        assert_eq!(noise, white_noise(100_000, &mut rng(9)));
+        assert_ne!(noise, white_noise(100_000, &mut rng(10)));
+    }
+}

@@ -1,0 +1,99 @@
+//! Ego4D's audio-visual transcripts: `av_train.json` or `av_val.json`, and a folder of sound files named
+//! by `clip_uid`. Times are from the beginning of the clip's file, in seconds.
+//!
+//! # Source   `transcription/extract_transcripts_oracle.py` of github.com/EGO4D/audio-visual, commit
+//! 860d6b6, which orders the clips by `clip_uid`; here they keep the file's order. The published file
+//! has more in each clip (boxes of faces for every picture), which is passed over.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde_json::Number;
+
+use super::gather::{AudioFiles, Gathering, Place};
+use super::manifest::Clip;
+use super::{SpeechClips, SpeechSource};
+use crate::DataError;
+use crate::knowledge::Input;
+use crate::knowledge::json::read_object;
+
+const REMEDY: &str = "give av_train.json or av_val.json: {\"videos\": [{\"clips\": [{\"clip_uid\", \
+                      \"transcriptions\": [{\"transcription\", \"start_time_sec\", \
+                      \"end_time_sec\", \"person_id\"}]}]}]}";
+
+/// Who speaks where the file does not say.
+const UNKNOWN: &str = "X";
+
+#[derive(Deserialize)]
+struct Annotations {
+    videos: Vec<Video>,
+}
+
+#[derive(Deserialize)]
+struct Video {
+    clips: Vec<Recording>,
+}
+
+#[derive(Deserialize)]
+struct Recording {
+    clip_uid: String,
+    transcriptions: Vec<Transcription>,
+}
+
+#[derive(Deserialize)]
+struct Transcription {
+    transcription: String,
+    // As they are written, for they are part of the id.
+    start_time_sec: Number,
+    end_time_sec: Number,
+    person_id: Option<String>,
+}
+
+/// Reads the utterances in the order of the file, plain or gzip. The id is
+/// `{speaker}-{clip_uid}_1_{start}_{end}`. Utterances without a text, and of no length, are left out and
+/// counted.
+///
+/// # Errors   `Io`, `Gzip`, `EmptyFile`; `MissingAudio`; `Malformed` with line and column, or with the
+/// `clip_uid` of times that are none, of an utterance that is there twice, and of a clip that is
+pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
+    let path = source.path.as_path();
+    let files = AudioFiles::of_source(source)?;
+    let Annotations { videos } = read_object(Input::open(path)?, REMEDY)?;
+    let mut gathering = Gathering::new(source);
+    let mut uids = HashMap::new();
+    for (number, recording) in (1..).zip(videos.into_iter().flat_map(|video| video.clips)) {
+        let uid = recording.clip_uid;
+        let place = Place::Entry(&uid);
+        let bad = |reason: String| place.error(path, reason, "fetch the file again");
+        if let Some(first) = uids.insert(uid.clone(), number) {
+            return Err(bad(format!("clips {first} and {number} of the file have this clip_uid")));
+        }
+        let mut seen = HashMap::new();
+        for (item, spoken) in (1..).zip(recording.transcriptions) {
+            let text = spoken.transcription.trim();
+            if text.is_empty() {
+                gathering.found.without_text += 1;
+                continue;
+            }
+            let (from, to) = (spoken.start_time_sec, spoken.end_time_sec);
+            let (Some(start), Some(end)) = (from.as_f64(), to.as_f64()) else {
+                return Err(bad(format!("transcription {item}: no times in seconds")));
+            };
+            if start == end {
+                gathering.found.without_length += 1;
+                continue;
+            }
+            let speaker = spoken.person_id.filter(|person| !person.is_empty());
+            let speaker = speaker.unwrap_or_else(|| UNKNOWN.to_owned());
+            let id = format!("{speaker}-{uid}_1_{from}_{to}");
+            if let Some(first) = seen.insert(id.clone(), item) {
+                let reason = format!("transcriptions {first} and {item} are both {id}");
+                return Err(bad(reason));
+            }
+            let (end, text, speaker) = (Some(end), Some(text.to_owned()), Some(speaker));
+            let clip = Clip { id, start, end, text, speaker, ..Clip::default() };
+            gathering.push(path, place, &uid, clip, files.find(&uid)?)?;
+        }
+    }
+    gathering.finish()
+}

@@ -1,0 +1,127 @@
+//! How2, and other folders in the form of Kaldi: `text` (`utterance transcript`), `segments` (`utterance
+//! recording start end`, in seconds), `utt2spk` (`utterance speaker`, may be left out), and `wav.scp`
+//! (`recording path`) or a folder of sound files named by recording.
+//!
+//! # Source   Sanabria et al., "How2" (2018); the form is Kaldi's ("Data preparation"). That How2's files
+//! are of this form is from the project's README and from memory, not from the files.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::gather::{AudioFiles, Gathering, NamedLine, Place, named_lines, refusal};
+use super::manifest::Clip;
+use super::{SpeechClips, SpeechSource};
+use crate::DataError;
+
+/// Reads the clips of a folder, in the order of `text`. The folder of sound files counts where both it
+/// and `wav.scp` are there; paths of `wav.scp` are from its own folder. An end of -1 is the end of the
+/// recording, as for Kaldi. Utterances without a transcript, also those of `segments` that `text` does
+/// not have, are left out and counted.
+///
+/// # Errors   `Io`, `Gzip`, `NotUtf8`, `EmptyFile`; `DoubledId`; `MissingAudio`; `Malformed` with the
+/// line: an utterance that `segments` does not have, times that are none, a command in `wav.scp`
+pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
+    let sounds = Sounds::of(source)?;
+    let (text, segments) = (source.path.join("text"), source.path.join("segments"));
+    let speakers = optional(&source.path.join("utt2spk"))?;
+    let mut places = HashMap::new();
+    for NamedLine { number, name, rest } in named_lines(&segments)? {
+        let segment = segment(&rest).map_err(|reason| {
+            let remedy = "write `utterance recording start end`, times in seconds";
+            Place::Line(number).error(&segments, format!("{name}: {reason}"), remedy)
+        })?;
+        places.insert(name, segment);
+    }
+    let mut gathering = Gathering::new(source);
+    for NamedLine { number, name, rest } in named_lines(&text)? {
+        let place = Place::Line(number);
+        let Some(Segment { recording, start, end }) = places.remove(&name) else {
+            let reason = format!("{name} is not in {}", segments.display());
+            let remedy = "add its recording and times there, or remove this line";
+            return Err(place.error(&text, reason, remedy));
+        };
+        if rest.is_empty() {
+            gathering.found.without_text += 1;
+            continue;
+        }
+        let audio = sounds.find(&recording)?;
+        let speaker = speakers.get(&name).cloned();
+        let (id, text_of) = (name, Some(rest));
+        let clip = Clip { id, start, end, text: text_of, speaker, line: number, ..Clip::default() };
+        gathering.push(&text, place, &recording, clip, audio)?;
+    }
+    gathering.found.without_text += places.len();
+    gathering.finish()
+}
+
+struct Segment {
+    recording: String,
+    start: f64,
+    end: Option<f64>,
+}
+
+fn segment(fields: &str) -> Result<Segment, String> {
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let &[recording, start, end] = fields.as_slice() else {
+        return Err(format!("{} fields behind the utterance, and not 3", fields.len()));
+    };
+    let seconds = |text: &str| text.parse::<f64>().map_err(|_| format!("{text:?} is no number"));
+    let (start, end) = (seconds(start)?, seconds(end)?);
+    if !(start >= 0.0 && (end > start || end == -1.0) && end.is_finite()) {
+        return Err(format!("end {end} is not after start {start}"));
+    }
+    Ok(Segment { recording: recording.to_owned(), start, end: (end != -1.0).then_some(end) })
+}
+
+/// The lines of a file by their names; none where there is no file.
+fn optional(path: &Path) -> Result<HashMap<String, String>, DataError> {
+    match path.exists() {
+        true => Ok(named_lines(path)?.into_iter().map(|line| (line.name, line.rest)).collect()),
+        false => Ok(HashMap::new()),
+    }
+}
+
+/// Where the recordings are.
+enum Sounds {
+    Folder(AudioFiles),
+    Table { path: PathBuf, files: HashMap<String, PathBuf> },
+}
+
+impl Sounds {
+    fn of(source: &SpeechSource) -> Result<Self, DataError> {
+        if source.audio.is_some() {
+            return AudioFiles::of_source(source).map(Self::Folder);
+        }
+        let path = source.path.join("wav.scp");
+        if !path.exists() {
+            let remedy = "give the folder of the sound files";
+            return Err(refusal(&source.path, "has no wav.scp", remedy));
+        }
+        let mut files = HashMap::new();
+        for NamedLine { number, name, rest } in named_lines(&path)? {
+            if rest.ends_with('|') {
+                let reason = format!("the sound of {name} is the output of a command");
+                let remedy = "run the command, and write the path of the file that it gives; \
+                              commands of data files are not run";
+                return Err(Place::Line(number).error(&path, reason, remedy));
+            }
+            if rest.is_empty() {
+                let reason = format!("{name} has no path");
+                return Err(Place::Line(number).error(&path, reason, "write `recording path`"));
+            }
+            files.insert(name, source.path.join(rest));
+        }
+        Ok(Self::Table { path, files })
+    }
+
+    fn find(&self, recording: &str) -> Result<Result<PathBuf, String>, DataError> {
+        match self {
+            Self::Folder(files) => files.find(recording),
+            Self::Table { path, files } => Ok(match files.get(recording) {
+                Some(file) if file.is_file() => Ok(file.clone()),
+                Some(file) => Err(file.display().to_string()),
+                None => Err(format!("a line {recording} in {}", path.display())),
+            }),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! LibriSpeech, and corpora in its form: `SPLIT/SPEAKER/CHAPTER/SPEAKER-CHAPTER.trans.txt` with lines
+//! `ID TEXT`, and the sound beside it as `ID.flac`. The whole of it may be given, one split, or one
+//! speaker.
+//!
+//! # Source   Panayotov et al., "LibriSpeech: an ASR corpus based on public domain audio books" (2015);
+//! test-clean has 2,620 clips, test-other 2,939
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::gather::{Gathering, NamedLine, Place, named_lines, refusal, refuse_audio};
+use super::manifest::{Clip, ENDINGS, find};
+use super::{SpeechClips, SpeechSource};
+use crate::DataError;
+
+const TRANSCRIPTS: &str = ".trans.txt";
+const REMEDY: &str = "give lines `SPEAKER-CHAPTER-NUMBER TEXT`, as LibriSpeech has them";
+
+/// Reads the clips below a folder, chapter by chapter in the order of the paths, and each chapter in the
+/// order of the ids; the text is as it is, in capitals. Each clip is a whole file. `FLAC` is looked for
+/// first, then the other kinds of sound. Links to folders are not followed.
+///
+/// # Errors   `Io`, `Gzip`, `NotUtf8`, `EmptyFile`; `DoubledId`; `MissingAudio`; `Malformed` for a
+/// folder without transcripts, an id that is of another chapter, a line without text, and a chapter
+/// that is there twice
+pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
+    refuse_audio(source)?;
+    let mut lists = Vec::new();
+    find(&source.path, &|path| chapter(path).is_some(), &mut lists)?;
+    lists.sort();
+    if lists.is_empty() {
+        let remedy = "give the folder LibriSpeech, or one of a split or a speaker in it";
+        return Err(refusal(&source.path, "no file SPEAKER-CHAPTER.trans.txt is in here", remedy));
+    }
+    let mut gathering = Gathering::new(source);
+    let mut chapters: HashMap<String, &Path> = HashMap::new();
+    for list in &lists {
+        let chapter = chapter(list).unwrap_or_default();
+        if let Some(first) = chapters.insert(chapter.clone(), list) {
+            let reason = format!("chapter {chapter} is in {} too", first.display());
+            return Err(refusal(list, &reason, "give a folder that has each chapter once"));
+        }
+        let mut lines = named_lines(list)?;
+        lines.sort_by(|a, b| a.name.cmp(&b.name));
+        for NamedLine { number, name, rest } in lines {
+            let place = Place::Line(number);
+            let of_chapter = name.strip_prefix(&chapter).and_then(|rest| rest.strip_prefix('-'));
+            if !of_chapter.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
+                return Err(place.error(list, format!("{name:?} is no id of this file"), REMEDY));
+            }
+            if rest.is_empty() {
+                return Err(place.error(list, format!("{name} has no text"), REMEDY));
+            }
+            let audio = beside(list, &name);
+            let speaker = name.split('-').next().map(str::to_owned);
+            let clip =
+                Clip { id: name, text: Some(rest), speaker, line: number, ..Clip::default() };
+            gathering.push(list, place, &chapter, clip, audio)?;
+        }
+    }
+    gathering.finish()
+}
+
+/// `SPEAKER-CHAPTER` of a file of transcripts.
+fn chapter(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?.strip_suffix(TRANSCRIPTS)?;
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// The sound file beside the list.
+fn beside(list: &Path, id: &str) -> Result<PathBuf, String> {
+    let flac = list.with_file_name(format!("{id}.flac"));
+    let others = ENDINGS.iter().map(|ending| list.with_file_name(format!("{id}.{ending}")));
+    let mut all = std::iter::once(flac.clone()).chain(others);
+    all.find(|path| path.is_file()).ok_or_else(|| flac.display().to_string())
+}

@@ -1,0 +1,211 @@
+//! SpecAugment: bands of frequencies and stretches of time of a clip's frames are masked.
+//!
+//! Masked values become the mean of the clip's frames, taken before the first mask; the paper has 0, as its
+//! frames have mean 0. Time is not warped: the paper finds it to be the least of the three, and the costliest.
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+use crate::DataError;
+
+/// Which masks are drawn; the defaults are the paper's policy LD, for frames of 80 bands every 10 ms.
+///
+/// # Source   Park et al., "SpecAugment" (2019), §2 and table 1. Widths are drawn from 0 to the greatest, both
+/// included (the paper leaves the upper end open), and masks may overlap.
+///
+/// ```
+/// use engram_data::speech::spec_augment::SpecAugment;
+/// use rand::SeedableRng;
+/// use rand_chacha::ChaCha8Rng;
+///
+/// let mut frames = vec![1.0; 300 * 80];
+/// frames[0] = 3.0;
+/// let masks = SpecAugment { time_share: 0.05, ..SpecAugment::default() };
+/// masks.apply(&mut frames, 80, &mut ChaCha8Rng::seed_from_u64(7))?;
+/// # Ok::<(), engram_data::DataError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SpecAugment {
+    /// Masks of time (the paper's m_T).
+    pub time_masks: usize,
+    /// The most frames of a mask of time (T).
+    pub time_width: usize,
+    /// The greatest share of the clip's frames that one mask of time has (p), from 0 to 1.
+    pub time_share: f64,
+    /// Masks of frequencies (m_F).
+    pub frequency_masks: usize,
+    /// The most bands of a mask of frequencies (F).
+    pub frequency_width: usize,
+}
+
+impl Default for SpecAugment {
+    fn default() -> Self {
+        Self {
+            time_masks: 2,
+            time_width: 100,
+            time_share: 1.0,
+            frequency_masks: 2,
+            frequency_width: 27,
+        }
+    }
+}
+
+impl SpecAugment {
+    /// Checks the settings.
+    ///
+    /// # Errors   [`DataError::OutOfRange`]
+    pub fn validate(&self) -> Result<(), DataError> {
+        let what = "time_share";
+        match (0.0..=1.0).contains(&self.time_share) {
+            true => Ok(()),
+            false => Err(DataError::OutOfRange {
+                what,
+                value: self.time_share.to_string(),
+                wanted: "give a share from 0 to 1",
+            }),
+        }
+    }
+
+    /// Masks the frames of one clip; the same random state gives the same masks. Give the clip's own frames,
+    /// without padding.
+    ///
+    /// # Shapes   frames `[F, M]`, row after row, of `bands` = `M` bands
+    /// # Errors   [`DataError::OutOfRange`], also where the values are not whole frames
+    pub fn apply(
+        &self,
+        frames: &mut [f32],
+        bands: usize,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<(), DataError> {
+        self.validate()?;
+        if bands == 0 || !frames.len().is_multiple_of(bands) {
+            let value = format!("{} values in {bands} bands", frames.len());
+            let wanted = "give all bands of each frame";
+            return Err(DataError::OutOfRange { what: "the clip", value, wanted });
+        }
+        let length = frames.len() / bands;
+        let sum: f64 = frames.iter().map(|value| f64::from(*value)).sum();
+        let mean = (sum / frames.len().max(1) as f64) as f32;
+        for _ in 0..self.frequency_masks {
+            let mask = draw(self.frequency_width, bands, rng);
+            frames.chunks_exact_mut(bands).for_each(|frame| frame[mask.clone()].fill(mean));
+        }
+        let widest = self.time_width.min((self.time_share * length as f64) as usize);
+        for _ in 0..self.time_masks {
+            let mask = draw(widest, length, rng);
+            frames[mask.start * bands..mask.end * bands].fill(mean);
+        }
+        Ok(())
+    }
+}
+
+/// A mask of at most `widest` of `length` places.
+fn draw(widest: usize, length: usize, rng: &mut ChaCha8Rng) -> std::ops::Range<usize> {
+    let width = rng.random_range(0..=widest.min(length));
+    let start = rng.random_range(0..=length - width);
+    start..start + width
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    const BANDS: usize = 80;
+
+    fn frames(length: usize) -> Vec<f32> {
+        (0..length * BANDS).map(|i| (i as f32 * 0.37).sin() + 2.0).collect()
+    }
+
+    fn masked(masks: &SpecAugment, length: usize, seed: u64) -> Vec<f32> {
+        let mut frames = frames(length);
+        masks.apply(&mut frames, BANDS, &mut ChaCha8Rng::seed_from_u64(seed)).expect("masks");
+        frames
+    }
+
+    /// Frames, then bands, all of whose values were changed.
+    fn changed(before: &[f32], after: &[f32]) -> (Vec<usize>, Vec<usize>) {
+        let differs = |i: usize| before[i] != after[i];
+        let length = before.len() / BANDS;
+        let frames = (0..length).filter(|f| (0..BANDS).all(|b| differs(f * BANDS + b))).collect();
+        let bands = (0..BANDS).filter(|b| (0..length).all(|f| differs(f * BANDS + b))).collect();
+        (frames, bands)
+    }
+
+    fn is_one_stretch(places: &[usize]) -> bool {
+        places.windows(2).all(|two| two[1] == two[0] + 1)
+    }
+
+    #[test]
+    fn one_mask_of_each_kind_is_a_stretch_of_the_mean() {
+        let masks = SpecAugment { time_masks: 1, frequency_masks: 1, ..SpecAugment::default() };
+        let before = frames(400);
+        let mean = before.iter().map(|value| f64::from(*value)).sum::<f64>() / 32_000.0;
+        let (mut longest, mut widest) = (0, 0);
+        for seed in 0..300 {
+            let after = masked(&masks, 400, seed);
+            let (time, bands) = changed(&before, &after);
+            assert!(is_one_stretch(&time) && is_one_stretch(&bands), "seed {seed}");
+            for (i, (before, after)) in before.iter().zip(&after).enumerate() {
+                let is_masked = time.contains(&(i / BANDS)) || bands.contains(&(i % BANDS));
+                let want = if is_masked { mean as f32 } else { *before };
+                assert_eq!(*after, want, "seed {seed}, value {i}");
+            }
+            (longest, widest) = (longest.max(time.len()), widest.max(bands.len()));
+        }
+        assert!((97..=100).contains(&longest), "{longest}");
+        assert!((26..=27).contains(&widest), "{widest}");
+    }
+
+    #[test]
+    fn no_mask_is_longer_than_its_share_of_the_clip() {
+        let masks = SpecAugment {
+            time_masks: 1,
+            time_share: 0.1,
+            frequency_masks: 0,
+            ..SpecAugment::default()
+        };
+        for (length, most) in [(400, 40), (59, 5), (9, 0)] {
+            let longest = (0..200)
+                .map(|seed| changed(&frames(length), &masked(&masks, length, seed)).0.len())
+                .max();
+            assert_eq!(longest, Some(most), "of {length} frames");
+        }
+    }
+
+    #[test]
+    fn masks_follow_the_seed_and_fit_clips_of_any_length() {
+        let masks = SpecAugment { time_masks: 3, ..SpecAugment::default() };
+        assert_eq!(masked(&masks, 400, 7), masked(&masks, 400, 7));
+        assert_ne!(masked(&masks, 400, 7), masked(&masks, 400, 8));
+        for length in 0..4 {
+            assert_eq!(masked(&masks, length, 1).len(), length * BANDS);
+        }
+        let none = SpecAugment { time_masks: 0, frequency_masks: 0, ..SpecAugment::default() };
+        assert_eq!(masked(&none, 50, 1), frames(50));
+        let wide = SpecAugment { frequency_width: 1_000, ..SpecAugment::default() };
+        assert_eq!(masked(&wide, 5, 1).len(), 5 * BANDS);
+    }
+
+    #[test]
+    fn settings_are_checked() {
+        let read = |text: &str| serde_json::from_str::<SpecAugment>(text);
+        assert_eq!(read("{}").expect("defaults"), SpecAugment::default());
+        assert_eq!(read(r#"{"time_masks": 10}"#).expect("masks").frequency_width, 27);
+        assert!(
+            read(r#"{"time_mask": 10}"#).expect_err("a typo").to_string().contains("time_mask")
+        );
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        for share in [-0.1, 1.1, f64::NAN] {
+            let masks = SpecAugment { time_share: share, ..SpecAugment::default() };
+            let error = masks.apply(&mut [0.0; 80], BANDS, &mut rng).expect_err("a refusal");
+            assert!(error.to_string().contains("time_share is"), "{error}");
+        }
+        for (values, bands) in [(81, 80), (80, 0)] {
+            let error = SpecAugment::default().apply(&mut vec![0.0; values], bands, &mut rng);
+            assert!(error.expect_err("a refusal").to_string().contains(" bands; give all bands"));
+        }
+    }
+}
