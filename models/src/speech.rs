@@ -1,8 +1,10 @@
 //! What speech recognisers share.
 
 pub mod best_rq;
+pub mod ctc;
 pub mod decode;
 pub mod log_mel;
+pub mod transducer;
 
 use candle_core::Tensor;
 
@@ -13,4 +15,26 @@ pub struct AudioStates {
     pub states: Tensor,
     /// States of each clip.
     pub lengths: Vec<usize>,
+}
+
+/// Checks that each clip has a target of classes that the logits `[T, V]` have.
+fn check_classes(
+    name: &str,
+    logits: &Tensor,
+    lengths: &[usize],
+    targets: &[Vec<u32>],
+    blank: u32,
+) -> candle_core::Result<()> {
+    let classes = logits.dims().last().copied().unwrap_or(0);
+    if lengths.len() != targets.len() {
+        candle_core::bail!("{name}: {} clips, {} targets", lengths.len(), targets.len());
+    }
+    if blank as usize >= classes {
+        candle_core::bail!("{name}: blank {blank} among {classes} classes");
+    }
+    let is_bad = |label: &&u32| **label == blank || **label as usize >= classes;
+    if let Some(label) = targets.iter().flatten().find(is_bad) {
+        candle_core::bail!("{name}: label {label} among {classes} classes with blank {blank}");
+    }
+    Ok(())
 }

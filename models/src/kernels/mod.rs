@@ -27,6 +27,7 @@ mod dropout;
 mod embedding;
 mod feed_forward;
 mod gated;
+pub(crate) mod lattice;
 mod linear;
 mod math;
 mod matmul;
@@ -39,6 +40,7 @@ mod scaled_rows;
 mod segments;
 mod softmax;
 mod unfold;
+pub(crate) mod wide;
 mod windows;
 
 pub use activation::{Activation, activation, bias_activation};

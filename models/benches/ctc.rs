@@ -1,0 +1,147 @@
+//! The CTC loss beside PyTorch, and the transducer loss: forward and backward to the logits.
+//!
+//!   ENGRAM_PEER_PYTHON=python3 cargo bench -p engram-models --bench ctc
+//!
+//! `ENGRAM_PEER_PYTHON` names a Python with torch; without it only our own times are printed. Both
+//! sides have the same logits, f32 and 2 threads, and run in turns, so that a machine that slows
+//! down slows both; quoted are medians and the median of the ratios of neighbouring turns.
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
+
+use candle_core::{Device, Tensor, Var};
+use engram_models::speech::{Ctc, Transducer, ctc_loss, transducer_loss};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const CLIPS: usize = 16;
+const FRAMES: usize = 400;
+const CLASSES: usize = 1024;
+const LABELS: usize = 60;
+const TURNS: usize = 31;
+
+/// Logits between -2 and 2.
+fn logits(rows: usize, classes: usize) -> Result<Var> {
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    let values: Vec<f32> = (0..rows * classes).map(|_| random.random_range(-2.0..2.0)).collect();
+    Ok(Var::from_tensor(&Tensor::from_vec(values, (rows, classes), &Device::Cpu)?)?)
+}
+
+fn targets(clips: usize, labels: usize, classes: usize) -> Vec<Vec<u32>> {
+    let label = |clip, i| ((clip * 131 + i * 37) % (classes - 1) + 1) as u32;
+    (0..clips).map(|clip| (0..labels).map(|i| label(clip, i)).collect()).collect()
+}
+
+/// Milliseconds of a step, and its mean loss.
+fn time(logits: &Var, loss: impl Fn(&Tensor) -> candle_core::Result<Tensor>) -> Result<(f64, f64)> {
+    let start = Instant::now();
+    let loss = loss(logits.as_tensor())?.mean_all()?;
+    let store = loss.backward()?;
+    store.get(logits.as_tensor()).ok_or("a gradient")?;
+    Ok((start.elapsed().as_secs_f64() * 1e3, loss.to_scalar::<f32>()?.into()))
+}
+
+/// `tests/reference/ctc_peer.py`, which answers a line with the milliseconds of a step and its loss.
+struct Peer {
+    child: Child,
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    fn start(file: &Path) -> Result<Option<Self>> {
+        let Some(python) = std::env::var_os("ENGRAM_PEER_PYTHON") else {
+            eprintln!("SKIPPED: PyTorch; name a Python with torch in ENGRAM_PEER_PYTHON");
+            return Ok(None);
+        };
+        let mut child = Command::new(python)
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/reference/ctc_peer.py"))
+            .arg(file)
+            .args([CLIPS, FRAMES, CLASSES, LABELS].map(|size| size.to_string()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let requests = child.stdin.take().ok_or("a pipe")?;
+        let answers = BufReader::new(child.stdout.take().ok_or("a pipe")?);
+        Ok(Some(Self { child, requests, answers }))
+    }
+
+    fn step(&mut self) -> Result<(f64, f64)> {
+        writeln!(self.requests, "step")?;
+        self.requests.flush()?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        let (time, loss) = line.trim().split_once(' ').ok_or("no answer of PyTorch")?;
+        Ok((time.parse()?, loss.parse()?))
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn main() -> Result<()> {
+    rayon::ThreadPoolBuilder::new().num_threads(2).build_global()?;
+    let x = logits(CLIPS * FRAMES, CLASSES)?;
+    let ctc =
+        Ctc { lengths: vec![FRAMES; CLIPS], targets: targets(CLIPS, LABELS, CLASSES), blank: 0 };
+    let mut file = tempfile::NamedTempFile::new()?;
+    for value in x.as_tensor().flatten_all()?.to_vec1::<f32>()? {
+        file.write_all(&value.to_le_bytes())?;
+    }
+    for label in ctc.targets.iter().flatten() {
+        file.write_all(&label.to_le_bytes())?;
+    }
+    file.flush()?;
+    let mut peer = Peer::start(file.path())?;
+    let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    // The first turns warm up.
+    for turn in 0..TURNS + 3 {
+        let (our_time, our_loss) = time(&x, |x| ctc_loss(x, ctc.clone()))?;
+        let their = peer.as_mut().map(Peer::step).transpose()?;
+        if turn < 3 {
+            continue;
+        }
+        ours.push(our_time);
+        if let Some((their_time, their_loss)) = their {
+            if (our_loss - their_loss).abs() > 1e-5 * their_loss {
+                return Err(format!("losses differ: {our_loss}, {their_loss}").into());
+            }
+            theirs.push(their_time);
+            ratios.push(our_time / their_time);
+        }
+    }
+    println!(
+        "CTC [{CLIPS}, {FRAMES}, {CLASSES}], {LABELS} labels: ours {:.2} ms, torch {:.2} ms, \
+         ratio {:.3}",
+        median(ours),
+        median(theirs),
+        median(ratios)
+    );
+    drop(peer);
+
+    let x = logits(4 * 100 * 21, 256)?;
+    let transducer = Transducer { lengths: vec![100; 4], targets: targets(4, 20, 256), blank: 0 };
+    let mut times = Vec::new();
+    for _ in 0..TURNS {
+        times.push(time(&x, |x| transducer_loss(x, transducer.clone()))?.0);
+    }
+    println!(
+        "transducer, 4 clips of 100 frames and 20 labels, 256 classes: {:.2} ms",
+        median(times)
+    );
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! Probabilities of any size, without logarithms.
+//!
+//! The probability of a path through thousands of frames leaves the range of f64. A [`Wide`] number
+//! has an exponent of its own: sums and products cost a few instructions each, which the compiler
+//! turns into vector code, where sums of logarithms cost three exponentials and a logarithm.
+
+use std::ops::{Add, Mul};
+
+/// `mantissa 2^exponent`, not negative.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Wide {
+    mantissa: f64,
+    exponent: i64,
+}
+
+/// Logarithms below this count as minus infinity, so that exponents never overflow.
+const LEAST_LOG: f64 = -1e12;
+const MANTISSA_BITS: u64 = (1 << 52) - 1;
+
+impl Wide {
+    /// Its exponent is below that of any product of probabilities.
+    pub const ZERO: Self = Self { mantissa: 0.0, exponent: -(1 << 61) };
+    pub const ONE: Self = Self { mantissa: 1.0, exponent: 0 };
+
+    /// `e^x` to about 1e-16; 0 below -1e12. `x` is at most about 0 and a number.
+    #[inline(always)]
+    pub fn exp(x: f64) -> Self {
+        const ROUND: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52: adding it rounds to an integer
+        const LN2_HIGH: f64 = 0.693_147_180_369_123_8;
+        const LN2_LOW: f64 = 1.908_214_929_270_587_7e-10;
+        let shifted = x.mul_add(std::f64::consts::LOG2_E, ROUND);
+        let n = shifted - ROUND;
+        let r = n.mul_add(-LN2_LOW, n.mul_add(-LN2_HIGH, x));
+        // The series of the exponential to r^13 / 13!, |r| < 0.35.
+        let mut mantissa = 1.0 / 6_227_020_800.0;
+        for coefficient in [
+            1.0 / 479_001_600.0,
+            1.0 / 39_916_800.0,
+            1.0 / 3_628_800.0,
+            1.0 / 362_880.0,
+            1.0 / 40_320.0,
+            1.0 / 5_040.0,
+            1.0 / 720.0,
+            1.0 / 120.0,
+            1.0 / 24.0,
+            1.0 / 6.0,
+            0.5,
+            1.0,
+            1.0,
+        ] {
+            mantissa = r.mul_add(mantissa, coefficient);
+        }
+        let exponent = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i64;
+        if x < LEAST_LOG { Self::ZERO } else { Self { mantissa, exponent } }
+    }
+
+    /// The natural logarithm; minus infinity for 0.
+    pub fn ln(self) -> f64 {
+        match self.is_zero() {
+            true => f64::NEG_INFINITY,
+            false => (self.exponent as f64).mul_add(std::f64::consts::LN_2, self.mantissa.ln()),
+        }
+    }
+
+    pub fn is_zero(self) -> bool {
+        self.mantissa == 0.0
+    }
+
+    /// `self / total`, which is at most about 1; `total` is not 0.
+    #[inline(always)]
+    pub fn share(self, total: Self) -> f64 {
+        self.mantissa / total.mantissa * power_of_two(self.exponent - total.exponent)
+    }
+}
+
+/// `2^n` for `n` up to 1000; the smallest normal number for what would be smaller.
+#[inline(always)]
+fn power_of_two(n: i64) -> f64 {
+    let n = if n < -1022 { -1022 } else { n };
+    f64::from_bits(((n + 1023) as u64) << 52)
+}
+
+impl Add for Wide {
+    type Output = Self;
+
+    /// The sum, whose mantissa the next product brings back to between 1 and 2.
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        let exponent = if self.exponent > other.exponent { self.exponent } else { other.exponent };
+        let mantissa = self.mantissa * power_of_two(self.exponent - exponent)
+            + other.mantissa * power_of_two(other.exponent - exponent);
+        Self { mantissa, exponent }
+    }
+}
+
+impl Mul for Wide {
+    type Output = Self;
+
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        let mantissa = self.mantissa * other.mantissa;
+        let bits = mantissa.to_bits();
+        let exponent = self.exponent + other.exponent + (bits >> 52) as i64 - 1023;
+        let scaled = f64::from_bits(bits & MANTISSA_BITS | 1.0f64.to_bits());
+        if mantissa == 0.0 { Self::ZERO } else { Self { mantissa: scaled, exponent } }
+    }
+}
+
+vectorised! {
+    /// The exponentials of logarithms.
+    pub(crate) fn exponentials(logarithms: &[f64], out: &mut [Wide]) {
+        for (out, x) in out.iter_mut().zip(logarithms) {
+            *out = Wide::exp(*x);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logarithms_come_back() {
+        for x in [0.0, -1e-9, -0.3, -0.35, -1.0, -87.4, -745.2, -123_456.7, -1e9, -9e11] {
+            let back = Wide::exp(x).ln();
+            assert!((back - x).abs() <= 1e-15 * x.abs().max(1.0), "{x}: {back}");
+        }
+        for x in [-1.1e12, f64::from(f32::MIN), f64::MIN, f64::NEG_INFINITY] {
+            assert_eq!(Wide::exp(x), Wide::ZERO);
+        }
+        assert_eq!(Wide::ZERO.ln(), f64::NEG_INFINITY);
+    }
+
+    #[test]
+    fn sums_products_and_shares_are_those_of_numbers() {
+        let of = |x: f64| Wide::exp(x.ln());
+        let (a, b) = (of(0.3), of(0.001));
+        assert!(((a + b).ln() - 0.301f64.ln()).abs() < 1e-15);
+        assert!(((a * b).ln() - 0.0003f64.ln()).abs() < 1e-15);
+        assert!((a * b).share(a) - 0.001 < 1e-18);
+        // Far apart, and nothing at all.
+        let far = Wide::exp(-1e11);
+        assert_eq!((far + a).share(a), 1.0);
+        assert_eq!(((far + far) * Wide::ONE).share(far), 2.0);
+        assert_eq!(Wide::ZERO.share(far), 0.0);
+        for zero in [Wide::ZERO * a, Wide::ZERO * Wide::ZERO, (Wide::ZERO + Wide::ZERO) * far] {
+            assert_eq!(zero, Wide::ZERO);
+        }
+        assert_eq!((Wide::ZERO + far) * Wide::ONE, far * Wide::ONE);
+        assert!(far.share(a) < 1e-300);
+    }
+
+    /// A path of a million improbable steps.
+    #[test]
+    fn long_products_neither_vanish_nor_drift() {
+        let step = Wide::exp(-50.3);
+        let product = (0..1_000_000).fold(Wide::ONE, |product, _| product * step);
+        let relative = product.ln() / -50.3e6 - 1.0;
+        assert!(relative.abs() < 1e-14, "{relative:e}");
+    }
+}

@@ -1,0 +1,187 @@
+//! Connectionist temporal classification (Graves et al. 2006).
+
+use candle_core::Tensor;
+
+use super::check_classes;
+use crate::kernels::lattice::{Lattice, lattice_loss};
+use crate::kernels::wide::Wide;
+
+/// Clips and what is said in them.
+#[derive(Debug, Clone)]
+pub struct Ctc {
+    /// Frames of each of `B` clips.
+    pub lengths: Vec<usize>,
+    /// The labels of each; none is legal (all frames are blank).
+    pub targets: Vec<Vec<u32>>,
+    /// The class of frames without a label.
+    pub blank: u32,
+}
+
+impl Ctc {
+    /// Clips with too few frames for their target.
+    pub fn infeasible(&self) -> usize {
+        let clips = self.lengths.iter().zip(&self.targets);
+        clips.filter(|(frames, target)| !is_feasible(**frames, target)).count()
+    }
+}
+
+/// Whether `frames` are enough for a target: a frame for each label and for the blank between equal
+/// neighbours, and at least one.
+pub fn is_feasible(frames: usize, target: &[u32]) -> bool {
+    let repeats = target.windows(2).filter(|pair| pair[0] == pair[1]).count();
+    frames >= (target.len() + repeats).max(1)
+}
+
+/// `-log p(target)` of each clip, in nats, over all ways to place its labels on its frames: `logits`
+/// `[T, V]`, not normalised, the frames of one clip after those of the other → `[B]`.
+///
+/// A target without a path (too few frames, or a class whose logits are minus infinity) has an
+/// infinite loss and no gradient; so has, with a loss that is no number, a clip with logits that
+/// are none. Probabilities below `e^-1e12` count as 0.
+///
+/// On other devices and in other types than f32 on the CPU, the loss is computed in f64 on the CPU.
+/// Gradients of second order are wrong there.
+///
+/// # Errors
+/// If the lengths are not those of all frames or not as many as the targets, or if the blank or a
+/// label is not below `V` or a label is the blank.
+///
+/// # Source
+/// Graves et al. 2006, §4.1: equations 6 to 8 (`α`), 9 to 11 (`β`) and 16 (the gradient).
+pub fn ctc_loss(logits: &Tensor, ctc: Ctc) -> candle_core::Result<Tensor> {
+    check_classes(CtcClip::NAME, logits, &ctc.lengths, &ctc.targets, ctc.blank)?;
+    let clips = ctc.lengths.iter().zip(&ctc.targets);
+    let clips = clips.map(|(frames, target)| CtcClip::new(*frames, target, ctc.blank));
+    lattice_loss(logits, clips.collect())
+}
+
+/// One clip. A path is, after each frame, in one of `2 W` states, where `W` is the number of labels
+/// and 1: in the blank after label `i` (the first `W`, of which number 0 is before all labels), or
+/// in label `i` (the others, of which there is no number 0).
+struct CtcClip {
+    frames: usize,
+    /// The blank, then the labels.
+    classes: Vec<u32>,
+    /// Whether a path may go from label `i - 1` to label `i` without a blank between.
+    joins: Vec<bool>,
+}
+
+impl CtcClip {
+    fn new(frames: usize, target: &[u32], blank: u32) -> Self {
+        let mut joins = vec![false; target.len() + 1];
+        for (join, pair) in joins.iter_mut().skip(2).zip(target.windows(2)) {
+            *join = pair[0] != pair[1];
+        }
+        Self { frames, classes: [&[blank], target].concat(), joins }
+    }
+}
+
+impl Lattice for CtcClip {
+    const NAME: &'static str = "CTC loss";
+
+    fn rows(&self) -> usize {
+        self.frames
+    }
+
+    fn classes(&self, _: usize) -> &[u32] {
+        &self.classes
+    }
+
+    fn forward(&self, emissions: &[Wide]) -> (Wide, Vec<Wide>) {
+        let width = self.classes.len();
+        let mut states = vec![Wide::ZERO; 2 * width * self.frames];
+        // Before the first frame.
+        let mut start = vec![Wide::ZERO; 2 * width];
+        start[0] = Wide::ONE;
+        let mut last = &start[..];
+        let frames = states.chunks_exact_mut(2 * width).zip(emissions.chunks_exact(width));
+        for (next, emissions) in frames {
+            step(last.split_at(width), emissions, &self.joins, next.split_at_mut(width));
+            last = next;
+        }
+        // The product brings the mantissa of the sum back.
+        ((last[width - 1] + last[2 * width - 1]) * Wide::ONE, states)
+    }
+
+    fn posteriors(&self, emissions: &[Wide], total: Wide, forward: &[Wide]) -> Vec<f64> {
+        let width = self.classes.len();
+        let mut posteriors = vec![0.0; emissions.len()];
+        // With the emission of their frame; behind the last label there is none.
+        let mut later = Later::new(width);
+        later.blanks[width - 1] = Wide::ONE;
+        let mut earlier = Later::new(width);
+        let frames = posteriors.chunks_exact_mut(width).zip(emissions.chunks_exact(width));
+        for ((posteriors, emissions), states) in frames.zip(forward.chunks_exact(2 * width)).rev() {
+            let states = (states.split_at(width), total);
+            step_back(&later, emissions, &self.joins, states, (&mut earlier, posteriors));
+            std::mem::swap(&mut later, &mut earlier);
+        }
+        posteriors
+    }
+}
+
+/// The probability of what follows each state.
+struct Later {
+    /// `[W]`
+    blanks: Vec<Wide>,
+    /// `[W + 1]`
+    labels: Vec<Wide>,
+}
+
+impl Later {
+    fn new(width: usize) -> Self {
+        Self { blanks: vec![Wide::ZERO; width], labels: vec![Wide::ZERO; width + 1] }
+    }
+}
+
+vectorised! {
+    /// `α` of a frame (blanks, labels) from that of the frame before.
+    fn step(
+        (blanks, labels): (&[Wide], &[Wide]),
+        emissions: &[Wide],
+        joins: &[bool],
+        (next_blanks, next_labels): (&mut [Wide], &mut [Wide]),
+    ) {
+        let width = emissions.len();
+        let (blanks, labels, joins) = (&blanks[..width], &labels[..width], &joins[..width]);
+        let (next_blanks, next_labels) = (&mut next_blanks[..width], &mut next_labels[..width]);
+        for i in 0..width {
+            next_blanks[i] = (blanks[i] + labels[i]) * emissions[0];
+        }
+        for i in 1..width {
+            let joined = if joins[i] { labels[i - 1] } else { Wide::ZERO };
+            next_labels[i] = (labels[i] + blanks[i - 1] + joined) * emissions[i];
+        }
+    }
+
+    /// `β` of a frame, with its emission, from that of the frame after; and the share of the frame's
+    /// emissions in all paths.
+    fn step_back(
+        later: &Later,
+        emissions: &[Wide],
+        joins: &[bool],
+        ((blanks, labels), total): ((&[Wide], &[Wide]), Wide),
+        (earlier, posteriors): (&mut Later, &mut [f64]),
+    ) {
+        let width = emissions.len();
+        let (blanks, labels, joins) = (&blanks[..width], &labels[..width], &joins[..width]);
+        let (later_blanks, later_labels) = (&later.blanks[..width], &later.labels[..width + 1]);
+        let earlier_blanks = &mut earlier.blanks[..width];
+        let earlier_labels = &mut earlier.labels[..width];
+        let posteriors = &mut posteriors[..width];
+        let mut blank = 0.0;
+        for i in 0..width {
+            let after = later_blanks[i] + later_labels[i + 1];
+            blank += (blanks[i] * after).share(total);
+            earlier_blanks[i] = after * emissions[0];
+        }
+        posteriors[0] = blank;
+        for i in 1..width {
+            let joined =
+                if i + 1 < width && joins[i + 1] { later_labels[i + 1] } else { Wide::ZERO };
+            let after = later_labels[i] + later_blanks[i] + joined;
+            posteriors[i] = (labels[i] * after).share(total);
+            earlier_labels[i] = after * emissions[i];
+        }
+    }
+}

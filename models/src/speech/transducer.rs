@@ -1,0 +1,116 @@
+//! The transducer, RNN-T (Graves 2012).
+
+use candle_core::Tensor;
+
+use super::check_classes;
+use crate::kernels::lattice::{Lattice, lattice_loss};
+use crate::kernels::wide::Wide;
+
+/// Clips and what is said in them.
+#[derive(Debug, Clone)]
+pub struct Transducer {
+    /// Frames `T_b` of each of `B` clips.
+    pub lengths: Vec<usize>,
+    /// The `U_b` labels of each; none is legal.
+    pub targets: Vec<Vec<u32>>,
+    /// The class that moves to the next frame.
+    pub blank: u32,
+}
+
+impl Transducer {
+    /// Clips without a frame.
+    pub fn infeasible(&self) -> usize {
+        self.lengths.iter().filter(|frames| **frames == 0).count()
+    }
+}
+
+/// `-log p(target)` of each clip, in nats, over all ways to write its labels during its frames:
+/// `logits` `[Σ_b T_b (U_b + 1), V]`, not normalised, clip after clip → `[B]`. Row `t (U_b + 1) + u`
+/// of a clip is for frame `t` after `u` labels.
+///
+/// A target without a path (no frames, or a class whose logits are minus infinity) has an infinite
+/// loss and no gradient; so has, with a loss that is no number, a clip with logits that are none.
+/// Probabilities below `e^-1e12` count as 0.
+///
+/// On other devices and in other types than f32 on the CPU, the loss is computed in f64 on the CPU.
+/// Gradients of second order are wrong there.
+///
+/// # Errors
+/// If lengths and targets are not those of all rows, or if the blank or a label is not below `V` or
+/// a label is the blank.
+///
+/// # Source
+/// Graves 2012, §2.4: equations 16 (`α`), 18 (`β`) and 20 (the gradient).
+pub fn transducer_loss(logits: &Tensor, transducer: Transducer) -> candle_core::Result<Tensor> {
+    let Transducer { lengths, targets, blank } = transducer;
+    check_classes(TransducerClip::NAME, logits, &lengths, &targets, blank)?;
+    let clips = lengths.iter().zip(&targets);
+    let clips = clips.map(|(frames, target)| TransducerClip::new(*frames, target, blank));
+    lattice_loss(logits, clips.collect())
+}
+
+/// One clip. The emissions of a row are the blank and the next label.
+struct TransducerClip {
+    frames: usize,
+    /// After each number of labels; after all of them no path takes the second.
+    classes: Vec<[u32; 2]>,
+}
+
+impl TransducerClip {
+    fn new(frames: usize, target: &[u32], blank: u32) -> Self {
+        let classes = target.iter().chain([&blank]).map(|label| [blank, *label]).collect();
+        Self { frames, classes }
+    }
+}
+
+impl Lattice for TransducerClip {
+    const NAME: &'static str = "transducer loss";
+
+    fn rows(&self) -> usize {
+        // A product beyond usize is not the number of any tensor's rows either.
+        self.frames.saturating_mul(self.classes.len())
+    }
+
+    fn classes(&self, row: usize) -> &[u32] {
+        &self.classes[row % self.classes.len()]
+    }
+
+    fn forward(&self, emissions: &[Wide]) -> (Wide, Vec<Wide>) {
+        let width = self.classes.len();
+        let mut nodes = vec![Wide::ZERO; self.rows()];
+        for i in 0..nodes.len() {
+            let from_frame = match i.checked_sub(width) {
+                Some(before) => nodes[before] * emissions[2 * before],
+                None if i == 0 => Wide::ONE,
+                None => Wide::ZERO,
+            };
+            let from_label = match i % width {
+                0 => Wide::ZERO,
+                _ => nodes[i - 1] * emissions[2 * (i - 1) + 1],
+            };
+            // The product brings the mantissa of the sum back.
+            nodes[i] = (from_frame + from_label) * Wide::ONE;
+        }
+        (nodes[nodes.len() - 1] * emissions[emissions.len() - 2], nodes)
+    }
+
+    fn posteriors(&self, emissions: &[Wide], total: Wide, forward: &[Wide]) -> Vec<f64> {
+        let (rows, width) = (self.rows(), self.classes.len());
+        let mut posteriors = vec![0.0; emissions.len()];
+        let mut later = vec![Wide::ZERO; rows];
+        for i in (0..rows).rev() {
+            let to_frame = match i + width {
+                next if next < rows => later[next],
+                next if next == rows + width - 1 => Wide::ONE,
+                _ => Wide::ZERO,
+            };
+            let to_label = if i % width == width - 1 { Wide::ZERO } else { later[i + 1] };
+            let blank = emissions[2 * i] * to_frame;
+            let label = emissions[2 * i + 1] * to_label;
+            posteriors[2 * i] = (forward[i] * blank).share(total);
+            posteriors[2 * i + 1] = (forward[i] * label).share(total);
+            later[i] = (blank + label) * Wide::ONE;
+        }
+        posteriors
+    }
+}
