@@ -62,13 +62,13 @@ struct CtcClip {
     frames: usize,
     /// The blank, then the labels.
     classes: Vec<u32>,
-    /// Whether a path may go from label `i - 1` to label `i` without a blank between.
+    /// Whether a path may go from label `i - 1` to label `i` without a blank between `[W + 1]`.
     joins: Vec<bool>,
 }
 
 impl CtcClip {
     fn new(frames: usize, target: &[u32], blank: u32) -> Self {
-        let mut joins = vec![false; target.len() + 1];
+        let mut joins = vec![false; target.len() + 2];
         for (join, pair) in joins.iter_mut().skip(2).zip(target.windows(2)) {
             *join = pair[0] != pair[1];
         }
@@ -164,8 +164,8 @@ vectorised! {
         (earlier, posteriors): (&mut Later, &mut [f64]),
     ) {
         let width = emissions.len();
-        let (blanks, labels, joins) = (&blanks[..width], &labels[..width], &joins[..width]);
-        let (later_blanks, later_labels) = (&later.blanks[..width], &later.labels[..width + 1]);
+        let (blanks, labels, joins) = (&blanks[..width], &labels[..width], &joins[..=width]);
+        let (later_blanks, later_labels) = (&later.blanks[..width], &later.labels[..=width]);
         let earlier_blanks = &mut earlier.blanks[..width];
         let earlier_labels = &mut earlier.labels[..width];
         let posteriors = &mut posteriors[..width];
@@ -177,8 +177,7 @@ vectorised! {
         }
         posteriors[0] = blank;
         for i in 1..width {
-            let joined =
-                if i + 1 < width && joins[i + 1] { later_labels[i + 1] } else { Wide::ZERO };
+            let joined = if joins[i + 1] { later_labels[i + 1] } else { Wide::ZERO };
             let after = later_labels[i] + later_blanks[i] + joined;
             posteriors[i] = (labels[i] * after).share(total);
             earlier_labels[i] = after * emissions[i];

@@ -1,0 +1,547 @@
+//! The CTC and transducer losses against PyTorch, against every path of small lattices, against
+//! recursions in logarithms, and against finite differences.
+//!
+//! The fixture is made by `tests/reference/ctc.py`.
+
+use std::collections::HashMap;
+
+use candle_core::{DType, Device, Tensor, Var};
+use engram_models::finite_difference::check_gradients;
+use engram_models::gradients::Gradients;
+use engram_models::params::{Init, ParameterBuilder};
+use engram_models::speech::{Ctc, Transducer, ctc_loss, is_feasible, transducer_loss};
+use engram_models::{ModelError, Result};
+
+const TYPES: [DType; 2] = [DType::F32, DType::F64];
+
+/// Irregular numbers between -`size` and `size`.
+fn numbers(count: usize, size: f64) -> Vec<f64> {
+    let wave = |i: usize| ((i as f64 + 1.0) * 12.9898).sin() * 43758.5453;
+    (0..count).map(|i| size * (2.0 * (wave(i) - wave(i).floor()) - 1.0)).collect()
+}
+
+fn ctc(lengths: &[usize], targets: &[&[u32]], blank: u32) -> Ctc {
+    Ctc { lengths: lengths.to_vec(), targets: targets.iter().map(|t| t.to_vec()).collect(), blank }
+}
+
+fn transducer(lengths: &[usize], targets: &[&[u32]], blank: u32) -> Transducer {
+    let Ctc { lengths, targets, blank } = ctc(lengths, targets, blank);
+    Transducer { lengths, targets, blank }
+}
+
+/// The losses, and the gradient of their sum, each times its weight.
+fn run(
+    (logits, classes, dtype): (&[f64], usize, DType),
+    weights: &[f64],
+    loss: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
+) -> Result<(Vec<f64>, Vec<f64>)> {
+    let rows = logits.len() / classes;
+    let x = Tensor::from_slice(logits, (rows, classes), &Device::Cpu)?.to_dtype(dtype)?;
+    let x = Var::from_tensor(&x)?;
+    let losses = loss(x.as_tensor())?;
+    let weights = Tensor::from_slice(weights, weights.len(), &Device::Cpu)?.to_dtype(dtype)?;
+    let store = (&losses * weights)?.sum_all()?.backward()?;
+    let gradient = match store.get(x.as_tensor()) {
+        Some(gradient) => gradient.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?,
+        None => vec![0.0; logits.len()],
+    };
+    Ok((losses.to_dtype(DType::F64)?.to_vec1()?, gradient))
+}
+
+fn assert_near(found: &[f64], wanted: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(found.len(), wanted.len(), "{what}");
+    for (i, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+        let near = (found - wanted).abs() <= tolerance * wanted.abs().max(1.0);
+        assert!(near || found == wanted, "{what}, number {i}: {found}, {wanted}");
+    }
+}
+
+#[test]
+fn ctc_is_that_of_torch() -> Result<()> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/ctc/expected.safetensors");
+    let tensors: HashMap<String, Tensor> = candle_core::safetensors::load(path, &Device::Cpu)?;
+    for classes in [5, 40] {
+        let of = |name: &str| tensors[&format!("{classes}.{name}")].to_dtype(DType::F64);
+        let list = |name: &str| of(name)?.flatten_all()?.to_vec1::<f64>();
+        let mut labels = list("targets")?.into_iter().map(|label| label as u32);
+        let lengths = list("target_lengths")?;
+        let targets = lengths.iter().map(|n| labels.by_ref().take(*n as usize).collect());
+        let options = Ctc {
+            targets: targets.collect(),
+            lengths: list("lengths")?.into_iter().map(|length| length as usize).collect(),
+            blank: list("blank")?[0] as u32,
+        };
+        let infinite = list("losses")?.iter().filter(|loss| loss.is_infinite()).count();
+        assert_eq!(options.infeasible(), infinite);
+        for (dtype, tolerance) in [(DType::F32, 1e-5), (DType::F64, 1e-6)] {
+            let (losses, gradient) =
+                run((&list("logits")?, classes, dtype), &list("weights")?, |x| {
+                    ctc_loss(x, options.clone())
+                })?;
+            assert_near(&losses, &list("losses")?, tolerance, "losses");
+            assert_near(&gradient, &list("gradient")?, tolerance, "gradient");
+        }
+    }
+    Ok(())
+}
+
+/// Logarithms of the softmax of each row.
+fn log_softmax(logits: &[f64], classes: usize) -> Vec<f64> {
+    let rows = logits.chunks(classes).flat_map(|row| {
+        let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let total = top + row.iter().map(|v| (v - top).exp()).sum::<f64>().ln();
+        // A row that is masked altogether stays so.
+        row.iter().map(move |v| if top == f64::NEG_INFINITY { top } else { v - total })
+    });
+    rows.collect()
+}
+
+/// What a path over frames says: repeats are one, and blanks are nothing.
+fn said(path: &[u32], blank: u32) -> Vec<u32> {
+    let mut path = path.to_vec();
+    path.dedup();
+    path.retain(|class| *class != blank);
+    path
+}
+
+/// Every sequence of `length` classes.
+fn sequences(length: usize, classes: usize) -> impl Iterator<Item = Vec<u32>> {
+    (0..classes.pow(length as u32)).map(move |mut number| {
+        let mut next = || {
+            let class = number % classes;
+            number /= classes;
+            class as u32
+        };
+        (0..length).map(|_| next()).collect()
+    })
+}
+
+fn ctc_of_all_paths(logits: &[f64], classes: usize, target: &[u32], blank: u32) -> f64 {
+    let rows = log_softmax(logits, classes);
+    let mut total = 0.0;
+    for path in sequences(logits.len() / classes, classes) {
+        if said(&path, blank) == target {
+            let steps = path.iter().enumerate().map(|(t, c)| rows[t * classes + *c as usize]);
+            total += steps.sum::<f64>().exp();
+        }
+    }
+    -total.ln()
+}
+
+fn transducer_of_all_paths(logits: &[f64], classes: usize, target: &[u32], blank: u32) -> f64 {
+    let rows = log_softmax(logits, classes);
+    let width = target.len() + 1;
+    let frames = logits.len() / classes / width;
+    let mut total = 0.0;
+    // A path is a sequence of blanks (0) and labels (1) that ends with a blank.
+    for path in sequences(frames + target.len(), 2) {
+        if path.iter().filter(|move_| **move_ == 1).count() != target.len()
+            || path.last() == Some(&1)
+        {
+            continue;
+        }
+        let (mut t, mut u, mut log) = (0, 0, 0.0);
+        for move_ in path {
+            let class = if move_ == 0 { blank } else { target[u] };
+            log += rows[(t * width + u) * classes + class as usize];
+            if move_ == 0 { t += 1 } else { u += 1 }
+        }
+        total += log.exp();
+    }
+    -total.ln()
+}
+
+/// Values and gradients against those of all paths, whose differences are taken in f64.
+fn assert_as_all_paths(
+    (logits, classes): (&[f64], usize),
+    what: &str,
+    loss: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
+    all_paths: impl Fn(&[f64]) -> f64,
+) -> Result<()> {
+    let wanted = all_paths(logits);
+    assert!(wanted.is_finite());
+    let mut slopes = Vec::new();
+    for i in 0..logits.len() {
+        let at = |step: f64| {
+            let mut moved = logits.to_vec();
+            moved[i] += step;
+            all_paths(&moved)
+        };
+        slopes.push(0.7 * (at(1e-5) - at(-1e-5)) / 2e-5);
+    }
+    for (dtype, exact, near) in [(DType::F32, 2e-6, 2e-6), (DType::F64, 1e-13, 1e-8)] {
+        let (losses, gradient) = run((logits, classes, dtype), &[0.7], &loss)?;
+        assert_near(&losses, &[wanted], exact, what);
+        assert_near(&gradient, &slopes, near, what);
+    }
+    Ok(())
+}
+
+#[test]
+fn both_are_the_sums_over_all_paths() -> Result<()> {
+    let targets: [&[u32]; 9] =
+        [&[], &[0], &[2], &[2, 2], &[0, 2], &[2, 0, 2], &[0, 0, 2], &[0, 3, 2], &[3, 3, 3]];
+    for (frames, target) in (1..=5).flat_map(|frames| targets.map(|target| (frames, target))) {
+        let what = format!("{frames} frames, {target:?}");
+        if is_feasible(frames, target) {
+            let logits = numbers(frames * 4, 2.0);
+            assert_as_all_paths(
+                (&logits, 4),
+                &format!("CTC, {what}"),
+                |x| ctc_loss(x, ctc(&[frames], &[target], 1)),
+                |x| ctc_of_all_paths(x, 4, target, 1),
+            )?;
+        }
+        let logits = numbers(frames * (target.len() + 1) * 4, 2.0);
+        assert_as_all_paths(
+            (&logits, 4),
+            &format!("transducer, {what}"),
+            |x| transducer_loss(x, transducer(&[frames], &[target], 1)),
+            |x| transducer_of_all_paths(x, 4, target, 1),
+        )?;
+    }
+    Ok(())
+}
+
+/// Every path of a CTC says one target.
+#[test]
+fn the_probabilities_of_all_targets_sum_to_1() -> Result<()> {
+    for dtype in TYPES {
+        for frames in 1..=5 {
+            let targets: Vec<Vec<u32>> = (0..=frames).flat_map(|n| sequences(n, 3)).collect();
+            let targets: Vec<_> =
+                targets.into_iter().filter(|target| !target.contains(&2)).collect();
+            let logits = numbers(frames * 3, 3.0).repeat(targets.len());
+            let options = Ctc { lengths: vec![frames; targets.len()], targets, blank: 2 };
+            let count = options.targets.len();
+            let infeasible = options.infeasible();
+            let loss = |x: &Tensor| ctc_loss(x, options.clone());
+            let (losses, _) = run((&logits, 3, dtype), &vec![1.0; count], loss)?;
+            assert_eq!(losses.iter().filter(|loss| loss.is_infinite()).count(), infeasible);
+            let total: f64 = losses.iter().map(|loss| (-loss).exp()).sum();
+            assert!((total - 1.0).abs() < 1e-6, "{frames} frames: {total}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn gradients_are_those_of_finite_differences() -> Result<()> {
+    let targets: [&[u32]; 4] = [&[1, 1, 3], &[], &[0, 3], &[3]];
+    let input: (Vec<f64>, &[usize]) = (numbers(14 * 4, 2.0), &[14, 4]);
+    check_gradients(&[input], |t| Ok(ctc_loss(&t[0], ctc(&[6, 2, 5, 1], &targets, 2))?))?;
+    // 2 * 4 + 2 * 1 + 3 * 3 + 1 * 2 rows.
+    let input: (Vec<f64>, &[usize]) = (numbers(21 * 4, 2.0), &[21, 4]);
+    let options = transducer(&[2, 2, 3, 1], &targets, 2);
+    check_gradients(&[input], |t| Ok(transducer_loss(&t[0], options.clone())?))
+}
+
+/// `log(e^a + e^b)`
+fn log_add(a: f64, b: f64) -> f64 {
+    let top = a.max(b);
+    if top == f64::NEG_INFINITY { top } else { top + (-(a - b).abs()).exp().ln_1p() }
+}
+
+/// The textbook's recursion, in logarithms.
+fn ctc_in_logarithms(logits: &[f64], classes: usize, target: &[u32], blank: u32) -> f64 {
+    let rows = log_softmax(logits, classes);
+    let states: Vec<u32> =
+        std::iter::once(blank).chain(target.iter().flat_map(|label| [*label, blank])).collect();
+    let mut alpha = vec![f64::NEG_INFINITY; states.len()];
+    alpha[0] = 0.0;
+    for (t, row) in rows.chunks(classes).enumerate() {
+        let last = alpha.clone();
+        for s in 0..states.len() {
+            let mut sum = last[s];
+            if s > 0 && !(t == 0 && s > 1) {
+                sum = log_add(sum, last[s - 1]);
+            }
+            if s > 1 && states[s] != blank && states[s] != states[s - 2] {
+                sum = log_add(sum, last[s - 2]);
+            }
+            alpha[s] = sum + row[states[s] as usize];
+        }
+    }
+    let end = alpha.len() - 1;
+    -if end == 0 { alpha[0] } else { log_add(alpha[end], alpha[end - 1]) }
+}
+
+fn transducer_in_logarithms(logits: &[f64], classes: usize, target: &[u32], blank: u32) -> f64 {
+    let rows = log_softmax(logits, classes);
+    let width = target.len() + 1;
+    let nodes = rows.len() / classes;
+    let mut alpha = vec![f64::NEG_INFINITY; nodes];
+    alpha[0] = 0.0;
+    for i in 0..nodes {
+        if i >= width {
+            let from = i - width;
+            alpha[i] = log_add(alpha[i], alpha[from] + rows[from * classes + blank as usize]);
+        }
+        if i % width > 0 {
+            let label = target[i % width - 1] as usize;
+            alpha[i] = log_add(alpha[i], alpha[i - 1] + rows[(i - 1) * classes + label]);
+        }
+    }
+    -(alpha[nodes - 1] + rows[(nodes - 1) * classes + blank as usize])
+}
+
+/// 2000 frames, flat and so peaked that the target has a probability of about e^-20000.
+#[test]
+fn long_clips_are_precise() -> Result<()> {
+    let classes = 24;
+    let target: Vec<u32> = (0..300).map(|i| (i * i % 23 + 1) as u32).collect();
+    assert!(target.windows(2).any(|pair| pair[0] == pair[1]));
+    let short: Vec<u32> = target[..20].to_vec();
+    for size in [0.5, 5.0, 100.0] {
+        let logits = numbers(2000 * classes, size);
+        // What f32 holds, so that only the arithmetic differs.
+        let logits: Vec<f64> = logits.into_iter().map(|v| f64::from(v as f32)).collect();
+        let run_ctc = |dtype| {
+            let options = ctc(&[2000], &[&target], 0);
+            run((&logits, classes, dtype), &[1.0], |x| ctc_loss(x, options.clone()))
+        };
+        let rows = &logits[..90 * 21 * classes];
+        let run_transducer = |dtype| {
+            let options = transducer(&[90], &[&short], 0);
+            run((rows, classes, dtype), &[1.0], |x| transducer_loss(x, options.clone()))
+        };
+        let ctc = ctc_in_logarithms(&logits, classes, &target, 0);
+        let transducer = transducer_in_logarithms(rows, classes, &short, 0);
+        for (wanted, exact, fused) in [
+            (ctc, run_ctc(DType::F64)?, run_ctc(DType::F32)?),
+            (transducer, run_transducer(DType::F64)?, run_transducer(DType::F32)?),
+        ] {
+            assert_near(&exact.0, &[wanted], 1e-12, "the loss in f64");
+            assert_near(&fused.0, &[wanted], 2e-7, "the loss in f32");
+            assert_near(&fused.1, &exact.1, 1e-5, "the gradient");
+            let rows = fused.1.chunks(classes).map(|row| row.iter().sum::<f64>().abs());
+            assert!(rows.fold(0.0, f64::max) < 1e-5, "a row's gradient sums to 0");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn feasible_targets_have_a_frame_for_all_they_need() {
+    for (least, target) in
+        [(1, &[][..]), (1, &[3]), (2, &[3, 4]), (3, &[3, 3]), (8, &[1, 1, 1, 2, 2])]
+    {
+        assert!(is_feasible(least, target) && !is_feasible(least - 1, target), "{target:?}");
+    }
+    assert_eq!(ctc(&[0, 1, 2, 3], &[&[], &[1], &[1, 1], &[1, 1]], 0).infeasible(), 2);
+    assert_eq!(transducer(&[0, 1, 0], &[&[], &[1, 1], &[1]], 0).infeasible(), 2);
+}
+
+/// Clips without a path: infinite, without a gradient whatever comes from above; their neighbours
+/// have what they have alone.
+#[test]
+fn clips_without_a_path_have_no_gradient() -> Result<()> {
+    let infinity = f64::INFINITY;
+    let mut logits = numbers(10 * 3, 2.0);
+    // The label of the last clip is masked in all of its frames.
+    for row in 7..10 {
+        logits[row * 3 + 2] = -infinity;
+    }
+    for dtype in TYPES {
+        let targets: [&[u32]; 5] = [&[1, 1], &[], &[2], &[1, 2, 1, 2], &[2]];
+        let few = ctc(&[2, 0, 2, 3, 3], &targets, 0);
+        assert_eq!(few.infeasible(), 3);
+        for above in [1.0, infinity, -infinity, f64::NAN] {
+            let weights = [above, above, 0.3, above, above];
+            let loss = |x: &Tensor| ctc_loss(x, few.clone());
+            let (losses, gradient) = run((&logits, 3, dtype), &weights, loss)?;
+            let alone = |x: &Tensor| ctc_loss(x, ctc(&[2], &[&[2]], 0));
+            let (loss, slopes) = run((&logits[6..12], 3, dtype), &[0.3], alone)?;
+            assert_eq!(losses, [infinity, infinity, loss[0], infinity, infinity]);
+            assert_eq!(gradient[6..12], slopes);
+            assert!(gradient[..6].iter().chain(&gradient[12..]).all(|slope| *slope == 0.0));
+            assert!(slopes.iter().any(|slope| *slope != 0.0));
+        }
+        // 0 * 3, 2 * 2 and 3 * 2 rows; the label of the last is masked.
+        let mut logits = logits.clone();
+        (4..10).for_each(|row| logits[row * 3 + 2] = -infinity);
+        let few = transducer(&[0, 2, 3], &[&[1, 2], &[1], &[2]], 0);
+        assert_eq!(few.infeasible(), 1);
+        for above in [1.0, infinity, -infinity, f64::NAN] {
+            let loss = |x: &Tensor| transducer_loss(x, few.clone());
+            let (losses, gradient) = run((&logits, 3, dtype), &[above, 0.3, above], loss)?;
+            let alone = |x: &Tensor| transducer_loss(x, transducer(&[2], &[&[1]], 0));
+            let (loss, slopes) = run((&logits[..12], 3, dtype), &[0.3], alone)?;
+            assert_eq!(losses, [infinity, loss[0], infinity]);
+            assert_eq!(gradient[..12], slopes);
+            assert!(gradient[12..].iter().all(|slope| *slope == 0.0));
+            assert!(slopes.iter().any(|slope| *slope != 0.0));
+        }
+        // Nothing has a path; nothing is there.
+        let nothing = |x: &Tensor| ctc_loss(x, ctc(&[0, 0], &[&[], &[1]], 0));
+        let empty = Tensor::zeros((0, 3), dtype, &Device::Cpu)?;
+        assert!(nothing(&empty)?.to_dtype(DType::F64)?.to_vec1::<f64>()? == [infinity; 2]);
+        assert_eq!(ctc_loss(&empty, ctc(&[], &[], 0))?.dims(), [0]);
+        let (losses, gradient) =
+            run((&logits[..6], 3, dtype), &[1.0], |x| ctc_loss(x, ctc(&[2], &[&[1, 1]], 0)))?;
+        assert!(losses == [infinity] && gradient == [0.0; 6]);
+    }
+    Ok(())
+}
+
+/// Masked classes count nothing: loss and gradient are those without them.
+#[test]
+fn masked_classes_count_nothing() -> Result<()> {
+    let (rows, masked) = (12, -f64::INFINITY);
+    let three = numbers(rows * 3, 2.0);
+    let four: Vec<f64> = three.chunks(3).flat_map(|row| [row[0], row[1], masked, row[2]]).collect();
+    type Loss = fn(&Tensor, &[u32]) -> candle_core::Result<Tensor>;
+    let losses: [Loss; 2] = [
+        |x, target| ctc_loss(x, ctc(&[8, 4], &[target, &[1]], 0)),
+        |x, target| transducer_loss(x, transducer(&[2, 2], &[target, &[1]], 0)),
+    ];
+    for (loss, dtype) in losses.into_iter().flat_map(|loss| TYPES.map(|dtype| (loss, dtype))) {
+        // Rows of the transducer: 2 * 4 and 2 * 2.
+        let wanted = run((&three, 3, dtype), &[1.0, 2.0], |x| loss(x, &[2, 1, 1]))?;
+        let found = run((&four, 4, dtype), &[1.0, 2.0], |x| loss(x, &[3, 1, 1]))?;
+        assert_near(&found.0, &wanted.0, 1e-6, "losses");
+        let kept: Vec<f64> = found.1.chunks(4).flat_map(|row| [row[0], row[1], row[3]]).collect();
+        assert_near(&kept, &wanted.1, 1e-6, "gradient");
+        assert!(found.1.chunks(4).all(|row| row[2] == 0.0), "{dtype:?}: a masked class");
+        // A number as a mask, in place of the first clip's label.
+        let least: Vec<f64> = four.iter().map(|v| v.max(f64::from(f32::MIN))).collect();
+        let found = run((&least, 4, dtype), &[1.0, 2.0], |x| loss(x, &[2, 1, 1]))?;
+        assert_eq!(found.0[0], f64::INFINITY);
+        assert_near(&found.0[1..], &wanted.0[1..], 1e-6, "the other clip");
+        assert!(found.1[..32].iter().all(|slope| *slope == 0.0));
+    }
+    // A row all of whose classes are masked: no CTC path, but paths of the transducer around it.
+    let mut rows = numbers(6 * 3, 2.0);
+    rows[3..6].fill(masked);
+    for dtype in TYPES {
+        let of_ctc = |x: &Tensor| ctc_loss(x, ctc(&[6], &[&[1]], 0));
+        let (losses, gradient) = run((&rows, 3, dtype), &[1.0], of_ctc)?;
+        assert!(losses == [f64::INFINITY] && gradient == [0.0; 18]);
+        let of_transducer = |x: &Tensor| transducer_loss(x, transducer(&[3], &[&[1]], 0));
+        let (losses, gradient) = run((&rows, 3, dtype), &[1.0], of_transducer)?;
+        // Row 1 is after the label in frame 0, so the label is written later.
+        assert_near(&losses, &[transducer_of_all_paths(&rows, 3, &[1], 0)], 1e-6, "the loss");
+        assert!(gradient.iter().all(|slope| slope.is_finite()));
+        assert!(gradient[6..].iter().all(|slope| *slope != 0.0));
+        assert_eq!(gradient[3..6], [0.0; 3]);
+    }
+    Ok(())
+}
+
+/// Logits that are no numbers are not hidden, and reach no other clip.
+#[test]
+fn what_is_no_number_stays_in_its_clip() -> Result<()> {
+    for bad in [f64::NAN, f64::INFINITY] {
+        for dtype in TYPES {
+            let mut logits = numbers(6 * 3, 2.0);
+            logits[4] = bad;
+            let loss = |x: &Tensor| ctc_loss(x, ctc(&[3, 3], &[&[1], &[2]], 0));
+            let (losses, gradient) = run((&logits, 3, dtype), &[1.0, 1.0], loss)?;
+            assert!(losses[0].is_nan() && losses[1].is_finite(), "{losses:?}");
+            assert!(gradient[..9].iter().all(|slope| *slope == 0.0));
+            assert!(gradient[9..].iter().all(|slope| *slope != 0.0));
+        }
+    }
+    Ok(())
+}
+
+/// Buffers hold an earlier step's numbers at first: clips without a path have to clear them.
+#[test]
+fn buffers_are_overwritten_and_added_to() -> Result<()> {
+    let builder = ParameterBuilder::on_cpu(5);
+    let logits = builder.get("logits", &[18, 4], Init::Normal(2.0))?;
+    let parameters = builder.finish()?;
+    let mut gradients = Gradients::new(&parameters);
+    let first = |feasible: bool| -> Result<Tensor> {
+        let target: &[u32] = if feasible { &[1] } else { &[1, 2, 3, 1] };
+        let ctc = ctc_loss(&logits, ctc(&[3, 15], &[target, &[3, 3]], 0))?;
+        let transducer = transducer_loss(&logits, transducer(&[6], &[&[1, 2]], 0))?;
+        let finite = ctc.narrow(0, usize::from(!feasible), if feasible { 2 } else { 1 })?;
+        Ok(((finite.sum_all()? * 0.5)? + transducer.sum_all()?)?)
+    };
+    let mut taken = |loss: &Tensor| -> Result<Vec<f32>> {
+        gradients.backward(loss)?;
+        Ok(gradients.by_name("logits").expect("a gradient").to_vec())
+    };
+    let once = taken(&first(true)?)?;
+    let twice = taken(&first(true)?)?;
+    assert!(once.iter().zip(&twice).all(|(once, twice)| (2.0 * once - twice).abs() < 1e-6));
+    let with_others = taken(&first(false)?)?;
+    gradients.clear();
+    gradients.backward(&first(false)?)?;
+    let alone = gradients.by_name("logits").expect("a gradient").to_vec();
+    let mut sums = twice.iter().zip(&alone).zip(&with_others);
+    assert!(sums.all(|((twice, alone), sum)| (twice + alone - sum).abs() < 1e-6));
+    gradients.clear();
+    gradients.backward(&ctc_loss(&logits, ctc(&[3, 15], &[&[1, 2, 3, 1], &[3]], 0))?.sum_all()?)?;
+    let only = gradients.by_name("logits").expect("a gradient");
+    assert!(only[..12].iter().all(|slope| *slope == 0.0));
+    assert!(only[12..].iter().all(|slope| *slope != 0.0));
+    Ok(())
+}
+
+#[test]
+fn the_thread_count_changes_no_bit() -> Result<()> {
+    let logits = numbers(1300 * 70, 4.0);
+    let target: Vec<u32> = (0..40).map(|i| i * 7 % 69 + 1).collect();
+    let run_with = |threads: usize| -> Result<Vec<u64>> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        pool.map_err(|e| ModelError::BadInput(e.to_string()))?.install(|| {
+            let options = ctc(&[700, 1, 299, 300], &[&target, &[5], &target, &[]], 0);
+            let ctc = run((&logits, 70, DType::F32), &[1.0, -2.0, 0.3, 5.0], |x| {
+                ctc_loss(x, options.clone())
+            })?;
+            // 19 * 41 + 521 * 1 rows.
+            let options = transducer(&[19, 521], &[&target, &[]], 0);
+            let transducer = run((&logits, 70, DType::F32), &[0.3, 5.0], |x| {
+                transducer_loss(x, options.clone())
+            })?;
+            let all = [ctc.0, ctc.1, transducer.0, transducer.1].concat();
+            Ok(all.iter().map(|v| v.to_bits()).collect())
+        })
+    };
+    let one = run_with(1)?;
+    assert!(one == run_with(2)? && one == run_with(4)?);
+    Ok(())
+}
+
+#[test]
+fn what_does_not_fit_is_refused() -> Result<()> {
+    for dtype in TYPES {
+        let x = Tensor::zeros((6, 4), dtype, &Device::Cpu)?;
+        let of_ctc = |options| ctc_loss(&x, options).map(|_| ()).map_err(|e| e.to_string());
+        assert!(of_ctc(ctc(&[4, 2], &[&[1], &[2]], 0)).is_ok());
+        for (options, why) in [
+            (ctc(&[4, 3], &[&[1], &[2]], 0), "6 rows"),
+            (ctc(&[4, usize::MAX], &[&[1], &[2]], 0), "6 rows"),
+            (ctc(&[6], &[&[1], &[2]], 0), "1 clips, 2 targets"),
+            (ctc(&[4, 2], &[&[1], &[4]], 0), "label 4"),
+            (ctc(&[4, 2], &[&[1], &[2, 0]], 0), "label 0"),
+            (ctc(&[4, 2], &[&[1], &[2]], 4), "blank 4"),
+            (ctc(&[], &[], 0), "6 rows"),
+        ] {
+            let error = of_ctc(options).unwrap_err();
+            assert!(error.contains(why) && error.contains("CTC"), "{error}");
+        }
+        let of = |options| transducer_loss(&x, options).map(|_| ()).map_err(|e| e.to_string());
+        assert!(of(transducer(&[2, 2], &[&[1], &[]], 0)).is_ok());
+        for (options, why) in [
+            (transducer(&[2, 3], &[&[1], &[]], 0), "6 rows"),
+            (transducer(&[usize::MAX, 2], &[&[1], &[2]], 0), "6 rows"),
+            (transducer(&[3], &[&[1], &[]], 0), "1 clips, 2 targets"),
+            (transducer(&[2, 2], &[&[7], &[]], 0), "label 7"),
+            (transducer(&[2, 2], &[&[3], &[]], 3), "label 3"),
+            (transducer(&[2, 2], &[&[3], &[]], 9), "blank 9"),
+        ] {
+            let error = of(options).unwrap_err();
+            assert!(error.contains(why) && error.contains("transducer"), "{error}");
+        }
+        let flat = Tensor::zeros(6, dtype, &Device::Cpu)?;
+        assert!(ctc_loss(&flat, ctc(&[6], &[&[1]], 0)).is_err());
+        assert!(transducer_loss(&flat, transducer(&[3], &[&[1]], 0)).is_err());
+        // Without a graph.
+        let losses = ctc_loss(&x, ctc(&[4, 2], &[&[1], &[2]], 0))?;
+        assert!(losses.to_dtype(DType::F64)?.to_vec1::<f64>()?.iter().all(|loss| loss.is_finite()));
+    }
+    Ok(())
+}
