@@ -23,8 +23,29 @@ use symphonia::core::meta::MetadataOptions;
 use crate::DataError;
 use resample::Resampler;
 
+/// How much faster or slower than it was recorded a sound may be played.
+const SPEEDS: std::ops::RangeInclusive<f64> = 0.5..=2.0;
+
 /// Rates that sound is recorded at, in Hz. Others are a damaged header.
 const RATES: std::ops::RangeInclusive<u32> = 1_000..=768_000;
+
+/// Samples played faster (above 1) or slower: the pitch and the length change with it.
+///
+/// # Errors   `Audio` for a speed that is not between 0.5 and 2
+pub fn at_speed(samples: &[f32], rate: u32, speed: f64) -> Result<Vec<f32>, DataError> {
+    let bad = |reason| DataError::Audio { path: PathBuf::from(format!("speed {speed}")), reason };
+    if !SPEEDS.contains(&speed) {
+        return Err(bad("is not between 0.5 and 2".to_string()));
+    }
+    let from = (f64::from(rate) * speed).round() as u32;
+    if from == rate {
+        return Ok(samples.to_vec());
+    }
+    let (mut resampler, mut played) = (Resampler::new(from, rate).map_err(bad)?, Vec::new());
+    resampler.push(samples.iter().copied(), &mut played).map_err(bad)?;
+    resampler.finish(&mut played).map_err(bad)?;
+    Ok(played)
+}
 
 /// A sound file that is being read.
 pub struct AudioReader {

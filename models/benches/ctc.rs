@@ -13,7 +13,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use candle_core::{Device, Tensor, Var};
-use engram_models::speech::{Ctc, Transducer, ctc_loss, transducer_loss};
+use engram_models::speech::ctc::{Ctc, ctc_loss};
+use engram_models::speech::transducer::{Transducer, transducer_loss};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

@@ -9,7 +9,8 @@ use candle_core::{DType, Device, Tensor, Var};
 use engram_models::finite_difference::check_gradients;
 use engram_models::gradients::Gradients;
 use engram_models::params::{Init, ParameterBuilder};
-use engram_models::speech::{Ctc, Transducer, ctc_loss, is_feasible, transducer_loss};
+use engram_models::speech::ctc::{Ctc, ctc_loss, is_feasible};
+use engram_models::speech::transducer::{Transducer, transducer_loss};
 use engram_models::{ModelError, Result};
 
 const TYPES: [DType; 2] = [DType::F32, DType::F64];

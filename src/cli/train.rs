@@ -8,6 +8,7 @@ use engram_train::studies::patent::figure::in_words;
 use engram_train::studies::patent::run::{PatentSummary, train_patent};
 use engram_train::studies::reveal::needle::NeedleFigures;
 use engram_train::studies::reveal::run::{RevealSummary, train_reveal};
+use engram_train::studies::speech::run::{SpeechSummary, train_speech};
 use engram_train::{Recipe, RecipeOptions, RunOptions};
 use serde::Serialize;
 
@@ -22,7 +23,8 @@ Examples:
   engram train patent --recipe train/recipes/patent/minilm.toml \\
       --set data.dir=patent-data --run runs/p1 --resume
   engram train patent --recipe train/recipes/patent/minilm.toml --tiny --run runs/try
-  engram train reveal --recipe train/recipes/reveal/laptop.toml --run runs/r1")]
+  engram train reveal --recipe train/recipes/reveal/laptop.toml --run runs/r1
+  engram train speech --recipe train/recipes/speech/tiny.toml --run runs/s1")]
 pub struct Train {
     /// The study
     study: Study,
@@ -56,6 +58,8 @@ enum Study {
     Patent,
     /// Answers about pictures out of a memory
     Reveal,
+    /// A recogniser of speech
+    Speech,
 }
 
 impl Train {
@@ -81,6 +85,10 @@ impl Train {
             Study::Reveal => {
                 let summary = train_reveal(&mut recipe, &options)?;
                 summary.map(|summary| (self.show(&summary, reveal_text), summary.check_failures))
+            }
+            Study::Speech => {
+                let summary = train_speech(&mut recipe, &options)?;
+                summary.map(|summary| (self.show(&summary, speech_text), summary.check_failures))
             }
         };
         let Some((shown, failures)) = summary else {
@@ -193,6 +201,23 @@ fn reveal_text(summary: &RevealSummary) -> String {
         summary.recipe_hash.get(..12).unwrap_or(&summary.recipe_hash)
     ));
     lines.extend(summary.notes.iter().map(|note| format!("note: {note}")));
+    lines.extend(summary.check_failures.iter().map(|failure| format!("check failed: {failure}")));
+    lines.join("\n")
+}
+
+/// A recogniser's figures.
+fn speech_text(summary: &SpeechSummary) -> String {
+    let wer = in_words(&summary.wer);
+    let mut lines = vec![format!("test WER {wer} of {} utterances", summary.wer.n)];
+    if let Some(errors) = &summary.names {
+        lines.push(format!("  names {:.4}, other words {:.4}", errors.names, errors.others));
+    }
+    lines.push(format!(
+        "{} steps; seed {}; recipe {}",
+        summary.steps,
+        summary.seed,
+        summary.recipe_hash.get(..12).unwrap_or(&summary.recipe_hash)
+    ));
     lines.extend(summary.check_failures.iter().map(|failure| format!("check failed: {failure}")));
     lines.join("\n")
 }

@@ -2,3 +2,4 @@
 
 pub mod patent;
 pub mod reveal;
+pub mod speech;

@@ -82,7 +82,9 @@ impl SpeechTokeniser {
             None => {
                 let is_unknown = |c: &char| known(c.encode_utf8(&mut [0; 4])).is_none();
                 let what = match text.chars().find(is_unknown) {
-                    Some(character) => format!("{character:?} of {text:?} is not in the vocabulary"),
+                    Some(character) => {
+                        format!("{character:?} of {text:?} is not in the vocabulary")
+                    }
                     None => format!("{text:?} is not made of the vocabulary"),
                 };
                 Err(failed(&self.path, &what))

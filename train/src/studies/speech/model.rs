@@ -1,0 +1,72 @@
+//! The encoder with both heads: that of CTC, and that of BEST-RQ.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use candle_core::{DType, Device};
+use engram_models::Result;
+use engram_models::conformer::{ConformerConfig, ConformerCtc, ConformerCtcConfig};
+use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::speech::best_rq::{BestRq, BestRqConfig};
+use engram_models::weights::Weights;
+
+/// What the study trains.
+#[derive(Debug, Clone)]
+pub struct SpeechModules {
+    /// Below `encoder` and `ctc_head`, as published.
+    pub recogniser: ConformerCtc,
+    /// Below `best_rq`.
+    pub best_rq: BestRq,
+}
+
+impl SpeechModules {
+    /// Builds the model afresh for a vocabulary to which the blank is added.
+    ///
+    /// # Errors
+    /// Those of the parts; a group whose pattern names nothing.
+    pub fn build(
+        configs: (&ConformerConfig, &BestRqConfig),
+        vocabulary: usize,
+        groups: Vec<ParameterGroup>,
+        seed: u64,
+    ) -> Result<(Self, Parameters)> {
+        let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
+        Ok((Self::new(configs, vocabulary, &builder)?, builder.finish()?))
+    }
+
+    /// The model of a file's parameters, frozen.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is of another model.
+    pub fn load(
+        configs: (&ConformerConfig, &BestRqConfig),
+        vocabulary: usize,
+        weights: &Path,
+    ) -> Result<Self> {
+        let frozen = vec![ParameterGroup::all_frozen()];
+        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
+        let weights = Arc::new(Weights::open(weights)?);
+        Self::new(configs, vocabulary, &builder.with_weights(weights))
+    }
+
+    fn new(
+        (encoder, best_rq): (&ConformerConfig, &BestRqConfig),
+        vocabulary: usize,
+        builder: &ParameterBuilder,
+    ) -> Result<Self> {
+        let config = ctc_config(encoder, vocabulary);
+        Ok(Self {
+            recogniser: ConformerCtc::new(&config, builder)?,
+            best_rq: BestRq::new(best_rq, encoder, &builder.pp("best_rq"))?,
+        })
+    }
+}
+
+/// A recogniser of a vocabulary of so many tokens; the blank is the last entry.
+pub fn ctc_config(encoder: &ConformerConfig, vocabulary: usize) -> ConformerCtcConfig {
+    ConformerCtcConfig {
+        encoder_config: encoder.clone(),
+        vocab_size: vocabulary + 1,
+        blank: vocabulary as u32,
+    }
+}

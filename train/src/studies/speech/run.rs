@@ -1,0 +1,144 @@
+//! A run of the study.
+//!
+//! Its folder ends with what every run has, and beside the weights `config.json` and
+//! `tokenizer.json` (in the published form, so that it is a recogniser's folder), `ref.tsv` and
+//! `hyp.tsv` (the texts of the test and what was heard, for `engram eval wer`) and `summary.json`,
+//! written last.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use engram_data::world::questions::Split;
+use engram_eval::result::Measure;
+use engram_eval::wer::rare_words::RareWords;
+use engram_eval::wer::read::Pairs;
+use engram_eval::wer::report::{WerOptions, evaluate};
+use serde::{Deserialize, Serialize};
+
+use super::model::{SpeechModules, ctc_config};
+use super::settings::{SpeechData, SpeechFeed, SpeechModel};
+use super::study::SpeechStudy;
+use crate::checkpoint::write_file;
+use crate::error::{Result, TrainError};
+use crate::recipe::Recipe;
+use crate::study::{StudyError, StudyResult};
+use crate::trainer::{RunOptions, RunSummary, train};
+
+/// What a finished run came to.
+pub const SUMMARY: &str = "summary.json";
+
+/// What a run of the study came to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SpeechSummary {
+    /// The recipe's hash.
+    pub recipe_hash: String,
+    /// The seed.
+    pub seed: u64,
+    /// Steps trained.
+    pub steps: u64,
+    /// The word error rate of the test; no normaliser.
+    pub wer: Measure,
+    /// Of the embedded world: the error rates of names of pictures and of the other words.
+    pub names: Option<NameErrors>,
+    /// What the recipe's `[check]` found wrong.
+    pub check_failures: Vec<String>,
+}
+
+/// The word error rates of names of pictures and of what is said around them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct NameErrors {
+    /// Of names.
+    pub names: f64,
+    /// Of other words.
+    pub others: f64,
+}
+
+/// Trains by a recipe; `None` if the run was stopped before its end.
+///
+/// # Errors
+/// Those of reading the data, and of [`train`].
+pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<SpeechSummary>> {
+    if recipe.study() != "speech" {
+        return Err(recipe.error("study", "is not `speech`, which is to be trained"));
+    }
+    recipe.pin_start()?;
+    let (data, model, feeds) = settings(recipe)?;
+    let (batch, seed) = (recipe.batch().clone(), recipe.seed());
+    let study = SpeechStudy::new((data, model), feeds, batch, seed);
+    let mut study = study.map_err(in_study("reading the data"))?;
+    let trained = train(&mut study, recipe, options)?;
+    if !trained.finished {
+        return Ok(None);
+    }
+    let summary =
+        finish(&study, recipe, &trained).map_err(in_study("measuring the finished run"))?;
+    let json =
+        serde_json::to_vec_pretty(&summary).map_err(|e| in_study("the summary")(e.into()))?;
+    // Last: a folder with a summary is a finished run.
+    write_file(&options.run.join(SUMMARY), &json)?;
+    Ok(Some(summary))
+}
+
+/// Reads what the recipe says of the study, which fills in the defaults, and checks it.
+fn settings(recipe: &mut Recipe) -> Result<(SpeechData, SpeechModel, Vec<SpeechFeed>)> {
+    let (data, model): (SpeechData, SpeechModel) = (recipe.data()?, recipe.model()?);
+    let feeds = recipe.feed()?;
+    if let Some((key, reason)) = data.conflict() {
+        return Err(recipe.error(&format!("data.{key}"), reason));
+    }
+    data.spec_augment.validate().map_err(|error| recipe.error("data.spec_augment", error))?;
+    model.encoder().validate().map_err(|error| recipe.error("model", error))?;
+    model.best_rq.validate().map_err(|error| recipe.error("model.best_rq", error))?;
+    Ok((data, model, feeds))
+}
+
+/// Writes the recogniser's folder and hears the test.
+fn finish(
+    study: &SpeechStudy,
+    recipe: &Recipe,
+    trained: &RunSummary,
+) -> StudyResult<SpeechSummary> {
+    let encoder = study.model().encoder();
+    let vocabulary = study.tokeniser().vocabulary_size();
+    let mut config = serde_json::to_value(ctc_config(&encoder, vocabulary))?;
+    config["model_type"] = "parakeet_ctc".into();
+    let file = |name: &str, content: &[u8]| write_file(&trained.run.join(name), content);
+    file("config.json", &serde_json::to_vec_pretty(&config)?)?;
+    file("tokenizer.json", study.tokeniser().json()?.as_bytes())?;
+
+    let modules =
+        SpeechModules::load((&encoder, &study.model().best_rq), vocabulary, &trained.weights)?;
+    let test = study.corpus().evaluated(Split::Test)?;
+    let heard = study.hear(&modules, &test)?;
+    let lines = |texts: &mut dyn Iterator<Item = (&str, &str)>| -> String {
+        texts.map(|(id, text)| format!("{id}\t{text}\n")).collect()
+    };
+    let said = lines(&mut test.iter().map(|one| (one.id.as_str(), one.text.as_str())));
+    file("ref.tsv", said.as_bytes())?;
+    let ids = test.iter().map(|one| one.id.as_str());
+    file("hyp.tsv", lines(&mut ids.zip(heard.iter().map(String::as_str))).as_bytes())?;
+
+    let names: HashSet<String> =
+        test.iter().flat_map(|one| one.names.iter().map(|name| (*name).to_string())).collect();
+    let rare_words = (!names.is_empty()).then_some(RareWords::List(names));
+    let pairs = Pairs {
+        ids: test.iter().map(|one| Cow::Borrowed(one.id.as_str())).collect(),
+        references: test.iter().map(|one| Cow::Borrowed(one.text.as_str())).collect(),
+        hypotheses: heard.iter().map(|text| Cow::Borrowed(text.as_str())).collect(),
+    };
+    let report = evaluate(&pairs, &WerOptions { rare_words, ..WerOptions::default() })?;
+    Ok(SpeechSummary {
+        recipe_hash: trained.recipe_hash.clone(),
+        seed: recipe.seed(),
+        steps: trained.steps,
+        wer: report.evaluation.primary,
+        names: report
+            .rare_words
+            .map(|words| NameErrors { names: words.b_wer, others: words.u_wer }),
+        check_failures: trained.check.failures.clone(),
+    })
+}
+
+fn in_study(part: &'static str) -> impl Fn(StudyError) -> TrainError {
+    move |source| TrainError::Study { study: "speech".into(), part, source }
+}

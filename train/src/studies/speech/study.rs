@@ -1,0 +1,333 @@
+//! The study as the trainer sees it.
+
+use candle_core::{Device, Tensor};
+use engram_data::speech::tokens::SpeechTokeniser;
+use engram_data::world::questions::Split;
+use engram_eval::wer::measure;
+use engram_models::kernels::Mode;
+use engram_models::params::{ParameterGroup, Parameters};
+use engram_models::speech::AudioStates;
+use engram_models::speech::best_rq::Masked;
+use engram_models::speech::ctc::{Ctc, ctc_loss, is_feasible};
+use engram_models::speech::decode::best_path;
+use engram_models::speech::log_mel::{Frames, LogMel};
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+
+use super::corpus::{Corpus, Utterance};
+use super::model::SpeechModules;
+use super::settings::{Objective, SpeechData, SpeechFeed, SpeechModel};
+use crate::digest;
+use crate::recipe::{BatchSettings, Phase};
+use crate::study::{
+    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
+};
+
+/// Utterances in a forward pass that trains nothing.
+const HEARD_AT_ONCE: usize = 16;
+/// The seed of the masks of an evaluation.
+const MASK_SEED: u64 = 1;
+
+/// A recogniser on a corpus.
+pub struct SpeechStudy {
+    data: SpeechData,
+    model: SpeechModel,
+    feeds: Vec<SpeechFeed>,
+    batch: BatchSettings,
+    seed: u64,
+    corpus: Corpus,
+    tokeniser: SpeechTokeniser,
+    mel: LogMel,
+    validation: Vec<Utterance>,
+    modules: Option<SpeechModules>,
+}
+
+/// Utterances that are learnt from together: the clip of each, and what draws the rest.
+pub type Batch = Vec<(usize, u64)>;
+
+/// Frames of packed clips.
+struct Packed {
+    /// `[F, M]`.
+    frames: Tensor,
+    lengths: Vec<usize>,
+}
+
+impl SpeechStudy {
+    /// The study of a recipe's settings.
+    ///
+    /// # Errors
+    /// Those of reading the data; a text with a character that is not in the vocabulary.
+    pub fn new(
+        (data, model): (SpeechData, SpeechModel),
+        feeds: Vec<SpeechFeed>,
+        batch: BatchSettings,
+        seed: u64,
+    ) -> StudyResult<Self> {
+        let tokeniser = match data.tokenizer.as_str() {
+            "" => SpeechTokeniser::letters()?,
+            file => SpeechTokeniser::from_file(file.as_ref())?,
+        };
+        let corpus = Corpus::load(&data)?;
+        for (line, text) in corpus.texts() {
+            tokeniser.encode_known(text).map_err(|error| format!("line {line}: {error}"))?;
+        }
+        let validation = corpus.evaluated(Split::Validation)?;
+        let mel = LogMel::normalised(model.encoder().num_mel_bins)?;
+        let modules = None;
+        Ok(Self { data, model, feeds, batch, seed, corpus, tokeniser, mel, validation, modules })
+    }
+
+    /// Where utterances come from.
+    pub fn corpus(&self) -> &Corpus {
+        &self.corpus
+    }
+
+    /// The tokens.
+    pub fn tokeniser(&self) -> &SpeechTokeniser {
+        &self.tokeniser
+    }
+
+    /// What the recipe says of the model.
+    pub fn model(&self) -> &SpeechModel {
+        &self.model
+    }
+
+    fn modules(&self) -> StudyResult<&SpeechModules> {
+        Ok(self.modules.as_ref().ok_or("the model is not built yet")?)
+    }
+
+    fn frames(&self, utterance: &Utterance) -> StudyResult<Frames> {
+        let frames = self.mel.frames(&utterance.samples, 0);
+        match frames.is_empty() {
+            false => Ok(frames),
+            true => Err(format!("{}: is shorter than a frame of 10 ms", utterance.id).into()),
+        }
+    }
+
+    /// The texts that a model hears.
+    ///
+    /// # Errors
+    /// For a clip that is shorter than a frame.
+    pub fn hear(
+        &self,
+        modules: &SpeechModules,
+        utterances: &[Utterance],
+    ) -> StudyResult<Vec<String>> {
+        let blank = modules.recogniser.config().blank;
+        let mut texts = Vec::with_capacity(utterances.len());
+        for utterances in utterances.chunks(HEARD_AT_ONCE) {
+            let frames = utterances
+                .par_iter()
+                .map(|utterance| self.frames(utterance))
+                .collect::<StudyResult<Vec<_>>>()?;
+            let audio = encode(modules, &pack(&frames)?, &Mode::predict())?;
+            let logits = modules.recogniser.logits(&audio)?;
+            for tokens in best_path(&logits, &audio.lengths, blank)? {
+                texts.push(self.tokeniser.decode(&tokens)?);
+            }
+        }
+        Ok(texts)
+    }
+
+    /// The share of masked states whose code is told right, on validation.
+    fn masked_accuracy(&self, modules: &SpeechModules) -> StudyResult<f64> {
+        let mut rng = ChaCha8Rng::seed_from_u64(MASK_SEED);
+        let (mut right, mut all) = (0, 0);
+        for utterances in self.validation.chunks(HEARD_AT_ONCE) {
+            let mut frames = utterances
+                .iter()
+                .map(|utterance| self.frames(utterance))
+                .collect::<StudyResult<Vec<_>>>()?;
+            let masked = modules.best_rq.mask(&mut frames, &mut rng);
+            let audio = encode(modules, &pack(&frames)?, &Mode::predict())?;
+            let told = told(&modules.best_rq.logits(&audio, &masked)?)?;
+            right += told.iter().zip(&masked.codes).filter(|(told, code)| told == code).count();
+            all += told.len();
+        }
+        Ok(right as f64 / all.max(1) as f64)
+    }
+
+    fn best_rq_loss(
+        &self,
+        mut frames: Vec<Frames>,
+        mode: &Mode,
+        seed: u64,
+    ) -> StudyResult<BatchLoss> {
+        let modules = self.modules()?;
+        let masked: Masked =
+            modules.best_rq.mask(&mut frames, &mut ChaCha8Rng::seed_from_u64(seed));
+        let audio = encode(modules, &pack(&frames)?, mode)?;
+        let logits = modules.best_rq.logits(&audio, &masked)?;
+        let loss = modules.best_rq.loss(&logits, &masked)?;
+        let told = told(&logits.detach())?;
+        let right = told.iter().zip(&masked.codes).filter(|(told, code)| told == code).count();
+        let accuracy = right as f64 / told.len() as f64;
+        Ok(BatchLoss {
+            loss,
+            examples: frames.len(),
+            tokens: audio.lengths.iter().sum(),
+            parts: vec![("masked_accuracy".into(), accuracy)],
+        })
+    }
+
+    /// The mean of the clips that are long enough for their texts; the others are counted.
+    fn ctc_batch_loss(
+        &self,
+        frames: &[Frames],
+        targets: Vec<Vec<u32>>,
+        mode: &Mode,
+    ) -> StudyResult<BatchLoss> {
+        let modules = self.modules()?;
+        let blank = modules.recogniser.config().blank;
+        let encoder = modules.recogniser.encoder().config();
+        let long_enough: Vec<bool> = frames
+            .iter()
+            .zip(&targets)
+            .map(|(frames, target)| is_feasible(encoder.states_of(frames.len()), target))
+            .collect();
+        let infeasible = long_enough.iter().filter(|long| !**long).count();
+        if infeasible == frames.len() {
+            return Err("no clip of a batch is long enough for its text".into());
+        }
+        let audio = encode(modules, &pack(frames)?, mode)?;
+        let logits = modules.recogniser.logits(&audio)?;
+        let ctc = Ctc { lengths: audio.lengths.clone(), targets, blank };
+        let losses = ctc_loss(&logits, ctc)?;
+        let kept: Vec<u32> =
+            (0..frames.len() as u32).filter(|i| long_enough[*i as usize]).collect();
+        let loss = match infeasible {
+            0 => losses.mean_all()?,
+            _ => {
+                let count = kept.len();
+                let kept = Tensor::from_vec(kept, count, &Device::Cpu)?;
+                losses.index_select(&kept, 0)?.mean_all()?
+            }
+        };
+        Ok(BatchLoss {
+            loss,
+            examples: frames.len() - infeasible,
+            tokens: audio.lengths.iter().sum(),
+            parts: vec![("too_short".into(), infeasible as f64)],
+        })
+    }
+}
+
+/// The likeliest code of each row.
+fn told(logits: &Tensor) -> StudyResult<Vec<u32>> {
+    Ok(logits.argmax(candle_core::D::Minus1)?.to_vec1()?)
+}
+
+fn pack(clips: &[Frames]) -> StudyResult<Packed> {
+    let bands = clips.first().map_or(1, |frames| frames.bands);
+    let values: Vec<f32> = clips.iter().flat_map(|frames| frames.values.iter().copied()).collect();
+    let shape = (values.len() / bands, bands);
+    let lengths = clips.iter().map(Frames::len).collect();
+    Ok(Packed { frames: Tensor::from_vec(values, shape, &Device::Cpu)?, lengths })
+}
+
+fn encode(modules: &SpeechModules, packed: &Packed, mode: &Mode) -> StudyResult<AudioStates> {
+    let encoder = modules.recogniser.encoder();
+    let embedded = encoder.embed(&packed.frames, &packed.lengths)?;
+    Ok(encoder.forward(embedded, &[], mode)?)
+}
+
+impl Study for SpeechStudy {
+    type Batch = Batch;
+
+    fn name(&self) -> &str {
+        "speech"
+    }
+
+    fn primary_metric(&self) -> MetricSpec {
+        MetricSpec::lower("wer")
+    }
+
+    fn build(&mut self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<Parameters> {
+        let vocabulary = self.tokeniser.vocabulary_size();
+        let configs = (&self.model.encoder(), &self.model.best_rq);
+        let (modules, parameters) = SpeechModules::build(configs, vocabulary, groups, seed)?;
+        self.modules = Some(modules);
+        Ok(parameters)
+    }
+
+    fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<Batch>> {
+        let mut hash = Sha256::new();
+        for number in [self.seed, phase.index as u64, epoch as u64] {
+            hash.update(number.to_le_bytes());
+        }
+        let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
+        let mut clips: Vec<usize> = (0..self.corpus.epoch_len()).collect();
+        clips.shuffle(&mut rng);
+        let drawn: Vec<(usize, u64)> = clips.into_iter().map(|clip| (clip, rng.random())).collect();
+        // A batch that is not full would be a step of its own.
+        let size = self.batch.examples.max(1).min(drawn.len());
+        Ok(drawn.chunks_exact(size).map(<[_]>::to_vec).collect())
+    }
+
+    fn loss(&self, batch: &Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
+        let objective = self.feeds[step.phase.index].objective;
+        let heard = |&(clip, seed): &(usize, u64)| -> StudyResult<(Frames, Vec<u32>)> {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let utterance = self.corpus.training(clip, &mut rng)?;
+            let mut frames = self.frames(&utterance)?;
+            if objective == Objective::BestRq {
+                return Ok((frames, Vec::new()));
+            }
+            let bands = frames.bands;
+            self.data.spec_augment.apply(&mut frames.values, bands, &mut rng)?;
+            Ok((frames, self.tokeniser.encode_known(&utterance.text)?))
+        };
+        let heard = batch.par_iter().map(heard).collect::<StudyResult<Vec<_>>>()?;
+        let (frames, targets): (Vec<Frames>, Vec<Vec<u32>>) = heard.into_iter().unzip();
+        let mode = Mode::train(step.step_seed);
+        match objective {
+            Objective::BestRq => self.best_rq_loss(frames, &mode, step.step_seed),
+            Objective::Ctc => self.ctc_batch_loss(&frames, targets, &mode),
+        }
+    }
+
+    fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
+        let modules = self.modules()?;
+        let heard = self.hear(modules, &self.validation)?;
+        let texts: Vec<&str> = self.validation.iter().map(|one| one.text.as_str()).collect();
+        let errors = measure(&texts, &heard)?;
+        let mut metrics = vec![("wer".to_string(), errors.total.error_rate())];
+        if self.feeds[context.phase.index].objective == Objective::BestRq {
+            metrics.push(("masked_accuracy".into(), self.masked_accuracy(modules)?));
+        }
+        Ok(Evaluation {
+            metrics,
+            counts: vec![("validation".into(), self.validation.len() as u64)],
+        })
+    }
+
+    fn inputs(&self) -> Inputs {
+        let mut inputs = Inputs::new();
+        let tokens = self.tokeniser.json().unwrap_or_default();
+        inputs.insert("tokenizer".into(), digest::of_bytes(tokens));
+        let sound = self.validation.iter().flat_map(|one| {
+            one.text.bytes().chain(one.samples.iter().flat_map(|sample| sample.to_le_bytes()))
+        });
+        inputs.insert("validation".into(), digest::of_bytes(sound.collect::<Vec<u8>>()));
+        for (name, file) in [("train", &self.data.train), ("test", &self.data.test)] {
+            if let Ok(bytes) = std::fs::read(file) {
+                inputs.insert(format!("{name} manifest"), digest::of_bytes(bytes));
+            }
+        }
+        inputs
+    }
+
+    fn card(&self) -> Vec<(String, String)> {
+        let from = match self.data.is_world() {
+            true => "eight voices of espeak-ng, of the embedded world".to_string(),
+            false => self.data.train.clone(),
+        };
+        vec![
+            ("Trained on".into(), from),
+            ("Validation utterances".into(), self.validation.len().to_string()),
+        ]
+    }
+}
