@@ -22,7 +22,7 @@ const UTF_16: [[u8; 2]; 2] = [[0xff, 0xfe], [0xfe, 0xff]];
 
 /// An open file. gzip is known by its first bytes, not by the file's name.
 pub struct Input<'r> {
-    pub(crate) path: PathBuf,
+    pub(super) path: PathBuf,
     pub(super) reader: BufReader<Box<dyn Read + 'r>>,
     /// Bytes of the file that have been taken, before they are unpacked.
     pub(super) taken: Rc<Cell<u64>>,

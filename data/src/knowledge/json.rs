@@ -27,14 +27,14 @@ const MOST_UNPACKED: u64 = 256 << 20;
 const QUOTED: usize = 200;
 
 /// The list that is the whole file.
-pub(crate) const WHOLE: &str = "";
+pub(super) const WHOLE: &str = "";
 
 /// An item of a list.
 pub(crate) struct Item<'a> {
     /// The list's name; [`WHOLE`] for the list that is the whole file.
-    pub(crate) list: &'static str,
+    pub(super) list: &'static str,
     /// Its place in the list, from 0.
-    pub(crate) index: usize,
+    pub(super) index: usize,
     /// Its name, where the whole file is an object.
     pub(crate) key: Option<&'a str>,
     path: &'a Path,
@@ -44,12 +44,12 @@ pub(crate) struct Item<'a> {
 
 impl<'a> Item<'a> {
     /// Whether it is written as an object, a list, a string: by its first character.
-    pub(crate) fn begins_with(&self, character: char) -> bool {
+    pub(super) fn begins_with(&self, character: char) -> bool {
         self.text.starts_with(character)
     }
 
     /// Reads the item as `T`.
-    pub(crate) fn parse<T: Deserialize<'a>>(&self) -> Result<T, DataError> {
+    pub(super) fn parse<T: Deserialize<'a>>(&self) -> Result<T, DataError> {
         serde_json::from_str(self.text).map_err(|error| self.error(message(&error)))
     }
 
@@ -75,11 +75,11 @@ impl<'a> Item<'a> {
 }
 
 /// What is wanted of a file.
-pub(crate) struct Lists {
+pub(super) struct Lists {
     /// Lists of the object that the file is; [`WHOLE`] where it is a list.
-    pub(crate) wanted: &'static [&'static str],
+    pub(super) wanted: &'static [&'static str],
     /// What to do about a file of another shape.
-    pub(crate) remedy: &'static str,
+    pub(super) remedy: &'static str,
 }
 
 type Each<'e> = &'e mut dyn FnMut(&Item<'_>) -> Result<(), DataError>;
@@ -87,7 +87,7 @@ type Each<'e> = &'e mut dyn FnMut(&Item<'_>) -> Result<(), DataError>;
 /// Hands each item of the wanted lists to `each`, in the file's order, and gives the lists that are there.
 ///
 /// # Errors   `Io`, `Gzip`; `Malformed` with line and column, and for an item of more than 16 MiB; those of `each`
-pub(crate) fn read_lists(
+pub(super) fn read_lists(
     input: Input<'_>,
     lists: &Lists,
     each: Each<'_>,
@@ -180,7 +180,7 @@ fn message(error: &serde_json::Error) -> String {
 }
 
 /// At most `width` characters of a text, with spaces for control characters.
-pub(crate) fn shortened(text: &str, width: usize) -> String {
+pub(super) fn shortened(text: &str, width: usize) -> String {
     let clean = |c: char| if c.is_control() { ' ' } else { c };
     let mut characters = text.chars().map(clean);
     let mut short: String = characters.by_ref().take(width).collect();
@@ -340,7 +340,7 @@ impl<'de> Visitor<'de> for List<'_, '_, '_> {
 
 /// An id: a text, or a whole number as text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Id(pub(crate) String);
+pub(super) struct Id(pub(super) String);
 
 impl<'de> Deserialize<'de> for Id {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -370,6 +370,6 @@ impl<'de> Deserialize<'de> for Id {
 }
 
 /// A file without a list that it must have.
-pub(crate) fn missing_list(path: PathBuf, list: &str, remedy: &'static str) -> DataError {
+pub(super) fn missing_list(path: PathBuf, list: &str, remedy: &'static str) -> DataError {
     DataError::Malformed { path, place: None, reason: format!("has no list `{list}`"), remedy }
 }
