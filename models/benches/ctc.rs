@@ -99,14 +99,11 @@ fn main() -> Result<()> {
     let x = logits(CLIPS * FRAMES, CLASSES)?;
     let ctc =
         Ctc { lengths: vec![FRAMES; CLIPS], targets: targets(CLIPS, LABELS, CLASSES), blank: 0 };
-    let mut file = tempfile::NamedTempFile::new()?;
-    for value in x.as_tensor().flatten_all()?.to_vec1::<f32>()? {
-        file.write_all(&value.to_le_bytes())?;
-    }
-    for label in ctc.targets.iter().flatten() {
-        file.write_all(&label.to_le_bytes())?;
-    }
-    file.flush()?;
+    let values = x.as_tensor().flatten_all()?.to_vec1::<f32>()?;
+    let values = values.iter().flat_map(|value| value.to_le_bytes());
+    let labels = ctc.targets.iter().flatten().flat_map(|label| label.to_le_bytes());
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), values.chain(labels).collect::<Vec<u8>>())?;
     let mut peer = Peer::start(file.path())?;
     let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     // The first turns warm up.

@@ -18,7 +18,7 @@ count = clips * frames * classes
 logits = torch.tensor(np.fromfile(sys.argv[1], "<f4", count).reshape(clips, frames, classes))
 targets = np.fromfile(sys.argv[1], "<u4", offset=4 * count).reshape(clips, labels)
 targets = torch.tensor(targets.astype(np.int64))
-# torch wants frames first; so laid out, its log-softmax is not slowed down by strides.
+# torch wants frames first; so laid out, nothing is copied.
 logits = logits.transpose(0, 1).contiguous().requires_grad_(True)
 frames, labels = torch.full((clips,), frames), torch.full((clips,), labels)
 
