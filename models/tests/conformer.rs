@@ -8,17 +8,23 @@ mod reference;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor, Var};
-use engram_models::Result;
+use engram_models::adapter::BottleneckAdapter;
 use engram_models::conformer::{
     ConformerConfig, ConformerCtc, ConformerCtcConfig, ConformerEncoder, ConvolutionNorm,
     Subsampling,
 };
 use engram_models::finite_difference::check_gradients;
-use engram_models::kernels::Mode;
-use engram_models::params::ParameterBuilder;
-use engram_models::speech::log_mel::LogMel;
+use engram_models::kernels::{Activation, Mode};
+use engram_models::params::{ParameterBuilder, ParameterGroup};
+use engram_models::speech::AudioStates;
+use engram_models::speech::best_rq::{BestRq, BestRqConfig};
+use engram_models::speech::ctc::{Ctc, ctc_loss};
+use engram_models::speech::log_mel::{Frames, LogMel};
 use engram_models::weights::Weights;
-use reference::{assert_output, expected, fixture};
+use engram_models::{ModelError, Result};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use reference::{assert_gradients, assert_output, expected, fixture, relative_difference, values};
 
 fn load(dtype: DType) -> Result<(ConformerCtc, ParameterBuilder)> {
     let config = ConformerCtcConfig::read(&fixture("conformer", "config.json"))?;
@@ -30,14 +36,13 @@ fn load(dtype: DType) -> Result<(ConformerCtc, ParameterBuilder)> {
 #[test]
 fn states_logits_and_gradients_are_those_of_the_reference() -> Result<()> {
     let tensors = expected("conformer")?;
-    let lengths: Vec<usize> = tensors["lengths"]
-        .to_dtype(DType::U32)?
-        .to_vec1::<u32>()?
-        .iter()
-        .map(|&length| length as usize)
-        .collect();
+    let list =
+        |name: &str| Ok::<_, ModelError>(tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>()?);
+    let lengths: Vec<usize> = list("lengths")?.iter().map(|length| *length as usize).collect();
+    let targets = vec![list("text.0")?, list("text.1")?];
     for (dtype, tolerance) in [(DType::F64, 2e-6), (DType::F32, 2e-4)] {
-        let (model, _) = load(dtype)?;
+        let (model, builder) = load(dtype)?;
+        let parameters = builder.finish()?;
         let frames = Var::from_tensor(&tensors["frames"].to_dtype(dtype)?)?;
         let mode = Mode::evaluate();
         let embedded = model.encoder().embed(frames.as_tensor(), &lengths)?;
@@ -46,6 +51,20 @@ fn states_logits_and_gradients_are_those_of_the_reference() -> Result<()> {
         assert_output(("conformer", "states"), &audio.states, &tensors, tolerance)?;
         let logits = model.logits(&audio)?;
         assert_output(("conformer", "logits"), &logits, &tensors, tolerance)?;
+        let blank = model.config().blank;
+        let ctc = Ctc { lengths: audio.lengths.clone(), targets: targets.clone(), blank };
+        let losses = ctc_loss(&logits, ctc)?;
+        assert_output(("conformer", "losses"), &losses, &tensors, tolerance)?;
+        let loss = losses.mean_all()?;
+        let of_frames = loss.backward()?;
+        let of_frames = of_frames.get(frames.as_tensor()).expect("a gradient of the frames");
+        let want = values(&tensors["frames_gradient"])?;
+        assert!(relative_difference(&values(of_frames)?, &want) < tolerance, "{dtype:?}");
+        assert_gradients("conformer", &loss, &parameters, &tensors, tolerance)?;
+        // Statistics are parameters that nothing moves.
+        let frozen = parameters.iter().filter(|p| !p.is_trainable()).map(|p| p.name());
+        assert!(frozen.clone().all(|name| name.contains(".running_")));
+        assert_eq!(frozen.count(), 4);
     }
     Ok(())
 }
@@ -139,6 +158,129 @@ fn published_sizes() -> Result<()> {
         let found = millions(config)?;
         println!("{found:.1} million");
         assert!((from..to).contains(&found), "{found}");
+    }
+    Ok(())
+}
+
+/// What AVFormer needs: gradients through the frozen blocks to a token put before those of the sound,
+/// and to adapters, and into nothing else.
+#[test]
+fn gradients_pass_through_frozen_blocks() -> Result<()> {
+    let config = small();
+    let token: Vec<f64> = vec![0.3, -0.2, 0.5, 0.1];
+    let frames: Vec<f64> = (0..28).map(|i| (f64::from(i) * 1.7).sin()).collect();
+    check_gradients(&[(token, &[1, 4])], |t| {
+        let (dtype, device) = (t[0].dtype(), &Device::Cpu);
+        let frozen = vec![ParameterGroup::all_frozen()];
+        let builder = ParameterBuilder::new(3, frozen, dtype, device);
+        let encoder = ConformerEncoder::new(&config, &builder)?;
+        let adapter = |i: usize| {
+            let own = builder.pp(format_args!("adapter{i}"));
+            BottleneckAdapter::new((4, 2), Activation::Relu, &own)
+        };
+        let adapters = (0..config.num_hidden_layers).map(adapter).collect::<Result<Vec<_>>>()?;
+        let frames = Tensor::from_vec(frames.clone(), (7, 4), device)?.to_dtype(dtype)?;
+        let embedded = encoder.embed(&frames, &[7])?;
+        let states = Tensor::cat(&[&t[0], &embedded.states], 0)?;
+        let lengths = vec![embedded.lengths[0] + 1];
+        let audio = AudioStates { states, lengths };
+        Ok(encoder.forward(audio, &adapters, &Mode::evaluate())?.states)
+    })
+}
+
+fn best_rq(config: &BestRqConfig) -> Result<(BestRq, ConformerEncoder, ParameterBuilder)> {
+    let builder = ParameterBuilder::on_cpu(5);
+    let encoder = ConformerEncoder::new(&small(), &builder.pp("encoder"))?;
+    Ok((BestRq::new(config, &small(), &builder.pp("best_rq"))?, encoder, builder))
+}
+
+fn clip(length: usize, seed: f32) -> Frames {
+    let values = (0..length * 4).map(|i| (i as f32 * seed).sin() * 1.4).collect();
+    Frames { values, bands: 4 }
+}
+
+#[test]
+fn best_rq_masks_spans_and_names_their_codes() -> Result<()> {
+    let config = BestRqConfig {
+        codes: 11,
+        code_size: 3,
+        mask_probability: 0.02,
+        mask_frames: 8,
+        mask_deviation: 0.1,
+    };
+    let (best_rq, encoder, _) = best_rq(&config)?;
+    let clean = [clip(61, 0.37), clip(5, 0.9), clip(200, 0.11)];
+    let codes: Vec<Vec<u32>> = clean.iter().map(|frames| best_rq.codes(frames)).collect();
+    let distinct: std::collections::HashSet<u32> = codes.iter().flatten().copied().collect();
+    assert!(distinct.len() > 4, "{distinct:?}");
+    // Louder sound has the same codes, which depend on the angle alone.
+    let louder: Vec<f32> = clean[0].values.iter().map(|value| 3.0 * value).collect();
+    assert_eq!(best_rq.codes(&Frames { values: louder, bands: 4 }), codes[0]);
+
+    let mut frames = clean.clone();
+    let masked = best_rq.mask(&mut frames, &mut ChaCha8Rng::seed_from_u64(1));
+    let all: Vec<u32> = codes.concat();
+    assert_eq!(all.len(), clean.iter().map(|f| small().states_of(f.len())).sum::<usize>());
+    assert!(!masked.states.is_empty());
+    let (mut first, mut hidden) = (0, 0);
+    for (before, after) in clean.iter().zip(&frames) {
+        let rows = |frames: &Frames| -> Vec<Vec<f32>> {
+            frames.values.chunks(4).map(<[f32]>::to_vec).collect()
+        };
+        let (before, after) = (rows(before), rows(after));
+        let changed: Vec<bool> = before.iter().zip(&after).map(|(a, b)| a != b).collect();
+        hidden += changed.iter().filter(|changed| **changed).count();
+        for (row, _) in after.iter().zip(&changed).filter(|(_, changed)| **changed) {
+            assert!(row.iter().all(|value| value.abs() < 0.6), "noise of deviation 0.1: {row:?}");
+        }
+        for (state, changed) in changed.chunks(4).enumerate() {
+            let place = first + state as u32;
+            let is_masked = masked.states.contains(&place);
+            assert_eq!(is_masked, changed.iter().all(|changed| *changed), "state {place}");
+        }
+        first += before.len().div_ceil(4) as u32;
+    }
+    assert!(hidden >= 5 + 8 + 8, "each clip has a span, the short one all of it");
+    for (state, code) in masked.states.iter().zip(&masked.codes) {
+        assert_eq!(*code, all[*state as usize]);
+    }
+
+    let lengths: Vec<usize> = frames.iter().map(Frames::len).collect();
+    let values: Vec<f32> = frames.iter().flat_map(|frames| frames.values.clone()).collect();
+    let packed = Tensor::from_vec(values, (266, 4), &Device::Cpu)?;
+    let embedded = encoder.embed(&packed, &lengths)?;
+    let audio = encoder.forward(embedded, &[], &Mode::evaluate())?;
+    let logits = best_rq.logits(&audio, &masked)?;
+    assert_eq!(logits.dims(), [masked.states.len(), 11]);
+    let loss = best_rq.loss(&logits, &masked)?.to_scalar::<f32>()?;
+    assert!((loss - 11f32.ln()).abs() < 1.5, "near chance before training: {loss}");
+    Ok(())
+}
+
+/// The quantiser is part of the model and never moves.
+#[test]
+fn the_quantiser_has_no_gradient() -> Result<()> {
+    let (best_rq, encoder, builder) = best_rq(&BestRqConfig::default())?;
+    let mut frames = [clip(90, 0.37)];
+    let masked = best_rq.mask(&mut frames, &mut ChaCha8Rng::seed_from_u64(1));
+    let packed = Tensor::from_vec(frames[0].values.clone(), (90, 4), &Device::Cpu)?;
+    let audio = encoder.forward(encoder.embed(&packed, &[90])?, &[], &Mode::train(1))?;
+    let loss = best_rq.loss(&best_rq.logits(&audio, &masked)?, &masked)?;
+    let gradients = loss.backward()?;
+    for parameter in builder.finish()?.iter() {
+        let name = parameter.name();
+        let is_quantiser = name.ends_with("projection") || name.ends_with("codebook");
+        assert_eq!(parameter.is_trainable(), !is_quantiser, "{name}");
+        assert_eq!(gradients.get(parameter.tensor()).is_some(), !is_quantiser, "{name}");
+    }
+    let nothing = engram_models::speech::best_rq::Masked { states: vec![], codes: vec![] };
+    assert!(best_rq.logits(&audio, &nothing).is_err());
+    for bad in [
+        BestRqConfig { codes: 0, ..BestRqConfig::default() },
+        BestRqConfig { mask_probability: f64::NAN, ..BestRqConfig::default() },
+        BestRqConfig { mask_deviation: -1.0, ..BestRqConfig::default() },
+    ] {
+        assert!(BestRq::new(&bad, &small(), &ParameterBuilder::on_cpu(1)).is_err());
     }
     Ok(())
 }
