@@ -218,7 +218,7 @@ fn best_rq_masks_spans_and_names_their_codes() -> Result<()> {
     assert_eq!(best_rq.codes(&Frames { values: louder, bands: 4 }), codes[0]);
 
     let mut frames = clean.clone();
-    let masked = best_rq.mask(&mut frames, &mut ChaCha8Rng::seed_from_u64(1));
+    let masked = best_rq.mask(&mut frames, &codes, &mut ChaCha8Rng::seed_from_u64(1));
     let all: Vec<u32> = codes.concat();
     assert_eq!(all.len(), clean.iter().map(|f| small().states_of(f.len())).sum::<usize>());
     assert!(!masked.states.is_empty());
@@ -262,7 +262,8 @@ fn best_rq_masks_spans_and_names_their_codes() -> Result<()> {
 fn the_quantiser_has_no_gradient() -> Result<()> {
     let (best_rq, encoder, builder) = best_rq(&BestRqConfig::default())?;
     let mut frames = [clip(90, 0.37)];
-    let masked = best_rq.mask(&mut frames, &mut ChaCha8Rng::seed_from_u64(1));
+    let codes = [best_rq.codes(&frames[0])];
+    let masked = best_rq.mask(&mut frames, &codes, &mut ChaCha8Rng::seed_from_u64(1));
     let packed = Tensor::from_vec(frames[0].values.clone(), (90, 4), &Device::Cpu)?;
     let audio = encoder.forward(encoder.embed(&packed, &[90])?, &[], &Mode::train(1))?;
     let loss = best_rq.loss(&best_rq.logits(&audio, &masked)?, &masked)?;

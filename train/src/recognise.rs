@@ -1,6 +1,8 @@
 //! Speech as text: a published recogniser, and clips in batches.
 
+mod conformer;
 mod files;
+mod listener;
 mod long;
 mod steady;
 mod transcript;
@@ -17,6 +19,8 @@ use engram_models::whisper::{Heard, Rules, Task, Whisper, WhisperTokens};
 
 use crate::digest;
 use crate::error::{Result, TrainError};
+pub use conformer::ConformerRecogniser;
+pub use listener::Listener;
 pub use transcript::{Segment, Transcript};
 
 /// A Whisper model and what its texts are made with.

@@ -152,18 +152,18 @@ impl BestRq {
     }
 
     /// Puts noise in place of spans of the clips, one at least in each, and tells the states that
-    /// stand for masked frames alone, with their codes.
-    pub fn mask(&self, clips: &mut [Frames], rng: &mut ChaCha8Rng) -> Masked {
+    /// stand for masked frames alone, with their codes. `codes` are those of each clip's states: of the
+    /// same frames, or of what they were before noise was added.
+    pub fn mask(&self, clips: &mut [Frames], codes: &[Vec<u32>], rng: &mut ChaCha8Rng) -> Masked {
         let mut masked = Masked { states: Vec::new(), codes: Vec::new() };
         let mut first = 0;
-        for frames in clips {
-            let codes = self.codes(frames);
+        for (frames, codes) in clips.iter_mut().zip(codes) {
             let hidden = self.spans(frames.len(), rng);
             for (row, _) in frames.values.chunks_mut(frames.bands).zip(&hidden).filter(|(_, h)| **h)
             {
                 row.iter_mut().for_each(|value| *value = self.noise(rng));
             }
-            for (state, (hidden, code)) in hidden.chunks(self.stacked).zip(&codes).enumerate() {
+            for (state, (hidden, code)) in hidden.chunks(self.stacked).zip(codes).enumerate() {
                 if hidden.iter().all(|hidden| *hidden) {
                     masked.states.push(first + state as u32);
                     masked.codes.push(*code);

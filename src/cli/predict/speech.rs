@@ -11,7 +11,7 @@ use engram_data::speech::manifest::{Clip, ClipReader, clips};
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_models::whisper::Task;
 use engram_train::TrainError;
-use engram_train::recognise::{Padding, RecogniseOptions, Recogniser, Segment, Transcript};
+use engram_train::recognise::{Listener, Padding, RecogniseOptions, Segment, Transcript};
 use indicatif::HumanDuration;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -23,8 +23,8 @@ use crate::cli::{Outcome, output};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Speech")]
 pub struct Speech {
-    /// Transcribe sound with a Whisper model, `hf://owner/name` or a folder; --input is a sound file,
-    /// a folder of them, or a manifest (JSON lines with audio, start, end)
+    /// Transcribe sound with a Whisper model or a Conformer, `hf://owner/name`, a folder or a run;
+    /// --input is a sound file, a folder of them, or a manifest (JSON lines with audio, start, end)
     #[arg(long, value_name = "WEIGHTS", conflicts_with_all = ["run", "encoder", "vectors"])]
     pub(super) recogniser: Option<String>,
     /// What --output is, by default by its ending, else JSON lines
@@ -146,7 +146,7 @@ impl Predict {
         if subtitles {
             self.check_subtitle_files(&clips, format)?;
         }
-        let recogniser = Recogniser::open(recogniser)?;
+        let recogniser = Listener::open(recogniser)?;
         let options = self.speech.options(subtitles);
         recogniser.check(&options)?;
         let started = Instant::now();
@@ -344,7 +344,7 @@ fn open(clip: &Clip, longest: usize) -> Result<Sound, DataError> {
 
 /// The transcript of a recording of which `first` samples are read.
 fn long(
-    recogniser: &Recogniser,
+    recogniser: &Listener,
     options: &RecogniseOptions,
     mut first: Vec<f32>,
     mut reader: ClipReader,

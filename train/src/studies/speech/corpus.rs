@@ -98,12 +98,12 @@ impl Corpus {
         }
     }
 
-    /// An utterance to train on, at a speed and with noise that are drawn. Of the embedded world `clip`
-    /// means nothing.
+    /// An utterance to train on, at a speed and with noise that are drawn, and its samples without the
+    /// noise. Of the embedded world `clip` means nothing.
     ///
     /// # Errors
     /// [`TrainError::Data`] for a clip that cannot be read.
-    pub fn training(&self, clip: usize, rng: &mut ChaCha8Rng) -> Result<Utterance> {
+    pub fn training(&self, clip: usize, rng: &mut ChaCha8Rng) -> Result<(Utterance, Vec<f32>)> {
         let speed = rng.random_range(0..self.data.speeds.len());
         let utterance = match &self.sounds {
             Sounds::World { train, .. } => {
@@ -116,10 +116,11 @@ impl Corpus {
                 Utterance { samples, ..heard }
             }
         };
-        let &[low, high] = self.data.snr_db.as_slice() else { return Ok(utterance) };
+        let clean = utterance.samples.clone();
+        let &[low, high] = self.data.snr_db.as_slice() else { return Ok((utterance, clean)) };
         let ratio = rng.random_range(low..=high);
-        let noise = self.noise(utterance.samples.len(), rng);
-        Ok(Utterance { samples: mix(&utterance.samples, &noise, ratio, 0), ..utterance })
+        let noise = self.noise(clean.len(), rng);
+        Ok((Utterance { samples: mix(&clean, &noise, ratio, 0), ..utterance }, clean))
     }
 
     /// Other voices, or white noise.

@@ -9,7 +9,7 @@ use engram_models::params::{ParameterGroup, Parameters};
 use engram_models::speech::AudioStates;
 use engram_models::speech::best_rq::Masked;
 use engram_models::speech::ctc::{Ctc, ctc_loss, is_feasible};
-use engram_models::speech::decode::best_path;
+use engram_models::speech::decode::best_paths;
 use engram_models::speech::log_mel::{Frames, LogMel};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -47,6 +47,9 @@ pub struct SpeechStudy {
 
 /// Utterances that are learnt from together: the clip of each, and what draws the rest.
 pub type Batch = Vec<(usize, u64)>;
+
+/// The frames of a clip, with the codes of its states or the tokens of its text.
+type Heard = (Frames, Vec<u32>);
 
 /// Frames of packed clips.
 struct Packed {
@@ -107,6 +110,22 @@ impl SpeechStudy {
         }
     }
 
+    /// What a clip of a batch is learnt from.
+    fn heard(&self, (clip, seed): (usize, u64), objective: Objective) -> StudyResult<Heard> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let (utterance, clean) = self.corpus.training(clip, &mut rng)?;
+        let mut frames = self.frames(&utterance)?;
+        let targets = match objective {
+            Objective::BestRq => self.modules()?.best_rq.codes(&self.mel.frames(&clean, 0)),
+            Objective::Ctc => {
+                let bands = frames.bands;
+                self.data.spec_augment.apply(&mut frames.values, bands, &mut rng)?;
+                self.tokeniser.encode_known(&utterance.text)?
+            }
+        };
+        Ok((frames, targets))
+    }
+
     /// The texts that a model hears.
     ///
     /// # Errors
@@ -125,8 +144,8 @@ impl SpeechStudy {
                 .collect::<StudyResult<Vec<_>>>()?;
             let audio = encode(modules, &pack(&frames)?, &Mode::predict())?;
             let logits = modules.recogniser.logits(&audio)?;
-            for tokens in best_path(&logits, &audio.lengths, blank)? {
-                texts.push(self.tokeniser.decode(&tokens)?);
+            for path in best_paths(&logits, &audio.lengths, blank)? {
+                texts.push(self.tokeniser.decode(&path.tokens)?);
             }
         }
         Ok(texts)
@@ -141,7 +160,8 @@ impl SpeechStudy {
                 .iter()
                 .map(|utterance| self.frames(utterance))
                 .collect::<StudyResult<Vec<_>>>()?;
-            let masked = modules.best_rq.mask(&mut frames, &mut rng);
+            let codes: Vec<_> = frames.iter().map(|clip| modules.best_rq.codes(clip)).collect();
+            let masked = modules.best_rq.mask(&mut frames, &codes, &mut rng);
             let audio = encode(modules, &pack(&frames)?, &Mode::predict())?;
             let told = told(&modules.best_rq.logits(&audio, &masked)?)?;
             right += told.iter().zip(&masked.codes).filter(|(told, code)| told == code).count();
@@ -152,13 +172,13 @@ impl SpeechStudy {
 
     fn best_rq_loss(
         &self,
-        mut frames: Vec<Frames>,
+        (mut frames, codes): (Vec<Frames>, Vec<Vec<u32>>),
         mode: &Mode,
         seed: u64,
     ) -> StudyResult<BatchLoss> {
         let modules = self.modules()?;
         let masked: Masked =
-            modules.best_rq.mask(&mut frames, &mut ChaCha8Rng::seed_from_u64(seed));
+            modules.best_rq.mask(&mut frames, &codes, &mut ChaCha8Rng::seed_from_u64(seed));
         let audio = encode(modules, &pack(&frames)?, mode)?;
         let logits = modules.best_rq.logits(&audio, &masked)?;
         let loss = modules.best_rq.loss(&logits, &masked)?;
@@ -269,22 +289,12 @@ impl Study for SpeechStudy {
 
     fn loss(&self, batch: &Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
         let objective = self.feeds[step.phase.index].objective;
-        let heard = |&(clip, seed): &(usize, u64)| -> StudyResult<(Frames, Vec<u32>)> {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let utterance = self.corpus.training(clip, &mut rng)?;
-            let mut frames = self.frames(&utterance)?;
-            if objective == Objective::BestRq {
-                return Ok((frames, Vec::new()));
-            }
-            let bands = frames.bands;
-            self.data.spec_augment.apply(&mut frames.values, bands, &mut rng)?;
-            Ok((frames, self.tokeniser.encode_known(&utterance.text)?))
-        };
-        let heard = batch.par_iter().map(heard).collect::<StudyResult<Vec<_>>>()?;
+        let heard = batch.par_iter().map(|drawn| self.heard(*drawn, objective));
+        let heard = heard.collect::<StudyResult<Vec<Heard>>>()?;
         let (frames, targets): (Vec<Frames>, Vec<Vec<u32>>) = heard.into_iter().unzip();
         let mode = Mode::train(step.step_seed);
         match objective {
-            Objective::BestRq => self.best_rq_loss(frames, &mode, step.step_seed),
+            Objective::BestRq => self.best_rq_loss((frames, targets), &mode, step.step_seed),
             Objective::Ctc => self.ctc_batch_loss(&frames, targets, &mode),
         }
     }

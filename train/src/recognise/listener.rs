@@ -1,0 +1,120 @@
+//! A recogniser of either kind.
+
+use engram_data::hub::{HubSettings, WeightsLocation};
+use serde::Deserialize;
+
+use super::conformer::ConformerRecogniser;
+use super::{RecogniseOptions, Recogniser, Segment, Transcript};
+use crate::error::{Result, TrainError};
+
+/// A Whisper model or a Conformer, by the `model_type` of its `config.json`.
+pub enum Listener {
+    /// A Whisper model.
+    Whisper(Box<Recogniser>),
+    /// A Conformer with a head for CTC.
+    Conformer(Box<ConformerRecogniser>),
+}
+
+impl Listener {
+    /// Opens the model of a folder or of `hf://owner/name`.
+    ///
+    /// # Errors
+    /// As [`Recogniser::open`] and [`ConformerRecogniser::open`].
+    pub fn open(location: &str) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Kind {
+            model_type: String,
+        }
+        let place = WeightsLocation::parse(location)?;
+        // What is wrong with a file that is missing or broken is told by the kind that most have.
+        let kind = place.file("config.json", &HubSettings::from_env()).ok();
+        let kind = kind.and_then(|file| std::fs::read(file).ok());
+        let kind = kind.and_then(|bytes| serde_json::from_slice::<Kind>(&bytes).ok());
+        match kind.is_some_and(|kind| kind.model_type == "parakeet_ctc") {
+            true => Ok(Self::Conformer(Box::new(ConformerRecogniser::open(location)?))),
+            false => Ok(Self::Whisper(Box::new(Recogniser::open(location)?))),
+        }
+    }
+
+    /// Seconds of the longest clip that is heard at once.
+    pub fn max_seconds(&self) -> f64 {
+        match self {
+            Self::Whisper(whisper) => whisper.max_seconds(),
+            Self::Conformer(conformer) => conformer.max_seconds(),
+        }
+    }
+
+    /// The SHA-256 of the weights file, which is read for it.
+    ///
+    /// # Errors
+    /// [`TrainError::Io`]
+    pub fn weights_sha256(&self) -> Result<String> {
+        match self {
+            Self::Whisper(whisper) => whisper.weights_sha256(),
+            Self::Conformer(conformer) => conformer.weights_sha256(),
+        }
+    }
+
+    /// Checks that the model can do what is asked for.
+    ///
+    /// # Errors
+    /// As [`Recogniser::check`]; [`TrainError::Recognise`] for options that a Conformer does not have.
+    pub fn check(&self, options: &RecogniseOptions) -> Result<()> {
+        if let Self::Whisper(whisper) = self {
+            return whisper.check(options);
+        }
+        let RecogniseOptions { num_beams, language, task, padding, .. } =
+            RecogniseOptions::default();
+        let asked = [
+            ("beams", options.num_beams != num_beams),
+            ("language", options.language != language),
+            ("translate", options.task != task),
+            ("padding", options.padding != padding),
+        ];
+        match asked.iter().find(|(_, asked)| *asked) {
+            None => Ok(()),
+            Some((option, _)) => {
+                let reason = format!("--{option} is for Whisper models; this is a Conformer");
+                Err(TrainError::Recognise { reason })
+            }
+        }
+    }
+
+    /// The texts of clips of samples at 16 kHz, in one batch.
+    ///
+    /// # Errors
+    /// As [`Recogniser::transcribe`] and [`ConformerRecogniser::transcribe`].
+    pub fn transcribe(
+        &self,
+        clips: &[&[f32]],
+        options: &RecogniseOptions,
+    ) -> Result<Vec<Transcript>> {
+        match self {
+            Self::Whisper(whisper) => whisper.transcribe(clips, options),
+            Self::Conformer(conformer) => {
+                let mut transcripts = conformer.transcribe(clips)?;
+                if !options.timestamps {
+                    transcripts.iter_mut().for_each(|transcript| transcript.segments.clear());
+                }
+                Ok(transcripts)
+            }
+        }
+    }
+
+    /// The text of a recording. `read` adds samples at 16 kHz and gives `false` at the end; `heard` is
+    /// told each part of the text (by Whisper), and after each window how many seconds are done.
+    ///
+    /// # Errors
+    /// As [`Listener::transcribe`], and those of `read`.
+    pub fn transcribe_long<E: From<TrainError>>(
+        &self,
+        options: &RecogniseOptions,
+        read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
+        mut heard: impl FnMut(&[Segment], f64),
+    ) -> Result<Transcript, E> {
+        match self {
+            Self::Whisper(whisper) => whisper.transcribe_long(options, read, heard),
+            Self::Conformer(conformer) => conformer.transcribe_long(read, |done| heard(&[], done)),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The speech study on the embedded world and on files: both phases, a run that is stopped, texts that
+//! cannot be learnt.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use engram_data::world::speech::{SAMPLE_RATE, voices};
+use engram_models::weights::Weights;
+use engram_train::recognise::{Listener, RecogniseOptions};
+use engram_train::studies::speech::run::{SpeechSummary, train_speech};
+use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
+
+const RECIPE: &str = r#"
+study = "speech"
+seed = 1
+
+[data]
+sentences = 16
+evaluated = 3
+speeds = [0.9, 1.0]
+
+[model]
+layers = 1
+
+[model.best_rq]
+codes = 64
+mask_probability = 0.02
+mask_frames = 20
+
+[batch]
+examples = 4
+
+[optimiser]
+learning_rate = 2e-3
+
+[evaluation]
+every_epochs = 0
+keep_best = false
+
+[checkpoint]
+every_steps = 3
+
+[log]
+every_steps = 1
+tensorboard = false
+
+[[phase]]
+name = "best_rq"
+steps = 4
+feed = { objective = "best_rq" }
+group = [{ match = "ctc_head.**", rate = 0.0 }]
+
+[[phase]]
+name = "ctc"
+steps = 6
+feed = { objective = "ctc" }
+group = [{ match = "best_rq.**", rate = 0.0 }]
+
+[check]
+files = ["model.safetensors"]
+"#;
+
+fn try_run(
+    folder: &Path,
+    set: &[String],
+    options: RunOptions,
+) -> Result<Option<SpeechSummary>, TrainError> {
+    let options_of_recipe = RecipeOptions { tiny: false, set: set.to_vec() };
+    let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options_of_recipe)?;
+    train_speech(&mut recipe, &RunOptions { run: folder.into(), quiet: true, ..options })
+}
+
+fn metrics(run: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn read(run: &Path, file: &str) -> Vec<u8> {
+    std::fs::read(run.join(file)).unwrap()
+}
+
+#[test]
+fn a_run_stopped_in_either_phase_resumes_to_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole");
+    let summary = try_run(&whole, &[], RunOptions::default()).unwrap().unwrap();
+    assert_eq!(summary.check_failures, Vec::<String>::new());
+    assert_eq!((summary.steps, summary.wer.n), (10, 3));
+    assert!(summary.names.is_some_and(|errors| errors.names > 0.0));
+    for stop in [2, 7] {
+        let stopped = folder.path().join(format!("stopped-{stop}"));
+        let options = RunOptions { stop_after_steps: Some(stop), ..RunOptions::default() };
+        assert!(try_run(&stopped, &[], options).unwrap().is_none());
+        let options = RunOptions { resume: true, ..RunOptions::default() };
+        try_run(&stopped, &[], options).unwrap().unwrap();
+        for file in ["model.safetensors", "hyp.tsv", "config.json", "tokenizer.json"] {
+            assert!(read(&whole, file) == read(&stopped, file), "stopped after {stop}: {file}");
+        }
+        assert_eq!(metrics(&whole), metrics(&stopped));
+    }
+}
+
+#[test]
+fn each_phase_moves_its_own_and_the_run_is_a_recogniser() {
+    let folder = tempfile::tempdir().unwrap();
+    let (both, first) = (folder.path().join("both"), folder.path().join("first"));
+    try_run(&both, &[], RunOptions::default()).unwrap().unwrap();
+    try_run(&first, &["phase.ctc.steps=0".into()], RunOptions::default()).unwrap().unwrap();
+    let open = |run: &Path| Weights::open(&run.join("model.safetensors")).unwrap();
+    let (both_weights, first_weights) = (open(&both), open(&first));
+    let tensor = |weights: &Weights, name: &str, shape: &[usize]| -> Vec<f32> {
+        let found =
+            weights.get(name, shape, candle_core::DType::F32, &candle_core::Device::Cpu).unwrap();
+        found.flatten_all().unwrap().to_vec1().unwrap()
+    };
+    for (name, shape, moves) in [
+        ("best_rq.projection", &[16, 320][..], false),
+        ("best_rq.codebook", &[64, 16], false),
+        ("best_rq.head.weight", &[64, 144], false),
+        ("ctc_head.weight", &[29, 144, 1], true),
+        ("encoder.layers.0.conv.depthwise_conv.weight", &[144, 1, 15], true),
+    ] {
+        let same = tensor(&both_weights, name, shape) == tensor(&first_weights, name, shape);
+        assert_eq!(same, !moves, "{name} in the second phase");
+    }
+    let accuracy = |line: &Value| line["masked_accuracy"].as_f64();
+    assert!(metrics(&first).iter().any(|line| accuracy(line).is_some()));
+
+    // What the run heard, by the recogniser that anybody opens.
+    let Listener::Conformer(recogniser) = Listener::open(both.to_str().unwrap()).unwrap() else {
+        panic!("a run of this study is a Conformer");
+    };
+    let voice = voices().unwrap().pop().unwrap();
+    let samples = voice.sentence(&mut ChaCha8Rng::seed_from_u64(3)).samples;
+    let alone = recogniser.transcribe(&[&samples]).unwrap();
+    let together = recogniser.transcribe(&[&[0.0; 9], &samples, &[0.0; 16_000], &samples]).unwrap();
+    assert_eq!((&together[1].text, &together[3].text), (&alone[0].text, &alone[0].text));
+    assert_eq!((together[0].text.as_str(), together[2].text.as_str()), ("", ""));
+    assert!(
+        Listener::open(both.to_str().unwrap())
+            .unwrap()
+            .check(&RecogniseOptions { num_beams: 2, ..RecogniseOptions::default() })
+            .is_err()
+    );
+}
+
+/// Writes clips of a voice and their manifest, each line changed by `line`.
+fn manifest(folder: &Path, line: impl Fn(usize, &mut Value)) -> String {
+    let voice = voices().unwrap().remove(0);
+    let spec = hound::WavSpec {
+        channels: 1,
+        sample_rate: SAMPLE_RATE,
+        bits_per_sample: 16,
+        sample_format: hound::SampleFormat::Int,
+    };
+    let mut text = String::new();
+    for (i, clip) in voice.names.iter().take(6).enumerate() {
+        let file = format!("{i}.wav");
+        let mut writer = hound::WavWriter::create(folder.join(&file), spec).unwrap();
+        clip.samples.iter().for_each(|s| writer.write_sample((s * 32_000.0) as i16).unwrap());
+        writer.finalize().unwrap();
+        let mut fields = serde_json::json!({ "audio": file, "text": clip.text });
+        line(i, &mut fields);
+        text += &format!("{fields}\n");
+    }
+    let path = folder.join("clips.jsonl");
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+fn of_manifest(path: &str) -> Vec<String> {
+    ["train", "validation", "test"].map(|part| format!("data.{part}={path}")).to_vec()
+}
+
+#[test]
+fn clips_of_files_are_learnt_and_those_too_short_for_their_texts_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = manifest(folder.path(), |i, line| {
+        if i == 1 {
+            line["text"] = "a".repeat(200).into();
+        }
+    });
+    let mut set = of_manifest(&path);
+    set.extend(["batch.examples=3".into(), "phase.best_rq.steps=1".into()]);
+    let run = folder.path().join("run");
+    let summary = try_run(&run, &set, RunOptions::default()).unwrap().unwrap();
+    assert_eq!((summary.wer.n, summary.names), (6, None));
+    let too_short: f64 =
+        metrics(&run).iter().filter_map(|line| line["loss/too_short"].as_f64()).sum();
+    assert_eq!(too_short, 3.0, "once in each of three epochs");
+    assert!(metrics(&run).iter().all(|line| line["loss"].as_f64().is_none_or(f64::is_finite)));
+}
+
+#[test]
+fn texts_and_clips_that_cannot_be_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = |line: &dyn Fn(usize, &mut Value), more: &str| {
+        let mut set = of_manifest(&manifest(folder.path(), line));
+        if !more.is_empty() {
+            set.push(more.into());
+        }
+        let run = folder.path().join("run");
+        let error = try_run(&run, &set, RunOptions::default()).unwrap_err();
+        let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source());
+        causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    };
+    let keep = |_: usize, _: &mut Value| {};
+    let accent = |i: usize, line: &mut Value| {
+        if i == 2 {
+            line["text"] = "café".into();
+        }
+    };
+    let found = error(&accent, "");
+    assert!(found.contains("line 3") && found.contains("'é'"), "{found}");
+    let without = |i: usize, line: &mut Value| {
+        if i == 4 {
+            line.as_object_mut().unwrap().remove("text");
+        }
+    };
+    let found = error(&without, "");
+    assert!(found.contains("line 5") && found.contains("text"), "{found}");
+    let missing = |i: usize, line: &mut Value| {
+        if i == 0 {
+            line["audio"] = "nowhere.wav".into();
+        }
+    };
+    assert!(error(&missing, "").contains("nowhere.wav"));
+    assert!(error(&keep, "data.test=").contains("test"));
+    assert!(error(&keep, "data.speeds=[3.0]").contains("speeds"));
+    assert!(error(&keep, "model.best_rq.codes=0").contains("codes"));
+    assert!(error(&keep, "data.spec_augment.time_share=2.0").contains("time_share"));
+}
