@@ -1,7 +1,9 @@
 //! `engram data`.
 
+mod clips;
 mod convert;
 mod entries;
+mod speech;
 mod world;
 
 use std::path::PathBuf;
@@ -12,7 +14,7 @@ use engram_data::world::phrases::phrase_world;
 
 use super::{Outcome, output};
 
-/// Fetch published weights, write the embedded data, turn data sets into entries of a memory.
+/// Fetch published weights, write the embedded data, read published data sets.
 #[derive(Debug, Subcommand)]
 pub enum Data {
     /// Put a model's files into the hub's cache, for offline use
@@ -21,6 +23,10 @@ pub enum Data {
     Phrases(Phrases),
     /// Write the embedded world: pictures, entries of four sources, questions, keys and values
     World(world::World),
+    /// Write sentences of the embedded world's held-out voices, with a manifest
+    Speech(speech::Speech),
+    /// Write the clips of a published data set of speech as a manifest
+    Clips(clips::Clips),
     /// Turn a published data set into entries of a memory
     #[command(subcommand)]
     Entries(entries::Entries),
@@ -77,6 +83,8 @@ impl Data {
                 }
             }
             Self::World(world) => world.run()?,
+            Self::Speech(speech) => return speech.run(),
+            Self::Clips(clips) => return clips.run(),
             Self::Entries(entries) => return entries.run(),
             Self::Convert(convert) => return convert.run(),
         }

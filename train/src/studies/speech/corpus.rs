@@ -99,16 +99,23 @@ impl Corpus {
     }
 
     /// An utterance to train on, at a speed and with noise that are drawn, and its samples without the
-    /// noise. Of the embedded world `clip` means nothing.
+    /// noise. Of the embedded world `clip` means nothing, and the first `voices` of the voices speak,
+    /// or all if that is 0.
     ///
     /// # Errors
     /// [`TrainError::Data`] for a clip that cannot be read.
-    pub fn training(&self, clip: usize, rng: &mut ChaCha8Rng) -> Result<(Utterance, Vec<f32>)> {
+    pub fn training(
+        &self,
+        clip: usize,
+        voices: usize,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<(Utterance, Vec<f32>)> {
         let speed = rng.random_range(0..self.data.speeds.len());
         let utterance = match &self.sounds {
             Sounds::World { train, .. } => {
-                let voices = &train[speed];
-                spoken(voices[rng.random_range(0..voices.len())].sentence(rng), String::new())
+                let all = &train[speed];
+                let heard = if voices == 0 { all.len() } else { voices.min(all.len()) };
+                spoken(all[rng.random_range(0..heard)].sentence(rng), String::new())
             }
             Sounds::Files { train, .. } => {
                 let heard = read(&train[clip])?;

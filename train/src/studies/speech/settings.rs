@@ -159,4 +159,8 @@ pub enum Objective {
 pub struct SpeechFeed {
     /// What it learns.
     pub objective: Objective,
+    /// Of the embedded world: the voices that it hears, the first so many of those to train on; 0 for
+    /// all of them.
+    #[serde(default)]
+    pub voices: usize,
 }

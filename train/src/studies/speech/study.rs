@@ -111,11 +111,11 @@ impl SpeechStudy {
     }
 
     /// What a clip of a batch is learnt from.
-    fn heard(&self, (clip, seed): (usize, u64), objective: Objective) -> StudyResult<Heard> {
+    fn heard(&self, (clip, seed): (usize, u64), feed: &SpeechFeed) -> StudyResult<Heard> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let (utterance, clean) = self.corpus.training(clip, &mut rng)?;
+        let (utterance, clean) = self.corpus.training(clip, feed.voices, &mut rng)?;
         let mut frames = self.frames(&utterance)?;
-        let targets = match objective {
+        let targets = match feed.objective {
             Objective::BestRq => self.modules()?.best_rq.codes(&self.mel.frames(&clean, 0)),
             Objective::Ctc => {
                 let bands = frames.bands;
@@ -288,12 +288,12 @@ impl Study for SpeechStudy {
     }
 
     fn loss(&self, batch: &Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
-        let objective = self.feeds[step.phase.index].objective;
-        let heard = batch.par_iter().map(|drawn| self.heard(*drawn, objective));
+        let feed = &self.feeds[step.phase.index];
+        let heard = batch.par_iter().map(|drawn| self.heard(*drawn, feed));
         let heard = heard.collect::<StudyResult<Vec<Heard>>>()?;
         let (frames, targets): (Vec<Frames>, Vec<Vec<u32>>) = heard.into_iter().unzip();
         let mode = Mode::train(step.step_seed);
-        match objective {
+        match feed.objective {
             Objective::BestRq => self.best_rq_loss((frames, targets), &mode, step.step_seed),
             Objective::Ctc => self.ctc_batch_loss(&frames, targets, &mode),
         }
