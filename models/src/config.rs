@@ -87,11 +87,14 @@ pub(crate) fn check_epsilon(what: &str, epsilon: f64) -> Result<()> {
 
 /// Fails unless both are probabilities of dropout.
 pub(crate) fn check_dropout(hidden: f64, attention: f64) -> Result<()> {
-    for (what, p) in [("hidden_dropout_prob", hidden), ("attention_probs_dropout_prob", attention)]
-    {
-        if !(0.0..1.0).contains(&p) {
-            return Err(bad_field(what, format!("{p} is not a probability below 1")));
-        }
+    check_probability("hidden_dropout_prob", hidden)?;
+    check_probability("attention_probs_dropout_prob", attention)
+}
+
+/// Fails unless it is a probability below 1.
+pub(crate) fn check_probability(what: &str, p: f64) -> Result<()> {
+    match (0.0..1.0).contains(&p) {
+        true => Ok(()),
+        false => Err(bad_field(what, format!("{p} is not a probability below 1"))),
     }
-    Ok(())
 }

@@ -210,12 +210,13 @@ fn best_rq_masks_spans_and_names_their_codes() -> Result<()> {
     };
     let (best_rq, encoder, _) = best_rq(&config)?;
     let clean = [clip(61, 0.37), clip(5, 0.9), clip(200, 0.11)];
-    let codes: Vec<Vec<u32>> = clean.iter().map(|frames| best_rq.codes(frames)).collect();
+    let codes: Vec<Vec<u32>> =
+        clean.iter().map(|frames| best_rq.codes(frames)).collect::<Result<_>>()?;
     let distinct: std::collections::HashSet<u32> = codes.iter().flatten().copied().collect();
     assert!(distinct.len() > 4, "{distinct:?}");
     // Louder sound has the same codes, which depend on the angle alone.
     let louder: Vec<f32> = clean[0].values.iter().map(|value| 3.0 * value).collect();
-    assert_eq!(best_rq.codes(&Frames { values: louder, bands: 4 }), codes[0]);
+    assert_eq!(best_rq.codes(&Frames { values: louder, bands: 4 })?, codes[0]);
 
     let mut frames = clean.clone();
     let masked = best_rq.mask(&mut frames, &codes, &mut ChaCha8Rng::seed_from_u64(1));
@@ -257,12 +258,42 @@ fn best_rq_masks_spans_and_names_their_codes() -> Result<()> {
     Ok(())
 }
 
+/// Where no span is drawn, or none that hides a whole state, one is put where it does.
+#[test]
+fn every_clip_has_a_masked_state() -> Result<()> {
+    let sizes = BestRqConfig { codes: 11, code_size: 3, mask_frames: 7, ..BestRqConfig::default() };
+    for mask_probability in [0.0, 0.01] {
+        let (best_rq, ..) = best_rq(&BestRqConfig { mask_probability, ..sizes.clone() })?;
+        for seed in 0..200 {
+            let length = 1 + seed as usize % 23;
+            let mut frames = [clip(length, 0.37)];
+            let codes = [best_rq.codes(&frames[0])?];
+            let masked = best_rq.mask(&mut frames, &codes, &mut ChaCha8Rng::seed_from_u64(seed));
+            assert!(!masked.states.is_empty(), "{length} frames, seed {seed}");
+        }
+    }
+    Ok(())
+}
+
+/// What a trainer loads into the parameters is what gives the codes.
+#[test]
+fn codes_follow_the_parameters() -> Result<()> {
+    let (best_rq, _, builder) = best_rq(&BestRqConfig::default())?;
+    let frames = clip(400, 0.37);
+    let before = best_rq.codes(&frames)?;
+    for parameter in builder.finish()?.iter().filter(|p| p.name().ends_with("projection")) {
+        parameter.update(&mut |values| values.reverse())?;
+    }
+    assert_ne!(best_rq.codes(&frames)?, before);
+    Ok(())
+}
+
 /// The quantiser is part of the model and never moves.
 #[test]
 fn the_quantiser_has_no_gradient() -> Result<()> {
     let (best_rq, encoder, builder) = best_rq(&BestRqConfig::default())?;
     let mut frames = [clip(90, 0.37)];
-    let codes = [best_rq.codes(&frames[0])];
+    let codes = [best_rq.codes(&frames[0])?];
     let masked = best_rq.mask(&mut frames, &codes, &mut ChaCha8Rng::seed_from_u64(1));
     let packed = Tensor::from_vec(frames[0].values.clone(), (90, 4), &Device::Cpu)?;
     let audio = encoder.forward(encoder.embed(&packed, &[90])?, &[], &Mode::train(1))?;
@@ -279,6 +310,7 @@ fn the_quantiser_has_no_gradient() -> Result<()> {
     for bad in [
         BestRqConfig { codes: 0, ..BestRqConfig::default() },
         BestRqConfig { mask_probability: f64::NAN, ..BestRqConfig::default() },
+        BestRqConfig { mask_frames: 6, ..BestRqConfig::default() },
         BestRqConfig { mask_deviation: -1.0, ..BestRqConfig::default() },
     ] {
         assert!(BestRq::new(&bad, &small(), &ParameterBuilder::on_cpu(1)).is_err());

@@ -207,8 +207,10 @@ fn reveal_text(summary: &RevealSummary) -> String {
 
 /// A recogniser's figures.
 fn speech_text(summary: &SpeechSummary) -> String {
-    let wer = in_words(&summary.wer);
-    let mut lines = vec![format!("test WER {wer} of {} utterances", summary.wer.n)];
+    let mut lines = Vec::new();
+    if let Some(wer) = &summary.wer {
+        lines.push(format!("test WER {} of {} utterances", in_words(wer), wer.n));
+    }
     if let Some(errors) = &summary.names {
         lines.push(format!("  names {:.4}, other words {:.4}", errors.names, errors.others));
     }

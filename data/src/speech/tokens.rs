@@ -63,9 +63,9 @@ impl SpeechTokeniser {
         self.tokenizer.to_string(true).map_err(|error| failed(&self.path, &*error))
     }
 
-    /// Entries of the vocabulary, special tokens among them.
+    /// Entries of a vocabulary that has all ids, special tokens among them: the highest id and one.
     pub fn vocabulary_size(&self) -> usize {
-        self.tokenizer.get_vocab_size(true)
+        self.tokenizer.get_vocab(true).values().max().map_or(0, |id| *id as usize + 1)
     }
 
     /// Ids of a text that has to be made of known tokens.
@@ -75,21 +75,25 @@ impl SpeechTokeniser {
         let unknown = ["<unk>", "[UNK]", "⁇"].map(|name| self.id_of(name));
         let known = |text: &str| {
             let ids = self.encode(text).ok()?;
-            ids.iter().all(|id| !unknown.contains(&Some(*id))).then_some(ids)
+            // Some tokenizers leave out what they do not know.
+            let is_left_out = ids.is_empty() && text.contains(char::is_alphanumeric);
+            let is_known = !is_left_out && ids.iter().all(|id| !unknown.contains(&Some(*id)));
+            is_known.then_some(ids)
         };
-        match known(text) {
-            Some(ids) => Ok(ids),
-            None => {
-                let is_unknown = |c: &char| known(c.encode_utf8(&mut [0; 4])).is_none();
-                let what = match text.chars().find(is_unknown) {
-                    Some(character) => {
-                        format!("{character:?} of {text:?} is not in the vocabulary")
-                    }
-                    None => format!("{text:?} is not made of the vocabulary"),
-                };
-                Err(failed(&self.path, &what))
-            }
-        }
+        let is_unknown = |c: &char| known(c.encode_utf8(&mut [0; 4])).is_none();
+        let what = match (text.chars().find(is_unknown), known(text)) {
+            (None, Some(ids)) => return Ok(ids),
+            (Some(character), _) => format!("{character:?} of {text:?} is not in the vocabulary"),
+            (None, None) => format!("{text:?} is not made of the vocabulary"),
+        };
+        Err(failed(&self.path, &what))
+    }
+
+    /// A text as it comes back from its tokens: what a recogniser's text is compared with.
+    ///
+    /// # Errors   as [`SpeechTokeniser::encode_known`]
+    pub fn as_tokens_have_it(&self, text: &str) -> Result<String, DataError> {
+        Ok(self.decode(&self.encode_known(text)?)?.trim().to_string())
     }
 
     /// The id of a token by its exact name.
@@ -130,6 +134,7 @@ mod tests {
         assert_eq!(ids[..5], [10, 21, 1, 20, 0]);
         assert_eq!(letters.decode(&ids)?, "it's a zoo");
         assert!(letters.encode_known("")?.is_empty());
+        assert_eq!(letters.as_tokens_have_it(" IT IS ")?, "it is");
         let error = letters.encode_known("a café, b").unwrap_err().to_string();
         assert!(error.contains("'é'"), "{error}");
         Ok(())

@@ -6,7 +6,7 @@
 //! deviation 1 ([`LogMel::normalised`](super::log_mel::LogMel::normalised)) are what keeps the codes
 //! apart.
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -56,9 +56,9 @@ pub struct BestRq {
     /// Frames for one state.
     stacked: usize,
     /// `[code size, M stacked]`.
-    projection: Vec<f32>,
-    /// `[V, code size]`, each of length 1.
-    codebook: Vec<f32>,
+    projection: Tensor,
+    /// `[V, code size]`; only the directions count.
+    codebook: Tensor,
     head: Linear,
 }
 
@@ -107,6 +107,11 @@ impl BestRq {
     ) -> Result<Self> {
         config.validate()?;
         let (stacked, size) = (encoder.subsampling_factor, config.code_size);
+        // A shorter span need not hide all frames of any state.
+        if config.mask_frames + 1 < 2 * stacked {
+            let reason = format!("{} hides no whole state of {stacked} frames", config.mask_frames);
+            return Err(bad_field("mask_frames", reason));
+        }
         let inputs = stacked * encoder.num_mel_bins;
         // Xavier's bound.
         let bound = (6.0 / (inputs + size) as f64).sqrt();
@@ -114,33 +119,29 @@ impl BestRq {
         let codebook = builder.constant("codebook", &[config.codes, size], Init::Normal(1.0))?;
         let d = encoder.hidden_size;
         let std = (d as f64).powf(-0.5);
-        let numbers = |tensor: &Tensor| -> Result<Vec<f32>> {
-            Ok(tensor.to_dtype(candle_core::DType::F32)?.flatten_all()?.to_vec1()?)
-        };
-        let mut codebook = numbers(&codebook)?;
-        codebook.chunks_mut(size).for_each(to_length_1);
-        Ok(Self {
-            config: config.clone(),
-            stacked,
-            projection: numbers(&projection)?,
-            codebook,
-            head: Linear::new(d, config.codes, std, &builder.pp("head"))?,
-        })
+        let head = Linear::new(d, config.codes, std, &builder.pp("head"))?;
+        Ok(Self { config: config.clone(), stacked, projection, codebook, head })
     }
 
     /// The code of each state of a clip: of the frames that the state stands for, followed by zeros
     /// where the clip ends. A vector's code is the one with the least angle to it.
-    pub fn codes(&self, frames: &Frames) -> Vec<u32> {
+    ///
+    /// # Errors
+    /// Those of candle.
+    pub fn codes(&self, frames: &Frames) -> Result<Vec<u32>> {
+        // Read anew each time: a trainer may have loaded other values into the parameters.
+        let (projection, mut codebook) = (numbers(&self.projection)?, numbers(&self.codebook)?);
+        codebook.chunks_mut(self.config.code_size).for_each(to_length_1);
         let (inputs, size) = (self.stacked * frames.bands, self.config.code_size);
         let count = frames.len().div_ceil(self.stacked);
         let mut stacked = frames.values.clone();
         stacked.resize(count * inputs, 0.0);
         let mut projected = vec![0.0; count * size];
-        let projection = Matrix::new(&self.projection, size, inputs).t();
+        let projection = Matrix::new(&projection, size, inputs).t();
         matmul(1.0, Matrix::new(&stacked, count, inputs), projection, 0.0, &mut projected, size);
         let nearest = |vector: &[f32]| {
             let mut best = (f32::NEG_INFINITY, 0);
-            for (code, entry) in self.codebook.chunks(size).enumerate() {
+            for (code, entry) in codebook.chunks(size).enumerate() {
                 let cosine: f32 = vector.iter().zip(entry).map(|(a, b)| a * b).sum();
                 if cosine > best.0 {
                     best = (cosine, code as u32);
@@ -148,11 +149,11 @@ impl BestRq {
             }
             best.1
         };
-        projected.par_chunks(size).map(nearest).collect()
+        Ok(projected.par_chunks(size).map(nearest).collect())
     }
 
-    /// Puts noise in place of spans of the clips, one at least in each, and tells the states that
-    /// stand for masked frames alone, with their codes. `codes` are those of each clip's states: of the
+    /// Puts noise in place of spans of the clips, so that each clip has a state at least that stands for
+    /// masked frames alone, and tells these states with their codes. `codes` are those of each clip's states: of the
     /// same frames, or of what they were before noise was added.
     pub fn mask(&self, clips: &mut [Frames], codes: &[Vec<u32>], rng: &mut ChaCha8Rng) -> Masked {
         let mut masked = Masked { states: Vec::new(), codes: Vec::new() };
@@ -178,12 +179,14 @@ impl BestRq {
     fn spans(&self, count: usize, rng: &mut ChaCha8Rng) -> Vec<bool> {
         let mut hidden = vec![false; count];
         let length = self.config.mask_frames;
-        let mut starts: Vec<usize> =
+        let starts: Vec<usize> =
             (0..count).filter(|_| rng.random_bool(self.config.mask_probability)).collect();
-        if starts.is_empty() && count > 0 {
-            starts.push(rng.random_range(0..count.saturating_sub(length).max(1)));
-        }
         for start in starts {
+            hidden[start..(start + length).min(count)].fill(true);
+        }
+        let is_hidden = |frames: &[bool]| frames.iter().all(|hidden| *hidden);
+        if count > 0 && !hidden.chunks(self.stacked).any(is_hidden) {
+            let start = self.stacked * rng.random_range(0..count.div_ceil(self.stacked));
             hidden[start..(start + length).min(count)].fill(true);
         }
         hidden
@@ -214,6 +217,10 @@ impl BestRq {
         let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.0 };
         Ok(cross_entropy(logits, options)?.mean_all()?)
     }
+}
+
+fn numbers(tensor: &Tensor) -> Result<Vec<f32>> {
+    Ok(tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
 }
 
 fn to_length_1(vector: &mut [f32]) {

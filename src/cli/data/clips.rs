@@ -9,6 +9,9 @@ use serde::Serialize;
 
 use super::super::{Outcome, output};
 
+/// Missing files that are named.
+const MOST_TOLD: usize = 20;
+
 /// Write the clips of a published data set of speech as a manifest.
 ///
 /// The manifest (JSON lines: id, audio, start, end, text, frames, speaker) is what `engram predict`
@@ -75,8 +78,12 @@ impl Clips {
             })?;
             return Ok(Outcome::Done);
         }
-        for one in &missing {
+        for one in missing.iter().take(MOST_TOLD) {
             output::note(&format!("left out: {}, {}: no {}", one.id, one.place, one.wanted), false);
+        }
+        if missing.len() > MOST_TOLD {
+            let more = missing.len() - MOST_TOLD;
+            output::note(&format!("and {more} more without their sound; --json has all"), false);
         }
         let mut told = format!("{}: {} clips", self.out.display(), clips.len());
         for (count, what) in [

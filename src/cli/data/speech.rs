@@ -32,10 +32,11 @@ pub struct Speech {
     split: SplitName,
     /// How many
     #[arg(long, value_name = "N", default_value_t = 400,
-        value_parser = clap::value_parser!(u16).range(1..))]
+        value_parser = clap::value_parser!(u16).range(1..=5000))]
     count: u16,
     /// Speech over white noise, in dB
-    #[arg(long, value_name = "DB", default_value_t = 30.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "DB", default_value_t = 30.0, allow_negative_numbers = true,
+        value_parser = ratio)]
     snr_db: f32,
 }
 
@@ -78,6 +79,13 @@ impl Speech {
         })?;
         output::print(&format!("{}: {} sentences", self.folder.display(), utterances.len()))?;
         Ok(Outcome::Done)
+    }
+}
+
+fn ratio(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(ratio) if ratio.is_finite() => Ok(ratio),
+        _ => Err("is no ratio in dB".to_string()),
     }
 }
 

@@ -37,6 +37,9 @@ pub struct ConformerRecogniser {
     weights: PathBuf,
 }
 
+/// Two windows that overlap may differ by so much about where a token is, in seconds.
+const EDGE: f64 = 0.12;
+
 /// Tokens with the seconds at which they begin.
 type Timed = Vec<(f64, u32)>;
 
@@ -46,12 +49,19 @@ impl ConformerRecogniser {
     ///
     /// # Errors
     /// [`TrainError::Data`] for files that are missing; [`TrainError::Model`] for a model that is
-    /// not known or does not fit its weights.
+    /// not known or does not fit its weights; [`TrainError::Recognise`] for the tokenizer of another.
     pub fn open(location: &str) -> Result<Self> {
         let (settings, place) = (HubSettings::from_env(), WeightsLocation::parse(location)?);
         let find = |file: &str| place.file(file, &settings);
         let config = ConformerCtcConfig::read(&find("config.json")?)?;
         let tokeniser = SpeechTokeniser::from_file(&find("tokenizer.json")?)?;
+        if tokeniser.vocabulary_size() > config.vocab_size {
+            let (theirs, own) = (tokeniser.vocabulary_size(), config.vocab_size);
+            let reason = format!(
+                "{location}: tokenizer.json has {theirs} tokens, config.json {own}: they are of two models"
+            );
+            return Err(TrainError::Recognise { reason });
+        }
         let weights = find("model.safetensors")?;
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
@@ -113,9 +123,15 @@ impl ConformerRecogniser {
             let is_last = first + window.len() <= done + WINDOW;
             if let Some(path) = self.paths(&[window]).map_err(E::from)?.pop() {
                 let (from, to) = (seconds(done), seconds(done + WINDOW));
-                let own = self.timed(&path).into_iter();
-                let own = own.map(|(time, token)| (time + seconds(first), token));
-                timed.extend(own.filter(|(time, _)| *time >= from && (*time < to || is_last)));
+                let before = timed.len();
+                for (time, token) in self.timed(&path) {
+                    let time = time + seconds(first);
+                    let is_own = time >= from - EDGE && (time < to || is_last);
+                    let is_seam = time < from + EDGE;
+                    if is_own && !(is_seam && is_heard(&timed[..before], time, token)) {
+                        timed.push((time, token));
+                    }
+                }
                 paths.push(path);
             }
             if is_last {
@@ -199,6 +215,11 @@ impl ConformerRecogniser {
             padded: false,
         })
     }
+}
+
+/// Whether the window before has heard a token already, or one behind it.
+fn is_heard(timed: &[(f64, u32)], time: f64, token: u32) -> bool {
+    timed.last().is_some_and(|&(last, same)| last > time || same == token && time - last < EDGE)
 }
 
 fn seconds(samples: usize) -> f64 {

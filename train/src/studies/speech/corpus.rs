@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
+use engram_data::DataError;
 use engram_data::audio::at_speed;
 use engram_data::audio::mixing::{babble, mix, white_noise};
 use engram_data::speech::manifest::{Clip, read_manifest};
+use engram_data::speech::tokens::SpeechTokeniser;
 use engram_data::world::questions::Split;
 use engram_data::world::speech::{SAMPLE_RATE, Sentence, Spoken, Voice, voices};
+use engram_models::speech::log_mel::HOP;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -18,7 +21,7 @@ use crate::error::{Result, TrainError};
 const TALKERS: std::ops::RangeInclusive<usize> = 2..=5;
 
 /// A sound with its text.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Utterance {
     /// Its name.
     pub id: String,
@@ -26,6 +29,8 @@ pub struct Utterance {
     pub text: String,
     /// At 16 kHz.
     pub samples: Vec<f32>,
+    /// The samples before noise was added; `None` where none was.
+    pub before_noise: Option<Vec<f32>>,
     /// Names of pictures in the text; empty for clips of files.
     pub names: Vec<&'static str>,
 }
@@ -44,17 +49,35 @@ enum Sounds {
         test: Vec<Voice>,
     },
     Files {
-        train: Vec<Clip>,
-        validation: Vec<Clip>,
-        test: Vec<Clip>,
+        train: Manifest,
+        validation: Manifest,
+        test: Manifest,
     },
+}
+
+/// The clips of a file.
+struct Manifest {
+    path: String,
+    clips: Vec<Clip>,
+}
+
+impl Utterance {
+    /// The samples without added noise.
+    pub fn clean(&self) -> &[f32] {
+        self.before_noise.as_deref().unwrap_or(&self.samples)
+    }
+
+    fn with_noise(self, noise: &[f32], ratio: f32) -> Self {
+        let samples = mix(&self.samples, noise, ratio, 0);
+        Self { samples, before_noise: Some(self.samples), ..self }
+    }
 }
 
 impl Corpus {
     /// Reads what `[data]` names.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a manifest that cannot be read, or has a clip without a text.
+    /// [`TrainError::Data`] for a manifest that cannot be read, or names a sound file that is not there.
     pub fn load(data: &SpeechData) -> Result<Self> {
         let sounds = if data.is_world() {
             let (mut train, mut validation, mut test) = (Vec::new(), Vec::new(), Vec::new());
@@ -69,9 +92,9 @@ impl Corpus {
             Sounds::World { train: train.collect::<Result<_>>()?, validation, test }
         } else {
             Sounds::Files {
-                train: clips(&data.train)?,
-                validation: clips(&data.validation)?,
-                test: clips(&data.test)?,
+                train: Manifest::read(&data.train)?,
+                validation: Manifest::read(&data.validation)?,
+                test: Manifest::read(&data.test)?,
             }
         };
         Ok(Self { data: data.clone(), sounds })
@@ -81,53 +104,53 @@ impl Corpus {
     pub fn epoch_len(&self) -> usize {
         match &self.sounds {
             Sounds::World { .. } => self.data.sentences,
-            Sounds::Files { train, .. } => train.len(),
+            Sounds::Files { train, .. } => train.clips.len(),
         }
     }
 
-    /// The texts of the clips to train on, each with its line; none of the embedded world, whose texts
-    /// are known.
-    pub fn texts(&self) -> Vec<(usize, &str)> {
-        match &self.sounds {
-            Sounds::World { .. } => Vec::new(),
-            Sounds::Files { train, validation, test } => [train, validation, test]
-                .into_iter()
-                .flatten()
-                .map(|clip| (clip.line, clip.text.as_deref().unwrap_or_default()))
-                .collect(),
-        }
-    }
-
-    /// An utterance to train on, at a speed and with noise that are drawn, and its samples without the
-    /// noise. Of the embedded world `clip` means nothing, and the first `voices` of the voices speak,
-    /// or all if that is 0.
+    /// Checks that the clips of files have texts, and that these are made of known tokens.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a clip that cannot be read.
-    pub fn training(
-        &self,
-        clip: usize,
-        voices: usize,
-        rng: &mut ChaCha8Rng,
-    ) -> Result<(Utterance, Vec<f32>)> {
+    /// [`TrainError::Recognise`] naming the manifest and the line.
+    pub fn check_texts(&self, tokeniser: &SpeechTokeniser) -> Result<()> {
+        let Sounds::Files { train, validation, test } = &self.sounds else { return Ok(()) };
+        for manifest in [train, validation, test] {
+            for clip in &manifest.clips {
+                let Some(text) = &clip.text else {
+                    let reason = "has no `text`; without one sound is learnt by `best_rq` alone";
+                    return Err(manifest.bad(clip, reason));
+                };
+                tokeniser.encode_known(text).map_err(|error| {
+                    let remedy = "write it out in known letters, or give `data.tokenizer`";
+                    manifest.bad(clip, &format!("{error}; {remedy}"))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An utterance to train on, at a speed and with noise that are drawn. Of the embedded world `clip`
+    /// means nothing, and the first `voices` of the voices speak, or all if that is 0.
+    ///
+    /// # Errors
+    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Recognise`] for one that is
+    /// too long or has no frame.
+    pub fn training(&self, clip: usize, voices: usize, rng: &mut ChaCha8Rng) -> Result<Utterance> {
         let speed = rng.random_range(0..self.data.speeds.len());
         let utterance = match &self.sounds {
             Sounds::World { train, .. } => {
                 let all = &train[speed];
-                let heard = if voices == 0 { all.len() } else { voices.min(all.len()) };
-                spoken(all[rng.random_range(0..heard)].sentence(rng), String::new())
+                let speaking = if voices == 0 { all.len() } else { voices.min(all.len()) };
+                spoken(all[rng.random_range(0..speaking)].sentence(rng), String::new())
             }
             Sounds::Files { train, .. } => {
-                let heard = read(&train[clip])?;
-                let samples = at_speed(&heard.samples, SAMPLE_RATE, self.data.speeds[speed])?;
-                Utterance { samples, ..heard }
+                train.utterance(&train.clips[clip], self.data.speeds[speed], &self.data)?
             }
         };
-        let clean = utterance.samples.clone();
-        let &[low, high] = self.data.snr_db.as_slice() else { return Ok((utterance, clean)) };
+        let &[low, high] = self.data.snr_db.as_slice() else { return Ok(utterance) };
         let ratio = rng.random_range(low..=high);
-        let noise = self.noise(clean.len(), rng);
-        Ok((Utterance { samples: mix(&clean, &noise, ratio, 0), ..utterance }, clean))
+        let noise = self.noise(utterance.samples.len(), rng);
+        Ok(utterance.with_noise(&noise, ratio))
     }
 
     /// Other voices, or white noise.
@@ -149,52 +172,74 @@ impl Corpus {
     /// The utterances of validation or test; of the embedded world the same for every run.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a clip that cannot be read.
+    /// As [`Corpus::training`].
     pub fn evaluated(&self, split: Split) -> Result<Vec<Utterance>> {
+        let is_test = split == Split::Test;
         match &self.sounds {
             Sounds::World { validation, test, .. } => {
-                let voices = if split == Split::Test { test } else { validation };
+                let voices = if is_test { test } else { validation };
                 let make = |i: usize| {
                     let voice = &voices[i % voices.len().max(1)];
-                    let mut rng = ChaCha8Rng::seed_from_u64(i as u64);
+                    // The voices know the same names: with one seed they would say the same sentences.
+                    let mut rng = ChaCha8Rng::seed_from_u64(2 * i as u64 + u64::from(is_test));
                     let id = format!("{}-{i:04}", voice.name);
                     let utterance = spoken(voice.sentence(&mut rng), id);
                     let noise = white_noise(utterance.samples.len(), &mut rng);
-                    let samples = mix(&utterance.samples, &noise, self.data.evaluated_snr_db, 0);
-                    Utterance { samples, ..utterance }
+                    utterance.with_noise(&noise, self.data.evaluated_snr_db)
                 };
                 Ok((0..self.data.evaluated).into_par_iter().map(make).collect())
             }
             Sounds::Files { validation, test, .. } => {
-                let clips = if split == Split::Test { test } else { validation };
-                clips.par_iter().map(read).collect()
+                let manifest = if is_test { test } else { validation };
+                let clips = manifest.clips.par_iter();
+                clips.map(|clip| manifest.utterance(clip, 1.0, &self.data)).collect()
             }
         }
     }
 }
 
-/// The clips of a manifest, all of which have a text.
-fn clips(path: &str) -> Result<Vec<Clip>> {
-    let clips = read_manifest(Path::new(path))?;
-    match clips.iter().find(|clip| clip.text.is_none()) {
-        None => Ok(clips),
-        Some(clip) => Err(TrainError::Recognise {
-            reason: format!(
-                "{path}, line {}: has no `text` to learn or to compare with",
-                clip.line
-            ),
-        }),
+impl Manifest {
+    fn read(path: &str) -> Result<Self> {
+        let manifest = Self { path: path.to_string(), clips: read_manifest(Path::new(path))? };
+        match manifest.clips.iter().find(|clip| !clip.audio.is_file()) {
+            None if manifest.clips.is_empty() => {
+                Err(DataError::EmptyFile { path: path.into() }.into())
+            }
+            None => Ok(manifest),
+            Some(clip) => {
+                let reason = format!("{}: there is no such sound file", clip.audio.display());
+                Err(manifest.bad(clip, &reason))
+            }
+        }
     }
-}
 
-fn read(clip: &Clip) -> Result<Utterance> {
-    let (id, text) = (clip.id.clone(), clip.text.clone().unwrap_or_default());
-    Ok(Utterance { id, text, samples: clip.samples(SAMPLE_RATE)?, names: Vec::new() })
+    /// A clip at a speed.
+    fn utterance(&self, clip: &Clip, speed: f64, data: &SpeechData) -> Result<Utterance> {
+        let samples = clip.samples(SAMPLE_RATE)?;
+        let seconds = samples.len() as f64 / f64::from(SAMPLE_RATE);
+        if seconds > data.max_seconds {
+            let most = data.max_seconds;
+            let reason = format!(
+                "{seconds:.1} s are more than data.max_seconds = {most}; cut it, leave it out, or raise that"
+            );
+            return Err(self.bad(clip, &reason));
+        }
+        let samples = if speed == 1.0 { samples } else { at_speed(&samples, SAMPLE_RATE, speed)? };
+        if samples.len() < HOP {
+            return Err(self.bad(clip, "is shorter than a frame of 10 ms; leave it out"));
+        }
+        let (id, text) = (clip.id.clone(), clip.text.clone().unwrap_or_default());
+        Ok(Utterance { id, text, samples, ..Utterance::default() })
+    }
+
+    fn bad(&self, clip: &Clip, reason: &str) -> TrainError {
+        TrainError::Recognise { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
+    }
 }
 
 fn spoken(sentence: Sentence, id: String) -> Utterance {
     let Sentence { text, names, samples } = sentence;
-    Utterance { id, text, samples, names }
+    Utterance { id, text, samples, names, ..Utterance::default() }
 }
 
 fn all_at_speed(voices: &[Voice], speed: f64) -> Result<Vec<Voice>> {
@@ -214,4 +259,42 @@ fn all_at_speed(voices: &[Voice], speed: f64) -> Result<Vec<Voice>> {
         })
     };
     voices.iter().map(voice).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn world() -> Result<Corpus> {
+        Corpus::load(&SpeechData { speeds: vec![1.0], evaluated: 60, ..SpeechData::default() })
+    }
+
+    /// What chooses a checkpoint is not what it is measured on.
+    #[test]
+    fn the_test_says_other_sentences_than_validation() -> Result<()> {
+        let corpus = world()?;
+        let texts = |split| -> Result<Vec<String>> {
+            Ok(corpus.evaluated(split)?.into_iter().map(|one| one.text).collect())
+        };
+        let (validation, test) = (texts(Split::Validation)?, texts(Split::Test)?);
+        let same = validation.iter().zip(&test).filter(|(a, b)| a == b).count();
+        assert!(same < 6, "{same} of 60");
+        assert_eq!(validation, texts(Split::Validation)?);
+        Ok(())
+    }
+
+    #[test]
+    fn few_voices_speak_where_few_are_asked_for() -> Result<()> {
+        let corpus = world()?;
+        let Sounds::World { train, .. } = &corpus.sounds else { panic!("the embedded world") };
+        let first = &train[0][0];
+        for seed in 0..20 {
+            let utterance = corpus.training(0, 1, &mut ChaCha8Rng::seed_from_u64(seed))?;
+            let clean = utterance.clean();
+            let name = first.names.iter().find(|clip| clip.text == utterance.names[0]).expect("it");
+            assert!(clean.windows(name.samples.len()).any(|part| part == name.samples));
+            assert_ne!(clean, utterance.samples);
+        }
+        Ok(())
+    }
 }

@@ -26,6 +26,8 @@ use crate::trainer::{RunOptions, RunSummary, train};
 
 /// What a finished run came to.
 pub const SUMMARY: &str = "summary.json";
+/// Its tokenizer.
+const TOKENIZER: &str = "tokenizer.json";
 
 /// What a run of the study came to.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -36,8 +38,9 @@ pub struct SpeechSummary {
     pub seed: u64,
     /// Steps trained.
     pub steps: u64,
-    /// The word error rate of the test; no normaliser.
-    pub wer: Measure,
+    /// The word error rate of the test, against its texts as the tokens have them; `None` where no phase
+    /// has learnt texts.
+    pub wer: Option<Measure>,
     /// Of the embedded world: the error rates of names of pictures and of the other words.
     pub names: Option<NameErrors>,
     /// What the recipe's `[check]` found wrong.
@@ -66,6 +69,13 @@ pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     let (batch, seed) = (recipe.batch().clone(), recipe.seed());
     let study = SpeechStudy::new((data, model), feeds, batch, seed);
     let mut study = study.map_err(in_study("reading the data"))?;
+    check_start(&study, recipe)?;
+    let mixed = recipe.phases().len() > 1 && study.learns_texts();
+    if recipe.evaluation().early_stop > 0 && mixed {
+        let reason = "would end a phase of `best_rq`, whose word error rate does not move; train the \
+                      phases as two runs, the second with [start]";
+        return Err(recipe.error("evaluation.early_stop", reason));
+    }
     let trained = train(&mut study, recipe, options)?;
     if !trained.finished {
         return Ok(None);
@@ -92,6 +102,20 @@ fn settings(recipe: &mut Recipe) -> Result<(SpeechData, SpeechModel, Vec<SpeechF
     Ok((data, model, feeds))
 }
 
+/// Fails unless the run that this one starts from has the same tokens: the head's classes mean
+/// something else otherwise.
+fn check_start(study: &SpeechStudy, recipe: &Recipe) -> Result<()> {
+    let Some(start) = recipe.start() else { return Ok(()) };
+    let path = start.run.join(TOKENIZER);
+    let theirs = std::fs::read_to_string(&path).map_err(TrainError::io(&path))?;
+    if theirs == study.tokeniser().json()? {
+        return Ok(());
+    }
+    let run = start.run.display();
+    let reason = format!("names {run}, whose tokens are others; give both the same data.tokenizer");
+    Err(recipe.error("start.run", reason))
+}
+
 /// Writes the recogniser's folder and hears the test.
 fn finish(
     study: &SpeechStudy,
@@ -104,11 +128,22 @@ fn finish(
     config["model_type"] = "parakeet_ctc".into();
     let file = |name: &str, content: &[u8]| write_file(&trained.run.join(name), content);
     file("config.json", &serde_json::to_vec_pretty(&config)?)?;
-    file("tokenizer.json", study.tokeniser().json()?.as_bytes())?;
+    file(TOKENIZER, study.tokeniser().json()?.as_bytes())?;
 
     let modules =
         SpeechModules::load((&encoder, &study.model().best_rq), vocabulary, &trained.weights)?;
-    let test = study.corpus().evaluated(Split::Test)?;
+    let mut summary = SpeechSummary {
+        recipe_hash: trained.recipe_hash.clone(),
+        seed: recipe.seed(),
+        steps: trained.steps,
+        wer: None,
+        names: None,
+        check_failures: trained.check.failures.clone(),
+    };
+    if !study.learns_texts() {
+        return Ok(summary);
+    }
+    let test = study.evaluated(Split::Test)?;
     let heard = study.hear(&modules, &test)?;
     let lines = |texts: &mut dyn Iterator<Item = (&str, &str)>| -> String {
         texts.map(|(id, text)| format!("{id}\t{text}\n")).collect()
@@ -127,16 +162,10 @@ fn finish(
         hypotheses: heard.iter().map(|text| Cow::Borrowed(text.as_str())).collect(),
     };
     let report = evaluate(&pairs, &WerOptions { rare_words, ..WerOptions::default() })?;
-    Ok(SpeechSummary {
-        recipe_hash: trained.recipe_hash.clone(),
-        seed: recipe.seed(),
-        steps: trained.steps,
-        wer: report.evaluation.primary,
-        names: report
-            .rare_words
-            .map(|words| NameErrors { names: words.b_wer, others: words.u_wer }),
-        check_failures: trained.check.failures.clone(),
-    })
+    summary.wer = Some(report.evaluation.primary);
+    summary.names =
+        report.rare_words.map(|words| NameErrors { names: words.b_wer, others: words.u_wer });
+    Ok(summary)
 }
 
 fn in_study(part: &'static str) -> impl Fn(StudyError) -> TrainError {

@@ -21,14 +21,17 @@ pub struct SpeechData {
     pub sentences: usize,
     /// Of the embedded world: sentences of validation and of the test, each.
     pub evaluated: usize,
-    /// In training each clip is played at one of these speeds.
+    /// In training each clip, of files too, is played at one of these speeds.
     pub speeds: Vec<f64>,
     /// In training noise is added at a ratio between these, in dB; empty for none.
     pub snr_db: Vec<f32>,
     /// Of the embedded world: the ratio in validation and test, in dB.
     pub evaluated_snr_db: f32,
-    /// The share of the added noises that are other voices; the rest is white.
+    /// Of the embedded world: the share of the added noises that are other voices. The rest is white, as
+    /// all noise is that is added to clips of files.
     pub babble: f64,
+    /// The longest clip that is learnt from or measured, in seconds: memory grows with its square.
+    pub max_seconds: f64,
     /// What of the frames is masked where texts are learnt.
     pub spec_augment: SpecAugment,
 }
@@ -46,6 +49,7 @@ impl Default for SpeechData {
             snr_db: vec![10.0, 40.0],
             evaluated_snr_db: 30.0,
             babble: 0.5,
+            max_seconds: 35.0,
             spec_augment: SpecAugment::default(),
         }
     }
@@ -74,6 +78,12 @@ impl SpeechData {
         }
         if !(0.0..=1.0).contains(&self.babble) {
             return Some(("babble", format!("{} is no share", self.babble)));
+        }
+        if !self.evaluated_snr_db.is_finite() {
+            return Some(("evaluated_snr_db", "is no ratio in dB".into()));
+        }
+        if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
+            return Some(("max_seconds", format!("{} is no length", self.max_seconds)));
         }
         if self.is_world() && (self.sentences == 0 || self.evaluated == 0) {
             return Some(("sentences", "and `evaluated` have to be 1 at least".into()));
@@ -159,8 +169,8 @@ pub enum Objective {
 pub struct SpeechFeed {
     /// What it learns.
     pub objective: Objective,
-    /// Of the embedded world: the voices that it hears, the first so many of those to train on; 0 for
-    /// all of them.
+    /// Of the embedded world: who speaks, the first so many of the voices to train on; 0 for all of
+    /// them. (All are heard in the babble.)
     #[serde(default)]
     pub voices: usize,
 }

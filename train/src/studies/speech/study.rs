@@ -30,6 +30,8 @@ use crate::study::{
 const HEARD_AT_ONCE: usize = 16;
 /// The seed of the masks of an evaluation.
 const MASK_SEED: u64 = 1;
+/// The share of masked states whose code is told right.
+const MASKED_ACCURACY: &str = "masked_accuracy";
 
 /// A recogniser on a corpus.
 pub struct SpeechStudy {
@@ -62,7 +64,8 @@ impl SpeechStudy {
     /// The study of a recipe's settings.
     ///
     /// # Errors
-    /// Those of reading the data; a text with a character that is not in the vocabulary.
+    /// Those of reading the data; where texts are learnt, a text with a character that is not in the
+    /// vocabulary.
     pub fn new(
         (data, model): (SpeechData, SpeechModel),
         feeds: Vec<SpeechFeed>,
@@ -74,18 +77,35 @@ impl SpeechStudy {
             file => SpeechTokeniser::from_file(file.as_ref())?,
         };
         let corpus = Corpus::load(&data)?;
-        for (line, text) in corpus.texts() {
-            tokeniser.encode_known(text).map_err(|error| format!("line {line}: {error}"))?;
-        }
-        let validation = corpus.evaluated(Split::Validation)?;
         let mel = LogMel::normalised(model.encoder().num_mel_bins)?;
-        let modules = None;
-        Ok(Self { data, model, feeds, batch, seed, corpus, tokeniser, mel, validation, modules })
+        let (validation, modules) = (Vec::new(), None);
+        let mut study =
+            Self { data, model, feeds, batch, seed, corpus, tokeniser, mel, validation, modules };
+        if study.learns_texts() {
+            study.corpus.check_texts(&study.tokeniser)?;
+        }
+        study.validation = study.evaluated(Split::Validation)?;
+        Ok(study)
     }
 
-    /// Where utterances come from.
-    pub fn corpus(&self) -> &Corpus {
-        &self.corpus
+    /// Whether any phase reads texts; else clips need none, and there is no word error rate.
+    pub fn learns_texts(&self) -> bool {
+        self.feeds.iter().any(|feed| feed.objective == Objective::Ctc)
+    }
+
+    /// The utterances of validation or test, with their texts as the tokens have them: a recogniser
+    /// without capitals is not to be blamed for those of the data.
+    ///
+    /// # Errors
+    /// As [`Corpus::evaluated`].
+    pub fn evaluated(&self, split: Split) -> StudyResult<Vec<Utterance>> {
+        let mut utterances = self.corpus.evaluated(split)?;
+        if self.learns_texts() {
+            for utterance in &mut utterances {
+                utterance.text = self.tokeniser.as_tokens_have_it(&utterance.text)?;
+            }
+        }
+        Ok(utterances)
     }
 
     /// The tokens.
@@ -102,21 +122,13 @@ impl SpeechStudy {
         Ok(self.modules.as_ref().ok_or("the model is not built yet")?)
     }
 
-    fn frames(&self, utterance: &Utterance) -> StudyResult<Frames> {
-        let frames = self.mel.frames(&utterance.samples, 0);
-        match frames.is_empty() {
-            false => Ok(frames),
-            true => Err(format!("{}: is shorter than a frame of 10 ms", utterance.id).into()),
-        }
-    }
-
     /// What a clip of a batch is learnt from.
     fn heard(&self, (clip, seed): (usize, u64), feed: &SpeechFeed) -> StudyResult<Heard> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let (utterance, clean) = self.corpus.training(clip, feed.voices, &mut rng)?;
-        let mut frames = self.frames(&utterance)?;
+        let utterance = self.corpus.training(clip, feed.voices, &mut rng)?;
+        let mut frames = self.mel.frames(&utterance.samples, 0);
         let targets = match feed.objective {
-            Objective::BestRq => self.modules()?.best_rq.codes(&self.mel.frames(&clean, 0)),
+            Objective::BestRq => self.codes(&utterance)?,
             Objective::Ctc => {
                 let bands = frames.bands;
                 self.data.spec_augment.apply(&mut frames.values, bands, &mut rng)?;
@@ -126,10 +138,15 @@ impl SpeechStudy {
         Ok((frames, targets))
     }
 
+    /// The codes of an utterance's sound, as it was before noise was added.
+    fn codes(&self, utterance: &Utterance) -> StudyResult<Vec<u32>> {
+        Ok(self.modules()?.best_rq.codes(&self.mel.frames(utterance.clean(), 0))?)
+    }
+
     /// The texts that a model hears.
     ///
     /// # Errors
-    /// For a clip that is shorter than a frame.
+    /// [`engram_models::ModelError::BadInput`] for a clip that is shorter than a frame.
     pub fn hear(
         &self,
         modules: &SpeechModules,
@@ -138,10 +155,8 @@ impl SpeechStudy {
         let blank = modules.recogniser.config().blank;
         let mut texts = Vec::with_capacity(utterances.len());
         for utterances in utterances.chunks(HEARD_AT_ONCE) {
-            let frames = utterances
-                .par_iter()
-                .map(|utterance| self.frames(utterance))
-                .collect::<StudyResult<Vec<_>>>()?;
+            let frames: Vec<Frames> =
+                utterances.par_iter().map(|one| self.mel.frames(&one.samples, 0)).collect();
             let audio = encode(modules, &pack(&frames)?, &Mode::predict())?;
             let logits = modules.recogniser.logits(&audio)?;
             for path in best_paths(&logits, &audio.lengths, blank)? {
@@ -156,11 +171,10 @@ impl SpeechStudy {
         let mut rng = ChaCha8Rng::seed_from_u64(MASK_SEED);
         let (mut right, mut all) = (0, 0);
         for utterances in self.validation.chunks(HEARD_AT_ONCE) {
-            let mut frames = utterances
-                .iter()
-                .map(|utterance| self.frames(utterance))
-                .collect::<StudyResult<Vec<_>>>()?;
-            let codes: Vec<_> = frames.iter().map(|clip| modules.best_rq.codes(clip)).collect();
+            let mut frames: Vec<Frames> =
+                utterances.par_iter().map(|one| self.mel.frames(&one.samples, 0)).collect();
+            let codes = utterances.par_iter().map(|one| self.codes(one));
+            let codes = codes.collect::<StudyResult<Vec<_>>>()?;
             let masked = modules.best_rq.mask(&mut frames, &codes, &mut rng);
             let audio = encode(modules, &pack(&frames)?, &Mode::predict())?;
             let told = told(&modules.best_rq.logits(&audio, &masked)?)?;
@@ -189,11 +203,11 @@ impl SpeechStudy {
             loss,
             examples: frames.len(),
             tokens: audio.lengths.iter().sum(),
-            parts: vec![("masked_accuracy".into(), accuracy)],
+            parts: vec![(MASKED_ACCURACY.into(), accuracy)],
         })
     }
 
-    /// The mean of the clips that are long enough for their texts; the others are counted.
+    /// The mean of the clips that are long enough for their texts; the share of the others is told.
     fn ctc_batch_loss(
         &self,
         frames: &[Frames],
@@ -203,34 +217,28 @@ impl SpeechStudy {
         let modules = self.modules()?;
         let blank = modules.recogniser.config().blank;
         let encoder = modules.recogniser.encoder().config();
-        let long_enough: Vec<bool> = frames
-            .iter()
-            .zip(&targets)
-            .map(|(frames, target)| is_feasible(encoder.states_of(frames.len()), target))
-            .collect();
-        let infeasible = long_enough.iter().filter(|long| !**long).count();
-        if infeasible == frames.len() {
-            return Err("no clip of a batch is long enough for its text".into());
-        }
+        let is_long_enough = |i: &u32| {
+            let i = *i as usize;
+            is_feasible(encoder.states_of(frames[i].len()), &targets[i])
+        };
+        let kept: Vec<u32> = (0..frames.len() as u32).filter(is_long_enough).collect();
         let audio = encode(modules, &pack(frames)?, mode)?;
         let logits = modules.recogniser.logits(&audio)?;
-        let ctc = Ctc { lengths: audio.lengths.clone(), targets, blank };
-        let losses = ctc_loss(&logits, ctc)?;
-        let kept: Vec<u32> =
-            (0..frames.len() as u32).filter(|i| long_enough[*i as usize]).collect();
-        let loss = match infeasible {
-            0 => losses.mean_all()?,
-            _ => {
-                let count = kept.len();
-                let kept = Tensor::from_vec(kept, count, &Device::Cpu)?;
-                losses.index_select(&kept, 0)?.mean_all()?
-            }
+        let loss = if kept.is_empty() {
+            // A step that moves nothing by its own gradient.
+            (logits.sum_all()? * 0.0)?
+        } else {
+            let lengths = audio.lengths.clone();
+            let losses = ctc_loss(&logits, Ctc { lengths, targets, blank })?;
+            let kept = Tensor::new(kept.as_slice(), &Device::Cpu)?;
+            losses.index_select(&kept, 0)?.mean_all()?
         };
+        let too_short = 1.0 - kept.len() as f64 / frames.len() as f64;
         Ok(BatchLoss {
             loss,
-            examples: frames.len() - infeasible,
+            examples: kept.len().max(1),
             tokens: audio.lengths.iter().sum(),
-            parts: vec![("too_short".into(), infeasible as f64)],
+            parts: vec![("too_short".into(), too_short)],
         })
     }
 }
@@ -262,7 +270,10 @@ impl Study for SpeechStudy {
     }
 
     fn primary_metric(&self) -> MetricSpec {
-        MetricSpec::lower("wer")
+        match self.learns_texts() {
+            true => MetricSpec::lower("wer"),
+            false => MetricSpec::higher(MASKED_ACCURACY),
+        }
     }
 
     fn build(&mut self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<Parameters> {
@@ -301,12 +312,14 @@ impl Study for SpeechStudy {
 
     fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
         let modules = self.modules()?;
-        let heard = self.hear(modules, &self.validation)?;
-        let texts: Vec<&str> = self.validation.iter().map(|one| one.text.as_str()).collect();
-        let errors = measure(&texts, &heard)?;
-        let mut metrics = vec![("wer".to_string(), errors.total.error_rate())];
+        let mut metrics = Vec::new();
+        if self.learns_texts() {
+            let heard = self.hear(modules, &self.validation)?;
+            let texts: Vec<&str> = self.validation.iter().map(|one| one.text.as_str()).collect();
+            metrics.push(("wer".to_string(), measure(&texts, &heard)?.total.error_rate()));
+        }
         if self.feeds[context.phase.index].objective == Objective::BestRq {
-            metrics.push(("masked_accuracy".into(), self.masked_accuracy(modules)?));
+            metrics.push((MASKED_ACCURACY.into(), self.masked_accuracy(modules)?));
         }
         Ok(Evaluation {
             metrics,
@@ -318,10 +331,13 @@ impl Study for SpeechStudy {
         let mut inputs = Inputs::new();
         let tokens = self.tokeniser.json().unwrap_or_default();
         inputs.insert("tokenizer".into(), digest::of_bytes(tokens));
-        let sound = self.validation.iter().flat_map(|one| {
-            one.text.bytes().chain(one.samples.iter().flat_map(|sample| sample.to_le_bytes()))
-        });
-        inputs.insert("validation".into(), digest::of_bytes(sound.collect::<Vec<u8>>()));
+        // Of the clips to train on and of the test the manifests alone: their sound may be large.
+        let mut sound = Sha256::new();
+        for one in &self.validation {
+            sound.update(&one.text);
+            one.samples.iter().for_each(|sample| sound.update(sample.to_le_bytes()));
+        }
+        inputs.insert("validation".into(), format!("{:x}", sound.finalize()));
         for (name, file) in [("train", &self.data.train), ("test", &self.data.test)] {
             if let Ok(bytes) = std::fs::read(file) {
                 inputs.insert(format!("{name} manifest"), digest::of_bytes(bytes));

@@ -1,0 +1,56 @@
+//! `engram data clips` and `engram data speech` as a user runs them.
+#![allow(clippy::unwrap_used)]
+
+mod running;
+
+use std::fs;
+
+use engram_data::speech::manifest::read_manifest;
+use running::{done, refused};
+use serde_json::Value;
+
+#[test]
+fn a_data_set_becomes_a_manifest() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    let chapter = folder.join("dev/12/34");
+    fs::create_dir_all(&chapter).unwrap();
+    let lines = "12-34-0000 HELLO THERE\n12-34-0001 AGAIN\n";
+    fs::write(chapter.join("12-34.trans.txt"), lines).unwrap();
+    fs::write(chapter.join("12-34-0000.flac"), "not opened").unwrap();
+    let clips = "data clips librispeech dev --out dev.jsonl";
+    refused(folder, clips, "12-34-0001");
+    assert!(!folder.join("dev.jsonl").exists());
+    let told = done(folder, &format!("{clips} --skip-missing"));
+    assert!(told.contains("1 clips; 1 without their sound left out"), "{told}");
+    let manifest = fs::read_to_string(folder.join("dev.jsonl")).unwrap();
+    assert!(manifest.contains("\"text\":\"HELLO THERE\""), "{manifest}");
+    let told = done(folder, &format!("{clips} --skip-missing --json"));
+    let summary: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(summary["clips"], 1);
+    assert_eq!(summary["missing"].as_array().unwrap().len(), 1);
+    refused(folder, "data clips timit dev --out x.jsonl", "librispeech");
+}
+
+#[test]
+fn sentences_of_the_held_out_voices_are_files_that_any_recogniser_reads() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    done(folder, "data speech a --count 3");
+    done(folder, "data speech b --count 3");
+    done(folder, "data speech c --count 3 --split validation");
+    let read = |file: &str| fs::read(folder.join(file)).unwrap();
+    for file in ["clips.jsonl", "ref.tsv", "en-gb-x-rp+f4-0002.wav"] {
+        assert!(read(&format!("a/{file}")) == read(&format!("b/{file}")), "{file}");
+    }
+    assert!(folder.join("c/en-us-nyc+m7-0000.wav").is_file());
+    assert!(read("a/ref.tsv") != read("c/ref.tsv"));
+    let clips = read_manifest(&folder.join("a/clips.jsonl")).unwrap();
+    assert_eq!(clips.len(), 3);
+    for clip in &clips {
+        let samples = clip.samples(16_000).unwrap();
+        assert!(samples.len() > 8_000 && samples.iter().all(|sample| sample.is_finite()));
+    }
+    refused(folder, "data speech a", "is there already");
+    refused(folder, "data speech x --snr-db nan", "ratio");
+}
