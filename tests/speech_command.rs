@@ -230,3 +230,77 @@ fn a_clip_that_cannot_be_read_stops_the_run_or_is_left_out() {
     let line = fs::read_to_string(&output).expect("a text");
     assert!(line.contains("\"id\":\"good\"") && line.contains("of clubs"), "{line}");
 }
+
+#[test]
+fn files_of_words_that_cannot_be_read_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (sound, words) = (folder.path().join("a.wav"), folder.path().join("words"));
+    wav(&sound, [0.0; 160].into_iter());
+    let output = folder.path().join("a.tsv");
+    let predict = ["predict", "--recogniser", "none", "--input", path(&sound)];
+    let predict = [&predict[..], &["--output", path(&output), "--boost", path(&words)]].concat();
+    assert!(refusal(&predict).contains("words"));
+    for (written, told) in [
+        ("\n", "words: has no words"),
+        ("anon\na\tb\n", "words, line 2: has a tab"),
+        ("a\tb\t[]\n", "words, line 1: has 3 fields"),
+        ("a\tb\t[]\t[\"c\"]\nd\te\t[]\t[1]\n", "words, line 2: the fourth field"),
+        ("a\tb\t[]\t[]\na\tb\t[]\t[]\n", "words, line 2: the id `a` stands on line 1"),
+    ] {
+        fs::write(&words, written).expect("a file");
+        let error = refusal(&predict);
+        assert!(error.contains(told), "{error}");
+    }
+    fs::write(&words, b"caf\xe9\n").expect("a file");
+    assert!(refusal(&predict).contains("UTF-8"));
+    assert!(refusal(&[&predict[..], &["--boost-weight", "-1"]].concat()).contains("from 0 on"));
+    assert!(!output.exists());
+}
+
+#[test]
+fn boosted_words_are_heard_in_the_clips_that_have_them() {
+    let Some(published) = published() else { return };
+    let (folder, words) = (published.work.path().join("two"), published.output("words"));
+    fs::create_dir(&folder).expect("a folder");
+    for name in ["libri-2033-164914-0002.wav", "libri-2033-164914-0003.wav"] {
+        fs::copy(published.speech.join("wav16k").join(name), folder.join(name)).expect("a file");
+    }
+    let (model, output) = (published.model(), published.output("texts.jsonl"));
+    let run = |list: Option<&str>, more: &[&str]| -> (Vec<serde_json::Value>, String) {
+        let predict =
+            ["predict", "--recogniser", &model, "--input", path(&folder), "--output", &output];
+        let boost = ["--boost", words.as_str()];
+        if let Some(list) = list {
+            fs::write(&words, list).expect("a file");
+        }
+        let boost = if list.is_some() { &boost[..] } else { &[] };
+        let made = engram(&[&predict[..], boost, more].concat());
+        assert!(made.status.success(), "{}", text(&made.stderr));
+        let lines = fs::read_to_string(&output).expect("texts");
+        let lines = lines.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+        (lines.collect(), text(&made.stderr))
+    };
+    let hears = |line: &serde_json::Value| {
+        line["text"].as_str().expect("a text").to_lowercase().contains("eunuch")
+    };
+    let (without, _) = run(None, &[]);
+    assert!(without.len() == 2 && !without.iter().any(hears), "{without:?}");
+    let all = "abnegated\nrigor mortis\neunuch\n";
+    for more in [&[][..], &["--beams", "3"], &["--batch", "1"], &["--timestamps"]] {
+        let (with, _) = run(Some(all), more);
+        assert!(with.iter().all(hears), "{more:?}: {with:?}");
+        // The probability is the model's, which holds the word for less likely.
+        assert!(with.iter().all(|line| line["mean_log_probability"].as_f64() < Some(0.0)));
+    }
+    assert_eq!(run(Some(all), &["--boost-weight", "0"]).0, without);
+
+    // A table: the fourth field is what is listened for, in the clip with the id.
+    let table = "libri-2033-164914-0003\tx\t[]\t[\"abnegated\", \"eunuch\"]\n\
+                 other\tx\t[]\t[\"anon\"]\n";
+    let (with, told) = run(Some(table), &[]);
+    assert_eq!(with[0], without[0]);
+    assert!(hears(&with[1]), "{with:?}");
+    assert!(told.contains("1 of 2 clips have a list; 1 of 2 lists belong to no clip"), "{told}");
+    let said = "libri-2033-164914-0003\tthe eunuch\t[\"eunuch\"]\t[\"abnegated\"]\n";
+    assert_eq!(run(Some(said), &[]).0, without);
+}

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{bad_field, check_sizes};
 use crate::error::{ModelError, Result};
 use crate::kernels::log_sum;
+use crate::speech::boosting::{BoostState, BoostTree, BrokenMatch};
 use beams::{Beams, Candidate};
 
 /// How answers are searched.
@@ -46,7 +47,8 @@ pub struct Generated {
     pub log_probabilities: Vec<f32>,
     /// Their sum.
     pub log_probability: f32,
-    /// What beams are compared by: the sum by the length to the power of `length_penalty`.
+    /// What beams are compared by, but for boosting: the sum by the length to the power of
+    /// `length_penalty`.
     pub score: f32,
 }
 
@@ -125,6 +127,11 @@ pub(crate) trait NextTokens {
 
     /// Changes the logits of what follows `tokens` in a text; minus infinity forbids a token.
     fn adjust(&self, _text: usize, _tokens: &[u32], _logits: &mut [f32]) {}
+
+    /// The words that are listened for in a text.
+    fn boost(&self, _text: usize) -> Option<&BoostTree> {
+        None
+    }
 }
 
 /// The best continuation of each of `texts` texts.
@@ -137,6 +144,9 @@ pub(crate) fn search(
     decoder: &mut impl NextTokens,
 ) -> Result<Vec<Generated>> {
     let beams = options.num_beams;
+    // The greedy search cannot take back what it chose: a word that it has begun by mistake would be
+    // ended at any price.
+    let broken = if beams == 1 { BrokenMatch::Keeps } else { BrokenMatch::GivesBack };
     let mut answers: Vec<Beams> = (0..texts).map(|_| Beams::new(options)).collect();
     for _ in 0..options.max_new_tokens {
         let (mut slots, mut last, mut counts) = (Vec::new(), Vec::new(), Vec::new());
@@ -156,7 +166,15 @@ pub(crate) fn search(
         for ((text, tokens), logits) in rows.zip(logits.chunks_mut(vocab_size)) {
             decoder.adjust(text, tokens, logits);
         }
-        let candidates = best_tokens(&logits, vocab_size, 2 * beams)?;
+        let listening = &*decoder;
+        let running = answers.iter().enumerate();
+        let boosts: Vec<Option<Boost<'_>>> = running
+            .flat_map(|(text, answers)| {
+                let tree = listening.boost(text).filter(|tree| !tree.is_empty());
+                answers.boost_states().map(move |state| Some(Boost { tree: tree?, state, broken }))
+            })
+            .collect();
+        let candidates = best_tokens(&logits, &boosts, vocab_size, 2 * beams)?;
         let (mut first, mut copies) = (0, Vec::new());
         for (text, (answers, count)) in answers.iter_mut().zip(counts).enumerate() {
             if count > 0 {
@@ -173,25 +191,60 @@ pub(crate) fn search(
     Ok(answers.into_iter().map(Beams::finish).collect())
 }
 
-/// The `count` likeliest tokens of each row of logits `[S, V]`, best first, the lowest of equal ids
-/// first.
-fn best_tokens(logits: &[f32], vocab_size: usize, count: usize) -> Result<Vec<Vec<Candidate>>> {
-    let of_row = |row: &[f32]| {
+/// What is listened for behind a text.
+#[derive(Clone, Copy)]
+struct Boost<'a> {
+    tree: &'a BoostTree,
+    state: BoostState,
+    broken: BrokenMatch,
+}
+
+/// The `count` likeliest tokens of each row of logits `[S, V]`, with what boosting gives them, best
+/// first, the lowest of equal ids first.
+fn best_tokens(
+    logits: &[f32],
+    boosts: &[Option<Boost<'_>>],
+    vocab_size: usize,
+    count: usize,
+) -> Result<Vec<Vec<Candidate>>> {
+    let of_row = |(row, boost): (&[f32], &Option<Boost<'_>>)| {
         let total = log_sum(row);
         if !total.is_finite() {
             let reason = "the decoder's logits are not numbers: are its weights?".to_string();
             return Err(ModelError::BadInput(reason));
         }
-        let mut best: Vec<(f32, u32)> = Vec::with_capacity(count + 1);
-        for (&logit, token) in row.iter().zip(0..) {
-            if best.len() < count || best.last().is_some_and(|worst| logit > worst.0) {
-                let place = best.partition_point(|better| better.0 >= logit);
-                best.insert(place, (logit, token));
-                best.truncate(count);
-            }
-        }
-        let candidate = |(logit, token)| Candidate { token, log_probability: logit - total };
-        Ok(best.into_iter().map(candidate).collect())
+        let Some(Boost { tree, state, broken }) = *boost else {
+            let candidate = |(logit, token)| Candidate {
+                token,
+                log_probability: logit - total,
+                boost: 0.0,
+                boost_state: BoostState::default(),
+            };
+            return Ok(highest(row, count).into_iter().map(candidate).collect());
+        };
+        let mut boosted = vec![0.0; row.len()];
+        tree.bonuses(state, broken, &mut boosted);
+        boosted.iter_mut().zip(row).for_each(|(boosted, logit)| *boosted += logit);
+        let candidate = |(_, token): (f32, u32)| {
+            let log_probability = row[token as usize] - total;
+            let (boost_state, boost) = tree.advance(state, token, broken);
+            Candidate { token, log_probability, boost, boost_state }
+        };
+        Ok(highest(&boosted, count).into_iter().map(candidate).collect())
     };
-    logits.par_chunks(vocab_size).map(of_row).collect()
+    logits.par_chunks(vocab_size).zip(boosts).map(of_row).collect()
+}
+
+/// The `count` highest numbers of a row and their places, highest first, the first of equal ones
+/// first.
+fn highest(row: &[f32], count: usize) -> Vec<(f32, u32)> {
+    let mut best: Vec<(f32, u32)> = Vec::with_capacity(count + 1);
+    for (&logit, token) in row.iter().zip(0..) {
+        if best.len() < count || best.last().is_some_and(|worst| logit > worst.0) {
+            let place = best.partition_point(|better| better.0 >= logit);
+            best.insert(place, (logit, token));
+            best.truncate(count);
+        }
+    }
+    best
 }

@@ -1,6 +1,7 @@
 //! What speech recognisers share.
 
 pub mod best_rq;
+pub mod boosting;
 pub mod ctc;
 pub mod decode;
 pub mod log_mel;

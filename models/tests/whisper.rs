@@ -181,6 +181,7 @@ fn rules() -> Rules {
         suppressed_at_start: vec![7],
         timestamps: false,
         most_tokens: vec![5, 7],
+        boosts: Vec::new(),
     }
 }
 

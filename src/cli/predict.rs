@@ -1,7 +1,9 @@
 //! `engram predict`.
 
 mod answers;
+mod boost;
 mod speech;
+mod subtitles;
 
 use std::path::{Path, PathBuf};
 
@@ -33,6 +35,8 @@ Examples:
   engram predict runs/p1 --input test.csv --output predictions.csv
   engram predict --recogniser hf://openai/whisper-tiny.en --input talks/ --output talks.tsv
   engram predict --recogniser hf://openai/whisper-tiny.en --input talk.mp3 --output talk.srt
+  engram predict --recogniser hf://openai/whisper-tiny.en --input talk.mp3 --output talk.txt \\
+      --boost names.txt
   engram predict --encoder hf://sentence-transformers/all-MiniLM-L6-v2 \\
       --input validation.csv --output cosine.csv
   engram predict --vectors glove.6B.300d.txt --input validation.csv --output glove.csv")]
@@ -136,8 +140,9 @@ impl Predict {
         let encoder = self.encoder.as_ref().map(PathBuf::from);
         let recogniser = self.speech.recogniser.as_ref().map(PathBuf::from);
         let models = [&self.vectors, &self.run, &self.memory, &encoder, &recogniser];
-        let read = [&self.input, &self.haystack].into_iter().chain(models);
-        match read.flatten().find(|read| output::would_replace(&self.output, read)) {
+        let read = [&self.input, &self.haystack].into_iter().chain(models).flatten();
+        let mut read = read.map(PathBuf::as_path).chain(self.speech.boost.file());
+        match read.find(|read| output::would_replace(&self.output, read)) {
             Some(read) => anyhow::bail!(
                 "{output}: --output would replace what is read from {}; give another",
                 read.display()

@@ -1,5 +1,6 @@
 //! Speech as text: a published recogniser, and clips in batches.
 
+mod boost;
 mod conformer;
 mod files;
 mod listener;
@@ -8,17 +9,20 @@ mod steady;
 mod transcript;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use candle_core::{Device, Tensor};
 use engram_data::speech::tokens::SpeechTokeniser;
 use engram_models::ModelError;
 use engram_models::generation::GenerateOptions;
 use engram_models::kernels::Mode;
+use engram_models::speech::boosting::BoostTree;
 use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE};
 use engram_models::whisper::{Heard, Rules, Task, Whisper, WhisperTokens};
 
 use crate::digest;
 use crate::error::{Result, TrainError};
+pub use boost::{Booster, DEFAULT_BOOST_WEIGHT};
 pub use conformer::ConformerRecogniser;
 pub use listener::Listener;
 pub use transcript::{Segment, Transcript};
@@ -50,6 +54,15 @@ pub struct RecogniseOptions {
     pub task: Task,
     /// What clips are filled up with.
     pub padding: Padding,
+    /// The words that are listened for in all clips, by [`Booster::tree`].
+    pub boost: Option<Arc<BoostTree>>,
+}
+
+/// A clip and what is listened for in it.
+#[derive(Clone, Copy)]
+struct Clip<'a> {
+    samples: &'a [f32],
+    boost: Option<&'a Arc<BoostTree>>,
 }
 
 /// What is put behind a clip.
@@ -73,6 +86,7 @@ impl Default for RecogniseOptions {
             language: None,
             task: Task::Transcribe,
             padding: Padding::default(),
+            boost: None,
         }
     }
 }
@@ -131,22 +145,46 @@ impl Recogniser {
         clips: &[C],
         options: &RecogniseOptions,
     ) -> Result<Vec<Transcript>> {
+        self.transcribe_each(clips, &[], options)
+    }
+
+    /// As [`Recogniser::transcribe`], with the words that are listened for in each clip; those of the
+    /// options in clips behind the last of `boosts`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn transcribe_each<C: AsRef<[f32]>>(
+        &self,
+        clips: &[C],
+        boosts: &[Option<Arc<BoostTree>>],
+        options: &RecogniseOptions,
+    ) -> Result<Vec<Transcript>> {
         self.check(options)?;
-        let clips: Vec<&[f32]> = clips.iter().map(AsRef::as_ref).collect();
+        let boost = |i: usize| boosts.get(i).unwrap_or(&options.boost).as_ref();
+        let clips: Vec<Clip<'_>> = clips
+            .iter()
+            .enumerate()
+            .map(|(i, clip)| Clip { samples: clip.as_ref(), boost: boost(i) })
+            .collect();
         let longest = self.whisper.config().max_samples();
-        if let Some(clip) = clips.iter().find(|clip| clip.len() > longest) {
-            let seconds = clip.len() as f64 / f64::from(SAMPLE_RATE);
+        if let Some(clip) = clips.iter().find(|clip| clip.samples.len() > longest) {
+            let seconds = clip.samples.len() as f64 / f64::from(SAMPLE_RATE);
             let reason =
                 format!("a clip of {seconds:.1} s; the model hears {:.0} s", self.max_seconds());
             return Err(TrainError::Recognise { reason });
         }
         if options.timestamps {
-            return clips.iter().map(|clip| self.transcribe_whole(clip, options)).collect();
+            let whole = |clip: &Clip<'_>| {
+                let options = RecogniseOptions { boost: clip.boost.cloned(), ..options.clone() };
+                self.transcribe_whole(clip.samples, &options)
+            };
+            return clips.iter().map(whole).collect();
         }
         let mut transcripts: Vec<Transcript> =
-            clips.iter().map(|clip| Transcript::nothing(clip.len())).collect();
-        let (places, clips): (Vec<usize>, Vec<&[f32]>) =
-            clips.into_iter().enumerate().filter(|(_, clip)| !steady::is_steady(clip)).unzip();
+            clips.iter().map(|clip| Transcript::nothing(clip.samples.len())).collect();
+        let changes = |clip: &Clip<'_>| !steady::is_steady(clip.samples);
+        let (places, clips): (Vec<usize>, Vec<Clip<'_>>) =
+            clips.into_iter().enumerate().filter(|(_, clip)| changes(clip)).unzip();
         for (place, transcript) in places.into_iter().zip(self.listen(&clips, options)?) {
             transcripts[place] = transcript;
         }
@@ -154,20 +192,20 @@ impl Recogniser {
     }
 
     /// The texts of clips in which somebody may speak.
-    fn listen(&self, clips: &[&[f32]], options: &RecogniseOptions) -> Result<Vec<Transcript>> {
+    fn listen(&self, clips: &[Clip<'_>], options: &RecogniseOptions) -> Result<Vec<Transcript>> {
         let heard = self.hear(clips, options.padding, options)?;
         let mut transcripts = clips
             .iter()
             .zip(&heard)
-            .map(|(clip, heard)| self.transcript(clip.len(), heard, options))
+            .map(|(clip, heard)| self.transcript(clip.samples.len(), heard, options))
             .collect::<Result<Vec<_>>>()?;
         if options.padding == Padding::Short {
             let is_doubtful = |i: &usize| transcripts[*i].cut || transcripts[*i].is_doubtful();
             let doubtful: Vec<usize> = (0..clips.len()).filter(is_doubtful).collect();
-            let again: Vec<&[f32]> = doubtful.iter().map(|i| clips[*i]).collect();
+            let again: Vec<Clip<'_>> = doubtful.iter().map(|i| clips[*i]).collect();
             let heard = self.hear(&again, Padding::Silence, options)?;
             for (i, heard) in doubtful.into_iter().zip(&heard) {
-                let made = self.transcript(clips[i].len(), heard, options)?;
+                let made = self.transcript(clips[i].samples.len(), heard, options)?;
                 transcripts[i] = Transcript { padded: true, ..made };
             }
         }
@@ -192,7 +230,7 @@ impl Recogniser {
 
     fn hear(
         &self,
-        clips: &[&[f32]],
+        clips: &[Clip<'_>],
         padding: Padding,
         options: &RecogniseOptions,
     ) -> Result<Vec<Heard>> {
@@ -201,7 +239,7 @@ impl Recogniser {
         }
         let (mut values, mut lengths) = (Vec::new(), Vec::with_capacity(clips.len()));
         for clip in clips {
-            let frames = self.frames(clip, padding);
+            let frames = self.frames(clip.samples, padding);
             lengths.push(frames.len());
             values.extend(frames.values);
         }
@@ -218,7 +256,8 @@ impl Recogniser {
             suppressed: self.suppressed.clone(),
             suppressed_at_start: self.suppressed_at_start.clone(),
             timestamps: options.timestamps,
-            most_tokens: clips.iter().map(|clip| self.most_tokens(clip.len(), options)).collect(),
+            most_tokens: clips.iter().map(|c| self.most_tokens(c.samples.len(), options)).collect(),
+            boosts: clips.iter().map(|clip| clip.boost.cloned()).collect(),
         };
         let search = GenerateOptions {
             max_new_tokens,

@@ -11,6 +11,7 @@ use crate::generation::cache::Cache;
 use crate::generation::{GenerateOptions, Generated, NextTokens, search};
 use crate::kernels::{Segments, Span, log_sum};
 use crate::speech::AudioStates;
+use crate::speech::boosting::BoostTree;
 
 /// What was heard in a clip.
 #[derive(Debug, Clone, PartialEq)]
@@ -141,5 +142,9 @@ impl NextTokens for Writing<'_> {
 
     fn adjust(&self, clip: usize, tokens: &[u32], logits: &mut [f32]) {
         self.rules.apply(clip, tokens, logits);
+    }
+
+    fn boost(&self, clip: usize) -> Option<&BoostTree> {
+        self.rules.boosts.get(clip)?.as_deref()
     }
 }

@@ -3,8 +3,11 @@
 //! Reference: the logit filters of openai/whisper, `whisper/decoding.py` (`SuppressBlank`,
 //! `SuppressTokens`, `ApplyTimestampRules`).
 
+use std::sync::Arc;
+
 use super::tokens::{TIMESTAMP_STEP, WhisperTokens};
 use crate::kernels::log_sum;
+use crate::speech::boosting::BoostTree;
 
 /// The first timestamp of a clip is at most this, in seconds.
 const LATEST_START: f64 = 1.0;
@@ -28,6 +31,8 @@ pub struct Rules {
     pub timestamps: bool,
     /// Tokens that each clip's text may have: a longer one is ended.
     pub most_tokens: Vec<usize>,
+    /// The words that are listened for in each clip; a clip behind the last has none.
+    pub boosts: Vec<Option<Arc<BoostTree>>>,
 }
 
 impl Rules {
@@ -117,7 +122,8 @@ mod tests {
             no_timestamps: 12,
         };
         let (suppressed, suppressed_at_start) = (vec![3], vec![0, 4]);
-        Rules { tokens, suppressed, suppressed_at_start, timestamps, most_tokens: vec![30] }
+        let (most_tokens, boosts) = (vec![30], Vec::new());
+        Rules { tokens, suppressed, suppressed_at_start, timestamps, most_tokens, boosts }
     }
 
     fn allowed(rules: &Rules, tokens: &[u32], changed: &[(usize, f32)]) -> Vec<usize> {

@@ -17,6 +17,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::Predict;
+use super::boost::Boost;
+use super::subtitles::{one_line, subtitles};
 use crate::cli::{Outcome, output};
 
 /// How speech is transcribed.
@@ -56,11 +58,13 @@ pub struct Speech {
     /// Print what was done as JSON
     #[arg(long, requires = "recogniser")]
     json: bool,
+    #[command(flatten)]
+    pub(super) boost: Boost,
 }
 
 /// How transcripts are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+pub(super) enum Format {
     /// A line of JSON for each clip: id, text, times, probabilities
     Jsonl,
     /// `id<TAB>text`, for `engram eval wer`
@@ -146,9 +150,12 @@ impl Predict {
         if subtitles {
             self.check_subtitle_files(&clips, format)?;
         }
+        let lists = self.speech.boost.read(&clips, self.quiet)?;
         let recogniser = Listener::open(recogniser)?;
         let options = self.speech.options(subtitles);
         recogniser.check(&options)?;
+        let trees = self.speech.boost.trees(lists.as_ref(), &recogniser)?;
+        let tree = |clip: &Clip| trees.as_ref().map_or(Ok(None), |trees| trees.of(clip));
         let started = Instant::now();
         let bar = output::progress_bar(clips.len(), "clips", self.quiet);
         let mut made: Vec<(&Clip, Transcript)> = Vec::with_capacity(clips.len());
@@ -166,6 +173,8 @@ impl Predict {
                     }
                     Ok(Sound::Long(samples, reader)) => {
                         let tell = |text: &str| bar.set_message(text.to_string());
+                        let boost = tree(clip)?;
+                        let options = RecogniseOptions { boost, ..options.clone() };
                         long(&recogniser, &options, samples, *reader, &tell)
                     }
                     Err(error) => Err(error.into()),
@@ -178,7 +187,9 @@ impl Predict {
             }
             let samples: Vec<&[f32]> =
                 short.iter().map(|(_, samples)| samples.as_slice()).collect();
-            let texts = recogniser.transcribe(&samples, &options)?;
+            let boosts: Vec<_> =
+                short.iter().map(|(clip, _)| tree(clip)).collect::<anyhow::Result<_>>()?;
+            let texts = recogniser.transcribe_each(&samples, &boosts, &options)?;
             transcripts.extend(short.iter().map(|(clip, _)| *clip).zip(texts));
             // Long ones are done before short ones.
             transcripts.sort_by_key(|(clip, _)| batch.iter().position(|other| other.id == clip.id));
@@ -323,6 +334,7 @@ impl Speech {
                 PaddingName::Silence => Padding::Silence,
                 PaddingName::Short => Padding::Short,
             },
+            boost: None,
         }
     }
 }
@@ -367,49 +379,4 @@ fn long(
         tell(&format!("(this recording: {done:.0}{rest})"));
     };
     recogniser.transcribe_long(options, read, heard)
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn subtitles(format: Format, segments: &[Segment]) -> String {
-    let mut text = if format == Format::Vtt { "WEBVTT\n\n".to_string() } else { String::new() };
-    for (number, segment) in (1..).zip(segments) {
-        if format == Format::Srt {
-            text += &format!("{number}\n");
-        }
-        let (start, end) = (time(segment.start, format), time(segment.end, format));
-        // An arrow in a text would be taken for times.
-        let words = one_line(&segment.text).replace("-->", "->");
-        text += &format!("{start} --> {end}\n{words}\n\n");
-    }
-    text
-}
-
-/// `00:01:02,345`, in WebVTT with a point.
-fn time(seconds: f64, format: Format) -> String {
-    let milliseconds = (seconds * 1000.0).round() as u64;
-    let (rest, ms) = (milliseconds / 1000, milliseconds % 1000);
-    let point = if format == Format::Srt { ',' } else { '.' };
-    format!("{:02}:{:02}:{:02}{point}{ms:03}", rest / 3600, rest / 60 % 60, rest % 60)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn subtitles_are_in_their_forms() {
-        let segment = |start, end, text: &str| Segment { start, end, text: text.into() };
-        let segments = [segment(0.0, 1.5, "a --> b"), segment(3725.25, 3726.0, "c\nd")];
-        let srt = subtitles(Format::Srt, &segments);
-        let want =
-            "1\n00:00:00,000 --> 00:00:01,500\na -> b\n\n2\n01:02:05,250 --> 01:02:06,000\nc d\n\n";
-        assert_eq!(srt, want);
-        assert!(
-            subtitles(Format::Vtt, &segments)
-                .starts_with("WEBVTT\n\n00:00:00.000 --> 00:00:01.500\n")
-        );
-    }
 }

@@ -10,7 +10,7 @@ use engram_models::whisper::Heard;
 
 use super::steady::is_steady;
 use super::transcript::{Segment, Transcript, mean_log_probability};
-use super::{Padding, RecogniseOptions, Recogniser};
+use super::{Clip, Padding, RecogniseOptions, Recogniser};
 use crate::error::Result;
 
 /// A rest of a recording that is shorter holds no word, in samples: 100 ms.
@@ -55,7 +55,8 @@ impl Recogniser {
                 samples.drain(..samples.len().min(longest));
                 continue;
             }
-            let made = self.hear(&[window], options.padding, &options).map_err(E::from)?;
+            let clip = Clip { samples: window, boost: options.boost.as_ref() };
+            let made = self.hear(&[clip], options.padding, &options).map_err(E::from)?;
             let (used, found) =
                 self.window((start, window.len()), &made[0], &options).map_err(E::from)?;
             windows.push((made[0].no_speech, mean_log_probability(&made[0])));

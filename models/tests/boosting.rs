@@ -1,0 +1,95 @@
+//! The search of Whisper with words that are listened for, on a model of random weights.
+
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor};
+use engram_models::Result;
+use engram_models::generation::GenerateOptions;
+use engram_models::kernels::Mode;
+use engram_models::params::{ParameterBuilder, ParameterGroup};
+use engram_models::speech::boosting::{Bonus, BoostTree, WordEdges};
+use engram_models::whisper::{Heard, Rules, Whisper, WhisperConfig, WhisperTokens};
+
+fn whisper() -> Result<Whisper> {
+    let config = WhisperConfig {
+        vocab_size: 40,
+        num_mel_bins: 6,
+        d_model: 16,
+        encoder_layers: 1,
+        encoder_attention_heads: 2,
+        encoder_ffn_dim: 32,
+        decoder_layers: 2,
+        decoder_attention_heads: 2,
+        decoder_ffn_dim: 32,
+        max_source_positions: 12,
+        max_target_positions: 12,
+        init_std: 0.3,
+        decoder_start_token_id: 2,
+        eos_token_id: 1,
+        ..WhisperConfig::default()
+    };
+    let frozen = vec![ParameterGroup::all_frozen()];
+    Whisper::new(&config, &ParameterBuilder::new(7, frozen, DType::F32, &Device::Cpu))
+}
+
+fn rules() -> Rules {
+    let tokens = WhisperTokens {
+        start: 2,
+        end: 1,
+        no_timestamps: 3,
+        no_speech: Some(4),
+        previous: None,
+        transcribe: None,
+        translate: None,
+        language_model: None,
+    };
+    let (suppressed, suppressed_at_start) = (vec![5, 6], vec![7]);
+    let (most_tokens, boosts) = (vec![7, 7], Vec::new());
+    Rules { tokens, suppressed, suppressed_at_start, timestamps: false, most_tokens, boosts }
+}
+
+/// With lists of words: what gets chosen, what does not change, and whose probabilities are told.
+#[test]
+fn listed_words_are_heard() -> Result<()> {
+    let whisper = whisper()?;
+    let values: Vec<f32> = (0..36 * 6).map(|i| (i as f32 * 0.7).sin()).collect();
+    let frames = Tensor::from_vec(values, (36, 6), &Device::Cpu)?;
+    let audio = whisper.encode(&frames, &[24, 12], &Mode::predict())?;
+    let generate = |num_beams, boosts: &[Option<Arc<BoostTree>>]| {
+        let rules = Rules { boosts: boosts.to_vec(), ..rules() };
+        let (max_new_tokens, options) = (8, GenerateOptions::default());
+        let options = GenerateOptions { max_new_tokens, num_beams, ..options };
+        whisper.decoder().generate(&audio, &[2, 3], &rules, &options)
+    };
+    let tree = |words: &[&[u32]], weight: f32| {
+        let bonus = Bonus { begin: weight / 2.0, go_on: weight };
+        Some(Arc::new(BoostTree::new(words, bonus, Arc::new(WordEdges::default()))))
+    };
+    let word: &[u32] = &[31, 17, 23];
+    for beams in [1, 4] {
+        let without = generate(beams, &[])?;
+        // A weight of zero, no words and the list of no clip change nothing.
+        for none in [tree(&[word], 0.0), tree(&[], 5.0), None] {
+            assert_eq!(generate(beams, &[none.clone(), none])?, without, "{beams} beams");
+        }
+        let holds = |heard: &Heard| heard.text.tokens.windows(3).any(|part| part == word);
+        assert!(!without.iter().any(holds));
+        let with = generate(beams, &[tree(&[word], 50.0)])?;
+        assert!(holds(&with[0]), "{beams} beams: {:?}", with[0].text.tokens);
+        // Only the clip that has the list hears it.
+        assert_eq!(with[1], without[1]);
+        let both = generate(beams, &[tree(&[word], 50.0), tree(&[&[9, 11]], 50.0)])?;
+        assert_eq!(both[0], with[0]);
+        assert!(both[1].text.tokens.windows(2).any(|part| part == [9, 11]));
+        // The probabilities are the model's.
+        for heard in &with {
+            let (text, sum) = (&heard.text, heard.text.log_probabilities.iter().sum::<f32>());
+            assert!(text.log_probabilities.iter().all(|p| *p <= 0.0), "{text:?}");
+            assert!((text.log_probability - sum).abs() < 1e-4, "{text:?}");
+        }
+        // What is never written is not written for a list.
+        let never = generate(beams, &[tree(&[&[5], &[6, 9]], 50.0)])?;
+        assert!(!never[0].text.tokens.iter().any(|token| [5, 6].contains(token)));
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! The words that a recogniser is to listen for.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use engram_data::speech::manifest::Clip;
+use engram_eval::source::read_text;
+use engram_models::speech::boosting::BoostTree;
+use engram_train::recognise::{Booster, DEFAULT_BOOST_WEIGHT, Recogniser};
+
+use crate::cli::output;
+
+/// Which words are boosted.
+#[derive(Debug, Args)]
+pub struct Boost {
+    /// Listen for these words: one word or phrase a line, for all clips; or each clip's own,
+    /// id<TAB>text<TAB>rare words<TAB>words to listen for, of which the fourth field alone is read
+    #[arg(long, value_name = "FILE", requires = "recogniser")]
+    boost: Option<PathBuf>,
+    /// What each token of such a word gets, in nats of log-probability; its first gets half
+    #[arg(long, value_name = "W", default_value_t = DEFAULT_BOOST_WEIGHT, requires = "boost",
+        value_parser = weight)]
+    boost_weight: f32,
+}
+
+/// The words of a file.
+#[derive(Debug, PartialEq)]
+pub enum Lists {
+    /// For all clips.
+    Of(Vec<String>),
+    /// By the clip's id.
+    OfClip(HashMap<String, Vec<String>>),
+}
+
+/// The trees of the words, as they are needed.
+pub struct Trees<'a> {
+    booster: Booster<'a>,
+    lists: &'a Lists,
+    of_all: Option<Arc<BoostTree>>,
+    file: &'a Path,
+}
+
+fn weight(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(weight) if weight.is_finite() && weight >= 0.0 => Ok(weight),
+        _ => Err("is not a number from 0 on".to_string()),
+    }
+}
+
+impl Boost {
+    /// The file of words.
+    pub fn file(&self) -> Option<&Path> {
+        self.boost.as_deref()
+    }
+
+    /// Reads the lists, and tells which of them belong to no clip.
+    pub fn read(&self, clips: &[Clip], quiet: bool) -> anyhow::Result<Option<Lists>> {
+        let Some(file) = &self.boost else { return Ok(None) };
+        let lists = parse(&file.display().to_string(), &read_text(file)?)?;
+        if let Lists::OfClip(of_clip) = &lists {
+            let ids: Vec<&str> = clips.iter().map(|clip| clip.id.as_str()).collect();
+            let listed = ids.iter().filter(|id| of_clip.contains_key(**id)).count();
+            let told = format!(
+                "{}: {listed} of {} clips have a list; {} of {} lists belong to no clip",
+                file.display(),
+                ids.len(),
+                of_clip.len() - listed,
+                of_clip.len()
+            );
+            output::note(&told, quiet);
+        }
+        Ok(Some(lists))
+    }
+
+    /// What makes the trees of the lists.
+    pub fn trees<'a>(
+        &'a self,
+        lists: Option<&'a Lists>,
+        recogniser: &'a Recogniser,
+    ) -> anyhow::Result<Option<Trees<'a>>> {
+        let (Some(lists), Some(file)) = (lists, self.file()) else { return Ok(None) };
+        let booster = recogniser.booster(self.boost_weight)?;
+        let mut trees = Trees { booster, lists, of_all: None, file };
+        match lists {
+            Lists::Of(words) => trees.of_all = Some(trees.tree(words)?),
+            // A bad word is told before the first clip is heard, and the lists are small.
+            Lists::OfClip(of_clip) => {
+                for words in of_clip.values() {
+                    trees.tree(words)?;
+                }
+            }
+        }
+        Ok(Some(trees))
+    }
+}
+
+impl Trees<'_> {
+    /// The tree of a clip.
+    pub fn of(&self, clip: &Clip) -> anyhow::Result<Option<Arc<BoostTree>>> {
+        match self.lists {
+            Lists::Of(_) => Ok(self.of_all.clone()),
+            Lists::OfClip(of_clip) => {
+                of_clip.get(&clip.id).map(|words| self.tree(words)).transpose()
+            }
+        }
+    }
+
+    fn tree(&self, words: &[String]) -> anyhow::Result<Arc<BoostTree>> {
+        let failed = |error| anyhow::anyhow!("{}: {error}", self.file.display());
+        self.booster.tree(words).map_err(failed)
+    }
+}
+
+/// Fails for what is no word.
+fn check(file: &str, line: u64, word: &str) -> anyhow::Result<()> {
+    if word.trim().is_empty() {
+        anyhow::bail!("{file}, line {line}: has a word without letters");
+    }
+    if word.contains("<|") {
+        anyhow::bail!("{file}, line {line}: `{word}` may be a special token; leave it out");
+    }
+    Ok(())
+}
+
+/// Reads a file of either form: it is one of clips if its first line has a tab.
+fn parse(file: &str, text: &str) -> anyhow::Result<Lists> {
+    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+    let mut lines = lines.peekable();
+    let Some((_, first)) = lines.peek() else {
+        anyhow::bail!("{file}: has no words; give one word or phrase a line");
+    };
+    if !first.contains('\t') {
+        let mut words = Vec::new();
+        for (line, word) in lines {
+            if word.contains('\t') {
+                anyhow::bail!("{file}, line {line}: has a tab; give one word or phrase a line");
+            }
+            check(file, line, word)?;
+            words.push(word.trim().to_string());
+        }
+        return Ok(Lists::Of(words));
+    }
+    let (mut of_clip, mut lines_of) = (HashMap::new(), HashMap::new());
+    for (line, row) in lines {
+        let fields: Vec<&str> = row.split('\t').collect();
+        // The third field has the words that are said: whoever listens for those alone knows the text.
+        let [id, _, _, words] = fields[..] else {
+            let count = fields.len();
+            anyhow::bail!(
+                "{file}, line {line}: has {count} fields; give id<TAB>text<TAB>JSON list of rare \
+                 words<TAB>JSON list of the words to listen for"
+            );
+        };
+        let words: Vec<String> = match serde_json::from_str(words) {
+            Ok(words) => words,
+            Err(error) => {
+                // It counts lines within the field.
+                let told = error.to_string();
+                let told = told.split(" at line ").next().unwrap_or_default();
+                anyhow::bail!("{file}, line {line}: the fourth field is no list of words: {told}")
+            }
+        };
+        words.iter().try_for_each(|word| check(file, line, word))?;
+        let id = id.trim().to_string();
+        if let Some(other) = lines_of.insert(id.clone(), line) {
+            anyhow::bail!("{file}, line {line}: the id `{id}` stands on line {other} already");
+        }
+        of_clip.insert(id, words);
+    }
+    Ok(Lists::OfClip(of_clip))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_have_two_forms() {
+        let words = parse("f", "rigor mortis \n\nanon\r\n").unwrap();
+        assert_eq!(words, Lists::Of(vec!["rigor mortis".into(), "anon".into()]));
+        let Lists::OfClip(lists) = parse("f", "a\tx y\t[\"y\"]\t[\"y\", \"z\"]\n").unwrap() else {
+            panic!("a table");
+        };
+        assert_eq!(lists["a"], ["y", "z"]);
+    }
+
+    #[test]
+    fn bad_lines_are_named() {
+        let error = |text: &str| parse("f", text).unwrap_err().to_string();
+        assert!(error(" \n").contains("f: has no words"));
+        assert!(error("a\n<|b|>\n").contains("f, line 2: `<|b|>`"));
+        assert!(error("a\nb\tc\n").contains("f, line 2: has a tab"));
+        assert!(error("a\tx\t[]\n").contains("f, line 1: has 3 fields"));
+        assert!(error("a\tx\t[]\t[]\nb\tx\t[]\t{}\n").contains("f, line 2: the fourth field"));
+        assert!(error("a\tx\t[]\t[\" \"]\n").contains("f, line 1: has a word without"));
+        assert!(
+            error("a\tx\t[]\t[]\na\tx\t[]\t[]\n")
+                .contains("f, line 2: the id `a` stands on line 1")
+        );
+    }
+}

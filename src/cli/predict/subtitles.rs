@@ -1,0 +1,52 @@
+//! Subtitles of transcripts.
+
+use engram_train::recognise::Segment;
+
+use super::speech::Format;
+
+/// A text without line ends.
+pub(super) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The file of these segments.
+pub(super) fn subtitles(format: Format, segments: &[Segment]) -> String {
+    let mut text = if format == Format::Vtt { "WEBVTT\n\n".to_string() } else { String::new() };
+    for (number, segment) in (1..).zip(segments) {
+        if format == Format::Srt {
+            text += &format!("{number}\n");
+        }
+        let (start, end) = (time(segment.start, format), time(segment.end, format));
+        // An arrow in a text would be taken for times.
+        let words = one_line(&segment.text).replace("-->", "->");
+        text += &format!("{start} --> {end}\n{words}\n\n");
+    }
+    text
+}
+
+/// `00:01:02,345`, in WebVTT with a point.
+fn time(seconds: f64, format: Format) -> String {
+    let milliseconds = (seconds * 1000.0).round() as u64;
+    let (rest, ms) = (milliseconds / 1000, milliseconds % 1000);
+    let point = if format == Format::Srt { ',' } else { '.' };
+    format!("{:02}:{:02}:{:02}{point}{ms:03}", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subtitles_are_in_their_forms() {
+        let segment = |start, end, text: &str| Segment { start, end, text: text.into() };
+        let segments = [segment(0.0, 1.5, "a --> b"), segment(3725.25, 3726.0, "c\nd")];
+        let srt = subtitles(Format::Srt, &segments);
+        let want =
+            "1\n00:00:00,000 --> 00:00:01,500\na -> b\n\n2\n01:02:05,250 --> 01:02:06,000\nc d\n\n";
+        assert_eq!(srt, want);
+        assert!(
+            subtitles(Format::Vtt, &segments)
+                .starts_with("WEBVTT\n\n00:00:00.000 --> 00:00:01.500\n")
+        );
+    }
+}
