@@ -253,7 +253,7 @@ fn files_of_words_that_cannot_be_read_are_refused() {
     }
     fs::write(&words, b"caf\xe9\n").expect("a file");
     assert!(refusal(&predict).contains("UTF-8"));
-    assert!(refusal(&[&predict[..], &["--boost-weight", "-1"]].concat()).contains("from 0 on"));
+    assert!(refusal(&[&predict[..], &["--boost-weight=-1"]].concat()).contains("from 0 on"));
     assert!(!output.exists());
 }
 
@@ -287,7 +287,7 @@ fn boosted_words_are_heard_in_the_clips_that_have_them() {
     assert!(without.len() == 2 && !without.iter().any(hears), "{without:?}");
     let all = "abnegated\nrigor mortis\neunuch\n";
     for more in [&[][..], &["--beams", "3"], &["--batch", "1"], &["--timestamps"]] {
-        let (with, _) = run(Some(all), more);
+        let (with, _) = run(Some(all), &[more, &["--boost-weight", "4"]].concat());
         assert!(with.iter().all(hears), "{more:?}: {with:?}");
         // The probability is the model's, which holds the word for less likely.
         assert!(with.iter().all(|line| line["mean_log_probability"].as_f64() < Some(0.0)));
@@ -298,7 +298,8 @@ fn boosted_words_are_heard_in_the_clips_that_have_them() {
     let table = "libri-2033-164914-0003\tx\t[]\t[\"abnegated\", \"eunuch\"]\n\
                  other\tx\t[]\t[\"anon\"]\n";
     let (with, told) = run(Some(table), &[]);
-    assert_eq!(with[0], without[0]);
+    // The text: the last bit of a probability may depend on when others leave the batch.
+    assert_eq!(with[0]["text"], without[0]["text"]);
     assert!(hears(&with[1]), "{with:?}");
     assert!(told.contains("1 of 2 clips have a list; 1 of 2 lists belong to no clip"), "{told}");
     let said = "libri-2033-164914-0003\tthe eunuch\t[\"eunuch\"]\t[\"abnegated\"]\n";

@@ -77,9 +77,9 @@ fn listed_words_are_heard() -> Result<()> {
         let with = generate(beams, &[tree(&[word], 50.0)])?;
         assert!(holds(&with[0]), "{beams} beams: {:?}", with[0].text.tokens);
         // Only the clip that has the list hears it.
-        assert_eq!(with[1], without[1]);
+        assert_eq!(with[1].text.tokens, without[1].text.tokens);
         let both = generate(beams, &[tree(&[word], 50.0), tree(&[&[9, 11]], 50.0)])?;
-        assert_eq!(both[0], with[0]);
+        assert_eq!(both[0].text.tokens, with[0].text.tokens);
         assert!(both[1].text.tokens.windows(2).any(|part| part == [9, 11]));
         // The probabilities are the model's.
         for heard in &with {

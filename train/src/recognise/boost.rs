@@ -8,7 +8,7 @@ use super::Recogniser;
 use crate::error::{Result, TrainError};
 
 /// What a token that goes on with a listed word gets by default, in nats.
-pub const DEFAULT_BOOST_WEIGHT: f32 = 2.0;
+pub const DEFAULT_BOOST_WEIGHT: f32 = 3.0;
 
 /// Of that, what the first token of a word gets: many words begin with it.
 const OF_FIRST: f32 = 0.5;
