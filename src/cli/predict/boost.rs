@@ -1,6 +1,6 @@
 //! The words that a recogniser is to listen for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub enum Lists {
     OfClip(HashMap<String, Vec<String>>),
 }
 
-/// The trees of the words, as they are needed.
+/// The trees of the words, each made when its clip is heard: a table may have thousands of lists.
 pub struct Trees<'a> {
     booster: Booster<'a>,
     lists: &'a Lists,
@@ -60,13 +60,13 @@ impl Boost {
         let Some(file) = &self.boost else { return Ok(None) };
         let lists = parse(&file.display().to_string(), &read_text(file)?)?;
         if let Lists::OfClip(of_clip) = &lists {
-            let ids: Vec<&str> = clips.iter().map(|clip| clip.id.as_str()).collect();
-            let listed = ids.iter().filter(|id| of_clip.contains_key(**id)).count();
+            let ids: HashSet<&str> = clips.iter().map(|clip| clip.id.as_str()).collect();
+            let without = of_clip.keys().filter(|id| !ids.contains(id.as_str())).count();
             let told = format!(
-                "{}: {listed} of {} clips have a list; {} of {} lists belong to no clip",
+                "{}: {} of {} clips have a list; {without} of {} lists belong to no clip",
                 file.display(),
-                ids.len(),
-                of_clip.len() - listed,
+                clips.iter().filter(|clip| of_clip.contains_key(&clip.id)).count(),
+                clips.len(),
                 of_clip.len()
             );
             output::note(&told, quiet);
@@ -83,14 +83,8 @@ impl Boost {
         let (Some(lists), Some(file)) = (lists, self.file()) else { return Ok(None) };
         let booster = recogniser.booster(self.boost_weight)?;
         let mut trees = Trees { booster, lists, of_all: None, file };
-        match lists {
-            Lists::Of(words) => trees.of_all = Some(trees.tree(words)?),
-            // A bad word is told before the first clip is heard, and the lists are small.
-            Lists::OfClip(of_clip) => {
-                for words in of_clip.values() {
-                    trees.tree(words)?;
-                }
-            }
+        if let Lists::Of(words) = lists {
+            trees.of_all = Some(trees.tree(words)?);
         }
         Ok(Some(trees))
     }
