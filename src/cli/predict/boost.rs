@@ -8,7 +8,7 @@ use clap::Args;
 use engram_data::speech::manifest::Clip;
 use engram_eval::source::read_text;
 use engram_models::speech::boosting::BoostTree;
-use engram_train::recognise::{Booster, DEFAULT_BOOST_WEIGHT, Recogniser};
+use engram_train::recognise::{Booster, DEFAULT_BOOST_WEIGHT, Listener};
 
 use crate::cli::output;
 
@@ -78,7 +78,7 @@ impl Boost {
     pub fn trees<'a>(
         &'a self,
         lists: Option<&'a Lists>,
-        recogniser: &'a Recogniser,
+        recogniser: &'a Listener,
     ) -> anyhow::Result<Option<Trees<'a>>> {
         let (Some(lists), Some(file)) = (lists, self.file()) else { return Ok(None) };
         let booster = recogniser.booster(self.boost_weight)?;

@@ -189,7 +189,7 @@ impl Predict {
                 short.iter().map(|(_, samples)| samples.as_slice()).collect();
             let boosts: Vec<_> =
                 short.iter().map(|(clip, _)| tree(clip)).collect::<anyhow::Result<_>>()?;
-            let texts = recogniser.transcribe_each(&samples, &boosts, &options)?;
+            let texts = recogniser.transcribe(&samples, &boosts, &options)?;
             transcripts.extend(short.iter().map(|(clip, _)| *clip).zip(texts));
             // Long ones are done before short ones.
             transcripts.sort_by_key(|(clip, _)| batch.iter().position(|other| other.id == clip.id));

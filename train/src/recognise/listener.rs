@@ -1,10 +1,13 @@
 //! A recogniser of either kind.
 
+use std::sync::Arc;
+
 use engram_data::hub::{HubSettings, WeightsLocation};
+use engram_models::speech::boosting::BoostTree;
 use serde::Deserialize;
 
 use super::conformer::ConformerRecogniser;
-use super::{RecogniseOptions, Recogniser, Segment, Transcript};
+use super::{Booster, RecogniseOptions, Recogniser, Segment, Transcript};
 use crate::error::{Result, TrainError};
 
 /// A Whisper model or a Conformer, by the `model_type` of its `config.json`.
@@ -73,24 +76,34 @@ impl Listener {
         ];
         match asked.iter().find(|(_, asked)| *asked) {
             None => Ok(()),
-            Some((option, _)) => {
-                let reason = format!("--{option} is for Whisper models; this is a Conformer");
-                Err(TrainError::Recognise { reason })
-            }
+            Some((option, _)) => Err(not_for_conformers(option)),
         }
     }
 
-    /// The texts of clips of samples at 16 kHz, in one batch.
+    /// What makes trees of words that are listened for.
     ///
     /// # Errors
-    /// As [`Recogniser::transcribe`] and [`ConformerRecogniser::transcribe`].
+    /// As [`Recogniser::booster`]; [`TrainError::Recognise`] for a Conformer.
+    pub fn booster(&self, weight: f32) -> Result<Booster<'_>> {
+        match self {
+            Self::Whisper(whisper) => whisper.booster(weight),
+            Self::Conformer(_) => Err(not_for_conformers("boost")),
+        }
+    }
+
+    /// The texts of clips of samples at 16 kHz, in one batch, with the words that are listened for in
+    /// each (by Whisper).
+    ///
+    /// # Errors
+    /// As [`Recogniser::transcribe_each`] and [`ConformerRecogniser::transcribe`].
     pub fn transcribe(
         &self,
         clips: &[&[f32]],
+        boosts: &[Option<Arc<BoostTree>>],
         options: &RecogniseOptions,
     ) -> Result<Vec<Transcript>> {
         match self {
-            Self::Whisper(whisper) => whisper.transcribe(clips, options),
+            Self::Whisper(whisper) => whisper.transcribe_each(clips, boosts, options),
             Self::Conformer(conformer) => {
                 let mut transcripts = conformer.transcribe(clips)?;
                 if !options.timestamps {
@@ -117,4 +130,9 @@ impl Listener {
             Self::Conformer(conformer) => conformer.transcribe_long(read, |done| heard(&[], done)),
         }
     }
+}
+
+fn not_for_conformers(option: &str) -> TrainError {
+    let reason = format!("--{option} is for Whisper models; this is a Conformer");
+    TrainError::Recognise { reason }
 }
