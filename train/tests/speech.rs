@@ -23,6 +23,7 @@ seed = 1
 sentences = 16
 evaluated = 3
 speeds = [0.9, 1.0]
+noise_alone = 0.2
 
 [model]
 layers = 1
@@ -203,7 +204,8 @@ fn clips_of_files_are_learnt_and_those_too_short_for_their_texts_counted() {
         }
     });
     let mut set = of_manifest(&path);
-    set.extend(["batch.examples=3".into(), "phase.best_rq.steps=1".into()]);
+    let more = ["batch.examples=3", "phase.best_rq.steps=1", "data.noise_alone=0"];
+    set.extend(more.map(String::from));
     let run = folder.path().join("run");
     let summary = try_run(&run, &set, RunOptions::default()).unwrap().unwrap();
     assert_eq!((summary.wer.map(|wer| wer.n), summary.names), (Some(6), None));
@@ -254,6 +256,10 @@ fn texts_and_clips_that_cannot_be_are_named() {
     assert!(error(&missing, "").contains("nowhere.wav"));
     assert!(error(&keep, "data.test=").contains("test"));
     assert!(error(&keep, "data.speeds=[3.0]").contains("speeds"));
+    assert!(error(&keep, "data.noise_alone=2").contains("noise_alone"));
+    assert!(error(&keep, "data.max_seconds=0.2").contains("line"));
+    assert!(error(&keep, "batch.tokens=100").contains("tokens"));
+    assert!(error(&keep, "evaluation.early_stop=2").contains("early_stop"));
     assert!(error(&keep, "model.best_rq.codes=0").contains("codes"));
     assert!(error(&keep, "data.spec_augment.time_share=2.0").contains("time_share"));
 }

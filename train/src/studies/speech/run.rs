@@ -96,6 +96,9 @@ fn settings(recipe: &mut Recipe) -> Result<(SpeechData, SpeechModel, Vec<SpeechF
     if let Some((key, reason)) = data.conflict() {
         return Err(recipe.error(&format!("data.{key}"), reason));
     }
+    if recipe.batch().tokens > 0 {
+        return Err(recipe.error("batch.tokens", "is not known to this study; give batch.examples"));
+    }
     data.spec_augment.validate().map_err(|error| recipe.error("data.spec_augment", error))?;
     model.encoder().validate().map_err(|error| recipe.error("model", error))?;
     model.best_rq.validate().map_err(|error| recipe.error("model.best_rq", error))?;

@@ -30,6 +30,9 @@ pub struct SpeechData {
     /// Of the embedded world: the share of the added noises that are other voices. The rest is white, as
     /// all noise is that is added to clips of files.
     pub babble: f64,
+    /// Where texts are learnt, the share of the clips that noise alone takes the place of, with an empty
+    /// text.
+    pub noise_alone: f64,
     /// The longest clip that is learnt from or measured, in seconds: memory grows with its square.
     pub max_seconds: f64,
     /// What of the frames is masked where texts are learnt.
@@ -49,6 +52,7 @@ impl Default for SpeechData {
             snr_db: vec![10.0, 40.0],
             evaluated_snr_db: 30.0,
             babble: 0.5,
+            noise_alone: 0.05,
             max_seconds: 35.0,
             spec_augment: SpecAugment::default(),
         }
@@ -76,8 +80,10 @@ impl SpeechData {
         if !(self.snr_db.is_empty() || self.snr_db.len() == 2 && ordered(&self.snr_db)) {
             return Some(("snr_db", "wants the lowest and the highest ratio, or nothing".into()));
         }
-        if !(0.0..=1.0).contains(&self.babble) {
-            return Some(("babble", format!("{} is no share", self.babble)));
+        for (key, share) in [("babble", self.babble), ("noise_alone", self.noise_alone)] {
+            if !(0.0..=1.0).contains(&share) {
+                return Some((key, format!("{share} is no share")));
+            }
         }
         if !self.evaluated_snr_db.is_finite() {
             return Some(("evaluated_snr_db", "is no ratio in dB".into()));

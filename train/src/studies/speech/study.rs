@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 
 use super::corpus::{Corpus, Utterance};
 use super::model::SpeechModules;
+use super::noise_alone::noise_alone;
 use super::settings::{Objective, SpeechData, SpeechFeed, SpeechModel};
 use crate::digest;
 use crate::recipe::{BatchSettings, Phase};
@@ -125,6 +126,9 @@ impl SpeechStudy {
     /// What a clip of a batch is learnt from.
     fn heard(&self, (clip, seed): (usize, u64), feed: &SpeechFeed) -> StudyResult<Heard> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        if feed.objective == Objective::Ctc && rng.random_bool(self.data.noise_alone) {
+            return Ok((self.mel.frames(&noise_alone(&mut rng), 0), Vec::new()));
+        }
         let utterance = self.corpus.training(clip, feed.voices, &mut rng)?;
         let mut frames = self.mel.frames(&utterance.samples, 0);
         let targets = match feed.objective {
@@ -293,7 +297,7 @@ impl Study for SpeechStudy {
         let mut clips: Vec<usize> = (0..self.corpus.epoch_len()).collect();
         clips.shuffle(&mut rng);
         let drawn: Vec<(usize, u64)> = clips.into_iter().map(|clip| (clip, rng.random())).collect();
-        // A batch that is not full would be a step of its own.
+        // What does not fill a batch is left out: each epoch has another order.
         let size = self.batch.examples.max(1).min(drawn.len());
         Ok(drawn.chunks_exact(size).map(<[_]>::to_vec).collect())
     }
