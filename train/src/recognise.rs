@@ -25,7 +25,7 @@ use crate::error::{Result, TrainError};
 pub use boost::{Booster, DEFAULT_BOOST_WEIGHT};
 pub use conformer::ConformerRecogniser;
 pub use listener::Listener;
-pub use transcript::{Segment, Transcript};
+pub use transcript::{Segment, Transcript, Word};
 
 /// A Whisper model and what its texts are made with.
 pub struct Recogniser {
@@ -48,6 +48,8 @@ pub struct RecogniseOptions {
     pub num_beams: usize,
     /// Whether pairs of timestamps are written, which give segments.
     pub timestamps: bool,
+    /// Whether each word's times are told.
+    pub word_times: bool,
     /// The language that is spoken, `en`; multilingual models alone need one.
     pub language: Option<String>,
     /// What is to be written.
@@ -83,6 +85,7 @@ impl Default for RecogniseOptions {
         Self {
             num_beams: 1,
             timestamps: false,
+            word_times: false,
             language: None,
             task: Task::Transcribe,
             padding: Padding::default(),

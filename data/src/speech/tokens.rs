@@ -116,6 +116,17 @@ impl SpeechTokeniser {
     pub fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
         self.tokenizer.decode(ids, true).map_err(|error| failed(&self.path, &*error))
     }
+
+    /// The text that each of these ids adds, spaces before it included; nothing where a letter is made
+    /// of several tokens and this is not its last.
+    ///
+    /// # Errors   `Tokenizer`
+    pub fn pieces(&self, ids: &[u32]) -> Result<Vec<String>, DataError> {
+        let mut stream = self.tokenizer.decode_stream(true);
+        let step = |id: &u32| Ok(stream.step(*id)?.unwrap_or_default());
+        let pieces: tokenizers::Result<Vec<String>> = ids.iter().map(step).collect();
+        pieces.map_err(|error| failed(&self.path, &*error))
+    }
 }
 
 fn failed(path: &Path, error: &dyn std::fmt::Display) -> DataError {
@@ -133,6 +144,8 @@ mod tests {
         let ids = letters.encode_known("It's a zoo")?;
         assert_eq!(ids[..5], [10, 21, 1, 20, 0]);
         assert_eq!(letters.decode(&ids)?, "it's a zoo");
+        assert_eq!(letters.pieces(&ids)?.concat(), "it's a zoo");
+        assert_eq!(letters.pieces(&ids)?[2..6], ["'", "s", " ", "a"]);
         assert!(letters.encode_known("")?.is_empty());
         assert_eq!(letters.as_tokens_have_it(" IT IS ")?, "it is");
         let error = letters.encode_known("a café, b").unwrap_err().to_string();

@@ -12,6 +12,8 @@ pub struct BestPath {
     pub tokens: Vec<u32>,
     /// The state at which each of them begins.
     pub states: Vec<usize>,
+    /// The logarithm of the highest probability that each of them has along the path, in nats.
+    pub log_probabilities: Vec<f32>,
     /// The mean logarithm of the probabilities along the path, in nats; 0 of no states.
     pub mean_log_probability: f32,
     /// The least probability of the blank: near 1 where nothing is said; 1 of no states.
@@ -45,13 +47,18 @@ fn best_path(rows: &[Vec<f32>], blank: u32) -> BestPath {
             }
         }
         let total = log_sum(row);
-        sum += best.1 - total;
+        let log_probability = best.1 - total;
+        sum += log_probability;
         if let Some(logit) = row.get(blank as usize) {
             path.least_blank = path.least_blank.min((logit - total).exp());
         }
         if best.0 != blank && best.0 != before {
             path.tokens.push(best.0);
             path.states.push(state);
+            path.log_probabilities.push(log_probability);
+        } else if let Some(highest) = path.log_probabilities.last_mut().filter(|_| best.0 != blank)
+        {
+            *highest = highest.max(log_probability);
         }
         before = best.0;
     }
@@ -76,6 +83,8 @@ mod tests {
         let likeliest = 1.0 - (1f32.exp() + 2.0).ln();
         assert!((paths[0].mean_log_probability - likeliest).abs() < 1e-6);
         assert!((paths[0].least_blank - 1.0 / (1f32.exp() + 2.0)).abs() < 1e-6);
+        assert!(paths[0].log_probabilities.iter().all(|own| (own - likeliest).abs() < 1e-6));
+        assert_eq!(paths[0].log_probabilities.len(), 2);
         assert_eq!((paths[1].mean_log_probability, paths[1].least_blank), (0.0, 1.0));
         Ok(())
     }

@@ -45,6 +45,9 @@ pub struct Speech {
     /// Say when each part is said (subtitles have it always)
     #[arg(long, requires = "recogniser")]
     timestamps: bool,
+    /// Say when each word is said, in JSON lines
+    #[arg(long, requires = "recogniser")]
+    word_times: bool,
     /// What is put behind a clip
     #[arg(long, value_name = "WHAT", default_value = "zeros", requires = "recogniser")]
     padding: PaddingName,
@@ -327,6 +330,7 @@ impl Speech {
         RecogniseOptions {
             num_beams: usize::from(self.beams),
             timestamps: self.timestamps || subtitles,
+            word_times: self.word_times,
             language: self.language.clone(),
             task: if self.translate { Task::Translate } else { Task::Transcribe },
             padding: match self.padding {

@@ -18,7 +18,7 @@ use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE};
 use engram_models::weights::Weights;
 
 use super::steady::is_steady;
-use super::transcript::{Segment, Transcript};
+use super::transcript::{Segment, Transcript, Word};
 use crate::digest;
 use crate::error::{Result, TrainError};
 
@@ -40,8 +40,15 @@ pub struct ConformerRecogniser {
 /// Two windows that overlap may differ by so much about where a token is, in seconds.
 const EDGE: f64 = 0.12;
 
-/// Tokens with the seconds at which they begin.
-type Timed = Vec<(f64, u32)>;
+/// A token of a text.
+#[derive(Debug, Clone, Copy)]
+struct Timed {
+    /// Where it begins, in seconds.
+    time: f64,
+    token: u32,
+    /// In nats.
+    log_probability: f32,
+}
 
 impl ConformerRecogniser {
     /// Opens the model of a run's folder, of a published folder, or of `hf://owner/name`:
@@ -113,7 +120,7 @@ impl ConformerRecogniser {
     ) -> Result<Transcript, E> {
         // `samples` begin at `first` of the recording, of which `done` are heard.
         let (mut samples, mut first, mut done, mut more) = (Vec::new(), 0, 0, true);
-        let (mut timed, mut paths) = (Timed::new(), Vec::new());
+        let (mut timed, mut paths) = (Vec::new(), Vec::new());
         loop {
             let end = done + WINDOW + CONTEXT - first;
             while more && samples.len() < end {
@@ -124,12 +131,12 @@ impl ConformerRecogniser {
             if let Some(path) = self.paths(&[window]).map_err(E::from)?.pop() {
                 let (from, to) = (seconds(done), seconds(done + WINDOW));
                 let before = timed.len();
-                for (time, token) in self.timed(&path) {
-                    let time = time + seconds(first);
-                    let is_own = time >= from - EDGE && (time < to || is_last);
-                    let is_seam = time < from + EDGE;
-                    if is_own && !(is_seam && is_heard(&timed[..before], time, token)) {
-                        timed.push((time, token));
+                for token in self.timed(&path) {
+                    let token = Timed { time: token.time + seconds(first), ..token };
+                    let is_own = token.time >= from - EDGE && (token.time < to || is_last);
+                    let is_seam = token.time < from + EDGE;
+                    if is_own && !(is_seam && is_heard(&timed[..before], &token)) {
+                        timed.push(token);
                     }
                 }
                 paths.push(path);
@@ -174,38 +181,36 @@ impl ConformerRecogniser {
         Ok(paths)
     }
 
-    fn timed(&self, path: &BestPath) -> Timed {
+    fn timed(&self, path: &BestPath) -> Vec<Timed> {
         let factor = self.model.config().encoder_config.subsampling_factor;
-        let time = |state: &usize| seconds(state * factor * HOP);
-        path.states.iter().map(time).zip(path.tokens.iter().copied()).collect()
+        let tokens = path.tokens.iter().zip(&path.states).zip(&path.log_probabilities);
+        let timed = |((token, state), log_probability): ((&u32, &usize), &f32)| Timed {
+            time: seconds(state * factor * HOP),
+            token: *token,
+            log_probability: *log_probability,
+        };
+        tokens.map(timed).collect()
     }
 
     /// The transcript of a recording of this length out of its tokens; a pause divides segments.
-    fn transcript(
-        &self,
-        length: f64,
-        timed: &[(f64, u32)],
-        paths: &[BestPath],
-    ) -> Result<Transcript> {
-        let tokens: Vec<u32> = timed.iter().map(|(_, token)| *token).collect();
-        let mut segments = Vec::new();
-        for part in timed.chunk_by(|(before, _), (after, _)| after - before < PAUSE) {
-            let tokens: Vec<u32> = part.iter().map(|(_, token)| *token).collect();
-            let text = self.tokeniser.decode(&tokens)?.trim().to_string();
-            if let ([(start, _), ..], [.., (end, _)], false) = (part, part, text.is_empty()) {
-                segments.push(Segment {
-                    start: *start,
-                    end: (end + PAUSE / 2.0).min(length),
-                    text,
-                });
+    fn transcript(&self, length: f64, timed: &[Timed], paths: &[BestPath]) -> Result<Transcript> {
+        let tokens = |timed: &[Timed]| timed.iter().map(|one| one.token).collect::<Vec<u32>>();
+        let (mut segments, mut words) = (Vec::new(), Vec::new());
+        for part in timed.chunk_by(|before, after| after.time - before.time < PAUSE) {
+            let text = self.tokeniser.decode(&tokens(part))?.trim().to_string();
+            if let ([first, ..], [.., last], false) = (part, part, text.is_empty()) {
+                let end = (last.time + PAUSE / 2.0).min(length);
+                words.extend(self.words(part, end)?);
+                segments.push(Segment { start: first.time, end, text });
             }
         }
         let mean = |of: fn(&BestPath) -> f32| {
             paths.iter().map(of).sum::<f32>() / paths.len().max(1) as f32
         };
         Ok(Transcript {
-            text: self.tokeniser.decode(&tokens)?.trim().to_string(),
+            text: self.tokeniser.decode(&tokens(timed))?.trim().to_string(),
             segments,
+            words,
             seconds: length,
             mean_log_probability: mean(|path| path.mean_log_probability),
             no_speech_probability: paths
@@ -215,11 +220,44 @@ impl ConformerRecogniser {
             padded: false,
         })
     }
+
+    /// The words of a segment that ends at `end`: each lasts until the token behind it begins.
+    fn words(&self, segment: &[Timed], end: f64) -> Result<Vec<Word>> {
+        let tokens: Vec<u32> = segment.iter().map(|timed| timed.token).collect();
+        let (mut words, mut is_open) = (Vec::<(Word, usize)>::new(), false);
+        for (timed, piece) in segment.iter().zip(self.tokeniser.pieces(&tokens)?) {
+            let begins = piece.starts_with(char::is_whitespace);
+            if let Some((word, _)) = words.last_mut().filter(|_| is_open && begins) {
+                word.end = timed.time;
+            }
+            is_open &= !begins;
+            let text = piece.trim();
+            if text.is_empty() {
+                continue;
+            }
+            if !is_open {
+                let (start, text) = (timed.time, String::new());
+                words.push((Word { start, end, text, probability: 0.0 }, 0));
+            }
+            if let Some((word, count)) = words.last_mut() {
+                word.text += text;
+                word.probability += timed.log_probability.exp();
+                *count += 1;
+            }
+            is_open = true;
+        }
+        let mean = |(word, count): (Word, usize)| Word {
+            probability: word.probability / count.max(1) as f32,
+            ..word
+        };
+        Ok(words.into_iter().map(mean).collect())
+    }
 }
 
 /// Whether the window before has heard a token already, or one behind it.
-fn is_heard(timed: &[(f64, u32)], time: f64, token: u32) -> bool {
-    timed.last().is_some_and(|&(last, same)| last > time || same == token && time - last < EDGE)
+fn is_heard(timed: &[Timed], token: &Timed) -> bool {
+    let is_same = |last: &Timed| token.token == last.token && token.time - last.time < EDGE;
+    timed.last().is_some_and(|last| last.time > token.time || is_same(last))
 }
 
 fn seconds(samples: usize) -> f64 {

@@ -109,6 +109,9 @@ impl Listener {
                 if !options.timestamps {
                     transcripts.iter_mut().for_each(|transcript| transcript.segments.clear());
                 }
+                if !options.word_times {
+                    transcripts.iter_mut().for_each(|transcript| transcript.words.clear());
+                }
                 Ok(transcripts)
             }
         }

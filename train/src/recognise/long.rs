@@ -72,6 +72,7 @@ impl Recogniser {
         let mean = |of: fn(&(f32, f32)) -> f32| windows.iter().map(of).sum::<f32>() / count;
         Ok(Transcript {
             text: texts.join(" "),
+            words: Vec::new(),
             seconds: seconds(start),
             mean_log_probability: mean(|(_, log_probability)| *log_probability),
             no_speech_probability: mean(|(no_speech, _)| *no_speech),

@@ -15,6 +15,9 @@ pub struct Transcript {
     /// Its parts with their times; none without timestamps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<Segment>,
+    /// Its words with their times; none unless they are asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub words: Vec<Word>,
     /// The length of the clip, in seconds.
     pub seconds: f64,
     /// The mean logarithm of the tokens' probabilities, in nats.
@@ -41,6 +44,19 @@ pub struct Segment {
     pub text: String,
 }
 
+/// A word of a text.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Word {
+    /// Where it begins, in seconds from the start of the clip.
+    pub start: f64,
+    /// Where it ends.
+    pub end: f64,
+    /// The word with its punctuation.
+    pub text: String,
+    /// The mean probability of its tokens.
+    pub probability: f32,
+}
+
 /// The mean over the tokens and the end.
 pub(super) fn mean_log_probability(heard: &Heard) -> f32 {
     heard.text.log_probability / heard.text.tokens.len().max(1) as f32
@@ -55,6 +71,7 @@ impl Transcript {
         Self {
             text: String::new(),
             segments: Vec::new(),
+            words: Vec::new(),
             seconds: samples as f64 / f64::from(SAMPLE_RATE),
             mean_log_probability: 0.0,
             no_speech_probability: 1.0,
@@ -104,6 +121,7 @@ impl Recogniser {
         Ok(Transcript {
             text,
             segments,
+            words: Vec::new(),
             seconds,
             mean_log_probability,
             no_speech_probability: heard.no_speech,
