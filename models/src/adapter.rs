@@ -1,11 +1,13 @@
-//! Bottleneck adapters (arXiv 1902.00751): what a frozen block learns with few parameters.
+//! Bottleneck adapters (arXiv 1902.00751): what frozen blocks learn with few parameters.
 //!
-//! `y = x + W_up f(W_down norm(x))`. The map up starts at zero, so that a fresh adapter changes
+//! `f(x) = W_up a(W_down norm(x))`. The map up starts at zero, so that a fresh adapter changes
 //! nothing.
 
 use candle_core::Tensor;
+use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::config::{bad_field, check_sizes};
+use crate::error::{ModelError, Result};
 use crate::kernels::{Activation, Chain};
 use crate::layers::{LayerNorm, Linear};
 use crate::params::{Init, ParameterBuilder};
@@ -15,24 +17,107 @@ const EPSILON: f64 = 1e-5;
 /// Standard deviation of a fresh map down.
 const DEVIATION: f64 = 0.02;
 
+/// What adapters are like.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdapterConfig {
+    /// Channels between the two maps.
+    pub bottleneck: usize,
+    /// Where they stand.
+    pub placement: Placement,
+    /// The function between the two maps.
+    pub activation: Activation,
+}
+
+/// Where an adapter stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Placement {
+    /// Behind its block: `block(x) + f(block(x))`.
+    Serial,
+    /// Beside its block: `block(x) + f(x)`.
+    Parallel,
+}
+
+/// The adapters of a stack of blocks: one each, or none at all.
+#[derive(Debug, Clone)]
+pub struct Adapters {
+    adapters: Vec<BottleneckAdapter>,
+    placement: Placement,
+}
+
 /// One adapter.
 #[derive(Debug, Clone)]
-pub struct BottleneckAdapter {
+struct BottleneckAdapter {
     norm: LayerNorm,
     down: Linear,
     up: Linear,
     activation: Activation,
 }
 
-impl BottleneckAdapter {
-    /// An adapter of states of `width` through `bottleneck` channels, below the builder's path:
-    /// `norm`, `down`, `up`.
+impl Default for AdapterConfig {
+    /// AVFormer's: 64 channels, behind each block.
+    fn default() -> Self {
+        Self { bottleneck: 64, placement: Placement::Serial, activation: Activation::Relu }
+    }
+}
+
+impl AdapterConfig {
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`] naming the field.
+    pub fn validate(&self) -> Result<()> {
+        check_sizes(&[("bottleneck", self.bottleneck)])
+    }
+}
+
+impl Adapters {
+    /// No adapters: the blocks as they are.
+    pub const NONE: Self = Self { adapters: Vec::new(), placement: Placement::Serial };
+
+    /// Adapters of `blocks` blocks whose states have `width` channels. Those of block `N` are
+    /// `N.norm`, `N.down` and `N.up` below the builder's path.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
     pub fn new(
-        (width, bottleneck): (usize, usize),
-        activation: Activation,
+        config: &AdapterConfig,
+        (blocks, width): (usize, usize),
         builder: &ParameterBuilder,
     ) -> Result<Self> {
-        let up = builder.pp("up");
+        config.validate()?;
+        if blocks == 0 {
+            return Err(bad_field("adapters", "there is no block".to_string()));
+        }
+        let adapters = (0..blocks)
+            .map(|i| BottleneckAdapter::new(config, width, &builder.pp(i)))
+            .collect::<Result<_>>()?;
+        Ok(Self { adapters, placement: config.placement })
+    }
+
+    /// Fails unless there are as many as blocks, or none.
+    pub(crate) fn check(&self, blocks: usize) -> Result<()> {
+        match self.adapters.len() {
+            0 => Ok(()),
+            found if found == blocks => Ok(()),
+            found => Err(ModelError::BadInput(format!("{found} adapters for {blocks} blocks"))),
+        }
+    }
+
+    /// What block `i` gives with its adapter: its input and output `[T, D]` → `[T, D]`.
+    pub(crate) fn apply(&self, i: usize, input: &Tensor, output: Tensor) -> Result<Tensor> {
+        match (self.adapters.get(i), self.placement) {
+            (None, _) => Ok(output),
+            (Some(adapter), Placement::Serial) => adapter.forward(&output, None),
+            (Some(adapter), Placement::Parallel) => adapter.forward(input, Some(&output)),
+        }
+    }
+}
+
+impl BottleneckAdapter {
+    fn new(config: &AdapterConfig, width: usize, builder: &ParameterBuilder) -> Result<Self> {
+        let (up, bottleneck) = (builder.pp("up"), config.bottleneck);
         Ok(Self {
             norm: LayerNorm::new(width, EPSILON, &builder.pp("norm"))?,
             down: Linear::new(width, bottleneck, DEVIATION, &builder.pp("down"))?,
@@ -40,18 +125,61 @@ impl BottleneckAdapter {
                 weight: up.get("weight", &[width, bottleneck], Init::Zeros)?,
                 bias: Some(up.get("bias", &[width], Init::Zeros)?),
             },
-            activation,
+            activation: config.activation,
         })
     }
 
-    /// `[T, D]` → `[T, D]`.
-    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    /// `f(x)` `[T, D]`, added to `x` or to `other`.
+    fn forward(&self, x: &Tensor, other: Option<&Tensor>) -> Result<Tensor> {
         let mut chain = Chain::new();
         let x = chain.input(x);
+        let sum = other.map_or(x, |other| chain.input(other));
         let normed = chain.norm(x, self.norm.as_norm());
         let (down, up) = (self.down.with_bias()?, self.up.with_bias()?);
         let made = chain.feed_forward(normed, down, up, self.activation);
-        chain.residual(x, made, None);
+        chain.residual(sum, made, None);
         Ok(chain.finish()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finite_difference::check_gradients;
+
+    /// Of both placements, to what goes in, with a map up that is not zero.
+    #[test]
+    fn gradients_are_those_of_central_differences() -> Result<()> {
+        let numbers = |count: u32, step: f64| -> Vec<f64> {
+            (0..count).map(|i| (f64::from(i) * step).sin()).collect()
+        };
+        let config = |placement| AdapterConfig { bottleneck: 2, placement, ..Default::default() };
+        for placement in [Placement::Serial, Placement::Parallel] {
+            let given = [numbers(12, 0.7), numbers(12, 1.3), numbers(8, 0.9), numbers(8, 2.1)];
+            let [x, y, down, up] = given;
+            let given: [(Vec<f64>, &[usize]); 4] =
+                [(x, &[3, 4]), (y, &[3, 4]), (down, &[2, 4]), (up, &[4, 2])];
+            check_gradients(&given, |t| {
+                let builder = ParameterBuilder::new(1, Vec::new(), t[0].dtype(), t[0].device());
+                let mut adapters = Adapters::new(&config(placement), (1, 4), &builder)?;
+                adapters.adapters[0].down.weight = t[2].clone();
+                adapters.adapters[0].up.weight = t[3].clone();
+                adapters.apply(0, &t[0], t[1].clone())
+            })?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn fresh_adapters_change_nothing_and_fit_their_blocks() -> Result<()> {
+        let builder = ParameterBuilder::on_cpu(1);
+        let adapters = Adapters::new(&AdapterConfig::default(), (2, 4), &builder)?;
+        let x = Tensor::arange(0f32, 8f32, &candle_core::Device::Cpu)?.reshape((2, 4))?;
+        let same = adapters.apply(1, &x, x.clone())?;
+        assert_eq!(same.to_vec2::<f32>()?, x.to_vec2::<f32>()?);
+        assert!(adapters.check(2).is_ok() && Adapters::NONE.check(9).is_ok());
+        assert!(adapters.check(3).unwrap_err().to_string().contains("2 adapters for 3 blocks"));
+        assert_eq!(builder.finish()?.element_counts().0, 2 * (8 + (4 + 1) * 64 + 64 * 4 + 4));
+        Ok(())
     }
 }

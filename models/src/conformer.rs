@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
-use crate::adapter::BottleneckAdapter;
+use crate::adapter::Adapters;
 use crate::error::{ModelError, Result};
 use crate::kernels::{Mode, Segments};
 use crate::layers::Linear;
@@ -83,22 +83,12 @@ impl ConformerEncoder {
         Ok(AudioStates { states, lengths })
     }
 
-    /// The blocks, each followed by its adapter if there are any: `[T, D]` → `[T, D]`. No clip hears
-    /// another.
+    /// The blocks with their adapters: `[T, D]` → `[T, D]`. No clip hears another.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] for a number of adapters that is neither 0 nor that of the blocks.
-    pub fn forward(
-        &self,
-        x: AudioStates,
-        adapters: &[BottleneckAdapter],
-        mode: &Mode,
-    ) -> Result<AudioStates> {
-        if !adapters.is_empty() && adapters.len() != self.layers.len() {
-            let (adapters, layers) = (adapters.len(), self.layers.len());
-            let reason = format!("{adapters} adapters for {layers} blocks");
-            return Err(ModelError::BadInput(reason));
-        }
+    pub fn forward(&self, x: AudioStates, adapters: &Adapters, mode: &Mode) -> Result<AudioStates> {
+        adapters.check(self.layers.len())?;
         let longest = x.lengths.iter().max().copied().unwrap_or_default();
         let kind = (x.states.dtype(), x.states.device());
         let clips = Clips {
@@ -108,11 +98,8 @@ impl ConformerEncoder {
         };
         let mut states = mode.cut(x.states);
         for (i, layer) in self.layers.iter().enumerate() {
-            states = layer.forward(&states, &clips, &self.config, mode)?;
-            if let Some(adapter) = adapters.get(i) {
-                states = adapter.forward(&states)?;
-            }
-            states = mode.cut(states);
+            let next = layer.forward(&states, &clips, &self.config, mode)?;
+            states = mode.cut(adapters.apply(i, &states, next)?);
         }
         Ok(AudioStates { states, lengths: x.lengths })
     }

@@ -1,6 +1,7 @@
 //! Differentiable models of the Engram toolkit.
 
 pub mod adapter;
+pub mod avformer;
 pub mod bert;
 mod block_output;
 pub mod clip;

@@ -3,7 +3,7 @@
 
 use candle_core::Tensor;
 
-use crate::adapter::BottleneckAdapter;
+use crate::adapter::Adapters;
 use crate::config::{check_dropout, check_epsilon, check_heads, check_layers, check_sizes};
 use crate::error::{ModelError, Result};
 use crate::kernels::{Activation, Attention, Chain, Mode, Segments};
@@ -125,10 +125,10 @@ impl PreNormBlocks {
         stop_gradient_after: Option<usize>,
         mode: &Mode,
     ) -> Result<Tensor> {
-        self.forward_adapted(x, segments, stop_gradient_after, &[], mode)
+        self.forward_adapted(x, segments, stop_gradient_after, &Adapters::NONE, mode)
     }
 
-    /// The same with an adapter behind each block.
+    /// The same with adapters.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] also for a number of adapters that is neither 0 nor that of the
@@ -138,7 +138,7 @@ impl PreNormBlocks {
         x: Tensor,
         (segments, causal): (&Segments, bool),
         stop_gradient_after: Option<usize>,
-        adapters: &[BottleneckAdapter],
+        adapters: &Adapters,
         mode: &Mode,
     ) -> Result<Tensor> {
         let PreNormConfig { hidden_size, num_attention_heads: num_heads, .. } = self.config;
@@ -147,10 +147,7 @@ impl PreNormBlocks {
             let reason = format!("a stop-gradient after {frozen} of {blocks} blocks");
             return Err(ModelError::BadInput(reason));
         }
-        if !adapters.is_empty() && adapters.len() != blocks {
-            let reason = format!("{} adapters for {blocks} blocks", adapters.len());
-            return Err(ModelError::BadInput(reason));
-        }
+        adapters.check(blocks)?;
         // A state is cut after every frozen block, so that no more than one block's is in memory.
         let cut = |done: usize, x: Tensor| match stop_gradient_after {
             Some(frozen) if done <= frozen => x.detach(),
@@ -166,11 +163,8 @@ impl PreNormBlocks {
                 segments: segments.clone(),
                 dropout: mode.dropout(self.config.attention_dropout),
             };
-            let mut next = layer.forward(&state, &options, &self.config, mode)?;
-            if let Some(adapter) = adapters.get(i) {
-                next = adapter.forward(&next)?;
-            }
-            state = cut(i + 1, next);
+            let next = layer.forward(&state, &options, &self.config, mode)?;
+            state = cut(i + 1, adapters.apply(i, &state, next)?);
         }
         Ok(state)
     }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
+use crate::adapter::Adapters;
 use crate::error::Result;
 use crate::kernels::Mode;
 use crate::packed::PackedTokens;
@@ -87,7 +88,7 @@ impl Whisper {
     /// As [`Encoder::embed`].
     pub fn encode(&self, frames: &Tensor, lengths: &[usize], mode: &Mode) -> Result<AudioStates> {
         let embedded = self.encoder.embed(frames, lengths)?;
-        self.encoder.forward(embedded, &[], mode)
+        self.encoder.forward(embedded, &Adapters::NONE, mode)
     }
 
     /// Logits `[T, V]` of the token that follows each of `tokens`, whose sequences belong to the clips
@@ -101,6 +102,6 @@ impl Whisper {
         audio: &AudioStates,
         mode: &Mode,
     ) -> Result<Tensor> {
-        self.decoder.forward(tokens, audio, &[], mode)
+        self.decoder.forward(tokens, audio, &Adapters::NONE, mode)
     }
 }

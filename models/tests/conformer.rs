@@ -8,13 +8,13 @@ mod reference;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor, Var};
-use engram_models::adapter::BottleneckAdapter;
+use engram_models::adapter::{AdapterConfig, Adapters};
 use engram_models::conformer::{
     ConformerConfig, ConformerCtc, ConformerCtcConfig, ConformerEncoder, ConvolutionNorm,
     Subsampling,
 };
 use engram_models::finite_difference::check_gradients;
-use engram_models::kernels::{Activation, Mode};
+use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::speech::AudioStates;
 use engram_models::speech::best_rq::{BestRq, BestRqConfig};
@@ -116,7 +116,7 @@ fn gradients_of_frames_against_central_differences() -> Result<()> {
                 let builder = ParameterBuilder::new(3, Vec::new(), dtype, &Device::Cpu);
                 let encoder = ConformerEncoder::new(&config, &builder)?;
                 let embedded = encoder.embed(&t[0], &[7, 5])?;
-                Ok(encoder.forward(embedded, &[], &Mode::evaluate())?.states)
+                Ok(encoder.forward(embedded, &Adapters::NONE, &Mode::evaluate())?.states)
             })?;
         }
     }
@@ -128,7 +128,7 @@ fn a_clip_does_not_hear_the_others() -> Result<()> {
     let encoder = ConformerEncoder::new(&small(), &ParameterBuilder::on_cpu(1))?;
     let encode = |frames: &Tensor, lengths: &[usize]| {
         let embedded = encoder.embed(frames, lengths)?;
-        encoder.forward(embedded, &[], &Mode::predict())
+        encoder.forward(embedded, &Adapters::NONE, &Mode::predict())
     };
     let frames = Tensor::randn(0f32, 1.0, (23, 4), &Device::Cpu)?;
     let both = encode(&frames, &[14, 9])?;
@@ -174,11 +174,9 @@ fn gradients_pass_through_frozen_blocks() -> Result<()> {
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(3, frozen, dtype, device);
         let encoder = ConformerEncoder::new(&config, &builder)?;
-        let adapter = |i: usize| {
-            let own = builder.pp(format_args!("adapter{i}"));
-            BottleneckAdapter::new((4, 2), Activation::Relu, &own)
-        };
-        let adapters = (0..config.num_hidden_layers).map(adapter).collect::<Result<Vec<_>>>()?;
+        let adapter = AdapterConfig { bottleneck: 2, ..AdapterConfig::default() };
+        let adapters =
+            Adapters::new(&adapter, (config.num_hidden_layers, 4), &builder.pp("adapters"))?;
         let frames = Tensor::from_vec(frames.clone(), (7, 4), device)?.to_dtype(dtype)?;
         let embedded = encoder.embed(&frames, &[7])?;
         let states = Tensor::cat(&[&t[0], &embedded.states], 0)?;
@@ -250,7 +248,7 @@ fn best_rq_masks_spans_and_names_their_codes() -> Result<()> {
     let values: Vec<f32> = frames.iter().flat_map(|frames| frames.values.clone()).collect();
     let packed = Tensor::from_vec(values, (266, 4), &Device::Cpu)?;
     let embedded = encoder.embed(&packed, &lengths)?;
-    let audio = encoder.forward(embedded, &[], &Mode::evaluate())?;
+    let audio = encoder.forward(embedded, &Adapters::NONE, &Mode::evaluate())?;
     let logits = best_rq.logits(&audio, &masked)?;
     assert_eq!(logits.dims(), [masked.states.len(), 11]);
     let loss = best_rq.loss(&logits, &masked)?.to_scalar::<f32>()?;
@@ -296,7 +294,8 @@ fn the_quantiser_has_no_gradient() -> Result<()> {
     let codes = [best_rq.codes(&frames[0])?];
     let masked = best_rq.mask(&mut frames, &codes, &mut ChaCha8Rng::seed_from_u64(1));
     let packed = Tensor::from_vec(frames[0].values.clone(), (90, 4), &Device::Cpu)?;
-    let audio = encoder.forward(encoder.embed(&packed, &[90])?, &[], &Mode::train(1))?;
+    let audio =
+        encoder.forward(encoder.embed(&packed, &[90])?, &Adapters::NONE, &Mode::train(1))?;
     let loss = best_rq.loss(&best_rq.logits(&audio, &masked)?, &masked)?;
     let gradients = loss.backward()?;
     for parameter in builder.finish()?.iter() {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor, Var};
-use engram_models::adapter::BottleneckAdapter;
+use engram_models::adapter::{AdapterConfig, Adapters};
 use engram_models::ctranslate2::PublishedWhisper;
 use engram_models::generation::GenerateOptions;
 use engram_models::kernels::{Activation, CrossEntropy, Mode, cross_entropy};
@@ -286,7 +286,7 @@ fn published_sizes_have_the_published_numbers_of_parameters() -> Result<()> {
 fn adapted_loss(
     whisper: &Whisper,
     given: &Given,
-    (token, adapters): (&Tensor, &[BottleneckAdapter]),
+    (token, adapters): (&Tensor, &[Adapters; 2]),
 ) -> Result<Tensor> {
     let mode = Mode::evaluate();
     let frames = given.tensors["frames"].to_dtype(token.dtype())?;
@@ -299,8 +299,8 @@ fn adapted_loss(
     }
     let lengths = own.lengths.iter().map(|length| length + 1).collect();
     let with_token = AudioStates { states: Tensor::cat(&rows, 0)?, lengths };
-    let audio = whisper.encoder().forward(with_token, &adapters[..2], &mode)?;
-    let logits = whisper.decoder().forward(&given.read, &audio, &adapters[2..], &mode)?;
+    let audio = whisper.encoder().forward(with_token, &adapters[0], &mode)?;
+    let logits = whisper.decoder().forward(&given.read, &audio, &adapters[1], &mode)?;
     mean_loss(&logits, &given.written)
 }
 
@@ -313,9 +313,10 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
         let groups = vec![ParameterGroup { pattern: "model.**".into(), rate: 0.0 }];
         let (whisper, builder) = load(dtype, groups)?;
         let fresh = ParameterBuilder::new(4, Vec::new(), dtype, &Device::Cpu);
-        let adapters = (0..5)
-            .map(|i| BottleneckAdapter::new((16, 4), Activation::Gelu, &fresh.pp(i)))
-            .collect::<Result<Vec<_>>>()?;
+        let config =
+            AdapterConfig { bottleneck: 4, activation: Activation::Gelu, ..Default::default() };
+        let make = |blocks, name| Adapters::new(&config, (blocks, 16), &fresh.pp(name));
+        let adapters = [make(2, "encoder")?, make(3, "decoder")?];
         let list: Vec<f32> = (0..16).map(|i| (i as f32 * 1.7).sin()).collect();
         let token = Tensor::from_vec(list, (1, 16), &Device::Cpu)?.to_dtype(dtype)?;
         let token = Var::from_tensor(&token)?;
@@ -324,9 +325,9 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
         let frames = given.tensors["frames"].to_dtype(dtype)?;
         let plain = whisper.encode(&frames, &given.lengths, &Mode::evaluate())?;
         let embedded = whisper.encoder().embed(&frames, &given.lengths)?;
-        let adapted = whisper.encoder().forward(embedded, &adapters[..2], &Mode::evaluate())?;
+        let adapted = whisper.encoder().forward(embedded, &adapters[0], &Mode::evaluate())?;
         assert_eq!(values(&plain.states)?, values(&adapted.states)?);
-        assert!(whisper.encoder().forward(plain, &adapters[..1], &Mode::evaluate()).is_err());
+        assert!(whisper.encoder().forward(plain, &adapters[1], &Mode::evaluate()).is_err());
 
         let gradients = loss(token.as_tensor())?.backward()?;
         assert!(builder.finish()?.iter().all(|p| gradients.get(p.tensor()).is_none()));

@@ -3,8 +3,8 @@
 use candle_core::Tensor;
 
 use super::config::{EPSILON, WhisperConfig};
-use crate::adapter::BottleneckAdapter;
-use crate::error::{ModelError, Result};
+use crate::adapter::Adapters;
+use crate::error::Result;
 use crate::generation::cache::{LayerCache, Step};
 use crate::kernels::{
     Attention, Chain, Mode, Segments, Value, attention, dropout, embedding_sum, linear, residual,
@@ -68,7 +68,7 @@ impl Decoder {
     }
 
     /// Logits `[T, V]` of the token that follows each of `tokens`, whose sequences belong to the clips
-    /// of `audio` one by one; each block is followed by its adapter if there are any.
+    /// of `audio` one by one.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] for a text that is longer than the model has positions, and for
@@ -77,14 +77,11 @@ impl Decoder {
         &self,
         tokens: &PackedTokens,
         audio: &AudioStates,
-        adapters: &[BottleneckAdapter],
+        adapters: &Adapters,
         mode: &Mode,
     ) -> Result<Tensor> {
         tokens.check_positions(self.config.max_target_positions)?;
-        if !adapters.is_empty() && adapters.len() != self.layers.len() {
-            let (found, blocks) = (adapters.len(), self.layers.len());
-            return Err(ModelError::BadInput(format!("{found} adapters for {blocks} blocks")));
-        }
+        adapters.check(self.layers.len())?;
         let own = &tokens.segments;
         let lengths: Vec<usize> = own.queries().iter().map(|span| span.length).collect();
         let cross = Segments::cross(&lengths, &audio.lengths);
@@ -92,11 +89,8 @@ impl Decoder {
         let mut x = dropout(&mode.cut(x), mode.dropout(self.config.dropout))?;
         for (i, layer) in self.layers.iter().enumerate() {
             let (keys, values) = layer.cross_keys(&audio.states)?;
-            x = layer.forward(&x, own, (&keys, &values, &cross), mode)?;
-            if let Some(adapter) = adapters.get(i) {
-                x = adapter.forward(&x)?;
-            }
-            x = mode.cut(x);
+            let next = layer.forward(&x, own, (&keys, &values, &cross), mode)?;
+            x = mode.cut(adapters.apply(i, &x, next)?);
         }
         self.logits(&x)
     }

@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 
 use super::config::{EPSILON, WhisperConfig};
-use crate::adapter::BottleneckAdapter;
+use crate::adapter::Adapters;
 use crate::error::{ModelError, Result};
 use crate::kernels::{Activation, Mode, Segments, Windows, activation, embedding_sum, residual};
 use crate::layers::{Convolution, LayerNorm};
@@ -80,17 +80,11 @@ impl Encoder {
         Ok(AudioStates { states: residual(&x, &positions, None)?, lengths })
     }
 
-    /// The blocks, each followed by its adapter if there are any, and the last norm: `[T, D]` →
-    /// `[T, D]`. No clip hears another.
+    /// The blocks with their adapters, and the last norm: `[T, D]` → `[T, D]`. No clip hears another.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] for a number of adapters that is neither 0 nor that of the blocks.
-    pub fn forward(
-        &self,
-        x: AudioStates,
-        adapters: &[BottleneckAdapter],
-        mode: &Mode,
-    ) -> Result<AudioStates> {
+    pub fn forward(&self, x: AudioStates, adapters: &Adapters, mode: &Mode) -> Result<AudioStates> {
         let segments = Segments::packed(&x.lengths);
         let own = (&segments, false);
         let states = self.blocks.forward_adapted(x.states, own, None, adapters, mode)?;

@@ -10,6 +10,7 @@ use candle_core::{DType, Device, Tensor};
 use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_data::speech::tokens::SpeechTokeniser;
 use engram_models::ModelError;
+use engram_models::adapter::Adapters;
 use engram_models::conformer::{ConformerCtc, ConformerCtcConfig};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
@@ -172,7 +173,7 @@ impl ConformerRecogniser {
         let packed = Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?;
         let encoder = self.model.encoder();
         let embedded = encoder.embed(&packed, &lengths)?;
-        let audio = encoder.forward(embedded, &[], &Mode::predict())?;
+        let audio = encoder.forward(embedded, &Adapters::NONE, &Mode::predict())?;
         let logits = self.model.logits(&audio)?;
         let blank = self.model.config().blank;
         for (place, path) in places.into_iter().zip(best_paths(&logits, &audio.lengths, blank)?) {

@@ -4,6 +4,7 @@ use candle_core::{Device, Tensor};
 use engram_data::speech::tokens::SpeechTokeniser;
 use engram_data::world::questions::Split;
 use engram_eval::wer::measure;
+use engram_models::adapter::Adapters;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterGroup, Parameters};
 use engram_models::speech::AudioStates;
@@ -263,7 +264,7 @@ fn pack(clips: &[Frames]) -> StudyResult<Packed> {
 fn encode(modules: &SpeechModules, packed: &Packed, mode: &Mode) -> StudyResult<AudioStates> {
     let encoder = modules.recogniser.encoder();
     let embedded = encoder.embed(&packed.frames, &packed.lengths)?;
-    Ok(encoder.forward(embedded, &[], mode)?)
+    Ok(encoder.forward(embedded, &Adapters::NONE, mode)?)
 }
 
 impl Study for SpeechStudy {

@@ -1,0 +1,230 @@
+//! Gradients through both frozen recognisers, what is trained, and what pictures change.
+
+use candle_core::{DType, Device, Tensor};
+
+use super::*;
+use crate::ModelError;
+use crate::conformer::{ConformerConfig, ConformerCtc, ConformerCtcConfig};
+use crate::finite_difference::check_gradients;
+use crate::params::{ParameterGroup, Parameters};
+use crate::whisper::{Whisper, WhisperConfig};
+
+/// Channels of a picture's embedding.
+const E: usize = 3;
+/// Frames of the clips.
+const FRAMES: [usize; 2] = [24, 14];
+/// Pictures of the clips.
+const COUNTS: [usize; 2] = [2, 1];
+
+fn numbers(count: usize, step: f64) -> Vec<f64> {
+    (0..count).map(|i| (i as f64 * step).sin()).collect()
+}
+
+fn tensor(shape: (usize, usize), step: f64, dtype: DType) -> Result<Tensor> {
+    let values = numbers(shape.0 * shape.1, step);
+    Ok(Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(dtype)?)
+}
+
+fn whisper(builder: &ParameterBuilder) -> Result<FrozenRecogniser> {
+    let config = WhisperConfig {
+        d_model: 8,
+        encoder_layers: 2,
+        encoder_attention_heads: 2,
+        encoder_ffn_dim: 12,
+        decoder_layers: 1,
+        decoder_attention_heads: 2,
+        decoder_ffn_dim: 12,
+        init_std: 0.4,
+        max_source_positions: 32,
+        max_target_positions: 16,
+        ..WhisperConfig::tiny()
+    };
+    let model = Box::new(Whisper::new(&config, builder)?);
+    Ok(FrozenRecogniser::Whisper { model, prompt: vec![5, 6], end: 4 })
+}
+
+fn conformer(builder: &ParameterBuilder) -> Result<FrozenRecogniser> {
+    let encoder_config = ConformerConfig {
+        hidden_size: 8,
+        num_hidden_layers: 2,
+        num_attention_heads: 2,
+        intermediate_size: 12,
+        conv_kernel_size: 3,
+        subsampling_conv_channels: 2,
+        num_mel_bins: 80,
+        dropout: 0.0,
+        attention_dropout: 0.0,
+        initializer_range: 0.3,
+        ..ConformerConfig::tiny()
+    };
+    let config = ConformerCtcConfig { encoder_config, vocab_size: 9, blank: 8 };
+    Ok(FrozenRecogniser::Conformer(Box::new(ConformerCtc::new(&config, builder)?)))
+}
+
+type Make = fn(&ParameterBuilder) -> Result<FrozenRecogniser>;
+const RECOGNISERS: [Make; 2] = [whisper, conformer];
+
+fn build(make: Make, config: &AvformerConfig, dtype: DType) -> Result<(Avformer, Parameters)> {
+    let frozen = vec![ParameterGroup { pattern: "recogniser.**".into(), rate: 0.0 }];
+    let builder = ParameterBuilder::new(2, frozen, dtype, &Device::Cpu);
+    let recogniser = make(&builder.pp("recogniser"))?;
+    let model = Avformer::new(recogniser, config, E, &builder)?;
+    Ok((model, builder.finish()?))
+}
+
+fn embedded(model: &Avformer, dtype: DType) -> Result<AudioStates> {
+    let frames = tensor((FRAMES.iter().sum(), 80), 0.37, dtype)?;
+    model.recogniser().embed(&frames, &FRAMES)
+}
+
+fn texts() -> Vec<Vec<u32>> {
+    vec![vec![1, 2, 2], vec![3]]
+}
+
+fn random() -> AvformerConfig {
+    let projection = ProjectionConfig { init_std: 0.5, ..ProjectionConfig::default() };
+    AvformerConfig { projection, ..AvformerConfig::default() }
+}
+
+#[test]
+fn gradients_pass_through_frozen_recognisers_to_the_projection() -> Result<()> {
+    for make in RECOGNISERS {
+        for position in [TokenPosition::Before, TokenPosition::Behind] {
+            let mut config = random();
+            config.projection.position = position;
+            let given: [(Vec<f64>, &[usize]); 3] = [
+                (numbers(3 * E, 0.9), &[3, E]),
+                (numbers(8 * E, 1.3), &[8, E]),
+                (numbers(8, 2.1), &[8]),
+            ];
+            let both =
+                [DType::F64, DType::F32].map(|dtype| Ok((dtype, build(make, &config, dtype)?)));
+            let both = both.into_iter().collect::<Result<Vec<_>>>()?;
+            check_gradients(&given, |t| {
+                let own = both.iter().find(|(dtype, _)| *dtype == t[0].dtype());
+                let mut model = own.expect("one of both types").1.0.clone();
+                model.projection.map.weight = t[1].clone();
+                model.projection.map.bias = Some(t[2].clone());
+                let visual = VisualTokens { embeddings: &t[0], counts: &COUNTS };
+                let mode = Mode::evaluate();
+                let audio = model.encode(embedded(&model, t[0].dtype())?, Some(&visual), &mode)?;
+                model.recogniser().text_losses(&audio, &texts(), &mode)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// All of what is added has a gradient from the first step on, but for the maps below those that
+/// begin at zero; nothing of the recogniser has one.
+#[test]
+fn only_what_is_added_is_trained() -> Result<()> {
+    for make in RECOGNISERS {
+        let (model, parameters) = build(make, &random(), DType::F32)?;
+        let added = |name: &str| name.starts_with("adapters") || name.starts_with("projection");
+        assert!(parameters.iter().all(|p| p.is_trainable() == added(p.name())));
+        for up in parameters.iter().filter(|p| p.name().ends_with("up.weight")) {
+            up.update(&mut |values| {
+                values.iter_mut().zip(1..).for_each(|(v, i)| *v = (i as f32).sin() * 0.1)
+            })?;
+        }
+        let embeddings = tensor((3, E), 0.9, DType::F32)?;
+        let visual = VisualTokens { embeddings: &embeddings, counts: &COUNTS };
+        let mode = Mode::evaluate();
+        let audio = model.encode(embedded(&model, DType::F32)?, Some(&visual), &mode)?;
+        let losses = model.recogniser().text_losses(&audio, &texts(), &mode)?;
+        let gradients = losses.mean_all()?.backward()?;
+        for parameter in parameters.iter() {
+            let gradient = gradients.get(parameter.tensor());
+            if !parameter.is_trainable() {
+                assert!(gradient.is_none(), "{}", parameter.name());
+                continue;
+            }
+            let gradient = gradient.expect(parameter.name()).flatten_all()?.to_vec1::<f32>()?;
+            assert!(gradient.iter().all(|g| g.is_finite()), "{}", parameter.name());
+            assert!(gradient.iter().any(|g| *g != 0.0), "{}", parameter.name());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn without_pictures_and_training_it_is_the_recogniser_bit_for_bit() -> Result<()> {
+    for make in RECOGNISERS {
+        let (model, _) = build(make, &AvformerConfig::default(), DType::F32)?;
+        let mode = Mode::predict();
+        let encode = |visual: Option<(Vec<f64>, [usize; 2])>| -> Result<Vec<Vec<f32>>> {
+            let clips = embedded(&model, DType::F32)?;
+            let Some((values, counts)) = visual else {
+                return Ok(model.encode(clips, None, &mode)?.states.to_vec2()?);
+            };
+            let rows = values.len() / E;
+            let embeddings = Tensor::from_vec(values, (rows, E), &Device::Cpu)?;
+            let embeddings = embeddings.to_dtype(DType::F32)?;
+            let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
+            Ok(model.encode(clips, Some(&visual), &mode)?.states.to_vec2()?)
+        };
+        let frozen = model.encode_frozen(embedded(&model, DType::F32)?, &mode)?;
+        assert_eq!(encode(None)?, frozen.states.to_vec2::<f32>()?);
+        assert_eq!(encode(Some((Vec::new(), [0, 0])))?, encode(None)?);
+        // A map of zeros sees no picture, yet its tokens are there.
+        let seen = encode(Some((numbers(9, 0.9), COUNTS)))?;
+        assert_eq!(seen, encode(Some((numbers(9, 0.4), COUNTS)))?);
+        assert_ne!(seen, encode(None)?);
+        // Clips do not see each other's pictures.
+        let (model, _) = build(make, &random(), DType::F32)?;
+        let states = |embeddings: Tensor, counts: &[usize]| -> Result<Vec<Vec<f32>>> {
+            let visual = VisualTokens { embeddings: &embeddings, counts };
+            let clips = embedded(&model, DType::F32)?;
+            Ok(model.encode(clips, Some(&visual), &mode)?.states.to_vec2()?)
+        };
+        let both = tensor((3, E), 0.9, DType::F32)?;
+        let (seen, alone) =
+            (states(both.clone(), &COUNTS)?, states(both.narrow(0, 0, 2)?, &[2, 0])?);
+        let first = embedded(&model, DType::F32)?.lengths[0];
+        let same = seen[..first]
+            .concat()
+            .iter()
+            .zip(alone[..first].concat())
+            .all(|(a, b)| (a - b).abs() < 1e-5);
+        assert!(same && seen.last() != alone.last());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_conformer_reads_the_moments_of_the_sound_alone() -> Result<()> {
+    for (make, extra) in [(whisper as Make, 3), (conformer, 0)] {
+        let (model, _) = build(make, &random(), DType::F32)?;
+        let clips = embedded(&model, DType::F32)?;
+        let (rows, lengths) = (clips.states.dim(0)?, clips.lengths.clone());
+        let embeddings = tensor((3, E), 0.9, DType::F32)?;
+        let visual = VisualTokens { embeddings: &embeddings, counts: &COUNTS };
+        let audio = model.encode(clips, Some(&visual), &Mode::predict())?;
+        assert_eq!(audio.states.dim(0)?, rows + extra);
+        assert_eq!(audio.lengths == lengths, extra == 0);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_does_not_fit_is_told() -> Result<()> {
+    let (model, _) = build(whisper, &AvformerConfig::default(), DType::F32)?;
+    let encode = |shape, counts: &[usize]| {
+        let embeddings = tensor(shape, 0.9, DType::F32)?;
+        let visual = VisualTokens { embeddings: &embeddings, counts };
+        let clips = embedded(&model, DType::F32)?;
+        model.encode(clips, Some(&visual), &Mode::predict()).map(drop)
+    };
+    for (shape, counts) in [((3, E + 1), &COUNTS[..]), ((2, E), &COUNTS), ((3, E), &[3])] {
+        let error = encode(shape, counts).unwrap_err().to_string();
+        assert!(error.contains("there are 2 clips, and this projection takes"), "{error}");
+    }
+    let audio = model.encode_frozen(embedded(&model, DType::F32)?, &Mode::predict())?;
+    let error = model.recogniser().text_losses(&audio, &texts()[..1], &Mode::predict());
+    assert!(matches!(error, Err(ModelError::BadInput(_))));
+    let bad = ProjectionConfig { init_std: f64::NAN, ..ProjectionConfig::default() };
+    let error = VisualProjection::new(&bad, (E, 8), &ParameterBuilder::on_cpu(0)).unwrap_err();
+    assert!(error.to_string().contains("init_std"));
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Pictures as tokens of a recogniser.
+
+use std::sync::Arc;
+
+use candle_core::Tensor;
+use serde::{Deserialize, Serialize};
+
+use super::VisualTokens;
+use crate::config::bad_field;
+use crate::error::{ModelError, Result};
+use crate::kernels::embedding_sum;
+use crate::layers::Linear;
+use crate::params::{Init, ParameterBuilder};
+use crate::speech::AudioStates;
+
+/// How pictures become tokens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProjectionConfig {
+    /// Standard deviation of a fresh map. At 0 a fresh token is the bias, whatever the picture: with
+    /// random maps the norms of the blocks blow up any token to a size of its own.
+    pub init_std: f64,
+    /// Where the tokens stand.
+    pub position: TokenPosition,
+}
+
+/// Where the tokens of pictures stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenPosition {
+    /// Before those of the sound, as in the paper.
+    Before,
+    /// Behind them.
+    Behind,
+}
+
+/// One linear map of each picture's embedding to a token.
+#[derive(Debug, Clone)]
+pub struct VisualProjection {
+    pub(super) map: Linear,
+    position: TokenPosition,
+}
+
+/// Clips with the tokens of their pictures.
+pub(super) struct Joined {
+    pub(super) clips: AudioStates,
+    pub(super) sound_rows: SoundRows,
+}
+
+/// The rows of joined clips that are the sound's.
+pub(super) struct SoundRows(Arc<[u32]>);
+
+impl Default for ProjectionConfig {
+    fn default() -> Self {
+        Self { init_std: 0.0, position: TokenPosition::Before }
+    }
+}
+
+impl VisualProjection {
+    /// A map of embeddings of `image_width` to tokens of `width`; parameters `weight` and `bias`.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`] for a deviation that is no number from 0 on.
+    pub fn new(
+        config: &ProjectionConfig,
+        (image_width, width): (usize, usize),
+        builder: &ParameterBuilder,
+    ) -> Result<Self> {
+        let std = config.init_std;
+        if !(std.is_finite() && std >= 0.0) {
+            return Err(bad_field("init_std", format!("{std} is not a number from 0 on")));
+        }
+        let init = if std == 0.0 { Init::Zeros } else { Init::Normal(std) };
+        let map = Linear {
+            weight: builder.get("weight", &[width, image_width], init)?,
+            bias: Some(builder.get("bias", &[width], Init::Zeros)?),
+        };
+        Ok(Self { map, position: config.position })
+    }
+
+    /// Puts the tokens of each clip's pictures beside those of its sound.
+    pub(super) fn join(&self, sound: &AudioStates, visual: &VisualTokens<'_>) -> Result<Joined> {
+        let (clips, counts) = (sound.lengths.len(), visual.counts);
+        let (found, wanted) = (visual.embeddings.dims(), counts.iter().sum::<usize>());
+        let width = self.map.weight.dim(1)?;
+        if counts.len() != clips || found != [wanted, width] {
+            return Err(ModelError::BadInput(format!(
+                "embeddings of pictures {found:?}, {wanted} pictures of {} clips; there are {clips} \
+                 clips, and this projection takes embeddings of {width}",
+                counts.len()
+            )));
+        }
+        let tokens = self.map.forward(visual.embeddings)?;
+        let states = Tensor::cat(&[&sound.states, &tokens], 0)?;
+        let (mut picture, mut moment) = (sound.states.dim(0)? as u32, 0);
+        let (mut rows, mut sound_rows, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
+        for (&length, &count) in sound.lengths.iter().zip(counts) {
+            let pictures = picture..picture + count as u32;
+            let moments = moment..moment + length as u32;
+            (picture, moment) = (pictures.end, moments.end);
+            let (before, behind) = match self.position {
+                TokenPosition::Before => (pictures, 0..0),
+                TokenPosition::Behind => (0..0, pictures),
+            };
+            rows.extend(before);
+            sound_rows.extend((0..length).map(|i| (rows.len() + i) as u32));
+            rows.extend(moments);
+            rows.extend(behind);
+            lengths.push(length + count);
+        }
+        let states = embedding_sum(&[(&states, rows.into())])?;
+        Ok(Joined {
+            clips: AudioStates { states, lengths },
+            sound_rows: SoundRows(sound_rows.into()),
+        })
+    }
+}
+
+impl SoundRows {
+    /// The sound's states alone, of clips of these lengths.
+    pub(super) fn of(self, joined: &AudioStates, lengths: Vec<usize>) -> Result<AudioStates> {
+        Ok(AudioStates { states: embedding_sum(&[(&joined.states, self.0)])?, lengths })
+    }
+}
