@@ -27,6 +27,9 @@ fn tensor(shape: (usize, usize), step: f64, dtype: DType) -> Result<Tensor> {
 
 fn whisper(builder: &ParameterBuilder) -> Result<FrozenRecogniser> {
     let config = WhisperConfig {
+        vocab_size: 9,
+        decoder_start_token_id: 5,
+        eos_token_id: 4,
         d_model: 8,
         encoder_layers: 2,
         encoder_attention_heads: 2,
