@@ -5,6 +5,7 @@
 //! hour of sound needs no more memory than a second.
 
 pub mod mixing;
+pub mod noise;
 mod resample;
 
 use std::fs::File;

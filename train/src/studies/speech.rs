@@ -4,14 +4,12 @@
 //! |---|---|
 //! | what a recipe says | [`settings`] |
 //! | sound with texts; from the embedded world or from files | [`corpus`] |
-//! | sound in which nobody speaks | `noise_alone` |
 //! | the encoder with both heads | [`model`] |
 //! | the study as the trainer sees it | [`study`] |
 //! | a run | [`run`] |
 
 pub mod corpus;
 pub mod model;
-mod noise_alone;
 pub mod run;
 pub mod settings;
 pub mod study;

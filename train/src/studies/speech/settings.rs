@@ -52,7 +52,7 @@ impl Default for SpeechData {
             snr_db: vec![10.0, 40.0],
             evaluated_snr_db: 30.0,
             babble: 0.5,
-            noise_alone: 0.05,
+            noise_alone: 0.08,
             max_seconds: 35.0,
             spec_augment: SpecAugment::default(),
         }

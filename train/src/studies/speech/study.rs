@@ -1,8 +1,10 @@
 //! The study as the trainer sees it.
 
 use candle_core::{Device, Tensor};
+use engram_data::audio::noise::NoiseKind;
 use engram_data::speech::tokens::SpeechTokeniser;
 use engram_data::world::questions::Split;
+use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::wer::measure;
 use engram_models::adapter::Adapters;
 use engram_models::kernels::Mode;
@@ -20,7 +22,6 @@ use sha2::{Digest, Sha256};
 
 use super::corpus::{Corpus, Utterance};
 use super::model::SpeechModules;
-use super::noise_alone::noise_alone;
 use super::settings::{Objective, SpeechData, SpeechFeed, SpeechModel};
 use crate::digest;
 use crate::recipe::{BatchSettings, Phase};
@@ -30,6 +31,8 @@ use crate::study::{
 
 /// Utterances in a forward pass that trains nothing.
 const HEARD_AT_ONCE: usize = 16;
+/// The length of noise alone, in samples: half a second to six.
+const NOISE_ALONE: std::ops::Range<usize> = SAMPLE_RATE as usize / 2..6 * SAMPLE_RATE as usize;
 /// The seed of the masks of an evaluation.
 const MASK_SEED: u64 = 1;
 /// The share of masked states whose code is told right.
@@ -128,7 +131,9 @@ impl SpeechStudy {
     fn heard(&self, (clip, seed): (usize, u64), feed: &SpeechFeed) -> StudyResult<Heard> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         if feed.objective == Objective::Ctc && rng.random_bool(self.data.noise_alone) {
-            return Ok((self.mel.frames(&noise_alone(&mut rng), 0), Vec::new()));
+            let samples = rng.random_range(NOISE_ALONE);
+            let kind = if rng.random_bool(0.5) { NoiseKind::Bands } else { NoiseKind::Coloured };
+            return Ok((self.mel.frames(&kind.make(samples, &mut rng), 0), Vec::new()));
         }
         let utterance = self.corpus.training(clip, feed.voices, &mut rng)?;
         let mut frames = self.mel.frames(&utterance.samples, 0);

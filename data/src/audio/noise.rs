@@ -1,0 +1,190 @@
+//! Sound in which nobody speaks: noise of a colour, and bands as of a machine, a street or wind.
+
+use std::f32::consts::{PI, TAU};
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+use super::mixing::{power, white_noise};
+
+/// Samples in a second, Hz.
+const SAMPLE_RATE: u32 = 16_000;
+
+/// Of each sample so much stays in the next: from white noise to brown.
+const COLOURS: [f32; 5] = [0.0, 0.5, 0.9, 0.98, 0.998];
+/// How often noise swells in a second.
+const SWELLS: std::ops::Range<f32> = 0.3..8.0;
+/// Clicks in a second, and the samples after which one has died away by a factor of e.
+const CLICKS: std::ops::Range<f32> = 1.0..12.0;
+const DECAYS: std::ops::Range<f32> = 5.0..400.0;
+/// The frequencies of tones, in Hz, and the most that sound together.
+const TONES: std::ops::Range<f32> = 40.0..6_000.0;
+const MOST_TONES: usize = 5;
+
+/// Bands of a machine, a street or wind, that sound together.
+const BANDS: std::ops::RangeInclusive<usize> = 2..=6;
+/// The middle of a band as octaves above 50 Hz, and its width as a share of its middle.
+const OCTAVES: std::ops::Range<f32> = 0.0..7.0;
+const LOWEST: f32 = 50.0;
+const WIDTHS: std::ops::Range<f32> = 0.05..1.0;
+/// By how many decibels a band is softer than one an octave below.
+const TILTS: std::ops::Range<f32> = 0.0..9.0;
+/// Blows of a machine, in a second.
+const BLOWS: std::ops::Range<f32> = 4.0..60.0;
+/// How often a band has a new loudness in a second, and the most decibels between two.
+const CHANGES: std::ops::Range<f32> = 0.5..10.0;
+const STEPS: std::ops::Range<f32> = 0.0..25.0;
+
+/// A kind of noise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoiseKind {
+    /// From white to brown, half of it swelling, some with tones or clicks.
+    Coloured,
+    /// Bands of noise or of blows, each with a loudness that changes by itself; the low ones are
+    /// louder.
+    Bands,
+}
+
+impl NoiseKind {
+    /// Noise at 16 kHz, not of one loudness; the same random state gives the same noise.
+    pub fn make(self, samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
+        match self {
+            Self::Coloured => coloured(samples, rng),
+            Self::Bands => bands(samples, rng),
+        }
+    }
+}
+
+fn bands(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
+    let mut samples = vec![0.0; length];
+    let tilt = rng.random_range(TILTS);
+    for _ in 0..rng.random_range(BANDS) {
+        let octave = rng.random_range(OCTAVES);
+        let mut band =
+            if rng.random_bool(0.25) { blows(length, rng) } else { white_noise(length, rng) };
+        resonate(&mut band, LOWEST * octave.exp2(), rng.random_range(WIDTHS));
+        let gain = decibels(-tilt * octave) / (power(&band).sqrt() as f32).max(1e-6);
+        let loudness = changing(length, rng);
+        for ((sum, sample), loudness) in samples.iter_mut().zip(band).zip(loudness) {
+            *sum += gain * decibels(loudness) * sample;
+        }
+    }
+    let scale = rng.random_range(0.02..0.2) / (power(&samples).sqrt() as f32).max(1e-6);
+    samples.iter_mut().for_each(|sample| *sample *= scale);
+    samples
+}
+
+/// A pulse at each blow, not quite regular.
+fn blows(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
+    let (mut samples, mut at) = (vec![0.0; length], 0.0);
+    let between = SAMPLE_RATE as f32 / rng.random_range(BLOWS);
+    while (at as usize) < length {
+        samples[at as usize] = rng.random_range(0.5..1.0);
+        at += between * rng.random_range(0.8..1.2);
+    }
+    samples
+}
+
+/// A filter with two poles, which lets a band through.
+fn resonate(samples: &mut [f32], middle: f32, width: f32) {
+    let radius = (-PI * width * middle / SAMPLE_RATE as f32).exp();
+    let (first, second) =
+        (2.0 * radius * (TAU * middle / SAMPLE_RATE as f32).cos(), radius * radius);
+    let (mut before, mut last) = (0.0, 0.0);
+    for sample in samples {
+        (before, last) = (last, *sample + first * last - second * before);
+        *sample = last;
+    }
+}
+
+/// A loudness in decibels that goes from one drawn value to the next.
+fn changing(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
+    let between = SAMPLE_RATE as f32 / rng.random_range(CHANGES);
+    let depth = rng.random_range(STEPS);
+    let points: Vec<f32> =
+        (0..length / between as usize + 2).map(|_| depth * rng.random_range(-0.5..=0.5)).collect();
+    let at = |i: usize| {
+        let place = i as f32 / between;
+        let (point, part) = (place as usize, place.fract());
+        points[point] * (1.0 - part) + points[point + 1] * part
+    };
+    (0..length).map(at).collect()
+}
+
+fn decibels(level: f32) -> f32 {
+    10f32.powf(level / 20.0)
+}
+
+fn coloured(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
+    let mut samples = white_noise(length, rng);
+    let colour = COLOURS[rng.random_range(0..COLOURS.len())];
+    let (mut before, scale) = (0.0, (1.0 - colour * colour).sqrt());
+    for sample in &mut samples {
+        before = colour * before + scale * *sample;
+        *sample = before;
+    }
+    if rng.random_bool(0.5) {
+        let (rate, depth) = (rng.random_range(SWELLS), rng.random_range(0.0..1.0));
+        let phase = rng.random_range(0.0..TAU);
+        for (i, sample) in samples.iter_mut().enumerate() {
+            *sample *= 1.0 + depth * (phase + TAU * rate * seconds(i)).sin();
+        }
+    }
+    match rng.random_range(0..4) {
+        0 => {
+            let quiet = rng.random_range(0.001..1.0);
+            samples.iter_mut().for_each(|sample| *sample *= quiet);
+            for _ in 0..rng.random_range(1..=MOST_TONES) {
+                let (frequency, loudness) = (rng.random_range(TONES), rng.random_range(0.02..0.3));
+                for (i, sample) in samples.iter_mut().enumerate() {
+                    *sample += loudness * (TAU * frequency * seconds(i)).sin();
+                }
+            }
+        }
+        1 => {
+            let quiet = rng.random_range(0.001..0.5);
+            samples.iter_mut().for_each(|sample| *sample *= quiet);
+            let chance = rng.random_range(CLICKS) / SAMPLE_RATE as f32;
+            let (decay, mut click) = ((-1.0 / rng.random_range(DECAYS)).exp(), 0.0f32);
+            let ring = rng.random_range(TONES);
+            for (i, sample) in samples.iter_mut().enumerate() {
+                if rng.random_bool(f64::from(chance)) {
+                    click = rng.random_range(0.1..0.8);
+                }
+                *sample += click * (TAU * ring * seconds(i)).cos();
+                click *= decay;
+            }
+        }
+        _ => {}
+    }
+    samples
+}
+
+fn seconds(sample: usize) -> f32 {
+    sample as f32 / SAMPLE_RATE as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    #[test]
+    fn noises_are_finite_heard_and_follow_their_seed() {
+        for kind in [NoiseKind::Coloured, NoiseKind::Bands] {
+            let make = |seed, samples| kind.make(samples, &mut ChaCha8Rng::seed_from_u64(seed));
+            assert_eq!(make(1, 9_000), make(1, 9_000));
+            assert_ne!(make(1, 9_000), make(2, 9_000));
+            assert!(make(1, 0).is_empty() && make(1, 1).len() == 1);
+            for seed in 0..100 {
+                let samples = make(seed, 9_000 + 500 * seed as usize);
+                assert!(samples.iter().all(|s| s.is_finite()));
+                let loudest = samples.iter().fold(0f32, |most, sample| most.max(sample.abs()));
+                assert!((1e-4..10.0).contains(&loudest), "{kind:?}, seed {seed}: {loudest}");
+            }
+        }
+    }
+}
