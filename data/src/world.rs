@@ -27,6 +27,7 @@
 //! ```
 
 pub mod attributes;
+pub mod audiovisual;
 pub mod countries;
 pub mod features;
 pub mod haystack;

@@ -1,0 +1,247 @@
+//! Names that are spoken in noise while their pictures are shown: what AVFormer learns from.
+//!
+//! Voices and noise of the test are heard in no training; names and pictures are those of training,
+//! in other views.
+
+use image::RgbImage;
+use rand::{Rng, RngCore};
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+
+use super::pictures::{self, Picture};
+use super::questions::Split;
+use super::speech::{self, SAMPLE_RATE, Spoken, Voice};
+use super::{seeded, view_augmentation};
+use crate::DataError;
+use crate::audio::mixing::{mix, power};
+use crate::audio::noise::NoiseKind;
+
+/// Silence before and behind what is said, in samples: 50 to 200 ms.
+const AROUND: std::ops::Range<usize> = SAMPLE_RATE as usize / 20..SAMPLE_RATE as usize / 5;
+/// A pause between opener and name, in samples: 30 to 150 ms.
+const PAUSE: std::ops::Range<usize> = 480..2_400;
+
+/// Voices and the pictures of the names that they say.
+#[derive(Debug, Clone)]
+pub struct Audiovisual {
+    seed: u64,
+    voices: Vec<Voice>,
+    pictures: Vec<Picture>,
+}
+
+/// In which noise clips are heard.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hearing {
+    /// One of these; none for clean speech.
+    pub noise: Vec<NoiseKind>,
+    /// The lowest and highest ratio of the speech's power over the noise's, in dB.
+    pub snr_db: [f32; 2],
+    /// The share of clips whose name is not heard at all, but noise in its place.
+    pub blanked: f64,
+}
+
+/// A name that is said, with or without words before it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AudiovisualClip {
+    /// The words.
+    pub text: String,
+    /// The place of the name in [`Audiovisual::names`].
+    pub name: usize,
+    /// Who speaks.
+    pub voice: &'static str,
+    /// At [`SAMPLE_RATE`], with noise.
+    pub samples: Vec<f32>,
+    /// The ratio in dB; `None` without noise.
+    pub snr_db: Option<f32>,
+    /// Whether the name is not heard.
+    pub blanked: bool,
+}
+
+impl Hearing {
+    /// Without noise.
+    pub fn clean() -> Self {
+        Self { noise: Vec::new(), snr_db: [0.0; 2], blanked: 0.0 }
+    }
+}
+
+impl Audiovisual {
+    /// The first `names` names, evenly from all, and what shows them.
+    ///
+    /// # Errors   [`DataError::OutOfRange`] for none, or more than there are
+    pub fn new(names: usize, seed: u64) -> Result<Self, DataError> {
+        let mut voices = speech::voices()?;
+        let all = voices.first().map_or(0, |voice| voice.names.len());
+        if !(1..=all).contains(&names) {
+            let (what, value) = ("the number of names", names.to_string());
+            return Err(DataError::OutOfRange { what, value, wanted: "give 1 to 138" });
+        }
+        for voice in &mut voices {
+            let mut place = 0..all;
+            // One in each of as many equal stretches.
+            voice.names.retain(|_| {
+                place.next().is_some_and(|i| i == 0 || i * names / all != (i - 1) * names / all)
+            });
+        }
+        let shown = pictures::pictures()?;
+        let said = voices.first().map(|voice| voice.names.as_slice()).unwrap_or_default();
+        let of_name = |spoken: &Spoken| {
+            shown.iter().find(|picture| picture.name == spoken.text).cloned().ok_or_else(|| {
+                DataError::Picture { path: spoken.text.into(), reason: "there is none".into() }
+            })
+        };
+        let pictures = said.par_iter().map(of_name).collect::<Result<_, _>>()?;
+        Ok(Self { seed, voices, pictures })
+    }
+
+    /// The names, as they are said and written.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.pictures.iter().map(|picture| picture.name.as_str())
+    }
+
+    /// Clip `number` of a split: the same whatever else was made. Names and voices take turns.
+    pub fn clip(&self, split: Split, number: usize, hearing: &Hearing) -> AudiovisualClip {
+        let mut rng = self.rng("clip", split, number);
+        let voices: Vec<&Voice> = self.voices.iter().filter(|voice| voice.split == split).collect();
+        let name = number % self.pictures.len();
+        let voice = voices[number / self.pictures.len() % voices.len()];
+        let spoken = &voice.names[name];
+        let (mut text, mut samples) = (String::new(), vec![0.0; rng.random_range(AROUND)]);
+        if rng.random_bool(0.5) && !voice.openers.is_empty() {
+            let opener = &voice.openers[rng.random_range(0..voice.openers.len())];
+            samples.extend_from_slice(&opener.samples);
+            samples.resize(samples.len() + rng.random_range(PAUSE), 0.0);
+            text = format!("{} ", opener.text);
+        }
+        text += spoken.text;
+        let start = samples.len();
+        samples.extend_from_slice(&spoken.samples);
+        let end = samples.len();
+        samples.resize(end + rng.random_range(AROUND), 0.0);
+        // What is drawn from here on does not change the speech.
+        let mut rng = self.rng("noise", split, number);
+        let blanked = rng.random_bool(hearing.blanked);
+        let loudness = power(&samples);
+        if blanked {
+            samples[start..end].fill(0.0);
+        }
+        let mut clip =
+            AudiovisualClip { text, name, voice: voice.name, samples, snr_db: None, blanked };
+        if let Some(kind) = pick(&hearing.noise, &mut rng) {
+            let [low, high] = hearing.snr_db;
+            let ratio = rng.random_range(low.min(high)..=high.max(low));
+            let noise = kind.make(clip.samples.len(), &mut rng);
+            clip.samples = match blanked {
+                false => mix(&clip.samples, &noise, ratio, 0),
+                true => with_loudness(&clip.samples, loudness, &noise, ratio),
+            };
+            clip.snr_db = Some(ratio);
+        }
+        clip
+    }
+
+    /// View `number` of the picture of a name in a split, of `size` pixels each way: those of the
+    /// splits differ.
+    ///
+    /// # Errors   [`DataError::OutOfRange`]
+    pub fn view(
+        &self,
+        (split, name): (Split, usize),
+        number: usize,
+        size: u32,
+    ) -> Result<RgbImage, DataError> {
+        let Some(picture) = self.pictures.get(name) else {
+            let (what, value) = ("the name", name.to_string());
+            return Err(DataError::OutOfRange { what, value, wanted: "give one that is there" });
+        };
+        let mut rng = self.rng(&picture.slug, split, number);
+        view_augmentation(size).apply(&picture.image, &mut rng)
+    }
+
+    fn rng(&self, what: &str, split: Split, number: usize) -> ChaCha8Rng {
+        seeded(self.seed, &["audiovisual", what, split.name(), &number.to_string()])
+    }
+}
+
+fn pick<T: Copy>(list: &[T], rng: &mut ChaCha8Rng) -> Option<T> {
+    let drawn = rng.next_u32() as usize;
+    list.get(drawn % list.len().max(1)).copied()
+}
+
+/// A clip of which a part is silent, in noise as loud as it would be in the whole clip.
+fn with_loudness(samples: &[f32], loudness: f64, noise: &[f32], ratio: f32) -> Vec<f32> {
+    let gain = (loudness / power(noise).max(1e-12) / 10f64.powf(f64::from(ratio) / 10.0)).sqrt();
+    let sum = |(sample, noise): (&f32, &f32)| sample + gain as f32 * noise;
+    samples.iter().zip(noise).map(sum).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hearing() -> Hearing {
+        Hearing { noise: vec![NoiseKind::Bands], snr_db: [-8.0, -4.0], blanked: 0.0 }
+    }
+
+    #[test]
+    fn clips_are_the_same_every_time_and_names_take_turns() -> Result<(), DataError> {
+        let world = Audiovisual::new(16, 1)?;
+        assert_eq!(world.names().len(), 16);
+        let names: Vec<&str> = world.names().collect();
+        let again = Audiovisual::new(16, 1)?;
+        let other = Audiovisual::new(16, 2)?;
+        for number in [0, 5, 17, 200] {
+            let clip = world.clip(Split::Train, number, &hearing());
+            assert_eq!(clip, again.clip(Split::Train, number, &hearing()));
+            assert_ne!(clip, other.clip(Split::Train, number, &hearing()));
+            assert_eq!(clip.name, number % 16);
+            assert!(clip.text.ends_with(names[clip.name]), "{}", clip.text);
+            assert!(clip.snr_db.is_some_and(|ratio| (-8.0..=-4.0).contains(&ratio)));
+            assert!((0.2..4.0).contains(&(clip.samples.len() as f64 / 16_000.0)));
+        }
+        let voices = |split| -> std::collections::BTreeSet<&str> {
+            (0..16 * 9).map(|i| world.clip(split, i, &Hearing::clean()).voice).collect()
+        };
+        assert_eq!(voices(Split::Train).len(), 8);
+        assert!(voices(Split::Train).is_disjoint(&voices(Split::Test)));
+        Ok(())
+    }
+
+    #[test]
+    fn noise_leaves_the_speech_and_blanks_the_name_alone() -> Result<(), DataError> {
+        let world = Audiovisual::new(138, 1)?;
+        for number in 0..40 {
+            let clean = world.clip(Split::Test, number, &Hearing::clean());
+            let noisy = world.clip(Split::Test, number, &hearing());
+            assert_eq!((&clean.text, clean.samples.len()), (&noisy.text, noisy.samples.len()));
+            let added: Vec<f32> =
+                noisy.samples.iter().zip(&clean.samples).map(|(n, c)| n - c).collect();
+            let ratio = 10.0 * (power(&clean.samples) / power(&added)).log10();
+            assert!((ratio - f64::from(noisy.snr_db.expect("noise"))).abs() < 0.05);
+            let blank = Hearing { blanked: 1.0, ..hearing() };
+            let blank = world.clip(Split::Test, number, &blank);
+            assert!(blank.blanked && blank.text == clean.text);
+            assert_eq!(blank.samples.len(), clean.samples.len());
+            let quiet = Hearing { blanked: 1.0, ..Hearing::clean() };
+            let quiet = world.clip(Split::Test, number, &quiet);
+            assert_eq!(power(&quiet.samples) == 0.0, clean.text == names(&world)[clean.name]);
+        }
+        Ok(())
+    }
+
+    fn names(world: &Audiovisual) -> Vec<&str> {
+        world.names().collect()
+    }
+
+    #[test]
+    fn views_differ_by_split_and_number() -> Result<(), DataError> {
+        let world = Audiovisual::new(4, 1)?;
+        let view = |split, number| world.view((split, 2), number, 24);
+        assert_eq!(view(Split::Train, 0)?, view(Split::Train, 0)?);
+        assert_ne!(view(Split::Train, 0)?, view(Split::Train, 1)?);
+        assert_ne!(view(Split::Train, 0)?, view(Split::Test, 0)?);
+        assert_eq!(view(Split::Test, 3)?.dimensions(), (24, 24));
+        assert!(world.view((Split::Test, 4), 0, 24).is_err());
+        assert!(Audiovisual::new(0, 1).is_err() && Audiovisual::new(139, 1).is_err());
+        Ok(())
+    }
+}
