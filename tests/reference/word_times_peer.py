@@ -17,7 +17,7 @@ from pathlib import Path
 def theirs(model, folder, output, timestamps):
     from faster_whisper import WhisperModel
 
-    whisper = WhisperModel(model, device="cpu", compute_type="float32", cpu_threads=2)
+    whisper = WhisperModel(model, device="cpu", compute_type="float32", cpu_threads=1)
     lines = []
     for file in sorted(Path(folder).glob("*.wav")):
         segments, _ = whisper.transcribe(
@@ -34,9 +34,12 @@ def theirs(model, folder, output, timestamps):
                 else:
                     probability = round(word.probability, 6)
                     words.append({"text": word.word, "start": word.start, "end": word.end, "probability": probability})
+            if not timestamps:
+                break
         for word in words:
             word["text"] = word["text"].strip()
         lines.append(json.dumps({"id": file.stem, "words": words}))
+        print(len(lines), end=" ", flush=True)
     Path(output).write_text("\n".join(lines) + "\n")
 
 
