@@ -261,7 +261,8 @@ fn words_are_told_with_their_times() {
                     let near = |name: &str, time: f64| {
                         word[name].as_f64().is_some_and(|found| (found - time).abs() < 0.15)
                     };
-                    let is_it = word["text"].as_str().is_some_and(|t| t.trim_matches([',', '.']) == *text);
+                    let is_it =
+                        word["text"].as_str().is_some_and(|t| t.trim_matches([',', '.']) == *text);
                     is_it && near("start", *start) && near("end", *end)
                 });
                 assert!(is_there, "{more:?}: {text} at {start}: {words:?}");

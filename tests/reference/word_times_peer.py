@@ -6,7 +6,7 @@
 MODEL holds `model.bin`; every .wav of FOLDER is transcribed greedily in float32, without timestamps unless they are asked
 for, and a line of JSON is written for each: id and words. faster-whisper listens again to what is behind the last word; only
 its first window is taken, and only clips whose words are the same can be compared. It divides `well-known` into `well` and
-`-known`; such words are put together. Made for faster-whisper 1.2.1.
+`-known`; such words are put together, without a probability. Made for faster-whisper 1.2.1.
 """
 
 import json
@@ -30,7 +30,7 @@ def theirs(model, folder, output, timestamps):
             for i, word in enumerate(segment.words):
                 if words and i > 0 and not word.word.startswith(" "):
                     words[-1]["text"] += word.word
-                    words[-1]["end"] = word.end
+                    words[-1] |= {"end": word.end, "probability": None}
                 else:
                     probability = round(word.probability, 6)
                     words.append({"text": word.word, "start": word.start, "end": word.end, "probability": probability})
@@ -58,7 +58,8 @@ def compare(ours, theirs):
         for mine, word in zip(own, words):
             starts.append(abs(mine["start"] - word["start"]))
             ends.append(abs(mine["end"] - word["end"]))
-            probabilities.append(abs(mine["probability"] - word["probability"]))
+            if word["probability"] is not None:
+                probabilities.append(abs(mine["probability"] - word["probability"]))
             if max(starts[-1], ends[-1]) > 0.021:
                 far.append(f"{clip}: {word['text']} {word['start']}-{word['end']}, ours {mine['start']}-{mine['end']}")
     print(f"{len(theirs) - len(other)} of {len(theirs)} clips have the same words, {len(starts)} of them; not: {other}")

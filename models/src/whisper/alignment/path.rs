@@ -5,7 +5,7 @@
 ///
 /// # Source   `dtw` of openai/whisper, `whisper/timing.py`, with its choice among equals: on by a column
 pub(super) fn cheapest_path(costs: &[f64], columns: usize) -> Vec<(usize, usize)> {
-    let rows = if columns == 0 { 0 } else { costs.len() / columns };
+    let rows = costs.len().checked_div(columns).unwrap_or_default();
     if rows == 0 {
         return Vec::new();
     }
