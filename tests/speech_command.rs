@@ -203,6 +203,80 @@ fn a_long_recording_is_heard_window_by_window() {
     assert!(ends.is_sorted() && ends.last().is_some_and(|end| *end > "00:00:35"), "{subtitles}");
 }
 
+/// Words are those of the text, one behind the other and within the clip; the text is that without times.
+/// The anchors are faster-whisper's (`tests/reference/word_times_peer.py`).
+#[test]
+fn words_are_told_with_their_times() {
+    let Some(published) = published() else { return };
+    let (folder, model) = (published.work.path().join("some"), published.model());
+    fs::create_dir(&folder).expect("a folder");
+    let jfk = published.speech.join("wav16k/jfk.wav");
+    fs::copy(&jfk, folder.join("jfk.wav")).expect("a file");
+    let other = "libri-2033-164914-0002.wav";
+    fs::copy(published.speech.join("wav16k").join(other), folder.join(other)).expect("a file");
+    wav(&folder.join("silence.wav"), [0.0; 16_000].into_iter());
+    let bytes = fs::read(&jfk).expect("sound");
+    let pairs = bytes[44..].chunks_exact(2);
+    let samples: Vec<f64> =
+        pairs.map(|pair| f64::from(i16::from_le_bytes([pair[0], pair[1]])) / 32_768.0).collect();
+    let four: Vec<f64> = samples.iter().copied().cycle().take(4 * samples.len()).collect();
+    wav(&folder.join("long.wav"), four.into_iter());
+    let output = published.output("words.jsonl");
+    let run = |more: &[&str]| -> Vec<serde_json::Value> {
+        let predict = ["predict", "--recogniser", &model, "--input", path(&folder)];
+        let made = engram(&[&predict[..], &["--output", &output], more].concat());
+        assert!(made.status.success(), "{}", text(&made.stderr));
+        let lines = fs::read_to_string(&output).expect("texts");
+        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    for more in [&[][..], &["--timestamps"], &["--padding", "short"]] {
+        let plain = run(more);
+        let timed = run(&[more, &["--word-times"]].concat());
+        assert_eq!((plain.len(), timed.len()), (4, 4));
+        for (plain, timed) in plain.into_iter().zip(timed) {
+            let words = timed["words"].as_array().cloned().unwrap_or_default();
+            let mut without = timed.clone();
+            without.as_object_mut().expect("an object").remove("words");
+            assert_eq!(without, plain, "{more:?}");
+            let texts: Vec<&str> = words.iter().filter_map(|word| word["text"].as_str()).collect();
+            let letters = |text: &str| text.split_whitespace().collect::<String>();
+            assert_eq!(letters(&texts.concat()), letters(timed["text"].as_str().expect("a text")));
+            let mut last = 0.0;
+            for word in &words {
+                let time = |name: &str| word[name].as_f64().expect("a number");
+                assert!(last <= time("start") && time("start") <= time("end"), "{words:?}");
+                assert!((0.0..=1.0).contains(&time("probability")), "{word}");
+                last = time("end");
+            }
+            assert!(last <= timed["seconds"].as_f64().expect("a number") + 1e-9, "{words:?}");
+            let anchors: &[(&str, f64, f64)] = match timed["id"].as_str() {
+                Some("silence") => &[],
+                Some("jfk") => &[("Americans", 1.8, 2.3), ("country", 10.2, 10.5)],
+                Some("long") => &[("fellow", 1.5, 1.8), ("country", 43.2, 43.5)],
+                _ => continue,
+            };
+            assert_eq!(words.is_empty(), anchors.is_empty());
+            for (text, start, end) in anchors {
+                let is_there = words.iter().any(|word| {
+                    let near = |name: &str, time: f64| {
+                        word[name].as_f64().is_some_and(|found| (found - time).abs() < 0.15)
+                    };
+                    let is_it =
+                        word["text"].as_str().is_some_and(|t| t.trim_matches([',', '.']) == *text);
+                    is_it && near("start", *start) && near("end", *end)
+                });
+                assert!(is_there, "{more:?}: {text} at {start}: {words:?}");
+            }
+        }
+    }
+    // Heads that the model does not have.
+    let generation = published.work.path().join("model/generation_config.json");
+    fs::write(&generation, "{\"alignment_heads\": [[3, 6]]}").expect("a file");
+    let predict = ["predict", "--recogniser", &model, "--input", path(&jfk), "--output", &output];
+    let error = refusal(&predict);
+    assert!(error.contains("generation_config.json") && error.contains("[3, 6]"), "{error}");
+}
+
 #[test]
 fn a_clip_that_cannot_be_read_stops_the_run_or_is_left_out() {
     let Some(published) = published() else { return };

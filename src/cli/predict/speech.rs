@@ -45,7 +45,7 @@ pub struct Speech {
     /// Say when each part is said (subtitles have it always)
     #[arg(long, requires = "recogniser")]
     timestamps: bool,
-    /// Say when each word is said, in JSON lines
+    /// Say when each word is said, in JSON lines: start, end, text and probability
     #[arg(long, requires = "recogniser")]
     word_times: bool,
     /// What is put behind a clip
