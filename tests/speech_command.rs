@@ -244,7 +244,8 @@ fn words_are_told_with_their_times() {
             let mut last = 0.0;
             for word in &words {
                 let time = |name: &str| word[name].as_f64().expect("a number");
-                assert!(last <= time("start") && time("start") <= time("end"), "{words:?}");
+                let (start, end) = (time("start"), time("end"));
+                assert!(last <= start + 1e-9 && start <= end + 1e-9, "{words:?}");
                 assert!((0.0..=1.0).contains(&time("probability")), "{word}");
                 last = time("end");
             }

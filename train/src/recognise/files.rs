@@ -14,7 +14,8 @@ use serde::Deserialize;
 use super::Recogniser;
 use crate::error::{Result, TrainError};
 
-/// Which tokens are never written, in older folders in `config.json`, and which heads follow the sound.
+/// What is read of `generation_config.json`: the tokens that are never written, which older folders have
+/// in `config.json`, and the heads that follow the sound.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct GenerationConfig {

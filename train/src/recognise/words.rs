@@ -141,6 +141,7 @@ fn words_of(
     by_character: bool,
 ) -> Vec<Word> {
     let typical = typical_duration(&pieces);
+    let mut earliest = before.max(0.0);
     let mut is_first_of_sentence = false;
     for piece in pieces.iter_mut().flatten() {
         if is_first_of_sentence && typical > 0.0 {
@@ -156,11 +157,10 @@ fn words_of(
         before = own.last().map_or(before, |word| word.end);
         words.extend(own);
     }
-    let mut before = 0.0;
     for word in &mut words {
-        word.start = milliseconds(word.start).min(length).max(before);
+        word.start = milliseconds(word.start).min(length).max(earliest);
         word.end = milliseconds(word.end).min(length).max(word.start);
-        before = word.end;
+        earliest = word.end;
     }
     words
 }
@@ -341,12 +341,12 @@ mod tests {
         let whole = segment(0.0, 9.0);
         let words = words_of(&[&whole], vec![pieces(&list)], (0.0, 9.0), false);
         assert_eq!(told(&words)[0], ("So", 1.6, 2.0));
-        // Something was said until just before: no pause.
-        let words = words_of(&[&whole], vec![pieces(&list)], (1.9, 9.0), false);
-        assert_eq!(told(&words)[0], ("So", 0.0, 2.0));
+        // Something was said until just before: no pause, and no word begins earlier.
+        let words = words_of(&[&whole], vec![pieces(&list)], (1.3, 9.0), false);
+        assert_eq!(told(&words)[0], ("So", 1.3, 2.0));
         // But its segment begins later.
         let late = segment(1.7, 2.4);
-        let words = words_of(&[&late], vec![pieces(&list)], (1.9, 9.0), false);
+        let words = words_of(&[&late], vec![pieces(&list)], (1.3, 9.0), false);
         assert_eq!(told(&words)[0], ("So", 1.7, 2.0));
         let list = [(" it", 0.0, 0.2), (" is", 0.2, 0.4), (" so", 0.4, 3.0)];
         let words = words_of(&[&segment(0.0, 0.9)], vec![pieces(&list)], (0.0, 9.0), false);
