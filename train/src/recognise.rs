@@ -22,7 +22,7 @@ use engram_models::whisper::{Heard, Rules, Task, Whisper, WhisperTokens};
 
 use crate::digest;
 use crate::error::{Result, TrainError};
-pub use boost::{Booster, DEFAULT_BOOST_WEIGHT};
+pub use boost::{Booster, CONFORMER_BOOST_WEIGHT, WHISPER_BOOST_WEIGHT};
 pub use conformer::ConformerRecogniser;
 pub use listener::Listener;
 pub use transcript::{Segment, Transcript, Word};

@@ -153,8 +153,9 @@ fn each_phase_moves_its_own_and_the_run_is_a_recogniser() {
     };
     let voice = voices().unwrap().pop().unwrap();
     let samples = voice.sentence(&mut ChaCha8Rng::seed_from_u64(3)).samples;
-    let alone = recogniser.transcribe(&[&samples]).unwrap();
-    let together = recogniser.transcribe(&[&[0.0; 9], &samples, &[0.0; 16_000], &samples]).unwrap();
+    let alone = recogniser.transcribe(&[&samples], &[], &options).unwrap();
+    let clips: [&[f32]; 4] = [&[0.0; 9], &samples, &[0.0; 16_000], &samples];
+    let together = recogniser.transcribe(&clips, &[], &options).unwrap();
     assert!(alone[0].text.len() > 5, "{:?}", alone[0].text);
     for again in [&together[1], &together[3]] {
         assert_eq!((&again.text, &again.segments), (&alone[0].text, &alone[0].segments));
