@@ -20,7 +20,7 @@ pub struct Boost {
     #[arg(long, value_name = "FILE", requires = "recogniser")]
     boost: Option<PathBuf>,
     /// What each token of such a word gets, in nats of log-probability; its first gets half [default:
-    /// 3 for Whisper models, 1 for Conformers]
+    /// 3 for Whisper models, 2 for Conformers]
     #[arg(long, value_name = "W", requires = "boost", value_parser = weight)]
     boost_weight: Option<f32>,
 }

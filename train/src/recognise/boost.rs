@@ -12,7 +12,7 @@ use crate::error::{Result, TrainError};
 /// parts of words.
 pub const WHISPER_BOOST_WEIGHT: f32 = 3.0;
 /// Of a Conformer, whose tokens are letters in our runs.
-pub const CONFORMER_BOOST_WEIGHT: f32 = 1.0;
+pub const CONFORMER_BOOST_WEIGHT: f32 = 2.0;
 
 /// Of that, what the first token of a word gets: many words begin with it.
 const OF_FIRST: f32 = 0.5;
