@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use engram_data::DataError;
 use engram_data::speech::tokens::SpeechTokeniser;
 use engram_models::speech::boosting::{Bonus, BoostTree, WordEdges};
 
@@ -87,8 +88,8 @@ impl<'a> Booster<'a> {
     ///
     /// # Errors
     /// [`TrainError::Recognise`] for a word that holds the name of a special token, such as
-    /// `<|endoftext|>`; [`TrainError::Data`], which names the word and the letter where a Conformer's
-    /// tokens do not make it.
+    /// `<|endoftext|>`, and for one that a Conformer's tokens do not make, with its letter;
+    /// [`TrainError::Data`]
     pub fn tree<S: AsRef<str>>(&self, words: &[S]) -> Result<Arc<BoostTree>> {
         let mut sequences = Vec::new();
         for word in words {
@@ -121,8 +122,14 @@ impl<'a> Booster<'a> {
         let encode = |form: &str| self.tokeniser.encode_known(form);
         forms.retain(|form| encode(form).is_ok());
         if forms.is_empty() {
-            // Fails for the reason of the word itself.
-            encode(word)?;
+            // For the reason of the word itself.
+            encode(word).map_err(|error| match error {
+                DataError::Tokenizer { reason, .. } => {
+                    let reason = format!("{reason} of the model; take the word off the list");
+                    TrainError::Recognise { reason }
+                }
+                other => other.into(),
+            })?;
         }
         for form in forms.iter().flat_map(|form| [format!(" {form}"), form.clone()]) {
             // With a space before it there may be no such text.
@@ -206,8 +213,7 @@ mod tests {
         let texts = ["ash", "an ash", "as", "cash", "ashes", "ash'", "the mountain ash", "a  b"];
         let want = [5.0, 5.0, 0.0, 0.0, 0.0, 5.0, 23.0, 0.0];
         assert_eq!(bonuses(&letters, &words, &texts)?, want);
-        let error = bonuses(&letters, &["oak", "café au lait"], &[]).unwrap_err();
-        let error = std::error::Error::source(&error).map_or(error.to_string(), |e| e.to_string());
+        let error = bonuses(&letters, &["oak", "café au lait"], &[]).unwrap_err().to_string();
         assert!(error.contains("'é' of \"café au lait\""), "{error}");
         assert!(Booster::of_closed(&letters, f32::NAN).is_err());
         Ok(())
