@@ -24,7 +24,7 @@ use engram_models::whisper::{AlignmentHeads, Heard, Rules, Task, Whisper, Whispe
 
 use crate::digest;
 use crate::error::{Result, TrainError};
-pub use boost::{Booster, DEFAULT_BOOST_WEIGHT};
+pub use boost::{Booster, CONFORMER_BOOST_WEIGHT, WHISPER_BOOST_WEIGHT};
 pub use conformer::ConformerRecogniser;
 pub use listener::Listener;
 use transcript::Part;

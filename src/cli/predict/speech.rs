@@ -32,7 +32,8 @@ pub struct Speech {
     /// What --output is, by default by its ending, else JSON lines
     #[arg(long, requires = "recogniser")]
     format: Option<Format>,
-    /// Texts that are followed at the same time
+    /// Texts that are followed at the same time; a Conformer that is given words to --boost takes 8
+    /// where this is 1
     #[arg(long, value_name = "N", default_value_t = 1, requires = "recogniser",
         value_parser = clap::value_parser!(u16).range(1..=64))]
     beams: u16,

@@ -13,10 +13,13 @@ use engram_models::ModelError;
 use engram_models::conformer::{ConformerCtc, ConformerCtcConfig};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
-use engram_models::speech::decode::{BestPath, best_paths};
+use engram_models::speech::boosting::BoostTree;
+use engram_models::speech::ctc_beam::{self, Search};
+use engram_models::speech::decode::BestPath;
 use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE};
 use engram_models::weights::Weights;
 
+use super::RecogniseOptions;
 use super::steady::is_steady;
 use super::transcript::{Segment, Transcript, Word};
 use crate::digest;
@@ -81,6 +84,11 @@ impl ConformerRecogniser {
         })
     }
 
+    /// What its texts are made with.
+    pub(super) fn tokeniser(&self) -> &SpeechTokeniser {
+        &self.tokeniser
+    }
+
     /// Seconds of the longest clip that is heard at once.
     pub fn max_seconds(&self) -> f64 {
         seconds(WINDOW)
@@ -95,12 +103,20 @@ impl ConformerRecogniser {
         Ok(digest::of_file(path).map_err(TrainError::io(path))?.1)
     }
 
-    /// The texts of clips of samples at 16 kHz, in one batch.
+    /// The texts of clips of samples at 16 kHz, in one batch, with the words that are listened for in
+    /// each; those of the options in clips behind the last of `boosts`.
     ///
     /// # Errors
     /// [`TrainError::Model`]
-    pub fn transcribe(&self, clips: &[&[f32]]) -> Result<Vec<Transcript>> {
-        let paths = self.paths(clips)?;
+    pub fn transcribe(
+        &self,
+        clips: &[&[f32]],
+        boosts: &[Option<Arc<BoostTree>>],
+        options: &RecogniseOptions,
+    ) -> Result<Vec<Transcript>> {
+        let boost = |i: usize| boosts.get(i).unwrap_or(&options.boost).clone();
+        let search = |i| Search { num_beams: options.num_beams, boost: boost(i) };
+        let paths = self.paths(clips, &(0..clips.len()).map(search).collect::<Vec<_>>())?;
         let made = clips.iter().zip(paths).map(|(clip, path)| {
             let timed = self.timed(&path);
             self.transcript(seconds(clip.len()), &timed, &[path])
@@ -115,9 +131,11 @@ impl ConformerRecogniser {
     /// As [`ConformerRecogniser::transcribe`], and those of `read`.
     pub fn transcribe_long<E: From<TrainError>>(
         &self,
+        options: &RecogniseOptions,
         mut read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
         mut heard: impl FnMut(f64),
     ) -> Result<Transcript, E> {
+        let search = Search { num_beams: options.num_beams, boost: options.boost.clone() };
         // `samples` begin at `first` of the recording, of which `done` are heard.
         let (mut samples, mut first, mut done, mut more) = (Vec::new(), 0, 0, true);
         let (mut timed, mut paths) = (Vec::new(), Vec::new());
@@ -128,7 +146,9 @@ impl ConformerRecogniser {
             }
             let window = &samples[..samples.len().min(end)];
             let is_last = first + window.len() <= done + WINDOW;
-            if let Some(path) = self.paths(&[window]).map_err(E::from)?.pop() {
+            if let Some(path) =
+                self.paths(&[window], std::slice::from_ref(&search)).map_err(E::from)?.pop()
+            {
                 let (from, to) = (seconds(done), seconds(done + WINDOW));
                 let before = timed.len();
                 for token in self.timed(&path) {
@@ -154,8 +174,8 @@ impl ConformerRecogniser {
         }
     }
 
-    /// The likeliest path of each clip; none of sound that does not change.
-    fn paths(&self, clips: &[&[f32]]) -> Result<Vec<BestPath>> {
+    /// The path of each clip's text; none of sound that does not change.
+    fn paths(&self, clips: &[&[f32]], searches: &[Search]) -> Result<Vec<BestPath>> {
         let frames: Vec<Frames> = clips
             .iter()
             .map(|clip| self.mel.frames(if is_steady(clip) { &[] } else { clip }, 0))
@@ -175,7 +195,9 @@ impl ConformerRecogniser {
         let audio = encoder.forward(embedded, &[], &Mode::predict())?;
         let logits = self.model.logits(&audio)?;
         let blank = self.model.config().blank;
-        for (place, path) in places.into_iter().zip(best_paths(&logits, &audio.lengths, blank)?) {
+        let searches: Vec<Search> = places.iter().map(|i| searches[*i].clone()).collect();
+        let found = ctc_beam::paths(&logits, &audio.lengths, blank, &searches)?;
+        for (place, path) in places.into_iter().zip(found) {
             paths[place] = path;
         }
         Ok(paths)
