@@ -40,6 +40,13 @@ pub struct ConformerRecogniser {
     weights: PathBuf,
 }
 
+/// A text is of noise where its tokens have a lower mean probability than the first, and are fewer in a
+/// second than the second: speech in noise as loud as itself has more. (Of two tokens more certainty
+/// is asked for: a text of noise is mostly a letter or two.)
+const LEAST_LIKELY: f32 = 0.75;
+const LEAST_LIKELY_OF_TWO: f32 = 0.9;
+const FEWEST_TOKENS: f64 = 1.5;
+
 /// Two windows that overlap may differ by so much about where a token is, in seconds.
 const EDGE: f64 = 0.12;
 
@@ -180,7 +187,7 @@ impl ConformerRecogniser {
             .iter()
             .map(|clip| self.mel.frames(if is_steady(clip) { &[] } else { clip }, 0))
             .collect();
-        let mut paths = vec![BestPath { least_blank: 1.0, ..BestPath::default() }; clips.len()];
+        let mut paths = vec![nothing(); clips.len()];
         let places: Vec<usize> = (0..clips.len()).filter(|i| !frames[*i].is_empty()).collect();
         if places.is_empty() {
             return Ok(paths);
@@ -198,7 +205,7 @@ impl ConformerRecogniser {
         let searches: Vec<Search> = places.iter().map(|i| searches[*i].clone()).collect();
         let found = ctc_beam::paths(&logits, &audio.lengths, blank, &searches)?;
         for (place, path) in places.into_iter().zip(found) {
-            paths[place] = path;
+            paths[place] = if is_noise(&path, clips[place].len()) { nothing() } else { path };
         }
         Ok(paths)
     }
@@ -276,6 +283,19 @@ impl ConformerRecogniser {
     }
 }
 
+/// The path of sound in which nobody speaks.
+fn nothing() -> BestPath {
+    BestPath { least_blank: 1.0, ..BestPath::default() }
+}
+
+/// Whether a text is what noise of so many samples sounds like.
+fn is_noise(path: &BestPath, samples: usize) -> bool {
+    let count = path.tokens.len();
+    let sum: f32 = path.log_probabilities.iter().map(|own| own.exp()).sum();
+    let least = if count <= 2 { LEAST_LIKELY_OF_TWO } else { LEAST_LIKELY };
+    count > 0 && sum < least * count as f32 && (count as f64) < FEWEST_TOKENS * seconds(samples)
+}
+
 /// Whether the window before has heard a token already, or one behind it.
 fn is_heard(timed: &[Timed], token: &Timed) -> bool {
     let is_same = |last: &Timed| token.token == last.token && token.time - last.time < EDGE;
@@ -284,4 +304,25 @@ fn is_heard(timed: &[Timed], token: &Timed) -> bool {
 
 fn seconds(samples: usize) -> f64 {
     samples as f64 / f64::from(SAMPLE_RATE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_unsure_tokens_in_much_sound_are_noise() {
+        let path = |probabilities: &[f32]| BestPath {
+            tokens: vec![1; probabilities.len()],
+            states: (0..probabilities.len()).collect(),
+            log_probabilities: probabilities.iter().map(|own| own.ln()).collect(),
+            ..nothing()
+        };
+        let long = 5 * SAMPLE_RATE as usize;
+        assert!(is_noise(&path(&[0.6; 5]), long) && is_noise(&path(&[0.8, 0.9]), long));
+        // Speech has more tokens, or surer ones; a short clip is no proof.
+        assert!(!is_noise(&path(&[0.6; 20]), long) && !is_noise(&path(&[0.8; 5]), long));
+        assert!(!is_noise(&path(&[0.95]), long) && !is_noise(&path(&[0.6]), long / 10));
+        assert!(!is_noise(&path(&[]), long));
+    }
 }
