@@ -6,6 +6,7 @@ mod files;
 mod listener;
 mod long;
 mod steady;
+mod streaming;
 mod transcript;
 
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use crate::error::{Result, TrainError};
 pub use boost::{Booster, DEFAULT_BOOST_WEIGHT};
 pub use conformer::ConformerRecogniser;
 pub use listener::Listener;
+pub use streaming::{Distribution, FinalWord, Pass, StreamOptions, Streamed};
 pub use transcript::{Segment, Transcript, Word};
 
 /// A Whisper model and what its texts are made with.
