@@ -177,10 +177,7 @@ impl Stream {
         self.log_probability += f64::from(heard.mean_log_probability);
         self.no_speech += f64::from(heard.no_speech_probability);
         let from = seconds(self.first);
-        let mut hypothesis = match heard.words.is_empty() {
-            true => spread(&heard.text, heard.seconds),
-            false => heard.words,
-        };
+        let mut hypothesis = heard.words;
         for word in &mut hypothesis {
             word.start += from;
             word.end += from;
@@ -328,19 +325,6 @@ fn listen<E>(
         let heard = hear(&stream.samples)?;
         tell(&stream.hear(heard, started.elapsed().as_secs_f64()));
     }
-}
-
-/// Words of a text without times, as if each letter took as long as another.
-fn spread(text: &str, seconds: f64) -> Vec<Word> {
-    let letters = |text: &str| text.chars().count() + 1;
-    let (all, mut done) = (letters(text).max(1) as f64, 0);
-    let word = |text: &str| {
-        let start = seconds * done as f64 / all;
-        done += letters(text);
-        let end = seconds * done as f64 / all;
-        Word { start, end, text: text.to_string(), probability: 0.0 }
-    };
-    text.split_whitespace().map(word).collect()
 }
 
 /// The parts of a text between pauses and ends of sentences, and of few seconds.

@@ -265,11 +265,3 @@ fn lengths_that_cannot_be_are_refused() {
         assert!(found.contains(reason), "{found}");
     }
 }
-
-#[test]
-fn words_without_times_are_spread_over_the_sound() {
-    let words = spread("a bcd e", 8.0);
-    let times: Vec<(f64, f64)> = words.iter().map(|word| (word.start, word.end)).collect();
-    assert_eq!(times, [(0.0, 2.0), (2.0, 6.0), (6.0, 8.0)]);
-    assert!(spread("", 1.0).is_empty());
-}
