@@ -39,6 +39,8 @@ const KEPT: f64 = 1.0 / 3.0;
 const PAUSE: f64 = 0.3;
 /// Words that begin in so many seconds of the sound that is left may be heard again, or not.
 const SEAM: f64 = 0.5;
+/// What is left at the end of a recording is heard once more by itself if it is longer, in seconds.
+const LEAST_UNHEARD: f64 = 1.0;
 /// A segment is ended by a gap between two words, and by its length, in seconds.
 const SEGMENT_PAUSE: f64 = 0.6;
 const SEGMENT_SECONDS: f64 = 6.0;
@@ -207,6 +209,9 @@ impl Stream {
     /// Drops sound at the front if the window is longer than it should be.
     fn drop_sound(&mut self) {
         let (now, window) = (self.heard_seconds(), self.options.window_seconds);
+        if self.is_quiet && self.skip_to_unheard(window * KEPT) {
+            return;
+        }
         if seconds(self.samples.len()) <= window {
             return;
         }
@@ -226,6 +231,22 @@ impl Stream {
             let next = self.rest.first().map_or(latest, |next| said.midpoint(next.start));
             self.drop_until(next.clamp(needed, latest));
         }
+    }
+
+    /// Drops all before the last final word if nothing was heard in so many seconds behind it: Whisper
+    /// may end a text early, and hears what is left if little is before it. `false` if nothing was
+    /// dropped.
+    fn skip_to_unheard(&mut self, least: f64) -> bool {
+        let Some(FinalWord { word, .. }) = self.words[self.known_from..].last() else {
+            return false;
+        };
+        let start = word.start;
+        let is_left = self.rest.is_empty() && self.heard_seconds() - word.end >= least;
+        let drops = is_left && samples_of(start) > self.first;
+        if drops {
+            self.drop_until(start);
+        }
+        drops
     }
 
     /// The last place between two times behind a final word: in a pause, or else where a final word
@@ -315,7 +336,8 @@ fn listen<E>(
         while more && waiting.len() < chunk {
             more = read(&mut waiting)?;
         }
-        if waiting.is_empty() {
+        let is_over = waiting.is_empty();
+        if is_over && !stream.skip_to_unheard(LEAST_UNHEARD) {
             return Ok(stream.finish());
         }
         let length = waiting.len().min(chunk);
@@ -324,6 +346,9 @@ fn listen<E>(
         let started = Instant::now();
         let heard = hear(&stream.samples)?;
         tell(&stream.hear(heard, started.elapsed().as_secs_f64()));
+        if is_over {
+            return Ok(stream.finish());
+        }
     }
 }
 

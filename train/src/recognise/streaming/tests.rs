@@ -85,14 +85,14 @@ impl Talk {
     fn new(seconds: f64) -> Self {
         let (mut words, mut time, mut last) = (Vec::new(), 0.3, 0);
         for i in 0.. {
-            if draw(7 * i) % 9 == 0 {
+            if draw(7 * i).is_multiple_of(9) {
                 time += (draw(7 * i + 1) % 30) as f64 / 10.0;
             }
             let length = 0.2 + (draw(7 * i + 2) % 5) as f64 / 10.0;
             if time + length > seconds {
                 return Self { words, seconds };
             }
-            last = if draw(7 * i + 3) % 12 == 0 { last } else { draw(7 * i + 4) % 40 };
+            last = if draw(7 * i + 3).is_multiple_of(12) { last } else { draw(7 * i + 4) % 40 };
             words.push(word(time, time + length, &format!("w{last}")));
             time += length + (draw(7 * i + 5) % 2) as f64 / 20.0;
         }
@@ -150,7 +150,8 @@ fn nothing_is_lost_or_said_twice_where_sound_is_dropped() {
         let near = |i: usize| (&done.words[i.saturating_sub(3)..i + 3], &talk.words[i - 3..i + 3]);
         assert_eq!((other.map(near), found.len()), (None, want.len()), "{options:?}");
         assert!(seconds(longest) <= 20.0, "{options:?}: {longest}");
-        assert!(done.passes == (300.0 / chunk_seconds).ceil() as usize, "{options:?}");
+        let chunks = (300.0 / chunk_seconds).ceil() as usize;
+        assert!((chunks..=chunks + 1).contains(&done.passes), "{options:?}: {}", done.passes);
         // A word that is cut by no end of the sound waits for two chunks and its 0.3 s.
         let waited = done.words.iter().map(|word| word.final_at - word.word.end);
         let most = waited.fold(0.0, f64::max);
@@ -232,17 +233,42 @@ fn an_hour_of_silence_is_not_kept_and_the_word_behind_it_is_heard() {
     };
     let hear = |samples: &[f32]| -> Result<Transcript, Infallible> {
         longest = longest.max(samples.len());
-        let end = samples[0] as usize + samples.len();
-        let words = if end > hour {
-            vec![word(seconds(samples.len()) - 0.5, 0.0, "hello")]
-        } else {
-            vec![]
-        };
+        let (first, end) = (samples[0] as usize, samples.len() + samples[0] as usize);
+        let start = seconds(hour) + 0.2 - seconds(first);
+        let spoken = (end > hour && first <= hour).then(|| word(start, start + 0.5, "hello"));
+        let words = spoken.into_iter().collect();
         Ok(transcript(words))
     };
     let Ok(done) = listen(Stream::new(OPTIONS, 30.0), read, hear, |_| {});
     assert_eq!(texts(&done.words), ["hello"]);
     assert!(seconds(longest) <= 16.0, "{longest}");
+}
+
+/// A model that ends a text behind its second word is made to hear more.
+#[test]
+fn what_a_text_that_ends_early_leaves_out_is_heard_by_itself() {
+    let spoken: Vec<Word> = (0..30)
+        .map(|i| word(1.5 * f64::from(i) + 0.2, 1.5 * f64::from(i) + 0.8, &format!("w{i}")))
+        .collect();
+    let mut position = 0;
+    let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
+        samples.extend((position..position + 16_000).map(|i| i as f32));
+        position += 16_000;
+        Ok(position < 45 * 16_000)
+    };
+    let hear = |samples: &[f32]| -> Result<Transcript, Infallible> {
+        let first = seconds(samples[0] as usize);
+        let last = first + seconds(samples.len());
+        let heard = spoken.iter().filter(|word| word.start >= first && word.end <= last);
+        let own = |spoken: &Word| word(spoken.start - first, spoken.end - first, &spoken.text);
+        Ok(transcript(heard.take(2).map(own).collect()))
+    };
+    let Ok(done) = listen(Stream::new(OPTIONS, 30.0), read, hear, |_| {});
+    let want: Vec<&str> = spoken.iter().map(|word| word.text.as_str()).collect();
+    let found = texts(&done.words);
+    let kept: Vec<&str> = want.iter().copied().filter(|text| found.contains(text)).collect();
+    // None comes twice or out of its place, and more than the first two are heard.
+    assert!(found == kept && found.len() >= 8, "{found:?}");
 }
 
 #[test]
