@@ -275,9 +275,16 @@ impl Stream {
     }
 
     /// The recording is over: all words are final.
-    fn finish(mut self) -> Streamed {
+    fn end(&mut self) -> Pass<'_> {
+        let before = self.words.len();
         self.cut |= self.rest_is_cut && !self.rest.is_empty();
         self.finalise(self.rest.len());
+        Pass { heard_seconds: self.heard_seconds(), new: &self.words[before..], rest: &[] }
+    }
+
+    /// What the recording came to.
+    fn finish(mut self) -> Streamed {
+        self.end();
         let passes = self.clock.passes;
         let mean = |sum: f64| (sum / passes.max(1) as f64) as f32;
         let texts: Vec<&str> = self.words.iter().map(|word| word.word.text.as_str()).collect();
@@ -301,7 +308,7 @@ impl Stream {
 
 impl Listener {
     /// The text of a recording that comes in by chunks. `read` adds samples at 16 kHz and gives `false`
-    /// at the end; `tell` is told what each pass came to. In memory are the window, a chunk, a block of
+    /// at the end; `tell` is told what each pass came to, and at the end what is left. In memory are the window, a chunk, a block of
     /// `read` and the words.
     ///
     /// # Errors
@@ -337,16 +344,16 @@ fn listen<E>(
             more = read(&mut waiting)?;
         }
         let is_over = waiting.is_empty();
-        if is_over && !stream.skip_to_unheard(LEAST_UNHEARD) {
-            return Ok(stream.finish());
+        if !is_over || stream.skip_to_unheard(LEAST_UNHEARD) {
+            let length = waiting.len().min(chunk);
+            stream.add(&waiting[..length]);
+            waiting.drain(..length);
+            let started = Instant::now();
+            let heard = hear(&stream.samples)?;
+            tell(&stream.hear(heard, started.elapsed().as_secs_f64()));
         }
-        let length = waiting.len().min(chunk);
-        stream.add(&waiting[..length]);
-        waiting.drain(..length);
-        let started = Instant::now();
-        let heard = hear(&stream.samples)?;
-        tell(&stream.hear(heard, started.elapsed().as_secs_f64()));
         if is_over {
+            tell(&stream.end());
             return Ok(stream.finish());
         }
     }
