@@ -370,6 +370,9 @@ fn sound_that_comes_in_is_final_word_by_word() {
         (Some("stdin"), Some(said.as_str()))
     );
 
+    // The commands of the tests have no standard input.
+    assert!(refusal(&[&predict[..], &["--input", "-"]].concat()).contains("has no samples"));
+
     // One that cannot be read is left out; subtitles are made of the words.
     let folder = published.work.path().join("mixed");
     fs::create_dir(&folder).expect("a folder");
