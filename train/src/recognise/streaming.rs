@@ -209,14 +209,12 @@ impl Stream {
     /// Drops sound at the front if the window is longer than it should be.
     fn drop_sound(&mut self) {
         let (now, window) = (self.heard_seconds(), self.options.window_seconds);
-        if self.is_quiet && self.skip_to_unheard(window * KEPT) {
-            return;
-        }
-        if seconds(self.samples.len()) <= window {
-            return;
-        }
         // What is before `needed` has to go, or the next chunk has no place.
         let needed = now + self.options.chunk_seconds - self.max_seconds;
+        let skipped = self.is_quiet && self.skip_to_unheard(window * KEPT);
+        if seconds(self.samples.len()) <= window || skipped && needed <= seconds(self.first) {
+            return;
+        }
         let latest = now - window * KEPT;
         if self.is_quiet && self.words.last().is_none_or(|last| last.word.end <= latest) {
             self.drop_until(latest);
