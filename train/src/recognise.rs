@@ -6,6 +6,7 @@ mod files;
 mod listener;
 mod long;
 mod steady;
+mod streaming;
 mod transcript;
 mod words;
 
@@ -27,6 +28,7 @@ use crate::error::{Result, TrainError};
 pub use boost::{Booster, CONFORMER_BOOST_WEIGHT, WHISPER_BOOST_WEIGHT};
 pub use conformer::ConformerRecogniser;
 pub use listener::Listener;
+pub use streaming::{Distribution, FinalWord, Pass, StreamOptions, Streamed};
 use transcript::Part;
 pub use transcript::{Segment, Transcript, Word};
 

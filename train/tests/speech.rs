@@ -8,7 +8,9 @@ use std::path::Path;
 use candle_core::{Device, Tensor};
 use engram_data::world::speech::{SAMPLE_RATE, voices};
 use engram_models::weights::Weights;
-use engram_train::recognise::{ConformerRecogniser, Listener, Padding, RecogniseOptions};
+use engram_train::recognise::{
+    ConformerRecogniser, Listener, Padding, RecogniseOptions, StreamOptions,
+};
 use engram_train::studies::speech::run::{SpeechSummary, train_speech};
 use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError};
 use rand::SeedableRng;
@@ -375,4 +377,52 @@ fn a_long_recording_is_heard_to_its_end() {
         let mut own = heard.words.iter().filter(|word| window.contains(&word.start));
         assert!(own.any(|word| word.text.contains("zebra")), "{window:?}: {}", heard.text);
     }
+}
+
+/// In one chunk the text is the whole clip's; in many it is the same each time, and all is heard.
+#[test]
+fn a_recording_that_comes_in_is_heard_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap().unwrap();
+    talkative(&run);
+    let recogniser = Listener::open(run.to_str().unwrap()).unwrap();
+    let voice = voices().unwrap().remove(0);
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let mut samples = Vec::new();
+    while samples.len() < 45 * SAMPLE_RATE as usize {
+        samples.extend(voice.sentence(&mut rng).samples);
+    }
+    let options = RecogniseOptions { word_times: true, ..RecogniseOptions::default() };
+    let stream = |samples: &[f32], chunk_seconds: f64, window_seconds: f64| {
+        let mut blocks = samples.chunks(7_777);
+        let (mut told, mut count) = (Vec::new(), 0);
+        let read = |into: &mut Vec<f32>| -> Result<bool, TrainError> {
+            into.extend_from_slice(blocks.next().unwrap_or_default());
+            Ok(blocks.len() > 0)
+        };
+        let chunks = StreamOptions { chunk_seconds, window_seconds };
+        let made = recogniser.transcribe_stream(&options, chunks, read, |pass| {
+            told.push(pass.heard_seconds);
+            count += pass.new.len();
+        });
+        made.map(|made| (made, told, count))
+    };
+    let short = &samples[..8 * SAMPLE_RATE as usize];
+    let whole = recogniser.transcribe(&[short], &[], &options).unwrap().remove(0);
+    let (made, told, _) = stream(short, 8.0, 8.0).unwrap();
+    // One pass and the end, which makes all final.
+    assert_eq!((made.passes, told), (1, vec![8.0, 8.0]));
+    let words: Vec<_> = made.words.iter().map(|word| word.word.clone()).collect();
+    assert!(words == whole.words && !words.is_empty());
+
+    let length = samples.len() as f64 / f64::from(SAMPLE_RATE);
+    let (made, told, count) = stream(&samples, 2.0, 10.0).unwrap();
+    assert_eq!((made.passes + 1, told.last()), (told.len(), Some(&length)));
+    assert!(count == made.words.len() && made.transcript.seconds == length);
+    assert!(made.words.last().is_some_and(|last| last.word.end > length - 5.0));
+    let (again, ..) = stream(&samples, 2.0, 10.0).unwrap();
+    assert_eq!(again.transcript, made.transcript);
+    let refused = stream(&samples, 2.0, 19.0).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("2 to 18 s"), "{refused}");
 }
