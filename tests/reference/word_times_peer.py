@@ -4,9 +4,9 @@
     python tests/reference/word_times_peer.py --compare OURS.jsonl THEIRS.jsonl
 
 MODEL holds `model.bin`; every .wav of FOLDER is transcribed greedily in float32 on one thread, without timestamps unless
-they are asked for, and a line of JSON is written for each: id and words. faster-whisper listens again to what is behind the last word; only
-its first window is taken, and only clips whose words are the same can be compared. It divides `well-known` into `well` and
-`-known`; such words are put together, without a probability. Made for faster-whisper 1.2.1.
+they are asked for, and a line of JSON is written for each: id and words. faster-whisper listens again to what is behind the
+last word; only its first window is taken, and only clips whose words are the same can be compared. It divides `well-known`
+into `well` and `-known`; such words are put together, without a probability. Made for faster-whisper 1.2.1.
 """
 
 import json

@@ -351,10 +351,10 @@ mod tests {
         let list = [(" it", 0.0, 0.2), (" is", 0.2, 0.4), (" so", 0.4, 3.0)];
         let words = words_of(&[&segment(0.0, 0.9)], vec![pieces(&list)], (0.0, 9.0), false);
         assert_eq!(told(&words)[2], ("so", 0.4, 0.9));
-        // Two long words share the pause.
-        let list = [(" So", 0.0, 1.0), (" it", 1.0, 4.0), (" is", 4.0, 4.2), (" so", 4.2, 4.4)];
+        // Of two long words both are as long as may be; a typical one is taken for 0.7 seconds.
+        let list = [(" So", 0.0, 3.0), (" it", 3.0, 6.0), (" is", 6.0, 6.2), (" so", 6.2, 6.4)];
         let words = words_of(&[&whole], vec![pieces(&list)], (0.0, 9.0), false);
-        assert_eq!(told(&words)[..2], [("So", 1.4, 2.8), ("it", 2.8, 4.0)]);
+        assert_eq!(told(&words)[..2], [("So", 3.2, 4.6), ("it", 4.6, 6.0)]);
     }
 
     #[test]
