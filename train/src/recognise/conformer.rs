@@ -233,11 +233,13 @@ impl ConformerRecogniser {
                 segments.push(Segment { start: first.time, end, text });
             }
         }
+        // A pause divides words, whether a space was heard in it or not.
+        let texts: Vec<&str> = segments.iter().map(|segment| segment.text.as_str()).collect();
         let mean = |of: fn(&BestPath) -> f32| {
             paths.iter().map(of).sum::<f32>() / paths.len().max(1) as f32
         };
         Ok(Transcript {
-            text: self.tokeniser.decode(&tokens(timed))?.trim().to_string(),
+            text: texts.join(" "),
             segments,
             words,
             seconds: length,

@@ -306,8 +306,8 @@ impl Stream {
 
 impl Listener {
     /// The text of a recording that comes in by chunks. `read` adds samples at 16 kHz and gives `false`
-    /// at the end; `tell` is told what each pass came to, and at the end what is left. In memory are the window, a chunk, a block of
-    /// `read` and the words.
+    /// at the end; `tell` is told what each pass came to, and at the end what is left. In memory are
+    /// the window, a chunk, a block of `read` and the words.
     ///
     /// # Errors
     /// As [`StreamOptions::check`] and [`Listener::transcribe`], and those of `read`.

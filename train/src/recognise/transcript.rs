@@ -2,7 +2,7 @@
 
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_models::whisper::{Heard, is_loop};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::{FEW_WORDS, LEAST_LIKELY, NO_SPEECH, RecogniseOptions, Recogniser, SURELY_NO_SPEECH};
 use crate::error::Result;
@@ -37,8 +37,10 @@ pub struct Transcript {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Segment {
     /// Where it begins, in seconds from the start of the clip.
+    #[serde(serialize_with = "to_milliseconds")]
     pub start: f64,
     /// Where it ends.
+    #[serde(serialize_with = "to_milliseconds")]
     pub end: f64,
     /// What is said.
     pub text: String,
@@ -48,8 +50,10 @@ pub struct Segment {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Word {
     /// Where it begins, in seconds from the start of the clip.
+    #[serde(serialize_with = "to_milliseconds")]
     pub start: f64,
     /// Where it ends.
+    #[serde(serialize_with = "to_milliseconds")]
     pub end: f64,
     /// The word with its punctuation.
     pub text: String,
@@ -75,6 +79,11 @@ impl Word {
 pub(super) struct Part {
     pub segment: Segment,
     pub tokens: Vec<u32>,
+}
+
+/// Sums of seconds have digits that mean nothing.
+fn to_milliseconds<S: Serializer>(seconds: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64((seconds * 1e3).round() / 1e3)
 }
 
 /// The mean over the tokens and the end.
