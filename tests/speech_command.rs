@@ -100,6 +100,15 @@ fn what_cannot_be_converted_or_heard_is_refused() {
     assert!(refusal(&predict).contains("engram data convert ctranslate2"));
     let nothing = ["predict", "--recogniser", path(&model), "--output", path(&output)];
     assert!(refusal(&nothing).contains("--input"));
+    for seconds in ["0", "-1", "nan", "soon"] {
+        let chunk = format!("--stream={seconds}");
+        let error = refusal(&[&predict[..], &[&chunk]].concat());
+        assert!(error.contains("number of seconds above 0"), "{error}");
+    }
+    assert!(refusal(&[&predict[..], &["--stream-window", "9"]].concat()).contains("--stream"));
+    let stdin =
+        ["predict", "--recogniser", path(&model), "--input", "-", "--output", path(&output)];
+    assert!(refusal(&stdin).contains("give --stream SECONDS"));
 }
 
 /// As faster-whisper 1.2.1 with the same weights; another clip in the batch changes nothing.
@@ -203,6 +212,81 @@ fn a_long_recording_is_heard_window_by_window() {
     assert!(ends.is_sorted() && ends.last().is_some_and(|end| *end > "00:00:35"), "{subtitles}");
 }
 
+/// Words are those of the text, one behind the other and within the clip; the text is that without times.
+/// The anchors are faster-whisper's (`tests/reference/word_times_peer.py`).
+#[test]
+fn words_are_told_with_their_times() {
+    let Some(published) = published() else { return };
+    let (folder, model) = (published.work.path().join("some"), published.model());
+    fs::create_dir(&folder).expect("a folder");
+    let jfk = published.speech.join("wav16k/jfk.wav");
+    fs::copy(&jfk, folder.join("jfk.wav")).expect("a file");
+    let other = "libri-2033-164914-0002.wav";
+    fs::copy(published.speech.join("wav16k").join(other), folder.join(other)).expect("a file");
+    wav(&folder.join("silence.wav"), [0.0; 16_000].into_iter());
+    let bytes = fs::read(&jfk).expect("sound");
+    let pairs = bytes[44..].chunks_exact(2);
+    let samples: Vec<f64> =
+        pairs.map(|pair| f64::from(i16::from_le_bytes([pair[0], pair[1]])) / 32_768.0).collect();
+    let four: Vec<f64> = samples.iter().copied().cycle().take(4 * samples.len()).collect();
+    wav(&folder.join("long.wav"), four.into_iter());
+    let output = published.output("words.jsonl");
+    let run = |more: &[&str]| -> Vec<serde_json::Value> {
+        let predict = ["predict", "--recogniser", &model, "--input", path(&folder)];
+        let made = engram(&[&predict[..], &["--output", &output], more].concat());
+        assert!(made.status.success(), "{}", text(&made.stderr));
+        let lines = fs::read_to_string(&output).expect("texts");
+        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    for more in [&[][..], &["--timestamps"], &["--padding", "short"]] {
+        let plain = run(more);
+        let timed = run(&[more, &["--word-times"]].concat());
+        assert_eq!((plain.len(), timed.len()), (4, 4));
+        for (plain, timed) in plain.into_iter().zip(timed) {
+            let words = timed["words"].as_array().cloned().unwrap_or_default();
+            let mut without = timed.clone();
+            without.as_object_mut().expect("an object").remove("words");
+            assert_eq!(without, plain, "{more:?}");
+            let texts: Vec<&str> = words.iter().filter_map(|word| word["text"].as_str()).collect();
+            let letters = |text: &str| text.split_whitespace().collect::<String>();
+            assert_eq!(letters(&texts.concat()), letters(timed["text"].as_str().expect("a text")));
+            let mut last = 0.0;
+            for word in &words {
+                let time = |name: &str| word[name].as_f64().expect("a number");
+                let (start, end) = (time("start"), time("end"));
+                assert!(last <= start + 1e-9 && start <= end + 1e-9, "{words:?}");
+                assert!((0.0..=1.0).contains(&time("probability")), "{word}");
+                last = time("end");
+            }
+            assert!(last <= timed["seconds"].as_f64().expect("a number") + 1e-9, "{words:?}");
+            let anchors: &[(&str, f64, f64)] = match timed["id"].as_str() {
+                Some("silence") => &[],
+                Some("jfk") => &[("Americans", 1.8, 2.3), ("country", 10.2, 10.5)],
+                Some("long") => &[("fellow", 1.5, 1.8), ("country", 43.2, 43.5)],
+                _ => continue,
+            };
+            assert_eq!(words.is_empty(), anchors.is_empty());
+            for (text, start, end) in anchors {
+                let is_there = words.iter().any(|word| {
+                    let near = |name: &str, time: f64| {
+                        word[name].as_f64().is_some_and(|found| (found - time).abs() < 0.15)
+                    };
+                    let is_it =
+                        word["text"].as_str().is_some_and(|t| t.trim_matches([',', '.']) == *text);
+                    is_it && near("start", *start) && near("end", *end)
+                });
+                assert!(is_there, "{more:?}: {text} at {start}: {words:?}");
+            }
+        }
+    }
+    // Heads that the model does not have.
+    let generation = published.work.path().join("model/generation_config.json");
+    fs::write(&generation, "{\"alignment_heads\": [[3, 6]]}").expect("a file");
+    let predict = ["predict", "--recogniser", &model, "--input", path(&jfk), "--output", &output];
+    let error = refusal(&predict);
+    assert!(error.contains("generation_config.json") && error.contains("[3, 6]"), "{error}");
+}
+
 #[test]
 fn a_clip_that_cannot_be_read_stops_the_run_or_is_left_out() {
     let Some(published) = published() else { return };
@@ -304,4 +388,80 @@ fn boosted_words_are_heard_in_the_clips_that_have_them() {
     assert!(told.contains("1 of 2 clips have a list; 1 of 2 lists belong to no clip"), "{told}");
     let said = "libri-2033-164914-0003\tthe eunuch\t[\"eunuch\"]\t[\"abnegated\"]\n";
     assert_eq!(run(Some(said), &[]).0, without);
+}
+
+/// What comes in by chunks has about the text of the whole, and each word says when it was final; what
+/// is said does not depend on whether a file or standard input brings it.
+#[test]
+fn sound_that_comes_in_is_final_word_by_word() {
+    let Some(published) = published() else { return };
+    let (model, file) = (published.model(), published.speech.join("wav16k/jfk.wav"));
+    let output = published.output("stream.jsonl");
+    let predict = ["predict", "--recogniser", &model, "--output", &output, "--stream", "2"];
+    let made = engram(&[&predict[..], &["--input", path(&file), "--json"]].concat());
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let line: serde_json::Value =
+        serde_json::from_slice(&fs::read(&output).expect("a text")).expect("JSON");
+    let said = line["text"].as_str().expect("a text").to_string();
+    assert!(said.to_lowercase().contains("what you can do for your country"), "{said}");
+    let words = line["words"].as_array().expect("words");
+    assert_eq!(words.len(), said.split_whitespace().count());
+    let number = |word: &serde_json::Value, field: &str| word[field].as_f64().expect("a number");
+    for word in words {
+        // Final at the end of a chunk, and not before the word was said.
+        let final_at = number(word, "final_at");
+        assert!(final_at % 2.0 == 0.0 || final_at == 11.0, "{word}");
+        assert!(final_at > number(word, "start"), "{word}");
+        assert!(number(word, "latency") > final_at - number(word, "end"), "{word}");
+    }
+    let early = words.iter().filter(|word| number(word, "final_at") < 11.0).count();
+    assert!(2 * early > words.len(), "{early} of {}", words.len());
+    let summary: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    let streaming = &summary["streaming"];
+    assert_eq!(
+        (&streaming["passes"], &streaming["latency"]["count"]),
+        (&6.into(), &words.len().into())
+    );
+    assert!(number(&streaming["latency"], "p50") > number(&streaming["latency_of_sound"], "p50"));
+
+    let mut live = Command::new(env!("CARGO_BIN_EXE_engram"))
+        .args([&predict[..], &["--input", "-"]].concat())
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the command");
+    let bytes = fs::read(&file).expect("sound");
+    let mut stdin = live.stdin.take().expect("standard input");
+    std::io::Write::write_all(&mut stdin, &bytes[44..]).expect("it reads");
+    drop(stdin);
+    let live = live.wait_with_output().expect("an end");
+    assert!(live.status.success(), "{}", text(&live.stderr));
+    assert_eq!(text(&live.stdout).split_whitespace().collect::<Vec<_>>().join(" "), said);
+    let again: serde_json::Value =
+        serde_json::from_slice(&fs::read(&output).expect("a text")).expect("JSON");
+    assert_eq!(
+        (again["id"].as_str(), again["text"].as_str()),
+        (Some("stdin"), Some(said.as_str()))
+    );
+
+    // The commands of the tests have no standard input.
+    assert!(refusal(&[&predict[..], &["--input", "-"]].concat()).contains("has no samples"));
+
+    // One that cannot be read is left out; subtitles are made of the words.
+    let folder = published.work.path().join("mixed");
+    fs::create_dir(&folder).expect("a folder");
+    fs::copy(&file, folder.join("good.wav")).expect("a file");
+    fs::write(folder.join("bad.wav"), b"no sound").expect("a file");
+    let predict = ["predict", "--recogniser", &model, "--input", path(&folder), "--stream", "5"];
+    let subtitles = published.work.path().join("subtitles");
+    fs::create_dir(&subtitles).expect("a folder");
+    let rest = ["--output", path(&subtitles), "--format", "vtt"];
+    assert!(refusal(&[&predict[..], &rest].concat()).contains("--on-error skip"));
+    let made = engram(&[&predict[..], &rest, &["--on-error", "skip"]].concat());
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let vtt = fs::read_to_string(subtitles.join("good.vtt")).expect("subtitles");
+    assert!(vtt.starts_with("WEBVTT\n\n00:00:0") && vtt.contains("country"), "{vtt}");
+    let error = refusal(&[&predict[..], &["--output", &output, "--stream-window", "29"]].concat());
+    assert!(error.contains("5 to 25 s"), "{error}");
 }

@@ -1,4 +1,5 @@
-//! The CTC loss beside PyTorch, and the transducer loss: forward and backward to the logits.
+//! The CTC loss beside PyTorch, and the transducer loss: forward and backward to the logits; and the
+//! search by beams on one thread.
 //!
 //!   ENGRAM_PEER_PYTHON=python3 cargo bench -p engram-models --bench ctc
 //!
@@ -13,7 +14,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use candle_core::{Device, Tensor, Var};
+use engram_models::speech::boosting::{Bonus, BoostTree, WordEdges};
 use engram_models::speech::ctc::{Ctc, ctc_loss};
+use engram_models::speech::ctc_beam::search_texts;
 use engram_models::speech::transducer::{Transducer, transducer_loss};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -141,5 +144,35 @@ fn main() -> Result<()> {
         "transducer, 4 clips of 100 frames and 20 labels, 256 classes: {:.2} ms",
         median(times)
     );
+    search()
+}
+
+/// Ten seconds of states of 40 ms, of which every fourth has a token that most speaks for; and 100
+/// words of six tokens.
+fn search() -> Result<()> {
+    const STATES: usize = 250;
+    let values = logits(STATES, CLASSES)?.as_tensor().to_vec2::<f32>()?;
+    let mut rows = values;
+    for (state, row) in rows.iter_mut().enumerate() {
+        row[if state % 4 == 0 { state * 37 % CLASSES } else { 0 }] += 8.0;
+    }
+    let words: Vec<Vec<u32>> =
+        (0..100).map(|word| (1..7).map(|i| (word * 97 + i * 31) % 1000 + 1).collect()).collect();
+    let edges = WordEdges::default();
+    let tree = BoostTree::new(&words, Bonus { begin: 1.0, go_on: 2.0 }, edges.into());
+    for beams in [8, 16] {
+        for (boost, what) in [(None, ""), (Some(&tree), ", 100 words")] {
+            let mut times = Vec::new();
+            for _ in 0..TURNS {
+                let start = Instant::now();
+                search_texts(&rows, 0, beams, boost)?;
+                times.push(start.elapsed().as_secs_f64() * 1e3);
+            }
+            println!(
+                "{beams} beams{what}, {STATES} states of {CLASSES} classes: {:.2} ms",
+                median(times)
+            );
+        }
+    }
     Ok(())
 }

@@ -237,7 +237,7 @@ fn best_tokens(
 
 /// The `count` highest numbers of a row and their places, highest first, the first of equal ones
 /// first.
-fn highest(row: &[f32], count: usize) -> Vec<(f32, u32)> {
+pub(crate) fn highest(row: &[f32], count: usize) -> Vec<(f32, u32)> {
     let mut best: Vec<(f32, u32)> = Vec::with_capacity(count + 1);
     for (&logit, token) in row.iter().zip(0..) {
         if best.len() < count || best.last().is_some_and(|worst| logit > worst.0) {

@@ -3,6 +3,7 @@
 pub mod best_rq;
 pub mod boosting;
 pub mod ctc;
+pub mod ctc_beam;
 pub mod decode;
 pub mod log_mel;
 pub mod transducer;

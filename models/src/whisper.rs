@@ -7,6 +7,7 @@
 //! [adapters](crate::adapter) behind each block and tokens put before those of the sound
 //! ([`Encoder::embed`]) can be trained.
 
+mod alignment;
 mod config;
 mod decoder;
 mod encoder;
@@ -26,6 +27,7 @@ use crate::packed::PackedTokens;
 use crate::params::ParameterBuilder;
 use crate::speech::AudioStates;
 use crate::weights::Weights;
+pub use alignment::{Alignment, AlignmentHeads, Said};
 pub use config::WhisperConfig;
 pub use decoder::Decoder;
 pub use encoder::Encoder;

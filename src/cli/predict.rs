@@ -3,6 +3,7 @@
 mod answers;
 mod boost;
 mod speech;
+mod streaming;
 mod subtitles;
 
 use std::path::{Path, PathBuf};
@@ -37,6 +38,9 @@ Examples:
   engram predict --recogniser hf://openai/whisper-tiny.en --input talk.mp3 --output talk.srt
   engram predict --recogniser hf://openai/whisper-tiny.en --input talk.mp3 --output talk.txt \\
       --boost names.txt
+  engram predict --recogniser runs/s1 --input talk.mp3 --output talk.jsonl --stream 1
+  arecord -f S16_LE -r 16000 -d 60 | engram predict --recogniser runs/s1 --input - --stream 1 \\
+      --output talk.txt
   engram predict --encoder hf://sentence-transformers/all-MiniLM-L6-v2 \\
       --input validation.csv --output cosine.csv
   engram predict --vectors glove.6B.300d.txt --input validation.csv --output glove.csv")]

@@ -6,7 +6,9 @@ mod files;
 mod listener;
 mod long;
 mod steady;
+mod streaming;
 mod transcript;
+mod words;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,13 +21,15 @@ use engram_models::kernels::Mode;
 use engram_models::speech::AudioStates;
 use engram_models::speech::boosting::BoostTree;
 use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE};
-use engram_models::whisper::{Heard, Rules, Task, Whisper, WhisperTokens};
+use engram_models::whisper::{AlignmentHeads, Heard, Rules, Task, Whisper, WhisperTokens};
 
 use crate::digest;
 use crate::error::{Result, TrainError};
-pub use boost::{Booster, DEFAULT_BOOST_WEIGHT};
+pub use boost::{Booster, CONFORMER_BOOST_WEIGHT, WHISPER_BOOST_WEIGHT};
 pub use conformer::ConformerRecogniser;
 pub use listener::Listener;
+pub use streaming::{Distribution, FinalWord, Pass, StreamOptions, Streamed};
+use transcript::Part;
 pub use transcript::{Segment, Transcript, Word};
 
 /// A Whisper model and what its texts are made with.
@@ -36,6 +40,8 @@ pub struct Recogniser {
     tokens: WhisperTokens,
     suppressed: Vec<u32>,
     suppressed_at_start: Vec<u32>,
+    /// The heads that tell when words are said.
+    alignment_heads: AlignmentHeads,
     /// Whether it knows more languages than English.
     multilingual: bool,
     /// The weights file.
@@ -199,21 +205,45 @@ impl Recogniser {
 
     /// The texts of clips in which somebody may speak.
     fn listen(&self, clips: &[Clip<'_>], options: &RecogniseOptions) -> Result<Vec<Transcript>> {
-        let heard = self.hear(clips, options.padding, options)?;
+        let mut transcripts = self.transcripts(clips, options.padding, options)?;
+        if options.padding == Padding::Short {
+            let is_doubtful = |i: &usize| transcripts[*i].cut || transcripts[*i].is_doubtful();
+            let doubtful: Vec<usize> = (0..clips.len()).filter(is_doubtful).collect();
+            let again: Vec<Clip<'_>> = doubtful.iter().map(|i| clips[*i]).collect();
+            let made = self.transcripts(&again, Padding::Silence, options)?;
+            for (i, made) in doubtful.into_iter().zip(made) {
+                transcripts[i] = Transcript { padded: true, ..made };
+            }
+        }
+        Ok(transcripts)
+    }
+
+    /// The texts of clips without timestamps, with this padding.
+    fn transcripts(
+        &self,
+        clips: &[Clip<'_>],
+        padding: Padding,
+        options: &RecogniseOptions,
+    ) -> Result<Vec<Transcript>> {
+        if clips.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (heard, audio) = self.hear(clips, padding, options)?;
         let mut transcripts = clips
             .iter()
             .zip(&heard)
             .map(|(clip, heard)| self.transcript(clip.samples.len(), heard, options))
             .collect::<Result<Vec<_>>>()?;
-        if options.padding == Padding::Short {
-            let is_doubtful = |i: &usize| transcripts[*i].cut || transcripts[*i].is_doubtful();
-            let doubtful: Vec<usize> = (0..clips.len()).filter(is_doubtful).collect();
-            let again: Vec<Clip<'_>> = doubtful.iter().map(|i| clips[*i]).collect();
-            let heard = self.hear(&again, Padding::Silence, options)?;
-            for (i, heard) in doubtful.into_iter().zip(&heard) {
-                let made = self.transcript(clips[i].samples.len(), heard, options)?;
-                transcripts[i] = Transcript { padded: true, ..made };
-            }
+        if options.word_times {
+            let parts: Vec<Vec<Part>> =
+                heard.iter().zip(&transcripts).map(|(heard, made)| made.as_part(heard)).collect();
+            let clips: Vec<(usize, &[Part])> = clips
+                .iter()
+                .zip(&parts)
+                .map(|(clip, parts)| (clip.samples.len(), parts.as_slice()))
+                .collect();
+            let words = self.words(&audio, &clips, 0.0, options)?;
+            transcripts.iter_mut().zip(words).for_each(|(made, words)| made.words = words);
         }
         Ok(transcripts)
     }
@@ -234,15 +264,13 @@ impl Recogniser {
         }
     }
 
+    /// What is heard in clips, and the encoder's states of them.
     fn hear(
         &self,
         clips: &[Clip<'_>],
         padding: Padding,
         options: &RecogniseOptions,
-    ) -> Result<Vec<Heard>> {
-        if clips.is_empty() {
-            return Ok(Vec::new());
-        }
+    ) -> Result<(Vec<Heard>, AudioStates)> {
         let audio = self.encode(clips, padding)?;
         let language = self.language(options)?;
         let prompt = self.tokens.prompt(language, options.timestamps)?;
@@ -261,7 +289,8 @@ impl Recogniser {
             num_beams: options.num_beams,
             ..GenerateOptions::default()
         };
-        Ok(self.whisper.decoder().generate(&audio, &prompt, &rules, &search)?)
+        let heard = self.whisper.decoder().generate(&audio, &prompt, &rules, &search)?;
+        Ok((heard, audio))
     }
 
     /// The states of clips: encoded a few at a time, because those of many leave the caches.

@@ -8,7 +8,9 @@ use std::path::Path;
 use candle_core::{Device, Tensor};
 use engram_data::world::speech::{SAMPLE_RATE, voices};
 use engram_models::weights::Weights;
-use engram_train::recognise::{ConformerRecogniser, Listener, RecogniseOptions};
+use engram_train::recognise::{
+    ConformerRecogniser, Listener, Padding, RecogniseOptions, StreamOptions,
+};
 use engram_train::studies::speech::run::{SpeechSummary, train_speech};
 use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError};
 use rand::SeedableRng;
@@ -153,8 +155,10 @@ fn each_phase_moves_its_own_and_the_run_is_a_recogniser() {
     };
     let voice = voices().unwrap().pop().unwrap();
     let samples = voice.sentence(&mut ChaCha8Rng::seed_from_u64(3)).samples;
-    let alone = recogniser.transcribe(&[&samples]).unwrap();
-    let together = recogniser.transcribe(&[&[0.0; 9], &samples, &[0.0; 16_000], &samples]).unwrap();
+    let options = RecogniseOptions::default();
+    let alone = recogniser.transcribe(&[&samples], &[], &options).unwrap();
+    let clips: [&[f32]; 4] = [&[0.0; 9], &samples, &[0.0; 16_000], &samples];
+    let together = recogniser.transcribe(&clips, &[], &options).unwrap();
     assert!(alone[0].text.len() > 5, "{:?}", alone[0].text);
     for again in [&together[1], &together[3]] {
         assert_eq!((&again.text, &again.segments), (&alone[0].text, &alone[0].segments));
@@ -162,12 +166,27 @@ fn each_phase_moves_its_own_and_the_run_is_a_recogniser() {
         assert!((likelihoods[0] - likelihoods[1]).abs() < 1e-4, "{likelihoods:?}");
     }
     assert_eq!((together[0].text.as_str(), together[2].text.as_str()), ("", ""));
-    assert!(
-        Listener::open(both.to_str().unwrap())
-            .unwrap()
-            .check(&RecogniseOptions { num_beams: 2, ..RecogniseOptions::default() })
-            .is_err()
-    );
+
+    // With words to listen for in one of two clips, whatever the beams.
+    let listener = Listener::Conformer(recogniser);
+    for num_beams in [1, 4] {
+        let options = RecogniseOptions { num_beams, ..options.clone() };
+        listener.check(&options).unwrap();
+        let without = listener.transcribe(&[&samples], &[], &options).unwrap().remove(0).text;
+        assert!(num_beams > 1 || without == alone[0].text);
+        let tree = listener.booster(Some(50.0)).unwrap().tree(&["Zebra", "zoo"]).unwrap();
+        assert!(!without.contains("zebra"), "{without}");
+        let boosts = [Some(tree), None];
+        let heard = listener.transcribe(&[&samples, &samples], &boosts, &options).unwrap();
+        assert!(heard[0].text.contains("zebra"), "{num_beams} beams: {}", heard[0].text);
+        assert_eq!(heard[1].text, without);
+        let certain = heard[0].mean_log_probability;
+        assert!(certain < heard[1].mean_log_probability && certain.is_finite());
+    }
+    let error = listener.booster(None).unwrap().tree(&["zoo", "café"]).unwrap_err().to_string();
+    assert!(error.contains("'é' of \"café\""), "{error}");
+    let silence = RecogniseOptions { padding: Padding::Silence, ..options };
+    assert!(listener.check(&silence).unwrap_err().to_string().contains("--padding"));
 }
 
 /// Writes clips of a voice and their manifest, each line changed by `line`.
@@ -326,6 +345,8 @@ fn a_long_recording_is_heard_to_its_end() {
     while samples.len() < 63 * SAMPLE_RATE as usize {
         samples.extend(voice.sentence(&mut rng).samples);
     }
+    let words = recogniser.booster(Some(50.0)).unwrap().tree(&["zebra"]).unwrap();
+    let boosted = RecogniseOptions { boost: Some(words), ..RecogniseOptions::default() };
     for length in [5, 21, 40, 41, 63] {
         let length = length * SAMPLE_RATE as usize;
         let mut blocks = samples[..length].chunks(7_777);
@@ -334,8 +355,9 @@ fn a_long_recording_is_heard_to_its_end() {
             into.extend_from_slice(blocks.next().unwrap_or_default());
             Ok(blocks.len() > 0)
         };
-        let long = recogniser.transcribe_long(read, |done| told.push(done)).unwrap();
-        let whole = recogniser.transcribe(&[&samples[..length]]).unwrap().remove(0);
+        let options = RecogniseOptions::default();
+        let long = recogniser.transcribe_long(&options, read, |done| told.push(done)).unwrap();
+        let whole = recogniser.transcribe(&[&samples[..length]], &[], &options).unwrap().remove(0);
         assert_eq!(long.seconds, whole.seconds);
         assert_eq!(told.last(), Some(&long.seconds));
         let letters = |text: &str| text.chars().filter(|c| *c != ' ').count() as f64;
@@ -344,4 +366,63 @@ fn a_long_recording_is_heard_to_its_end() {
         let starts: Vec<f64> = long.segments.iter().map(|segment| segment.start).collect();
         assert!(starts.is_sorted() && long.segments.iter().all(|s| s.start < s.end));
     }
+    // Words are listened for in each window.
+    let mut unread = Some(&samples[..41 * SAMPLE_RATE as usize]);
+    let read = |into: &mut Vec<f32>| -> Result<bool, TrainError> {
+        into.extend_from_slice(unread.take().unwrap_or_default());
+        Ok(false)
+    };
+    let heard = recogniser.transcribe_long(&boosted, read, |_| {}).unwrap();
+    for window in [0.0..20.0, 20.0..41.0] {
+        let mut own = heard.words.iter().filter(|word| window.contains(&word.start));
+        assert!(own.any(|word| word.text.contains("zebra")), "{window:?}: {}", heard.text);
+    }
+}
+
+/// In one chunk the text is the whole clip's; in many it is the same each time, and all is heard.
+#[test]
+fn a_recording_that_comes_in_is_heard_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap().unwrap();
+    talkative(&run);
+    let recogniser = Listener::open(run.to_str().unwrap()).unwrap();
+    let voice = voices().unwrap().remove(0);
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let mut samples = Vec::new();
+    while samples.len() < 45 * SAMPLE_RATE as usize {
+        samples.extend(voice.sentence(&mut rng).samples);
+    }
+    let options = RecogniseOptions { word_times: true, ..RecogniseOptions::default() };
+    let stream = |samples: &[f32], chunk_seconds: f64, window_seconds: f64| {
+        let mut blocks = samples.chunks(7_777);
+        let (mut told, mut count) = (Vec::new(), 0);
+        let read = |into: &mut Vec<f32>| -> Result<bool, TrainError> {
+            into.extend_from_slice(blocks.next().unwrap_or_default());
+            Ok(blocks.len() > 0)
+        };
+        let chunks = StreamOptions { chunk_seconds, window_seconds };
+        let made = recogniser.transcribe_stream(&options, chunks, read, |pass| {
+            told.push(pass.heard_seconds);
+            count += pass.new.len();
+        });
+        made.map(|made| (made, told, count))
+    };
+    let short = &samples[..8 * SAMPLE_RATE as usize];
+    let whole = recogniser.transcribe(&[short], &[], &options).unwrap().remove(0);
+    let (made, told, _) = stream(short, 8.0, 8.0).unwrap();
+    // One pass and the end, which makes all final.
+    assert_eq!((made.passes, told), (1, vec![8.0, 8.0]));
+    let words: Vec<_> = made.words.iter().map(|word| word.word.clone()).collect();
+    assert!(words == whole.words && !words.is_empty());
+
+    let length = samples.len() as f64 / f64::from(SAMPLE_RATE);
+    let (made, told, count) = stream(&samples, 2.0, 10.0).unwrap();
+    assert_eq!((made.passes + 1, told.last()), (told.len(), Some(&length)));
+    assert!(count == made.words.len() && made.transcript.seconds == length);
+    assert!(made.words.last().is_some_and(|last| last.word.end > length - 5.0));
+    let (again, ..) = stream(&samples, 2.0, 10.0).unwrap();
+    assert_eq!(again.transcript, made.transcript);
+    let refused = stream(&samples, 2.0, 19.0).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("2 to 18 s"), "{refused}");
 }

@@ -168,6 +168,11 @@ impl BoostTree {
         (BoostState { node, inside: self.edges.ends_inside(token) }, gives)
     }
 
+    /// What the end of a text gives: less than nothing where a match that is not whole gives back.
+    pub fn end(&self, state: BoostState) -> f32 {
+        self.step(state, None, false, BrokenMatch::GivesBack).1
+    }
+
     /// What each token gives behind a text, into `gives`, which has a number for each id.
     pub fn bonuses(&self, state: BoostState, broken: BrokenMatch, gives: &mut [f32]) {
         let of_others = |inside| self.step(state, None, inside, broken).1;

@@ -5,7 +5,7 @@ use candle_core::{DType, Device, Tensor};
 use crate::error::Result;
 use crate::kernels::log_sum;
 
-/// The likeliest path of a clip.
+/// A path of a clip: the likeliest of all, or the likeliest of a text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BestPath {
     /// Its tokens: repeats and blanks are taken out.
@@ -25,42 +25,101 @@ pub struct BestPath {
 /// # Errors
 /// Those of candle.
 pub fn best_paths(logits: &Tensor, lengths: &[usize], blank: u32) -> Result<Vec<BestPath>> {
-    let rows = logits.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;
-    let mut rest = rows.as_slice();
-    let mut paths = Vec::with_capacity(lengths.len());
-    for length in lengths {
-        let (own, behind) = rest.split_at((*length).min(rest.len()));
-        rest = behind;
-        paths.push(best_path(own, blank));
-    }
-    Ok(paths)
+    let rows = rows(logits)?;
+    Ok(clips(&rows, lengths).into_iter().map(|rows| best_path(rows, blank)).collect())
 }
 
-fn best_path(rows: &[Vec<f32>], blank: u32) -> BestPath {
-    let mut path = BestPath { least_blank: 1.0, ..BestPath::default() };
-    let (mut before, mut sum) = (blank, 0.0);
-    for (state, row) in rows.iter().enumerate() {
+/// Logits `[T, V]` row by row.
+pub(super) fn rows(logits: &Tensor) -> Result<Vec<Vec<f32>>> {
+    Ok(logits.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.to_vec2()?)
+}
+
+/// The rows of each packed clip.
+pub(super) fn clips<'a>(rows: &'a [Vec<f32>], lengths: &[usize]) -> Vec<&'a [Vec<f32>]> {
+    let mut rest = rows;
+    let own = |length: &usize| {
+        let (own, behind) = rest.split_at((*length).min(rest.len()));
+        rest = behind;
+        own
+    };
+    lengths.iter().map(own).collect()
+}
+
+/// The likeliest path of a clip: the likeliest class of each state, the lowest of equal ones.
+pub(super) fn best_path(rows: &[Vec<f32>], blank: u32) -> BestPath {
+    let likeliest = |row: &Vec<f32>| {
         let mut best = (0, f32::NEG_INFINITY);
         for (token, logit) in (0..).zip(row) {
             if *logit > best.1 {
                 best = (token, *logit);
             }
         }
+        best.0
+    };
+    along(rows, rows.iter().map(likeliest), blank)
+}
+
+/// The likeliest path of a clip that has these tokens; `None` if none has, as the clip is too short
+/// for them or the model holds one of them for impossible.
+///
+/// A label has odd places of `2 U + 1`, a blank the even ones; of equally likely ways to a place the
+/// path takes the one that was there before.
+pub fn path_of_tokens(rows: &[Vec<f32>], tokens: &[u32], blank: u32) -> Option<BestPath> {
+    let class = |place: usize| if place % 2 == 1 { tokens[place / 2] } else { blank };
+    let places = 2 * tokens.len() + 1;
+    // Two labels that are equal have a blank between.
+    let may_skip = |place: usize| place % 2 == 1 && place > 1 && class(place) != class(place - 2);
+    let (mut scores, mut next) = (vec![f64::NEG_INFINITY; places], vec![0.0; places]);
+    // Before the first state, in front of all labels.
+    scores[0] = 0.0;
+    // By how many places the best path to each moves at each state.
+    let mut moves = vec![0u8; rows.len() * places];
+    for (row, moves) in rows.iter().zip(moves.chunks_exact_mut(places)) {
+        for place in 0..places {
+            let mut best = (scores[place], 0);
+            for by in 1..=(1 + usize::from(may_skip(place))).min(place) {
+                if scores[place - by] > best.0 {
+                    best = (scores[place - by], by);
+                }
+            }
+            // What the softmax takes off is the same for all classes of a state.
+            let logit = row.get(class(place) as usize).copied().unwrap_or(f32::NEG_INFINITY);
+            (next[place], moves[place]) = (best.0 + f64::from(logit), best.1 as u8);
+        }
+        std::mem::swap(&mut scores, &mut next);
+    }
+    let ends = [places - 1, places.saturating_sub(2)];
+    let mut place = if scores[ends[1]] > scores[ends[0]] { ends[1] } else { ends[0] };
+    if scores[place].is_nan() || scores[place] == f64::NEG_INFINITY {
+        return None;
+    }
+    let mut classes = vec![blank; rows.len()];
+    for (state, path) in classes.iter_mut().enumerate().rev() {
+        *path = class(place);
+        place -= usize::from(moves[state * places + place]);
+    }
+    Some(along(rows, classes.into_iter(), blank))
+}
+
+/// The path of these classes, one for each state.
+fn along(rows: &[Vec<f32>], classes: impl Iterator<Item = u32>, blank: u32) -> BestPath {
+    let mut path = BestPath { least_blank: 1.0, ..BestPath::default() };
+    let (mut before, mut sum) = (blank, 0.0);
+    for (state, (row, class)) in rows.iter().zip(classes).enumerate() {
         let total = log_sum(row);
-        let log_probability = best.1 - total;
+        let log_probability = row.get(class as usize).map_or(f32::NEG_INFINITY, |v| v - total);
         sum += log_probability;
         if let Some(logit) = row.get(blank as usize) {
             path.least_blank = path.least_blank.min((logit - total).exp());
         }
-        if best.0 != blank && best.0 != before {
-            path.tokens.push(best.0);
+        if class != blank && class != before {
+            path.tokens.push(class);
             path.states.push(state);
             path.log_probabilities.push(log_probability);
-        } else if let Some(highest) = path.log_probabilities.last_mut().filter(|_| best.0 != blank)
-        {
+        } else if let Some(highest) = path.log_probabilities.last_mut().filter(|_| class != blank) {
             *highest = highest.max(log_probability);
         }
-        before = best.0;
+        before = class;
     }
     path.mean_log_probability = sum / rows.len().max(1) as f32;
     path

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::generation::cache::{LayerCache, Step};
 use crate::kernels::{
     Attention, Chain, Mode, Segments, Value, attention, dropout, embedding_sum, linear, residual,
-    stacked_linear,
+    self_attention, stacked_linear,
 };
 use crate::layers::{LayerNorm, Linear};
 use crate::packed::PackedTokens;
@@ -178,6 +178,24 @@ impl Layer {
         let mut chain = Chain::new();
         let x = chain.input(&x);
         self.rest(chain, x, others, &mode)
+    }
+
+    /// As a causal forward pass without dropout, `[T, D]` → `[T, D]`; with it the queries `[T, D]` of
+    /// the attention to the sound.
+    pub fn forward_with_queries(
+        &self,
+        x: &Tensor,
+        own: &Segments,
+        others: (&Tensor, &Tensor, &Segments),
+    ) -> Result<(Tensor, Tensor)> {
+        let mode = Mode::predict();
+        let qkv = stacked_linear(&self.norm.forward(x)?, &self.attention.query_key_value())?;
+        let context = self_attention(&qkv, None, &self.attention(own, true, &mode))?;
+        let x = residual(x, &self.attention.output.forward(&context)?, None)?;
+        let queries = self.cross_attention.query.forward(&self.cross_norm.forward(&x)?)?;
+        let mut chain = Chain::new();
+        let x = chain.input(&x);
+        Ok((self.rest(chain, x, others, &mode)?, queries))
     }
 
     /// What follows the attention of the rows to each other.

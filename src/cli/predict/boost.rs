@@ -8,7 +8,7 @@ use clap::Args;
 use engram_data::speech::manifest::Clip;
 use engram_eval::source::read_text;
 use engram_models::speech::boosting::BoostTree;
-use engram_train::recognise::{Booster, DEFAULT_BOOST_WEIGHT, Listener};
+use engram_train::recognise::{Booster, Listener};
 
 use crate::cli::output;
 
@@ -19,10 +19,10 @@ pub struct Boost {
     /// id<TAB>text<TAB>rare words<TAB>words to listen for, of which the fourth field alone is read
     #[arg(long, value_name = "FILE", requires = "recogniser")]
     boost: Option<PathBuf>,
-    /// What each token of such a word gets, in nats of log-probability; its first gets half
-    #[arg(long, value_name = "W", default_value_t = DEFAULT_BOOST_WEIGHT, requires = "boost",
-        value_parser = weight)]
-    boost_weight: f32,
+    /// What each token of such a word gets, in nats of log-probability; its first gets half [default:
+    /// 3 for Whisper models, 2 for Conformers]
+    #[arg(long, value_name = "W", requires = "boost", value_parser = weight)]
+    boost_weight: Option<f32>,
 }
 
 /// The words of a file.

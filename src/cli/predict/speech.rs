@@ -11,13 +11,16 @@ use engram_data::speech::manifest::{Clip, ClipReader, clips};
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_models::whisper::Task;
 use engram_train::TrainError;
-use engram_train::recognise::{Listener, Padding, RecogniseOptions, Segment, Transcript};
+use engram_train::recognise::{
+    FinalWord, Listener, Padding, RecogniseOptions, Segment, Streamed, Transcript,
+};
 use indicatif::HumanDuration;
 use rayon::prelude::*;
 use serde::Serialize;
 
 use super::Predict;
 use super::boost::Boost;
+use super::streaming::{self, Report, Streaming};
 use super::subtitles::{one_line, subtitles};
 use crate::cli::{Outcome, output};
 
@@ -32,7 +35,8 @@ pub struct Speech {
     /// What --output is, by default by its ending, else JSON lines
     #[arg(long, requires = "recogniser")]
     format: Option<Format>,
-    /// Texts that are followed at the same time
+    /// Texts that are followed at the same time; a Conformer that is given words to --boost takes 8
+    /// where this is 1
     #[arg(long, value_name = "N", default_value_t = 1, requires = "recogniser",
         value_parser = clap::value_parser!(u16).range(1..=64))]
     beams: u16,
@@ -45,7 +49,7 @@ pub struct Speech {
     /// Say when each part is said (subtitles have it always)
     #[arg(long, requires = "recogniser")]
     timestamps: bool,
-    /// Say when each word is said, in JSON lines
+    /// Say when each word is said, in JSON lines: start, end, text and probability
     #[arg(long, requires = "recogniser")]
     word_times: bool,
     /// What is put behind a clip
@@ -63,6 +67,8 @@ pub struct Speech {
     json: bool,
     #[command(flatten)]
     pub(super) boost: Boost,
+    #[command(flatten)]
+    streaming: Streaming,
 }
 
 /// How transcripts are written.
@@ -106,6 +112,9 @@ struct Line<'a> {
     start: f64,
     #[serde(flatten)]
     transcript: &'a Transcript,
+    /// In place of the transcript's, with when they were final.
+    #[serde(rename = "words", skip_serializing_if = "<[_]>::is_empty")]
+    final_words: &'a [FinalWord],
 }
 
 /// What was done.
@@ -124,6 +133,9 @@ struct Summary {
     weights_sha256: Option<String>,
     /// Clips that were transcribed again with silence up to 30 seconds.
     padded_again: usize,
+    /// How late words were final, of sound that comes in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    streaming: Option<Report>,
 }
 
 /// A clip on its way to a text.
@@ -135,7 +147,10 @@ enum Sound {
 impl Predict {
     /// Transcribes the clips of the input.
     pub(super) fn transcribe(&self, recogniser: &str, input: &Path) -> anyhow::Result<Outcome> {
-        let clips = clips(input)?;
+        let clips = match self.speech.streaming.stdin(input)? {
+            Some(clip) => vec![clip],
+            None => clips(input)?,
+        };
         let format = self.speech.format(&self.output);
         let subtitles = matches!(format, Format::Srt | Format::Vtt);
         if subtitles && clips.len() > 1 && !self.output.is_dir() {
@@ -157,13 +172,38 @@ impl Predict {
         let recogniser = Listener::open(recogniser)?;
         let options = self.speech.options(subtitles);
         recogniser.check(&options)?;
+        let stream = self.speech.streaming.options();
+        stream.map_or(Ok(()), |stream| stream.check(recogniser.max_seconds()))?;
         let trees = self.speech.boost.trees(lists.as_ref(), &recogniser)?;
         let tree = |clip: &Clip| trees.as_ref().map_or(Ok(None), |trees| trees.of(clip));
         let started = Instant::now();
         let bar = output::progress_bar(clips.len(), "clips", self.quiet);
         let mut made: Vec<(&Clip, Transcript)> = Vec::with_capacity(clips.len());
         let mut skipped = Vec::new();
+        let mut streams: Vec<Streamed> = Vec::new();
         for batch in clips.chunks(usize::from(self.speech.batch)) {
+            if let Some(stream) = stream {
+                for clip in batch {
+                    let options = RecogniseOptions { boost: tree(clip)?, ..options.clone() };
+                    let shown = (&bar, !self.speech.json && !self.quiet);
+                    match streaming::stream(&recogniser, &options, stream, clip, shown) {
+                        Ok(mut streamed) => {
+                            if !options.timestamps {
+                                streamed.transcript.segments.clear();
+                            }
+                            made.push((clip, streamed.transcript.clone()));
+                            streams.push(streamed);
+                        }
+                        Err(TrainError::Data(error)) => {
+                            skipped.push(self.skip(clip, input, *error)?);
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
+                    bar.set_message("");
+                    bar.inc(1);
+                }
+                continue;
+            }
             let longest = (recogniser.max_seconds() * f64::from(SAMPLE_RATE)) as usize;
             let sounds: Vec<Result<Sound, DataError>> =
                 batch.par_iter().map(|clip| open(clip, longest)).collect();
@@ -202,7 +242,7 @@ impl Predict {
         }
         bar.finish_and_clear();
         let seconds = started.elapsed().as_secs_f64();
-        self.write_transcripts(format, &made)?;
+        self.write_transcripts(format, &made, &streams)?;
         let sound_seconds: f64 = made.iter().map(|(_, transcript)| transcript.seconds).sum();
         let summary = Summary {
             clips: made.len(),
@@ -212,6 +252,7 @@ impl Predict {
             weights_sha256: self.speech.json.then(|| recogniser.weights_sha256()).transpose()?,
             padded_again: made.iter().filter(|(_, transcript)| transcript.padded).count(),
             skipped,
+            streaming: stream.map(|options| Report::of(options, &streams)),
         };
         if self.speech.json {
             output::print_json(&summary)?;
@@ -229,6 +270,9 @@ impl Predict {
             self.output.display()
         );
         output::note(&told, self.quiet);
+        if let Some(report) = &summary.streaming {
+            output::note(&report.told(), self.quiet);
+        }
         Ok(Outcome::Done)
     }
 
@@ -249,13 +293,16 @@ impl Predict {
         &self,
         format: Format,
         made: &[(&Clip, Transcript)],
+        streams: &[Streamed],
     ) -> anyhow::Result<()> {
         let mut text = String::new();
-        for (clip, transcript) in made {
+        for (i, (clip, transcript)) in made.iter().enumerate() {
             match format {
                 Format::Jsonl => {
                     let (id, audio, start) = (clip.id.as_str(), clip.audio.as_path(), clip.start);
-                    text += &serde_json::to_string(&Line { id, audio, start, transcript })?;
+                    let final_words = streams.get(i).map_or(&[][..], |stream| &stream.words);
+                    let line = Line { id, audio, start, transcript, final_words };
+                    text += &serde_json::to_string(&line)?;
                     text.push('\n');
                 }
                 Format::Tsv => {

@@ -2,66 +2,163 @@
 
 use std::sync::Arc;
 
+use engram_data::DataError;
+use engram_data::speech::tokens::SpeechTokeniser;
 use engram_models::speech::boosting::{Bonus, BoostTree, WordEdges};
 
-use super::Recogniser;
+use super::{ConformerRecogniser, Recogniser};
 use crate::error::{Result, TrainError};
 
-/// What a token that goes on with a listed word gets by default, in nats.
-pub const DEFAULT_BOOST_WEIGHT: f32 = 3.0;
+/// What a token that goes on with a listed word gets by default, in nats: of Whisper, whose tokens are
+/// parts of words.
+pub const WHISPER_BOOST_WEIGHT: f32 = 3.0;
+/// Of a Conformer, whose tokens are letters in our runs.
+pub const CONFORMER_BOOST_WEIGHT: f32 = 2.0;
 
 /// Of that, what the first token of a word gets: many words begin with it.
 const OF_FIRST: f32 = 0.5;
 
 /// Makes the trees of lists of words.
 pub struct Booster<'a> {
-    recogniser: &'a Recogniser,
+    tokeniser: &'a SpeechTokeniser,
+    vocabulary: Vocabulary,
     edges: Arc<WordEdges>,
     bonus: Bonus,
 }
 
+enum Vocabulary {
+    /// Tokens below `end` make any text; those from it on are special.
+    Open { end: u32 },
+    /// There are texts that its tokens do not make. `is_space` says which of these are spaces alone.
+    Closed { is_space: Vec<bool> },
+}
+
 impl Recogniser {
-    /// What makes trees of words; `weight` is what their tokens get, in nats.
+    /// What makes trees of words; `weight` is what their tokens get, in nats
+    /// ([`WHISPER_BOOST_WEIGHT`] without one).
     ///
     /// # Errors
     /// [`TrainError::Recognise`] for a weight that is not a number from 0 on; [`TrainError::Data`] for
     /// tokens that have no text.
-    pub fn booster(&self, weight: f32) -> Result<Booster<'_>> {
+    pub fn booster(&self, weight: Option<f32>) -> Result<Booster<'_>> {
+        let (tokeniser, end) = (&self.tokeniser, self.tokens.end);
+        let texts = (0..end).map(|token| tokeniser.decode(&[token]));
+        let texts = texts.collect::<std::result::Result<Vec<String>, _>>()?;
+        let weight = weight.unwrap_or(WHISPER_BOOST_WEIGHT);
+        Booster::new(tokeniser, Vocabulary::Open { end }, &texts, weight)
+    }
+}
+
+impl ConformerRecogniser {
+    /// As [`Recogniser::booster`], with [`CONFORMER_BOOST_WEIGHT`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn booster(&self, weight: Option<f32>) -> Result<Booster<'_>> {
+        Booster::of_closed(self.tokeniser(), weight.unwrap_or(CONFORMER_BOOST_WEIGHT))
+    }
+}
+
+impl<'a> Booster<'a> {
+    /// By the tokens of a vocabulary that does not make all texts.
+    fn of_closed(tokeniser: &'a SpeechTokeniser, weight: f32) -> Result<Self> {
+        let texts = texts_within(tokeniser)?;
+        let is_space = |text: &String| !text.is_empty() && text.trim().is_empty();
+        let is_space = texts.iter().map(is_space).collect();
+        Self::new(tokeniser, Vocabulary::Closed { is_space }, &texts, weight)
+    }
+
+    fn new(
+        tokeniser: &'a SpeechTokeniser,
+        vocabulary: Vocabulary,
+        texts: &[String],
+        weight: f32,
+    ) -> Result<Self> {
         if !(weight.is_finite() && weight >= 0.0) {
             let reason = format!("the weight {weight} of boosted words is not a number from 0 on");
             return Err(TrainError::Recognise { reason });
         }
-        let words = 0..self.tokens.end;
-        let texts = words.map(|token| self.tokeniser.decode(&[token]));
-        let texts = texts.collect::<std::result::Result<Vec<String>, _>>()?;
         let bonus = Bonus { begin: OF_FIRST * weight, go_on: weight };
         let edges = Arc::new(WordEdges::of(texts.iter().map(String::as_str)));
-        Ok(Booster { recogniser: self, edges, bonus })
+        Ok(Self { tokeniser, vocabulary, edges, bonus })
     }
-}
 
-impl Booster<'_> {
     /// The tree of these words and phrases, as they are written and with capitals, behind a space and
-    /// behind none.
+    /// behind none. Where two forms have the same tokens these get their bonus once.
     ///
     /// # Errors
     /// [`TrainError::Recognise`] for a word that holds the name of a special token, such as
-    /// `<|endoftext|>`; [`TrainError::Data`]
+    /// `<|endoftext|>`, and for one that a Conformer's tokens do not make, with its letter;
+    /// [`TrainError::Data`]
     pub fn tree<S: AsRef<str>>(&self, words: &[S]) -> Result<Arc<BoostTree>> {
         let mut sequences = Vec::new();
         for word in words {
             let word = word.as_ref().split_whitespace().collect::<Vec<_>>().join(" ");
-            for form in forms(&word).iter().flat_map(|form| [format!(" {form}"), form.clone()]) {
-                let tokens = self.recogniser.tokeniser.encode(&form)?;
-                if tokens.iter().any(|token| *token >= self.recogniser.tokens.end) {
-                    let reason = format!("the boosted word `{word}` holds a special token");
-                    return Err(TrainError::Recognise { reason });
-                }
-                sequences.push(tokens);
+            match &self.vocabulary {
+                Vocabulary::Open { end } => self.open(&word, *end, &mut sequences)?,
+                Vocabulary::Closed { is_space } => self.closed(&word, is_space, &mut sequences)?,
             }
         }
         Ok(Arc::new(BoostTree::new(&sequences, self.bonus, self.edges.clone())))
     }
+
+    fn open(&self, word: &str, end: u32, sequences: &mut Vec<Vec<u32>>) -> Result<()> {
+        for form in forms(word).iter().flat_map(|form| [format!(" {form}"), form.clone()]) {
+            let tokens = self.tokeniser.encode(&form)?;
+            if tokens.iter().any(|token| *token >= end) {
+                let reason = format!("the boosted word `{word}` holds a special token");
+                return Err(TrainError::Recognise { reason });
+            }
+            sequences.push(tokens);
+        }
+        Ok(())
+    }
+
+    /// Many vocabularies have no capitals: the forms that can be written count, small letters among
+    /// them. A space that is a token of its own gets nothing, or words would be taken apart for it.
+    fn closed(&self, word: &str, is_space: &[bool], sequences: &mut Vec<Vec<u32>>) -> Result<()> {
+        let mut forms = forms(word);
+        forms.push(word.to_lowercase());
+        let encode = |form: &str| self.tokeniser.encode_known(form);
+        forms.retain(|form| encode(form).is_ok());
+        if forms.is_empty() {
+            // For the reason of the word itself.
+            encode(word).map_err(|error| match error {
+                DataError::Tokenizer { reason, .. } => {
+                    let reason = format!("{reason} of the model; take the word off the list");
+                    TrainError::Recognise { reason }
+                }
+                other => other.into(),
+            })?;
+        }
+        for form in forms.iter().flat_map(|form| [format!(" {form}"), form.clone()]) {
+            // With a space before it there may be no such text.
+            let Ok(tokens) = encode(&form) else { continue };
+            let is_space = |token: &u32| is_space.get(*token as usize).copied().unwrap_or(false);
+            let spaces = tokens.iter().take_while(|token| is_space(token)).count();
+            sequences.push(tokens[spaces..].to_vec());
+        }
+        Ok(())
+    }
+}
+
+/// What each token of a vocabulary adds to a text before it: at the start of a text, many leave out
+/// the space that they begin with.
+fn texts_within(tokeniser: &SpeechTokeniser) -> Result<Vec<String>> {
+    let ids = 0..tokeniser.vocabulary_size() as u32;
+    let mut before = None;
+    for id in ids.clone() {
+        let text = tokeniser.decode(&[id])?;
+        if !text.is_empty() && text.chars().all(char::is_alphanumeric) {
+            before = Some(id);
+            break;
+        }
+    }
+    let Some(before) = before else {
+        return Ok(ids.map(|id| tokeniser.decode(&[id])).collect::<std::result::Result<_, _>>()?);
+    };
+    let text = |id| Ok(tokeniser.pieces(&[before, id])?.pop().unwrap_or_default());
+    ids.map(text).collect()
 }
 
 /// A phrase as it is written, with its first letter as a capital, and with that of each word.
@@ -83,6 +180,8 @@ fn capitalised(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use engram_models::speech::boosting::{BoostState, BrokenMatch};
+
     use super::*;
 
     #[test]
@@ -91,5 +190,56 @@ mod tests {
         assert_eq!(forms("élan"), ["élan", "Élan"]);
         assert_eq!(forms("NATO"), ["NATO"]);
         assert!(forms("").is_empty());
+    }
+
+    /// What each text gets at a weight of 2, the end of the text included.
+    fn bonuses(tokeniser: &SpeechTokeniser, words: &[&str], texts: &[&str]) -> Result<Vec<f32>> {
+        let tree = Booster::of_closed(tokeniser, 2.0)?.tree(words)?;
+        let of = |text: &&str| {
+            let (mut state, mut sum) = (BoostState::default(), 0.0);
+            for token in tokeniser.encode_known(text)? {
+                let (next, gives) = tree.advance(state, token, BrokenMatch::GivesBack);
+                (state, sum) = (next, sum + gives);
+            }
+            Ok(sum + tree.end(state))
+        };
+        texts.iter().map(of).collect()
+    }
+
+    #[test]
+    fn letters_of_a_word_get_their_bonus_once_and_spaces_none() -> Result<()> {
+        let letters = SpeechTokeniser::letters()?;
+        let words = ["Ash", "ash", "ASH", "mountain ash"];
+        let texts = ["ash", "an ash", "as", "cash", "ashes", "ash'", "the mountain ash", "a  b"];
+        let want = [5.0, 5.0, 0.0, 0.0, 0.0, 5.0, 23.0, 0.0];
+        assert_eq!(bonuses(&letters, &words, &texts)?, want);
+        let error = bonuses(&letters, &["oak", "café au lait"], &[]).unwrap_err().to_string();
+        assert!(error.contains("'é' of \"café au lait\""), "{error}");
+        assert!(Booster::of_closed(&letters, f32::NAN).is_err());
+        Ok(())
+    }
+
+    /// As published Fast Conformers have them: `▁` is a space, and there are no capitals.
+    #[test]
+    fn parts_of_words_may_begin_with_their_space() -> Result<()> {
+        // All letters are there alone too.
+        let vocabulary = ["<unk>", "▁", "▁as", "h", "as", "e", "a", "s"].map(|text| (text, -1.0));
+        let json = serde_json::json!({
+            "version": "1.0",
+            "added_tokens": [],
+            "pre_tokenizer": { "type": "Metaspace", "replacement": "▁", "prepend_scheme": "always" },
+            "decoder": { "type": "Metaspace", "replacement": "▁", "prepend_scheme": "always" },
+            "model": { "type": "Unigram", "unk_id": 0, "vocab": vocabulary },
+        });
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), json.to_string()).unwrap();
+        let tokeniser = SpeechTokeniser::from_file(file.path())?;
+        let texts = texts_within(&tokeniser)?;
+        assert_eq!(texts[1..], [" ", " as", "h", "as", "e", "a", "s"]);
+        // `he` is `▁`, `h`, `e`.
+        let want = [3.0, 3.0, 0.0, 3.0, 0.0];
+        let found = bonuses(&tokeniser, &["Ash", "HE"], &["ash", "e ash", "ashe", "he", "ehe"])?;
+        assert_eq!(found, want);
+        Ok(())
     }
 }

@@ -14,10 +14,13 @@ use engram_models::adapter::Adapters;
 use engram_models::conformer::{ConformerCtc, ConformerCtcConfig};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
-use engram_models::speech::decode::{BestPath, best_paths};
+use engram_models::speech::boosting::BoostTree;
+use engram_models::speech::ctc_beam::{self, Search};
+use engram_models::speech::decode::BestPath;
 use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE};
 use engram_models::weights::Weights;
 
+use super::RecogniseOptions;
 use super::steady::is_steady;
 use super::transcript::{Segment, Transcript, Word};
 use crate::digest;
@@ -37,6 +40,13 @@ pub struct ConformerRecogniser {
     /// The weights file.
     weights: PathBuf,
 }
+
+/// A text is of noise where its tokens have a lower mean probability than the first, and are fewer in a
+/// second than the second: speech in noise as loud as itself has more. (Of two tokens more certainty
+/// is asked for: a text of noise is mostly a letter or two.)
+const LEAST_LIKELY: f32 = 0.75;
+const LEAST_LIKELY_OF_TWO: f32 = 0.9;
+const FEWEST_TOKENS: f64 = 1.5;
 
 /// Two windows that overlap may differ by so much about where a token is, in seconds.
 const EDGE: f64 = 0.12;
@@ -82,6 +92,11 @@ impl ConformerRecogniser {
         })
     }
 
+    /// What its texts are made with.
+    pub(super) fn tokeniser(&self) -> &SpeechTokeniser {
+        &self.tokeniser
+    }
+
     /// Seconds of the longest clip that is heard at once.
     pub fn max_seconds(&self) -> f64 {
         seconds(WINDOW)
@@ -96,12 +111,20 @@ impl ConformerRecogniser {
         Ok(digest::of_file(path).map_err(TrainError::io(path))?.1)
     }
 
-    /// The texts of clips of samples at 16 kHz, in one batch.
+    /// The texts of clips of samples at 16 kHz, in one batch, with the words that are listened for in
+    /// each; those of the options in clips behind the last of `boosts`.
     ///
     /// # Errors
     /// [`TrainError::Model`]
-    pub fn transcribe(&self, clips: &[&[f32]]) -> Result<Vec<Transcript>> {
-        let paths = self.paths(clips)?;
+    pub fn transcribe(
+        &self,
+        clips: &[&[f32]],
+        boosts: &[Option<Arc<BoostTree>>],
+        options: &RecogniseOptions,
+    ) -> Result<Vec<Transcript>> {
+        let boost = |i: usize| boosts.get(i).unwrap_or(&options.boost).clone();
+        let search = |i| Search { num_beams: options.num_beams, boost: boost(i) };
+        let paths = self.paths(clips, &(0..clips.len()).map(search).collect::<Vec<_>>())?;
         let made = clips.iter().zip(paths).map(|(clip, path)| {
             let timed = self.timed(&path);
             self.transcript(seconds(clip.len()), &timed, &[path])
@@ -116,9 +139,11 @@ impl ConformerRecogniser {
     /// As [`ConformerRecogniser::transcribe`], and those of `read`.
     pub fn transcribe_long<E: From<TrainError>>(
         &self,
+        options: &RecogniseOptions,
         mut read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
         mut heard: impl FnMut(f64),
     ) -> Result<Transcript, E> {
+        let search = Search { num_beams: options.num_beams, boost: options.boost.clone() };
         // `samples` begin at `first` of the recording, of which `done` are heard.
         let (mut samples, mut first, mut done, mut more) = (Vec::new(), 0, 0, true);
         let (mut timed, mut paths) = (Vec::new(), Vec::new());
@@ -129,7 +154,9 @@ impl ConformerRecogniser {
             }
             let window = &samples[..samples.len().min(end)];
             let is_last = first + window.len() <= done + WINDOW;
-            if let Some(path) = self.paths(&[window]).map_err(E::from)?.pop() {
+            if let Some(path) =
+                self.paths(&[window], std::slice::from_ref(&search)).map_err(E::from)?.pop()
+            {
                 let (from, to) = (seconds(done), seconds(done + WINDOW));
                 let before = timed.len();
                 for token in self.timed(&path) {
@@ -155,13 +182,13 @@ impl ConformerRecogniser {
         }
     }
 
-    /// The likeliest path of each clip; none of sound that does not change.
-    fn paths(&self, clips: &[&[f32]]) -> Result<Vec<BestPath>> {
+    /// The path of each clip's text; none of sound that does not change.
+    fn paths(&self, clips: &[&[f32]], searches: &[Search]) -> Result<Vec<BestPath>> {
         let frames: Vec<Frames> = clips
             .iter()
             .map(|clip| self.mel.frames(if is_steady(clip) { &[] } else { clip }, 0))
             .collect();
-        let mut paths = vec![BestPath { least_blank: 1.0, ..BestPath::default() }; clips.len()];
+        let mut paths = vec![nothing(); clips.len()];
         let places: Vec<usize> = (0..clips.len()).filter(|i| !frames[*i].is_empty()).collect();
         if places.is_empty() {
             return Ok(paths);
@@ -176,8 +203,10 @@ impl ConformerRecogniser {
         let audio = encoder.forward(embedded, &Adapters::NONE, &Mode::predict())?;
         let logits = self.model.logits(&audio)?;
         let blank = self.model.config().blank;
-        for (place, path) in places.into_iter().zip(best_paths(&logits, &audio.lengths, blank)?) {
-            paths[place] = path;
+        let searches: Vec<Search> = places.iter().map(|i| searches[*i].clone()).collect();
+        let found = ctc_beam::paths(&logits, &audio.lengths, blank, &searches)?;
+        for (place, path) in places.into_iter().zip(found) {
+            paths[place] = if is_noise(&path, clips[place].len()) { nothing() } else { path };
         }
         Ok(paths)
     }
@@ -205,11 +234,13 @@ impl ConformerRecogniser {
                 segments.push(Segment { start: first.time, end, text });
             }
         }
+        // A pause divides words, whether a space was heard in it or not.
+        let texts: Vec<&str> = segments.iter().map(|segment| segment.text.as_str()).collect();
         let mean = |of: fn(&BestPath) -> f32| {
             paths.iter().map(of).sum::<f32>() / paths.len().max(1) as f32
         };
         Ok(Transcript {
-            text: self.tokeniser.decode(&tokens(timed))?.trim().to_string(),
+            text: texts.join(" "),
             segments,
             words,
             seconds: length,
@@ -255,6 +286,19 @@ impl ConformerRecogniser {
     }
 }
 
+/// The path of sound in which nobody speaks.
+fn nothing() -> BestPath {
+    BestPath { least_blank: 1.0, ..BestPath::default() }
+}
+
+/// Whether a text is what noise of so many samples sounds like.
+fn is_noise(path: &BestPath, samples: usize) -> bool {
+    let count = path.tokens.len();
+    let sum: f32 = path.log_probabilities.iter().map(|own| own.exp()).sum();
+    let least = if count <= 2 { LEAST_LIKELY_OF_TWO } else { LEAST_LIKELY };
+    count > 0 && sum < least * count as f32 && (count as f64) < FEWEST_TOKENS * seconds(samples)
+}
+
 /// Whether the window before has heard a token already, or one behind it.
 fn is_heard(timed: &[Timed], token: &Timed) -> bool {
     let is_same = |last: &Timed| token.token == last.token && token.time - last.time < EDGE;
@@ -263,4 +307,25 @@ fn is_heard(timed: &[Timed], token: &Timed) -> bool {
 
 fn seconds(samples: usize) -> f64 {
     samples as f64 / f64::from(SAMPLE_RATE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_unsure_tokens_in_much_sound_are_noise() {
+        let path = |probabilities: &[f32]| BestPath {
+            tokens: vec![1; probabilities.len()],
+            states: (0..probabilities.len()).collect(),
+            log_probabilities: probabilities.iter().map(|own| own.ln()).collect(),
+            ..nothing()
+        };
+        let long = 5 * SAMPLE_RATE as usize;
+        assert!(is_noise(&path(&[0.6; 5]), long) && is_noise(&path(&[0.8, 0.9]), long));
+        // Speech has more tokens, or surer ones; a short clip is no proof.
+        assert!(!is_noise(&path(&[0.6; 20]), long) && !is_noise(&path(&[0.8; 5]), long));
+        assert!(!is_noise(&path(&[0.95]), long) && !is_noise(&path(&[0.6]), long / 10));
+        assert!(!is_noise(&path(&[]), long));
+    }
 }

@@ -8,18 +8,20 @@ use engram_data::speech::tokens::SpeechTokeniser;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::speech::log_mel::LogMel;
 use engram_models::weights::Weights;
-use engram_models::whisper::{Whisper, WhisperConfig, WhisperTokens};
+use engram_models::whisper::{AlignmentHeads, Whisper, WhisperConfig, WhisperTokens};
 use serde::Deserialize;
 
 use super::Recogniser;
 use crate::error::{Result, TrainError};
 
-/// Which tokens are never written: in `generation_config.json`, in older folders in `config.json`.
+/// What is read of `generation_config.json`: the tokens that are never written, which older folders have
+/// in `config.json`, and the heads that follow the sound.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Suppressed {
+struct GenerationConfig {
     suppress_tokens: Option<Vec<u32>>,
     begin_suppress_tokens: Option<Vec<u32>>,
+    alignment_heads: Option<Vec<[usize; 2]>>,
 }
 
 impl Recogniser {
@@ -54,11 +56,17 @@ impl Recogniser {
         let whisper = Whisper::new(&config, &builder.with_weights(weights))?;
         let tokens = WhisperTokens::find(|name| tokeniser.id_of(name))?;
         tokens.check_fits(config.vocab_size)?;
-        let suppressed = match place.optional_file("generation_config.json", &settings)? {
-            Some(file) => Suppressed::read(&file)?,
-            None => Suppressed::default(),
+        let generation_file = place.optional_file("generation_config.json", &settings)?;
+        let generation = match &generation_file {
+            Some(file) => GenerationConfig::read(file)?,
+            None => GenerationConfig::default(),
         };
-        let older = Suppressed::read(&config_file)?;
+        let older = GenerationConfig::read(&config_file)?;
+        let heads = generation.alignment_heads.unwrap_or_default();
+        let alignment_heads = AlignmentHeads::new(&heads, &config).map_err(|error| {
+            let file = generation_file.as_deref().unwrap_or(&config_file).display();
+            TrainError::Recognise { reason: format!("{file}: {error}") }
+        })?;
         let default_at_start = || {
             // A blank and the end.
             let blank = tokeniser.encode(" ").ok().filter(|ids| ids.len() == 1);
@@ -66,11 +74,12 @@ impl Recogniser {
         };
         Ok(Self {
             mel: LogMel::new(config.num_mel_bins)?,
-            suppressed: suppressed.suppress_tokens.or(older.suppress_tokens).unwrap_or_default(),
-            suppressed_at_start: suppressed
+            suppressed: generation.suppress_tokens.or(older.suppress_tokens).unwrap_or_default(),
+            suppressed_at_start: generation
                 .begin_suppress_tokens
                 .or(older.begin_suppress_tokens)
                 .unwrap_or_else(default_at_start),
+            alignment_heads,
             multilingual: config.vocab_size > ENGLISH_VOCABULARY,
             whisper,
             tokeniser,
@@ -83,7 +92,7 @@ impl Recogniser {
 /// Entries of the vocabulary of English models; multilingual ones have more.
 const ENGLISH_VOCABULARY: usize = 51_864;
 
-impl Suppressed {
+impl GenerationConfig {
     fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(TrainError::io(path))?;
         serde_json::from_str(&text).map_err(|error| TrainError::Recognise {

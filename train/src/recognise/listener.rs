@@ -66,10 +66,8 @@ impl Listener {
         if let Self::Whisper(whisper) = self {
             return whisper.check(options);
         }
-        let RecogniseOptions { num_beams, language, task, padding, .. } =
-            RecogniseOptions::default();
+        let RecogniseOptions { language, task, padding, .. } = RecogniseOptions::default();
         let asked = [
-            ("beams", options.num_beams != num_beams),
             ("language", options.language != language),
             ("translate", options.task != task),
             ("padding", options.padding != padding),
@@ -80,19 +78,19 @@ impl Listener {
         }
     }
 
-    /// What makes trees of words that are listened for.
+    /// What makes trees of words that are listened for; without a weight, by the recogniser's own.
     ///
     /// # Errors
-    /// As [`Recogniser::booster`]; [`TrainError::Recognise`] for a Conformer.
-    pub fn booster(&self, weight: f32) -> Result<Booster<'_>> {
+    /// As [`Recogniser::booster`] and [`ConformerRecogniser::booster`].
+    pub fn booster(&self, weight: Option<f32>) -> Result<Booster<'_>> {
         match self {
             Self::Whisper(whisper) => whisper.booster(weight),
-            Self::Conformer(_) => Err(not_for_conformers("boost")),
+            Self::Conformer(conformer) => conformer.booster(weight),
         }
     }
 
     /// The texts of clips of samples at 16 kHz, in one batch, with the words that are listened for in
-    /// each (by Whisper).
+    /// each.
     ///
     /// # Errors
     /// As [`Recogniser::transcribe_each`] and [`ConformerRecogniser::transcribe`].
@@ -105,7 +103,7 @@ impl Listener {
         match self {
             Self::Whisper(whisper) => whisper.transcribe_each(clips, boosts, options),
             Self::Conformer(conformer) => {
-                let mut transcripts = conformer.transcribe(clips)?;
+                let mut transcripts = conformer.transcribe(clips, boosts, options)?;
                 if !options.timestamps {
                     transcripts.iter_mut().for_each(|transcript| transcript.segments.clear());
                 }
@@ -130,7 +128,9 @@ impl Listener {
     ) -> Result<Transcript, E> {
         match self {
             Self::Whisper(whisper) => whisper.transcribe_long(options, read, heard),
-            Self::Conformer(conformer) => conformer.transcribe_long(read, |done| heard(&[], done)),
+            Self::Conformer(conformer) => {
+                conformer.transcribe_long(options, read, |done| heard(&[], done))
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_models::whisper::Heard;
 
 use super::steady::is_steady;
-use super::transcript::{Segment, Transcript, mean_log_probability};
+use super::transcript::{Part, Segment, Transcript, Word, mean_log_probability};
 use super::{Clip, Padding, RecogniseOptions, Recogniser};
 use crate::error::Result;
 
@@ -38,7 +38,7 @@ impl Recogniser {
         let longest = self.whisper.config().max_samples();
         let (mut samples, mut start, mut more) = (Vec::new(), 0usize, true);
         let mut cut = false;
-        let (mut segments, mut windows) = (Vec::new(), Vec::new());
+        let (mut segments, mut words, mut windows) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             while more && samples.len() < longest {
                 more = read(&mut samples)?;
@@ -56,9 +56,16 @@ impl Recogniser {
                 continue;
             }
             let clip = Clip { samples: window, boost: options.boost.as_ref() };
-            let made = self.hear(&[clip], options.padding, &options).map_err(E::from)?;
-            let (used, found) =
-                self.window((start, window.len()), &made[0], &options).map_err(E::from)?;
+            let (made, audio) = self.hear(&[clip], options.padding, &options).map_err(E::from)?;
+            let (used, parts) = self.window(window.len(), &made[0], &options).map_err(E::from)?;
+            if options.word_times {
+                let before = words.last().map_or(0.0, |word: &Word| word.end) - seconds(start);
+                let clips = [(window.len(), parts.as_slice())];
+                let found = self.words(&audio, &clips, before, &options).map_err(E::from)?;
+                words.extend(found.into_iter().flatten().map(|word| word.behind(seconds(start))));
+            }
+            let found: Vec<Segment> =
+                parts.into_iter().map(|part| part.segment.behind(seconds(start))).collect();
             windows.push((made[0].no_speech, mean_log_probability(&made[0])));
             cut |= self.is_cut(window.len(), &made[0], &options);
             samples.drain(..used);
@@ -72,7 +79,7 @@ impl Recogniser {
         let mean = |of: fn(&(f32, f32)) -> f32| windows.iter().map(of).sum::<f32>() / count;
         Ok(Transcript {
             text: texts.join(" "),
-            words: Vec::new(),
+            words,
             seconds: seconds(start),
             mean_log_probability: mean(|(_, log_probability)| *log_probability),
             no_speech_probability: mean(|(no_speech, _)| *no_speech),
@@ -96,19 +103,18 @@ impl Recogniser {
         self.transcribe_long(options, read, |_, _| {})
     }
 
-    /// How many samples of a window are done, and what was said in them. The window begins at sample
-    /// `start`.
+    /// How many samples of a window of this length are done, and what was said in them.
     fn window(
         &self,
-        (start, length): (usize, usize),
+        length: usize,
         heard: &Heard,
         options: &RecogniseOptions,
-    ) -> Result<(usize, Vec<Segment>)> {
-        let mut segments = self.transcript(length, heard, options)?.segments;
-        if segments.is_empty() {
-            return Ok((length, segments));
+    ) -> Result<(usize, Vec<Part>)> {
+        if self.transcript(length, heard, options)?.segments.is_empty() {
+            return Ok((length, Vec::new()));
         }
         let tokens = heard.text.without_end();
+        let mut parts = self.parts(tokens, seconds(length))?;
         let time = |token: Option<&u32>| token.and_then(|token| self.tokens.seconds(*token));
         let mut last = tokens.iter().rev();
         // A pair of timestamps at the end begins a segment that the window does not hold; one alone
@@ -118,12 +124,8 @@ impl Recogniser {
             _ => self.end_of_the_last_pair(tokens),
         };
         let used = end.map_or(length, |end| samples_of(end).max(LEAST_STEP).min(length));
-        segments.retain(|segment| samples_of(segment.start) < used || used == length);
-        for segment in &mut segments {
-            segment.start += seconds(start);
-            segment.end += seconds(start);
-        }
-        Ok((used, segments))
+        parts.retain(|part| samples_of(part.segment.start) < used || used == length);
+        Ok((used, parts))
     }
 
     /// Where the last segment ended whose end another follows; `None` if no other does, or the last

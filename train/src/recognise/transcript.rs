@@ -2,7 +2,7 @@
 
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_models::whisper::{Heard, is_loop};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::{FEW_WORDS, LEAST_LIKELY, NO_SPEECH, RecogniseOptions, Recogniser, SURELY_NO_SPEECH};
 use crate::error::Result;
@@ -37,8 +37,10 @@ pub struct Transcript {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Segment {
     /// Where it begins, in seconds from the start of the clip.
+    #[serde(serialize_with = "to_milliseconds")]
     pub start: f64,
     /// Where it ends.
+    #[serde(serialize_with = "to_milliseconds")]
     pub end: f64,
     /// What is said.
     pub text: String,
@@ -48,13 +50,40 @@ pub struct Segment {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Word {
     /// Where it begins, in seconds from the start of the clip.
+    #[serde(serialize_with = "to_milliseconds")]
     pub start: f64,
     /// Where it ends.
+    #[serde(serialize_with = "to_milliseconds")]
     pub end: f64,
     /// The word with its punctuation.
     pub text: String,
     /// The mean probability of its tokens.
     pub probability: f32,
+}
+
+impl Segment {
+    /// The same in a recording of which these seconds stand before.
+    pub(super) fn behind(self, seconds: f64) -> Self {
+        Self { start: self.start + seconds, end: self.end + seconds, ..self }
+    }
+}
+
+impl Word {
+    /// The same in a recording of which these seconds stand before.
+    pub(super) fn behind(self, seconds: f64) -> Self {
+        Self { start: self.start + seconds, end: self.end + seconds, ..self }
+    }
+}
+
+/// A segment and the tokens of its text.
+pub(super) struct Part {
+    pub segment: Segment,
+    pub tokens: Vec<u32>,
+}
+
+/// Sums of seconds have digits that mean nothing.
+fn to_milliseconds<S: Serializer>(seconds: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64((seconds * 1e3).round() / 1e3)
 }
 
 /// The mean over the tokens and the end.
@@ -78,6 +107,15 @@ impl Transcript {
             padded: false,
             cut: false,
         }
+    }
+
+    /// A text without timestamps as one part, from the start of its clip to the end; none if it is empty.
+    pub(super) fn as_part(&self, heard: &Heard) -> Vec<Part> {
+        if self.text.is_empty() {
+            return Vec::new();
+        }
+        let segment = Segment { start: 0.0, end: self.seconds, text: self.text.clone() };
+        vec![Part { segment, tokens: heard.text.without_end().to_vec() }]
     }
 
     /// Whether a text has to be made again with more silence behind its clip.
@@ -114,13 +152,13 @@ impl Recogniser {
         let is_doubtful = heard.no_speech > NO_SPEECH || words < 2;
         let silent = (heard.no_speech > SURELY_NO_SPEECH && words <= FEW_WORDS)
             || (is_doubtful && mean_log_probability < LEAST_LIKELY);
-        let segments = if silent { Vec::new() } else { self.segments(tokens, seconds)? };
+        let parts = if silent { Vec::new() } else { self.parts(tokens, seconds)? };
         if silent {
             text.clear();
         }
         Ok(Transcript {
             text,
-            segments,
+            segments: parts.into_iter().map(|part| part.segment).collect(),
             words: Vec::new(),
             seconds,
             mean_log_probability,
@@ -143,14 +181,14 @@ impl Recogniser {
     }
 
     /// The parts between timestamps; one without an end goes on to that of the clip.
-    fn segments(&self, tokens: &[u32], seconds: f64) -> Result<Vec<Segment>> {
-        let (mut segments, mut start, mut words) = (Vec::new(), None, Vec::new());
+    pub(super) fn parts(&self, tokens: &[u32], seconds: f64) -> Result<Vec<Part>> {
+        let (mut parts, mut start, mut words) = (Vec::new(), None, Vec::new());
         let mut add = |start: f64, end: f64, words: &mut Vec<u32>| -> Result<()> {
-            let text = self.text(words)?;
-            words.clear();
+            let (text, tokens) = (self.text(words)?, std::mem::take(words));
             // Behind the end of the clip nothing is said.
             if !text.is_empty() && start < seconds {
-                segments.push(Segment { start, end: end.min(seconds), text });
+                let segment = Segment { start, end: end.min(seconds), text };
+                parts.push(Part { segment, tokens });
             }
             Ok(())
         };
@@ -167,7 +205,7 @@ impl Recogniser {
         if let Some(from) = start.filter(|_| !words.is_empty()) {
             add(from, seconds, &mut words)?;
         }
-        Ok(segments)
+        Ok(parts)
     }
 }
 

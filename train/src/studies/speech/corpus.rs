@@ -5,6 +5,7 @@ use std::path::Path;
 use engram_data::DataError;
 use engram_data::audio::at_speed;
 use engram_data::audio::mixing::{babble, mix, white_noise};
+use engram_data::audio::noise::NoiseKind;
 use engram_data::speech::manifest::{Clip, read_manifest};
 use engram_data::speech::tokens::SpeechTokeniser;
 use engram_data::world::questions::Split;
@@ -153,14 +154,19 @@ impl Corpus {
         Ok(utterance.with_noise(&noise, ratio))
     }
 
-    /// Other voices, or white noise.
+    /// Other voices, or noise of any kind.
     fn noise(&self, samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
-        let Sounds::World { train, .. } = &self.sounds else {
-            return white_noise(samples, rng);
+        let talking = match &self.sounds {
+            Sounds::World { train, .. } if rng.random_bool(self.data.babble) => Some(train),
+            _ => None,
         };
-        if !rng.random_bool(self.data.babble) {
-            return white_noise(samples, rng);
-        }
+        let Some(train) = talking else {
+            return match rng.random_range(0..3) {
+                0 => white_noise(samples, rng),
+                1 => NoiseKind::Coloured.make(samples, rng),
+                _ => NoiseKind::Bands.make(samples, rng),
+            };
+        };
         let voices = &train[rng.random_range(0..train.len())];
         let talkers: Vec<Vec<f32>> = (0..rng.random_range(TALKERS))
             .map(|_| voices[rng.random_range(0..voices.len())].sentence(rng).samples)

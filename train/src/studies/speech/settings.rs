@@ -27,8 +27,8 @@ pub struct SpeechData {
     pub snr_db: Vec<f32>,
     /// Of the embedded world: the ratio in validation and test, in dB.
     pub evaluated_snr_db: f32,
-    /// Of the embedded world: the share of the added noises that are other voices. The rest is white, as
-    /// all noise is that is added to clips of files.
+    /// Of the embedded world: the share of the added noises that are other voices. The rest is white,
+    /// of another colour or in bands, as all noise is that is added to clips of files.
     pub babble: f64,
     /// Where texts are learnt, the share of the clips that noise alone takes the place of, with an empty
     /// text.
@@ -49,7 +49,7 @@ impl Default for SpeechData {
             sentences: 4_000,
             evaluated: 400,
             speeds: vec![0.8, 0.9, 1.0, 1.1, 1.2],
-            snr_db: vec![10.0, 40.0],
+            snr_db: vec![0.0, 40.0],
             evaluated_snr_db: 30.0,
             babble: 0.5,
             noise_alone: 0.08,

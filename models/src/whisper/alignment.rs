@@ -1,0 +1,257 @@
+//! When each token of a text is said: what some heads of the decoder attend to, and the path through it
+//! that fits best.
+//!
+//! Reference: `find_alignment` of openai/whisper, `whisper/timing.py`, and `WhisperReplica::align` of
+//! CTranslate2, `src/models/whisper.cc`. Departures: a head whose attention is the same for all tokens
+//! counts nothing there, where the reference divides by 0; the end is not read where the decoder has
+//! no position left for it.
+
+mod path;
+
+use candle_core::{DType, Tensor};
+use rayon::prelude::*;
+
+use super::config::WhisperConfig;
+use super::decoder::Decoder;
+use crate::config::bad_field;
+use crate::error::{ModelError, Result};
+use crate::kernels::{Segments, Span, log_sum};
+use crate::packed::PackedTokens;
+use crate::speech::AudioStates;
+use path::{cheapest_path, smooth};
+
+/// Rows whose logits are in memory at the same time.
+const ROWS_AT_ONCE: usize = 128;
+
+/// The heads of the decoder's cross-attention that follow the sound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AlignmentHeads {
+    /// Layer and head.
+    heads: Vec<[usize; 2]>,
+}
+
+impl AlignmentHeads {
+    /// The heads `[layer, head]` that a published `generation_config.json` names (`alignment_heads`); if
+    /// it names none, all of the upper half of the layers, as openai/whisper does.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`] for a head that the model does not have.
+    pub fn new(named: &[[usize; 2]], config: &WhisperConfig) -> Result<Self> {
+        let (layers, heads) = (config.decoder_layers, config.decoder_attention_heads);
+        let is_there = |[layer, head]: &[usize; 2]| *layer < layers && *head < heads;
+        if let Some([layer, head]) = named.iter().find(|head| !is_there(head)) {
+            let reason = format!(
+                "there is no [{layer}, {head}]: the decoder has {layers} layers of {heads} heads, counted \
+                 from 0"
+            );
+            return Err(bad_field("alignment_heads", reason));
+        }
+        let upper =
+            (layers / 2..layers).flat_map(|layer| (0..heads).map(move |head| [layer, head]));
+        Ok(Self { heads: if named.is_empty() { upper.collect() } else { named.to_vec() } })
+    }
+}
+
+/// A text, and where the clip is in which it is said.
+#[derive(Debug, Clone, Copy)]
+pub struct Said<'a> {
+    /// The tokens of words, without special ones and timestamps.
+    pub text: &'a [u32],
+    /// States of the clip itself, without those of what is put behind it; at least one is taken.
+    pub states: usize,
+}
+
+/// When the tokens of a text are said.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Alignment {
+    /// The state where each of the tokens begins, and the one where the last ends: `[L + 1]`; nothing
+    /// for a text without a token. They never go back.
+    pub starts: Vec<usize>,
+    /// The probability of each token after those before, among all that words are made of: `[L]`.
+    pub probabilities: Vec<f32>,
+    /// How much more than other tokens each token, and behind them the end, attends to each state of
+    /// the clip, in standard deviations: `[L + 1, F]`.
+    pub weights: Vec<f64>,
+}
+
+/// A text that is being aligned.
+struct Aligned<'a> {
+    text: &'a [u32],
+    /// Its rows among those that the decoder reads, of which the last of the prompt is row `first`.
+    rows: Span,
+    first: usize,
+    /// The states of its clip.
+    states: Span,
+    weights: Vec<f64>,
+}
+
+impl Decoder {
+    /// When the tokens of each clip's text are said. The decoder reads `prompt` before each text, whose
+    /// last token is that for no timestamps, and `end` behind it; tokens of words are those below `end`.
+    /// No gradient is kept.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] for texts that are not as many as the clips or longer than the model has
+    /// positions, for a token that is not of a word, and for an empty prompt.
+    pub fn align(
+        &self,
+        audio: &AudioStates,
+        said: &[Said<'_>],
+        (prompt, end): (&[u32], u32),
+        heads: &AlignmentHeads,
+    ) -> Result<Vec<Alignment>> {
+        if said.len() != audio.lengths.len() {
+            let (texts, clips) = (said.len(), audio.lengths.len());
+            return Err(ModelError::BadInput(format!("{texts} texts of {clips} clips")));
+        }
+        if prompt.is_empty() {
+            return Err(ModelError::BadInput("a prompt without a token".to_string()));
+        }
+        let end_of_words = (end as usize).min(self.config.vocab_size);
+        let mut tokens = said.iter().flat_map(|said| said.text);
+        if let Some(token) = tokens.find(|token| **token as usize >= end_of_words) {
+            return Err(ModelError::BadInput(format!("token {token} is not of a word")));
+        }
+        let mut alignments = vec![Alignment::default(); said.len()];
+        let clips: Vec<usize> = (0..said.len()).filter(|i| !said[*i].text.is_empty()).collect();
+        if clips.is_empty() {
+            return Ok(alignments);
+        }
+        let positions = self.config.max_target_positions;
+        let sequence = |text: &[u32]| {
+            let mut read = [prompt, text].concat();
+            read.extend((read.len() < positions).then_some(end));
+            read
+        };
+        let read = PackedTokens::new(
+            &clips.iter().map(|clip| sequence(said[*clip].text)).collect::<Vec<_>>(),
+        );
+        read.check_positions(positions)?;
+        let all = Segments::packed(&audio.lengths);
+        let mut texts: Vec<Aligned<'_>> = clips
+            .iter()
+            .zip(read.sequences().iter())
+            .map(|(clip, rows)| {
+                let Span { start, length } = all.keys()[*clip];
+                let Said { text, states } = said[*clip];
+                let states = Span { start, length: states.clamp(1, length) };
+                let weights = vec![0.0; (text.len() + 1) * states.length];
+                Aligned { text, rows: *rows, first: prompt.len() - 1, states, weights }
+            })
+            .collect();
+        let runs = clips.iter().map(|clip| all.keys()[*clip]).collect();
+        let x = self.attend(&read, (&audio.states.detach(), runs), heads, &mut texts)?;
+        let probabilities = self.probabilities(&x, &texts, end_of_words)?;
+        for ((clip, text), probabilities) in clips.into_iter().zip(texts).zip(probabilities) {
+            let costs: Vec<f64> = text.weights.iter().map(|weight| -weight).collect();
+            let mut starts = Vec::with_capacity(text.text.len() + 1);
+            for (row, state) in cheapest_path(&costs, text.states.length) {
+                if row == starts.len() {
+                    starts.push(state);
+                }
+            }
+            alignments[clip] = Alignment { starts, probabilities, weights: text.weights };
+        }
+        Ok(alignments)
+    }
+
+    /// Adds up what the texts attend to, and returns the states `[T, D]` behind the last layer. The
+    /// clips with texts are the `runs` of the sound's states.
+    fn attend(
+        &self,
+        read: &PackedTokens,
+        (states, runs): (&Tensor, std::sync::Arc<[Span]>),
+        heads: &AlignmentHeads,
+        texts: &mut [Aligned<'_>],
+    ) -> Result<Tensor> {
+        let lengths: Vec<usize> = read.sequences().iter().map(|rows| rows.length).collect();
+        let cross = Segments::to_runs(&lengths, runs);
+        let width = self.config.d_model / self.config.decoder_attention_heads;
+        let mut x = self.embed(read.ids.clone(), read.positions.clone())?.detach();
+        for (i, layer) in self.layers.iter().enumerate() {
+            let (keys, values) = layer.cross_keys(states)?;
+            let (keys, values) = (keys.detach(), values.detach());
+            let (next, queries) =
+                layer.forward_with_queries(&x, &read.segments, (&keys, &values, &cross))?;
+            x = next.detach();
+            let own: Vec<usize> =
+                heads.heads.iter().filter(|head| head[0] == i).map(|head| head[1]).collect();
+            let share = 1.0 / heads.heads.len() as f64;
+            texts.par_iter_mut().try_for_each(|text| {
+                own.iter().try_for_each(|head| {
+                    let of_head = |of: &Tensor, rows: Span| {
+                        let columns = of.narrow(1, head * width, width)?;
+                        columns.narrow(0, rows.start, rows.length)?.contiguous()
+                    };
+                    let (query, key) =
+                        (of_head(&queries.detach(), text.rows)?, of_head(&keys, text.states)?);
+                    let scores = query.matmul(&key.t()?)?.to_dtype(DType::F64)?;
+                    let mut scores = scores.flatten_all()?.to_vec1::<f64>()?;
+                    let scale = 1.0 / (width as f64).sqrt();
+                    scores.iter_mut().for_each(|score| *score *= scale);
+                    text.add_head(scores, share);
+                    Ok::<_, ModelError>(())
+                })
+            })?;
+        }
+        Ok(x)
+    }
+
+    /// The probability of each token of the texts among those of words, by the states `[T, D]` behind
+    /// the last layer.
+    fn probabilities(
+        &self,
+        x: &Tensor,
+        texts: &[Aligned<'_>],
+        end_of_words: usize,
+    ) -> Result<Vec<Vec<f32>>> {
+        // The row of each token is that of the token before.
+        let rows = |text: &Aligned<'_>| x.narrow(0, text.rows.start + text.first, text.text.len());
+        let rows = Tensor::cat(&texts.iter().map(rows).collect::<Result<Vec<_>, _>>()?, 0)?;
+        let tokens: Vec<u32> = texts.iter().flat_map(|text| text.text.iter().copied()).collect();
+        let mut all = Vec::with_capacity(tokens.len());
+        for (i, tokens) in tokens.chunks(ROWS_AT_ONCE).enumerate() {
+            let rows = rows.narrow(0, i * ROWS_AT_ONCE, tokens.len())?;
+            let logits = self.logits(&rows)?.detach().to_dtype(DType::F32)?.to_vec2::<f32>()?;
+            all.par_extend(logits.par_iter().zip(tokens).map(|(row, token)| {
+                let words = &row[..end_of_words.min(row.len())];
+                let logit = row.get(*token as usize).copied().unwrap_or(f32::NEG_INFINITY);
+                (logit - log_sum(words)).exp()
+            }));
+        }
+        let mut rest = all.into_iter();
+        Ok(texts.iter().map(|text| rest.by_ref().take(text.text.len()).collect()).collect())
+    }
+}
+
+impl Aligned<'_> {
+    /// Adds a `share` of what a head attends to by its scores `[rows, states]`: each row's softmax, in
+    /// standard deviations from the mean of all rows, and smoothed.
+    fn add_head(&mut self, mut scores: Vec<f64>, share: f64) {
+        let width = self.states.length;
+        scores.chunks_exact_mut(width).for_each(softmax);
+        for state in 0..width {
+            let column = || scores.iter().skip(state).step_by(width);
+            let count = self.rows.length as f64;
+            let mean = column().sum::<f64>() / count;
+            let variance = column().map(|score| (score - mean).powi(2)).sum::<f64>() / count;
+            let factor = if variance > 0.0 { 1.0 / variance.sqrt() } else { 0.0 };
+            for score in scores.iter_mut().skip(state).step_by(width) {
+                *score = (*score - mean) * factor;
+            }
+        }
+        let rows = scores.chunks_exact(width).skip(self.first);
+        for (sums, row) in self.weights.chunks_exact_mut(width).zip(rows) {
+            for (sum, score) in sums.iter_mut().zip(smooth(row)) {
+                *sum += share * score;
+            }
+        }
+    }
+}
+
+fn softmax(row: &mut [f64]) {
+    let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    row.iter_mut().for_each(|score| *score = (*score - top).exp());
+    let total: f64 = row.iter().sum();
+    row.iter_mut().for_each(|score| *score /= total);
+}

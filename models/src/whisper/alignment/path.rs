@@ -1,0 +1,131 @@
+//! The path through tokens and states that fits best, by dynamic time warping.
+
+/// The cheapest path through `costs` `[R, C]` from the first corner to the last, as rows and columns:
+/// every step goes on by a row, a column, or both. Nothing where there is no row or column.
+///
+/// # Source   `dtw` of openai/whisper, `whisper/timing.py`, with its choice among equals: on by a column
+pub(super) fn cheapest_path(costs: &[f64], columns: usize) -> Vec<(usize, usize)> {
+    let rows = costs.len().checked_div(columns).unwrap_or_default();
+    if rows == 0 {
+        return Vec::new();
+    }
+    let mut steps = Vec::with_capacity(rows * columns);
+    // What the cheapest way to each column of the row before costs.
+    let mut before = vec![f64::INFINITY; columns];
+    for (i, row) in costs.chunks_exact(columns).enumerate() {
+        let (mut left, mut corner) = (f64::INFINITY, if i == 0 { 0.0 } else { f64::INFINITY });
+        for (cost, above) in row.iter().zip(&mut before) {
+            let (step, so_far) = if corner < *above && corner < left {
+                (Step::Both, corner)
+            } else if *above < corner && *above < left {
+                (Step::Row, *above)
+            } else {
+                (Step::Column, left)
+            };
+            steps.push(step);
+            corner = *above;
+            left = cost + so_far;
+            *above = left;
+        }
+    }
+    let (mut i, mut j) = (rows - 1, columns - 1);
+    let mut path = vec![(i, j)];
+    while i > 0 || j > 0 {
+        // At the edge there is one way; costs that are no numbers do not lead over it.
+        match steps[i * columns + j] {
+            _ if i == 0 => j -= 1,
+            _ if j == 0 => i -= 1,
+            Step::Both => (i, j) = (i - 1, j - 1),
+            Step::Row => i -= 1,
+            Step::Column => j -= 1,
+        }
+        path.push((i, j));
+    }
+    path.reverse();
+    path
+}
+
+/// How a path came to a place.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Both,
+    Row,
+    Column,
+}
+
+/// The median of each value and of three before and behind it; the ends are reflected, and less than
+/// four values stay as they are.
+///
+/// # Source   `median_filter` of openai/whisper, `whisper/timing.py`, with a width of 7
+pub(super) fn smooth(values: &[f64]) -> Vec<f64> {
+    const REACH: usize = 3;
+    let count = values.len();
+    if count <= REACH {
+        return values.to_vec();
+    }
+    let at = |place: usize| match place.checked_sub(REACH) {
+        None => values[REACH - place],
+        Some(i) if i < count => values[i],
+        Some(i) => values[2 * (count - 1) - i],
+    };
+    let median = |i: usize| {
+        let mut window: [f64; 2 * REACH + 1] = std::array::from_fn(|j| at(i + j));
+        window.sort_unstable_by(f64::total_cmp);
+        window[REACH]
+    };
+    (0..count).map(median).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{Rng, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    /// The cost of the cheapest way from a place to the last corner, over all ways.
+    fn least(costs: &[f64], columns: usize, (i, j): (usize, usize)) -> f64 {
+        let (rows, own) = (costs.len() / columns, costs[i * columns + j]);
+        let ways = [(i + 1, j), (i, j + 1), (i + 1, j + 1)];
+        let ways = ways.into_iter().filter(|(i, j)| *i < rows && *j < columns);
+        let rest = ways.map(|place| least(costs, columns, place)).fold(f64::INFINITY, f64::min);
+        if rest.is_finite() { own + rest } else { own }
+    }
+
+    #[test]
+    fn no_path_is_cheaper() {
+        let mut random = ChaCha8Rng::seed_from_u64(4);
+        for rows in 1..6 {
+            for columns in 1..7 {
+                let costs: Vec<f64> =
+                    (0..rows * columns).map(|_| random.random_range(-1.0..1.0)).collect();
+                let path = cheapest_path(&costs, columns);
+                assert_eq!((path[0], path[path.len() - 1]), ((0, 0), (rows - 1, columns - 1)));
+                for step in path.windows(2) {
+                    let (down, right) = (step[1].0 - step[0].0, step[1].1 - step[0].1);
+                    assert!(down <= 1 && right <= 1 && down + right > 0, "{path:?}");
+                }
+                let cost: f64 = path.iter().map(|(i, j)| costs[i * columns + j]).sum();
+                let want = least(&costs, columns, (0, 0));
+                assert!((cost - want).abs() < 1e-12, "{rows}, {columns}: {cost}, {want}");
+            }
+        }
+    }
+
+    #[test]
+    fn costs_that_are_no_numbers_have_a_path() {
+        let path = cheapest_path(&[f64::NAN; 6], 3);
+        assert_eq!((path[0], path.last()), ((0, 0), Some(&(1, 2))));
+        assert!(cheapest_path(&[], 3).is_empty() && cheapest_path(&[], 0).is_empty());
+    }
+
+    /// `torch.nn.functional.pad(x, (3, 3), mode="reflect").unfold(-1, 7, 1).median(-1)`.
+    #[test]
+    fn medians_are_of_seven_with_reflected_ends() {
+        let values = [5.0, 1.0, 9.0, 2.0, 8.0, 3.0, 7.0, 4.0];
+        // The first window is 2, 9, 1, 5, 1, 9, 2.
+        assert_eq!(smooth(&values), [2.0, 5.0, 3.0, 5.0, 4.0, 7.0, 4.0, 7.0]);
+        assert_eq!(smooth(&values[..4]), [2.0, 5.0, 2.0, 5.0]);
+        assert_eq!(smooth(&values[..3]), values[..3]);
+    }
+}

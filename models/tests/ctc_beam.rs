@@ -1,0 +1,276 @@
+//! The prefix beam search for CTC against all paths of small clips, the best path, and bonuses by hand.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use candle_core::{Device, Tensor};
+use engram_models::speech::boosting::{Bonus, BoostState, BoostTree, BrokenMatch, WordEdges};
+use engram_models::speech::ctc_beam::{Hypothesis, Search, paths, search_texts};
+use engram_models::speech::decode::{BestPath, best_paths, path_of_tokens};
+use engram_models::{ModelError, Result};
+
+type Rows = Vec<Vec<f32>>;
+
+/// Irregular logits between -`size` and `size`.
+fn rows(states: usize, classes: usize, size: f64, seed: usize) -> Rows {
+    let wave = |i: usize| ((i as f64 + 1.0) * 12.9898 + seed as f64 * 78.233).sin() * 43758.5453;
+    let number = |i: usize| (size * (2.0 * (wave(i) - wave(i).floor()) - 1.0)) as f32;
+    (0..states).map(|t| (0..classes).map(|v| number(t * classes + v)).collect()).collect()
+}
+
+/// One row for each of these classes, which has nearly all probability.
+fn peaked(path: &[u32], classes: usize) -> Rows {
+    let row =
+        |best: &u32| (0..classes).map(|v| if v as u32 == *best { 9.0 } else { 0.0 }).collect();
+    path.iter().map(row).collect()
+}
+
+fn log_softmax(row: &[f32]) -> Vec<f64> {
+    let sum: f64 = row.iter().map(|v| f64::from(*v).exp()).sum();
+    row.iter().map(|v| f64::from(*v) - sum.ln()).collect()
+}
+
+/// The tokens of a path.
+fn text(path: &[u32], blank: u32) -> Vec<u32> {
+    let mut text = path.to_vec();
+    text.dedup();
+    text.retain(|class| *class != blank);
+    text
+}
+
+/// The probability of each text over all its paths, and the likeliest of these with its own.
+fn all_texts(rows: &Rows, blank: u32) -> HashMap<Vec<u32>, (f64, Vec<u32>, f64)> {
+    let classes = rows.first().map_or(0, Vec::len);
+    let log_probabilities: Vec<Vec<f64>> = rows.iter().map(|row| log_softmax(row)).collect();
+    let mut texts = HashMap::new();
+    for number in 0..classes.pow(rows.len() as u32) {
+        let class = |t: usize| (number / classes.pow(t as u32) % classes) as u32;
+        let path: Vec<u32> = (0..rows.len()).map(class).collect();
+        let own = path.iter().zip(&log_probabilities).map(|(class, row)| row[*class as usize]);
+        let own: f64 = own.sum();
+        let found = texts.entry(text(&path, blank)).or_insert((0.0, Vec::new(), f64::NEG_INFINITY));
+        found.0 += own.exp();
+        if own > found.2 {
+            (found.1, found.2) = (path, own);
+        }
+    }
+    texts
+}
+
+/// Of letters: each token is one, token 3 a space.
+fn tree(words: &[&[u32]], weight: f32) -> BoostTree {
+    let bonus = Bonus { begin: weight / 2.0, go_on: weight };
+    BoostTree::new(words, bonus, Arc::new(WordEdges::of(["a", "b", "c", " "])))
+}
+
+/// What the words of a whole text get.
+fn bonus(tree: &BoostTree, tokens: &[u32]) -> f64 {
+    let (mut state, mut sum) = (BoostState::default(), 0.0);
+    for token in tokens {
+        let (next, gives) = tree.advance(state, *token, BrokenMatch::GivesBack);
+        (state, sum) = (next, sum + f64::from(gives));
+    }
+    sum + f64::from(tree.end(state))
+}
+
+#[test]
+fn all_beams_together_are_all_texts() -> Result<()> {
+    let words = tree(&[&[0, 1], &[1], &[2, 0, 0]], 0.7);
+    for (states, classes) in [(1, 2), (2, 3), (3, 4), (4, 4), (5, 3), (6, 2), (6, 4)] {
+        for (seed, blank) in [(1, 0), (2, classes as u32 - 1), (3, 1)] {
+            let rows = rows(states, classes, 2.0, seed);
+            let all = all_texts(&rows, blank);
+            for boost in [None, Some(&words)] {
+                let name = format!("{states} states, {classes} classes, seed {seed}");
+                let found = search_texts(&rows, blank, 2000, boost)?;
+                assert_eq!(found.len(), all.len(), "{name}");
+                for Hypothesis { tokens, log_probability, bonus: given } in &found {
+                    let want = all[tokens].0.ln();
+                    assert!((log_probability - want).abs() < 1e-5, "{name}: {tokens:?}");
+                    let want = boost.map_or(0.0, |tree| bonus(tree, tokens));
+                    assert!((given - want).abs() < 1e-5, "{name}: {tokens:?}: {given}, {want}");
+                }
+                let score = |text: &Hypothesis| text.log_probability + text.bonus;
+                assert!(found.is_sorted_by(|a, b| score(a) >= score(b)), "{name}");
+                let best = |(tokens, (sum, ..)): (&Vec<u32>, &(f64, Vec<u32>, f64))| {
+                    sum.ln() + boost.map_or(0.0, |tree| bonus(tree, tokens))
+                };
+                let best = all.iter().map(best).fold(f64::NEG_INFINITY, f64::max);
+                assert!((score(&found[0]) - best).abs() < 1e-5, "{name}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A beam that is not among the best for its own tokens alone still goes on to its neighbour: few
+/// beams have the same probabilities as the search over all tokens has.
+#[test]
+fn few_beams_leave_out_no_token_that_counts() -> Result<()> {
+    // The definition, with all tokens of all beams, text by text.
+    let slow = |rows: &Rows, blank: u32, beams: usize, words: Option<&BoostTree>| {
+        let given = |tokens: &[u32]| {
+            let Some(tree) = words else { return 0.0 };
+            let mut state = BoostState::default();
+            let one = |token: &u32| {
+                let (next, gives) = tree.advance(state, *token, BrokenMatch::GivesBack);
+                state = next;
+                f64::from(gives)
+            };
+            tokens.iter().map(one).sum::<f64>()
+        };
+        let mut texts: Vec<(Vec<u32>, f64, f64)> = vec![(Vec::new(), 1.0, 0.0)];
+        for row in rows.iter().map(|row| log_softmax(row)) {
+            let mut next: HashMap<Vec<u32>, (f64, f64)> = HashMap::new();
+            for (text, ends_in_blank, ends_in_label) in &texts {
+                for (class, p) in (0..).zip(row.iter().map(|p| p.exp())) {
+                    let both = ends_in_blank + ends_in_label;
+                    let longer = [&text[..], &[class]].concat();
+                    if class == blank {
+                        next.entry(text.clone()).or_default().0 += both * p;
+                    } else if text.last() == Some(&class) {
+                        next.entry(text.clone()).or_default().1 += ends_in_label * p;
+                        next.entry(longer).or_default().1 += ends_in_blank * p;
+                    } else {
+                        next.entry(longer).or_default().1 += both * p;
+                    }
+                }
+            }
+            let mut sorted: Vec<_> = next.into_iter().map(|(text, (b, l))| (text, b, l)).collect();
+            let score = |(text, b, l): &(Vec<u32>, f64, f64)| (b + l).ln() + given(text);
+            sorted.sort_by(|a, b| score(b).total_cmp(&score(a)));
+            sorted.truncate(beams);
+            texts = sorted;
+        }
+        texts.into_iter().map(|(text, b, l)| (text, (b + l).ln())).collect::<HashMap<_, _>>()
+    };
+    let words = tree(&[&[0, 1], &[9, 8], &[2, 3, 4]], 1.3);
+    for seed in 0..40 {
+        let (classes, beams) = (12, 1 + seed % 5);
+        let (rows, blank) = (rows(9, classes, 3.0, seed), (seed % classes) as u32);
+        for boost in [None, Some(&words)] {
+            let found = search_texts(&rows, blank, beams, boost)?;
+            let wanted = slow(&rows, blank, beams, boost);
+            assert_eq!(found.len(), wanted.len());
+            for Hypothesis { tokens, log_probability, .. } in found {
+                let want = wanted.get(&tokens).copied().unwrap_or(f64::NAN);
+                assert!((log_probability - want).abs() < 1e-5, "seed {seed}: {tokens:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_path_of_a_text_is_its_likeliest() {
+    for (states, seed) in [(1, 1), (3, 2), (4, 3), (5, 4)] {
+        let (rows, blank) = (rows(states, 3, 2.0, seed), 2);
+        for (tokens, (_, path, log_probability)) in all_texts(&rows, blank) {
+            let Some(found) = path_of_tokens(&rows, &tokens, blank) else {
+                panic!("{tokens:?} has the path {path:?}");
+            };
+            let begins = |t: &usize| path[*t] != blank && (*t == 0 || path[*t - 1] != path[*t]);
+            let states: Vec<usize> = (0..path.len()).filter(begins).collect();
+            assert_eq!((&found.tokens, &found.states), (&tokens, &states), "{path:?}");
+            let mean = log_probability / path.len() as f64;
+            assert!((f64::from(found.mean_log_probability) - mean).abs() < 1e-5);
+        }
+        assert_eq!(path_of_tokens(&rows, &vec![0; states], blank).is_some(), states == 1);
+    }
+    let impossible = vec![vec![f32::NEG_INFINITY, 0.0]];
+    assert_eq!(path_of_tokens(&impossible, &[0], 1), None);
+    assert_eq!(path_of_tokens(&[], &[0], 1), None);
+    let nothing = BestPath { least_blank: 1.0, ..BestPath::default() };
+    assert_eq!(path_of_tokens(&[], &[], 1), Some(nothing));
+}
+
+fn found(clips: &[&Rows], blank: u32, searches: &[Search]) -> Result<Vec<BestPath>> {
+    let lengths: Vec<usize> = clips.iter().map(|rows| rows.len()).collect();
+    let packed: Rows = clips.iter().flat_map(|rows| rows.to_vec()).collect();
+    paths(&Tensor::new(packed, &Device::Cpu)?, &lengths, blank, searches)
+}
+
+/// Clips of one batch with searches of their own have what each has alone; an empty one has nothing.
+#[test]
+fn clips_of_a_batch_change_nothing() -> Result<()> {
+    let clips = [rows(7, 4, 3.0, 1), Rows::new(), rows(12, 4, 3.0, 2), peaked(&[0, 0, 3, 0, 1], 4)];
+    let search =
+        |num_beams, boost: Option<BoostTree>| Search { num_beams, boost: boost.map(Arc::new) };
+    let searches = [
+        search(3, None),
+        search(4, Some(tree(&[&[0, 1]], 1.0))),
+        search(1, Some(tree(&[&[2, 2]], 9.0))),
+        search(5, None),
+    ];
+    let together = found(&clips.each_ref(), 3, &searches)?;
+    for ((clip, search), path) in clips.iter().zip(&searches).zip(&together) {
+        if !clip.is_empty() {
+            let alone = found(&[clip], 3, std::slice::from_ref(search))?;
+            assert_eq!(alone, std::slice::from_ref(path));
+        }
+    }
+    assert_eq!(together[1], BestPath { least_blank: 1.0, ..BestPath::default() });
+    assert!(together[2].tokens.windows(2).any(|pair| pair == [2, 2]), "{:?}", together[2]);
+    // One beam and no words: the best path, whatever the probabilities of its text.
+    let logits = Tensor::new(clips[0].clone(), &Device::Cpu)?;
+    let greedy = best_paths(&logits, &[7], 3)?;
+    for boost in [None, Some(tree(&[], 5.0))] {
+        assert_eq!(found(&[&clips[0]], 3, &[search(1, boost)])?, greedy);
+    }
+    // Where one path has nearly all probability, any number of beams finds it.
+    let (logits, greedy_of) = (Tensor::new(clips[3].clone(), &Device::Cpu)?, 3);
+    for beams in [2, 8, 64] {
+        let path = found(&[&clips[3]], 3, &[search(beams, None)])?;
+        assert_eq!(path, best_paths(&logits, &[5], greedy_of)?, "{beams} beams");
+    }
+    assert!(found(&[&clips[0]], 3, &[]).is_err());
+    Ok(())
+}
+
+/// Two states that are `a` or `b` with 0.6 and 0.4, then `c` or the blank; the list has `bc`.
+#[test]
+fn a_word_is_heard_where_its_bonus_outweighs_what_it_costs() -> Result<()> {
+    let (half, low) = (0.5f32.ln(), f32::NEG_INFINITY);
+    let rows = vec![
+        vec![0.6f32.ln(), 0.4f32.ln(), low, low, low],
+        vec![low, low, low, low, 0.0],
+        vec![low, low, half, low, half],
+    ];
+    // `ac` and `a` have 0.3 each, `bc` and `b` 0.2.
+    let hear = |weight: f32| search_texts(&rows, 4, 8, Some(&tree(&[&[1, 2]], weight)));
+    let costs = (0.3f64 / 0.2).ln();
+    for (weight, heard) in [(0.0, &[0][..]), (0.26, &[0]), (0.28, &[1, 2]), (3.0, &[1, 2])] {
+        let found = hear(weight)?;
+        assert_eq!(found[0].tokens, heard, "{weight} for what costs {costs}");
+        assert_eq!(found.len(), 4);
+        for text in found {
+            // `b` alone is no word: it has given back what it got.
+            let bonus = if text.tokens == [1, 2] { 1.5 * f64::from(weight) } else { 0.0 };
+            assert!((text.bonus - bonus).abs() < 1e-6, "{text:?}");
+            let want = if text.tokens[0] == 0 { 0.3f64 } else { 0.2 };
+            assert!((text.log_probability - want.ln()).abs() < 1e-6, "{text:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_impossible_is_not_found_and_what_is_no_number_is_refused() -> Result<()> {
+    let low = f32::NEG_INFINITY;
+    // `a`, `a` again, and a blank or `b`: nothing else.
+    let rows = vec![vec![0.0, low, low], vec![0.0, low, low], vec![low, 1.0, 1.0]];
+    for boost in [None, Some(&tree(&[&[1, 1], &[2]], 50.0))] {
+        let found = search_texts(&rows, 2, 16, boost)?;
+        let texts: Vec<&[u32]> = found.iter().map(|text| text.tokens.as_slice()).collect();
+        assert_eq!(texts, [&[0][..], &[0, 1]]);
+        let is_half = |text: &Hypothesis| (text.log_probability - 0.5f64.ln()).abs() < 1e-6;
+        assert!(found.iter().all(is_half), "{found:?}");
+    }
+    for bad in [f32::NAN, f32::INFINITY, low] {
+        let rows = vec![vec![0.0, 1.0], vec![bad, bad]];
+        assert!(matches!(search_texts(&rows, 1, 4, None), Err(ModelError::BadInput(_))), "{bad}");
+    }
+    let empty = search_texts(&[], 0, 4, Some(&tree(&[&[1]], 1.0)))?;
+    assert_eq!(empty, [Hypothesis { tokens: Vec::new(), log_probability: 0.0, bonus: 0.0 }]);
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! When the tokens of a text are said, against `transformers` in f64.
+//!
+//! The fixture is made by `tests/reference/word_times.py`.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor};
+use engram_models::params::{ParameterBuilder, ParameterGroup};
+use engram_models::speech::AudioStates;
+use engram_models::weights::Weights;
+use engram_models::whisper::{Alignment, AlignmentHeads, Said, Whisper, WhisperConfig};
+use engram_models::{ModelError, Result};
+
+/// The end of the words in the fixture's vocabulary.
+const END: u32 = 30;
+
+/// A file of the fixture.
+fn fixture(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/whisper").join(file)
+}
+
+fn tensors(file: &str) -> Result<HashMap<String, Tensor>> {
+    Ok(candle_core::safetensors::load(fixture(file), &Device::Cpu)?)
+}
+
+/// The largest difference, as a share of the largest wanted number.
+fn relative_difference(found: &[f32], wanted: &[f32]) -> f32 {
+    assert_eq!(found.len(), wanted.len());
+    let largest = |values: &mut dyn Iterator<Item = f32>| {
+        values.map(f32::abs).max_by(f32::total_cmp).unwrap_or(0.0)
+    };
+    let far = largest(&mut found.iter().zip(wanted).map(|(found, wanted)| found - wanted));
+    far / largest(&mut wanted.iter().copied())
+}
+
+fn load(dtype: DType) -> Result<(Whisper, AudioStates)> {
+    let config = WhisperConfig::read(&fixture("config.json"))?;
+    let frozen = vec![ParameterGroup::all_frozen()];
+    let builder = ParameterBuilder::new(0, frozen, dtype, &Device::Cpu);
+    let weights = Arc::new(Weights::open(&fixture("model.safetensors"))?);
+    let whisper = Whisper::new(&config, &builder.with_weights(weights))?;
+    let states = tensors("expected.safetensors")?["states"].to_dtype(dtype)?;
+    Ok((whisper, AudioStates { states, lengths: vec![12, 7] }))
+}
+
+fn integers(tensors: &HashMap<String, Tensor>, name: &str) -> Result<Vec<u32>> {
+    Ok(tensors[name].flatten_all()?.to_dtype(DType::U32)?.to_vec1()?)
+}
+
+/// What the reference was given and what it gave.
+struct Given {
+    tensors: HashMap<String, Tensor>,
+    heads: Vec<[usize; 2]>,
+    prompt: Vec<u32>,
+    texts: [Vec<u32>; 2],
+}
+
+fn given() -> Result<Given> {
+    let tensors = tensors("alignment.safetensors")?;
+    let heads = integers(&tensors, "heads")?;
+    Ok(Given {
+        heads: heads.chunks(2).map(|head| [head[0] as usize, head[1] as usize]).collect(),
+        prompt: integers(&tensors, "prompt")?,
+        texts: [integers(&tensors, "text.0")?, integers(&tensors, "text.1")?],
+        tensors,
+    })
+}
+
+fn assert_is(name: &str, found: &Alignment, given: &Given, tolerance: f32) -> Result<()> {
+    let of = |what: &str| Ok::<_, ModelError>(given.tensors[&format!("{what}.{name}")].clone());
+    let starts: Vec<u32> = found.starts.iter().map(|start| *start as u32).collect();
+    assert_eq!(starts, integers(&given.tensors, &format!("starts.{name}"))?);
+    let floats = |tensor: Tensor| -> Result<Vec<f32>> {
+        Ok(tensor.flatten_all()?.to_dtype(DType::F32)?.to_vec1()?)
+    };
+    let weights: Vec<f32> = found.weights.iter().map(|weight| *weight as f32).collect();
+    let far = relative_difference(&weights, &floats(of("weights")?)?);
+    assert!(far < tolerance, "text {name}: weights are off by {far:.1e}");
+    let far = relative_difference(&found.probabilities, &floats(of("probabilities")?)?);
+    assert!(far < tolerance, "text {name}: probabilities are off by {far:.1e}");
+    Ok(())
+}
+
+#[test]
+fn tokens_begin_where_the_reference_has_them() -> Result<()> {
+    let given = given()?;
+    for (dtype, tolerance) in [(DType::F64, 2e-6), (DType::F32, 2e-4)] {
+        let (whisper, audio) = load(dtype)?;
+        let heads = AlignmentHeads::new(&given.heads, whisper.config())?;
+        let said =
+            [Said { text: &given.texts[0], states: 10 }, Said { text: &given.texts[1], states: 7 }];
+        let align = |audio: &AudioStates, said: &[Said<'_>]| {
+            whisper.decoder().align(audio, said, (&given.prompt, END), &heads)
+        };
+        let found = align(&audio, &said)?;
+        assert_is("0", &found[0], &given, tolerance)?;
+        assert_is("1", &found[1], &given, tolerance)?;
+        // A clip without a text has nothing, and changes nothing; more states than there are do not count.
+        let states = 9;
+        let found =
+            align(&audio, &[Said { text: &[], states }, Said { text: &given.texts[1], states }])?;
+        assert_eq!(found[0], Alignment::default());
+        assert_is("1", &found[1], &given, tolerance)?;
+        let nothing = Said { text: &[], states };
+        assert!(align(&audio, &[nothing; 2])?.iter().all(|found| *found == Alignment::default()));
+    }
+    Ok(())
+}
+
+/// More tokens than states, one state alone, and no position left for the end.
+#[test]
+fn short_clips_and_long_texts_have_times() -> Result<()> {
+    let (given, (whisper, audio)) = (given()?, load(DType::F32)?);
+    // No head is named: those of the upper half.
+    let heads = AlignmentHeads::new(&[], whisper.config())?;
+    let upper: Vec<[usize; 2]> = (1..3).flat_map(|layer| (0..4).map(move |i| [layer, i])).collect();
+    assert_eq!(heads, AlignmentHeads::new(&upper, whisper.config())?);
+    let text: Vec<u32> = (3..10).collect();
+    for states in [0, 1, 3, 7] {
+        let said = [Said { text: &text, states }, Said { text: &text[..5], states }];
+        let prompt = (given.prompt.as_slice(), END);
+        for (said, found) in
+            said.iter().zip(whisper.decoder().align(&audio, &said, prompt, &heads)?)
+        {
+            assert_eq!(found.starts.len(), said.text.len() + 1);
+            assert_eq!(found.weights.len(), found.starts.len() * states.max(1));
+            assert!(found.starts.is_sorted() && found.starts[said.text.len()] < states.max(1));
+            assert!(found.probabilities.iter().all(|p| (0.0..=1.0).contains(p)));
+            assert!(found.weights.iter().all(|weight| weight.is_finite()));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_aligned_is_refused() -> Result<()> {
+    let (given, (whisper, audio)) = (given()?, load(DType::F32)?);
+    let heads = AlignmentHeads::new(&given.heads, whisper.config())?;
+    let refused = |texts: &[&[u32]], prompt: &[u32]| {
+        let said: Vec<Said<'_>> = texts.iter().map(|text| Said { text, states: 5 }).collect();
+        whisper.decoder().align(&audio, &said, (prompt, END), &heads).unwrap_err().to_string()
+    };
+    assert!(refused(&[&[1]], &[31]).contains("1 texts of 2 clips"));
+    assert!(refused(&[&[1], &[]], &[]).contains("prompt"));
+    assert!(refused(&[&[1], &[2, 30]], &[31]).contains("token 30"));
+    assert!(refused(&[&[1; 10], &[2]], &[31]).contains("11 tokens"));
+    let bad =
+        |head| AlignmentHeads::new(&[[0, 0], head], whisper.config()).unwrap_err().to_string();
+    assert!(bad([3, 0]).contains("[3, 0]") && bad([0, 4]).contains("4 heads"));
+    Ok(())
+}

@@ -1,0 +1,77 @@
+"""Word times of faster-whisper on a folder, and how far ours are from them.
+
+    python tests/reference/word_times_peer.py MODEL FOLDER THEIRS.jsonl [--timestamps]
+    python tests/reference/word_times_peer.py --compare OURS.jsonl THEIRS.jsonl
+
+MODEL holds `model.bin`; every .wav of FOLDER is transcribed greedily in float32 on one thread, without timestamps unless
+they are asked for, and a line of JSON is written for each: id and words. faster-whisper listens again to what is behind the
+last word; only its first window is taken, and only clips whose words are the same can be compared. It divides `well-known`
+into `well` and `-known`; such words are put together, without a probability. Made for faster-whisper 1.2.1.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+
+def theirs(model, folder, output, timestamps):
+    from faster_whisper import WhisperModel
+
+    whisper = WhisperModel(model, device="cpu", compute_type="float32", cpu_threads=1)
+    lines = []
+    for file in sorted(Path(folder).glob("*.wav")):
+        segments, _ = whisper.transcribe(
+            str(file), beam_size=1, temperature=0, without_timestamps=not timestamps, word_timestamps=True
+        )
+        words = []
+        for segment in segments:
+            if segment.seek > 0:
+                break
+            for i, word in enumerate(segment.words):
+                if words and i > 0 and not word.word.startswith(" "):
+                    words[-1]["text"] += word.word
+                    words[-1] |= {"end": word.end, "probability": None}
+                else:
+                    probability = round(word.probability, 6)
+                    words.append({"text": word.word, "start": word.start, "end": word.end, "probability": probability})
+            if not timestamps:
+                break
+        for word in words:
+            word["text"] = word["text"].strip()
+        lines.append(json.dumps({"id": file.stem, "words": words}))
+        print(len(lines), end=" ", flush=True)
+    Path(output).write_text("\n".join(lines) + "\n")
+
+
+def compare(ours, theirs):
+    def read(path):
+        lines = map(json.loads, Path(path).read_text().splitlines())
+        return {line["id"]: line.get("words", []) for line in lines}
+
+    ours, theirs = read(ours), read(theirs)
+    starts, ends, probabilities, other, far = [], [], [], [], []
+    for clip, words in theirs.items():
+        own = ours.get(clip, [])
+        if [word["text"] for word in own] != [word["text"] for word in words]:
+            other.append(clip)
+            continue
+        for mine, word in zip(own, words):
+            starts.append(abs(mine["start"] - word["start"]))
+            ends.append(abs(mine["end"] - word["end"]))
+            if word["probability"] is not None:
+                probabilities.append(abs(mine["probability"] - word["probability"]))
+            if max(starts[-1], ends[-1]) > 0.021:
+                far.append(f"{clip}: {word['text']} {word['start']}-{word['end']}, ours {mine['start']}-{mine['end']}")
+    print(f"{len(theirs) - len(other)} of {len(theirs)} clips have the same words, {len(starts)} of them; not: {other}")
+    for name, values in (("start", starts), ("end", ends)):
+        shares = [f"{sum(v < limit for v in values) / len(values):.4f} < {limit} s" for limit in (0.005, 0.02, 0.05, 0.1)]
+        print(f"{name}: {', '.join(shares)}; the farthest {max(values):.3f} s")
+    print(f"probability: the farthest {max(probabilities):.5f}")
+    print("\n".join(far))
+
+
+arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+if "--compare" in sys.argv:
+    compare(*arguments)
+else:
+    theirs(*arguments, "--timestamps" in sys.argv)

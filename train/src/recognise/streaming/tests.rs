@@ -1,0 +1,293 @@
+//! The policy with recognisers that are scripted. A sample's value is its place in the recording, so
+//! that a script knows what it hears.
+
+use std::convert::Infallible;
+
+use super::*;
+
+const OPTIONS: StreamOptions = StreamOptions { chunk_seconds: 1.0, window_seconds: 15.0 };
+
+fn word(start: f64, end: f64, text: &str) -> Word {
+    Word { start, end, text: text.to_string(), probability: 1.0 }
+}
+
+fn transcript(words: Vec<Word>) -> Transcript {
+    let texts: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
+    Transcript { text: texts.join(" "), words, ..Transcript::nothing(0) }
+}
+
+/// A hypothesis with a word a second.
+fn text(text: &str) -> Transcript {
+    let word = |(i, text)| word(i as f64, i as f64 + 0.8, text);
+    transcript(text.split_whitespace().enumerate().map(word).collect())
+}
+
+fn texts(words: &[FinalWord]) -> Vec<&str> {
+    words.iter().map(|word| word.word.text.as_str()).collect()
+}
+
+#[test]
+fn words_are_final_when_two_hypotheses_agree_and_at_the_end() {
+    let mut stream = Stream::new(OPTIONS, 30.0);
+    let mut found = Vec::new();
+    for (heard, revised) in [
+        ("ask", 0),
+        ("Ask knot", 0),
+        ("ask not, what", 1),
+        ("ask not what your", 1),
+        ("task not what you count", 2),
+    ] {
+        stream.add(&[0.0; 16_000]);
+        let pass = stream.hear(text(heard), 0.1);
+        found.push((texts(pass.new).join(" "), pass.rest.len()));
+        assert_eq!(stream.revised_words, revised, "{heard}");
+    }
+    // Of the two the later one is written; a word that is final stays as it is.
+    let want = [("", 1), ("Ask", 1), ("", 2), ("not what", 1), ("", 2)];
+    assert_eq!(found, want.map(|(text, rest)| (text.to_string(), rest)));
+    let done = stream.finish();
+    assert_eq!(done.transcript.text, "Ask not what you count");
+    assert_eq!((done.passes, done.transcript.seconds), (5, 5.0));
+}
+
+#[test]
+fn latencies_are_of_the_clock_that_falls_behind() {
+    let mut stream = Stream::new(OPTIONS, 30.0);
+    // Passes end at 1.5, 4, 4.5 and 4.6.
+    for (heard, compute) in [("a", 0.5), ("a b", 2.0), ("a b c", 0.5), ("a b c d", 0.1)] {
+        stream.add(&[0.0; 16_000]);
+        stream.hear(text(heard), compute);
+    }
+    let done = stream.finish();
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+    // Words end at 0.8, 1.8, 2.8, 3.8.
+    let want = [(2.0, 3.2), (3.0, 2.7), (4.0, 1.8), (4.0, 0.8)];
+    for (word, (final_at, latency)) in done.words.iter().zip(want) {
+        assert!(near(word.final_at, final_at) && near(word.latency, latency), "{word:?}");
+    }
+    assert_eq!((done.words.len(), done.late_passes), (4, 2));
+    assert!(near(done.compute_seconds, 3.1));
+}
+
+/// A recording that is told by its words, and heard as badly as a script says.
+struct Talk {
+    words: Vec<Word>,
+    seconds: f64,
+}
+
+fn draw(seed: usize) -> usize {
+    let mixed = (seed as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    ((mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 33) as usize
+}
+
+impl Talk {
+    /// Words of 0.2 to 0.6 s out of a few dozen, some twice in a row, now and then behind a pause.
+    fn new(seconds: f64) -> Self {
+        let (mut words, mut time, mut last) = (Vec::new(), 0.3, 0);
+        for i in 0.. {
+            if draw(7 * i).is_multiple_of(9) {
+                time += (draw(7 * i + 1) % 30) as f64 / 10.0;
+            }
+            let length = 0.2 + (draw(7 * i + 2) % 5) as f64 / 10.0;
+            if time + length > seconds {
+                return Self { words, seconds };
+            }
+            last = if draw(7 * i + 3).is_multiple_of(12) { last } else { draw(7 * i + 4) % 40 };
+            words.push(word(time, time + length, &format!("w{last}")));
+            time += length + (draw(7 * i + 5) % 2) as f64 / 20.0;
+        }
+        unreachable!()
+    }
+
+    /// Streams it through a recogniser that mishears, differently each time, what the ends of the sound
+    /// cut and the word before its end, and tells times that are off by up to 60 ms.
+    fn stream(&self, options: StreamOptions, max_seconds: f64) -> (Streamed, usize) {
+        let (mut position, count, mut longest) = (0, samples_of(self.seconds), 0);
+        let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
+            let until = (position + 5_000).min(count);
+            samples.extend((position..until).map(|i| i as f32));
+            position = until;
+            Ok(position < count)
+        };
+        let hear = |samples: &[f32]| -> Result<Transcript, Infallible> {
+            longest = longest.max(samples.len());
+            let first = seconds(samples[0] as usize);
+            let last = first + seconds(samples.len());
+            let mut heard = Vec::<Word>::new();
+            for (i, spoken) in self.words.iter().enumerate() {
+                let pass = samples.len() + samples[0] as usize;
+                if spoken.end < first + 0.05 || spoken.start > last - 0.05 {
+                    continue;
+                }
+                let is_sure = spoken.start >= first && spoken.end < last - 0.3;
+                let text = match is_sure || last == self.seconds && spoken.start >= first {
+                    true => spoken.text.clone(),
+                    false => format!("x{i}-{pass}"),
+                };
+                let off = (draw(i + pass) % 120) as f64 / 1000.0 - 0.06;
+                let (start, end) = (spoken.start - first + off, spoken.end - first + off);
+                heard.push(word(start.max(0.0), end.max(0.0), &text));
+            }
+            Ok(transcript(heard))
+        };
+        let done = listen(Stream::new(options, max_seconds), read, hear, |_| {});
+        let Ok(done) = done;
+        (done, longest)
+    }
+}
+
+#[test]
+fn nothing_is_lost_or_said_twice_where_sound_is_dropped() {
+    let talk = Talk::new(300.0);
+    let want: Vec<&str> = talk.words.iter().map(|word| word.text.as_str()).collect();
+    for (chunk_seconds, window_seconds) in
+        [(0.3, 6.0), (0.5, 15.0), (1.0, 6.0), (1.0, 15.0), (2.0, 15.0), (5.0, 15.0), (3.1, 7.7)]
+    {
+        let options = StreamOptions { chunk_seconds, window_seconds };
+        let (done, longest) = talk.stream(options, 20.0);
+        let found = texts(&done.words);
+        let other = found.iter().zip(&want).position(|(found, want)| found != want);
+        let near = |i: usize| (&done.words[i.saturating_sub(3)..i + 3], &talk.words[i - 3..i + 3]);
+        assert_eq!((other.map(near), found.len()), (None, want.len()), "{options:?}");
+        assert!(seconds(longest) <= 20.0, "{options:?}: {longest}");
+        let chunks = (300.0 / chunk_seconds).ceil() as usize;
+        assert!((chunks..=chunks + 1).contains(&done.passes), "{options:?}: {}", done.passes);
+        // A word that is cut by no end of the sound waits for two chunks and its 0.3 s.
+        let waited = done.words.iter().map(|word| word.final_at - word.word.end);
+        let most = waited.fold(0.0, f64::max);
+        assert!(most < 2.0 * chunk_seconds + 0.4, "{options:?}: {most}");
+        let starts: Vec<f64> = done.transcript.segments.iter().map(|s| s.start).collect();
+        assert!(starts.is_sorted() && starts.len() > 40, "{starts:?}");
+    }
+}
+
+#[test]
+fn what_is_final_does_not_depend_on_how_long_passes_take() {
+    let run = |compute: fn(usize) -> f64| {
+        let mut stream = Stream::new(OPTIONS, 30.0);
+        for i in 0..40 {
+            stream.add(&[0.0; 16_000]);
+            let heard = 16 + i - stream.first / 16_000;
+            let words = (stream.first / 16_000..i + 1).map(|i| format!("w{i} "));
+            let words: String = words.collect();
+            assert!(heard > 0);
+            stream.hear(text(&words), compute(i));
+        }
+        let words = stream.finish().words;
+        words.into_iter().map(|word| (word.word, word.final_at)).collect::<Vec<_>>()
+    };
+    let quick = run(|_| 0.0);
+    assert_eq!(quick.len(), 40);
+    assert_eq!(quick, run(|i| (i % 3) as f64));
+}
+
+/// The window is full and no two hypotheses agree: words are final all the same, and the sound that is
+/// heard stays short.
+#[test]
+fn without_agreement_the_window_moves_on() {
+    let mut pass = 0;
+    let (mut left, mut longest) = (120, 0);
+    let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
+        samples.extend([0.0; 16_000]);
+        left -= 1;
+        Ok(left > 0)
+    };
+    let hear = |samples: &[f32]| -> Result<Transcript, Infallible> {
+        pass += 1;
+        longest = longest.max(samples.len());
+        let words = (0..samples.len() / 16_000).map(|i| format!("w{pass}-{i} "));
+        Ok(text(&words.collect::<String>()))
+    };
+    let Ok(done) = listen(Stream::new(OPTIONS, 30.0), read, hear, |_| {});
+    assert_eq!(seconds(longest), 30.0);
+    assert!((115..=125).contains(&done.words.len()), "{}", done.words.len());
+    assert!(!done.transcript.cut);
+}
+
+#[test]
+fn a_text_that_was_cut_confirms_nothing() {
+    let mut stream = Stream::new(OPTIONS, 30.0);
+    for _ in 0..3 {
+        stream.add(&[0.0; 16_000]);
+        let heard = Transcript { cut: true, ..text("you you you") };
+        assert!(stream.hear(heard, 0.1).new.is_empty());
+    }
+    stream.add(&[0.0; 16_000]);
+    assert_eq!(texts(stream.hear(text("you are"), 0.1).new), ["you"]);
+    assert!(!stream.finish().transcript.cut);
+
+    let mut stream = Stream::new(OPTIONS, 30.0);
+    stream.add(&[0.0; 16_000]);
+    stream.hear(Transcript { cut: true, ..text("you you") }, 0.1);
+    assert!(stream.finish().transcript.cut);
+}
+
+#[test]
+fn an_hour_of_silence_is_not_kept_and_the_word_behind_it_is_heard() {
+    let hour = 3600 * 16_000;
+    let (mut position, mut longest) = (0, 0);
+    let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
+        samples.extend((position..position + 16_000).map(|i| i as f32));
+        position += 16_000;
+        Ok(position < hour + 32_000)
+    };
+    let hear = |samples: &[f32]| -> Result<Transcript, Infallible> {
+        longest = longest.max(samples.len());
+        let (first, end) = (samples[0] as usize, samples.len() + samples[0] as usize);
+        let start = seconds(hour) + 0.2 - seconds(first);
+        let spoken = (end > hour && first <= hour).then(|| word(start, start + 0.5, "hello"));
+        let words = spoken.into_iter().collect();
+        Ok(transcript(words))
+    };
+    let Ok(done) = listen(Stream::new(OPTIONS, 30.0), read, hear, |_| {});
+    assert_eq!(texts(&done.words), ["hello"]);
+    assert!(seconds(longest) <= 16.0, "{longest}");
+}
+
+/// A model that ends a text behind its second word is made to hear more.
+#[test]
+fn what_a_text_that_ends_early_leaves_out_is_heard_by_itself() {
+    let spoken: Vec<Word> = (0..30)
+        .map(|i| word(1.5 * f64::from(i) + 0.2, 1.5 * f64::from(i) + 0.8, &format!("w{i}")))
+        .collect();
+    let mut position = 0;
+    let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
+        samples.extend((position..position + 16_000).map(|i| i as f32));
+        position += 16_000;
+        Ok(position < 45 * 16_000)
+    };
+    let hear = |samples: &[f32]| -> Result<Transcript, Infallible> {
+        let first = seconds(samples[0] as usize);
+        let last = first + seconds(samples.len());
+        let heard = spoken.iter().filter(|word| word.start >= first && word.end <= last);
+        let own = |spoken: &Word| word(spoken.start - first, spoken.end - first, &spoken.text);
+        Ok(transcript(heard.take(2).map(own).collect()))
+    };
+    let Ok(done) = listen(Stream::new(OPTIONS, 30.0), read, hear, |_| {});
+    let want: Vec<&str> = spoken.iter().map(|word| word.text.as_str()).collect();
+    let found = texts(&done.words);
+    let kept: Vec<&str> = want.iter().copied().filter(|text| found.contains(text)).collect();
+    // None comes twice or out of its place, and more than the first two are heard.
+    assert!(found == kept && found.len() >= 8, "{found:?}");
+}
+
+#[test]
+fn lengths_that_cannot_be_are_refused() {
+    let check = |chunk_seconds, window_seconds| {
+        let made = StreamOptions { chunk_seconds, window_seconds }.check(20.0);
+        made.map_err(|error| error.to_string())
+    };
+    assert_eq!((check(1.0, 15.0), check(5.0, 15.0), check(0.1, 0.1)), (Ok(()), Ok(()), Ok(())));
+    for (chunk, window, reason) in [
+        (0.09, 15.0, "0.1 to 10 s"),
+        (11.0, 15.0, "0.1 to 10 s"),
+        (f64::NAN, 15.0, "0.1 to 10 s"),
+        (-1.0, 15.0, "0.1 to 10 s"),
+        (2.0, 1.0, "2 to 18 s"),
+        (6.0, 15.0, "6 to 14 s"),
+        (1.0, f64::INFINITY, "1 to 19 s"),
+    ] {
+        let found = check(chunk, window).expect_err("a refusal");
+        assert!(found.contains(reason), "{found}");
+    }
+}

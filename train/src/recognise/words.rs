@@ -1,0 +1,369 @@
+//! The words of what Whisper heard, with their times.
+//!
+//! Reference: `split_to_word_tokens` of openai/whisper, `whisper/tokenizer.py`, and `add_word_timestamps`,
+//! `whisper/timing.py`, which faster-whisper has too. A word begins with its first token and ends
+//! where the token behind its last one begins. Attention puts a pause on the word behind it or before
+//! it, so a word that is much longer than the others is shortened after a sentence, after a pause and
+//! beyond the segment's own times. Departures:
+//! - what no space divides is one word (`well-known`, `3.5`), of which the reference makes two;
+//! - `;` ends a word as `,` does;
+//! - no word begins before the one before it has ended, and shortening makes no word longer;
+//! - what is listened to next does not depend on the words, nor do the segments' times.
+
+use engram_data::speech::tokens::SpeechTokeniser;
+use engram_models::speech::AudioStates;
+use engram_models::speech::log_mel::{HOP, SAMPLE_RATE};
+use engram_models::whisper::{Alignment, Said, Task};
+
+use super::transcript::{Part, Segment, Word};
+use super::{RecogniseOptions, Recogniser};
+use crate::error::Result;
+
+/// Samples of a state of the encoder.
+const SAMPLES_OF_A_STATE: usize = 2 * HOP;
+/// Marks that belong to the word behind them, and those that belong to the word before.
+const OPENING: &str = "\"'“¿([{-";
+const CLOSING: &str = "\"'.。,，!！?？:：”)]}、;";
+/// Marks that end a sentence.
+const SENTENCE_ENDS: &str = ".。!！?？";
+/// Languages that are written without spaces: each character is a word.
+const WITHOUT_SPACES: [&str; 6] = ["zh", "ja", "th", "lo", "my", "yue"];
+/// A typical word is taken for no longer than this, in seconds.
+const LONGEST_TYPICAL: f64 = 0.7;
+/// A word that goes further than this beyond its segment ends or begins with it, in seconds.
+const BEYOND: f64 = 0.5;
+
+/// Tokens that are timed together: a word, a part of one, or a mark.
+#[derive(Debug, Clone, PartialEq)]
+struct Piece {
+    /// With the space before it.
+    text: String,
+    start: f64,
+    end: f64,
+    /// The sum over its tokens.
+    probability: f32,
+    tokens: usize,
+}
+
+impl Recogniser {
+    /// The words of clips, of each its samples and the parts of its text. Something was said `before`
+    /// these seconds of the clips, which is negative where it was said before they began.
+    pub(super) fn words(
+        &self,
+        audio: &AudioStates,
+        clips: &[(usize, &[Part])],
+        before: f64,
+        options: &RecogniseOptions,
+    ) -> Result<Vec<Vec<Word>>> {
+        let end = self.tokens.end;
+        let is_word = |token: &u32| *token < end;
+        let of_part =
+            |part: &Part| part.tokens.iter().copied().filter(is_word).collect::<Vec<u32>>();
+        let texts: Vec<Vec<Vec<u32>>> =
+            clips.iter().map(|(_, parts)| parts.iter().map(of_part).collect()).collect();
+        let whole: Vec<Vec<u32>> = texts.iter().map(|parts| parts.concat()).collect();
+        let said: Vec<Said<'_>> = clips
+            .iter()
+            .zip(&whole)
+            .map(|((samples, _), text)| Said { text, states: samples / SAMPLES_OF_A_STATE })
+            .collect();
+        let prompt = self.tokens.prompt(self.language(options)?, false)?;
+        let aligned =
+            self.whisper.decoder().align(audio, &said, (&prompt, end), &self.alignment_heads)?;
+        let is_without_spaces = |language: &String| WITHOUT_SPACES.contains(&language.as_str());
+        let by_character = options.task == Task::Transcribe
+            && options.language.as_ref().is_some_and(is_without_spaces);
+        let mut words = Vec::with_capacity(clips.len());
+        for (((samples, parts), texts), alignment) in clips.iter().zip(&texts).zip(&aligned) {
+            let mut pieces = Vec::with_capacity(texts.len());
+            let mut first = 0;
+            for text in texts {
+                pieces.push(pieces_of(&self.tokeniser, text, (alignment, first), by_character)?);
+                first += text.len();
+            }
+            let segments: Vec<&Segment> = parts.iter().map(|part| &part.segment).collect();
+            let length = *samples as f64 / f64::from(SAMPLE_RATE);
+            words.push(words_of(&segments, pieces, (before, length), by_character));
+        }
+        Ok(words)
+    }
+}
+
+/// The pieces of a part of a text whose first token is token `first` of the alignment.
+fn pieces_of(
+    tokeniser: &SpeechTokeniser,
+    tokens: &[u32],
+    (alignment, first): (&Alignment, usize),
+    by_character: bool,
+) -> Result<Vec<Piece>> {
+    let seconds = |token: usize| {
+        let state = alignment.starts.get(first + token).copied().unwrap_or_default();
+        (state * SAMPLES_OF_A_STATE) as f64 / f64::from(SAMPLE_RATE)
+    };
+    let mut texts = tokeniser.pieces(tokens)?;
+    // Tokens at the end that make no whole letter.
+    let whole = tokeniser.decode(tokens)?;
+    let rest = whole.strip_prefix(&texts.concat()).unwrap_or_default();
+    if let Some(last) = texts.last_mut() {
+        *last += rest;
+    }
+    let mut pieces: Vec<Piece> = Vec::new();
+    // The first of the tokens that make a letter together.
+    let mut from = 0;
+    for (i, text) in texts.into_iter().enumerate() {
+        if text.is_empty() {
+            continue;
+        }
+        let (start, end, tokens) = (seconds(from), seconds(i + 1), i + 1 - from);
+        let probabilities = alignment.probabilities.iter().skip(first + from).take(tokens);
+        let probability = probabilities.sum();
+        from = i + 1;
+        let begins = by_character || text.starts_with(char::is_whitespace) || is_mark(&text);
+        match pieces.last_mut().filter(|_| !begins) {
+            Some(piece) => {
+                piece.text += &text;
+                piece.end = end;
+                piece.probability += probability;
+                piece.tokens += tokens;
+            }
+            None => pieces.push(Piece { text, start, end, probability, tokens }),
+        }
+    }
+    Ok(pieces)
+}
+
+/// The words of a clip's segments out of the pieces of each. Something was said until `before`, and the
+/// clip has this `length`, both in seconds.
+fn words_of(
+    segments: &[&Segment],
+    mut pieces: Vec<Vec<Piece>>,
+    (mut before, length): (f64, f64),
+    by_character: bool,
+) -> Vec<Word> {
+    let typical = typical_duration(&pieces);
+    let mut earliest = before.max(0.0);
+    let mut is_first_of_sentence = false;
+    for piece in pieces.iter_mut().flatten() {
+        if is_first_of_sentence && typical > 0.0 {
+            piece.start = piece.start.max(piece.end - 2.0 * typical);
+        }
+        is_first_of_sentence = is_one_of(&piece.text, SENTENCE_ENDS);
+    }
+    let mut words: Vec<Word> = Vec::new();
+    for (segment, pieces) in segments.iter().zip(pieces) {
+        let mut own = joined(pieces, by_character);
+        shorten_after_pause(&mut own, before, typical);
+        shorten_beyond(&mut own, segment, typical);
+        before = own.last().map_or(before, |word| word.end);
+        words.extend(own);
+    }
+    for word in &mut words {
+        word.start = milliseconds(word.start).min(length).max(earliest);
+        word.end = milliseconds(word.end).min(length).max(word.start);
+        earliest = word.end;
+    }
+    words
+}
+
+/// The median duration of the pieces that have one, in seconds; 0 if none has.
+fn typical_duration(pieces: &[Vec<Piece>]) -> f64 {
+    let durations = pieces.iter().flatten().map(|piece| piece.end - piece.start);
+    let mut durations: Vec<f64> = durations.filter(|duration| *duration > 0.0).collect();
+    durations.sort_unstable_by(f64::total_cmp);
+    let at = |i: usize| durations.get(i).copied().unwrap_or_default();
+    let count = durations.len();
+    (0.5 * (at(count.saturating_sub(1) / 2) + at(count / 2))).min(LONGEST_TYPICAL)
+}
+
+/// The words of a segment out of its pieces. Marks before and behind a word do not count for its times
+/// and its probability.
+fn joined(pieces: Vec<Piece>, by_character: bool) -> Vec<Word> {
+    let mut words: Vec<(Word, usize)> = Vec::new();
+    // Whether the last word has only opening marks so far.
+    let mut is_opening = false;
+    for piece in pieces {
+        let is_silent = is_one_of(&piece.text, OPENING) || is_one_of(&piece.text, CLOSING);
+        let goes_on = match by_character {
+            true => is_one_of(&piece.text, CLOSING),
+            false => !piece.text.starts_with(char::is_whitespace),
+        };
+        let Piece { text, start, end, probability, tokens } = piece;
+        match words.last_mut().filter(|_| goes_on || is_opening) {
+            Some((word, count)) => {
+                let has_said = word.text.contains(|c: char| !is_opening_mark(c));
+                word.text += &text;
+                if !is_silent && has_said {
+                    word.end = end;
+                    word.probability += probability;
+                    *count += tokens;
+                } else if !is_silent {
+                    (word.start, word.end, word.probability, *count) =
+                        (start, end, probability, tokens);
+                }
+                is_opening = word.text.chars().all(is_opening_mark);
+            }
+            None => {
+                is_opening = text.chars().all(is_opening_mark);
+                words.push((Word { start, end, text, probability }, tokens));
+            }
+        }
+    }
+    let trimmed = |(word, count): (Word, usize)| Word {
+        text: word.text.trim().to_string(),
+        probability: word.probability / count.max(1) as f32,
+        ..word
+    };
+    words.into_iter().map(trimmed).filter(|word| !word.text.is_empty()).collect()
+}
+
+/// Behind a pause the first two words are at most twice as long as a typical one.
+fn shorten_after_pause(words: &mut [Word], before: f64, typical: f64) {
+    let longest = 2.0 * typical;
+    let (Some(first), rest) = (words.first().cloned(), words.get(1).cloned()) else { return };
+    let is_long = |word: &Word| word.end - word.start > longest;
+    let are_long = rest.as_ref().is_some_and(|second| second.end - first.start > 2.0 * longest);
+    if first.end - before <= 2.0 * longest || !(is_long(&first) || are_long) {
+        return;
+    }
+    let mut end = first.end;
+    if let Some(second) = rest.filter(is_long) {
+        end = (second.end / 2.0).max(second.end - longest);
+        words[1].start = end;
+    }
+    words[0] = Word { start: first.start.max(end - longest), end, ..first };
+}
+
+/// Where the first or the last word goes far beyond the segment, the segment's own times are right.
+fn shorten_beyond(words: &mut [Word], segment: &Segment, typical: f64) {
+    if let Some(first) = words.first_mut()
+        && segment.start < first.end
+        && segment.start - BEYOND > first.start
+    {
+        first.start = first.start.max(segment.start.min(first.end - typical));
+    }
+    if let Some(last) = words.last_mut()
+        && segment.end > last.start
+        && segment.end + BEYOND < last.end
+    {
+        last.end = last.end.min(segment.end.max(last.start + typical));
+    }
+}
+
+/// Whether a piece is one of these marks alone.
+fn is_one_of(piece: &str, marks: &str) -> bool {
+    let mut characters = piece.trim().chars();
+    characters.next().is_some_and(|mark| marks.contains(mark)) && characters.next().is_none()
+}
+
+/// Whether a piece is a mark, or nothing but spaces.
+fn is_mark(piece: &str) -> bool {
+    let mut characters = piece.trim().chars();
+    let is_mark = |c: char| c.is_ascii_punctuation() || OPENING.contains(c) || CLOSING.contains(c);
+    characters.next().is_none_or(is_mark) && characters.next().is_none()
+}
+
+fn is_opening_mark(c: char) -> bool {
+    c.is_whitespace() || OPENING.contains(c)
+}
+
+fn milliseconds(seconds: f64) -> f64 {
+    (seconds * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(list: &[(&str, f64, f64)]) -> Vec<Piece> {
+        let piece = |(text, start, end): &(&str, f64, f64)| Piece {
+            text: text.to_string(),
+            start: *start,
+            end: *end,
+            probability: 0.5,
+            tokens: 1,
+        };
+        list.iter().map(piece).collect()
+    }
+
+    fn segment(start: f64, end: f64) -> Segment {
+        Segment { start, end, text: String::new() }
+    }
+
+    fn told(words: &[Word]) -> Vec<(&str, f64, f64)> {
+        words.iter().map(|word| (word.text.as_str(), word.start, word.end)).collect()
+    }
+
+    #[test]
+    fn what_no_space_divides_is_a_word_and_marks_do_not_count() {
+        let list = [
+            (" \"", 0.0, 0.1),
+            (" Well", 0.1, 0.2),
+            ("-", 0.2, 0.3),
+            ("known", 0.3, 0.4),
+            (",", 0.4, 0.8),
+            ("\"", 0.8, 0.9),
+            (" 50", 1.0, 1.1),
+            ("%", 1.1, 1.2),
+            (" -", 1.3, 1.4),
+        ];
+        let words = joined(pieces(&list), false);
+        let wanted = [("\" Well-known,\"", 0.1, 0.4), ("50%", 1.0, 1.2), ("-", 1.3, 1.4)];
+        assert_eq!(told(&words), wanted);
+        assert!(words.iter().all(|word| word.probability == 0.5));
+        let list = [("你", 0.0, 0.1), ("好", 0.1, 0.2), ("。", 0.2, 0.9), (" ", 0.9, 1.0)];
+        assert_eq!(told(&joined(pieces(&list), true)), [("你", 0.0, 0.1), ("好。", 0.1, 0.2)]);
+    }
+
+    /// Typical is 0.25: half of the pieces last 0.2, half 0.3.
+    #[test]
+    fn the_first_word_of_a_sentence_is_shortened() {
+        let list = [
+            (" I", 0.0, 0.2),
+            (" am", 0.2, 0.4),
+            (".", 0.4, 0.4),
+            (" You", 0.4, 2.0),
+            (" are", 2.0, 2.3),
+            (" it", 2.3, 2.6),
+            (" too", 2.6, 2.8),
+        ];
+        assert!((typical_duration(&[pieces(&list)]) - 0.25).abs() < 0.06);
+        let whole = segment(0.0, 3.0);
+        let words = words_of(&[&whole], vec![pieces(&list)], (0.0, 3.0), false);
+        let typical = typical_duration(&[pieces(&list)]);
+        assert_eq!(words[2].text, "You");
+        assert!((words[2].start - (2.0 - 2.0 * typical)).abs() < 1e-3, "{words:?}");
+        assert_eq!((words[1].end, words[2].end, words[5].end), (0.4, 2.0, 2.8));
+    }
+
+    #[test]
+    fn words_behind_a_pause_and_beyond_their_segment_are_shortened() {
+        let list = [(" So", 0.0, 2.0), (" it", 2.0, 2.2), (" is", 2.2, 2.4)];
+        let whole = segment(0.0, 9.0);
+        let words = words_of(&[&whole], vec![pieces(&list)], (0.0, 9.0), false);
+        assert_eq!(told(&words)[0], ("So", 1.6, 2.0));
+        // Something was said until just before: no pause, and no word begins earlier.
+        let words = words_of(&[&whole], vec![pieces(&list)], (1.3, 9.0), false);
+        assert_eq!(told(&words)[0], ("So", 1.3, 2.0));
+        // But its segment begins later.
+        let late = segment(1.7, 2.4);
+        let words = words_of(&[&late], vec![pieces(&list)], (1.3, 9.0), false);
+        assert_eq!(told(&words)[0], ("So", 1.7, 2.0));
+        let list = [(" it", 0.0, 0.2), (" is", 0.2, 0.4), (" so", 0.4, 3.0)];
+        let words = words_of(&[&segment(0.0, 0.9)], vec![pieces(&list)], (0.0, 9.0), false);
+        assert_eq!(told(&words)[2], ("so", 0.4, 0.9));
+        // Of two long words both are as long as may be; a typical one is taken for 0.7 seconds.
+        let list = [(" So", 0.0, 3.0), (" it", 3.0, 6.0), (" is", 6.0, 6.2), (" so", 6.2, 6.4)];
+        let words = words_of(&[&whole], vec![pieces(&list)], (0.0, 9.0), false);
+        assert_eq!(told(&words)[..2], [("So", 3.2, 4.6), ("it", 4.6, 6.0)]);
+    }
+
+    #[test]
+    fn times_stay_in_the_clip_and_in_order() {
+        let list = [(" a", 0.0, 0.5), (" b", 0.4, 0.3), (" c", 0.6, 9.0)];
+        let whole = segment(0.0, 1.0);
+        let words = words_of(&[&whole], vec![pieces(&list)], (0.0, 1.0), false);
+        assert!(words.iter().all(|word| word.start <= word.end && word.end <= 1.0), "{words:?}");
+        assert!(words.windows(2).all(|pair| pair[0].end <= pair[1].start), "{words:?}");
+        assert!(words_of(&[], Vec::new(), (0.0, 0.0), false).is_empty());
+    }
+}
