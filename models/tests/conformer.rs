@@ -47,7 +47,7 @@ fn states_logits_and_gradients_are_those_of_the_reference() -> Result<()> {
         let mode = Mode::evaluate();
         let embedded = model.encoder().embed(frames.as_tensor(), &lengths)?;
         assert_eq!(embedded.lengths, [11, 6]);
-        let audio = model.encoder().forward(embedded, &[], &mode)?;
+        let audio = model.encoder().forward(embedded, &Adapters::NONE, &mode)?;
         assert_output(("conformer", "states"), &audio.states, &tensors, tolerance)?;
         let logits = model.logits(&audio)?;
         assert_output(("conformer", "logits"), &logits, &tensors, tolerance)?;
