@@ -20,7 +20,7 @@ use engram_models::generation::GenerateOptions;
 use engram_models::kernels::Mode;
 use engram_models::speech::AudioStates;
 use engram_models::speech::boosting::BoostTree;
-use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE};
+use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, seconds};
 use engram_models::whisper::{AlignmentHeads, Heard, Rules, Task, Whisper, WhisperTokens};
 
 use crate::digest;
@@ -125,7 +125,7 @@ const SHORT_SILENCE: usize = 5 * SAMPLE_RATE as usize;
 impl Recogniser {
     /// Seconds of the longest clip.
     pub fn max_seconds(&self) -> f64 {
-        self.whisper.config().max_samples() as f64 / f64::from(SAMPLE_RATE)
+        seconds(self.whisper.config().max_samples())
     }
 
     /// The SHA-256 of the weights file, which is read for it.
@@ -180,7 +180,7 @@ impl Recogniser {
             .collect();
         let longest = self.whisper.config().max_samples();
         if let Some(clip) = clips.iter().find(|clip| clip.samples.len() > longest) {
-            let seconds = clip.samples.len() as f64 / f64::from(SAMPLE_RATE);
+            let seconds = seconds(clip.samples.len());
             let reason =
                 format!("a clip of {seconds:.1} s; the model hears {:.0} s", self.max_seconds());
             return Err(TrainError::Recognise { reason });
@@ -325,7 +325,7 @@ impl Recogniser {
             true => TOKENS_PER_SECOND_OF_ANY,
             false => TOKENS_PER_SECOND,
         };
-        let seconds = samples as f64 / f64::from(SAMPLE_RATE);
+        let seconds = seconds(samples);
         // Times are tokens too.
         let at_once = TOKENS_AT_ONCE * if options.timestamps { 2 } else { 1 };
         (at_once + (seconds * rate) as usize).min(MOST_TOKENS - 1)

@@ -346,7 +346,8 @@ fn a_long_recording_is_heard_to_its_end() {
         samples.extend(voice.sentence(&mut rng).samples);
     }
     let words = recogniser.booster(Some(50.0)).unwrap().tree(&["zebra"]).unwrap();
-    let boosted = RecogniseOptions { boost: Some(words), ..RecogniseOptions::default() };
+    let boosted =
+        RecogniseOptions { boost: Some(words), word_times: true, ..RecogniseOptions::default() };
     for length in [5, 21, 40, 41, 63] {
         let length = length * SAMPLE_RATE as usize;
         let mut blocks = samples[..length].chunks(7_777);
@@ -360,6 +361,8 @@ fn a_long_recording_is_heard_to_its_end() {
         let whole = recogniser.transcribe(&[&samples[..length]], &[], &options).unwrap().remove(0);
         assert_eq!(long.seconds, whole.seconds);
         assert_eq!(told.last(), Some(&long.seconds));
+        // Words are told where they are asked for.
+        assert!(long.words.is_empty() && whole.words.is_empty());
         let letters = |text: &str| text.chars().filter(|c| *c != ' ').count() as f64;
         let (found, want) = (letters(&long.text), letters(&whole.text));
         assert!(want > 5.0 && (found - want).abs() < 0.2 * want + 2.0, "{length}: {found}, {want}");

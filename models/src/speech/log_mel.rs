@@ -17,6 +17,17 @@ use crate::error::{ModelError, Result};
 
 /// Samples in a second, Hz.
 pub const SAMPLE_RATE: u32 = 16_000;
+
+/// Samples in seconds.
+pub fn seconds(samples: usize) -> f64 {
+    samples as f64 / f64::from(SAMPLE_RATE)
+}
+
+/// Seconds in samples.
+pub fn samples_of(seconds: f64) -> usize {
+    (seconds * f64::from(SAMPLE_RATE)).round() as usize
+}
+
 /// Samples in a window: 25 ms.
 const WINDOW: usize = 400;
 /// Samples from one frame to the next: 10 ms.

@@ -92,7 +92,7 @@ impl Decoder {
     ///
     /// # Errors
     /// [`ModelError::BadInput`] for texts that are not as many as the clips or longer than the model has
-    /// positions, for a token that is not of a word, and for an empty prompt.
+    /// positions, for a token that is not of a word, for an empty prompt and for a clip without a state.
     pub fn align(
         &self,
         audio: &AudioStates,
@@ -104,8 +104,9 @@ impl Decoder {
             let (texts, clips) = (said.len(), audio.lengths.len());
             return Err(ModelError::BadInput(format!("{texts} texts of {clips} clips")));
         }
-        if prompt.is_empty() {
-            return Err(ModelError::BadInput("a prompt without a token".to_string()));
+        if prompt.is_empty() || audio.lengths.contains(&0) {
+            let reason = "a prompt without a token, or a clip without a state".to_string();
+            return Err(ModelError::BadInput(reason));
         }
         let end_of_words = (end as usize).min(self.config.vocab_size);
         let mut tokens = said.iter().flat_map(|said| said.text);

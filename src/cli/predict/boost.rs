@@ -30,8 +30,8 @@ pub struct Boost {
 pub enum Lists {
     /// For all clips.
     Of(Vec<String>),
-    /// By the clip's id.
-    OfClip(HashMap<String, Vec<String>>),
+    /// By the clip's id, with the line of the file.
+    OfClip(HashMap<String, (u64, Vec<String>)>),
 }
 
 /// The trees of the words, each made when its clip is heard: a table may have thousands of lists.
@@ -83,8 +83,9 @@ impl Boost {
         let (Some(lists), Some(file)) = (lists, self.file()) else { return Ok(None) };
         let booster = recogniser.booster(self.boost_weight)?;
         let mut trees = Trees { booster, lists, of_all: None, file };
-        if let Lists::Of(words) = lists {
-            trees.of_all = Some(trees.tree(words)?);
+        match lists {
+            Lists::Of(words) => trees.of_all = Some(trees.tree(words)?),
+            Lists::OfClip(of_clip) => trees.check(of_clip)?,
         }
         Ok(Some(trees))
     }
@@ -96,9 +97,24 @@ impl Trees<'_> {
         match self.lists {
             Lists::Of(_) => Ok(self.of_all.clone()),
             Lists::OfClip(of_clip) => {
-                of_clip.get(&clip.id).map(|words| self.tree(words)).transpose()
+                of_clip.get(&clip.id).map(|(_, words)| self.tree(words)).transpose()
             }
         }
+    }
+
+    /// Fails for a word of any list that the recogniser cannot write, before it hears anything.
+    fn check(&self, of_clip: &HashMap<String, (u64, Vec<String>)>) -> anyhow::Result<()> {
+        let mut lists: Vec<&(u64, Vec<String>)> = of_clip.values().collect();
+        lists.sort_by_key(|(line, _)| *line);
+        let mut known = HashSet::new();
+        for (line, words) in lists {
+            for word in words.iter().filter(|word| known.insert(word.as_str())) {
+                if let Err(error) = self.booster.tree(&[word]) {
+                    anyhow::bail!("{}, line {line}: {error}", self.file.display());
+                }
+            }
+        }
+        Ok(())
     }
 
     fn tree(&self, words: &[String]) -> anyhow::Result<Arc<BoostTree>> {
@@ -136,7 +152,7 @@ fn parse(file: &str, text: &str) -> anyhow::Result<Lists> {
         }
         return Ok(Lists::Of(words));
     }
-    let (mut of_clip, mut lines_of) = (HashMap::new(), HashMap::new());
+    let mut of_clip = HashMap::new();
     for (line, row) in lines {
         let fields: Vec<&str> = row.split('\t').collect();
         // The third field has the words that are said: whoever listens for those alone knows the text.
@@ -158,10 +174,9 @@ fn parse(file: &str, text: &str) -> anyhow::Result<Lists> {
         };
         words.iter().try_for_each(|word| check(file, line, word))?;
         let id = id.trim().to_string();
-        if let Some(other) = lines_of.insert(id.clone(), line) {
+        if let Some((other, _)) = of_clip.insert(id.clone(), (line, words)) {
             anyhow::bail!("{file}, line {line}: the id `{id}` stands on line {other} already");
         }
-        of_clip.insert(id, words);
     }
     Ok(Lists::OfClip(of_clip))
 }
@@ -177,7 +192,7 @@ mod tests {
         let Lists::OfClip(lists) = parse("f", "a\tx y\t[\"y\"]\t[\"y\", \"z\"]\n").unwrap() else {
             panic!("a table");
         };
-        assert_eq!(lists["a"], ["y", "z"]);
+        assert_eq!(lists["a"], (1, vec!["y".into(), "z".into()]));
     }
 
     #[test]

@@ -168,12 +168,14 @@ impl Predict {
         if subtitles {
             self.check_subtitle_files(&clips, format)?;
         }
+        if self.speech.word_times && format != Format::Jsonl {
+            anyhow::bail!("--word-times is for JSON lines; give --format jsonl, or leave it out");
+        }
         let lists = self.speech.boost.read(&clips, self.quiet)?;
         let recogniser = Listener::open(recogniser)?;
         let options = self.speech.options(subtitles);
         recogniser.check(&options)?;
-        let stream = self.speech.streaming.options();
-        stream.map_or(Ok(()), |stream| stream.check(recogniser.max_seconds()))?;
+        let stream = self.speech.streaming.options(recogniser.max_seconds())?;
         let trees = self.speech.boost.trees(lists.as_ref(), &recogniser)?;
         let tree = |clip: &Clip| trees.as_ref().map_or(Ok(None), |trees| trees.of(clip));
         let started = Instant::now();

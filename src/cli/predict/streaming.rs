@@ -21,6 +21,8 @@ use crate::cli::output;
 const STDIN: &str = "-";
 /// Bytes of standard input that are read at a time at most: 0.1 s.
 const BLOCK: usize = 2 * SAMPLE_RATE as usize / 10;
+/// Sound that is heard again with each chunk, in seconds, where the model can.
+const WINDOW: f64 = 15.0;
 /// Letters of a text that is coming in that the terminal shows.
 const SHOWN: usize = 60;
 
@@ -33,9 +35,9 @@ pub struct Streaming {
     #[arg(long, value_name = "SECONDS", requires = "recogniser", value_parser = seconds)]
     stream: Option<f64>,
     /// Sound that is heard again with each chunk, at most
-    #[arg(long, value_name = "SECONDS", default_value_t = 15.0, requires = "stream",
-        value_parser = seconds)]
-    stream_window: f64,
+    /// [default: 15, or what the model hears at once without a chunk]
+    #[arg(long, value_name = "SECONDS", requires = "stream", value_parser = seconds)]
+    stream_window: Option<f64>,
 }
 
 /// How late words were final, in the summary.
@@ -66,15 +68,19 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl Streaming {
-    /// How recordings are divided, if they come in.
-    pub(super) fn options(&self) -> Option<StreamOptions> {
-        let window_seconds = self.stream_window;
-        self.stream.map(|chunk_seconds| StreamOptions { chunk_seconds, window_seconds })
+    /// How recordings are divided, if they come in, for a model that hears `max_seconds` at once.
+    pub(super) fn options(&self, max_seconds: f64) -> anyhow::Result<Option<StreamOptions>> {
+        let Some(chunk_seconds) = self.stream else { return Ok(None) };
+        let most = WINDOW.min(max_seconds - chunk_seconds);
+        let window_seconds = self.stream_window.unwrap_or(most);
+        let options = StreamOptions { chunk_seconds, window_seconds };
+        options.check(max_seconds)?;
+        Ok(Some(options))
     }
 
     /// The clip of standard input, if that is the input.
     pub(super) fn stdin(&self, input: &Path) -> anyhow::Result<Option<Clip>> {
-        if !is_stdin(input) {
+        if input != Path::new(STDIN) {
             return Ok(None);
         }
         if self.stream.is_none() {
@@ -84,8 +90,9 @@ impl Streaming {
     }
 }
 
-fn is_stdin(path: &Path) -> bool {
-    path == Path::new(STDIN)
+/// Whether a clip is that of standard input; one of a manifest has a line.
+fn is_stdin(clip: &Clip) -> bool {
+    clip.audio == Path::new(STDIN) && clip.line == 0
 }
 
 /// The text of a clip as it comes in. `bar` shows it; of standard input each piece that is final is
@@ -100,7 +107,7 @@ pub(super) fn stream(
     let mut shown = VecDeque::new();
     let mut tell = |pass: &Pass<'_>, all: Option<f64>| {
         let new: Vec<&str> = pass.new.iter().map(|word| word.word.text.as_str()).collect();
-        if print && is_stdin(&clip.audio) && !new.is_empty() {
+        if print && is_stdin(clip) && !new.is_empty() {
             // The transcript is written whether somebody reads along or not.
             let _ = bar.suspend(|| output::print(&new.join(" ")));
         }
@@ -110,7 +117,7 @@ pub(super) fn stream(
         let all = all.map_or(String::new(), |all| format!(" of {all:.0}"));
         bar.set_message(format!("({:.0}{all} s) {text}", pass.heard_seconds));
     };
-    if is_stdin(&clip.audio) {
+    if is_stdin(clip) {
         let read = |samples: &mut Vec<f32>| Ok(read_samples(&mut std::io::stdin(), samples)?);
         let made = recogniser.transcribe_stream(options, stream, read, |pass| tell(pass, None));
         return made.and_then(|made| match made.passes {

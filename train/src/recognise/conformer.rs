@@ -16,8 +16,8 @@ use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::speech::boosting::BoostTree;
 use engram_models::speech::ctc_beam::{self, Search};
-use engram_models::speech::decode::BestPath;
-use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE};
+use engram_models::speech::decode::{BestPath, best_paths};
+use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, seconds};
 use engram_models::weights::Weights;
 
 use super::RecogniseOptions;
@@ -41,12 +41,12 @@ pub struct ConformerRecogniser {
     weights: PathBuf,
 }
 
-/// A text is of noise where its tokens have a lower mean probability than the first, and are fewer in a
-/// second than the second: speech in noise as loud as itself has more. (Of two tokens more certainty
-/// is asked for: a text of noise is mostly a letter or two.)
+/// The text of a clip or of a window is of noise where it has fewer letters in a second, and its tokens a
+/// lower mean probability: speech in noise as loud as itself has more letters. Of one letter or two more
+/// certainty is asked for, because most texts of noise are no longer.
+const FEWEST_LETTERS: f64 = 1.5;
 const LEAST_LIKELY: f32 = 0.75;
 const LEAST_LIKELY_OF_TWO: f32 = 0.9;
-const FEWEST_TOKENS: f64 = 1.5;
 
 /// Two windows that overlap may differ by so much about where a token is, in seconds.
 const EDGE: f64 = 0.12;
@@ -127,7 +127,8 @@ impl ConformerRecogniser {
         let paths = self.paths(clips, &(0..clips.len()).map(search).collect::<Vec<_>>())?;
         let made = clips.iter().zip(paths).map(|(clip, path)| {
             let timed = self.timed(&path);
-            self.transcript(seconds(clip.len()), &timed, &[path])
+            let form = (seconds(clip.len()), options.word_times);
+            self.transcript(form, &timed, &[path])
         });
         made.collect()
     }
@@ -172,7 +173,8 @@ impl ConformerRecogniser {
             if is_last {
                 let length = seconds(first + window.len());
                 heard(length);
-                return self.transcript(length, &timed, &paths).map_err(E::from);
+                let form = (length, options.word_times);
+                return self.transcript(form, &timed, &paths).map_err(E::from);
             }
             done += WINDOW;
             heard(seconds(done));
@@ -205,8 +207,13 @@ impl ConformerRecogniser {
         let blank = self.model.config().blank;
         let searches: Vec<Search> = places.iter().map(|i| searches[*i].clone()).collect();
         let found = ctc_beam::paths(&logits, &audio.lengths, blank, &searches)?;
-        for (place, path) in places.into_iter().zip(found) {
-            paths[place] = if is_noise(&path, clips[place].len()) { nothing() } else { path };
+        // What a list has made of a text does not tell whether somebody speaks.
+        let likeliest = best_paths(&logits, &audio.lengths, blank)?;
+        for ((place, path), likeliest) in places.into_iter().zip(found).zip(likeliest) {
+            let text = self.tokeniser.decode(&likeliest.tokens)?;
+            if !is_noise(&likeliest, &text, clips[place].len()) {
+                paths[place] = path;
+            }
         }
         Ok(paths)
     }
@@ -223,14 +230,21 @@ impl ConformerRecogniser {
     }
 
     /// The transcript of a recording of this length out of its tokens; a pause divides segments.
-    fn transcript(&self, length: f64, timed: &[Timed], paths: &[BestPath]) -> Result<Transcript> {
+    fn transcript(
+        &self,
+        (length, word_times): (f64, bool),
+        timed: &[Timed],
+        paths: &[BestPath],
+    ) -> Result<Transcript> {
         let tokens = |timed: &[Timed]| timed.iter().map(|one| one.token).collect::<Vec<u32>>();
         let (mut segments, mut words) = (Vec::new(), Vec::new());
         for part in timed.chunk_by(|before, after| after.time - before.time < PAUSE) {
             let text = self.tokeniser.decode(&tokens(part))?.trim().to_string();
             if let ([first, ..], [.., last], false) = (part, part, text.is_empty()) {
                 let end = (last.time + PAUSE / 2.0).min(length);
-                words.extend(self.words(part, end)?);
+                if word_times {
+                    words.extend(self.words(part, end)?);
+                }
                 segments.push(Segment { start: first.time, end, text });
             }
         }
@@ -291,22 +305,19 @@ fn nothing() -> BestPath {
     BestPath { least_blank: 1.0, ..BestPath::default() }
 }
 
-/// Whether a text is what noise of so many samples sounds like.
-fn is_noise(path: &BestPath, samples: usize) -> bool {
-    let count = path.tokens.len();
+/// Whether the likeliest path and its text are what noise of so many samples sounds like.
+fn is_noise(path: &BestPath, text: &str, samples: usize) -> bool {
+    let letters = text.chars().filter(|c| c.is_alphanumeric()).count();
     let sum: f32 = path.log_probabilities.iter().map(|own| own.exp()).sum();
-    let least = if count <= 2 { LEAST_LIKELY_OF_TWO } else { LEAST_LIKELY };
-    count > 0 && sum < least * count as f32 && (count as f64) < FEWEST_TOKENS * seconds(samples)
+    let least = if letters <= 2 { LEAST_LIKELY_OF_TWO } else { LEAST_LIKELY };
+    let is_unsure = sum < least * path.tokens.len() as f32;
+    is_unsure && (letters as f64) < FEWEST_LETTERS * seconds(samples)
 }
 
-/// Whether the window before has heard a token already, or one behind it.
+/// Whether the window before has heard a token already, or a later one.
 fn is_heard(timed: &[Timed], token: &Timed) -> bool {
     let is_same = |last: &Timed| token.token == last.token && token.time - last.time < EDGE;
     timed.last().is_some_and(|last| last.time > token.time || is_same(last))
-}
-
-fn seconds(samples: usize) -> f64 {
-    samples as f64 / f64::from(SAMPLE_RATE)
 }
 
 #[cfg(test)]
@@ -322,10 +333,12 @@ mod tests {
             ..nothing()
         };
         let long = 5 * SAMPLE_RATE as usize;
-        assert!(is_noise(&path(&[0.6; 5]), long) && is_noise(&path(&[0.8, 0.9]), long));
-        // Speech has more tokens, or surer ones; a short clip is no proof.
-        assert!(!is_noise(&path(&[0.6; 20]), long) && !is_noise(&path(&[0.8; 5]), long));
-        assert!(!is_noise(&path(&[0.95]), long) && !is_noise(&path(&[0.6]), long / 10));
-        assert!(!is_noise(&path(&[]), long));
+        let noise =
+            |probabilities: &[f32], text, samples| is_noise(&path(probabilities), text, samples);
+        assert!(noise(&[0.6; 6], "a be c", long) && noise(&[0.8, 0.9], "me", long));
+        // Speech has more letters, or surer ones, whatever the tokens; a short clip is no proof.
+        assert!(!noise(&[0.6; 2], "abracadabra", long) && !noise(&[0.8; 5], "abode", long));
+        assert!(!noise(&[0.95], "a", long) && !noise(&[0.6], "a", long / 10));
+        assert!(!noise(&[], "", long));
     }
 }

@@ -107,9 +107,6 @@ impl Listener {
                 if !options.timestamps {
                     transcripts.iter_mut().for_each(|transcript| transcript.segments.clear());
                 }
-                if !options.word_times {
-                    transcripts.iter_mut().for_each(|transcript| transcript.words.clear());
-                }
                 Ok(transcripts)
             }
         }

@@ -5,7 +5,7 @@
 //! one before ended. Unlike there, the loudest band of each window sets its own scale, and a window is
 //! not reflected at its end but followed by what clips are followed by.
 
-use engram_models::speech::log_mel::SAMPLE_RATE;
+use engram_models::speech::log_mel::{SAMPLE_RATE, samples_of, seconds};
 use engram_models::whisper::Heard;
 
 use super::steady::is_steady;
@@ -138,12 +138,4 @@ impl Recogniser {
         let pairs = tokens.windows(2).rev();
         pairs.filter(|pair| time(&pair[1]).is_some()).find_map(|pair| time(&pair[0]))
     }
-}
-
-fn seconds(samples: usize) -> f64 {
-    samples as f64 / f64::from(SAMPLE_RATE)
-}
-
-fn samples_of(seconds: f64) -> usize {
-    (seconds * f64::from(SAMPLE_RATE)).round() as usize
 }

@@ -21,23 +21,24 @@ mod tests;
 
 use std::time::Instant;
 
-use engram_models::speech::log_mel::SAMPLE_RATE;
+use engram_models::speech::log_mel::{samples_of, seconds};
 use serde::Serialize;
 
-use super::transcript::{Segment, Transcript, Word};
+use super::transcript::{Segment, Transcript, Word, to_milliseconds};
 use super::{Listener, RecogniseOptions};
 use crate::error::{Result, TrainError};
 use agreement::{agreed, known_words};
 use latency::Clock;
 pub use latency::Distribution;
 
-/// The shortest chunk, in seconds: fewer words than one in ten chunks would be heard.
+/// The shortest chunk, in seconds: nine of ten that are shorter hold no end of a word.
 const SHORTEST_CHUNK: f64 = 0.1;
 /// Sound behind a place where it is dropped, in parts of the window, so that words have context.
 const KEPT: f64 = 1.0 / 3.0;
 /// A gap between two words where sound is dropped rather than elsewhere, in seconds.
 const PAUSE: f64 = 0.3;
-/// Words that begin in so many seconds of the sound that is left may be heard again, or not.
+/// Words near the start of the sound that is left, in seconds, may be heard again or be cut off: that they
+/// differ counts nothing.
 const SEAM: f64 = 0.5;
 /// What is left at the end of a recording is heard once more by itself if it is longer, in seconds.
 const LEAST_UNHEARD: f64 = 1.0;
@@ -66,13 +67,14 @@ impl StreamOptions {
         if !(SHORTEST_CHUNK..=max_seconds / 2.0).contains(&chunk) {
             let longest = max_seconds / 2.0;
             return refuse(format!(
-                "chunks of {chunk} s; this model takes {SHORTEST_CHUNK} to {longest:.0} s"
+                "chunks of {chunk} s (--stream); this model takes {SHORTEST_CHUNK} to {longest:.0} s"
             ));
         }
         if !(chunk..=max_seconds - chunk).contains(&window) {
             let longest = max_seconds - chunk;
             return refuse(format!(
-                "a window of {window} s; with chunks of {chunk} s this model takes {chunk} to {longest} s"
+                "a window of {window} s (--stream-window); with chunks of {chunk} s this model takes \
+                 {chunk} to {longest} s"
             ));
         }
         Ok(())
@@ -86,9 +88,11 @@ pub struct FinalWord {
     #[serde(flatten)]
     pub word: Word,
     /// How much of the recording had come in when it was final, in seconds.
+    #[serde(serialize_with = "to_milliseconds")]
     pub final_at: f64,
     /// Seconds from the word's end until it was final, for sound that comes in at its own speed:
     /// waiting and computing.
+    #[serde(serialize_with = "to_milliseconds")]
     pub latency: f64,
 }
 
@@ -137,6 +141,7 @@ struct Stream {
     clock: Clock,
     revised_words: usize,
     cut: bool,
+    padded: bool,
     /// Sums over the passes.
     log_probability: f64,
     no_speech: f64,
@@ -157,6 +162,7 @@ impl Stream {
             clock: Clock::default(),
             revised_words: 0,
             cut: false,
+            padded: false,
             log_probability: 0.0,
             no_speech: 0.0,
         }
@@ -176,14 +182,12 @@ impl Stream {
     fn hear(&mut self, heard: Transcript, compute_seconds: f64) -> Pass<'_> {
         let (before, now) = (self.words.len(), self.heard_seconds());
         self.clock.pass(now, compute_seconds);
+        self.padded |= heard.padded;
         self.log_probability += f64::from(heard.mean_log_probability);
         self.no_speech += f64::from(heard.no_speech_probability);
         let from = seconds(self.first);
         let mut hypothesis = heard.words;
-        for word in &mut hypothesis {
-            word.start += from;
-            word.end += from;
-        }
+        hypothesis = hypothesis.into_iter().map(|word| word.behind(from)).collect();
         let known: Vec<&Word> =
             self.words[self.known_from..].iter().map(|known| &known.word).collect();
         let rest = hypothesis.split_off(known_words(&known, &hypothesis, from + SEAM));
@@ -280,9 +284,8 @@ impl Stream {
         Pass { heard_seconds: self.heard_seconds(), new: &self.words[before..], rest: &[] }
     }
 
-    /// What the recording came to.
-    fn finish(mut self) -> Streamed {
-        self.end();
+    /// What the recording came to, at its end.
+    fn finish(self) -> Streamed {
         let passes = self.clock.passes;
         let mean = |sum: f64| (sum / passes.max(1) as f64) as f32;
         let texts: Vec<&str> = self.words.iter().map(|word| word.word.text.as_str()).collect();
@@ -293,6 +296,7 @@ impl Stream {
                 mean_log_probability: mean(self.log_probability),
                 no_speech_probability: mean(self.no_speech),
                 cut: self.cut,
+                padded: self.padded,
                 ..Transcript::nothing(self.first + self.samples.len())
             },
             words: self.words,
@@ -380,12 +384,4 @@ fn segments(words: &[FinalWord]) -> Vec<Segment> {
         is_open = !word.text.ends_with(['.', '?', '!']);
     }
     segments
-}
-
-fn seconds(samples: usize) -> f64 {
-    samples as f64 / f64::from(SAMPLE_RATE)
-}
-
-fn samples_of(seconds: f64) -> usize {
-    (seconds * f64::from(SAMPLE_RATE)).round() as usize
 }

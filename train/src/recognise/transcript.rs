@@ -1,6 +1,6 @@
 //! What was said in a clip.
 
-use engram_models::speech::log_mel::SAMPLE_RATE;
+use engram_models::speech::log_mel::seconds;
 use engram_models::whisper::{Heard, is_loop};
 use serde::{Serialize, Serializer};
 
@@ -82,7 +82,10 @@ pub(super) struct Part {
 }
 
 /// Sums of seconds have digits that mean nothing.
-fn to_milliseconds<S: Serializer>(seconds: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn to_milliseconds<S: Serializer>(
+    seconds: &f64,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64((seconds * 1e3).round() / 1e3)
 }
 
@@ -101,7 +104,7 @@ impl Transcript {
             text: String::new(),
             segments: Vec::new(),
             words: Vec::new(),
-            seconds: samples as f64 / f64::from(SAMPLE_RATE),
+            seconds: seconds(samples),
             mean_log_probability: 0.0,
             no_speech_probability: 1.0,
             padded: false,
@@ -143,7 +146,7 @@ impl Recogniser {
         heard: &Heard,
         options: &RecogniseOptions,
     ) -> Result<Transcript> {
-        let seconds = samples as f64 / f64::from(SAMPLE_RATE);
+        let seconds = seconds(samples);
         let mean_log_probability = mean_log_probability(heard);
         let tokens = heard.text.without_end();
         let mut text = self.text(tokens)?;

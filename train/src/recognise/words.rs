@@ -12,7 +12,7 @@
 
 use engram_data::speech::tokens::SpeechTokeniser;
 use engram_models::speech::AudioStates;
-use engram_models::speech::log_mel::{HOP, SAMPLE_RATE};
+use engram_models::speech::log_mel::{HOP, seconds};
 use engram_models::whisper::{Alignment, Said, Task};
 
 use super::transcript::{Part, Segment, Word};
@@ -82,7 +82,7 @@ impl Recogniser {
                 first += text.len();
             }
             let segments: Vec<&Segment> = parts.iter().map(|part| &part.segment).collect();
-            let length = *samples as f64 / f64::from(SAMPLE_RATE);
+            let length = seconds(*samples);
             words.push(words_of(&segments, pieces, (before, length), by_character));
         }
         Ok(words)
@@ -98,7 +98,7 @@ fn pieces_of(
 ) -> Result<Vec<Piece>> {
     let seconds = |token: usize| {
         let state = alignment.starts.get(first + token).copied().unwrap_or_default();
-        (state * SAMPLES_OF_A_STATE) as f64 / f64::from(SAMPLE_RATE)
+        seconds(state * SAMPLES_OF_A_STATE)
     };
     let mut texts = tokeniser.pieces(tokens)?;
     // Tokens at the end that make no whole letter.

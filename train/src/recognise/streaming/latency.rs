@@ -7,21 +7,25 @@
 
 use serde::Serialize;
 
-/// A clock that runs with the sound, and stands still for nobody who is late. In seconds.
+/// A clock that runs on while sound comes in and while it is heard. In seconds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Clock {
     /// When the last pass was done.
     pub(super) now: f64,
     pub(super) passes: usize,
-    /// Passes that began later than they could have.
+    /// Passes that began later than they could have, because the one before was still at work on less
+    /// sound.
     pub(super) late_passes: usize,
+    /// When the sound of the last pass was there.
+    arrived: f64,
     pub(super) compute_seconds: f64,
 }
 
 impl Clock {
     /// A pass over sound that was there at `arrived`.
     pub(super) fn pass(&mut self, arrived: f64, compute_seconds: f64) {
-        self.late_passes += usize::from(self.now > arrived);
+        self.late_passes += usize::from(self.now > arrived && arrived > self.arrived);
+        self.arrived = arrived;
         self.now = self.now.max(arrived) + compute_seconds;
         self.passes += 1;
         self.compute_seconds += compute_seconds;
@@ -79,6 +83,9 @@ mod tests {
         assert_eq!(done, [1.5, 4.0, 4.5, 4.75, 5.1]);
         assert_eq!((clock.passes, clock.late_passes), (5, 2));
         assert!((clock.compute_seconds - 3.35).abs() < 1e-12);
+        // The same sound once more is not late.
+        clock.pass(5.0, 0.1);
+        assert_eq!((clock.passes, clock.late_passes), (6, 2));
     }
 
     #[test]
