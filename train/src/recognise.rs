@@ -117,8 +117,6 @@ const LEAST_LIKELY: f32 = -1.0;
 const NO_SPEECH: f32 = 0.3;
 const SURELY_NO_SPEECH: f32 = 0.85;
 const FEW_WORDS: usize = 2;
-/// Frames that are encoded at once, unless one clip has more: 30 s.
-const FRAMES_AT_ONCE: usize = 3000;
 /// Silence behind a clip that is padded little, in samples: with less, texts are said twice.
 const SHORT_SILENCE: usize = 5 * SAMPLE_RATE as usize;
 
@@ -293,30 +291,17 @@ impl Recogniser {
         Ok((heard, audio))
     }
 
-    /// The states of clips: encoded a few at a time, because those of many leave the caches.
     fn encode(&self, clips: &[Clip<'_>], padding: Padding) -> Result<AudioStates> {
-        let bands = self.whisper.config().num_mel_bins;
-        let (mut parts, mut lengths) = (Vec::new(), Vec::with_capacity(clips.len()));
-        let mut frames: Vec<Frames> =
-            clips.iter().map(|clip| self.frames(clip.samples, padding)).collect();
-        while !frames.is_empty() {
-            let mut sum = 0;
-            let fits = |frames: &&Frames| {
-                sum += frames.len();
-                sum <= FRAMES_AT_ONCE
-            };
-            let count = frames.iter().take_while(fits).count().max(1);
-            let own: Vec<Frames> = frames.drain(..count).collect();
-            let own_lengths: Vec<usize> = own.iter().map(Frames::len).collect();
-            let values = own.into_iter().flat_map(|frames| frames.values).collect::<Vec<f32>>();
-            let shape = (values.len() / bands, bands);
-            let packed = Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?;
-            let audio = self.whisper.encode(&packed, &own_lengths, &Mode::predict())?;
-            parts.push(audio.states);
-            lengths.extend(audio.lengths);
+        let (mut values, mut lengths) = (Vec::new(), Vec::with_capacity(clips.len()));
+        for clip in clips {
+            let frames = self.frames(clip.samples, padding);
+            lengths.push(frames.len());
+            values.extend(frames.values);
         }
-        let states = Tensor::cat(&parts, 0).map_err(ModelError::from)?;
-        Ok(AudioStates { states, lengths })
+        let bands = self.whisper.config().num_mel_bins;
+        let shape = (values.len() / bands, bands);
+        let frames = Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?;
+        Ok(self.whisper.encode(&frames, &lengths, &Mode::predict())?)
     }
 
     /// Tokens that the text of a clip of this many samples has at most.
