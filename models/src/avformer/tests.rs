@@ -143,7 +143,8 @@ fn only_what_is_added_is_trained() -> Result<()> {
                 assert!(gradient.is_none(), "{}", parameter.name());
                 continue;
             }
-            let gradient = gradient.expect(parameter.name()).flatten_all()?.to_vec1::<f32>()?;
+            let Some(gradient) = gradient else { panic!("{} has no gradient", parameter.name()) };
+            let gradient = gradient.flatten_all()?.to_vec1::<f32>()?;
             assert!(gradient.iter().all(|g| g.is_finite()), "{}", parameter.name());
             assert!(gradient.iter().any(|g| *g != 0.0), "{}", parameter.name());
         }
