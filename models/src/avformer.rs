@@ -10,7 +10,7 @@
 //! | frozen BEST-RQ Conformer and decoder | [`FrozenRecogniser`], also Whisper |
 //! | visual projection layer | [`VisualProjection`] |
 //! | visual tokens, prepended | [`VisualTokens`], [`TokenPosition`] |
-//! | adapters | [`Adapters`](crate::adapter::Adapters) |
+//! | adapters | [`Adapters`] |
 //! | curriculum | phases of the study, by the parameters that move and what is fed |
 
 mod frozen;

@@ -71,7 +71,7 @@ impl Decoder {
     /// of `audio` one by one.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for a text that is longer than the model has positions, and for
+    /// [`crate::ModelError::BadInput`] for a text that is longer than the model has positions, and for
     /// adapters of another number than the blocks.
     pub fn forward(
         &self,
