@@ -184,3 +184,8 @@ fn seeded(seed: u64, names: &[&str]) -> ChaCha8Rng {
     }
     ChaCha8Rng::from_seed(digest.finalize().into())
 }
+
+/// Random numbers of something that belongs to a split: those of the splits differ.
+fn of_split((seed, split): (u64, Split), what: &str, number: usize) -> ChaCha8Rng {
+    seeded(seed, &["audiovisual", what, split.name(), &number.to_string()])
+}

@@ -5,20 +5,21 @@
 //! since no token sees a later one, what follows the end-of-text token changes nothing that is pooled.
 
 mod config;
+mod vision;
 
 use std::sync::Arc;
 
 use candle_core::Tensor;
 
 use crate::error::{ModelError, Result};
-use crate::kernels::{Mode, Segments, Span, embedding_sum, linear};
+use crate::kernels::{CrossEntropy, Mode, Span, cross_entropy, embedding_sum, linear};
 use crate::layers::{LayerNorm, Linear};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
-use crate::patch_embedding::{PatchEmbedding, with_class_token};
 use crate::pre_norm::{Deviations, Names, PreNormBlocks, PreNormConfig};
 use crate::similarity::normalise;
-pub use config::{ClipConfig, ClipTextConfig, ClipVisionConfig};
+pub use config::{CLIP_VISION, ClipConfig, ClipTextConfig, ClipVisionConfig};
+pub use vision::{ClipImages, ClipVision};
 
 /// The published names in a block.
 const NAMES: Names = Names {
@@ -37,9 +38,8 @@ const NAMES: Names = Names {
 pub struct Clip {
     config: ClipConfig,
     text: TextTower,
-    vision: VisionTower,
+    vision: ClipVision,
     text_projection: Linear,
-    visual_projection: Linear,
     logit_scale: Tensor,
 }
 
@@ -49,16 +49,6 @@ struct TextTower {
     position_embedding: Tensor,
     blocks: PreNormBlocks,
     final_layer_norm: LayerNorm,
-}
-
-#[derive(Debug, Clone)]
-struct VisionTower {
-    class_embedding: Tensor,
-    patch_embedding: PatchEmbedding,
-    position_embedding: Tensor,
-    pre_layer_norm: LayerNorm,
-    blocks: PreNormBlocks,
-    post_layer_norm: LayerNorm,
 }
 
 /// What the text encoder gives for `S` packed texts of `T` tokens.
@@ -72,17 +62,6 @@ pub struct ClipTexts {
     pub embeddings: Tensor,
 }
 
-/// What the vision encoder gives for `B` pictures of `P` patches.
-#[derive(Debug, Clone)]
-pub struct ClipImages {
-    /// States of the class token and the patches before the last norm, `[B, 1 + P, D]`.
-    pub last_hidden_state: Tensor,
-    /// The class tokens' states after it, `[B, D]`.
-    pub pooled: Tensor,
-    /// The pictures in the common space, not of unit length, `[B, E]`.
-    pub embeddings: Tensor,
-}
-
 impl Clip {
     /// Builds both encoders from published weights or fresh.
     ///
@@ -90,17 +69,20 @@ impl Clip {
     /// [`ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
     pub fn new(config: &ClipConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
-        let projection = |width: usize, name: &str| {
-            let std = (width as f64).powf(-0.5);
-            Linear::without_bias(width, config.projection_dim, std, &builder.pp(name))
+        let text_width = config.text_config.hidden_size;
+        // Both projections go to the same space, whatever the towers' own entries say.
+        let vision_config = ClipVisionConfig {
+            projection_dim: config.projection_dim,
+            ..config.vision_config.clone()
         };
         Ok(Self {
             text: TextTower::new(&config.text_config, &builder.pp("text_model"))?,
-            vision: VisionTower::new(&config.vision_config, &builder.pp("vision_model"))?,
-            text_projection: projection(config.text_config.tower().hidden_size, "text_projection")?,
-            visual_projection: projection(
-                config.vision_config.tower().hidden_size,
-                "visual_projection",
+            vision: ClipVision::new(&vision_config, builder)?,
+            text_projection: Linear::without_bias(
+                text_width,
+                config.projection_dim,
+                (text_width as f64).powf(-0.5),
+                &builder.pp("text_projection"),
             )?,
             logit_scale: builder.get(
                 "logit_scale",
@@ -129,19 +111,9 @@ impl Clip {
         Ok(ClipTexts { last_hidden_state, pooled, embeddings })
     }
 
-    /// Encodes pictures, normalised as published: `[B, 3, image_size, image_size]`.
-    ///
-    /// # Errors
-    /// [`ModelError::BadInput`] for pictures of another shape.
-    pub fn encode_images(&self, pixels: &Tensor, mode: &Mode) -> Result<ClipImages> {
-        let last_hidden_state = self.vision.forward(pixels, mode)?;
-        let (batch, rows, width) = last_hidden_state.dims3()?;
-        let class_rows: Arc<[u32]> = (0..batch).map(|image| (image * rows) as u32).collect();
-        let states = last_hidden_state.reshape((batch * rows, width))?;
-        let pooled = embedding_sum(&[(&states, class_rows)])?;
-        let pooled = self.vision.post_layer_norm.forward(&pooled)?;
-        let embeddings = self.visual_projection.forward(&pooled)?;
-        Ok(ClipImages { last_hidden_state, pooled, embeddings })
+    /// The vision encoder.
+    pub fn vision(&self) -> &ClipVision {
+        &self.vision
     }
 
     /// Cosines times the learned temperature: `images` `[B, E]`, `texts` `[S, E]` → `[B, S]`.
@@ -149,6 +121,21 @@ impl Clip {
         let cosines = linear(&normalise(images)?, &normalise(texts)?, None)?;
         Ok(cosines.broadcast_mul(&self.logit_scale.exp()?)?)
     }
+}
+
+/// CLIP's loss, a scalar: the mean of both directions' cross-entropies of logits `[B, B]`, where picture `i` belongs to
+/// text `i`.
+///
+/// # Errors
+/// [`ModelError::Candle`] for logits that are not square.
+pub fn contrastive_loss(logits: &Tensor) -> Result<Tensor> {
+    let targets: Arc<[u32]> = (0..logits.dim(0)? as u32).collect();
+    let one = |logits: &Tensor| -> Result<Tensor> {
+        let options =
+            CrossEntropy { targets: targets.clone(), ignored: None, label_smoothing: 0.0 };
+        Ok(cross_entropy(&logits.contiguous()?, options)?.mean_all()?)
+    };
+    Ok(((one(logits)? + one(&logits.t()?)?)? * 0.5)?)
 }
 
 impl TextTower {
@@ -184,46 +171,6 @@ impl TextTower {
         ])?;
         let states = self.blocks.forward(embedded, (&tokens.segments, true), None, mode)?;
         self.final_layer_norm.forward(&states)
-    }
-}
-
-impl VisionTower {
-    fn new(config: &ClipVisionConfig, builder: &ParameterBuilder) -> Result<Self> {
-        let d = config.tower().hidden_size;
-        let std = config.initializer_range;
-        let embeddings = builder.pp("embeddings");
-        let norm = |name: &str| LayerNorm::new(d, config.tower().layer_norm_eps, &builder.pp(name));
-        let class_std = (d as f64).powf(-0.5);
-        Ok(Self {
-            class_embedding: embeddings.get("class_embedding", &[d], Init::Normal(class_std))?,
-            patch_embedding: PatchEmbedding::new(
-                config.patch_grid(),
-                d,
-                std,
-                false,
-                &embeddings.pp("patch_embedding"),
-            )?,
-            position_embedding: embeddings.pp("position_embedding").get(
-                "weight",
-                &[1 + config.num_patches(), d],
-                Init::Normal(std),
-            )?,
-            pre_layer_norm: norm("pre_layrnorm")?,
-            blocks: blocks(config.tower(), builder)?,
-            post_layer_norm: norm("post_layernorm")?,
-        })
-    }
-
-    /// `[B, C, S, S]` → `[B, 1 + P, D]`.
-    fn forward(&self, pixels: &Tensor, mode: &Mode) -> Result<Tensor> {
-        let patches = self.patch_embedding.forward(pixels)?;
-        let tokens = with_class_token(&self.class_embedding, &patches)?;
-        let tokens = tokens.broadcast_add(&self.position_embedding)?;
-        let (batch, rows, d) = tokens.dims3()?;
-        let states = self.pre_layer_norm.forward(&tokens.reshape((batch * rows, d))?)?;
-        let segments = Segments::packed(&vec![rows; batch]);
-        let states = self.blocks.forward(states, (&segments, false), None, mode)?;
-        Ok(states.reshape((batch, rows, d))?)
     }
 }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
-use engram_models::clip::{Clip, ClipConfig};
-use engram_models::kernels::{CrossEntropy, Mode, cross_entropy};
+use engram_models::clip::{Clip, ClipConfig, ClipVision, ClipVisionConfig, contrastive_loss};
+use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::weights::Weights;
@@ -41,22 +41,11 @@ fn read_expected(name: &str) -> Result<Expected> {
     Ok(Expected { texts: PackedTokens::new(&texts), tensors })
 }
 
-/// The mean of both directions' cross-entropies: picture `i` belongs to text `i`.
-fn contrastive_loss(logits: &Tensor) -> Result<Tensor> {
-    let targets: Arc<[u32]> = (0..logits.dim(0)? as u32).collect();
-    let one = |logits: &Tensor| -> Result<Tensor> {
-        let options =
-            CrossEntropy { targets: targets.clone(), ignored: None, label_smoothing: 0.0 };
-        Ok(cross_entropy(&logits.contiguous()?, options)?.mean_all()?)
-    };
-    Ok(((one(logits)? + one(&logits.t()?)?)? * 0.5)?)
-}
-
 fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
     let (clip, parameters) = load(name, dtype, Vec::new())?;
     let Expected { texts, tensors } = read_expected(name)?;
     let texts = clip.encode_texts(&texts, &Mode::evaluate())?;
-    let images = clip.encode_images(&tensors["pixels"].to_dtype(dtype)?, &Mode::evaluate())?;
+    let images = clip.vision().forward(&tensors["pixels"].to_dtype(dtype)?, &Mode::evaluate())?;
     let logits = clip.logits(&images.embeddings, &texts.embeddings)?;
     for (what, got) in [
         ("text_hidden", &texts.last_hidden_state),
@@ -80,6 +69,31 @@ fn states_embeddings_and_every_gradient_equal_the_reference() -> Result<()> {
 #[test]
 fn the_composites_equal_the_reference_too() -> Result<()> {
     MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
+}
+
+/// The vision encoder alone, of a configuration as `transformers` writes it.
+#[test]
+fn the_vision_encoder_alone_equals_the_reference() -> Result<()> {
+    let config = ClipVisionConfig::read(&fixture("clip_vision", "config.json"))?;
+    let weights = Arc::new(Weights::open(&fixture("clip_vision", "model.safetensors"))?);
+    let tensors = expected("clip_vision")?;
+    for (dtype, tolerance) in [(DType::F32, 5e-6), (DType::F64, 1e-6)] {
+        let builder = ParameterBuilder::new(0, Vec::new(), dtype, &Device::Cpu);
+        let vision = ClipVision::new(&config, &builder.with_weights(Arc::clone(&weights)))?;
+        let images = vision.forward(&tensors["pixels"].to_dtype(dtype)?, &Mode::evaluate())?;
+        for (what, got) in [
+            ("image_hidden", &images.last_hidden_state),
+            ("image_embeddings", &images.embeddings),
+        ] {
+            assert_output(("clip_vision", what), got, &tensors, tolerance)?;
+        }
+        let loss = (images.embeddings * tensors["direction"].to_dtype(dtype)?)?.sum_all()?;
+        assert_gradients("clip_vision", &loss, &builder.finish()?, &tensors, 20.0 * tolerance)?;
+    }
+    // What is written is what was read.
+    let json = serde_json::to_string(&config).expect("a configuration");
+    assert_eq!(serde_json::from_str::<ClipVisionConfig>(&json).expect("the same"), config);
+    Ok(())
 }
 
 /// A text in a batch is the text alone, and its embedding does not see what follows its end.
@@ -107,7 +121,7 @@ fn inputs_that_do_not_fit_are_refused() -> Result<()> {
     assert!(text(vec![39; 13]).contains("takes 12"));
     assert!(text(vec![40, 39]).contains("id 40"));
     let pixels = Tensor::zeros((2, 3, 12, 11), DType::F32, &Device::Cpu)?;
-    let refused = clip.encode_images(&pixels, &Mode::predict()).expect_err("a refusal");
+    let refused = clip.vision().forward(&pixels, &Mode::predict()).expect_err("a refusal");
     assert!(refused.to_string().contains("takes [B, 3, 12, 12]"), "{refused}");
     Ok(())
 }

@@ -7,6 +7,9 @@ Writes to models/tests/fixtures:
   `clip` has quick GELU and an end-of-text token, and its defaults are left out of `config.json`; `clip_old` has GELU,
   takes the largest id for the end as the first published models do, and its towers differ in width and depth.
 
+- clip_vision/: the same of the vision encoder alone, with the `config.json` that `transformers` writes; its loss is the
+  sum of the embeddings times `direction`.
+
 The reference runs in f64, on a padded batch with an attention mask.
 
     python tests/reference/clip.py
@@ -19,7 +22,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from transformers import CLIPConfig, CLIPModel
+from transformers import CLIPConfig, CLIPModel, CLIPVisionConfig, CLIPVisionModelWithProjection
 
 FIXTURES = Path(__file__).resolve().parents[2] / "models" / "tests" / "fixtures"
 
@@ -121,6 +124,32 @@ def write(name, config):
     save_file({n: t.detach().contiguous() for n, t in expected.items()}, folder / "expected.safetensors")
 
 
+def write_vision(name):
+    """Writes the folder of a vision encoder alone."""
+    generator = torch.Generator().manual_seed(12)
+    config = CLIPVisionConfig(**CLIP_OLD["vision_config"], projection_dim=8)
+    model = CLIPVisionModelWithProjection(config).double().eval()
+    randomise(model, generator)
+    pixels = torch.randn(2, 3, config.image_size, config.image_size, generator=generator).double()
+    direction = torch.randn(2, config.projection_dim, generator=generator).double()
+    output = model(pixel_values=pixels)
+    (output.image_embeds * direction).sum().backward()
+
+    folder = FIXTURES / name
+    config.save_pretrained(folder)
+    named = dict(model.named_parameters())
+    save_file({n: p.data.half() for n, p in named.items()}, folder / "model.safetensors")
+    expected = {
+        "pixels": pixels,
+        "direction": direction,
+        "image_hidden": output.last_hidden_state,
+        "image_embeddings": output.image_embeds,
+    }
+    expected |= {f"gradient.{n}": p.grad for n, p in named.items()}
+    save_file({n: t.detach().float().contiguous() for n, t in expected.items()}, folder / "expected.safetensors")
+
+
 if __name__ == "__main__":
     write("clip", CLIP)
     write("clip_old", CLIP_OLD)
+    write_vision("clip_vision")

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `config.json` of BERT or DeBERTa | pooled as `1_Pooling/config.json` says, else their mean | – |
 //! | `config.json` of CLIP | the text tower | the vision tower |
+//! | that of CLIP's vision tower (`clip_vision_model`) | – | the vision tower |
 //! | `mobilenet_v2_ops.json` | – | the average pool of MobileNetV2 |
 //!
 //! CLIP makes of a text with a picture the sum of both unit vectors, at unit length. (REVEAL encodes both together in
@@ -19,6 +20,8 @@ use std::path::Path;
 
 use engram_data::DataError;
 use engram_data::hub::{HubSettings, WeightsLocation};
+use engram_data::image::{Picture, Preprocessing};
+use engram_models::clip::CLIP_VISION;
 use engram_models::mobilenet::OPS_FILE;
 use serde::Deserialize;
 
@@ -26,6 +29,9 @@ use crate::digest;
 use crate::error::{Result, TrainError};
 pub use files::EncoderFiles;
 pub use joint::{JointEncoder, PreparedParts};
+
+/// The `model_type` of CLIP.
+const CLIP: &str = "clip";
 
 /// What is to be encoded.
 #[derive(Debug, Clone, Copy, Default)]
@@ -62,6 +68,7 @@ pub struct Encoder {
 enum Model {
     Text(Box<text::TextModel>),
     Clip(Box<clip::ClipModel>),
+    ClipVision(Box<clip::ClipPictures>),
     Pictures(pictures::PictureModel),
 }
 
@@ -80,17 +87,23 @@ impl Encoder {
             Err(error) => Err(TrainError::io(weights)(error)),
         };
         let (model, sha256) = match find("config.json") {
-            Ok(config) if is_clip(&config)? => {
-                let (model, weights) = clip::ClipModel::open(&config, &find)?;
-                (Model::Clip(Box::new(model)), hash(&weights)?)
-            }
-            Ok(_) => {
-                let files = EncoderFiles::find(location)?;
-                let optional = |file: &str| place.optional_file(file, &settings);
-                let model = text::TextModel::open(&files, &optional)?;
-                let sha256 = files.weights_sha256().unwrap_or_default().to_owned();
-                (Model::Text(Box::new(model)), sha256)
-            }
+            Ok(config) => match model_type(&config)?.as_deref() {
+                Some(CLIP) => {
+                    let (model, weights) = clip::ClipModel::open(&config, &find)?;
+                    (Model::Clip(Box::new(model)), hash(&weights)?)
+                }
+                Some(CLIP_VISION) => {
+                    let (model, weights) = clip::ClipPictures::open(&config, &find)?;
+                    (Model::ClipVision(Box::new(model)), hash(&weights)?)
+                }
+                _ => {
+                    let files = EncoderFiles::find(location)?;
+                    let optional = |file: &str| place.optional_file(file, &settings);
+                    let model = text::TextModel::open(&files, &optional)?;
+                    let sha256 = files.weights_sha256().unwrap_or_default().to_owned();
+                    (Model::Text(Box::new(model)), sha256)
+                }
+            },
             // Without a configuration, only the folder layout of MobileNetV2 is known.
             Err(missing @ DataError::MissingFile { .. }) => match find(OPS_FILE) {
                 Ok(ops) => {
@@ -125,7 +138,8 @@ impl Encoder {
     pub fn width(&self) -> usize {
         match &self.model {
             Model::Text(model) => model.width(),
-            Model::Clip(model) => model.width(),
+            Model::Clip(model) => model.pictures().width(),
+            Model::ClipVision(model) => model.width(),
             Model::Pictures(model) => model.width(),
         }
     }
@@ -135,7 +149,7 @@ impl Encoder {
         match &self.model {
             Model::Text(_) => Reads { text: true, pictures: false },
             Model::Clip(_) => Reads { text: true, pictures: true },
-            Model::Pictures(_) => Reads { text: false, pictures: true },
+            Model::ClipVision(_) | Model::Pictures(_) => Reads { text: false, pictures: true },
         }
     }
 
@@ -144,18 +158,40 @@ impl Encoder {
     /// # Errors
     /// [`TrainError::Data`] for a picture that cannot be read, or a text that cannot be expressed.
     pub fn prepare(&self, item: Item<'_>) -> Result<Prepared> {
-        let (text, picture) = (item.text, item.picture);
-        let (tokens, pixels) = match &self.model {
-            Model::Text(model) => (text.map(|text| model.tokens(text)).transpose()?, None),
-            Model::Clip(model) => (
-                text.map(|text| model.tokens(text)).transpose()?,
-                picture.map(|picture| model.pixels(picture)).transpose()?,
-            ),
-            Model::Pictures(model) => {
-                (None, picture.map(|picture| model.pixels(picture)).transpose()?)
+        let tokens = match (&self.model, item.text) {
+            (Model::Text(model), Some(text)) => Some(model.tokens(text)?),
+            (Model::Clip(model), Some(text)) => Some(model.tokens(text)?),
+            _ => None,
+        };
+        let pixels = match (self.preprocessing(), item.picture) {
+            (Some(preprocessing), Some(path)) => {
+                Some(preprocessing.apply(&Picture::open(path)?, path)?)
             }
+            _ => None,
         };
         Ok(Prepared { tokens, pixels })
+    }
+
+    /// A picture that is in memory already, as pixels; errors call it `name`.
+    ///
+    /// # Errors
+    /// [`TrainError::Encoder`] for an encoder of texts alone; [`TrainError::Data`] for a picture that is too thin.
+    pub fn prepare_picture(&self, picture: &Picture, name: &Path) -> Result<Prepared> {
+        let Some(preprocessing) = self.preprocessing() else {
+            let reason = "encodes texts alone, and no picture; take CLIP or MobileNetV2".into();
+            return Err(TrainError::Encoder { name: self.name.clone(), reason });
+        };
+        Ok(Prepared { tokens: None, pixels: Some(preprocessing.apply(picture, name)?) })
+    }
+
+    /// How pictures become pixels; `None` for an encoder of texts alone.
+    fn preprocessing(&self) -> Option<&Preprocessing> {
+        match &self.model {
+            Model::Text(_) => None,
+            Model::Clip(model) => Some(model.pictures().preprocessing()),
+            Model::ClipVision(model) => Some(model.preprocessing()),
+            Model::Pictures(model) => Some(model.preprocessing()),
+        }
     }
 
     /// Unit vectors of items, `[N, D]`, the same bytes for any number of threads; zeros for an item of which the
@@ -181,11 +217,12 @@ impl Encoder {
         let of_texts = match &self.model {
             Model::Text(model) => model.embed(&texts)?,
             Model::Clip(model) => model.embed_texts(&texts)?,
-            Model::Pictures(_) => Vec::new(),
+            Model::ClipVision(_) | Model::Pictures(_) => Vec::new(),
         };
         let of_pictures = match &self.model {
             Model::Text(_) => Vec::new(),
-            Model::Clip(model) => model.embed_pictures(&pictures)?,
+            Model::Clip(model) => model.pictures().embed(&pictures)?,
+            Model::ClipVision(model) => model.embed(&pictures)?,
             Model::Pictures(model) => model.embed(&pictures)?,
         };
         for (rows, made) in [(with_text, of_texts), (with_picture, of_pictures)] {
@@ -214,13 +251,13 @@ fn to_unit_length(vector: &mut [f32]) {
     vector.iter_mut().for_each(|v| *v = (f64::from(*v) * scale) as f32);
 }
 
-/// Whether a `config.json` is CLIP's; what is no JSON is refused by whoever reads the whole of it.
-fn is_clip(config: &Path) -> Result<bool> {
+/// The `model_type` of a `config.json`; what is no JSON is refused by whoever reads the whole of it.
+fn model_type(config: &Path) -> Result<Option<String>> {
     #[derive(Deserialize)]
     struct Published {
         model_type: Option<String>,
     }
     let text = std::fs::read(config).map_err(TrainError::io(config))?;
     let published = serde_json::from_slice::<Published>(&text).ok();
-    Ok(published.and_then(|published| published.model_type).is_some_and(|kind| kind == "clip"))
+    Ok(published.and_then(|published| published.model_type))
 }

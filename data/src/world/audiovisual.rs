@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::pictures::{self, Picture};
 use super::questions::Split;
 use super::speech::{self, SAMPLE_RATE, Spoken, Voice};
-use super::{seeded, view_augmentation};
+use super::of_split;
 use crate::DataError;
 use crate::audio::mixing::{mix, power};
 use crate::audio::noise::NoiseKind;
@@ -153,12 +153,11 @@ impl Audiovisual {
             let (what, value) = ("the name", name.to_string());
             return Err(DataError::OutOfRange { what, value, wanted: "give one that is there" });
         };
-        let mut rng = self.rng(&picture.slug, split, number);
-        view_augmentation(size).apply(&picture.image, &mut rng)
+        picture.view((self.seed, split), number, size)
     }
 
     fn rng(&self, what: &str, split: Split, number: usize) -> ChaCha8Rng {
-        seeded(self.seed, &["audiovisual", what, split.name(), &number.to_string()])
+        of_split((self.seed, split), what, number)
     }
 }
 

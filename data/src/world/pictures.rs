@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use image::RgbaImage;
+use image::{RgbImage, RgbaImage};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use twemoji_assets::png::PngTwemojiAsset;
@@ -12,6 +12,8 @@ use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
 use super::countries::{Country, countries};
+use super::questions::Split;
+use super::{of_split, view_augmentation};
 use crate::DataError;
 
 /// Asks for the coloured form of a character; it is part of some names and not of others.
@@ -43,6 +45,21 @@ pub struct Picture {
     pub png: &'static [u8],
     /// The pixels, 72 by 72.
     pub image: RgbaImage,
+}
+
+impl Picture {
+    /// View `number` of a split of a seed, of `size` pixels each way: those of the splits differ.
+    ///
+    /// # Errors   [`DataError::OutOfRange`]
+    pub fn view(
+        &self,
+        seed_and_split: (u64, Split),
+        number: usize,
+        size: u32,
+    ) -> Result<RgbImage, DataError> {
+        let mut rng = of_split(seed_and_split, &self.slug, number);
+        view_augmentation(size).apply(&self.image, &mut rng)
+    }
 }
 
 /// All pictures, in Unicode's order.

@@ -2,13 +2,16 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::config::{check_sizes, in_file, read_published};
 use crate::error::Result;
 use crate::kernels::Activation;
 use crate::patch_embedding::PatchGrid;
 use crate::pre_norm::PreNormConfig;
+
+/// The `model_type` of a vision encoder alone.
+pub const CLIP_VISION: &str = "clip_vision_model";
 
 /// The configuration of both encoders.
 #[derive(Debug, Clone, Deserialize)]
@@ -45,10 +48,12 @@ pub struct ClipTextConfig {
 }
 
 /// The vision encoder.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)] // As in ViTConfig.
 pub struct ClipVisionConfig {
+    /// Width `E` of the space that the encoder alone projects to; within CLIP that of [`ClipConfig`] counts.
+    pub projection_dim: usize,
     /// Pixels of an edge of the (square) picture.
     pub image_size: usize,
     /// Pixels of an edge of a patch.
@@ -97,6 +102,7 @@ impl Default for ClipTextConfig {
 impl Default for ClipVisionConfig {
     fn default() -> Self {
         Self {
+            projection_dim: 512,
             image_size: 224,
             patch_size: 32,
             num_channels: 3,
@@ -152,6 +158,26 @@ impl ClipVisionConfig {
         self.patch_grid().num_patches()
     }
 
+    /// Reads the published `config.json` of a vision encoder alone.
+    ///
+    /// # Errors
+    /// As [`ClipConfig::read`].
+    pub fn read(path: &Path) -> Result<Self> {
+        let config: Self = read_published(path, CLIP_VISION)?;
+        in_file(path, config.validate())?;
+        Ok(config)
+    }
+
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
+    pub fn validate(&self) -> Result<()> {
+        self.tower().validate()?;
+        check_sizes(&[("projection_dim", self.projection_dim)])?;
+        self.patch_grid().validate()
+    }
+
     pub(crate) fn patch_grid(&self) -> PatchGrid {
         let Self { image_size, patch_size, num_channels, .. } = *self;
         PatchGrid { image_size, patch_size, num_channels }
@@ -186,14 +212,12 @@ impl ClipConfig {
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
     pub fn validate(&self) -> Result<()> {
         let (text, vision) = (&self.text_config, &self.vision_config);
-        for tower in [text.tower(), vision.tower()] {
-            tower.validate()?;
-        }
+        text.tower().validate()?;
         check_sizes(&[
             ("projection_dim", self.projection_dim),
             ("vocab_size", text.vocab_size),
             ("max_position_embeddings", text.max_position_embeddings),
         ])?;
-        vision.patch_grid().validate()
+        vision.validate()
     }
 }

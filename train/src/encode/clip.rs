@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use engram_data::DataError;
-use engram_data::image::{Picture, Preprocessing};
+use engram_data::image::Preprocessing;
 use engram_data::tokenise::Tokeniser;
-use engram_models::clip::{Clip, ClipConfig};
+use engram_models::clip::{Clip, ClipConfig, ClipVision, ClipVisionConfig};
 use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
@@ -22,6 +22,12 @@ const BATCH_PICTURES: usize = 16;
 pub(super) struct ClipModel {
     clip: Clip,
     tokeniser: Tokeniser,
+    pictures: ClipPictures,
+}
+
+/// CLIP's vision encoder with its picture processor.
+pub(super) struct ClipPictures {
+    vision: ClipVision,
     preprocessing: Preprocessing,
 }
 
@@ -43,28 +49,12 @@ impl ClipModel {
             );
             return Err(TrainError::Encoder { name: config_path.display().to_string(), reason });
         }
-        let processor = find("preprocessor_config.json")?;
-        let preprocessing = Preprocessing::read(&processor)?;
-        let size = config.vision_config.image_size;
-        let fits = preprocessing
-            .output_size()
-            .is_some_and(|(height, width)| [height, width].map(|edge| edge as usize) == [size; 2]);
-        if !fits {
-            let reason = format!(
-                "does not make pictures of {size} x {size} pixels, which {} asks for",
-                config_path.display()
-            );
-            return Err(TrainError::Encoder { name: processor.display().to_string(), reason });
-        }
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
         let source = Arc::new(Weights::open(&weights)?);
         let clip = Clip::new(&config, &builder.with_weights(source))?;
-        Ok((Self { clip, tokeniser, preprocessing }, weights))
-    }
-
-    pub(super) fn width(&self) -> usize {
-        self.clip.config().projection_dim
+        let pictures = ClipPictures::new(clip.vision().clone(), config_path, find)?;
+        Ok((Self { clip, tokeniser, pictures }, weights))
     }
 
     /// `<|startoftext|> text <|endoftext|>`.
@@ -73,9 +63,8 @@ impl ClipModel {
         framed(&self.tokeniser, text, longest)
     }
 
-    /// `[3, S, S]`.
-    pub(super) fn pixels(&self, picture: &Path) -> Result<Vec<f32>> {
-        Ok(self.preprocessing.apply(&Picture::open(picture)?, picture)?)
+    pub(super) fn pictures(&self) -> &ClipPictures {
+        &self.pictures
     }
 
     /// `[N, E]`.
@@ -87,15 +76,62 @@ impl ClipModel {
         }
         Ok(vectors)
     }
+}
+
+impl ClipPictures {
+    /// Builds a vision encoder alone from its `config.json` and the files that `find` gives; the model and its weights
+    /// file.
+    pub(super) fn open(
+        config_path: &Path,
+        find: &dyn Fn(&str) -> Result<PathBuf, DataError>,
+    ) -> Result<(Self, PathBuf)> {
+        let config = ClipVisionConfig::read(config_path)?;
+        let weights = find("model.safetensors")?;
+        let frozen = vec![ParameterGroup::all_frozen()];
+        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
+        let source = Arc::new(Weights::open(&weights)?);
+        let vision = ClipVision::new(&config, &builder.with_weights(source))?;
+        Ok((Self::new(vision, config_path, find)?, weights))
+    }
+
+    /// Reads the picture processor beside the model, which has to make what the model takes.
+    fn new(
+        vision: ClipVision,
+        config_path: &Path,
+        find: &dyn Fn(&str) -> Result<PathBuf, DataError>,
+    ) -> Result<Self> {
+        let processor = find("preprocessor_config.json")?;
+        let preprocessing = Preprocessing::read(&processor)?;
+        let size = vision.config().image_size;
+        let fits = preprocessing
+            .output_size()
+            .is_some_and(|(height, width)| [height, width].map(|edge| edge as usize) == [size; 2]);
+        if !fits {
+            let reason = format!(
+                "does not make pictures of {size} x {size} pixels, which {} asks for",
+                config_path.display()
+            );
+            return Err(TrainError::Encoder { name: processor.display().to_string(), reason });
+        }
+        Ok(Self { vision, preprocessing })
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.vision.config().projection_dim
+    }
+
+    pub(super) fn preprocessing(&self) -> &Preprocessing {
+        &self.preprocessing
+    }
 
     /// `[N, E]`.
-    pub(super) fn embed_pictures(&self, pictures: &[&[f32]]) -> Result<Vec<f32>> {
-        let size = self.clip.config().vision_config.image_size;
+    pub(super) fn embed(&self, pictures: &[&[f32]]) -> Result<Vec<f32>> {
+        let size = self.vision.config().image_size;
         let mut vectors = Vec::new();
         for batch in pictures.chunks(BATCH_PICTURES) {
             let shape = (batch.len(), 3, size, size);
             let pixels = Tensor::from_vec(batch.concat(), shape, &Device::Cpu).map_err(model)?;
-            let encoded = self.clip.encode_images(&pixels, &Mode::predict())?;
+            let encoded = self.vision.forward(&pixels, &Mode::predict())?;
             vectors.extend(numbers(&encoded.embeddings)?);
         }
         Ok(vectors)

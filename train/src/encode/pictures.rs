@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::{Device, Tensor};
 use engram_data::DataError;
-use engram_data::image::{Picture, Preprocessing, Resize};
+use engram_data::image::{Preprocessing, Resize};
 use engram_models::mobilenet::{MobileNet, WEIGHTS_FILE};
 
 use super::clip::numbers;
@@ -35,9 +35,8 @@ impl PictureModel {
         self.network.embedding_size()
     }
 
-    /// `[3, H, W]`.
-    pub(super) fn pixels(&self, picture: &Path) -> Result<Vec<f32>> {
-        Ok(self.preprocessing.apply(&Picture::open(picture)?, picture)?)
+    pub(super) fn preprocessing(&self) -> &Preprocessing {
+        &self.preprocessing
     }
 
     /// `[N, D]`.
