@@ -63,6 +63,10 @@ pub enum DataError {
     #[error("{path}, line {line}: {reason}", path = path.display())]
     Manifest { path: PathBuf, line: usize, reason: String },
 
+    /// A clip that is not seen as it should be.
+    #[error("clip `{clip}`: {reason}")]
+    Frames { clip: String, reason: String },
+
     /// Clips whose sound files are not there.
     #[error("{path}: {missing} of {clips} clips have no sound file: {named}; fetch these files, correct the folder, or ask for such clips to be left out", path = path.display())]
     MissingAudio { path: PathBuf, missing: usize, clips: usize, named: String },

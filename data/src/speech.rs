@@ -15,6 +15,7 @@
 //! [`write_manifest`]: manifest::write_manifest
 
 pub mod ego4d;
+pub mod frames;
 mod gather;
 pub mod how2;
 pub mod howto100m;
@@ -98,7 +99,7 @@ impl FromStr for SpeechFormat {
 }
 
 /// Where a data set lies, and what is done about sound that is not there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SpeechSource {
     /// The folder or file that each format's module names.
     pub path: PathBuf,
@@ -109,6 +110,9 @@ pub struct SpeechSource {
     /// All pictures of a recording are given to each of its clips, in the order of the number at the
     /// end of their names.
     pub frames: Option<PathBuf>,
+    /// How many of these numbers make a second, where pictures are numbered from 0 in even steps (1 where
+    /// the numbers are seconds): a clip then gets those of its recording that are seen while it lasts.
+    pub frame_rate: Option<f64>,
     /// Whether clips without their sound file are left out and listed, instead of ending the reading.
     pub skip_missing: bool,
 }
@@ -116,7 +120,7 @@ pub struct SpeechSource {
 impl SpeechSource {
     /// A data set with nothing beside it, every sound file of which must be there.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), audio: None, frames: None, skip_missing: false }
+        Self { path: path.into(), audio: None, frames: None, frame_rate: None, skip_missing: false }
     }
 }
 

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
+use engram_data::speech::frames::Frame;
 use engram_data::speech::manifest::{Clip, read_manifest, write_manifest};
 use engram_data::speech::{self, MissingAudio, SpeechClips, SpeechFormat, SpeechSource};
 use flate2::Compression;
@@ -549,16 +550,22 @@ fn pictures_are_of_the_clip_or_of_its_recording() {
     let source = SpeechSource { frames: Some(files.path("frames")), ..files.with_audio("train") };
     let found = read("how2", &source).unwrap();
     let names = |clip: &Clip| -> Vec<String> {
-        let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+        let name = |one: &Frame| one.image.file_name().unwrap().to_string_lossy().into_owned();
         clip.frames.iter().map(name).collect()
     };
     assert_eq!(names(&found.clips[0]), ["z.jpg"]);
     let of_video = ["2.5.JPG", "12.5.jpg", "100.jpeg", "frame_9.jpg", "frame_000010.jpg"];
     assert_eq!(names(&found.clips[1]), of_video);
     assert_eq!(names(&found.clips[2]), of_video);
-    assert_eq!(found.clips[1].frames[0], files.path("frames/vid/2.5.JPG"));
-    let nothing = SpeechSource { frames: Some(files.path("audio")), ..source };
+    assert_eq!(found.clips[1].frames[0], files.path("frames/vid/2.5.JPG").into());
+    let nothing = SpeechSource { frames: Some(files.path("audio")), ..source.clone() };
     refused("how2", &nothing, &["audio: no clip has pictures here"]);
+    // Of a recording with a frame rate those that are seen while the clip lasts, 1.5 to 3.25 s.
+    let timed = read("how2", &SpeechSource { frame_rate: Some(4.0), ..source }).unwrap();
+    assert_eq!(names(&timed.clips[0]), ["z.jpg"]);
+    assert_eq!(names(&timed.clips[1]), ["12.5.jpg", "frame_9.jpg", "frame_000010.jpg"]);
+    assert_eq!(timed.clips[1].frames[1].time, Some(2.25));
+    assert_eq!(timed.clips[1].pictures().unwrap()[0], files.path("frames/vid/frame_9.jpg"));
 }
 
 /// An id may not lead out of the folder of pictures.

@@ -81,10 +81,9 @@ fn the_vision_encoder_alone_equals_the_reference() -> Result<()> {
         let builder = ParameterBuilder::new(0, Vec::new(), dtype, &Device::Cpu);
         let vision = ClipVision::new(&config, &builder.with_weights(Arc::clone(&weights)))?;
         let images = vision.forward(&tensors["pixels"].to_dtype(dtype)?, &Mode::evaluate())?;
-        for (what, got) in [
-            ("image_hidden", &images.last_hidden_state),
-            ("image_embeddings", &images.embeddings),
-        ] {
+        for (what, got) in
+            [("image_hidden", &images.last_hidden_state), ("image_embeddings", &images.embeddings)]
+        {
             assert_output(("clip_vision", what), got, &tensors, tolerance)?;
         }
         let loss = (images.embeddings * tensors["direction"].to_dtype(dtype)?)?.sum_all()?;

@@ -1,5 +1,6 @@
 //! `engram predict`.
 
+mod adapted;
 mod answers;
 mod boost;
 mod speech;
@@ -41,6 +42,7 @@ Examples:
   engram predict --recogniser runs/s1 --input talk.mp3 --output talk.jsonl --stream 1
   arecord -f S16_LE -r 16000 -d 60 | engram predict --recogniser runs/s1 --input - --stream 1 \\
       --output talk.txt
+  engram predict --recogniser whisper --adapters runs/a1 --input clips.jsonl --output hyp.tsv
   engram predict --encoder hf://sentence-transformers/all-MiniLM-L6-v2 \\
       --input validation.csv --output cosine.csv
   engram predict --vectors glove.6B.300d.txt --input validation.csv --output glove.csv")]
@@ -81,6 +83,8 @@ pub struct Predict {
     quiet: bool,
     #[command(flatten)]
     speech: speech::Speech,
+    #[command(flatten)]
+    adapted: adapted::Adapted,
 }
 
 impl Predict {
@@ -89,7 +93,10 @@ impl Predict {
         self.check_output()?;
         if let Some(recogniser) = &self.speech.recogniser {
             let input = self.input.as_deref().context("give --input")?;
-            return self.transcribe(recogniser, input);
+            return match &self.adapted.adapters {
+                Some(run) => self.transcribe_adapted((recogniser, run), input),
+                None => self.transcribe(recogniser, input),
+            };
         }
         if let Some(run) = self.run.as_ref().filter(|run| reveal::run::is_run(run)) {
             return match (&self.haystack, &self.input) {
@@ -143,7 +150,8 @@ impl Predict {
         }
         let encoder = self.encoder.as_ref().map(PathBuf::from);
         let recogniser = self.speech.recogniser.as_ref().map(PathBuf::from);
-        let models = [&self.vectors, &self.run, &self.memory, &encoder, &recogniser];
+        let adapters = &self.adapted.adapters;
+        let models = [&self.vectors, &self.run, &self.memory, &encoder, &recogniser, adapters];
         let read = [&self.input, &self.haystack].into_iter().chain(models).flatten();
         let mut read = read.map(PathBuf::as_path).chain(self.speech.boost.file());
         match read.find(|read| output::would_replace(&self.output, read)) {

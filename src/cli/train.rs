@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use engram_eval::result::Measure;
+use engram_train::studies::avformer::run::{AvformerSummary, train_avformer};
 use engram_train::studies::patent::figure::in_words;
 use engram_train::studies::patent::run::{PatentSummary, train_patent};
 use engram_train::studies::reveal::needle::NeedleFigures;
@@ -60,6 +61,8 @@ enum Study {
     Reveal,
     /// A recogniser of speech
     Speech,
+    /// Pictures for a frozen recogniser of speech
+    Avformer,
 }
 
 impl Train {
@@ -89,6 +92,10 @@ impl Train {
             Study::Speech => {
                 let summary = train_speech(&mut recipe, &options)?;
                 summary.map(|summary| (self.show(&summary, speech_text), summary.check_failures))
+            }
+            Study::Avformer => {
+                let summary = train_avformer(&mut recipe, &options)?;
+                summary.map(|summary| (self.show(&summary, avformer_text), summary.check_failures))
             }
         };
         let Some((shown, failures)) = summary else {
@@ -214,6 +221,52 @@ fn speech_text(summary: &SpeechSummary) -> String {
     if let Some(errors) = &summary.names {
         lines.push(format!("  names {:.4}, other words {:.4}", errors.names, errors.others));
     }
+    lines.push(format!(
+        "{} steps; seed {}; recipe {}",
+        summary.steps,
+        summary.seed,
+        summary.recipe_hash.get(..12).unwrap_or(&summary.recipe_hash)
+    ));
+    lines.extend(summary.check_failures.iter().map(|failure| format!("check failed: {failure}")));
+    lines.join("\n")
+}
+
+/// The word error rates of an adapted recogniser.
+fn avformer_text(summary: &AvformerSummary) -> String {
+    let mut lines =
+        vec![format!("{:<12} {:<10} {:>6}  {:<26} insertions", "utterances", "system", "n", "WER")];
+    let test = &summary.test;
+    for one in &test.systems {
+        let (n, wer) = (one.wer.n, in_words(&one.wer));
+        let (utterances, system) = (&one.utterances, &one.system);
+        lines.push(format!(
+            "{utterances:<12} {system:<10} {n:>6}  {wer:<26} {}",
+            one.counts.insertions
+        ));
+    }
+    for one in &test.differences {
+        let [a, b] = &one.systems;
+        let difference = in_words(&one.comparison.difference);
+        lines.push(format!("{}: {a} less {b} {difference}", one.utterances));
+    }
+    if let Some([rescued, lost]) = test.rescued {
+        lines.push(format!("words that the right frames rescue {rescued}, lose {lost}"));
+    }
+    if let Some(share) = test.put_in {
+        lines.push(format!("clean clips with the name that wrong frames show: {share:.4}"));
+    }
+    for one in &test.sweep {
+        let ratio = one.snr_db.map_or("clean".to_string(), |ratio| format!("{ratio} dB"));
+        lines.push(format!(
+            "{ratio:>8}: without frames {:.4}, right {:.4}, wrong {:.4} ({} clips)",
+            one.nothing, one.right, one.wrong, one.n
+        ));
+    }
+    let [trained, all] = summary.parameters;
+    lines.push(format!(
+        "{trained} numbers trained beside {all} frozen ({:.2} %), which stayed as they were",
+        100.0 * trained as f64 / (trained + all).max(1) as f64
+    ));
     lines.push(format!(
         "{} steps; seed {}; recipe {}",
         summary.steps,

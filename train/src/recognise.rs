@@ -1,8 +1,10 @@
 //! Speech as text: a published recogniser, and clips in batches.
 
+mod adapted;
 mod boost;
 mod conformer;
 mod files;
+mod frozen;
 mod listener;
 mod long;
 mod steady;
@@ -18,6 +20,7 @@ use engram_data::speech::tokens::SpeechTokeniser;
 use engram_models::ModelError;
 use engram_models::generation::GenerateOptions;
 use engram_models::kernels::Mode;
+use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
 use engram_models::speech::boosting::BoostTree;
 use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, seconds};
@@ -25,6 +28,8 @@ use engram_models::whisper::{AlignmentHeads, Heard, Rules, Task, Whisper, Whispe
 
 use crate::digest;
 use crate::error::{Result, TrainError};
+pub use adapted::{AdaptedClip, AdaptedRecogniser, AddedTo, Shown};
+pub(crate) use adapted::{embedding_scale, evenly};
 pub use boost::{Booster, CONFORMER_BOOST_WEIGHT, WHISPER_BOOST_WEIGHT};
 pub use conformer::ConformerRecogniser;
 pub use listener::Listener;
@@ -35,6 +40,7 @@ pub use transcript::{Segment, Transcript, Word};
 /// A Whisper model and what its texts are made with.
 pub struct Recogniser {
     whisper: Whisper,
+    parameters: Parameters,
     mel: LogMel,
     tokeniser: SpeechTokeniser,
     tokens: WhisperTokens,

@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::Serialize;
 
 use super::SpeechSource;
+use super::frames::{Frame, numbered};
 use super::manifest::{Clip, ENDINGS, check_id, check_times, find, is_sound, rank};
 use crate::DataError;
 use crate::knowledge::lines::Lines;
@@ -82,7 +83,7 @@ pub(super) struct Gathering<'s> {
     source: &'s SpeechSource,
     pub(super) found: SpeechClips,
     /// The folder of pictures that was read last, and its pictures: clips of a recording follow each other.
-    pictures: (PathBuf, Vec<PathBuf>),
+    pictures: (PathBuf, Vec<(Option<f64>, PathBuf)>),
     has_pictures: bool,
 }
 
@@ -114,7 +115,7 @@ impl<'s> Gathering<'s> {
             }
         };
         let frames = match clip.frames.is_empty() {
-            true => self.pictures_of(&clip.id, recording)?,
+            true => self.pictures_of(&clip, recording)?,
             false => clip.frames,
         };
         self.found.clips.push(Clip { audio, frames, ..clip });
@@ -126,21 +127,32 @@ impl<'s> Gathering<'s> {
         self.found.missing.push(MissingAudio { id, place: place.to_string(), wanted, clips });
     }
 
-    fn pictures_of(&mut self, id: &str, recording: &str) -> Result<Vec<PathBuf>, DataError> {
+    /// The pictures of a clip's own folder, or those of its recording's; of the latter with a frame rate
+    /// those that are seen while the clip lasts.
+    fn pictures_of(&mut self, clip: &Clip, recording: &str) -> Result<Vec<Frame>, DataError> {
         let Some(folder) = &self.source.frames else { return Ok(Vec::new()) };
         // An id of a file must not lead out of the folder.
         let within = |name: &&str| {
             let mut parts = Path::new(name).components();
             !name.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
         };
-        let mut folders = [id, recording].into_iter().filter(within).map(|name| folder.join(name));
-        let Some(folder) = folders.find(|folder| folder.is_dir()) else { return Ok(Vec::new()) };
-        if self.pictures.0 != folder {
-            let pictures = pictures(&folder)?;
-            self.pictures = (folder, pictures);
+        let names = [clip.id.as_str(), recording];
+        let mut folders = names.into_iter().filter(within).map(|name| folder.join(name));
+        let Some(found) = folders.find(|folder| folder.is_dir()) else { return Ok(Vec::new()) };
+        let is_own = found == folder.join(&clip.id) && clip.id != recording;
+        if self.pictures.0 != found {
+            let pictures = numbered(&found)?;
+            self.pictures = (found, pictures);
         }
         self.has_pictures |= !self.pictures.1.is_empty();
-        Ok(self.pictures.1.clone())
+        let rate = self.source.frame_rate.filter(|_| !is_own);
+        let frame = |(number, image): &(Option<f64>, PathBuf)| Frame {
+            image: image.clone(),
+            time: number.zip(rate).map(|(number, rate)| number / rate),
+        };
+        let times = clip.start..=clip.end.unwrap_or(f64::INFINITY);
+        let is_seen = |frame: &Frame| frame.time.is_none_or(|time| times.contains(&time));
+        Ok(self.pictures.1.iter().map(frame).filter(is_seen).collect())
     }
 
     /// The clips; refuses what would be none of them without a word.
@@ -169,28 +181,6 @@ impl<'s> Gathering<'s> {
             }
             _ => Ok(found),
         }
-    }
-}
-
-/// The JPEG files of a folder, by the number at the end of their names: `2.5.jpg` is before `12.5.jpg`.
-fn pictures(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
-    let is_jpeg = |path: &Path| {
-        let is = |known: &str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(known));
-        is("jpg") || is("jpeg")
-    };
-    let mut files = Vec::new();
-    find(folder, &is_jpeg, &mut files)?;
-    let mut keyed: Vec<(String, f64, PathBuf)> = files.into_iter().map(picture_key).collect();
-    keyed.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then_with(|| a.2.cmp(&b.2)));
-    Ok(keyed.into_iter().map(|(_, _, path)| path).collect())
-}
-
-fn picture_key(path: PathBuf) -> (String, f64, PathBuf) {
-    let stem = path.with_extension("").to_string_lossy().into_owned();
-    let before = stem.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-    match stem[before.len()..].parse() {
-        Ok(number) => (before.to_owned(), number, path),
-        Err(_) => (stem, 0.0, path),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A manifest is JSON lines: `{"audio": "a.flac", "start": 1.5, "end": 4.0, "text": "…", "speaker":
 //! "…", "frames": ["1.png"], "id": "…"}`, of which only `audio` is needed. Paths are from the
-//! manifest's folder, times in seconds.
+//! manifest's folder, times in seconds. A [`Frame`] may have its time, and be a folder of pictures.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufWriter, Write};
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use atomic_write_file::AtomicWriteFile;
 use serde::{Deserialize, Serialize};
 
+use super::frames::Frame;
 use crate::audio::AudioReader;
 use crate::{DataError, read_text};
 
@@ -41,7 +42,7 @@ pub struct Clip {
     pub speaker: Option<String>,
     /// Pictures of what is seen, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub frames: Vec<PathBuf>,
+    pub frames: Vec<Frame>,
     /// The line of the manifest, from 1; 0 without one.
     #[serde(skip)]
     pub line: usize,
@@ -109,7 +110,7 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
             )));
         }
         clip.audio = folder.join(&clip.audio);
-        clip.frames.iter_mut().for_each(|frame| *frame = folder.join(&*frame));
+        clip.frames.iter_mut().for_each(|frame| frame.image = folder.join(&frame.image));
         clip.line = line;
         clips.push(clip);
     }
@@ -143,8 +144,8 @@ pub fn write_manifest(path: &Path, clips: &[Clip]) -> Result<(), DataError> {
             return Err(bad("ids must be there, and each only once".to_string()));
         }
         let audio = from_folder(&clip.audio)?;
-        let frames =
-            clip.frames.iter().map(|frame| from_folder(frame)).collect::<Result<_, _>>()?;
+        let frame = |frame: &Frame| Ok(Frame { image: from_folder(&frame.image)?, ..*frame });
+        let frames = clip.frames.iter().map(frame).collect::<Result<_, _>>()?;
         let line = serde_json::to_string(&Clip { audio, frames, ..clip.clone() })
             .map_err(|error| bad(error.to_string()))?;
         writeln!(file, "{line}").map_err(io)?;

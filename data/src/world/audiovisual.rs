@@ -8,10 +8,10 @@ use rand::{Rng, RngCore};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
+use super::of_split;
 use super::pictures::{self, Picture};
 use super::questions::Split;
 use super::speech::{self, SAMPLE_RATE, Spoken, Voice};
-use super::of_split;
 use crate::DataError;
 use crate::audio::mixing::{mix, power};
 use crate::audio::noise::NoiseKind;

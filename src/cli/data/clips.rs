@@ -37,6 +37,9 @@ pub struct Clips {
     /// A folder with a folder of pictures for each clip or recording
     #[arg(long, value_name = "FOLDER")]
     frames: Option<PathBuf>,
+    /// Pictures are numbered from 0, so many of them in a second: clips get those of their own time
+    #[arg(long, value_name = "HZ", requires = "frames", value_parser = frame_rate)]
+    frame_rate: Option<f64>,
     /// Leave out clips without their sound file, instead of ending
     #[arg(long)]
     skip_missing: bool,
@@ -60,8 +63,8 @@ struct Summary<'a> {
 
 impl Clips {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Self { path, audio, frames, skip_missing, .. } = self;
-        let source = SpeechSource { path, audio, frames, skip_missing };
+        let Self { path, audio, frames, frame_rate, skip_missing, .. } = self;
+        let source = SpeechSource { path, audio, frames, frame_rate, skip_missing };
         let SpeechClips { clips, missing, without_text, without_length } =
             read(self.format, &source)?;
         write_manifest(&self.out, &clips)?;
@@ -97,5 +100,12 @@ impl Clips {
         }
         output::print(&told)?;
         Ok(Outcome::Done)
+    }
+}
+
+fn frame_rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
+        _ => Err("is no positive number of pictures in a second".to_string()),
     }
 }

@@ -64,7 +64,7 @@ pub struct Speech {
     on_error: OnError,
     /// Print what was done as JSON
     #[arg(long, requires = "recogniser")]
-    json: bool,
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) boost: Boost,
     #[command(flatten)]
@@ -183,7 +183,7 @@ impl Predict {
         let mut made: Vec<(&Clip, Transcript)> = Vec::with_capacity(clips.len());
         let mut skipped = Vec::new();
         let mut streams: Vec<Streamed> = Vec::new();
-        for batch in clips.chunks(usize::from(self.speech.batch)) {
+        for batch in clips.chunks(self.speech.batch()) {
             if let Some(stream) = stream {
                 for clip in batch {
                     let options = RecogniseOptions { boost: tree(clip)?, ..options.clone() };
@@ -279,7 +279,12 @@ impl Predict {
     }
 
     /// Names a clip that cannot be transcribed, or ends with it.
-    fn skip(&self, clip: &Clip, input: &Path, error: DataError) -> anyhow::Result<String> {
+    pub(super) fn skip(
+        &self,
+        clip: &Clip,
+        input: &Path,
+        error: DataError,
+    ) -> anyhow::Result<String> {
         let told = match clip.line {
             0 => error.to_string(),
             line => format!("{}, line {line}: {error}", input.display()),
@@ -365,7 +370,12 @@ impl Predict {
 }
 
 impl Speech {
-    fn format(&self, output: &Path) -> Format {
+    /// Clips that are transcribed together.
+    pub(super) fn batch(&self) -> usize {
+        usize::from(self.batch)
+    }
+
+    pub(super) fn format(&self, output: &Path) -> Format {
         self.format.unwrap_or_else(|| match output.extension().and_then(|e| e.to_str()) {
             Some("tsv") => Format::Tsv,
             Some("txt") => Format::Txt,

@@ -13,7 +13,7 @@ use engram_models::ModelError;
 use engram_models::adapter::Adapters;
 use engram_models::conformer::{ConformerCtc, ConformerCtcConfig};
 use engram_models::kernels::Mode;
-use engram_models::params::{ParameterBuilder, ParameterGroup};
+use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::speech::boosting::BoostTree;
 use engram_models::speech::ctc_beam::{self, Search};
 use engram_models::speech::decode::{BestPath, best_paths};
@@ -34,8 +34,9 @@ const PAUSE: f64 = 0.6;
 
 /// A Conformer and what its texts are made with.
 pub struct ConformerRecogniser {
-    model: ConformerCtc,
-    mel: LogMel,
+    pub(super) model: ConformerCtc,
+    pub(super) parameters: Parameters,
+    pub(super) mel: LogMel,
     tokeniser: SpeechTokeniser,
     /// The weights file.
     weights: PathBuf,
@@ -84,8 +85,10 @@ impl ConformerRecogniser {
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
         let builder = builder.with_weights(Arc::new(Weights::open(&weights)?));
+        let model = ConformerCtc::new(&config, &builder)?;
         Ok(Self {
-            model: ConformerCtc::new(&config, &builder)?,
+            model,
+            parameters: builder.finish()?,
             mel: LogMel::normalised(config.encoder_config.num_mel_bins)?,
             tokeniser,
             weights,

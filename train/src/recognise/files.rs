@@ -54,6 +54,7 @@ impl Recogniser {
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
         let weights = std::sync::Arc::new(Weights::open(&path)?);
         let whisper = Whisper::new(&config, &builder.with_weights(weights))?;
+        let parameters = builder.finish()?;
         let tokens = WhisperTokens::find(|name| tokeniser.id_of(name))?;
         tokens.check_fits(config.vocab_size)?;
         let generation_file = place.optional_file("generation_config.json", &settings)?;
@@ -82,6 +83,7 @@ impl Recogniser {
             alignment_heads,
             multilingual: config.vocab_size > ENGLISH_VOCABULARY,
             whisper,
+            parameters,
             tokeniser,
             tokens,
             weights: path,

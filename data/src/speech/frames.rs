@@ -1,0 +1,157 @@
+//! What is seen while a clip is heard: pictures with or without their times, or a folder of them.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::manifest::{Clip, find};
+use crate::DataError;
+
+/// A picture of a clip, as a manifest has it: `"1.png"`, or `{"image": "1.png", "time": 2.5}`. A folder
+/// stands for the JPEG and PNG files in it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
+pub struct Frame {
+    /// The file, or a folder.
+    pub image: PathBuf,
+    /// When it is seen, in seconds from the start of the recording, as `start` and `end` of the clip.
+    pub time: Option<f64>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Image(PathBuf),
+    Timed(Timed),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Timed {
+    image: PathBuf,
+    time: f64,
+}
+
+impl From<Written> for Frame {
+    fn from(written: Written) -> Self {
+        match written {
+            Written::Image(image) => Self { image, time: None },
+            Written::Timed(Timed { image, time }) => Self { image, time: Some(time) },
+        }
+    }
+}
+
+impl From<Frame> for Written {
+    fn from(Frame { image, time }: Frame) -> Self {
+        match time {
+            None => Self::Image(image),
+            Some(time) => Self::Timed(Timed { image, time }),
+        }
+    }
+}
+
+impl From<PathBuf> for Frame {
+    fn from(image: PathBuf) -> Self {
+        Self { image, time: None }
+    }
+}
+
+impl Clip {
+    /// The files of its pictures: those with times in their order, then the others in the manifest's. They
+    /// are not opened.
+    ///
+    /// # Errors   `Frames` for a clip without pictures, and for one outside the clip's time; `Io` for a
+    /// folder that cannot be read
+    pub fn pictures(&self) -> Result<Vec<PathBuf>, DataError> {
+        let bad = |reason: String| DataError::Frames { clip: self.id.clone(), reason };
+        let end = self.end.unwrap_or(f64::INFINITY);
+        let mut frames: Vec<&Frame> = self.frames.iter().collect();
+        for frame in &frames {
+            if let Some(time) = frame.time.filter(|time| !(self.start..=end).contains(time)) {
+                let (image, start) = (frame.image.display(), self.start);
+                return Err(bad(format!(
+                    "{image} is seen at {time} s, outside the clip ({start} to {end} s)"
+                )));
+            }
+        }
+        let key = |frame: &&Frame| frame.time.unwrap_or(f64::INFINITY);
+        frames.sort_by(|a, b| key(a).total_cmp(&key(b)));
+        let mut files = Vec::with_capacity(frames.len());
+        for frame in frames {
+            match frame.image.is_dir() {
+                false => files.push(frame.image.clone()),
+                true => files.extend(numbered(&frame.image)?.into_iter().map(|(_, file)| file)),
+            }
+        }
+        match files.is_empty() {
+            true => Err(bad("has no frames; give it some, or leave it out".to_string())),
+            false => Ok(files),
+        }
+    }
+}
+
+/// The pictures of a folder, by the number at the end of their names: `2.5.jpg` is before `12.5.jpg`.
+pub(super) fn numbered(folder: &Path) -> Result<Vec<(Option<f64>, PathBuf)>, DataError> {
+    let is_picture = |path: &Path| {
+        let is = |known: &&str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(known));
+        ["jpg", "jpeg", "png"].iter().any(|known| is(known))
+    };
+    let mut files = Vec::new();
+    find(folder, &is_picture, &mut files)?;
+    let mut keyed: Vec<(String, Option<f64>, PathBuf)> =
+        files.into_iter().map(picture_key).collect();
+    let number = |key: Option<f64>| key.unwrap_or(0.0);
+    keyed.sort_by(|a, b| {
+        a.0.cmp(&b.0).then(number(a.1).total_cmp(&number(b.1))).then_with(|| a.2.cmp(&b.2))
+    });
+    Ok(keyed.into_iter().map(|(_, number, path)| (number, path)).collect())
+}
+
+fn picture_key(path: PathBuf) -> (String, Option<f64>, PathBuf) {
+    let stem = path.with_extension("").to_string_lossy().into_owned();
+    let before = stem.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    match stem[before.len()..].parse() {
+        Ok(number) => (before.to_owned(), Some(number), path),
+        Err(_) => (stem, None, path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clip(line: &str) -> Clip {
+        serde_json::from_str(line).expect("a clip")
+    }
+
+    #[test]
+    fn frames_are_paths_or_have_times() {
+        let line = r#"{"id":"a","audio":"a.wav","start":1.0,"end":4.0,"frames":["z.png",{"image":"y.png","time":3.5},{"image":"x.png","time":1.0}]}"#;
+        let read = clip(line);
+        assert_eq!(serde_json::to_string(&read).expect("a line"), line);
+        let names = ["x.png", "y.png", "z.png"].map(PathBuf::from);
+        assert_eq!(read.pictures().expect("in time"), names);
+        assert!(serde_json::from_str::<Frame>(r#"{"image":"x","tme":1}"#).is_err());
+        let late = clip(&line.replace("3.5", "4.5")).pictures().expect_err("too late").to_string();
+        assert!(late.contains("y.png is seen at 4.5 s, outside the clip (1 to 4 s)"), "{late}");
+        let none = clip(r#"{"id":"b","audio":"a.wav"}"#).pictures().expect_err("none").to_string();
+        assert!(none.contains("clip `b`: has no frames"), "{none}");
+    }
+
+    #[test]
+    fn a_folder_stands_for_its_pictures() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["f12.5.jpg", "f2.5.JPG", "f3.png", "f1.txt"] {
+            std::fs::write(folder.path().join(name), b"x").expect("a file");
+        }
+        let frames = vec![folder.path().to_path_buf().into()];
+        let clip = Clip { id: "a".into(), frames, ..Clip::default() };
+        let names: Vec<String> = clip
+            .pictures()
+            .expect("pictures")
+            .iter()
+            .map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(names, ["f2.5.JPG", "f3.png", "f12.5.jpg"]);
+    }
+}

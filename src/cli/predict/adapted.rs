@@ -1,0 +1,169 @@
+//! Transcripts of clips that are heard with adapters, and seen.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+use engram_data::DataError;
+use engram_data::speech::manifest::{Clip, clips};
+use engram_models::speech::log_mel::SAMPLE_RATE;
+use engram_train::TrainError;
+use engram_train::recognise::{AdaptedClip, AdaptedRecogniser, Listener};
+use serde::Serialize;
+
+use super::Predict;
+use super::speech::Format;
+use super::subtitles::one_line;
+use crate::cli::{Outcome, output};
+
+/// What is added to a recogniser.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "AVFormer")]
+pub struct Adapted {
+    /// Hear with the adapters of this run of `engram train avformer`, and see the frames of the
+    /// manifest's clips; greedy, one text for each clip
+    #[arg(long, value_name = "RUN", requires = "recogniser",
+        conflicts_with_all = ["beams", "language", "translate", "timestamps", "word_times", "padding",
+            "boost", "stream"])]
+    pub(super) adapters: Option<PathBuf>,
+    /// Where the run's image encoder lies, if it has moved
+    #[arg(long, value_name = "WEIGHTS", requires = "adapters")]
+    image_encoder: Option<String>,
+    /// What is seen
+    #[arg(long, value_name = "WHAT", default_value = "own", requires = "adapters")]
+    frames: FramesName,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FramesName {
+    /// Each clip's frames
+    Own,
+    /// Nothing
+    None,
+}
+
+/// A line of JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    id: &'a str,
+    audio: &'a Path,
+    start: f64,
+    seconds: f64,
+    /// How many were seen.
+    frames: usize,
+    text: &'a str,
+}
+
+/// What was done.
+#[derive(Serialize)]
+struct Summary {
+    clips: usize,
+    with_frames: usize,
+    /// What could not be heard or seen.
+    skipped: Vec<String>,
+    sound_seconds: f64,
+    /// From the opened models to the last text.
+    seconds: f64,
+}
+
+impl Predict {
+    /// Transcribes the clips of the input with the adapters of a run.
+    pub(super) fn transcribe_adapted(
+        &self,
+        (recogniser, run): (&str, &Path),
+        input: &Path,
+    ) -> anyhow::Result<Outcome> {
+        let format = self.speech.format(&self.output);
+        if matches!(format, Format::Srt | Format::Vtt) {
+            anyhow::bail!("--adapters give texts without times; give --format jsonl, tsv or txt");
+        }
+        let all = clips(input)?;
+        let mut adapted = AdaptedRecogniser::new(Listener::open(recogniser)?);
+        let name = run.display().to_string();
+        adapted.add(&name, run, self.adapted.image_encoder.as_deref())?;
+        adapted.switch(Some(&name))?;
+        let sees = self.adapted.frames == FramesName::Own && adapted.frames() > 0;
+        let (started, mut text) = (Instant::now(), String::new());
+        let bar = output::progress_bar(all.len(), "clips", self.quiet);
+        let mut summary = Summary {
+            clips: 0,
+            with_frames: 0,
+            skipped: Vec::new(),
+            sound_seconds: 0.0,
+            seconds: 0.0,
+        };
+        for batch in all.chunks(self.speech.batch()) {
+            let (mut kept, mut opened) = (Vec::new(), Vec::new());
+            for clip in batch {
+                match open(&adapted, clip, sees) {
+                    Ok(one) => {
+                        kept.push((clip, one.samples.len()));
+                        opened.push(one);
+                    }
+                    Err(TrainError::Data(error)) => {
+                        summary.skipped.push(self.skip(clip, input, *error)?);
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            let texts = match opened.is_empty() {
+                true => Vec::new(),
+                false => adapted.transcribe(&opened)?,
+            };
+            for (((clip, samples), one), made) in kept.into_iter().zip(&opened).zip(&texts) {
+                let seconds = samples as f64 / f64::from(SAMPLE_RATE);
+                let frames = if one.embeddings.is_empty() { 0 } else { adapted.frames() };
+                summary.clips += 1;
+                summary.with_frames += usize::from(frames > 0);
+                summary.sound_seconds += seconds;
+                let (id, audio, start) = (clip.id.as_str(), clip.audio.as_path(), clip.start);
+                match format {
+                    Format::Tsv if text.is_empty() => text += "id\ttext\n",
+                    _ => {}
+                }
+                text += &match format {
+                    Format::Tsv => format!("{id}\t{}\n", one_line(made)),
+                    Format::Txt => format!("{}\n", one_line(made)),
+                    _ => {
+                        let line = Line { id, audio, start, seconds, frames, text: made };
+                        serde_json::to_string(&line)? + "\n"
+                    }
+                };
+            }
+            bar.inc(batch.len() as u64);
+        }
+        bar.finish_and_clear();
+        summary.seconds = started.elapsed().as_secs_f64();
+        output::write_whole(&self.output, text.as_bytes())?;
+        if self.speech.json {
+            output::print_json(&summary)?;
+        }
+        let skipped = match summary.skipped.len() {
+            0 => String::new(),
+            count => format!(", {count} left out"),
+        };
+        let told = format!(
+            "{} clips{skipped}, {} with frames, {:.1} s of sound in {:.1} s, written to {}",
+            summary.clips,
+            summary.with_frames,
+            summary.sound_seconds,
+            summary.seconds,
+            self.output.display()
+        );
+        output::note(&told, self.quiet);
+        Ok(Outcome::Done)
+    }
+}
+
+/// The samples of a clip, and the embeddings of its frames.
+fn open(adapted: &AdaptedRecogniser, clip: &Clip, sees: bool) -> Result<AdaptedClip, TrainError> {
+    let samples = clip.samples(SAMPLE_RATE)?;
+    let seconds = samples.len() as f64 / f64::from(SAMPLE_RATE);
+    let longest = adapted.listener().max_seconds();
+    if seconds > longest || samples.len() < adapted.listener().fewest_samples() {
+        let reason = format!("has {seconds:.2} s; adapters hear up to {longest:.0} s at once");
+        return Err(DataError::Audio { path: clip.audio.clone(), reason }.into());
+    }
+    let embeddings = if sees { adapted.see(&clip.pictures()?)? } else { Vec::new() };
+    Ok(AdaptedClip { samples, embeddings })
+}

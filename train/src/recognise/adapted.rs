@@ -1,0 +1,254 @@
+//! A recogniser with what AVFormer has learnt: switched on by name, and off again.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor};
+use engram_data::image::Picture;
+use engram_models::ModelError;
+use engram_models::avformer::{Avformer, AvformerConfig, VisualTokens};
+use engram_models::kernels::Mode;
+use engram_models::params::{ParameterBuilder, ParameterGroup};
+use engram_models::weights::Weights;
+use serde::{Deserialize, Serialize};
+
+use super::{Listener, RecogniseOptions};
+use crate::encode::{Encoder, Prepared};
+use crate::error::{Result, TrainError};
+use crate::trainer::WEIGHTS;
+
+/// `config.json` of a run of AVFormer: the models that its weights belong to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddedTo {
+    /// [`AddedTo::MODEL_TYPE`].
+    pub model_type: String,
+    /// What is added.
+    pub avformer: AvformerConfig,
+    /// The frozen recogniser, as the recipe names it.
+    pub recogniser: String,
+    /// The SHA-256 of its weights.
+    pub recogniser_sha256: String,
+    /// The frozen image encoder, as the recipe names it.
+    pub image_encoder: String,
+    /// The SHA-256 of its weights; empty where no frames are shown.
+    pub image_encoder_sha256: String,
+    /// The width of its embeddings.
+    pub image_width: usize,
+    /// Frames that are shown of each clip; 0 where none were shown in training.
+    pub frames: usize,
+}
+
+/// What is seen while a clip is heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// Its own frames.
+    Right,
+    /// Those of another clip.
+    Wrong,
+    /// Embeddings of zeros.
+    Zero,
+    /// No visual token.
+    Nothing,
+}
+
+/// A clip, and the embeddings of what is seen.
+#[derive(Debug, Clone, Default)]
+pub struct AdaptedClip {
+    /// At 16 kHz.
+    pub samples: Vec<f32>,
+    /// `[V, E]` of [`AdaptedRecogniser::see`]; empty for no frames.
+    pub embeddings: Vec<f32>,
+}
+
+/// A frozen recogniser, and what was learnt for it in several runs. At most one of these is on; with none the texts are
+/// those of the recogniser itself, bit for bit.
+pub struct AdaptedRecogniser {
+    listener: Listener,
+    added: BTreeMap<String, Added>,
+    on: Option<String>,
+}
+
+/// What one run has learnt.
+struct Added {
+    avformer: Avformer,
+    /// `None` where it has learnt without frames.
+    eyes: Option<Encoder>,
+    frames: usize,
+}
+
+impl AddedTo {
+    /// The kind of model that the file names.
+    pub const MODEL_TYPE: &str = "engram_avformer";
+    /// The file in a run's folder.
+    pub const FILE: &str = "config.json";
+
+    /// Reads that of a run.
+    ///
+    /// # Errors
+    /// [`TrainError::Io`]; [`TrainError::Recognise`] for another kind of file.
+    pub fn read(run: &Path) -> Result<Self> {
+        let path = run.join(Self::FILE);
+        let bytes = std::fs::read(&path).map_err(TrainError::io(&path))?;
+        let bad = |reason: String| TrainError::Recognise {
+            reason: format!(
+                "{}: {reason}; give the folder of a finished run of `engram train avformer`",
+                path.display()
+            ),
+        };
+        let read: Self = serde_json::from_slice(&bytes)
+            .map_err(|error| bad(format!("line {}: {error}", error.line())))?;
+        match read.model_type == Self::MODEL_TYPE {
+            true => Ok(read),
+            false => Err(bad(format!("is of a `{}`", read.model_type))),
+        }
+    }
+}
+
+/// Embeddings as the projection takes them: unit vectors times this, so that their mean square is 1.
+pub(crate) fn embedding_scale(width: usize) -> f32 {
+    (width as f32).sqrt()
+}
+
+impl AdaptedRecogniser {
+    /// A recogniser to which nothing is added yet.
+    pub fn new(listener: Listener) -> Self {
+        Self { listener, added: BTreeMap::new(), on: None }
+    }
+
+    /// The recogniser itself.
+    pub fn listener(&self) -> &Listener {
+        &self.listener
+    }
+
+    /// Adds what a run has learnt, by a name, without switching it on. Its image encoder is looked for
+    /// where the run says, or at `image_encoder`.
+    ///
+    /// # Errors
+    /// [`TrainError::Recognise`] for a run that belongs to another recogniser or image encoder, and those
+    /// of opening its files.
+    pub fn add(&mut self, name: &str, run: &Path, image_encoder: Option<&str>) -> Result<()> {
+        let config = AddedTo::read(run)?;
+        let differs = |what: &str, wanted: &str, given: &str, found: &str| TrainError::Recognise {
+            reason: format!(
+                "{}: was trained for the {what} {wanted}; the weights of {given} are others (SHA-256 \
+                 {found}): give the one that it was trained for",
+                run.display()
+            ),
+        };
+        let found = self.listener.weights_sha256()?;
+        if found != config.recogniser_sha256 {
+            let given = "the recogniser that is given";
+            return Err(differs("recogniser", &config.recogniser, given, &found));
+        }
+        let sees = config.frames > 0 && !config.image_encoder_sha256.is_empty();
+        let eyes = match sees {
+            false => None,
+            true => {
+                let given = image_encoder.unwrap_or(&config.image_encoder);
+                let encoder = Encoder::open(given)?;
+                if encoder.sha256() != config.image_encoder_sha256 {
+                    let wanted = &config.image_encoder;
+                    return Err(differs("image encoder", wanted, given, encoder.sha256()));
+                }
+                Some(encoder)
+            }
+        };
+        let frozen = vec![ParameterGroup::all_frozen()];
+        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
+        let builder = builder.with_weights(Arc::new(Weights::open(&run.join(WEIGHTS))?));
+        let (recogniser, width) = (self.listener.frozen()?, config.image_width);
+        let avformer = Avformer::new(recogniser, &config.avformer, width, &builder)?;
+        self.added.insert(name.to_string(), Added { avformer, eyes, frames: config.frames });
+        Ok(())
+    }
+
+    /// Switches what was added by this name on, and all else off.
+    ///
+    /// # Errors
+    /// [`TrainError::Recognise`] for a name that was not added.
+    pub fn switch(&mut self, name: Option<&str>) -> Result<()> {
+        if let Some(name) = name.filter(|name| !self.added.contains_key(*name)) {
+            let known: Vec<&str> = self.added.keys().map(String::as_str).collect();
+            let reason = format!("there are no adapters `{name}`; there are: {}", known.join(", "));
+            return Err(TrainError::Recognise { reason });
+        }
+        self.on = name.map(str::to_string);
+        Ok(())
+    }
+
+    fn on(&self) -> Option<&Added> {
+        self.added.get(self.on.as_ref()?)
+    }
+
+    /// Frames that are wanted of each clip.
+    pub fn frames(&self) -> usize {
+        self.on().filter(|added| added.eyes.is_some()).map_or(0, |added| added.frames)
+    }
+
+    /// The embeddings of a clip's pictures, `[V, E]`: as many as are wanted, evenly from first to last.
+    /// Errors name the picture.
+    ///
+    /// # Errors
+    /// [`TrainError::Data`] for a picture that does not decode.
+    pub fn see(&self, pictures: &[PathBuf]) -> Result<Vec<f32>> {
+        let Some(Added { eyes: Some(encoder), frames, .. }) = self.on() else {
+            return Ok(Vec::new());
+        };
+        let prepare = |path: &PathBuf| encoder.prepare_picture(&Picture::open(path)?, path);
+        let prepared: Vec<Prepared> =
+            evenly(pictures, *frames).map(prepare).collect::<Result<_>>()?;
+        let scale = embedding_scale(encoder.width());
+        let mut embeddings = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
+        embeddings.iter_mut().for_each(|value| *value *= scale);
+        Ok(embeddings)
+    }
+
+    /// The texts of clips in one batch, by the greedy search. Where nothing is on they are the
+    /// recogniser's own.
+    ///
+    /// # Errors
+    /// [`TrainError::Model`] for a clip that is too long or too short, and for embeddings of another
+    /// width.
+    pub fn transcribe(&self, clips: &[AdaptedClip]) -> Result<Vec<String>> {
+        let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
+        let Some(Added { avformer, eyes, .. }) = self.on() else {
+            let made = self.listener.transcribe(&samples, &[], &RecogniseOptions::default())?;
+            return Ok(made.into_iter().map(|transcript| transcript.text).collect());
+        };
+        let width = eyes.as_ref().map_or(1, Encoder::width);
+        let counts: Vec<usize> = clips.iter().map(|clip| clip.embeddings.len() / width).collect();
+        let values: Vec<f32> = clips.iter().flat_map(|clip| clip.embeddings.clone()).collect();
+        let shape = (counts.iter().sum::<usize>(), width);
+        let embeddings = Tensor::from_vec(values, shape, &Device::Cpu);
+        let embeddings = embeddings.map_err(ModelError::from)?;
+        let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
+        let embedded = self.listener.embed(avformer.recogniser(), &samples)?;
+        let audio = avformer.encode(embedded, Some(&visual), &Mode::predict())?;
+        let lengths: Vec<usize> = samples.iter().map(|samples| samples.len()).collect();
+        self.listener.texts_of(&audio, &lengths)
+    }
+}
+
+/// So many of a list, evenly from first to last; all if there are fewer.
+pub(crate) fn evenly<T>(all: &[T], count: usize) -> impl Iterator<Item = &T> {
+    let (length, count) = (all.len(), count.min(all.len()));
+    (0..count).map(move |i| &all[(2 * i + 1) * length / (2 * count)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_taken_evenly() {
+        let all: Vec<usize> = (0..8).collect();
+        let taken = |count| evenly(&all, count).copied().collect::<Vec<_>>();
+        assert_eq!(taken(4), [1, 3, 5, 7]);
+        assert_eq!(taken(1), [4]);
+        assert_eq!(taken(3), [1, 4, 6]);
+        assert_eq!(taken(20), all);
+        assert!(taken(0).is_empty() && evenly(&[0; 0], 3).next().is_none());
+    }
+}

@@ -1,0 +1,347 @@
+//! The test: the same utterances by the frozen recogniser, and with adapters while the right frames, those
+//! of another clip, zeros or none are seen.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use engram_data::world::questions::Split;
+use engram_eval::compare::{Comparison, compare_items};
+use engram_eval::items::Items;
+use engram_eval::result::Measure;
+use engram_eval::wer::alignment::Edit;
+use engram_eval::wer::counts::EditCounts;
+use engram_eval::wer::read::Pairs;
+use engram_eval::wer::report::{WerOptions, evaluate};
+use engram_eval::wer::tokens::Unit;
+use engram_eval::wer::{align, measure};
+use engram_models::avformer::Avformer;
+use serde::{Deserialize, Serialize};
+
+use super::corpus::SeenClip;
+use super::study::{AvformerStudy, NORMALISER, other};
+use crate::checkpoint::write_file;
+use crate::recognise::{RecogniseOptions, Shown};
+use crate::study::StudyResult;
+
+/// The folder of references, hypotheses and items.
+pub const TEST: &str = "test";
+/// Clips that the frozen recogniser hears at once.
+const FROZEN_AT_ONCE: usize = 8;
+
+/// The word error rate of one system on one set of utterances.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SystemFigures {
+    /// The utterances: `noisy`, `clean`, `test`, `kept`.
+    pub utterances: String,
+    /// `frozen`, or what was seen: `right`, `wrong`, `zero`, `nothing`.
+    pub system: String,
+    /// With its interval.
+    pub wer: Measure,
+    /// Insertions among them.
+    pub counts: EditCounts,
+}
+
+/// One system less another, on the same utterances.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Difference {
+    /// The utterances.
+    pub utterances: String,
+    /// The first system less the second; below 0 the first has fewer errors.
+    pub systems: [String; 2],
+    /// As `engram eval compare` has it.
+    pub comparison: Comparison,
+}
+
+/// The word error rates at one ratio of speech over noise.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AtRatio {
+    /// In dB; `None` without noise.
+    pub snr_db: Option<f32>,
+    /// Utterances.
+    pub n: usize,
+    /// Without frames.
+    pub nothing: f64,
+    /// With the right ones.
+    pub right: f64,
+    /// With those of another clip.
+    pub wrong: f64,
+}
+
+/// All that the test shows.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct TestFigures {
+    /// Each system on each set of utterances.
+    pub systems: Vec<SystemFigures>,
+    /// Paired comparisons.
+    pub differences: Vec<Difference>,
+    /// Of clean clips that are seen with the frames of another: the share whose text has the name that
+    /// is shown.
+    pub put_in: Option<f64>,
+    /// Words that are heard with the right frames and not without, and the other way round.
+    pub rescued: Option<[usize; 2]>,
+    /// The noise sweep.
+    pub sweep: Vec<AtRatio>,
+}
+
+/// A clip whose words the right frames have changed.
+#[derive(Serialize)]
+struct Rescued<'a> {
+    id: &'a str,
+    said: &'a str,
+    without_frames: &'a str,
+    with_frames: &'a str,
+    /// Words that only the text with frames has.
+    rescued: Vec<&'a str>,
+    /// Words that only the text without frames has.
+    lost: Vec<&'a str>,
+}
+
+/// A set of utterances and what systems heard in it.
+struct Heard<'a> {
+    utterances: &'a str,
+    clips: &'a [SeenClip],
+    /// Texts by system, normalised.
+    texts: Vec<(&'a str, Vec<String>)>,
+    items: Vec<Items>,
+}
+
+impl AvformerStudy {
+    /// Measures a finished run, and writes texts and items into its folder.
+    ///
+    /// # Errors
+    /// Those of the models and of writing.
+    pub fn test(&self, avformer: &Avformer, run: &Path) -> StudyResult<TestFigures> {
+        let folder = run.join(TEST);
+        std::fs::create_dir_all(&folder)?;
+        let mut figures = TestFigures::default();
+        let is_world = self.data().is_world();
+        let main = if is_world { "noisy" } else { "test" };
+        let noisy = self.corpus().evaluated(Split::Test, false)?;
+        let shown = |all: &[(&'static str, Shown)]| -> Vec<(&'static str, Shown)> {
+            let sees = |(_, shown): &&(_, Shown)| self.sees() || *shown == Shown::Nothing;
+            all.iter().filter(sees).copied().collect()
+        };
+        let all = shown(&[
+            ("nothing", Shown::Nothing),
+            ("right", Shown::Right),
+            ("wrong", Shown::Wrong),
+            ("zero", Shown::Zero),
+        ]);
+        let heard = self.measure((main, &noisy), &all, avformer, (&folder, &mut figures))?;
+        if let (Some(without), Some(with)) = (heard.text("nothing"), heard.text("right")) {
+            figures.rescued = Some(write_rescued(&folder, heard.clips, without, with)?);
+        }
+        if is_world {
+            let clean = self.corpus().evaluated(Split::Test, true)?;
+            let three = shown(&all[..all.len().min(3)]);
+            let heard =
+                self.measure(("clean", &clean), &three, avformer, (&folder, &mut figures))?;
+            figures.put_in = heard.text("wrong").map(|texts| self.put_in(&clean, texts));
+        }
+        let kept = self.corpus().kept()?;
+        if !kept.is_empty() {
+            let nothing = [("nothing", Shown::Nothing)];
+            self.measure(("kept", &kept), &nothing, avformer, (&folder, &mut figures))?;
+        }
+        figures.sweep = self.sweep(avformer)?;
+        Ok(figures)
+    }
+
+    fn measure<'a>(
+        &self,
+        (utterances, clips): (&'a str, &'a [SeenClip]),
+        shown: &[(&'a str, Shown)],
+        avformer: &Avformer,
+        (folder, figures): (&Path, &mut TestFigures),
+    ) -> StudyResult<Heard<'a>> {
+        let mut heard = Heard { utterances, clips, texts: Vec::new(), items: Vec::new() };
+        write_texts(&folder.join(format!("{utterances}.ref.tsv")), clips, |i| &clips[i].text)?;
+        if self.data().frozen_baseline {
+            let texts = self.hear_frozen(clips)?;
+            figures.systems.push(heard.add("frozen", texts, folder)?);
+        }
+        for (name, shown) in shown {
+            let texts = self.hear(avformer, clips, *shown)?;
+            figures.systems.push(heard.add(name, texts, folder)?);
+        }
+        let pairs = [
+            ["nothing", "frozen"],
+            ["right", "nothing"],
+            ["right", "wrong"],
+            ["right", "zero"],
+            ["wrong", "nothing"],
+        ];
+        for [a, b] in pairs {
+            figures.differences.extend(heard.difference([a, b])?);
+        }
+        Ok(heard)
+    }
+
+    /// What the recogniser writes as it was published.
+    fn hear_frozen(&self, clips: &[SeenClip]) -> StudyResult<Vec<String>> {
+        let (options, mut texts) = (RecogniseOptions::default(), Vec::new());
+        for clips in clips.chunks(FROZEN_AT_ONCE) {
+            let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
+            let transcripts = self.listener().transcribe(&samples, &[], &options)?;
+            texts.extend(transcripts.into_iter().map(|transcript| transcript.text));
+        }
+        Ok(texts)
+    }
+
+    /// The share of clips in whose texts the name stands that the frames of another clip show.
+    fn put_in(&self, clips: &[SeenClip], texts: &[String]) -> f64 {
+        let names = NORMALISER.normalise_all(&self.corpus().names());
+        let has = |text: &str, name: &str| format!(" {text} ").contains(&format!(" {name} "));
+        let is_put_in = |(place, text): (usize, &String)| {
+            let shown = other(clips, place).and_then(|other| other.name);
+            shown.is_some_and(|name| {
+                let said = NORMALISER.normalise(&clips[place].text);
+                has(text, &names[name]) && !has(&said, &names[name])
+            })
+        };
+        let count = texts.iter().enumerate().filter(|one| is_put_in(*one)).count();
+        count as f64 / texts.len().max(1) as f64
+    }
+
+    /// The first utterances of the test at several ratios.
+    fn sweep(&self, avformer: &Avformer) -> StudyResult<Vec<AtRatio>> {
+        let mut figures = Vec::new();
+        let ratios = self.data().sweep_snr_db.iter().map(|ratio| Some(*ratio));
+        for snr_db in std::iter::once(None).chain(ratios).filter(|_| self.sees()) {
+            let clips = self.corpus().swept(snr_db);
+            if clips.is_empty() {
+                continue;
+            }
+            let said: Vec<&str> = clips.iter().map(|clip| clip.text.as_str()).collect();
+            let said = NORMALISER.normalise_all(&said);
+            let wer = |shown| -> StudyResult<f64> {
+                let texts = NORMALISER.normalise_all(&self.hear(avformer, &clips, shown)?);
+                Ok(measure(&said, &texts)?.total.error_rate())
+            };
+            figures.push(AtRatio {
+                snr_db,
+                n: clips.len(),
+                nothing: wer(Shown::Nothing)?,
+                right: wer(Shown::Right)?,
+                wrong: wer(Shown::Wrong)?,
+            });
+        }
+        Ok(figures)
+    }
+}
+
+impl<'a> Heard<'a> {
+    fn text(&self, system: &str) -> Option<&Vec<String>> {
+        self.texts.iter().find(|(name, _)| *name == system).map(|(_, texts)| texts)
+    }
+
+    /// Measures the texts of a system.
+    fn add(
+        &mut self,
+        system: &'a str,
+        texts: Vec<String>,
+        folder: &Path,
+    ) -> StudyResult<SystemFigures> {
+        let name = format!("{}.{system}", self.utterances);
+        write_texts(&folder.join(format!("{name}.tsv")), self.clips, |i| &texts[i])?;
+        let pairs = Pairs {
+            ids: self.clips.iter().map(|clip| Cow::Borrowed(clip.id.as_str())).collect(),
+            references: self.clips.iter().map(|clip| Cow::Borrowed(clip.text.as_str())).collect(),
+            hypotheses: texts.iter().map(|text| Cow::Borrowed(text.as_str())).collect(),
+        };
+        let options = WerOptions { items: true, normaliser: NORMALISER, ..WerOptions::default() };
+        let report = evaluate(&pairs, &options)?;
+        let lines: Vec<String> =
+            report.items.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+        let file = folder.join(format!("{name}.items.jsonl"));
+        write_file(&file, (lines.join("\n") + "\n").as_bytes())?;
+        self.items.push(Items { file: system.to_string(), items: report.items });
+        self.texts.push((system, NORMALISER.normalise_all(&texts)));
+        let (utterances, system) = (self.utterances.to_string(), system.to_string());
+        let (wer, counts) = (report.evaluation.primary, report.counts);
+        Ok(SystemFigures { utterances, system, wer, counts })
+    }
+
+    /// One system less another; `None` unless both were measured.
+    fn difference(&self, systems: [&str; 2]) -> StudyResult<Option<Difference>> {
+        let items = |system: &str| self.items.iter().find(|items| items.file == system);
+        let (Some(a), Some(b)) = (items(systems[0]), items(systems[1])) else { return Ok(None) };
+        Ok(Some(Difference {
+            utterances: self.utterances.to_string(),
+            systems: systems.map(str::to_string),
+            comparison: compare_items(a, b, &Default::default())?,
+        }))
+    }
+}
+
+/// `id`, tab, text.
+fn write_texts<'t>(
+    file: &Path,
+    clips: &[SeenClip],
+    text: impl Fn(usize) -> &'t String,
+) -> StudyResult<()> {
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines = clips.iter().enumerate();
+    let lines: String =
+        lines.map(|(i, clip)| format!("{}\t{}\n", clip.id, one_line(text(i)))).collect();
+    Ok(write_file(file, lines.as_bytes())?)
+}
+
+/// Writes which words the frames have rescued and lost, and counts them.
+fn write_rescued(
+    folder: &Path,
+    clips: &[SeenClip],
+    without: &[String],
+    with: &[String],
+) -> StudyResult<[usize; 2]> {
+    let (mut lines, mut counts) = (String::new(), [0; 2]);
+    for ((clip, without), with) in clips.iter().zip(without).zip(with) {
+        let said = NORMALISER.normalise(&clip.text);
+        let [before, after] = [without, with].map(|heard| is_heard(&said, heard));
+        let words = said.split_whitespace().zip(before.into_iter().zip(after));
+        let words: Vec<(&str, (bool, bool))> = words.collect();
+        let only = |wanted: (bool, bool)| -> Vec<&str> {
+            words.iter().filter(|(_, heard)| *heard == wanted).map(|(word, _)| *word).collect()
+        };
+        let (rescued, lost) = (only((false, true)), only((true, false)));
+        counts[0] += rescued.len();
+        counts[1] += lost.len();
+        if rescued.len() + lost.len() > 0 {
+            let (id, said) = (clip.id.as_str(), said.as_str());
+            let line =
+                Rescued { id, said, without_frames: without, with_frames: with, rescued, lost };
+            lines += &serde_json::to_string(&line)?;
+            lines.push('\n');
+        }
+    }
+    write_file(&folder.join("rescued.jsonl"), lines.as_bytes())?;
+    Ok(counts)
+}
+
+/// Whether each word that was said was heard.
+fn is_heard(said: &str, heard: &str) -> Vec<bool> {
+    let edits = align(Unit::Word, said, heard);
+    let of_said = edits.into_iter().filter(|edit| *edit != Edit::Insertion);
+    of_said.map(|edit| edit == Edit::Hit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_rescued_and_lost() {
+        assert_eq!(is_heard("a red fox", "red box now"), [false, true, false]);
+        let folder = tempfile::tempdir().expect("a folder");
+        let clip = |text: &str| SeenClip { text: text.into(), ..SeenClip::default() };
+        let clips = [clip("a red fox"), clip("Bear!"), clip("owl")];
+        let texts = |texts: [&str; 3]| texts.map(str::to_string);
+        let without = texts(["a red box", "bear", "owl"]);
+        let with = texts(["a fox", "bear", "owl"]);
+        let counts = write_rescued(folder.path(), &clips, &without, &with).expect("written");
+        assert_eq!(counts, [1, 1]);
+        let lines = std::fs::read_to_string(folder.path().join("rescued.jsonl")).expect("lines");
+        assert_eq!(lines.lines().count(), 1);
+        assert!(lines.contains(r#""rescued":["fox"],"lost":["red"]"#), "{lines}");
+    }
+}

@@ -1,0 +1,146 @@
+//! A run of the study.
+//!
+//! Its folder ends with what every run has, and beside the weights (adapters and projection alone)
+//! `config.json`, `test/` (references, texts and items of each system, for `engram eval`) and
+//! `summary.json`, written last.
+
+use serde::{Deserialize, Serialize};
+
+use super::evaluate::TestFigures;
+use super::settings::{AvformerData, AvformerFeed, AvformerModel};
+use super::study::AvformerStudy;
+use crate::checkpoint::write_file;
+use crate::error::{Result, TrainError};
+use crate::recipe::Recipe;
+use crate::recognise::AddedTo;
+use crate::study::{StudyError, StudyResult};
+use crate::trainer::{RunOptions, RunSummary, train};
+
+/// What a finished run came to.
+pub const SUMMARY: &str = "summary.json";
+/// What a run of the study came to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AvformerSummary {
+    /// The recipe's hash.
+    pub recipe_hash: String,
+    /// The seed.
+    pub seed: u64,
+    /// Steps trained.
+    pub steps: u64,
+    /// Numbers that were trained in any phase, and of the frozen recogniser.
+    pub parameters: [usize; 2],
+    /// The SHA-256 of the frozen recogniser's parameters, before training and after.
+    pub frozen: [String; 2],
+    /// Clips that were left out because they cannot be seen, each with the reason.
+    pub left_out: Vec<String>,
+    /// What the test shows.
+    #[serde(flatten)]
+    pub test: TestFigures,
+    /// What the recipe's `[check]` found wrong.
+    pub check_failures: Vec<String>,
+}
+
+/// Trains by a recipe; `None` if the run was stopped before its end.
+///
+/// # Errors
+/// Those of reading the data and the frozen models, and of [`train`];
+/// [`TrainError::FrozenMoved`] if the recogniser did not stay as it was.
+pub fn train_avformer(
+    recipe: &mut Recipe,
+    options: &RunOptions,
+) -> Result<Option<AvformerSummary>> {
+    if recipe.study() != "avformer" {
+        return Err(recipe.error("study", "is not `avformer`, which is to be trained"));
+    }
+    recipe.pin_start()?;
+    let (data, model, feeds) = settings(recipe)?;
+    let (batch, seed) = (recipe.batch().clone(), recipe.seed());
+    let study = AvformerStudy::new((data, model), feeds, batch, seed, options.quiet);
+    let mut study = study.map_err(in_study("reading the data"))?;
+    let frozen = |study: &AvformerStudy| study.listener().parameters().fingerprint(|_| true);
+    let before = frozen(&study)?;
+    let trained = train(&mut study, recipe, options)?;
+    if !trained.finished {
+        return Ok(None);
+    }
+    let after = frozen(&study)?;
+    if before != after {
+        let phase = "the whole run".to_string();
+        return Err(TrainError::FrozenMoved { phase, before, after });
+    }
+    let summary = finish(&study, recipe, &trained, [before, after])
+        .map_err(in_study("measuring the finished run"))?;
+    let json =
+        serde_json::to_vec_pretty(&summary).map_err(|e| in_study("the summary")(e.into()))?;
+    // Last: a folder with a summary is a finished run.
+    write_file(&options.run.join(SUMMARY), &json)?;
+    Ok(Some(summary))
+}
+
+/// Reads what the recipe says of the study, which fills in the defaults, and checks it.
+fn settings(recipe: &mut Recipe) -> Result<(AvformerData, AvformerModel, Vec<AvformerFeed>)> {
+    let (data, model): (AvformerData, AvformerModel) = (recipe.data()?, recipe.model()?);
+    let feeds: Vec<AvformerFeed> = recipe.feed()?;
+    if let Some((key, reason)) = data.conflict() {
+        return Err(recipe.error(&format!("data.{key}"), reason));
+    }
+    let wants = [
+        ("recogniser", &model.recogniser, true),
+        ("image_encoder", &model.image_encoder, data.frames > 0),
+    ];
+    for (key, value, is_needed) in wants {
+        if is_needed && value.is_empty() {
+            let reason = "is missing: give hf://owner/name, or a folder";
+            return Err(recipe.error(&format!("model.{key}"), reason));
+        }
+    }
+    for (phase, feed) in recipe.phases().iter().zip(&feeds) {
+        if let Some((key, reason)) = feed.conflict(&data) {
+            let place = format!("phase.{}.feed.{key}", phase.name);
+            return Err(recipe.error(&place, reason));
+        }
+    }
+    if recipe.batch().tokens > 0 {
+        return Err(recipe.error("batch.tokens", "is not known to this study; give batch.examples"));
+    }
+    Ok((data, model, feeds))
+}
+
+/// Writes what the weights belong to, and hears the test.
+fn finish(
+    study: &AvformerStudy,
+    recipe: &Recipe,
+    trained: &RunSummary,
+    frozen: [String; 2],
+) -> StudyResult<AvformerSummary> {
+    let (avformer, added) = study.load(&trained.weights)?;
+    let is_trained = |name: &str| study.sees() || !name.starts_with("projection.");
+    let trained_numbers = added.iter().filter(|one| is_trained(one.name()));
+    let trained_numbers = trained_numbers.map(|one| one.tensor().elem_count()).sum();
+    let model = study.model();
+    let added_to = AddedTo {
+        model_type: AddedTo::MODEL_TYPE.to_string(),
+        avformer: model.avformer(),
+        recogniser: model.recogniser.clone(),
+        recogniser_sha256: study.listener().weights_sha256()?,
+        image_encoder: model.image_encoder.clone(),
+        image_encoder_sha256: study.encoder_sha256().to_string(),
+        image_width: study.image_width(),
+        frames: study.data().frames,
+    };
+    write_file(&trained.run.join(AddedTo::FILE), &serde_json::to_vec_pretty(&added_to)?)?;
+    Ok(AvformerSummary {
+        recipe_hash: trained.recipe_hash.clone(),
+        seed: recipe.seed(),
+        steps: trained.steps,
+        parameters: [trained_numbers, study.listener().parameters().element_counts().0],
+        frozen,
+        left_out: study.corpus().left_out().to_vec(),
+        test: study.test(&avformer, &trained.run)?,
+        check_failures: trained.check.failures.clone(),
+    })
+}
+
+fn in_study(part: &'static str) -> impl Fn(StudyError) -> TrainError {
+    move |source| TrainError::Study { study: "avformer".into(), part, source }
+}

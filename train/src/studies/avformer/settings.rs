@@ -1,0 +1,260 @@
+//! What a recipe of the study says in `[data]`, `[model]` and in the feed of a phase.
+
+use engram_data::audio::noise::NoiseKind;
+use engram_data::world::audiovisual::Hearing;
+use engram_models::adapter::AdapterConfig;
+use engram_models::avformer::{AvformerConfig, ProjectionConfig};
+use serde::{Deserialize, Serialize};
+
+/// `[data]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AvformerData {
+    /// A manifest (JSON lines) of clips with texts and frames to train on; empty for the embedded world.
+    pub train: String,
+    /// A manifest of clips that are measured while it trains.
+    pub validation: String,
+    /// A manifest of clips that are measured at the end.
+    pub test: String,
+    /// A manifest of clean speech with texts, as the frozen recogniser writes them, that phases
+    /// rehearse; empty for none.
+    pub rehearsal: String,
+    /// A manifest of other speech that is measured with and without adapters at the end; empty for none.
+    pub kept: String,
+    /// What is done about clips without frames, with frames outside their time, or with one that does not
+    /// decode.
+    pub on_error: OnError,
+    /// Frames that are shown of each clip, a visual token each.
+    pub frames: usize,
+    /// The longest clip that is learnt from, in seconds: memory grows with its square.
+    pub max_seconds: f64,
+    /// Of the embedded world: the seed of voices, noise and views.
+    pub world_seed: u64,
+    /// Of the embedded world: names that are said, of 138.
+    pub names: usize,
+    /// Of the embedded world: clips to train on.
+    pub clips: usize,
+    /// Of the embedded world: clips of validation.
+    pub validation_clips: usize,
+    /// Of the embedded world: clips of the test, noisy and once more clean.
+    pub test_clips: usize,
+    /// Of the embedded world: views of each name's picture to train on.
+    pub views: usize,
+    /// Of the embedded world: the edge of a view, in pixels.
+    pub view_size: u32,
+    /// Of the embedded world: noise that is heard in training and validation.
+    pub noise: Vec<NoiseKind>,
+    /// Of the embedded world: noise that is heard in the test.
+    pub test_noise: Vec<NoiseKind>,
+    /// Of the embedded world: the lowest and highest ratio of speech over noise in validation and test,
+    /// in dB.
+    pub test_snr_db: [f32; 2],
+    /// Of the embedded world: ratios at which the first `sweep_clips` of the test are measured besides, in
+    /// dB.
+    pub sweep_snr_db: Vec<f32>,
+    /// Of the embedded world: clips of the sweep; 0 for none.
+    pub sweep_clips: usize,
+    /// Whether the test is heard by the frozen recogniser too, as it was published: Whisper's 30 seconds
+    /// for each clip.
+    pub frozen_baseline: bool,
+}
+
+/// What is done about a clip that cannot be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnError {
+    /// The run ends with the clip's name.
+    Stop,
+    /// The clip is left out, told and counted.
+    Skip,
+}
+
+impl Default for AvformerData {
+    fn default() -> Self {
+        Self {
+            train: String::new(),
+            validation: String::new(),
+            test: String::new(),
+            rehearsal: String::new(),
+            kept: String::new(),
+            on_error: OnError::Stop,
+            frames: 4,
+            max_seconds: 20.0,
+            world_seed: 1,
+            names: 138,
+            clips: 3_312,
+            validation_clips: 138,
+            test_clips: 1_104,
+            views: 16,
+            view_size: 48,
+            noise: vec![NoiseKind::Coloured],
+            test_noise: vec![NoiseKind::Bands],
+            test_snr_db: [-16.0, -8.0],
+            sweep_snr_db: vec![20.0, 15.0, 10.0, 5.0, 0.0, -4.0, -8.0, -12.0, -16.0],
+            sweep_clips: 276,
+            frozen_baseline: true,
+        }
+    }
+}
+
+impl AvformerData {
+    /// Whether the embedded world is what is learnt.
+    pub fn is_world(&self) -> bool {
+        self.train.is_empty()
+    }
+
+    /// What is heard of the embedded world in validation and, with other noise, in the test.
+    pub fn test_hearing(&self, noise: &[NoiseKind]) -> Hearing {
+        Hearing { noise: noise.to_vec(), snr_db: self.test_snr_db, blanked: 0.0 }
+    }
+
+    /// A value that cannot be, and why.
+    pub fn conflict(&self) -> Option<(&'static str, String)> {
+        if !self.is_world() && (self.validation.is_empty() || self.test.is_empty()) {
+            return Some(("train", "needs `validation` and `test` beside it".into()));
+        }
+        if self.is_world() && !(self.validation.is_empty() && self.test.is_empty()) {
+            return Some(("train", "is empty, but `validation` or `test` is not".into()));
+        }
+        if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
+            return Some(("max_seconds", format!("{} is no length", self.max_seconds)));
+        }
+        if !is_range(self.test_snr_db) {
+            return Some(("test_snr_db", "wants the lowest and the highest ratio".into()));
+        }
+        let counts = [
+            ("names", self.names),
+            ("clips", self.clips),
+            ("validation_clips", self.validation_clips),
+            ("test_clips", self.test_clips),
+            ("views", self.views),
+            ("view_size", self.view_size as usize),
+        ];
+        let zero = counts.iter().find(|(_, count)| *count == 0).filter(|_| self.is_world());
+        zero.map(|(key, _)| (*key, "has to be 1 at least".into()))
+    }
+}
+
+/// `[model]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AvformerModel {
+    /// The recogniser that stays as it is: `hf://owner/name`, a folder, or a run of the speech study.
+    pub recogniser: String,
+    /// The image encoder that stays as it is: `hf://owner/name`, a folder, or a run of the clip study.
+    pub image_encoder: String,
+    /// The adapters behind the recogniser's blocks.
+    pub adapters: AdapterConfig,
+    /// The map of pictures to tokens.
+    pub projection: ProjectionConfig,
+    /// What a fresh token of a picture is like.
+    pub first_token: FirstToken,
+}
+
+/// The bias of a fresh map of pictures.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FirstToken {
+    /// Zeros.
+    #[default]
+    Zeros,
+    /// The mean of the tokens of training clips.
+    Mean,
+    /// The mean of the tokens of a second of silence.
+    Silence,
+}
+
+impl Default for AvformerModel {
+    fn default() -> Self {
+        Self {
+            recogniser: String::new(),
+            image_encoder: String::new(),
+            adapters: AdapterConfig::default(),
+            projection: ProjectionConfig::default(),
+            first_token: FirstToken::default(),
+        }
+    }
+}
+
+impl AvformerModel {
+    /// What is added to the recogniser.
+    pub fn avformer(&self) -> AvformerConfig {
+        AvformerConfig { adapters: self.adapters.clone(), projection: self.projection.clone() }
+    }
+}
+
+/// The feed of a phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AvformerFeed {
+    /// Whether frames are shown.
+    pub pictures: bool,
+    /// The share of clips that see the frames of another one, as videos do that do not show what is
+    /// said.
+    pub mismatched: f64,
+    /// The share of examples that are of `data.rehearsal`; where frames are shown, those of another
+    /// clip.
+    pub rehearsal: f64,
+    /// The share of the clips that is learnt from.
+    pub share: f64,
+    /// Of the embedded world: the lowest and highest ratio of speech over noise, in dB.
+    pub snr_db: [f32; 2],
+    /// Of the embedded world: the share of clips without noise.
+    pub clean: f64,
+    /// Of the embedded world: the share of noisy clips whose name is not heard at all.
+    pub blanked: f64,
+}
+
+impl Default for AvformerFeed {
+    fn default() -> Self {
+        Self {
+            pictures: false,
+            mismatched: 0.0,
+            rehearsal: 0.0,
+            share: 1.0,
+            snr_db: [-18.0, -2.0],
+            clean: 0.1,
+            blanked: 0.0,
+        }
+    }
+}
+
+impl AvformerFeed {
+    /// Clips of these two feeds sound the same.
+    pub fn sounds_like(&self, other: &Self) -> bool {
+        (self.snr_db, self.clean, self.blanked) == (other.snr_db, other.clean, other.blanked)
+    }
+
+    /// A value that cannot be, and why.
+    pub fn conflict(&self, data: &AvformerData) -> Option<(&'static str, String)> {
+        let shares = [
+            ("mismatched", self.mismatched),
+            ("rehearsal", self.rehearsal),
+            ("share", self.share),
+            ("clean", self.clean),
+            ("blanked", self.blanked),
+        ];
+        if let Some((key, share)) = shares.iter().find(|(_, share)| !(0.0..=1.0).contains(share)) {
+            return Some((key, format!("{share} is no share")));
+        }
+        if self.share == 0.0 {
+            return Some(("share", "leaves no clip".into()));
+        }
+        if self.rehearsal > 0.0 && data.rehearsal.is_empty() {
+            return Some(("rehearsal", "needs the manifest `data.rehearsal`".into()));
+        }
+        if self.pictures && data.frames == 0 {
+            return Some(("pictures", "shows frames, of which `data.frames` has none".into()));
+        }
+        if self.blanked > 0.0 && !self.pictures {
+            let reason = "takes names away that nothing else tells where no `pictures` are shown";
+            return Some(("blanked", reason.into()));
+        }
+        (!is_range(self.snr_db))
+            .then(|| ("snr_db", "wants the lowest and the highest ratio".into()))
+    }
+}
+
+fn is_range([low, high]: [f32; 2]) -> bool {
+    low.is_finite() && high.is_finite() && low <= high
+}

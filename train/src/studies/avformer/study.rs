@@ -1,0 +1,463 @@
+//! The study as the trainer sees it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor};
+use engram_data::world::questions::Split;
+use engram_data::world::speech::SAMPLE_RATE;
+use engram_eval::normalise::Normaliser;
+use engram_eval::wer::measure;
+use engram_models::avformer::{Avformer, FrozenRecogniser, VisualTokens};
+use engram_models::kernels::Mode;
+use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::speech::AudioStates;
+use engram_models::speech::ctc::is_feasible;
+use engram_models::weights::Weights;
+use rand::seq::{SliceRandom, index};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+
+use super::corpus::{Corpus, SeenClip};
+use super::gallery::Gallery;
+use super::settings::{AvformerData, AvformerFeed, AvformerModel, FirstToken};
+use crate::encode::Encoder;
+use crate::log::{self, Progress};
+use crate::recipe::{BatchSettings, Phase};
+use crate::recognise::{Listener, Shown, evenly};
+use crate::study::{
+    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
+};
+
+/// What texts are compared by: the recognisers differ in case and punctuation.
+pub const NORMALISER: Normaliser = Normaliser::WhisperEnglish;
+/// Clips in a forward pass that trains nothing.
+const HEARD_AT_ONCE: usize = 16;
+
+/// A frozen recogniser that learns to see.
+pub struct AvformerStudy {
+    data: AvformerData,
+    model: AvformerModel,
+    feeds: Vec<AvformerFeed>,
+    batch: BatchSettings,
+    seed: u64,
+    corpus: Corpus,
+    listener: Listener,
+    recogniser: FrozenRecogniser,
+    gallery: Option<Gallery>,
+    encoder_sha256: String,
+    validation: Vec<SeenClip>,
+    rehearsal: Vec<Embedded>,
+    /// The clips of a phase, by its place.
+    embedded: Option<(usize, Vec<Embedded>)>,
+    avformer: Option<Avformer>,
+}
+
+/// A clip as the first block takes it.
+struct Embedded {
+    /// Its sound, `[T, D]`.
+    states: Tensor,
+    /// Its text.
+    tokens: Vec<u32>,
+    /// The places of its frames.
+    frames: Vec<usize>,
+}
+
+/// A clip of a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct Drawn {
+    /// Its place among the phase's, or those that are rehearsed.
+    clip: usize,
+    is_rehearsal: bool,
+    /// The clip whose frames are seen.
+    seen: usize,
+    seed: u64,
+}
+
+impl AvformerStudy {
+    /// The study of a recipe's settings: reads the data, and encodes all pictures.
+    ///
+    /// # Errors
+    /// Those of reading the data and the frozen models, and of a picture that does not decode.
+    pub fn new(
+        (data, model): (AvformerData, AvformerModel),
+        feeds: Vec<AvformerFeed>,
+        batch: BatchSettings,
+        seed: u64,
+        quiet: bool,
+    ) -> StudyResult<Self> {
+        let mut corpus = Corpus::load(&data)?;
+        let listener = Listener::open(&model.recogniser)?;
+        let recogniser = listener.frozen()?;
+        let (mut gallery, mut encoder_sha256) = (None, String::new());
+        if data.frames > 0 {
+            let encoder = Encoder::open(&model.image_encoder)?;
+            let progress = Progress::new(quiet, "pictures", 0, corpus.pictures() as u64);
+            let (encoded, broken) = Gallery::of(&corpus, &encoder, &progress)?;
+            corpus.refuse(&broken)?;
+            gallery = Some(encoded);
+            encoder_sha256 = encoder.sha256().to_string();
+        }
+        for told in corpus.left_out() {
+            log::print(&format!("left out: {told}"));
+        }
+        let mut study = Self {
+            validation: corpus.evaluated(Split::Validation, false)?,
+            rehearsal: Vec::new(),
+            embedded: None,
+            avformer: None,
+            data,
+            model,
+            feeds,
+            batch,
+            seed,
+            corpus,
+            listener,
+            recogniser,
+            gallery,
+            encoder_sha256,
+        };
+        if study.feeds.iter().any(|feed| feed.rehearsal > 0.0) {
+            study.rehearsal = study.embed_all(&study.corpus.rehearsal()?)?;
+        }
+        Ok(study)
+    }
+
+    /// The clips.
+    pub fn corpus(&self) -> &Corpus {
+        &self.corpus
+    }
+
+    /// What the recipe says of the data.
+    pub fn data(&self) -> &AvformerData {
+        &self.data
+    }
+
+    /// The recogniser that stays as it is.
+    pub fn listener(&self) -> &Listener {
+        &self.listener
+    }
+
+    /// What the recipe says of the model.
+    pub fn model(&self) -> &AvformerModel {
+        &self.model
+    }
+
+    /// The SHA-256 of the image encoder's weights; empty where no frames are shown.
+    pub fn encoder_sha256(&self) -> &str {
+        &self.encoder_sha256
+    }
+
+    /// The width `E` of the pictures' embeddings.
+    pub fn image_width(&self) -> usize {
+        // The map is there, if only of one number, where there are no pictures.
+        self.gallery.as_ref().map_or(1, Gallery::width)
+    }
+
+    /// Whether any phase shows frames.
+    pub fn sees(&self) -> bool {
+        self.feeds.iter().any(|feed| feed.pictures)
+    }
+
+    /// What a file's parameters make of the recogniser, and these parameters.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is of another model.
+    pub fn load(&self, weights: &Path) -> StudyResult<(Avformer, Parameters)> {
+        let frozen = vec![ParameterGroup::all_frozen()];
+        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
+        let builder = builder.with_weights(Arc::new(Weights::open(weights)?));
+        Ok((self.avformer(&builder)?, builder.finish()?))
+    }
+
+    /// The texts that are heard in clips while these frames are seen.
+    ///
+    /// # Errors
+    /// Those of the model.
+    pub fn hear(
+        &self,
+        avformer: &Avformer,
+        clips: &[SeenClip],
+        shown: Shown,
+    ) -> StudyResult<Vec<String>> {
+        let mut texts = Vec::with_capacity(clips.len());
+        let places: Vec<usize> = (0..clips.len()).collect();
+        for places in places.chunks(HEARD_AT_ONCE) {
+            let batch = &clips[places[0]..places[0] + places.len()];
+            let embedded = self.embed(batch)?;
+            let (mut frames, mut counts) = (Vec::new(), vec![0; batch.len()]);
+            for (place, count) in places.iter().zip(&mut counts) {
+                let clip = match shown {
+                    Shown::Right | Shown::Zero => Some(&clips[*place]),
+                    Shown::Wrong => other(clips, *place),
+                    Shown::Nothing => None,
+                };
+                let before = frames.len();
+                let all = clip.map_or(&[][..], |clip| clip.frames.as_slice());
+                frames.extend(evenly(all, self.data.frames));
+                *count = frames.len() - before;
+            }
+            let mut embeddings = self.embeddings(&frames)?;
+            if shown == Shown::Zero {
+                embeddings = embeddings.zeros_like()?;
+            }
+            let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
+            let audio = avformer.encode(embedded, Some(&visual), &Mode::predict())?;
+            let samples: Vec<usize> = batch.iter().map(|clip| clip.samples.len()).collect();
+            texts.extend(self.listener.texts_of(&audio, &samples)?);
+        }
+        Ok(texts)
+    }
+
+    fn avformer(&self, builder: &ParameterBuilder) -> StudyResult<Avformer> {
+        let (recogniser, config) = (self.recogniser.clone(), self.model.avformer());
+        Ok(Avformer::new(recogniser, &config, self.image_width(), builder)?)
+    }
+
+    /// `[N, E]`.
+    fn embeddings(&self, frames: &[usize]) -> StudyResult<Tensor> {
+        Ok(match &self.gallery {
+            Some(gallery) => gallery.embeddings(frames)?,
+            None => Tensor::zeros((0, 1), DType::F32, &Device::Cpu)?,
+        })
+    }
+
+    /// What lies before the first block, of clips in one pass.
+    fn embed(&self, clips: &[SeenClip]) -> StudyResult<AudioStates> {
+        let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
+        Ok(self.listener.embed(&self.recogniser, &samples)?)
+    }
+
+    /// The same of each clip, with its text as tokens.
+    fn embed_all(&self, clips: &[SeenClip]) -> StudyResult<Vec<Embedded>> {
+        let mut embedded = Vec::with_capacity(clips.len());
+        for clips in clips.chunks(HEARD_AT_ONCE) {
+            let AudioStates { states, lengths } = self.embed(clips)?;
+            let mut start = 0;
+            for (clip, length) in clips.iter().zip(lengths) {
+                embedded.push(Embedded {
+                    // A copy: the batch is not kept for it.
+                    states: states.narrow(0, start, length)?.detach().force_contiguous()?,
+                    tokens: self.listener.tokens_of(&clip.text)?,
+                    frames: clip.frames.clone(),
+                });
+                start += length;
+            }
+        }
+        Ok(embedded)
+    }
+
+    /// The clips of a phase, embedded when it begins.
+    fn of_phase(&mut self, phase: usize) -> StudyResult<&[Embedded]> {
+        let known = self.embedded.as_ref().map(|(known, _)| *known);
+        if !known.is_some_and(|known| self.feeds[known].sounds_like(&self.feeds[phase])) {
+            self.embedded = None;
+            let mut embedded = Vec::new();
+            let numbers: Vec<usize> = (0..self.corpus.training_len()).collect();
+            for numbers in numbers.chunks(16 * HEARD_AT_ONCE) {
+                let feed = &self.feeds[phase];
+                let clips = numbers.par_iter().map(|number| self.corpus.training(*number, feed));
+                embedded.extend(self.embed_all(&clips.collect::<Result<Vec<_>, _>>()?)?);
+            }
+            self.embedded = Some((phase, embedded));
+        }
+        Ok(self.embedded.as_ref().map(|(_, clips)| clips.as_slice()).unwrap_or_default())
+    }
+
+    /// The bias of a fresh map, `[D]`.
+    fn first_token(&self) -> StudyResult<Option<Vec<f32>>> {
+        let clips = match self.model.first_token {
+            FirstToken::Zeros => return Ok(None),
+            FirstToken::Mean => {
+                let numbers: Vec<usize> = (0..self.corpus.training_len().min(64)).collect();
+                let feed = AvformerFeed::default();
+                let clips = numbers.par_iter().map(|number| self.corpus.training(*number, &feed));
+                clips.collect::<Result<Vec<_>, _>>()?
+            }
+            FirstToken::Silence => {
+                let samples = vec![0.0; SAMPLE_RATE as usize];
+                vec![SeenClip { samples, ..SeenClip::default() }]
+            }
+        };
+        Ok(Some(self.embed(&clips)?.states.mean(0)?.to_vec1()?))
+    }
+
+    fn heard(&self, drawn: &Drawn) -> &Embedded {
+        match (drawn.is_rehearsal, &self.embedded) {
+            (false, Some((_, clips))) => &clips[drawn.clip],
+            _ => &self.rehearsal[drawn.clip],
+        }
+    }
+
+    /// The places of the frames that are seen, in their order.
+    fn seen(&self, drawn: &Drawn) -> Vec<usize> {
+        let frames = match &self.embedded {
+            Some((_, clips)) => clips[drawn.seen].frames.as_slice(),
+            None => &[],
+        };
+        let mut rng = ChaCha8Rng::seed_from_u64(drawn.seed);
+        let count = self.data.frames.min(frames.len());
+        let mut places = index::sample(&mut rng, frames.len(), count).into_vec();
+        places.sort_unstable();
+        places.into_iter().map(|place| frames[place]).collect()
+    }
+}
+
+/// Another clip that shows what is not said in this one: the next but some.
+pub(super) fn other(clips: &[SeenClip], place: usize) -> Option<&SeenClip> {
+    let step = 1 + place * 7 % 31;
+    let others = (0..clips.len()).map(|i| &clips[(place + step + i) % clips.len()]);
+    others.into_iter().find(|other| clips[place].is_other(other))
+}
+
+impl Study for AvformerStudy {
+    type Batch = Vec<Drawn>;
+
+    fn name(&self) -> &str {
+        "avformer"
+    }
+
+    fn primary_metric(&self) -> MetricSpec {
+        MetricSpec::lower("wer")
+    }
+
+    fn build(&mut self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<Parameters> {
+        let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
+        self.avformer = Some(self.avformer(&builder)?);
+        let parameters = builder.finish()?;
+        if let (Some(first), Some(bias)) = (self.first_token()?, parameters.get("projection.bias"))
+        {
+            bias.update(&mut |values| values.copy_from_slice(&first))?;
+        }
+        Ok(parameters)
+    }
+
+    fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<Vec<Drawn>>> {
+        let mut hash = Sha256::new();
+        for number in [self.seed, phase.index as u64, epoch as u64] {
+            hash.update(number.to_le_bytes());
+        }
+        let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
+        let feed = self.feeds[phase.index].clone();
+        let all = self.of_phase(phase.index)?.len();
+        let rehearsed = self.rehearsal.len();
+        let share = ((all as f64 * feed.share).round() as usize).clamp(1, all);
+        // The same part of the clips in each epoch.
+        let mut clips: Vec<usize> = (0..all).collect();
+        clips.shuffle(&mut ChaCha8Rng::seed_from_u64(self.data.world_seed));
+        clips.truncate(share);
+        clips.shuffle(&mut rng);
+        let draw = |clip: usize| {
+            let is_rehearsal = rng.random_bool(feed.rehearsal);
+            let other = rng.random_range(0..all);
+            let is_mismatched = rng.random_bool(feed.mismatched);
+            let rehearsed = rng.random_range(0..rehearsed.max(1));
+            Drawn {
+                clip: if is_rehearsal { rehearsed } else { clip },
+                is_rehearsal,
+                seen: if is_rehearsal || is_mismatched { other } else { clip },
+                seed: rng.random(),
+            }
+        };
+        let drawn: Vec<Drawn> = clips.into_iter().map(draw).collect();
+        let size = self.batch.examples.max(1).min(drawn.len());
+        Ok(drawn.chunks_exact(size).map(<[_]>::to_vec).collect())
+    }
+
+    fn loss(&self, batch: &Vec<Drawn>, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
+        let avformer = self.avformer.as_ref().ok_or("the model is not built yet")?;
+        let mode = Mode::train(step.step_seed);
+        let heard: Vec<&Embedded> = batch.iter().map(|drawn| self.heard(drawn)).collect();
+        let states: Vec<&Tensor> = heard.iter().map(|clip| &clip.states).collect();
+        let lengths = states.iter().map(|states| states.dim(0)).collect::<Result<Vec<_>, _>>()?;
+        let sound = AudioStates { states: Tensor::cat(&states, 0)?, lengths };
+        let tokens = sound.states.dim(0)?;
+        let audio = match self.feeds[step.phase.index].pictures {
+            false => avformer.encode(sound, None, &mode)?,
+            true => {
+                let seen: Vec<Vec<usize>> = batch.iter().map(|drawn| self.seen(drawn)).collect();
+                let counts: Vec<usize> = seen.iter().map(Vec::len).collect();
+                let embeddings = self.embeddings(&seen.concat())?;
+                let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
+                avformer.encode(sound, Some(&visual), &mode)?
+            }
+        };
+        let texts: Vec<Vec<u32>> = heard.iter().map(|clip| clip.tokens.clone()).collect();
+        let losses = self.recogniser.text_losses(&audio, &texts, &mode)?;
+        // A Conformer's clips that are too short for their texts have no gradient.
+        let kept: Vec<u32> = match &self.recogniser {
+            FrozenRecogniser::Whisper { .. } => (0..batch.len() as u32).collect(),
+            FrozenRecogniser::Conformer(_) => (0..batch.len() as u32)
+                .filter(|i| is_feasible(audio.lengths[*i as usize], &texts[*i as usize]))
+                .collect(),
+        };
+        let loss = match kept.len() {
+            0 => (audio.states.sum_all()? * 0.0)?,
+            all if all == batch.len() => losses.mean_all()?,
+            _ => {
+                losses.index_select(&Tensor::new(kept.as_slice(), &Device::Cpu)?, 0)?.mean_all()?
+            }
+        };
+        Ok(BatchLoss { loss, examples: kept.len().max(1), tokens, parts: Vec::new() })
+    }
+
+    fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
+        let avformer = self.avformer.as_ref().ok_or("the model is not built yet")?;
+        let said: Vec<&str> = self.validation.iter().map(|clip| clip.text.as_str()).collect();
+        let said = NORMALISER.normalise_all(&said);
+        let wer = |shown| -> StudyResult<f64> {
+            let heard = NORMALISER.normalise_all(&self.hear(avformer, &self.validation, shown)?);
+            Ok(measure(&said, &heard)?.total.error_rate())
+        };
+        let metrics = match self.feeds[context.phase.index].pictures {
+            false => vec![("wer".to_string(), wer(Shown::Nothing)?)],
+            true => vec![
+                ("wer".to_string(), wer(Shown::Right)?),
+                ("wer_without_pictures".to_string(), wer(Shown::Nothing)?),
+            ],
+        };
+        let counts = vec![("validation".into(), self.validation.len() as u64)];
+        Ok(Evaluation { metrics, counts })
+    }
+
+    fn inputs(&self) -> Inputs {
+        let mut inputs = Inputs::new();
+        let mut sound = Sha256::new();
+        for clip in &self.validation {
+            sound.update(&clip.text);
+            clip.samples.iter().for_each(|sample| sound.update(sample.to_le_bytes()));
+        }
+        inputs.insert("validation".into(), format!("{:x}", sound.finalize()));
+        if let Some(gallery) = &self.gallery {
+            inputs.insert("picture embeddings".into(), gallery.sha256());
+        }
+        for (name, file) in [
+            ("train", &self.data.train),
+            ("test", &self.data.test),
+            ("rehearsal", &self.data.rehearsal),
+        ] {
+            if let Ok(bytes) = std::fs::read(file) {
+                inputs.insert(format!("{name} manifest"), crate::digest::of_bytes(bytes));
+            }
+        }
+        if let Ok(sha256) = self.listener.weights_sha256() {
+            inputs.insert("recogniser".into(), sha256);
+        }
+        inputs
+    }
+
+    fn card(&self) -> Vec<(String, String)> {
+        let from = match self.data.is_world() {
+            true => format!("{} names of the embedded world, in noise", self.data.names),
+            false => self.data.train.clone(),
+        };
+        vec![
+            ("Trained on".into(), from),
+            ("Clips left out".into(), self.corpus.left_out().len().to_string()),
+            ("Frozen recogniser".into(), self.model.recogniser.clone()),
+            ("Frozen image encoder".into(), self.model.image_encoder.clone()),
+        ]
+    }
+}
