@@ -123,19 +123,24 @@ impl Clip {
     }
 }
 
-/// CLIP's loss, a scalar: the mean of both directions' cross-entropies of logits `[B, B]`, where picture `i` belongs to
-/// text `i`.
+/// CLIP's loss, a scalar: the mean of both directions' [`matching_loss`]es of logits `[B, B]`, where picture `i` belongs
+/// to text `i`.
 ///
 /// # Errors
 /// [`ModelError::Candle`] for logits that are not square.
 pub fn contrastive_loss(logits: &Tensor) -> Result<Tensor> {
-    let targets: Arc<[u32]> = (0..logits.dim(0)? as u32).collect();
-    let one = |logits: &Tensor| -> Result<Tensor> {
-        let options =
-            CrossEntropy { targets: targets.clone(), ignored: None, label_smoothing: 0.0 };
-        Ok(cross_entropy(&logits.contiguous()?, options)?.mean_all()?)
-    };
-    Ok(((one(logits)? + one(&logits.t()?)?)? * 0.5)?)
+    let own: Arc<[u32]> = (0..logits.dim(0)? as u32).collect();
+    let directions = matching_loss(logits, own.clone())? + matching_loss(&logits.t()?, own)?;
+    Ok((directions? * 0.5)?)
+}
+
+/// One direction of it, a scalar: the mean cross-entropy of logits `[B, N]`, where row `i` belongs to column `own[i]`.
+///
+/// # Errors
+/// [`ModelError::Candle`] for another number of rows, or a column that is not there.
+pub fn matching_loss(logits: &Tensor, own: Arc<[u32]>) -> Result<Tensor> {
+    let options = CrossEntropy { targets: own, ignored: None, label_smoothing: 0.0 };
+    Ok(cross_entropy(&logits.contiguous()?, options)?.mean_all()?)
 }
 
 impl TextTower {

@@ -98,8 +98,13 @@ impl Preprocessing {
                     let (path, most) = (path.into(), MOST_PIXELS);
                     return Err(DataError::LargePicture { path, width, height, most });
                 }
-                resized = resample(picture, height, width, self.filter);
-                &resized
+                // As in Pillow, a picture that has the size already stays as it is.
+                if (height, width) == (picture.height, picture.width) {
+                    picture
+                } else {
+                    resized = resample(picture, height, width, self.filter);
+                    &resized
+                }
             }
         };
         let (height, width) = self.crop.unwrap_or((picture.height, picture.width));

@@ -1,0 +1,184 @@
+//! The figures of finished runs, as they are printed.
+
+use engram_eval::result::Measure;
+use engram_train::studies::avformer::run::AvformerSummary;
+use engram_train::studies::clip::run::ClipSummary;
+use engram_train::studies::patent::figure::in_words;
+use engram_train::studies::patent::run::PatentSummary;
+use engram_train::studies::reveal::needle::NeedleFigures;
+use engram_train::studies::reveal::run::RevealSummary;
+use engram_train::studies::speech::run::SpeechSummary;
+
+/// The figures of patent phrases.
+pub(super) fn patent(summary: &PatentSummary) -> String {
+    let words = |figure: &Option<Measure>| figure.as_ref().map_or("-".to_string(), in_words);
+    let names = summary.members.iter().map(|member| member.run.display().to_string().len());
+    let width = names.max().unwrap_or(0).max(10);
+    let row = |name: &str, steps: &str, held_out: &str, validation: &str| {
+        format!("{name:<width$} {steps:>7}  {held_out:<24}  {validation}")
+    };
+    let mut lines = vec![row("member", "steps", "held-out r", "validation r")];
+    for member in &summary.members {
+        let (name, steps) = (member.run.display().to_string(), member.steps.to_string());
+        let validation = words(&member.validation);
+        lines.push(row(&name, &steps, &in_words(&member.held_out), &validation));
+    }
+    for variant in &summary.variants {
+        let validation = words(&variant.validation);
+        lines.push(row(&variant.name, "", &in_words(&variant.held_out), &validation));
+    }
+    if let Some(mean) = &summary.mean {
+        let validation = words(&mean.validation);
+        lines.push(row("their mean", "", &in_words(&mean.held_out), &validation));
+    }
+    let validation = words(&summary.validation);
+    lines.push(row("all", "", &in_words(&summary.held_out), &validation));
+    lines.push(format!(
+        "rows: {} held out, {} validation; seed {}; recipe {}",
+        summary.held_out.n,
+        summary.validation.as_ref().map_or(0, |figure| figure.n),
+        summary.seed,
+        summary.recipe_hash.get(..12).unwrap_or(&summary.recipe_hash)
+    ));
+    for warning in &summary.warnings {
+        lines.push(format!("warning: {warning}"));
+    }
+    for failure in &summary.check_failures {
+        lines.push(format!("check failed: {failure}"));
+    }
+    lines.join("\n")
+}
+
+/// A REVEAL run's figures as a table.
+pub(super) fn reveal(summary: &RevealSummary) -> String {
+    let row = |name: &str, n: &str, figures: [&str; 3]| {
+        let [exact, first, among] = figures;
+        format!("{name:<22} {n:>5}  {exact:<24} {first:<24} {among}")
+    };
+    let mut lines = Vec::new();
+    if !summary.figures.is_empty() {
+        lines.push(row("test questions", "n", ["exact match", "recall@1", "recall@10"]));
+    }
+    for figures in &summary.figures {
+        let words = [&figures.exact_match, &figures.recall_at_1, &figures.recall_at_10];
+        let [exact, first, among] = words.map(in_words);
+        let n = figures.exact_match.n.to_string();
+        lines.push(row(&figures.questions, &n, [&exact, &first, &among]));
+    }
+    for judged in &summary.judged {
+        let n = judged.measures.first().map_or(0, |measure| measure.n);
+        lines.push(format!("test examples of {}: {n}", judged.name));
+        for measure in &judged.measures {
+            lines.push(format!("  {:<18} {}", measure.metric, in_words(measure)));
+        }
+    }
+    if let Some(swap) = &summary.swap {
+        let facts = format!("{} facts swapped in the memory", swap.facts);
+        lines.push(format!("{facts}: answers follow {}", in_words(&swap.follow)));
+        lines.push(format!(
+            "  right before {}, still the old answer {}, either answer once deleted {}",
+            in_words(&swap.before),
+            in_words(&swap.stay),
+            in_words(&swap.deleted)
+        ));
+    }
+    for NeedleFigures { needles, others, accuracy, .. } in &summary.needles {
+        let n = accuracy.n;
+        let size = format!("haystack, {needles} of {}", needles + others);
+        lines.push(format!("{size}: accuracy {} of {n}, chance 0.5", in_words(accuracy)));
+    }
+    lines.push(format!(
+        "{} steps; seed {}; recipe {}",
+        summary.steps,
+        summary.seed,
+        summary.recipe_hash.get(..12).unwrap_or(&summary.recipe_hash)
+    ));
+    lines.extend(summary.notes.iter().map(|note| format!("note: {note}")));
+    lines.extend(summary.check_failures.iter().map(|failure| format!("check failed: {failure}")));
+    lines.join("\n")
+}
+
+/// A recogniser's figures.
+pub(super) fn speech(summary: &SpeechSummary) -> String {
+    let mut lines = Vec::new();
+    if let Some(wer) = &summary.wer {
+        lines.push(format!("test WER {} of {} utterances", in_words(wer), wer.n));
+    }
+    if let Some(errors) = &summary.names {
+        lines.push(format!("  names {:.4}, other words {:.4}", errors.names, errors.others));
+    }
+    lines.push(format!(
+        "{} steps; seed {}; recipe {}",
+        summary.steps,
+        summary.seed,
+        summary.recipe_hash.get(..12).unwrap_or(&summary.recipe_hash)
+    ));
+    lines.extend(summary.check_failures.iter().map(|failure| format!("check failed: {failure}")));
+    lines.join("\n")
+}
+
+/// The word error rates of an adapted recogniser.
+pub(super) fn avformer(summary: &AvformerSummary) -> String {
+    let mut lines =
+        vec![format!("{:<12} {:<10} {:>6}  {:<26} insertions", "utterances", "system", "n", "WER")];
+    let test = &summary.test;
+    for one in &test.systems {
+        let (n, wer) = (one.wer.n, in_words(&one.wer));
+        let (utterances, system) = (&one.utterances, &one.system);
+        lines.push(format!(
+            "{utterances:<12} {system:<10} {n:>6}  {wer:<26} {}",
+            one.counts.insertions
+        ));
+    }
+    for one in &test.differences {
+        let [a, b] = &one.systems;
+        let difference = in_words(&one.comparison.difference);
+        lines.push(format!("{}: {a} less {b} {difference}", one.utterances));
+    }
+    if let Some([rescued, lost]) = test.rescued {
+        lines.push(format!("words that the right frames rescue {rescued}, lose {lost}"));
+    }
+    if let Some(share) = test.put_in {
+        lines.push(format!("clean clips with the name that wrong frames show: {share:.4}"));
+    }
+    for one in &test.sweep {
+        let ratio = one.snr_db.map_or("clean".to_string(), |ratio| format!("{ratio} dB"));
+        lines.push(format!(
+            "{ratio:>8}: without frames {:.4}, right {:.4}, wrong {:.4} ({} clips)",
+            one.nothing, one.right, one.wrong, one.n
+        ));
+    }
+    let [trained, all] = summary.parameters;
+    lines.push(format!(
+        "{trained} numbers trained beside {all} frozen ({:.2} %), which stayed as they were",
+        100.0 * trained as f64 / (trained + all).max(1) as f64
+    ));
+    lines.push(format!(
+        "{} steps; seed {}; recipe {}",
+        summary.steps,
+        summary.seed,
+        summary.recipe_hash.get(..12).unwrap_or(&summary.recipe_hash)
+    ));
+    lines.extend(summary.check_failures.iter().map(|failure| format!("check failed: {failure}")));
+    lines.join("\n")
+}
+
+/// The figures of an encoder of pictures.
+pub(super) fn clip(summary: &ClipSummary) -> String {
+    let figure = |names: usize, accuracy: &Measure| {
+        let (n, accuracy) = (accuracy.n, in_words(accuracy));
+        format!("test accuracy among {names} names: {accuracy} of {n} views")
+    };
+    let mut lines = vec![figure(summary.names, &summary.accuracy)];
+    if let Some(spoken) = &summary.spoken_accuracy {
+        lines.push(format!("  {} (those that are spoken)", figure(summary.spoken_names, spoken)));
+    }
+    lines.push(format!(
+        "{} steps; seed {}; recipe {}",
+        summary.steps,
+        summary.seed,
+        summary.recipe_hash.get(..12).unwrap_or(&summary.recipe_hash)
+    ));
+    lines.extend(summary.check_failures.iter().map(|failure| format!("check failed: {failure}")));
+    lines.join("\n")
+}

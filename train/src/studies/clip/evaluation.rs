@@ -1,0 +1,110 @@
+//! Which name a view is nearest to.
+
+use candle_core::{D, Device, Tensor};
+use engram_data::world::questions::Split;
+use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
+use engram_eval::metric::MetricInfo;
+use engram_eval::metric::mean::{mean, weighted_mean};
+use engram_eval::result::Measure;
+use engram_models::clip::ClipVision;
+use engram_models::kernels::{Mode, linear};
+use engram_models::similarity::normalise;
+use rayon::prelude::*;
+
+use super::names::NameVectors;
+use super::pictures::ShownPictures;
+use crate::study::StudyResult;
+
+/// Views in a forward pass.
+const BATCH_VIEWS: usize = 64;
+
+/// The nearest name is the picture's own.
+const ACCURACY: MetricInfo =
+    MetricInfo { name: "accuracy", version: 1, higher_is_better: Some(true) };
+
+/// Views with the names that they are nearest to.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Of each view the picture, and the nearest of all names.
+    all: Vec<(usize, usize)>,
+    /// The same of views of pictures with spoken names, among these names.
+    spoken: Vec<(usize, usize)>,
+}
+
+impl Told {
+    /// Looks at `views` views of each picture in a split.
+    ///
+    /// # Errors
+    /// Those of the model.
+    pub fn of(
+        vision: &ClipVision,
+        (shown, names): (&ShownPictures, &NameVectors),
+        split: Split,
+        views: usize,
+    ) -> StudyResult<Self> {
+        let spoken: Vec<u32> = shown.spoken().iter().map(|place| *place as u32).collect();
+        let spoken_names = match spoken.is_empty() {
+            true => None,
+            false => {
+                let rows = Tensor::new(spoken.as_slice(), &Device::Cpu)?;
+                Some(names.vectors.index_select(&rows, 0)?)
+            }
+        };
+        let all: Vec<(usize, usize)> = (0..shown.len())
+            .flat_map(|picture| (0..views).map(move |view| (picture, view)))
+            .collect();
+        let mut told = Self::default();
+        for batch in all.chunks(BATCH_VIEWS) {
+            let pixels =
+                batch.par_iter().map(|(picture, view)| shown.evaluated(split, *picture, *view));
+            let pixels = pixels.collect::<Result<Vec<_>, _>>()?;
+            let images = embed(vision, &pixels, &Mode::predict())?;
+            let nearest = nearest(&images, &names.vectors)?;
+            let pictures = batch.iter().map(|(picture, _)| *picture);
+            told.all.extend(pictures.zip(nearest.into_iter().map(|name| name as usize)));
+            let Some(spoken_names) = &spoken_names else { continue };
+            let nearest = self::nearest(&images, spoken_names)?;
+            for ((picture, _), name) in batch.iter().zip(nearest) {
+                if shown.spoken().binary_search(picture).is_ok() {
+                    told.spoken.push((*picture, shown.spoken()[name as usize]));
+                }
+            }
+        }
+        Ok(told)
+    }
+
+    /// The share of views whose nearest name is the right one. Intervals draw whole pictures.
+    pub fn accuracy(&self) -> Measure {
+        measure(&self.all)
+    }
+
+    /// The same among spoken names; `None` where no name is spoken.
+    pub fn spoken_accuracy(&self) -> Option<Measure> {
+        (!self.spoken.is_empty()).then(|| measure(&self.spoken))
+    }
+}
+
+/// Unit vectors of pictures: pixels of `B` pictures → `[B, E]`.
+///
+/// # Errors
+/// Those of the model.
+pub fn embed(vision: &ClipVision, pixels: &[Vec<f32>], mode: &Mode) -> StudyResult<Tensor> {
+    let size = vision.config().image_size;
+    let pixels = Tensor::from_vec(pixels.concat(), (pixels.len(), 3, size, size), &Device::Cpu)?;
+    Ok(normalise(&vision.forward(&pixels, mode)?.embeddings)?)
+}
+
+/// The row of `names` `[N, E]` that is nearest to each of `images` `[B, E]`.
+fn nearest(images: &Tensor, names: &Tensor) -> StudyResult<Vec<u32>> {
+    Ok(linear(images, names, None)?.argmax(D::Minus1)?.to_vec1()?)
+}
+
+fn measure(told: &[(usize, usize)]) -> Measure {
+    let right: Vec<f64> =
+        told.iter().map(|(picture, name)| f64::from(u8::from(picture == name))).collect();
+    let pictures: Vec<usize> = told.iter().map(|(picture, _)| *picture).collect();
+    let resampling = Resampling::by_group("picture", &pictures);
+    let interval =
+        interval(&resampling, &BootstrapOptions::default(), |counts| weighted_mean(&right, counts));
+    Measure::new(&ACCURACY, right.len(), Ok(mean(&right)), interval)
+}

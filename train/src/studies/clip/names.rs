@@ -1,0 +1,107 @@
+//! Names of pictures as frozen unit vectors: what the encoder of pictures learns to come near to.
+
+use std::collections::HashSet;
+
+use candle_core::{Device, Tensor};
+use rand::SeedableRng;
+use rand::distr::{Distribution, Uniform};
+use rand_chacha::ChaCha8Rng;
+use sha2::{Digest, Sha256};
+
+use crate::digest;
+use crate::encode::{Encoder, Item, Prepared};
+use crate::error::{Result, TrainError};
+
+/// The width of hashed words: that of the usual small sentence encoder.
+const HASHED_WIDTH: usize = 384;
+
+/// Names with their vectors.
+pub struct NameVectors {
+    /// `[N, E]`, of unit length.
+    pub vectors: Tensor,
+    /// What made them.
+    pub from: String,
+    /// The SHA-256 of the vectors.
+    pub sha256: String,
+}
+
+impl NameVectors {
+    /// Encodes names by the text encoder at a location, or by [`hashed_words`] if that is empty.
+    ///
+    /// # Errors
+    /// Those of [`Encoder::open`]; [`TrainError::Encoder`] for a model that takes no texts.
+    pub fn new(names: &[&str], text_encoder: &str) -> Result<Self> {
+        let (vectors, width, from) = match text_encoder {
+            "" => {
+                let vectors: Vec<f32> = names.iter().flat_map(|name| hashed_words(name)).collect();
+                (vectors, HASHED_WIDTH, "hashed words".to_owned())
+            }
+            location => {
+                let encoder = Encoder::open(location)?;
+                if !encoder.reads().text {
+                    let (name, reason) = (location.to_owned(), "encodes no texts".to_owned());
+                    return Err(TrainError::Encoder { name, reason });
+                }
+                let prepare =
+                    |name: &&str| encoder.prepare(Item { text: Some(*name), picture: None });
+                let prepared = names.iter().map(prepare).collect::<Result<Vec<Prepared>>>()?;
+                let vectors = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
+                (vectors, encoder.width(), encoder.name().to_owned())
+            }
+        };
+        let bytes: Vec<u8> = vectors.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let sha256 = digest::of_bytes(bytes);
+        let vectors = Tensor::from_vec(vectors, (names.len(), width), &Device::Cpu);
+        let vectors = vectors.map_err(|error| TrainError::Model(error.into()))?;
+        Ok(Self { vectors, from, sha256 })
+    }
+
+    /// The width `E`.
+    pub fn width(&self) -> usize {
+        self.vectors.dims().last().copied().unwrap_or(0)
+    }
+}
+
+/// A unit vector of a name without a model: each of its words and each three characters in a row (spaces too, so that
+/// the order of words counts) has a random vector of its own, drawn from its hash. Words weigh as much together as all
+/// the threes. Names that share words are near each other; nothing is known of what words mean.
+pub fn hashed_words(name: &str) -> Vec<f32> {
+    let name = name.to_lowercase();
+    let words: HashSet<String> = name.split_whitespace().map(str::to_owned).collect();
+    let padded: Vec<char> = format!(" {name} ").chars().collect();
+    let threes: HashSet<String> = padded.windows(3).map(|three| three.iter().collect()).collect();
+    let mut sum = vec![0.0f64; HASHED_WIDTH];
+    for (kind, features) in [("word", words), ("three", threes)] {
+        let weight = (features.len().max(1) as f64).powf(-0.5);
+        let mut features: Vec<String> = features.into_iter().collect();
+        // Sums of floats depend on the order.
+        features.sort_unstable();
+        for feature in features {
+            let hash = Sha256::digest(format!("{kind} {feature}"));
+            let mut rng = ChaCha8Rng::from_seed(hash.into());
+            let sign = Uniform::new(-1.0, 1.0).ok();
+            for value in &mut sum {
+                *value += weight * sign.map_or(0.0, |sign| sign.sample(&mut rng));
+            }
+        }
+    }
+    let length = sum.iter().map(|value| value * value).sum::<f64>().sqrt().max(1e-12);
+    sum.into_iter().map(|value| (value / length) as f32).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashed_names_share_what_their_words_share() {
+        let cosine = |a: &str, b: &str| -> f32 {
+            hashed_words(a).iter().zip(hashed_words(b)).map(|(a, b)| a * b).sum()
+        };
+        assert!((cosine("red apple", "red apple") - 1.0).abs() < 1e-5);
+        assert!(cosine("red apple", "red heart") > 0.3);
+        assert!(cosine("red apple", "flag of Peru").abs() < 0.25);
+        // Other orders are other names.
+        assert!(cosine("woman and man", "man and woman") < 0.99);
+    }
+}

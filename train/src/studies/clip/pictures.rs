@@ -1,0 +1,163 @@
+//! Views of the embedded world's pictures, as the encoder takes them.
+
+use std::path::Path;
+
+use ::image::RgbImage;
+use engram_data::DataError;
+use engram_data::image::{self, Filter, Preprocessing, Resize};
+use engram_data::world::pictures::{Picture, pictures};
+use engram_data::world::questions::Split;
+use engram_data::world::speech::voices;
+use engram_data::world::view_augmentation;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+
+/// The seed of the views of validation and test: they are the same for every run.
+const EVALUATED_SEED: u64 = 1;
+/// Mean and deviation of each colour: pixels go from -1 to 1.
+const HALF: [f32; 3] = [0.5; 3];
+
+/// The pictures that are learnt, no two of one name.
+pub struct ShownPictures {
+    pictures: Vec<Picture>,
+    spoken: Vec<usize>,
+    size: u32,
+    preprocessing: Preprocessing,
+}
+
+impl ShownPictures {
+    /// So many pictures of the embedded world, evenly from all, or all of them for 0; seen at `size` pixels each way.
+    ///
+    /// # Errors
+    /// [`DataError`] where the embedded files are damaged.
+    pub fn new(count: usize, size: u32) -> Result<Self, DataError> {
+        let mut pictures = pictures()?;
+        if count > 0 {
+            // One in each of as many equal stretches.
+            let all = pictures.len();
+            let stretch = |number: usize| number * count / all;
+            pictures
+                .retain(|one| one.number == 0 || stretch(one.number) != stretch(one.number - 1));
+        }
+        let said = voices()?.into_iter().next().map(|voice| voice.names).unwrap_or_default();
+        let is_said = |picture: &Picture| said.iter().any(|clip| clip.text == picture.name);
+        let spoken = (0..pictures.len()).filter(|place| is_said(&pictures[*place])).collect();
+        let preprocessing = Preprocessing {
+            resize: Some(Resize::ShortestEdge(size)),
+            filter: Filter::Bicubic,
+            crop: Some((size, size)),
+            rescale: 1.0 / 255.0,
+            mean: HALF,
+            deviation: HALF,
+        };
+        Ok(Self { pictures, spoken, size, preprocessing })
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.pictures.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.pictures.is_empty()
+    }
+
+    /// Their names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.pictures.iter().map(|picture| picture.name.as_str())
+    }
+
+    /// The places of those whose names the voices of the embedded world say.
+    pub fn spoken(&self) -> &[usize] {
+        &self.spoken
+    }
+
+    /// The pixels of a view to train on, `[3, S, S]`.
+    ///
+    /// # Errors
+    /// [`DataError::OutOfRange`]
+    pub fn training(&self, picture: usize, seed: u64) -> Result<Vec<f32>, DataError> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let augmentation = view_augmentation(self.size);
+        self.pixels(augmentation.apply(&self.pictures[picture].image, &mut rng)?)
+    }
+
+    /// The pixels of view `number` of a picture in validation or test, `[3, S, S]`.
+    ///
+    /// # Errors
+    /// [`DataError::OutOfRange`]
+    pub fn evaluated(
+        &self,
+        split: Split,
+        picture: usize,
+        number: usize,
+    ) -> Result<Vec<f32>, DataError> {
+        let picture = &self.pictures[picture];
+        self.pixels(picture.view((EVALUATED_SEED, split), number, self.size)?)
+    }
+
+    fn pixels(&self, view: RgbImage) -> Result<Vec<f32>, DataError> {
+        let (width, height) = view.dimensions();
+        let path = Path::new("a view");
+        let picture = image::Picture::from_pixels(width, height, view.into_raw());
+        let picture = picture.ok_or_else(|| DataError::Picture {
+            path: path.into(),
+            reason: "it has no pixels".into(),
+        })?;
+        self.preprocessing.apply(&picture, path)
+    }
+
+    /// The picture processor's file, in the published form.
+    pub fn processor(&self) -> Value {
+        json!({
+            "image_processor_type": "CLIPImageProcessor",
+            "do_convert_rgb": true,
+            "do_resize": true,
+            "size": { "shortest_edge": self.size },
+            "resample": 3,
+            "do_center_crop": true,
+            "crop_size": { "height": self.size, "width": self.size },
+            "do_rescale": true,
+            "rescale_factor": 1.0 / 255.0,
+            "do_normalize": true,
+            "image_mean": HALF,
+            "image_std": HALF,
+        })
+    }
+
+    /// How views become pixels.
+    pub fn preprocessing(&self) -> &Preprocessing {
+        &self.preprocessing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_picture_has_a_name_of_its_own_and_138_are_spoken() -> Result<(), DataError> {
+        let all = ShownPictures::new(0, 16)?;
+        let names: HashSet<String> = all.names().map(str::to_lowercase).collect();
+        assert_eq!((names.len(), all.len(), all.spoken().len()), (1881, 1881, 138));
+        let few = ShownPictures::new(40, 16)?;
+        assert_eq!(few.len(), 40);
+        Ok(())
+    }
+
+    #[test]
+    fn views_differ_by_split_number_and_seed() -> Result<(), DataError> {
+        let shown = ShownPictures::new(4, 16)?;
+        let validation = shown.evaluated(Split::Validation, 1, 0)?;
+        assert_eq!(validation, shown.evaluated(Split::Validation, 1, 0)?);
+        assert_eq!(validation.len(), 3 * 16 * 16);
+        assert_ne!(validation, shown.evaluated(Split::Validation, 1, 1)?);
+        assert_ne!(validation, shown.evaluated(Split::Test, 1, 0)?);
+        assert_ne!(shown.training(1, 5)?, shown.training(1, 6)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,196 @@
+//! The study as the trainer sees it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor};
+use engram_data::world::questions::Split;
+use engram_models::clip::{ClipVision, ClipVisionConfig, contrastive_loss, matching_loss};
+use engram_models::kernels::{Mode, embedding_sum, linear};
+use engram_models::params::{Init, ParameterBuilder, ParameterGroup, Parameters};
+use engram_models::weights::{self, Weights};
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+
+use super::evaluation::{Told, embed};
+use super::names::NameVectors;
+use super::pictures::ShownPictures;
+use super::settings::{ClipData, ClipModel};
+use crate::recipe::{BatchSettings, Phase};
+use crate::study::{
+    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
+};
+
+/// The parameter of the temperature's logarithm.
+const LOGIT_SCALE: &str = "logit_scale";
+/// Its highest value, as in CLIP: ln 100.
+const HIGHEST_LOGIT_SCALE: f32 = 4.605_17;
+
+/// An encoder of pictures on the embedded world.
+pub struct ClipStudy {
+    data: ClipData,
+    model: ClipModel,
+    batch: BatchSettings,
+    seed: u64,
+    shown: ShownPictures,
+    names: NameVectors,
+    tower: Option<Tower>,
+}
+
+/// Pictures that are learnt together, no two the same: the place of each, and what draws its view.
+pub type Batch = Vec<(usize, u64)>;
+
+/// What is trained.
+struct Tower {
+    vision: ClipVision,
+    /// The logarithm of the temperature, a scalar.
+    logit_scale: Tensor,
+}
+
+impl ClipStudy {
+    /// The study of a recipe's settings, with vectors of the names of the pictures.
+    pub fn new(
+        (data, model): (ClipData, ClipModel),
+        (shown, names): (ShownPictures, NameVectors),
+        batch: BatchSettings,
+        seed: u64,
+    ) -> Self {
+        Self { data, model, batch, seed, shown, names, tower: None }
+    }
+
+    /// The configuration of the encoder.
+    pub fn vision_config(&self) -> ClipVisionConfig {
+        self.model.vision(self.names.width())
+    }
+
+    /// The pictures.
+    pub fn shown(&self) -> &ShownPictures {
+        &self.shown
+    }
+
+    /// Leaves in a file of weights the encoder's parameters alone, as published; gives the encoder.
+    ///
+    /// # Errors
+    /// A file that cannot be read or written, or is of another model.
+    pub fn publish(&self, path: &Path) -> StudyResult<ClipVision> {
+        let source = Arc::new(Weights::open(path)?);
+        let frozen = vec![ParameterGroup::all_frozen()];
+        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
+        let vision = ClipVision::new(&self.vision_config(), &builder.with_weights(source))?;
+        let parameters = builder.finish()?;
+        weights::save(path, parameters.iter().map(|one| (one.name(), one.tensor())))?;
+        Ok(vision)
+    }
+
+    /// The names that views of the test are nearest to.
+    ///
+    /// # Errors
+    /// Those of the model.
+    pub fn test(&self, vision: &ClipVision) -> StudyResult<Told> {
+        Told::of(vision, (&self.shown, &self.names), Split::Test, self.data.test_views)
+    }
+
+    fn tower(&self) -> StudyResult<&Tower> {
+        Ok(self.tower.as_ref().ok_or("the model is not built yet")?)
+    }
+}
+
+impl Study for ClipStudy {
+    type Batch = Batch;
+
+    fn name(&self) -> &str {
+        "clip"
+    }
+
+    fn primary_metric(&self) -> MetricSpec {
+        MetricSpec::higher("accuracy")
+    }
+
+    fn build(&mut self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<Parameters> {
+        let builder = ParameterBuilder::new(seed, groups, DType::F32, &Device::Cpu);
+        let start = Init::Constant(self.model.logit_scale_init_value);
+        self.tower = Some(Tower {
+            vision: ClipVision::new(&self.vision_config(), &builder)?,
+            logit_scale: builder.get(LOGIT_SCALE, &[], start)?,
+        });
+        Ok(builder.finish()?)
+    }
+
+    /// Each picture once, in another view and place every epoch.
+    fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<Batch>> {
+        let mut hash = Sha256::new();
+        for number in [self.seed, phase.index as u64, epoch as u64] {
+            hash.update(number.to_le_bytes());
+        }
+        let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
+        let mut drawn: Batch =
+            (0..self.shown.len()).map(|picture| (picture, rng.random())).collect();
+        drawn.shuffle(&mut rng);
+        // What does not fill a batch is left out: the temperature depends on how many are told apart.
+        Ok(drawn.chunks_exact(self.batch.examples).map(<[_]>::to_vec).collect())
+    }
+
+    /// Brings the temperature back to 100 where the step before went beyond.
+    fn before_step(&mut self, _: &StepContext<'_>, parameters: &Parameters) -> StudyResult<()> {
+        if let Some(scale) = parameters.get(LOGIT_SCALE) {
+            let limit = |value: &mut f32| *value = value.min(HIGHEST_LOGIT_SCALE);
+            scale.update(&mut |values| values.iter_mut().for_each(limit))?;
+        }
+        Ok(())
+    }
+
+    fn loss(&self, batch: &Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
+        let Tower { vision, logit_scale } = self.tower()?;
+        let views = batch.par_iter().map(|(picture, seed)| self.shown.training(*picture, *seed));
+        let views = views.collect::<Result<Vec<_>, _>>()?;
+        let images = embed(vision, &views, &Mode::train(step.step_seed))?;
+        let own: Arc<[u32]> = batch.iter().map(|(picture, _)| *picture as u32).collect();
+        let texts = embedding_sum(&[(&self.names.vectors, own.clone())])?;
+        let factor = logit_scale.exp()?;
+        let logits = linear(&images, &texts, None)?.broadcast_mul(&factor)?;
+        let loss = if self.data.all_names {
+            let to_all = linear(&images, &self.names.vectors, None)?.broadcast_mul(&factor)?;
+            let to_images = matching_loss(&logits.t()?, (0..batch.len() as u32).collect())?;
+            ((matching_loss(&to_all, own)? + to_images)? * 0.5)?
+        } else {
+            contrastive_loss(&logits)?
+        };
+        let temperature = f64::from(logit_scale.to_scalar::<f32>()?).exp();
+        Ok(BatchLoss {
+            loss,
+            examples: batch.len(),
+            tokens: batch.len() * vision.config().num_patches(),
+            parts: vec![("temperature".into(), temperature)],
+        })
+    }
+
+    fn evaluate(&self, _: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
+        let (data, views) = ((&self.shown, &self.names), self.data.validation_views);
+        let told = Told::of(&self.tower()?.vision, data, Split::Validation, views)?;
+        let accuracy = told.accuracy();
+        let mut evaluation = Evaluation {
+            metrics: vec![("accuracy".into(), accuracy.value)],
+            counts: vec![("validation views".into(), accuracy.n as u64)],
+        };
+        if let Some(spoken) = told.spoken_accuracy() {
+            evaluation.metrics.push(("accuracy/spoken".into(), spoken.value));
+            evaluation.counts.push(("validation views of spoken names".into(), spoken.n as u64));
+        }
+        Ok(evaluation)
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::from([("text vectors".to_string(), self.names.sha256.clone())])
+    }
+
+    fn card(&self) -> Vec<(String, String)> {
+        let pictures = format!("{} of the embedded world (Twemoji, CC-BY 4.0)", self.shown.len());
+        vec![
+            ("Pictures".into(), pictures),
+            ("Vectors of their names".into(), self.names.from.clone()),
+        ]
+    }
+}

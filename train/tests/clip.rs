@@ -1,0 +1,167 @@
+//! The study of a small CLIP image encoder: it learns, resumes, and leaves an encoder's folder.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use engram_data::image::Picture;
+use engram_data::world::pictures::pictures;
+use engram_data::world::view_augmentation;
+use engram_models::weights::Weights;
+use engram_train::encode::{Encoder, Item, Reads};
+use engram_train::studies::clip::run::{ClipSummary, train_clip};
+use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError};
+use image::RgbImage;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+const RECIPE: &str = r#"
+study = "clip"
+seed = 1
+
+[data]
+pictures = 40
+test_views = 3
+
+[model]
+image_size = 16
+patch_size = 8
+hidden_size = 32
+intermediate_size = 64
+num_hidden_layers = 1
+num_attention_heads = 2
+
+[batch]
+examples = 20
+
+[optimiser]
+learning_rate = 5e-3
+
+[checkpoint]
+every_steps = 4
+
+[evaluation]
+every_epochs = 20
+
+[log]
+every_steps = 1
+tensorboard = false
+
+[[phase]]
+name = "clip"
+epochs = 60
+
+[check]
+files = ["model.safetensors"]
+"#;
+
+fn try_run(
+    folder: &Path,
+    set: &[&str],
+    options: RunOptions,
+) -> Result<Option<ClipSummary>, TrainError> {
+    let set = set.iter().map(|one| (*one).to_owned()).collect();
+    let options_of_recipe = RecipeOptions { tiny: false, set };
+    let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options_of_recipe)?;
+    train_clip(&mut recipe, &RunOptions { run: folder.into(), quiet: true, ..options })
+}
+
+fn view() -> RgbImage {
+    let all = pictures().unwrap();
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    view_augmentation(30).apply(&all[100].image, &mut rng).unwrap()
+}
+
+#[test]
+fn names_are_learnt_and_the_run_is_an_encoder_of_pictures() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let summary = try_run(&run, &[], RunOptions::default()).unwrap().unwrap();
+    assert_eq!(summary.check_failures, Vec::<String>::new());
+    assert_eq!((summary.steps, summary.names, summary.accuracy.n), (120, 40, 120));
+    // Chance is 1 in 40.
+    assert!(summary.accuracy.value > 0.15, "{:?}", summary.accuracy);
+    assert!(summary.accuracy.ci95.is_some());
+    let spoken = summary.spoken_accuracy.map(|measure| measure.n);
+    assert_eq!(spoken, Some(3 * summary.spoken_names).filter(|n| *n > 0));
+
+    let encoder = Encoder::open(run.to_str().unwrap()).unwrap();
+    assert_eq!((encoder.width(), encoder.reads()), (384, Reads { text: false, pictures: true }));
+    let view = view();
+    let file = folder.path().join("view.png");
+    view.save(&file).unwrap();
+    let (width, height) = view.dimensions();
+    let in_memory = Picture::from_pixels(width, height, view.into_raw()).unwrap();
+    let prepared = [
+        encoder.prepare(Item { text: None, picture: Some(&file) }).unwrap(),
+        encoder.prepare_picture(&in_memory, Path::new("a view")).unwrap(),
+    ];
+    let vectors = encoder.encode(&[&prepared[0], &prepared[1]]).unwrap();
+    let (of_file, of_memory) = vectors.split_at(384);
+    assert_eq!(of_file, of_memory);
+    let length: f32 = of_file.iter().map(|number| number * number).sum();
+    assert!((length - 1.0).abs() < 1e-5, "{length}");
+
+    // The temperature is not a part of the published model.
+    let weights = Weights::open(&run.join("model.safetensors")).unwrap();
+    let get = |name: &str| {
+        weights.get(name, &[], candle_core::DType::F32, &candle_core::Device::Cpu).map(drop)
+    };
+    assert!(get("logit_scale").unwrap_err().to_string().contains("logit_scale"));
+}
+
+#[test]
+fn a_stopped_run_resumes_to_the_same_bytes_on_any_number_of_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, stopped) = (folder.path().join("whole"), folder.path().join("stopped"));
+    let set = ["phase.clip.epochs=5"];
+    try_run(&whole, &set, RunOptions::default()).unwrap().unwrap();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    pool.install(|| {
+        let options = RunOptions { stop_after_steps: Some(7), ..RunOptions::default() };
+        assert!(try_run(&stopped, &set, options).unwrap().is_none());
+        // The second time there is nothing left to do.
+        for _ in 0..2 {
+            let options = RunOptions { resume: true, ..RunOptions::default() };
+            try_run(&stopped, &set, options).unwrap().unwrap();
+        }
+    });
+    let files = [
+        "model.safetensors",
+        "config.json",
+        "preprocessor_config.json",
+        "summary.json",
+        "metrics.jsonl",
+        "inputs.json",
+    ];
+    for file in files {
+        let read = |run: &Path| std::fs::read(run.join(file)).unwrap();
+        assert!(read(&whole) == read(&stopped), "{file}");
+    }
+}
+
+#[test]
+fn settings_that_cannot_be_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for (set, wanted) in [
+        ("data.picture=3", "data.picture"),
+        ("data.pictures=1882", "data.pictures"),
+        ("data.test_views=0", "data.test_views"),
+        ("model.width=3", "model.width"),
+        ("model.patch_size=5", "model.patch_size"),
+        ("model.image_size=0", "model.patch_size"),
+        ("model.num_attention_heads=5", "model.num_attention_heads"),
+        ("model.hidden_size=0", "model.num_attention_heads"),
+        ("model.logit_scale_init_value=5.0", "model.logit_scale_init_value"),
+        ("model.text_encoder=\"/nowhere\"", "model.text_encoder"),
+        ("batch.examples=41", "batch.examples"),
+        ("batch.examples=1", "batch.examples"),
+        ("batch.tokens=100", "batch.tokens"),
+        ("phase.clip.feed={ views = 1 }", "views"),
+    ] {
+        let error = try_run(&folder.path().join("run"), &[set], RunOptions::default());
+        let error = error.expect_err(set);
+        assert!(matches!(error, TrainError::Recipe { .. }), "{set}: {error}");
+        assert!(error.to_string().contains(wanted), "{set}: {error}");
+    }
+}
