@@ -49,11 +49,12 @@ impl ClipModel {
             );
             return Err(TrainError::Encoder { name: config_path.display().to_string(), reason });
         }
+        let preprocessing = processor(&config.vision_config, config_path, find)?;
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
         let source = Arc::new(Weights::open(&weights)?);
         let clip = Clip::new(&config, &builder.with_weights(source))?;
-        let pictures = ClipPictures::new(clip.vision().clone(), config_path, find)?;
+        let pictures = ClipPictures { vision: clip.vision().clone(), preprocessing };
         Ok((Self { clip, tokeniser, pictures }, weights))
     }
 
@@ -87,33 +88,12 @@ impl ClipPictures {
     ) -> Result<(Self, PathBuf)> {
         let config = ClipVisionConfig::read(config_path)?;
         let weights = find("model.safetensors")?;
+        let preprocessing = processor(&config, config_path, find)?;
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
         let source = Arc::new(Weights::open(&weights)?);
         let vision = ClipVision::new(&config, &builder.with_weights(source))?;
-        Ok((Self::new(vision, config_path, find)?, weights))
-    }
-
-    /// Reads the picture processor beside the model, which has to make what the model takes.
-    fn new(
-        vision: ClipVision,
-        config_path: &Path,
-        find: &dyn Fn(&str) -> Result<PathBuf, DataError>,
-    ) -> Result<Self> {
-        let processor = find("preprocessor_config.json")?;
-        let preprocessing = Preprocessing::read(&processor)?;
-        let size = vision.config().image_size;
-        let fits = preprocessing
-            .output_size()
-            .is_some_and(|(height, width)| [height, width].map(|edge| edge as usize) == [size; 2]);
-        if !fits {
-            let reason = format!(
-                "does not make pictures of {size} x {size} pixels, which {} asks for",
-                config_path.display()
-            );
-            return Err(TrainError::Encoder { name: processor.display().to_string(), reason });
-        }
-        Ok(Self { vision, preprocessing })
+        Ok((Self { vision, preprocessing }, weights))
     }
 
     pub(super) fn width(&self) -> usize {
@@ -136,6 +116,28 @@ impl ClipPictures {
         }
         Ok(vectors)
     }
+}
+
+/// Reads the picture processor beside a model, which has to make what the model takes.
+fn processor(
+    config: &ClipVisionConfig,
+    config_path: &Path,
+    find: &dyn Fn(&str) -> Result<PathBuf, DataError>,
+) -> Result<Preprocessing> {
+    let processor = find("preprocessor_config.json")?;
+    let preprocessing = Preprocessing::read(&processor)?;
+    let size = config.image_size;
+    let fits = preprocessing
+        .output_size()
+        .is_some_and(|(height, width)| [height, width].map(|edge| edge as usize) == [size; 2]);
+    if !fits {
+        let reason = format!(
+            "does not make pictures of {size} x {size} pixels, which {} asks for",
+            config_path.display()
+        );
+        return Err(TrainError::Encoder { name: processor.display().to_string(), reason });
+    }
+    Ok(preprocessing)
 }
 
 /// All numbers of a tensor, row after row.
