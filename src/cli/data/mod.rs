@@ -1,5 +1,6 @@
 //! `engram data`.
 
+mod audiovisual;
 mod clips;
 mod convert;
 mod entries;
@@ -25,6 +26,8 @@ pub enum Data {
     World(world::World),
     /// Write sentences of the embedded world's held-out voices, with a manifest
     Speech(speech::Speech),
+    /// Write names that are said in noise while their pictures are shown, with a manifest
+    Audiovisual(audiovisual::Audiovisual),
     /// Write the clips of a published data set of speech as a manifest
     Clips(clips::Clips),
     /// Turn a published data set into entries of a memory
@@ -84,6 +87,7 @@ impl Data {
             }
             Self::World(world) => world.run()?,
             Self::Speech(speech) => return speech.run(),
+            Self::Audiovisual(audiovisual) => return audiovisual.run(),
             Self::Clips(clips) => return clips.run(),
             Self::Entries(entries) => return entries.run(),
             Self::Convert(convert) => return convert.run(),

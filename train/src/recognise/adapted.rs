@@ -232,7 +232,7 @@ impl AdaptedRecogniser {
 }
 
 /// So many of a list, evenly from first to last; all if there are fewer.
-pub(crate) fn evenly<T>(all: &[T], count: usize) -> impl Iterator<Item = &T> {
+pub fn evenly<T>(all: &[T], count: usize) -> impl Iterator<Item = &T> {
     let (length, count) = (all.len(), count.min(all.len()));
     (0..count).map(move |i| &all[(2 * i + 1) * length / (2 * count)])
 }

@@ -1,0 +1,119 @@
+//! `engram data audiovisual`: names of the embedded world in noise, with pictures, as files.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use engram_data::speech::frames::Frame;
+use engram_data::speech::manifest::{Clip, write_manifest};
+use engram_data::world::questions::Split;
+use engram_train::recognise::evenly;
+use engram_train::studies::avformer::corpus::Corpus;
+use engram_train::studies::avformer::settings::{AvformerData, AvformerFeed};
+use image::RgbImage;
+
+use super::super::{Outcome, output};
+use super::speech::wav;
+
+/// Write clips of names that are said in noise while their pictures are shown, with a manifest.
+///
+/// They are those of `engram train avformer`: voice and noise of the test are heard in no training.
+/// The same options give the same bytes.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  engram data audiovisual seen
+  engram predict --recogniser whisper --adapters runs/a1 --input seen/clips.jsonl --output hyp.tsv
+  engram eval wer --ref seen/ref.tsv --hyp hyp.tsv --normalizer whisper-en")]
+pub struct Audiovisual {
+    /// The folder to make: clips.jsonl, ref.tsv, sound files and pictures
+    folder: PathBuf,
+    /// Whose voices, and whose noise
+    #[arg(long, default_value = "test")]
+    split: SplitName,
+    /// How many
+    #[arg(long, value_name = "N", default_value_t = 552,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    count: u32,
+    /// Names that are said
+    #[arg(long, value_name = "N", default_value_t = 138)]
+    names: usize,
+    /// The lowest and highest ratio of speech over noise, in dB
+    #[arg(long, value_name = "DB", num_args = 2, allow_negative_numbers = true,
+        default_values_t = [-16.0f32, -8.0])]
+    snr_db: Vec<f32>,
+    /// Without noise
+    #[arg(long)]
+    clean: bool,
+    /// Pictures of each clip
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(0..=8))]
+    frames: u8,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SplitName {
+    Train,
+    Validation,
+    Test,
+}
+
+impl Audiovisual {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let folder = &self.folder;
+        if fs::read_dir(folder).map_or_else(|_| folder.exists(), |mut files| files.next().is_some())
+        {
+            anyhow::bail!("{}: is there already; give a new folder", folder.display());
+        }
+        let &[low, high] = self.snr_db.as_slice() else { anyhow::bail!("--snr-db wants two") };
+        let count = self.count as usize;
+        let data = AvformerData {
+            names: self.names,
+            clips: count,
+            validation_clips: count,
+            test_clips: count,
+            test_snr_db: [low, high],
+            ..AvformerData::default()
+        };
+        if let Some((key, reason)) = data.conflict() {
+            anyhow::bail!("--{}: {reason}", key.trim_start_matches("test_").replace('_', "-"));
+        }
+        let corpus = Corpus::load(&data)?;
+        let made = match self.split {
+            SplitName::Train => {
+                let clean = if self.clean { 1.0 } else { 0.0 };
+                let feed = AvformerFeed { snr_db: [low, high], clean, ..AvformerFeed::default() };
+                (0..count).map(|i| corpus.training(i, &feed)).collect::<Result<_, _>>()?
+            }
+            SplitName::Validation => corpus.evaluated(Split::Validation, self.clean)?,
+            SplitName::Test => corpus.evaluated(Split::Test, self.clean)?,
+        };
+        output::write_folder(&self.folder, |whole| {
+            let (mut clips, mut said, mut shown) = (Vec::new(), String::new(), BTreeSet::new());
+            let picture = |place: usize| whole.join(format!("frames/{place:05}.png"));
+            fs::create_dir(whole.join("frames"))?;
+            for one in &made {
+                let audio = whole.join(format!("{}.wav", one.id));
+                fs::write(&audio, wav(&one.samples)?)?;
+                said += &format!("{}\t{}\n", one.id, one.text);
+                let places = evenly(&one.frames, usize::from(self.frames));
+                let frames = places.map(|place| Frame::from(picture(*place))).collect();
+                shown.extend(evenly(&one.frames, usize::from(self.frames)));
+                let (id, text) = (one.id.clone(), Some(one.text.clone()));
+                clips.push(Clip { id, audio, text, frames, ..Clip::default() });
+            }
+            for place in shown {
+                let (seen, _) = corpus.picture(place)?;
+                let (width, height, pixels) = (seen.width(), seen.height(), seen.pixels().to_vec());
+                let image = RgbImage::from_raw(width, height, pixels).context("no pixels")?;
+                image.save(picture(place))?;
+            }
+            write_manifest(&whole.join("clips.jsonl"), &clips)?;
+            fs::write(whole.join("ref.tsv"), said)?;
+            Ok(())
+        })?;
+        output::print(&format!("{}: {} clips", self.folder.display(), made.len()))?;
+        Ok(Outcome::Done)
+    }
+}
