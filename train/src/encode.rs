@@ -58,6 +58,13 @@ pub struct Prepared {
     pixels: Option<Vec<f32>>,
 }
 
+impl Prepared {
+    /// The pixels of its picture; none without one.
+    pub(crate) fn pixels(&self) -> &[f32] {
+        self.pixels.as_deref().unwrap_or_default()
+    }
+}
+
 /// A frozen model that makes unit vectors.
 pub struct Encoder {
     name: String,

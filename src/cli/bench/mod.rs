@@ -1,5 +1,6 @@
 //! `engram bench`: timings beside the tools that people use otherwise, in one run.
 
+mod avformer;
 mod keys;
 mod memory;
 mod peers;
@@ -17,6 +18,8 @@ pub enum Bench {
     Memory(memory::MemoryBench),
     /// How much refreshing a memory slows down what goes on meanwhile
     Refresh(refresh::RefreshBench),
+    /// What computing frozen parts once saves in a step of AVFormer
+    Avformer(avformer::AvformerBench),
     /// What the options of a memory cost and give, as plots
     Tradeoffs(tradeoffs::TradeoffBench),
 }
@@ -27,6 +30,7 @@ impl Bench {
         match self {
             Self::Memory(command) => command.run(),
             Self::Refresh(command) => command.run(),
+            Self::Avformer(command) => command.run(),
             Self::Tradeoffs(command) => command.run(),
         }
     }

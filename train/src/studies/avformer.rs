@@ -4,14 +4,17 @@
 //! |---|---|
 //! | what a recipe says, the feeds of the curriculum's phases | [`settings`] |
 //! | sound with texts and frames; of the embedded world or from files | [`corpus`] |
-//! | each picture encoded once | [`gallery`] |
+//! | each picture encoded once, for other runs too | [`gallery`], `embedding_store` |
 //! | the study as the trainer sees it | [`study`] |
 //! | the test: frozen, and with right, wrong and no frames | [`evaluate`] |
 //! | a run | [`run`] |
+//! | what is saved by computing frozen parts once | [`timing`] |
 
 pub mod corpus;
+mod embedding_store;
 pub mod evaluate;
 pub mod gallery;
 pub mod run;
 pub mod settings;
 pub mod study;
+pub mod timing;

@@ -1,14 +1,14 @@
 //! The pictures of a corpus as the frozen image encoder sees them: each is encoded once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use candle_core::{Device, Tensor};
-use engram_data::image::Picture;
 use engram_models::ModelError;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use super::corpus::Corpus;
+use super::embedding_store::{ContentHash, EmbeddingStore, content_hash};
 use crate::encode::{Encoder, Prepared};
 use crate::error::{Result, TrainError};
 use crate::log::Progress;
@@ -27,47 +27,56 @@ pub struct Gallery {
 }
 
 impl Gallery {
-    /// Encodes all pictures of a corpus; those that do not decode are given back with the reason.
+    /// The embeddings of all pictures of a corpus: those of the store, and what is encoded now, each picture once.
+    /// Pictures that do not decode are given back with the reason.
     ///
     /// # Errors
-    /// Those of encoding a picture.
+    /// Those of encoding a picture, and of writing the store.
     pub(super) fn of(
         corpus: &Corpus,
         encoder: &Encoder,
+        store: &mut EmbeddingStore,
         progress: &Progress,
     ) -> Result<(Self, Vec<(usize, TrainError)>)> {
         let mut gallery = Self { width: encoder.width(), rows: Vec::new(), embeddings: Vec::new() };
-        let mut known: HashMap<[u8; 32], usize> = HashMap::new();
+        let mut known: HashMap<ContentHash, usize> = HashMap::new();
         let mut broken = Vec::new();
         let places: Vec<usize> = (0..corpus.pictures()).collect();
         for places in places.chunks(AT_ONCE) {
             let decode = |place: &usize| {
                 let (picture, name) = corpus.picture(*place)?;
-                let hash = content_hash(&picture);
-                Ok((hash, encoder.prepare_picture(&picture, &name)?))
+                let prepared = encoder.prepare_picture(&picture, &name)?;
+                Ok((content_hash(prepared.pixels()), prepared))
             };
-            let decoded: Vec<Result<([u8; 32], Prepared)>> =
+            let decoded: Vec<Result<(ContentHash, Prepared)>> =
                 places.par_iter().map(decode).collect();
-            let mut fresh = Vec::new();
+            let fresh: BTreeMap<ContentHash, &Prepared> = decoded
+                .iter()
+                .flatten()
+                .filter(|(hash, _)| !store.has(hash))
+                .map(|(hash, prepared)| (*hash, prepared))
+                .collect();
+            let made = encoder.encode(&fresh.values().copied().collect::<Vec<_>>())?;
+            for (hash, embedding) in fresh.into_keys().zip(made.chunks(gallery.width)) {
+                store.insert(hash, embedding);
+            }
             for (place, decoded) in places.iter().zip(decoded) {
-                match decoded {
+                let row = match decoded {
                     Err(error) => {
                         broken.push((*place, error));
-                        gallery.rows.push(0);
+                        // Its clip is left out, or ends the run.
+                        0
                     }
-                    Ok((hash, prepared)) => {
-                        let next = known.len();
-                        let row = *known.entry(hash).or_insert(next);
-                        if row == next {
-                            fresh.push(prepared);
-                        }
-                        gallery.rows.push(row);
-                    }
-                }
+                    Ok((hash, _)) => *known.entry(hash).or_insert_with(|| {
+                        gallery.embeddings.extend(store.get(&hash).unwrap_or_default());
+                        gallery.embeddings.len() / gallery.width - 1
+                    }),
+                };
+                gallery.rows.push(row);
             }
-            gallery.embeddings.extend(encoder.encode(&fresh.iter().collect::<Vec<_>>())?);
             progress.step(gallery.rows.len() as u64);
         }
+        store.save()?;
         Ok((gallery, broken))
     }
 
@@ -99,12 +108,4 @@ impl Gallery {
         self.embeddings.iter().for_each(|value| hash.update(value.to_le_bytes()));
         format!("{:x}", hash.finalize())
     }
-}
-
-fn content_hash(picture: &Picture) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    hash.update(picture.width().to_le_bytes());
-    hash.update(picture.height().to_le_bytes());
-    hash.update(picture.pixels());
-    hash.finalize().into()
 }

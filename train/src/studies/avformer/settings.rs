@@ -24,6 +24,8 @@ pub struct AvformerData {
     /// What is done about clips without frames, with frames outside their time, or with one that does not
     /// decode.
     pub on_error: OnError,
+    /// A folder in which embeddings of pictures are kept for other runs, by content; empty for none.
+    pub embeddings: String,
     /// Frames that are shown of each clip, a visual token each.
     pub frames: usize,
     /// The longest clip that is learnt from, in seconds: memory grows with its square.
@@ -78,6 +80,7 @@ impl Default for AvformerData {
             rehearsal: String::new(),
             kept: String::new(),
             on_error: OnError::Stop,
+            embeddings: String::new(),
             frames: 4,
             max_seconds: 20.0,
             world_seed: 1,

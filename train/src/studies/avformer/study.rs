@@ -21,6 +21,7 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use super::corpus::{Corpus, SeenClip};
+use super::embedding_store::EmbeddingStore;
 use super::gallery::Gallery;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel, FirstToken};
 use crate::encode::Encoder;
@@ -76,6 +77,13 @@ pub struct Drawn {
     seed: u64,
 }
 
+impl Drawn {
+    /// Its place among the clips of the phase.
+    pub(super) fn clip(&self) -> usize {
+        self.clip
+    }
+}
+
 impl AvformerStudy {
     /// The study of a recipe's settings: reads the data, and encodes all pictures.
     ///
@@ -95,7 +103,8 @@ impl AvformerStudy {
         if data.frames > 0 {
             let encoder = Encoder::open(&model.image_encoder)?;
             let progress = Progress::new(quiet, "pictures", 0, corpus.pictures() as u64);
-            let (encoded, broken) = Gallery::of(&corpus, &encoder, &progress)?;
+            let mut store = EmbeddingStore::open(&data.embeddings, &encoder)?;
+            let (encoded, broken) = Gallery::of(&corpus, &encoder, &mut store, &progress)?;
             corpus.refuse(&broken)?;
             gallery = Some(encoded);
             encoder_sha256 = encoder.sha256().to_string();
@@ -225,7 +234,7 @@ impl AvformerStudy {
     }
 
     /// What lies before the first block, of clips in one pass.
-    fn embed(&self, clips: &[SeenClip]) -> StudyResult<AudioStates> {
+    pub(super) fn embed(&self, clips: &[SeenClip]) -> StudyResult<AudioStates> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
         Ok(self.listener.embed(&self.recogniser, &samples)?)
     }

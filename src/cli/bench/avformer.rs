@@ -1,0 +1,68 @@
+//! `engram bench avformer`.
+
+use clap::Args;
+use engram_train::recipe::BatchSettings;
+use engram_train::studies::avformer::settings::{AvformerData, AvformerModel};
+use engram_train::studies::avformer::timing::{StepTimes, step_times};
+
+use super::super::{Outcome, output};
+use super::median;
+
+/// What computing frozen parts once saves in a step of AVFormer.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A step is a forward and a backward pass of clips of the embedded world, with frames. Beside it: the same
+with log-mel frames, convolutions and the image encoder computed in the step, as for clips that are new.
+Example:
+  engram bench avformer --recogniser whisper --image-encoder runs/clip")]
+pub struct AvformerBench {
+    /// The frozen recogniser
+    #[arg(long, value_name = "WEIGHTS")]
+    recogniser: String,
+    /// The frozen image encoder
+    #[arg(long, value_name = "WEIGHTS")]
+    image_encoder: String,
+    /// Clips of a step
+    #[arg(long, default_value_t = 16)]
+    batch: usize,
+    /// Steps that are timed
+    #[arg(long, default_value_t = 20)]
+    rounds: usize,
+}
+
+impl AvformerBench {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let batch = self.batch.max(1);
+        let data = AvformerData {
+            clips: batch * self.rounds.clamp(1, 20),
+            validation_clips: 1,
+            ..AvformerData::default()
+        };
+        let model = AvformerModel {
+            recogniser: self.recogniser,
+            image_encoder: self.image_encoder,
+            ..AvformerModel::default()
+        };
+        let batch = BatchSettings { examples: batch, ..BatchSettings::default() };
+        let bar = output::progress_bar(self.rounds.max(1), "steps", false);
+        let times = step_times((data, model), batch, self.rounds.max(1), &|done| {
+            bar.set_position(done as u64);
+        });
+        let times = times.map_err(anyhow::Error::from_boxed)?;
+        bar.finish_and_clear();
+        let StepTimes { kept, anew, sound, pictures } = times;
+        let [kept, anew, sound, pictures] = [kept, anew, sound, pictures].map(median);
+        output::print(&format!(
+            "a step with what was computed once  {:>8.1} ms\n\
+             a step that computes it anew        {:>8.1} ms ({:.2} times)\n\
+             \x20 the sound, before the first block  {:>8.1} ms\n\
+             \x20 the pictures                       {:>8.1} ms",
+            1e3 * kept,
+            1e3 * anew,
+            anew / kept.max(1e-9),
+            1e3 * sound,
+            1e3 * pictures
+        ))?;
+        Ok(Outcome::Done)
+    }
+}

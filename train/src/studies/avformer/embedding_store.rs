@@ -1,0 +1,117 @@
+//! Embeddings of pictures in a file, so that the next run needs no image encoder for them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use engram_data::DataError;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use sha2::{Digest, Sha256};
+
+use crate::checkpoint::write_file;
+use crate::encode::Encoder;
+use crate::error::{Result, TrainError};
+use crate::log;
+
+/// What a picture is known by: the SHA-256 of its pixels as the encoder takes them.
+pub(super) type ContentHash = [u8; 32];
+
+/// The embeddings that one encoder has made of pictures. Where several runs write the file, the last one counts.
+pub(super) struct EmbeddingStore {
+    /// `None` where nothing is to be kept.
+    file: Option<PathBuf>,
+    width: usize,
+    rows: BTreeMap<ContentHash, Vec<f32>>,
+    fresh: usize,
+}
+
+/// The hash of pixels.
+pub(super) fn content_hash(pixels: &[f32]) -> ContentHash {
+    let mut hash = Sha256::new();
+    pixels.iter().for_each(|value| hash.update(value.to_le_bytes()));
+    hash.finalize().into()
+}
+
+impl EmbeddingStore {
+    /// The file of an encoder in a folder, which is made; an empty path for none. A file that cannot be read is told
+    /// and made anew.
+    pub(super) fn open(folder: &str, encoder: &Encoder) -> Result<Self> {
+        let width = encoder.width();
+        let mut store = Self { file: None, width, rows: BTreeMap::new(), fresh: 0 };
+        if folder.is_empty() {
+            return Ok(store);
+        }
+        let folder = Path::new(folder);
+        std::fs::create_dir_all(folder).map_err(TrainError::io(folder))?;
+        let file = folder.join(format!("{}.safetensors", encoder.sha256()));
+        if file.is_file() {
+            let bytes = std::fs::read(&file).map_err(TrainError::io(&file))?;
+            match read(&bytes, width) {
+                Ok(rows) => store.rows = rows,
+                Err(reason) => {
+                    let file = file.display();
+                    log::print(&format!("{file}: {reason}; its embeddings are made anew"));
+                }
+            }
+        }
+        store.file = Some(file);
+        Ok(store)
+    }
+
+    /// Whether a picture is known.
+    pub(super) fn has(&self, hash: &ContentHash) -> bool {
+        self.rows.contains_key(hash)
+    }
+
+    /// The embedding of a picture, `[E]`.
+    pub(super) fn get(&self, hash: &ContentHash) -> Option<&[f32]> {
+        self.rows.get(hash).map(Vec::as_slice)
+    }
+
+    /// Adds what was encoded.
+    pub(super) fn insert(&mut self, hash: ContentHash, embedding: &[f32]) {
+        self.rows.insert(hash, embedding.to_vec());
+        self.fresh += 1;
+    }
+
+    /// Writes the file, if there is anything new.
+    pub(super) fn save(&self) -> Result<()> {
+        let Some(file) = self.file.as_ref().filter(|_| self.fresh > 0) else { return Ok(()) };
+        let hashes: Vec<u8> = self.rows.keys().flatten().copied().collect();
+        let values: Vec<u8> = self.rows.values().flatten().flat_map(|v| v.to_le_bytes()).collect();
+        let rows = self.rows.len();
+        let write = || {
+            let hashes = TensorView::new(Dtype::U8, vec![rows, 32], &hashes)?;
+            let values = TensorView::new(Dtype::F32, vec![rows, self.width], &values)?;
+            safetensors::serialize([("hashes", hashes), ("embeddings", values)], None)
+        };
+        let bytes = write().map_err(|error| {
+            let (path, reason) = (file.clone(), error.to_string());
+            TrainError::from(DataError::Picture { path, reason })
+        })?;
+        write_file(file, &bytes)
+    }
+}
+
+fn read(bytes: &[u8], width: usize) -> Result<BTreeMap<ContentHash, Vec<f32>>, String> {
+    let tensors = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
+    let tensor = |name: &str| tensors.tensor(name).map_err(|error| error.to_string());
+    let (hashes, values) = (tensor("hashes")?, tensor("embeddings")?);
+    let rows = hashes.shape().first().copied().unwrap_or(0);
+    let fits = hashes.dtype() == Dtype::U8
+        && values.dtype() == Dtype::F32
+        && hashes.shape() == [rows, 32]
+        && values.shape() == [rows, width];
+    if !fits {
+        return Err(format!("holds no hashes beside embeddings of {width} numbers"));
+    }
+    let numbers = |row: &[u8]| {
+        row.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    };
+    let rows = hashes.data().chunks_exact(32).zip(values.data().chunks_exact(4 * width.max(1)));
+    let rows = rows.map(|(hash, row)| {
+        let hash = hash.try_into().map_err(|_| "holds no hashes".to_string())?;
+        Ok((hash, numbers(row)))
+    });
+    rows.collect()
+}

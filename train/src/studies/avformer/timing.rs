@@ -1,0 +1,91 @@
+//! What a step takes, and what it would take without what is computed once.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use engram_data::image::Picture;
+use rayon::prelude::*;
+
+use super::corpus::SeenClip;
+use super::settings::{AvformerData, AvformerFeed, AvformerModel};
+use super::study::AvformerStudy;
+use crate::encode::{Encoder, Prepared};
+use crate::recipe::{BatchSettings, Phase};
+use crate::study::{StepContext, Study, StudyResult};
+
+/// Seconds of the same steps, in turn.
+#[derive(Debug, Clone, Default)]
+pub struct StepTimes {
+    /// With the sound and the pictures that were embedded once.
+    pub kept: Vec<f64>,
+    /// With frames, convolutions and image encoder in each step.
+    pub anew: Vec<f64>,
+    /// Of the second, those of the sound.
+    pub sound: Vec<f64>,
+    /// Those of the pictures, which are decoded already.
+    pub pictures: Vec<f64>,
+}
+
+/// Times the forward and backward passes of `rounds` steps with frames.
+///
+/// # Errors
+/// As [`AvformerStudy::new`].
+pub fn step_times(
+    (data, model): (AvformerData, AvformerModel),
+    batch: BatchSettings,
+    rounds: usize,
+    tell: &dyn Fn(usize),
+) -> StudyResult<StepTimes> {
+    let feed = AvformerFeed { pictures: true, ..AvformerFeed::default() };
+    let encoder = Encoder::open(&model.image_encoder)?;
+    let frames = data.frames;
+    let mut study = AvformerStudy::new((data, model), vec![feed.clone()], batch, 1, true)?;
+    study.build(Vec::new(), 1)?;
+    let phase = Phase {
+        name: "timing".into(),
+        index: 0,
+        epochs: None,
+        steps: Some(rounds as u64),
+        learning_rate: None,
+        group: Vec::new(),
+        feed: Default::default(),
+    };
+    let batches = study.batches(&phase, 0)?;
+    let mut times = StepTimes::default();
+    for round in 0..=rounds {
+        let batch = &batches[round % batches.len()];
+        let context = StepContext {
+            step_seed: 1,
+            step: 1,
+            micro_batch: 0,
+            phase: &phase,
+            epoch: 0,
+            progress: 0.0,
+        };
+        let numbers = batch.iter().map(|drawn| study.corpus().training(drawn.clip(), &feed));
+        let clips: Vec<SeenClip> = numbers.collect::<Result<_, _>>()?;
+        let seen = clips.iter().flat_map(|clip| clip.frames.iter().take(frames));
+        let seen = seen.map(|place| study.corpus().picture(*place));
+        let seen: Vec<(Picture, PathBuf)> = seen.collect::<Result<_, _>>()?;
+
+        let started = Instant::now();
+        study.embed(&clips)?;
+        let sound = started.elapsed().as_secs_f64();
+        let prepare = |(picture, name): &(Picture, PathBuf)| encoder.prepare_picture(picture, name);
+        let prepared: Vec<Prepared> = seen.par_iter().map(prepare).collect::<Result<_, _>>()?;
+        encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
+        let both = started.elapsed().as_secs_f64();
+        let started = Instant::now();
+        study.loss(batch, &context)?.loss.backward()?;
+        let kept = started.elapsed().as_secs_f64();
+        // The first step is not like the others.
+        if round > 0 {
+            times.kept.push(kept);
+            times.anew.push(kept + both);
+            times.sound.push(sound);
+            times.pictures.push(both - sound);
+            tell(round);
+        }
+    }
+    Ok(times)
+}
