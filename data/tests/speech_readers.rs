@@ -561,10 +561,14 @@ fn pictures_are_of_the_clip_or_of_its_recording() {
     let nothing = SpeechSource { frames: Some(files.path("audio")), ..source.clone() };
     refused("how2", &nothing, &["audio: no clip has pictures here"]);
     // Of a recording with a frame rate those that are seen while the clip lasts, 1.5 to 3.25 s.
-    let timed = read("how2", &SpeechSource { frame_rate: Some(4.0), ..source }).unwrap();
+    let timed = read("how2", &SpeechSource { frame_rate: Some(4.0), ..source.clone() }).unwrap();
     assert_eq!(names(&timed.clips[0]), ["z.jpg"]);
     assert_eq!(names(&timed.clips[1]), ["12.5.jpg", "frame_9.jpg", "frame_000010.jpg"]);
     assert_eq!(timed.clips[1].frames[1].time, Some(2.25));
+    assert_eq!(names(&timed.clips[2]), ["2.5.JPG"]);
+    // Where no picture is in the clip's time, the nearest is seen.
+    let sparse = SpeechSource { frame_rate: Some(80.0), ..source };
+    assert_eq!(names(&read("how2", &sparse).unwrap().clips[1]), ["100.jpeg"]);
     assert_eq!(timed.clips[1].pictures().unwrap()[0], files.path("frames/vid/frame_9.jpg"));
 }
 

@@ -12,7 +12,9 @@ use engram_data::world::questions::Split;
 use engram_models::conformer::{ConformerConfig, ConformerCtc};
 use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::whisper::{Whisper, WhisperConfig};
-use engram_train::recognise::{AdaptedClip, AdaptedRecogniser, Listener, RecogniseOptions, evenly};
+use engram_train::recognise::{
+    AdaptedClip, AdaptedRecogniser, AddedTo, Listener, RecogniseOptions, evenly,
+};
 use engram_train::studies::avformer::corpus::Corpus;
 use engram_train::studies::avformer::run::{AvformerSummary, train_avformer};
 use engram_train::studies::avformer::settings::AvformerData;
@@ -119,6 +121,21 @@ impl Frozen {
 
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// A sound that changes.
+    fn write_sound(&self, name: &str, samples: usize) {
+        let spec = hound::WavSpec {
+            channels: 1,
+            sample_rate: 16_000,
+            bits_per_sample: 16,
+            sample_format: hound::SampleFormat::Int,
+        };
+        let mut file = hound::WavWriter::create(self.path(name), spec).unwrap();
+        for i in 0..samples {
+            file.write_sample(((i as f32 * 0.2).sin() * (i % 4_000) as f32) as i16).unwrap();
+        }
+        file.finalize().unwrap();
     }
 
     fn text(&self, name: &str) -> String {
@@ -312,7 +329,7 @@ fn adapters_are_switched_on_and_off_by_name() {
         frames: 2,
         ..AvformerData::default()
     };
-    let corpus = Corpus::load(&data).unwrap();
+    let corpus = Corpus::load(&data, 1).unwrap();
     let clips = corpus.evaluated(Split::Test, false).unwrap();
     let picture = |place: &usize| {
         let path = frozen.path(&format!("{place}.png"));
@@ -364,6 +381,59 @@ fn adapters_are_switched_on_and_off_by_name() {
     assert!(none.contains("config.json") && none.contains("engram train avformer"), "{none}");
 }
 
+/// A run without frames needs no image encoder, and sees nothing as adapters either.
+#[test]
+fn adapters_alone_see_nothing() {
+    let frozen = Frozen::new();
+    let alone = ["phase.projection.steps=0", "data.sweep_clips=0", "data.frozen_baseline=false"];
+    let set = [alone[0], alone[1], alone[2], "model.image_encoder="];
+    let summary = frozen.run("alone", "whisper", &set);
+    let all = AddedTo::read(&frozen.path("alone")).unwrap();
+    assert_eq!((all.frames, all.image_encoder_sha256.as_str()), (0, ""));
+    let mut adapted = AdaptedRecogniser::new(Listener::open(&frozen.text("whisper")).unwrap());
+    adapted.add("alone", &frozen.path("alone"), None).unwrap();
+    adapted.switch(Some("alone")).unwrap();
+    assert_eq!(adapted.frames(), 0);
+    assert!(adapted.see(&[frozen.path("no.png")]).unwrap().is_empty());
+    assert!(summary.parameters[0] > 0);
+
+    // Embeddings of another width are refused.
+    frozen.run("run", "whisper", &["data.sweep_clips=0", "data.frozen_baseline=false"]);
+    adapted.add("seeing", &frozen.path("run"), None).unwrap();
+    adapted.switch(Some("seeing")).unwrap();
+    let clip = AdaptedClip { samples: vec![0.1; 8_000], embeddings: vec![0.0; 7] };
+    let told = adapted.transcribe(&[clip]).unwrap_err().to_string();
+    assert!(told.contains("no embeddings of up to 2 pictures"), "{told}");
+    // Nor does a run start from one of another recogniser.
+    whisper_of_another_seed(&frozen);
+    let start = format!("start.run={}", frozen.text("run"));
+    let told = frozen.try_run("on", "other", &[&start], RunOptions::default()).unwrap_err();
+    assert!(told.to_string().contains("trained for another recogniser"), "{told}");
+}
+
+/// Speech that is rehearsed and speech that is measured come from manifests.
+#[test]
+fn clean_speech_is_rehearsed() {
+    let frozen = Frozen::new();
+    frozen.write_sound("r.wav", 9_000);
+    let line = "{\"audio\":\"r.wav\",\"text\":\"said before\"}\n";
+    std::fs::write(frozen.path("rehearsal.jsonl"), line).unwrap();
+    let manifest = frozen.text("rehearsal.jsonl");
+    let [rehearsal, kept] = ["rehearsal", "kept"].map(|key| format!("data.{key}={manifest}"));
+    let set = [
+        rehearsal.as_str(),
+        &kept,
+        "data.sweep_clips=0",
+        "phase.adapters.feed.rehearsal=0.5",
+        "phase.adapters.feed.share=0.5",
+        "phase.projection.feed.rehearsal=0.5",
+    ];
+    let summary = frozen.run("run", "whisper", &set);
+    let kept = summary.test.systems.iter().filter(|one| one.utterances == "kept");
+    let kept: Vec<&str> = kept.map(|one| one.system.as_str()).collect();
+    assert_eq!(kept, ["frozen", "nothing"]);
+}
+
 fn whisper_of_another_seed(frozen: &Frozen) {
     whisper(&frozen.path("other"), 8);
 }
@@ -372,20 +442,9 @@ fn whisper_of_another_seed(frozen: &Frozen) {
 #[test]
 fn clips_that_cannot_be_seen_are_named() {
     let frozen = Frozen::new();
-    let write = |name: &str, samples: usize| {
-        let spec = hound::WavSpec {
-            channels: 1,
-            sample_rate: 16_000,
-            bits_per_sample: 16,
-            sample_format: hound::SampleFormat::Int,
-        };
-        let mut file = hound::WavWriter::create(frozen.path(name), spec).unwrap();
-        for i in 0..samples {
-            file.write_sample(((i as f32 * 0.2).sin() * (i % 4_000) as f32) as i16).unwrap();
-        }
-        file.finalize().unwrap();
-    };
-    write("a.wav", 12_000);
+    frozen.write_sound("a.wav", 12_000);
+    frozen.write_sound("long.wav", 16_000 * 3);
+    frozen.write_sound("short.wav", 100);
     let picture = |x: u32, y: u32| image::Rgb([x as u8 * 9, y as u8 * 7, 3]);
     RgbImage::from_fn(20, 20, picture).save(frozen.path("a.png")).unwrap();
     std::fs::write(frozen.path("broken.png"), "no picture").unwrap();
@@ -415,6 +474,22 @@ fn clips_that_cannot_be_seen_are_named() {
         ),
         ("\"speaker\":\"s\"", "has no frames"),
     ];
+    // What cannot be heard or written ends it in any case, before anything is trained.
+    let max = "data.max_seconds=2";
+    let long = ["cat"; 16].join(" ");
+    for (audio, text, wanted) in [
+        ("long.wav", "cat", "3.0 s are more than data.max_seconds = 2"),
+        ("short.wav", "cat", "less than a token"),
+        ("gone.wav", "cat", "no such sound file"),
+        ("a.wav", "CAF\u{c9}", "is not in the vocabulary"),
+        ("a.wav", &long, "positions"),
+    ] {
+        let line = json!({"id": "x", "audio": audio, "text": text, "frames": ["a.png"]});
+        std::fs::write(frozen.path("odd.jsonl"), format!("{all}{line}\n")).unwrap();
+        let train = format!("data.train={}", frozen.text("odd.jsonl"));
+        let set = [train.as_str(), &validation, &test, quick[0], quick[1], max];
+        frozen.refused(&set, &["odd.jsonl", "line 7", wanted]);
+    }
     for (i, (fields, wanted)) in bad.into_iter().enumerate() {
         let line = format!("{{\"id\":\"bad\",\"audio\":\"a.wav\",\"text\":\"cat\",{fields}}}\n");
         let file = format!("bad-{i}.jsonl");
@@ -443,6 +518,10 @@ fn settings_that_cannot_be_are_named() {
         ("phase.adapters.feed.blanked=0.5", "blanked"),
         ("phase.adapters.feed.rehearsal=0.5", "data.rehearsal"),
         ("batch.tokens=7", "batch.tokens"),
+        ("data.sweep_snr_db=[nan]", "data.sweep_snr_db"),
+        ("data.test_noise=[]", "data.noise"),
+        ("data.frames=3", "data.frames"),
+        ("data.view_size=5000", "data.view_size"),
     ] {
         frozen.refused(&[set], &[wanted]);
     }

@@ -152,7 +152,16 @@ impl<'s> Gathering<'s> {
         };
         let times = clip.start..=clip.end.unwrap_or(f64::INFINITY);
         let is_seen = |frame: &Frame| frame.time.is_none_or(|time| times.contains(&time));
-        Ok(self.pictures.1.iter().map(frame).filter(is_seen).collect())
+        let seen: Vec<Frame> = self.pictures.1.iter().map(frame).filter(is_seen).collect();
+        if !seen.is_empty() {
+            return Ok(seen);
+        }
+        // Between two pictures the nearest is seen, whose own time would be outside the clip.
+        let middle = clip.end.map_or(clip.start, |end| (clip.start + end) / 2.0);
+        let away = |frame: &Frame| frame.time.map_or(f64::INFINITY, |time| (time - middle).abs());
+        let all = self.pictures.1.iter().map(frame);
+        let nearest = all.min_by(|a, b| away(a).total_cmp(&away(b)));
+        Ok(nearest.into_iter().map(|frame| Frame { time: None, ..frame }).collect())
     }
 
     /// The clips; refuses what would be none of them without a word.

@@ -19,7 +19,8 @@ use super::speech::wav;
 
 /// Write clips of names that are said in noise while their pictures are shown, with a manifest.
 ///
-/// They are those of `engram train avformer`: voice and noise of the test are heard in no training.
+/// They are those of `engram train avformer` with as many names: voice and noise of the test are heard in no
+/// training.
 /// The same options give the same bytes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -35,11 +36,14 @@ pub struct Audiovisual {
     split: SplitName,
     /// How many
     #[arg(long, value_name = "N", default_value_t = 552,
-        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        value_parser = clap::value_parser!(u32).range(1..=20_000))]
     count: u32,
     /// Names that are said
     #[arg(long, value_name = "N", default_value_t = 138)]
     names: usize,
+    /// The seed of voices, noise and views: the recipe's data.world_seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// The lowest and highest ratio of speech over noise, in dB
     #[arg(long, value_name = "DB", num_args = 2, allow_negative_numbers = true,
         default_values_t = [-16.0f32, -8.0])]
@@ -70,6 +74,8 @@ impl Audiovisual {
         let count = self.count as usize;
         let data = AvformerData {
             names: self.names,
+            world_seed: self.seed,
+            sweep_clips: 0,
             clips: count,
             validation_clips: count,
             test_clips: count,
@@ -79,7 +85,7 @@ impl Audiovisual {
         if let Some((key, reason)) = data.conflict() {
             anyhow::bail!("--{}: {reason}", key.trim_start_matches("test_").replace('_', "-"));
         }
-        let corpus = Corpus::load(&data)?;
+        let corpus = Corpus::load(&data, 1)?;
         let made = match self.split {
             SplitName::Train => {
                 let clean = if self.clean { 1.0 } else { 0.0 };

@@ -112,7 +112,7 @@ impl Predict {
             };
             for (((clip, samples), one), made) in kept.into_iter().zip(&opened).zip(&texts) {
                 let seconds = samples as f64 / f64::from(SAMPLE_RATE);
-                let frames = if one.embeddings.is_empty() { 0 } else { adapted.frames() };
+                let frames = adapted.seen(one);
                 summary.clips += 1;
                 summary.with_frames += usize::from(frames > 0);
                 summary.sound_seconds += seconds;
@@ -161,7 +161,8 @@ fn open(adapted: &AdaptedRecogniser, clip: &Clip, sees: bool) -> Result<AdaptedC
     let seconds = samples.len() as f64 / f64::from(SAMPLE_RATE);
     let longest = adapted.listener().max_seconds();
     if seconds > longest || samples.len() < adapted.listener().fewest_samples() {
-        let reason = format!("has {seconds:.2} s; adapters hear up to {longest:.0} s at once");
+        let least = adapted.listener().fewest_samples() as f64 / f64::from(SAMPLE_RATE);
+        let reason = format!("has {seconds:.2} s; adapters hear {least} to {longest:.0} s at once");
         return Err(DataError::Audio { path: clip.audio.clone(), reason }.into());
     }
     let embeddings = if sees { adapted.see(&clip.pictures()?)? } else { Vec::new() };

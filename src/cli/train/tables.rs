@@ -138,14 +138,16 @@ pub(super) fn avformer(summary: &AvformerSummary) -> String {
     if let Some([rescued, lost]) = test.rescued {
         lines.push(format!("words that the right frames rescue {rescued}, lose {lost}"));
     }
-    if let Some(share) = test.put_in {
-        lines.push(format!("clean clips with the name that wrong frames show: {share:.4}"));
+    if let Some(share) = &test.put_in {
+        let share = in_words(share);
+        lines.push(format!("clean clips with the name that wrong frames show: {share}"));
     }
     for one in &test.sweep {
         let ratio = one.snr_db.map_or("clean".to_string(), |ratio| format!("{ratio} dB"));
+        let [nothing, right, wrong] = [&one.nothing, &one.right, &one.wrong].map(in_words);
+        let n = one.nothing.n;
         lines.push(format!(
-            "{ratio:>8}: without frames {:.4}, right {:.4}, wrong {:.4} ({} clips)",
-            one.nothing, one.right, one.wrong, one.n
+            "{ratio:>8}: without frames {nothing}, right {right}, wrong {wrong} ({n} clips)"
         ));
     }
     let [trained, all] = summary.parameters;

@@ -182,13 +182,18 @@ impl AdaptedRecogniser {
         self.added.get(self.on.as_ref()?)
     }
 
+    /// How many pictures a clip is seen with.
+    pub fn seen(&self, clip: &AdaptedClip) -> usize {
+        let eyes = self.on().and_then(|added| added.eyes.as_ref());
+        eyes.map_or(0, |encoder| clip.embeddings.len() / encoder.width())
+    }
+
     /// Frames that are wanted of each clip.
     pub fn frames(&self) -> usize {
         self.on().filter(|added| added.eyes.is_some()).map_or(0, |added| added.frames)
     }
 
-    /// The embeddings of a clip's pictures, `[V, E]`: as many as are wanted, evenly from first to last.
-    /// Errors name the picture.
+    /// The embeddings of a clip's pictures, `[V, E]`: as many as are wanted, evenly. Errors name the picture.
     ///
     /// # Errors
     /// [`TrainError::Data`] for a picture that does not decode.
@@ -209,15 +214,27 @@ impl AdaptedRecogniser {
     /// recogniser's own.
     ///
     /// # Errors
-    /// [`TrainError::Model`] for a clip that is too long or too short, and for embeddings of another
-    /// width.
+    /// [`TrainError::Model`] for a clip that is too long or too short; [`TrainError::Recognise`] for
+    /// embeddings that were not made for what is on.
     pub fn transcribe(&self, clips: &[AdaptedClip]) -> Result<Vec<String>> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-        let Some(Added { avformer, eyes, .. }) = self.on() else {
+        let Some(Added { avformer, eyes, frames }) = self.on() else {
             let made = self.listener.transcribe(&samples, &[], &RecogniseOptions::default())?;
             return Ok(made.into_iter().map(|transcript| transcript.text).collect());
         };
         let width = eyes.as_ref().map_or(1, Encoder::width);
+        let most = frames * width * usize::from(eyes.is_some());
+        let fits = |clip: &AdaptedClip| {
+            clip.embeddings.len() <= most && clip.embeddings.len().is_multiple_of(width)
+        };
+        if let Some(clip) = clips.iter().find(|clip| !fits(clip)) {
+            let reason = format!(
+                "{} numbers are no embeddings of up to {frames} pictures of {width}: see them again with \
+                 what is switched on",
+                clip.embeddings.len()
+            );
+            return Err(TrainError::Recognise { reason });
+        }
         let counts: Vec<usize> = clips.iter().map(|clip| clip.embeddings.len() / width).collect();
         let values: Vec<f32> = clips.iter().flat_map(|clip| clip.embeddings.clone()).collect();
         let shape = (counts.iter().sum::<usize>(), width);
@@ -231,7 +248,7 @@ impl AdaptedRecogniser {
     }
 }
 
-/// So many of a list, evenly from first to last; all if there are fewer.
+/// So many of a list: the middle one of each of as many equal parts; all if there are fewer.
 pub fn evenly<T>(all: &[T], count: usize) -> impl Iterator<Item = &T> {
     let (length, count) = (all.len(), count.min(all.len()));
     (0..count).map(move |i| &all[(2 * i + 1) * length / (2 * count)])

@@ -93,6 +93,21 @@ impl Listener {
         }
     }
 
+    /// Why the model cannot write a text; `None` if it can.
+    pub fn cannot_write(&self, text: &str) -> Option<String> {
+        match (self.tokens_of(text), self) {
+            (Err(error), _) => Some(error.to_string()),
+            (Ok(tokens), Self::Whisper(whisper)) => {
+                let positions = whisper.whisper.config().max_target_positions;
+                let read = tokens.len() + whisper.prompt().map_or(0, |prompt| prompt.len());
+                (read > positions).then(|| {
+                    format!("a text of {read} tokens; the model has {positions} positions")
+                })
+            }
+            (Ok(_), Self::Conformer(_)) => None,
+        }
+    }
+
     /// The likeliest text of each clip, one token after the other, of the encoder's states; Whisper's
     /// texts are no longer than `samples` of a clip can be.
     ///

@@ -1,5 +1,6 @@
 //! Clips that are heard and seen: names of the embedded world, or the clips of manifests.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
@@ -11,12 +12,14 @@ use engram_data::world::speech::SAMPLE_RATE;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
+use sha2::{Digest, Sha256};
 
-use super::settings::{AvformerData, AvformerFeed, OnError};
+use super::settings::{AvformerData, AvformerFeed, EVALUATED_VIEWS, OnError};
 use crate::error::{Result, TrainError};
+use crate::recognise::evenly;
 
-/// Views of each name's picture in validation and test.
-const EVALUATED_VIEWS: usize = 8;
+/// Pictures of a clip that training chooses from, as a multiple of those that are shown.
+const MOST_FRAMES: usize = 8;
 /// What draws which clips are without noise.
 const CLEAN_SEED: u64 = 0x636c_6561_6e;
 
@@ -33,6 +36,8 @@ pub struct SeenClip {
     pub frames: Vec<usize>,
     /// The name that is said, of the embedded world.
     pub name: Option<usize>,
+    /// Whether that is not heard.
+    pub blanked: bool,
 }
 
 /// Where clips come from.
@@ -62,21 +67,27 @@ struct Manifest {
 }
 
 impl Corpus {
-    /// Reads what `[data]` names.
+    /// Reads what `[data]` names, and looks at the length of each sound; `fewest_samples` are those of the
+    /// shortest clip that the recogniser hears.
     ///
     /// # Errors
     /// [`TrainError::Data`] for a manifest that cannot be read; [`TrainError::Recognise`] for a clip
-    /// without sound, text or frames.
-    pub fn load(data: &AvformerData) -> Result<Self> {
+    /// without sound, text or frames, and for one that is too long or too short.
+    pub fn load(data: &AvformerData, fewest_samples: usize) -> Result<Self> {
+        let read_manifest = |path: &str| -> Result<Manifest> {
+            let manifest = Manifest::read(path)?;
+            manifest.check_lengths(fewest_samples, data.max_seconds)?;
+            Ok(manifest)
+        };
         let mut left_out = Vec::new();
         let clips = if data.is_world() {
             Clips::World(Audiovisual::new(data.names, data.world_seed)?)
         } else {
             let mut pictures = Vec::new();
             let mut read = |path: &str| {
-                let mut manifest = Manifest::read(path)?;
+                let mut manifest = read_manifest(path)?;
                 if data.frames > 0 {
-                    left_out.extend(manifest.find_frames(data.on_error, &mut pictures)?);
+                    left_out.extend(manifest.find_frames(data, &mut pictures)?);
                 }
                 Ok::<_, TrainError>(manifest)
             };
@@ -84,7 +95,7 @@ impl Corpus {
                 (read(&data.train)?, read(&data.validation)?, read(&data.test)?);
             Clips::Files { train, validation, test, pictures }
         };
-        let optional = |path: &str| (!path.is_empty()).then(|| Manifest::read(path)).transpose();
+        let optional = |path: &str| (!path.is_empty()).then(|| read_manifest(path)).transpose();
         let (rehearsal, kept) = (optional(&data.rehearsal)?, optional(&data.kept)?);
         Ok(Self { data: data.clone(), clips, rehearsal, kept, left_out })
     }
@@ -98,23 +109,73 @@ impl Corpus {
     ///
     /// # Errors
     /// [`TrainError::Recognise`] naming the first of them, where `data.on_error` says so, or where a
-    /// manifest has no other.
-    pub fn refuse(&mut self, broken: &[(usize, TrainError)]) -> Result<()> {
+    /// manifest has no other; the reason itself for a picture of the embedded world.
+    pub fn refuse(&mut self, broken: Vec<(usize, TrainError)>) -> Result<()> {
         let Clips::Files { train, validation, test, .. } = &mut self.clips else {
-            return Ok(());
+            return broken.into_iter().next().map_or(Ok(()), |(_, error)| Err(error));
         };
+        let broken: HashMap<usize, TrainError> = broken.into_iter().collect();
         for manifest in [train, validation, test] {
-            for (place, error) in broken {
-                let refused = |(_, frames): &(Clip, Vec<usize>)| frames.contains(place);
-                if let Some((clip, _)) = manifest.clips.iter().find(|clip| refused(clip)) {
-                    let told = manifest.tell(clip, &error.to_string(), self.data.on_error)?;
-                    self.left_out.push(told);
-                    manifest.clips.retain(|clip| !refused(clip));
+            let mut kept = Vec::with_capacity(manifest.clips.len());
+            for (clip, frames) in std::mem::take(&mut manifest.clips) {
+                match frames.iter().find_map(|place| broken.get(place)) {
+                    None => kept.push((clip, frames)),
+                    Some(error) => {
+                        let told = manifest.tell(&clip, &error.to_string(), self.data.on_error)?;
+                        self.left_out.push(told);
+                    }
                 }
             }
+            manifest.clips = kept;
             manifest.check_not_empty()?;
         }
         Ok(())
+    }
+
+    /// Whether a picture that does not decode ends the run.
+    pub fn stops_at_errors(&self) -> bool {
+        self.data.on_error == OnError::Stop || matches!(self.clips, Clips::World(_))
+    }
+
+    /// Checks the texts of all clips of files that are learnt from.
+    ///
+    /// # Errors
+    /// [`TrainError::Recognise`] naming the first clip that `is_wrong` gives a reason for.
+    pub fn check_texts(&self, is_wrong: impl Fn(&str) -> Option<String>) -> Result<()> {
+        let train = match &self.clips {
+            Clips::World(_) => None,
+            Clips::Files { train, .. } => Some(train),
+        };
+        for manifest in train.into_iter().chain(&self.rehearsal) {
+            for (clip, _) in &manifest.clips {
+                let reason = is_wrong(clip.text.as_deref().unwrap_or_default());
+                if let Some(reason) = reason {
+                    return Err(manifest.bad(clip, &reason));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the manifests are and which sounds they name, by name and SHA-256 of texts, paths and sizes.
+    pub fn inputs(&self) -> Vec<(String, String)> {
+        let files = match &self.clips {
+            Clips::World(_) => Vec::new(),
+            Clips::Files { train, validation, test, .. } => {
+                vec![("train", train), ("validation", validation), ("test", test)]
+            }
+        };
+        let optional = [("rehearsal", &self.rehearsal), ("kept", &self.kept)];
+        let optional = optional.into_iter().filter_map(|(name, one)| Some((name, one.as_ref()?)));
+        let hashed = |(name, manifest): (&str, &Manifest)| {
+            let mut hash = Sha256::new();
+            for (clip, _) in &manifest.clips {
+                let size = std::fs::metadata(&clip.audio).map_or(0, |file| file.len());
+                hash.update(format!("{clip:?} {size}\n"));
+            }
+            (format!("{name} clips"), format!("{:x}", hash.finalize()))
+        };
+        files.into_iter().chain(optional).map(hashed).collect()
     }
 
     /// How many clips there are to train on.
@@ -177,7 +238,7 @@ impl Corpus {
             blanked: 0.0,
         });
         let clip = |number| self.of_world(world, (Split::Test, number), &hearing);
-        (0..self.data.sweep_clips).into_par_iter().map(clip).collect()
+        (0..self.data.sweep_clips.min(self.data.test_clips)).into_par_iter().map(clip).collect()
     }
 
     /// Clean speech to rehearse.
@@ -264,17 +325,15 @@ impl Corpus {
             samples: clip.samples,
             frames: views.map(|view| first + view).collect(),
             name: Some(clip.name),
+            blanked: clip.blanked,
         }
     }
 }
 
 impl SeenClip {
-    /// Whether the frames of `other` show what is not said here.
-    pub fn is_other(&self, other: &Self) -> bool {
-        match (self.name, other.name) {
-            (Some(own), Some(theirs)) => own != theirs,
-            _ => self.text != other.text,
-        }
+    /// What its frames show: clips of one name, or of one text, show the same.
+    pub fn topic(&self) -> String {
+        self.name.map_or_else(|| self.text.clone(), |name| name.to_string())
     }
 }
 
@@ -305,9 +364,10 @@ impl Manifest {
     }
 
     /// Adds the pictures of all clips to `pictures`; clips without them are left out and told, or end it.
+    /// Of a clip with very many, some of them, evenly.
     fn find_frames(
         &mut self,
-        on_error: OnError,
+        data: &AvformerData,
         pictures: &mut Vec<PathBuf>,
     ) -> Result<Vec<String>> {
         let (mut kept, mut left_out) = (Vec::with_capacity(self.clips.len()), Vec::new());
@@ -315,10 +375,10 @@ impl Manifest {
             match clip.pictures() {
                 Ok(files) => {
                     let first = pictures.len();
-                    pictures.extend(files);
+                    pictures.extend(evenly(&files, MOST_FRAMES * data.frames).cloned());
                     kept.push((clip.clone(), (first..pictures.len()).collect()));
                 }
-                Err(error) => left_out.push(self.tell(clip, &error.to_string(), on_error)?),
+                Err(error) => left_out.push(self.tell(clip, &error.to_string(), data.on_error)?),
             }
         }
         self.clips = kept;
@@ -333,7 +393,29 @@ impl Manifest {
     fn seen(&self, number: usize, max_seconds: f64) -> Result<SeenClip> {
         let (clip, frames) = &self.clips[number];
         let samples = clip.samples(SAMPLE_RATE)?;
-        let seconds = samples.len() as f64 / f64::from(SAMPLE_RATE);
+        // Not every file says how long it is before it is read.
+        self.check_length(clip, samples.len() as f64 / f64::from(SAMPLE_RATE), (1, max_seconds))?;
+        let (id, text) = (clip.id.clone(), clip.text.clone().unwrap_or_default());
+        Ok(SeenClip { id, text, samples, frames: frames.clone(), ..SeenClip::default() })
+    }
+
+    fn check_lengths(&self, fewest_samples: usize, max_seconds: f64) -> Result<()> {
+        self.clips.par_iter().try_for_each(|(clip, _)| {
+            let seconds =
+                clip.open(SAMPLE_RATE).map_err(|error| self.bad(clip, &error.to_string()))?;
+            match seconds.seconds() {
+                None => Ok(()),
+                Some(seconds) => self.check_length(clip, seconds, (fewest_samples, max_seconds)),
+            }
+        })
+    }
+
+    fn check_length(
+        &self,
+        clip: &Clip,
+        seconds: f64,
+        (fewest_samples, max_seconds): (usize, f64),
+    ) -> Result<()> {
         if seconds > max_seconds {
             let reason = format!(
                 "{seconds:.1} s are more than data.max_seconds = {max_seconds}; cut it, leave it out, \
@@ -341,8 +423,13 @@ impl Manifest {
             );
             return Err(self.bad(clip, &reason));
         }
-        let (id, text) = (clip.id.clone(), clip.text.clone().unwrap_or_default());
-        Ok(SeenClip { id, text, samples, frames: frames.clone(), name: None })
+        let fewest = fewest_samples as f64 / f64::from(SAMPLE_RATE);
+        match seconds < fewest {
+            true => {
+                Err(self.bad(clip, &format!("has {seconds:.3} s, less than a token; leave it out")))
+            }
+            false => Ok(()),
+        }
     }
 
     /// What is wrong with a clip, or the end.

@@ -5,15 +5,18 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use engram_data::world::questions::Split;
+use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
 use engram_eval::compare::{Comparison, compare_items};
 use engram_eval::items::Items;
+use engram_eval::metric::MetricInfo;
+use engram_eval::metric::mean::{mean, weighted_mean};
 use engram_eval::result::Measure;
+use engram_eval::wer::align;
 use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::counts::EditCounts;
 use engram_eval::wer::read::Pairs;
-use engram_eval::wer::report::{WerOptions, evaluate};
+use engram_eval::wer::report::{Labels, WerOptions, WerReport, evaluate};
 use engram_eval::wer::tokens::Unit;
-use engram_eval::wer::{align, measure};
 use engram_models::avformer::Avformer;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +26,9 @@ use crate::checkpoint::write_file;
 use crate::recognise::{RecogniseOptions, Shown};
 use crate::study::StudyResult;
 
+/// The share of clips that have a name which is shown and not said.
+const PUT_IN: MetricInfo =
+    MetricInfo { name: "shown_name_in_text", version: 1, higher_is_better: Some(false) };
 /// The folder of references, hypotheses and items.
 pub const TEST: &str = "test";
 /// Clips that the frozen recogniser hears at once.
@@ -57,14 +63,12 @@ pub struct Difference {
 pub struct AtRatio {
     /// In dB; `None` without noise.
     pub snr_db: Option<f32>,
-    /// Utterances.
-    pub n: usize,
-    /// Without frames.
-    pub nothing: f64,
+    /// The word error rate without frames.
+    pub nothing: Measure,
     /// With the right ones.
-    pub right: f64,
+    pub right: Measure,
     /// With those of another clip.
-    pub wrong: f64,
+    pub wrong: Measure,
 }
 
 /// All that the test shows.
@@ -76,7 +80,7 @@ pub struct TestFigures {
     pub differences: Vec<Difference>,
     /// Of clean clips that are seen with the frames of another: the share whose text has the name that
     /// is shown.
-    pub put_in: Option<f64>,
+    pub put_in: Option<Measure>,
     /// Words that are heard with the right frames and not without, and the other way round.
     pub rescued: Option<[usize; 2]>,
     /// The noise sweep.
@@ -117,40 +121,42 @@ impl AvformerStudy {
         let is_world = self.data().is_world();
         let main = if is_world { "noisy" } else { "test" };
         let noisy = self.corpus().evaluated(Split::Test, false)?;
-        let shown = |all: &[(&'static str, Shown)]| -> Vec<(&'static str, Shown)> {
-            let sees = |(_, shown): &&(_, Shown)| self.sees() || *shown == Shown::Nothing;
-            all.iter().filter(sees).copied().collect()
-        };
-        let all = shown(&[
-            ("nothing", Shown::Nothing),
-            ("right", Shown::Right),
-            ("wrong", Shown::Wrong),
-            ("zero", Shown::Zero),
-        ]);
+        let all = self.shown(&noisy, &[Shown::Nothing, Shown::Right, Shown::Wrong, Shown::Zero]);
         let heard = self.measure((main, &noisy), &all, avformer, (&folder, &mut figures))?;
         if let (Some(without), Some(with)) = (heard.text("nothing"), heard.text("right")) {
             figures.rescued = Some(write_rescued(&folder, heard.clips, without, with)?);
         }
         if is_world {
             let clean = self.corpus().evaluated(Split::Test, true)?;
-            let three = shown(&all[..all.len().min(3)]);
+            let three = self.shown(&clean, &[Shown::Nothing, Shown::Right, Shown::Wrong]);
             let heard =
                 self.measure(("clean", &clean), &three, avformer, (&folder, &mut figures))?;
             figures.put_in = heard.text("wrong").map(|texts| self.put_in(&clean, texts));
         }
         let kept = self.corpus().kept()?;
         if !kept.is_empty() {
-            let nothing = [("nothing", Shown::Nothing)];
+            let nothing = [Shown::Nothing];
             self.measure(("kept", &kept), &nothing, avformer, (&folder, &mut figures))?;
         }
         figures.sweep = self.sweep(avformer)?;
         Ok(figures)
     }
 
+    /// Of these, what can be seen: nothing but that without frames, and nothing wrong where all clips show the same.
+    fn shown(&self, clips: &[SeenClip], wanted: &[Shown]) -> Vec<Shown> {
+        let has_others = (0..clips.len()).all(|place| other(clips, place).is_some());
+        let can_be_seen = |shown: &&Shown| match shown {
+            Shown::Nothing => true,
+            Shown::Right | Shown::Zero => self.sees(),
+            Shown::Wrong => self.sees() && has_others,
+        };
+        wanted.iter().filter(can_be_seen).copied().collect()
+    }
+
     fn measure<'a>(
         &self,
         (utterances, clips): (&'a str, &'a [SeenClip]),
-        shown: &[(&'a str, Shown)],
+        shown: &[Shown],
         avformer: &Avformer,
         (folder, figures): (&Path, &mut TestFigures),
     ) -> StudyResult<Heard<'a>> {
@@ -160,9 +166,8 @@ impl AvformerStudy {
             let texts = self.hear_frozen(clips)?;
             figures.systems.push(heard.add("frozen", texts, folder)?);
         }
-        for (name, shown) in shown {
-            let texts = self.hear(avformer, clips, *shown)?;
-            figures.systems.push(heard.add(name, texts, folder)?);
+        for (shown, texts) in shown.iter().zip(self.hear(avformer, clips, shown)?) {
+            figures.systems.push(heard.add(name(*shown), texts, folder)?);
         }
         let pairs = [
             ["nothing", "frozen"],
@@ -189,7 +194,7 @@ impl AvformerStudy {
     }
 
     /// The share of clips in whose texts the name stands that the frames of another clip show.
-    fn put_in(&self, clips: &[SeenClip], texts: &[String]) -> f64 {
+    fn put_in(&self, clips: &[SeenClip], texts: &[String]) -> Measure {
         let names = NORMALISER.normalise_all(&self.corpus().names());
         let has = |text: &str, name: &str| format!(" {text} ").contains(&format!(" {name} "));
         let is_put_in = |(place, text): (usize, &String)| {
@@ -199,8 +204,13 @@ impl AvformerStudy {
                 has(text, &names[name]) && !has(&said, &names[name])
             })
         };
-        let count = texts.iter().enumerate().filter(|one| is_put_in(*one)).count();
-        count as f64 / texts.len().max(1) as f64
+        let values: Vec<f64> =
+            texts.iter().enumerate().map(|one| f64::from(u8::from(is_put_in(one)))).collect();
+        let topics: Vec<String> = clips.iter().map(SeenClip::topic).collect();
+        let (resampling, options) =
+            (Resampling::by_group("name", &topics), BootstrapOptions::default());
+        let interval = interval(&resampling, &options, |counts| weighted_mean(&values, counts));
+        Measure::new(&PUT_IN, values.len(), Ok(mean(&values)), interval)
     }
 
     /// The first utterances of the test at several ratios.
@@ -212,19 +222,13 @@ impl AvformerStudy {
             if clips.is_empty() {
                 continue;
             }
-            let said: Vec<&str> = clips.iter().map(|clip| clip.text.as_str()).collect();
-            let said = NORMALISER.normalise_all(&said);
-            let wer = |shown| -> StudyResult<f64> {
-                let texts = NORMALISER.normalise_all(&self.hear(avformer, &clips, shown)?);
-                Ok(measure(&said, &texts)?.total.error_rate())
-            };
-            figures.push(AtRatio {
-                snr_db,
-                n: clips.len(),
-                nothing: wer(Shown::Nothing)?,
-                right: wer(Shown::Right)?,
-                wrong: wer(Shown::Wrong)?,
-            });
+            let shown = [Shown::Nothing, Shown::Right, Shown::Wrong];
+            let wer = |texts: Vec<String>| Ok(report(&clips, &texts)?.evaluation.primary);
+            let measures = self.hear(avformer, &clips, &shown)?.into_iter().map(wer);
+            let measures: Vec<Measure> = measures.collect::<StudyResult<_>>()?;
+            if let Ok([nothing, right, wrong]) = <[Measure; 3]>::try_from(measures) {
+                figures.push(AtRatio { snr_db, nothing, right, wrong });
+            }
         }
         Ok(figures)
     }
@@ -244,13 +248,7 @@ impl<'a> Heard<'a> {
     ) -> StudyResult<SystemFigures> {
         let name = format!("{}.{system}", self.utterances);
         write_texts(&folder.join(format!("{name}.tsv")), self.clips, |i| &texts[i])?;
-        let pairs = Pairs {
-            ids: self.clips.iter().map(|clip| Cow::Borrowed(clip.id.as_str())).collect(),
-            references: self.clips.iter().map(|clip| Cow::Borrowed(clip.text.as_str())).collect(),
-            hypotheses: texts.iter().map(|text| Cow::Borrowed(text.as_str())).collect(),
-        };
-        let options = WerOptions { items: true, normaliser: NORMALISER, ..WerOptions::default() };
-        let report = evaluate(&pairs, &options)?;
+        let report = report(self.clips, &texts)?;
         let lines: Vec<String> =
             report.items.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
         let file = folder.join(format!("{name}.items.jsonl"));
@@ -271,6 +269,30 @@ impl<'a> Heard<'a> {
             systems: systems.map(str::to_string),
             comparison: compare_items(a, b, &Default::default())?,
         }))
+    }
+}
+
+/// The word error rate of texts; clips of one name are alike, and drawn together.
+fn report(clips: &[SeenClip], texts: &[String]) -> StudyResult<WerReport> {
+    let pairs = Pairs {
+        ids: clips.iter().map(|clip| Cow::Borrowed(clip.id.as_str())).collect(),
+        references: clips.iter().map(|clip| Cow::Borrowed(clip.text.as_str())).collect(),
+        hypotheses: texts.iter().map(|text| Cow::Borrowed(text.as_str())).collect(),
+    };
+    let of_pair = clips.iter().map(SeenClip::topic).collect();
+    let cluster = Some(Labels { name: "name".to_string(), of_pair });
+    let options =
+        WerOptions { items: true, normaliser: NORMALISER, cluster, ..WerOptions::default() };
+    Ok(evaluate(&pairs, &options)?)
+}
+
+/// What was seen, as files are named after it.
+fn name(shown: Shown) -> &'static str {
+    match shown {
+        Shown::Right => "right",
+        Shown::Wrong => "wrong",
+        Shown::Zero => "zero",
+        Shown::Nothing => "nothing",
     }
 }
 

@@ -62,11 +62,15 @@ impl Gallery {
             }
             for (place, decoded) in places.iter().zip(decoded) {
                 let row = match decoded {
-                    Err(error) => {
+                    Err(error @ TrainError::Data(_)) => {
                         broken.push((*place, error));
-                        // Its clip is left out, or ends the run.
+                        if corpus.stops_at_errors() {
+                            return Ok((gallery, broken));
+                        }
+                        // Its clip is left out.
                         0
                     }
+                    Err(error) => return Err(error),
                     Ok((hash, _)) => *known.entry(hash).or_insert_with(|| {
                         gallery.embeddings.extend(store.get(&hash).unwrap_or_default());
                         gallery.embeddings.len() / gallery.width - 1

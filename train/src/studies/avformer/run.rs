@@ -4,6 +4,8 @@
 //! `config.json`, `test/` (references, texts and items of each system, for `engram eval`) and
 //! `summary.json`, written last.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::evaluate::TestFigures;
@@ -57,6 +59,7 @@ pub fn train_avformer(
     let (batch, seed) = (recipe.batch().clone(), recipe.seed());
     let study = AvformerStudy::new((data, model), feeds, batch, seed, options.quiet);
     let mut study = study.map_err(in_study("reading the data"))?;
+    check_start(&study, recipe)?;
     let frozen = |study: &AvformerStudy| study.listener().parameters().fingerprint(|_| true);
     let before = frozen(&study)?;
     let trained = train(&mut study, recipe, options)?;
@@ -86,7 +89,7 @@ fn settings(recipe: &mut Recipe) -> Result<(AvformerData, AvformerModel, Vec<Avf
     }
     let wants = [
         ("recogniser", &model.recogniser, true),
-        ("image_encoder", &model.image_encoder, data.frames > 0),
+        ("image_encoder", &model.image_encoder, feeds.iter().any(|feed| feed.pictures)),
     ];
     for (key, value, is_needed) in wants {
         if is_needed && value.is_empty() {
@@ -106,6 +109,28 @@ fn settings(recipe: &mut Recipe) -> Result<(AvformerData, AvformerModel, Vec<Avf
     Ok((data, model, feeds))
 }
 
+/// Fails if the run that this one starts from was trained for other frozen models.
+fn check_start(study: &AvformerStudy, recipe: &Recipe) -> Result<()> {
+    let Some(start) = recipe.start() else { return Ok(()) };
+    let before = AddedTo::read(&start.run)?;
+    let encoder = study.encoder_sha256();
+    let pairs = [
+        ("recogniser", before.recogniser_sha256.as_str(), &study.listener().weights_sha256()?[..]),
+        ("image encoder", before.image_encoder_sha256.as_str(), encoder),
+    ];
+    for (what, theirs, own) in pairs {
+        // A run without frames has learnt no projection.
+        if theirs != own && !theirs.is_empty() && !own.is_empty() {
+            let reason = format!(
+                "names {}, which was trained for another {what}; give both the same",
+                start.run.display()
+            );
+            return Err(recipe.error("start.run", reason));
+        }
+    }
+    Ok(())
+}
+
 /// Writes what the weights belong to, and hears the test.
 fn finish(
     study: &AvformerStudy,
@@ -113,10 +138,11 @@ fn finish(
     trained: &RunSummary,
     frozen: [String; 2],
 ) -> StudyResult<AvformerSummary> {
-    let (avformer, added) = study.load(&trained.weights)?;
-    let is_trained = |name: &str| study.sees() || !name.starts_with("projection.");
-    let trained_numbers = added.iter().filter(|one| is_trained(one.name()));
-    let trained_numbers = trained_numbers.map(|one| one.tensor().elem_count()).sum();
+    let avformer = study.load(&trained.weights)?;
+    let mut moved = BTreeMap::new();
+    for phase in recipe.phases() {
+        moved.extend(study.trainable(recipe.groups(phase))?);
+    }
     let model = study.model();
     let added_to = AddedTo {
         model_type: AddedTo::MODEL_TYPE.to_string(),
@@ -133,7 +159,7 @@ fn finish(
         recipe_hash: trained.recipe_hash.clone(),
         seed: recipe.seed(),
         steps: trained.steps,
-        parameters: [trained_numbers, study.listener().parameters().element_counts().0],
+        parameters: [moved.values().sum(), study.listener().parameters().element_counts().0],
         frozen,
         left_out: study.corpus().left_out().to_vec(),
         test: study.test(&avformer, &trained.run)?,

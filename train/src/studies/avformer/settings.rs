@@ -6,6 +6,11 @@ use engram_models::adapter::AdapterConfig;
 use engram_models::avformer::{AvformerConfig, ProjectionConfig};
 use serde::{Deserialize, Serialize};
 
+/// Views of each name's picture in validation and test.
+pub const EVALUATED_VIEWS: usize = 8;
+/// The largest edge of a view.
+const MOST_PIXELS: u32 = 1024;
+
 /// `[data]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -28,7 +33,7 @@ pub struct AvformerData {
     pub embeddings: String,
     /// Frames that are shown of each clip, a visual token each.
     pub frames: usize,
-    /// The longest clip that is learnt from, in seconds: memory grows with its square.
+    /// The longest clip that is learnt from or measured, in seconds: memory grows with its square.
     pub max_seconds: f64,
     /// Of the embedded world: the seed of voices, noise and views.
     pub world_seed: u64,
@@ -54,10 +59,11 @@ pub struct AvformerData {
     /// Of the embedded world: ratios at which the first `sweep_clips` of the test are measured besides, in
     /// dB.
     pub sweep_snr_db: Vec<f32>,
-    /// Of the embedded world: clips of the sweep; 0 for none.
+    /// Of the embedded world: clips of the sweep, of those of the test; 0 for none.
     pub sweep_clips: usize,
-    /// Whether the test is heard by the frozen recogniser too, as it was published: Whisper's 30 seconds
-    /// for each clip.
+    /// Whether the test is heard by the frozen recogniser too, as `engram predict --recogniser` hears it:
+    /// Whisper with 30 seconds for each clip, and without a text where it says that nobody speaks, which
+    /// gives it fewer insertions. Adapted recognisers always write the likeliest text.
     pub frozen_baseline: bool,
 }
 
@@ -124,6 +130,22 @@ impl AvformerData {
         }
         if !is_range(self.test_snr_db) {
             return Some(("test_snr_db", "wants the lowest and the highest ratio".into()));
+        }
+        if let Some(ratio) = self.sweep_snr_db.iter().find(|ratio| !ratio.is_finite()) {
+            return Some(("sweep_snr_db", format!("{ratio} is no ratio in dB")));
+        }
+        if self.is_world() && (self.noise.is_empty() || self.test_noise.is_empty()) {
+            return Some(("noise", "and `test_noise` want one kind at least".into()));
+        }
+        if self.is_world() && self.frames > self.views.min(EVALUATED_VIEWS) {
+            let most = self.views.min(EVALUATED_VIEWS);
+            let reason = format!(
+                "are more than there are views: {most} (data.views in training, {EVALUATED_VIEWS} in the test)"
+            );
+            return Some(("frames", reason));
+        }
+        if self.is_world() && self.view_size > MOST_PIXELS {
+            return Some(("view_size", format!("is more than {MOST_PIXELS} pixels")));
         }
         let counts = [
             ("names", self.names),
@@ -192,8 +214,8 @@ impl AvformerModel {
 pub struct AvformerFeed {
     /// Whether frames are shown.
     pub pictures: bool,
-    /// The share of clips that see the frames of another one, as videos do that do not show what is
-    /// said.
+    /// The share of clips that see frames of another name or text, as videos do that do not show what is
+    /// said; never those whose name is not heard.
     pub mismatched: f64,
     /// The share of examples that are of `data.rehearsal`; where frames are shown, those of another
     /// clip.
@@ -223,9 +245,10 @@ impl Default for AvformerFeed {
 }
 
 impl AvformerFeed {
-    /// Clips of these two feeds sound the same.
+    /// Whether clips of these two feeds are the same, and sound the same.
     pub fn sounds_like(&self, other: &Self) -> bool {
-        (self.snr_db, self.clean, self.blanked) == (other.snr_db, other.clean, other.blanked)
+        let key = |feed: &Self| (feed.snr_db, feed.clean, feed.blanked, feed.share);
+        key(self) == key(other)
     }
 
     /// A value that cannot be, and why.

@@ -1,5 +1,6 @@
 //! The study as the trainer sees it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -34,6 +35,8 @@ use crate::study::{
 
 /// What texts are compared by: the recognisers differ in case and punctuation.
 pub const NORMALISER: Normaliser = Normaliser::WhisperEnglish;
+/// How often another clip is drawn until it shows something else.
+const TRIES: usize = 16;
 /// Clips in a forward pass that trains nothing.
 const HEARD_AT_ONCE: usize = 16;
 
@@ -51,8 +54,10 @@ pub struct AvformerStudy {
     encoder_sha256: String,
     validation: Vec<SeenClip>,
     rehearsal: Vec<Embedded>,
-    /// The clips of a phase, by its place.
-    embedded: Option<(usize, Vec<Embedded>)>,
+    /// The clips of phases that hear the same, by the place of the first of them.
+    embedded: BTreeMap<usize, Vec<Embedded>>,
+    /// The phase that is under way.
+    phase: usize,
     avformer: Option<Avformer>,
 }
 
@@ -64,6 +69,10 @@ struct Embedded {
     tokens: Vec<u32>,
     /// The places of its frames.
     frames: Vec<usize>,
+    /// What they show.
+    topic: String,
+    /// Whether its name is not heard.
+    blanked: bool,
 }
 
 /// A clip of a batch.
@@ -96,16 +105,29 @@ impl AvformerStudy {
         seed: u64,
         quiet: bool,
     ) -> StudyResult<Self> {
-        let mut corpus = Corpus::load(&data)?;
         let listener = Listener::open(&model.recogniser)?;
         let recogniser = listener.frozen()?;
+        // Without frames in any phase there is nothing to see in the test.
+        let sees = feeds.iter().any(|feed| feed.pictures);
+        let data = AvformerData { frames: if sees { data.frames } else { 0 }, ..data };
+        if data.max_seconds > listener.max_seconds() {
+            let (asked, most) = (data.max_seconds, listener.max_seconds());
+            return Err(format!("data.max_seconds = {asked}: the recogniser hears {most} s").into());
+        }
+        let mut corpus = Corpus::load(&data, listener.fewest_samples())?;
+        corpus.check_texts(|text| listener.cannot_write(text))?;
         let (mut gallery, mut encoder_sha256) = (None, String::new());
         if data.frames > 0 {
             let encoder = Encoder::open(&model.image_encoder)?;
+            if !encoder.reads().pictures {
+                let reason =
+                    format!("{} encodes texts alone; give CLIP or MobileNetV2", encoder.name());
+                return Err(format!("model.image_encoder: {reason}").into());
+            }
             let progress = Progress::new(quiet, "pictures", 0, corpus.pictures() as u64);
             let mut store = EmbeddingStore::open(&data.embeddings, &encoder)?;
             let (encoded, broken) = Gallery::of(&corpus, &encoder, &mut store, &progress)?;
-            corpus.refuse(&broken)?;
+            corpus.refuse(broken)?;
             gallery = Some(encoded);
             encoder_sha256 = encoder.sha256().to_string();
         }
@@ -115,7 +137,8 @@ impl AvformerStudy {
         let mut study = Self {
             validation: corpus.evaluated(Split::Validation, false)?,
             rehearsal: Vec::new(),
-            embedded: None,
+            embedded: BTreeMap::new(),
+            phase: 0,
             avformer: None,
             data,
             model,
@@ -170,18 +193,30 @@ impl AvformerStudy {
         self.feeds.iter().any(|feed| feed.pictures)
     }
 
-    /// What a file's parameters make of the recogniser, and these parameters.
+    /// What a file's parameters make of the recogniser.
     ///
     /// # Errors
     /// A file that cannot be read, or is of another model.
-    pub fn load(&self, weights: &Path) -> StudyResult<(Avformer, Parameters)> {
+    pub fn load(&self, weights: &Path) -> StudyResult<Avformer> {
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
         let builder = builder.with_weights(Arc::new(Weights::open(weights)?));
-        Ok((self.avformer(&builder)?, builder.finish()?))
+        self.avformer(&builder)
     }
 
-    /// The texts that are heard in clips while these frames are seen.
+    /// The names of the parameters that move in a phase with these groups, and how many numbers each has.
+    ///
+    /// # Errors
+    /// Those of building the model.
+    pub fn trainable(&self, groups: Vec<ParameterGroup>) -> StudyResult<BTreeMap<String, usize>> {
+        let builder = ParameterBuilder::new(0, groups, DType::F32, &Device::Cpu);
+        self.avformer(&builder)?;
+        let parameters = builder.finish()?;
+        let sizes = parameters.trainable();
+        Ok(sizes.map(|one| (one.name().to_string(), one.tensor().elem_count())).collect())
+    }
+
+    /// The texts that are heard in clips while each of these is seen. The sound of a clip is embedded once.
     ///
     /// # Errors
     /// Those of the model.
@@ -189,33 +224,35 @@ impl AvformerStudy {
         &self,
         avformer: &Avformer,
         clips: &[SeenClip],
-        shown: Shown,
-    ) -> StudyResult<Vec<String>> {
-        let mut texts = Vec::with_capacity(clips.len());
+        shown: &[Shown],
+    ) -> StudyResult<Vec<Vec<String>>> {
+        let mut texts = vec![Vec::with_capacity(clips.len()); shown.len()];
         let places: Vec<usize> = (0..clips.len()).collect();
         for places in places.chunks(HEARD_AT_ONCE) {
             let batch = &clips[places[0]..places[0] + places.len()];
             let embedded = self.embed(batch)?;
-            let (mut frames, mut counts) = (Vec::new(), vec![0; batch.len()]);
-            for (place, count) in places.iter().zip(&mut counts) {
-                let clip = match shown {
-                    Shown::Right | Shown::Zero => Some(&clips[*place]),
-                    Shown::Wrong => other(clips, *place),
-                    Shown::Nothing => None,
-                };
-                let before = frames.len();
-                let all = clip.map_or(&[][..], |clip| clip.frames.as_slice());
-                frames.extend(evenly(all, self.data.frames));
-                *count = frames.len() - before;
-            }
-            let mut embeddings = self.embeddings(&frames)?;
-            if shown == Shown::Zero {
-                embeddings = embeddings.zeros_like()?;
-            }
-            let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
-            let audio = avformer.encode(embedded, Some(&visual), &Mode::predict())?;
             let samples: Vec<usize> = batch.iter().map(|clip| clip.samples.len()).collect();
-            texts.extend(self.listener.texts_of(&audio, &samples)?);
+            for (shown, texts) in shown.iter().zip(&mut texts) {
+                let (mut frames, mut counts) = (Vec::new(), vec![0; batch.len()]);
+                for (place, count) in places.iter().zip(&mut counts) {
+                    let clip = match shown {
+                        Shown::Right | Shown::Zero => Some(&clips[*place]),
+                        Shown::Wrong => other(clips, *place),
+                        Shown::Nothing => None,
+                    };
+                    let before = frames.len();
+                    let all = clip.map_or(&[][..], |clip| clip.frames.as_slice());
+                    frames.extend(evenly(all, self.data.frames));
+                    *count = frames.len() - before;
+                }
+                let mut embeddings = self.embeddings(&frames)?;
+                if *shown == Shown::Zero {
+                    embeddings = embeddings.zeros_like()?;
+                }
+                let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
+                let audio = avformer.encode(embedded.clone(), Some(&visual), &Mode::predict())?;
+                texts.extend(self.listener.texts_of(&audio, &samples)?);
+            }
         }
         Ok(texts)
     }
@@ -251,6 +288,8 @@ impl AvformerStudy {
                     states: states.narrow(0, start, length)?.detach().force_contiguous()?,
                     tokens: self.listener.tokens_of(&clip.text)?,
                     frames: clip.frames.clone(),
+                    topic: clip.topic(),
+                    blanked: clip.blanked,
                 });
                 start += length;
             }
@@ -258,21 +297,39 @@ impl AvformerStudy {
         Ok(embedded)
     }
 
-    /// The clips of a phase, embedded when it begins.
-    fn of_phase(&mut self, phase: usize) -> StudyResult<&[Embedded]> {
-        let known = self.embedded.as_ref().map(|(known, _)| *known);
-        if !known.is_some_and(|known| self.feeds[known].sounds_like(&self.feeds[phase])) {
-            self.embedded = None;
-            let mut embedded = Vec::new();
-            let numbers: Vec<usize> = (0..self.corpus.training_len()).collect();
-            for numbers in numbers.chunks(16 * HEARD_AT_ONCE) {
-                let feed = &self.feeds[phase];
-                let clips = numbers.par_iter().map(|number| self.corpus.training(*number, feed));
-                embedded.extend(self.embed_all(&clips.collect::<Result<Vec<_>, _>>()?)?);
-            }
-            self.embedded = Some((phase, embedded));
+    /// The clips that a phase learns from, embedded when the first begins that hears them so; what no later one hears
+    /// is given up.
+    fn prepare_phase(&mut self, phase: usize) -> StudyResult<()> {
+        let feeds = &self.feeds;
+        let first = |phase: usize| {
+            let alike = |earlier: &usize| feeds[*earlier].sounds_like(&feeds[phase]);
+            (0..phase).find(alike).unwrap_or(phase)
+        };
+        let needed: BTreeSet<usize> = (phase..feeds.len()).map(first).collect();
+        self.embedded.retain(|known, _| needed.contains(known));
+        self.phase = first(phase);
+        if self.embedded.contains_key(&self.phase) {
+            return Ok(());
         }
-        Ok(self.embedded.as_ref().map(|(_, clips)| clips.as_slice()).unwrap_or_default())
+        let feed = &self.feeds[phase];
+        let all = self.corpus.training_len();
+        let mut numbers: Vec<usize> = (0..all).collect();
+        // The same part of the clips in each epoch, phase and run.
+        numbers.shuffle(&mut ChaCha8Rng::seed_from_u64(self.data.world_seed));
+        numbers.truncate(((all as f64 * feed.share).round() as usize).clamp(1, all));
+        numbers.sort_unstable();
+        let mut embedded = Vec::with_capacity(numbers.len());
+        for numbers in numbers.chunks(16 * HEARD_AT_ONCE) {
+            let clips = numbers.par_iter().map(|number| self.corpus.training(*number, feed));
+            embedded.extend(self.embed_all(&clips.collect::<Result<Vec<_>, _>>()?)?);
+        }
+        self.embedded.insert(self.phase, embedded);
+        Ok(())
+    }
+
+    /// The clips of the phase that is under way.
+    fn clips(&self) -> &[Embedded] {
+        self.embedded.get(&self.phase).map_or(&[], Vec::as_slice)
     }
 
     /// The bias of a fresh map, `[D]`.
@@ -294,18 +351,15 @@ impl AvformerStudy {
     }
 
     fn heard(&self, drawn: &Drawn) -> &Embedded {
-        match (drawn.is_rehearsal, &self.embedded) {
-            (false, Some((_, clips))) => &clips[drawn.clip],
-            _ => &self.rehearsal[drawn.clip],
+        match drawn.is_rehearsal {
+            false => &self.clips()[drawn.clip],
+            true => &self.rehearsal[drawn.clip],
         }
     }
 
     /// The places of the frames that are seen, in their order.
     fn seen(&self, drawn: &Drawn) -> Vec<usize> {
-        let frames = match &self.embedded {
-            Some((_, clips)) => clips[drawn.seen].frames.as_slice(),
-            None => &[],
-        };
+        let frames = &self.clips()[drawn.seen].frames;
         let mut rng = ChaCha8Rng::seed_from_u64(drawn.seed);
         let count = self.data.frames.min(frames.len());
         let mut places = index::sample(&mut rng, frames.len(), count).into_vec();
@@ -314,11 +368,11 @@ impl AvformerStudy {
     }
 }
 
-/// Another clip that shows what is not said in this one: the next but some.
+/// Another clip that shows something else, the next but some; `None` where all show the same.
 pub(super) fn other(clips: &[SeenClip], place: usize) -> Option<&SeenClip> {
-    let step = 1 + place * 7 % 31;
-    let others = (0..clips.len()).map(|i| &clips[(place + step + i) % clips.len()]);
-    others.into_iter().find(|other| clips[place].is_other(other))
+    let (step, topic) = (1 + place * 7 % 31, clips[place].topic());
+    let mut others = (0..clips.len()).map(|i| &clips[(place + step + i) % clips.len()]);
+    others.find(|other| other.topic() != topic)
 }
 
 impl Study for AvformerStudy {
@@ -349,20 +403,17 @@ impl Study for AvformerStudy {
             hash.update(number.to_le_bytes());
         }
         let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
-        let feed = self.feeds[phase.index].clone();
-        let all = self.of_phase(phase.index)?.len();
-        let rehearsed = self.rehearsal.len();
-        let share = ((all as f64 * feed.share).round() as usize).clamp(1, all);
-        // The same part of the clips in each epoch.
-        let mut clips: Vec<usize> = (0..all).collect();
-        clips.shuffle(&mut ChaCha8Rng::seed_from_u64(self.data.world_seed));
-        clips.truncate(share);
+        self.prepare_phase(phase.index)?;
+        let (feed, all) = (&self.feeds[phase.index], self.clips());
+        let mut clips: Vec<usize> = (0..all.len()).collect();
         clips.shuffle(&mut rng);
         let draw = |clip: usize| {
             let is_rehearsal = rng.random_bool(feed.rehearsal);
-            let other = rng.random_range(0..all);
-            let is_mismatched = rng.random_bool(feed.mismatched);
-            let rehearsed = rng.random_range(0..rehearsed.max(1));
+            let rehearsed = rng.random_range(0..self.rehearsal.len().max(1));
+            let is_mismatched = rng.random_bool(feed.mismatched) && !all[clip].blanked;
+            let others: Vec<usize> = (0..TRIES).map(|_| rng.random_range(0..all.len())).collect();
+            let shows_other = |other: &usize| all[*other].topic != all[clip].topic;
+            let other = others.into_iter().find(shows_other).unwrap_or(clip);
             Drawn {
                 clip: if is_rehearsal { rehearsed } else { clip },
                 is_rehearsal,
@@ -409,24 +460,27 @@ impl Study for AvformerStudy {
                 losses.index_select(&Tensor::new(kept.as_slice(), &Device::Cpu)?, 0)?.mean_all()?
             }
         };
-        Ok(BatchLoss { loss, examples: kept.len().max(1), tokens, parts: Vec::new() })
+        let too_short = 1.0 - kept.len() as f64 / batch.len() as f64;
+        let parts = match &self.recogniser {
+            FrozenRecogniser::Whisper { .. } => Vec::new(),
+            FrozenRecogniser::Conformer(_) => vec![("too_short".into(), too_short)],
+        };
+        Ok(BatchLoss { loss, examples: kept.len().max(1), tokens, parts })
     }
 
     fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
         let avformer = self.avformer.as_ref().ok_or("the model is not built yet")?;
         let said: Vec<&str> = self.validation.iter().map(|clip| clip.text.as_str()).collect();
         let said = NORMALISER.normalise_all(&said);
-        let wer = |shown| -> StudyResult<f64> {
-            let heard = NORMALISER.normalise_all(&self.hear(avformer, &self.validation, shown)?);
-            Ok(measure(&said, &heard)?.total.error_rate())
+        let (shown, names) = match self.feeds[context.phase.index].pictures {
+            false => (&[Shown::Nothing][..], &["wer"][..]),
+            true => (&[Shown::Right, Shown::Nothing][..], &["wer", "wer_without_pictures"][..]),
         };
-        let metrics = match self.feeds[context.phase.index].pictures {
-            false => vec![("wer".to_string(), wer(Shown::Nothing)?)],
-            true => vec![
-                ("wer".to_string(), wer(Shown::Right)?),
-                ("wer_without_pictures".to_string(), wer(Shown::Nothing)?),
-            ],
-        };
+        let mut metrics = Vec::new();
+        for (name, heard) in names.iter().zip(self.hear(avformer, &self.validation, shown)?) {
+            let heard = NORMALISER.normalise_all(&heard);
+            metrics.push(((*name).to_string(), measure(&said, &heard)?.total.error_rate()));
+        }
         let counts = vec![("validation".into(), self.validation.len() as u64)];
         Ok(Evaluation { metrics, counts })
     }
@@ -442,15 +496,7 @@ impl Study for AvformerStudy {
         if let Some(gallery) = &self.gallery {
             inputs.insert("picture embeddings".into(), gallery.sha256());
         }
-        for (name, file) in [
-            ("train", &self.data.train),
-            ("test", &self.data.test),
-            ("rehearsal", &self.data.rehearsal),
-        ] {
-            if let Ok(bytes) = std::fs::read(file) {
-                inputs.insert(format!("{name} manifest"), crate::digest::of_bytes(bytes));
-            }
-        }
+        inputs.extend(self.corpus.inputs());
         if let Ok(sha256) = self.listener.weights_sha256() {
             inputs.insert("recogniser".into(), sha256);
         }
