@@ -94,7 +94,7 @@ impl Clip {
 pub(super) fn numbered(folder: &Path) -> Result<Vec<(Option<f64>, PathBuf)>, DataError> {
     let is_picture = |path: &Path| {
         let is = |known: &&str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(known));
-        ["jpg", "jpeg", "png"].iter().any(|known| is(known))
+        ["jpg", "jpeg", "png"].iter().any(is)
     };
     let mut files = Vec::new();
     find(folder, &is_picture, &mut files)?;

@@ -21,7 +21,7 @@ use crate::recognise::evenly;
 /// Pictures of a clip that training chooses from, as a multiple of those that are shown.
 const MOST_FRAMES: usize = 8;
 /// What draws which clips are without noise.
-const CLEAN_SEED: u64 = 0x636c_6561_6e;
+const CLEAN_SEED: u64 = 0x0063_6c65_616e;
 
 /// A sound with its text and what is seen.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -161,7 +161,7 @@ impl AvformerData {
 }
 
 /// `[model]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AvformerModel {
     /// The recogniser that stays as it is: `hf://owner/name`, a folder, or a run of the speech study.
@@ -187,18 +187,6 @@ pub enum FirstToken {
     Mean,
     /// The mean of the tokens of a second of silence.
     Silence,
-}
-
-impl Default for AvformerModel {
-    fn default() -> Self {
-        Self {
-            recogniser: String::new(),
-            image_encoder: String::new(),
-            adapters: AdapterConfig::default(),
-            projection: ProjectionConfig::default(),
-            first_token: FirstToken::default(),
-        }
-    }
 }
 
 impl AvformerModel {

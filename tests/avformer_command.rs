@@ -1,0 +1,97 @@
+//! AVFormer as a user runs it, without weights: an image encoder, a Conformer, adapters for it, clips as
+//! files, and their texts.
+#![allow(clippy::unwrap_used)]
+
+mod running;
+
+use std::fs;
+use std::path::Path;
+
+use running::{done, refused};
+use serde_json::Value;
+
+/// Recipes lie in the repository.
+fn recipe(name: &str) -> String {
+    format!("{}/train/recipes/{name}/tiny.toml", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn models(folder: &Path) {
+    let (speech, clip) = (recipe("speech"), recipe("clip"));
+    done(
+        folder,
+        &format!(
+            "train speech --recipe {speech} --tiny --quiet --run speech --set phase.best_rq.steps=0 \
+             --set phase.ctc.steps=2 --set data.evaluated=4"
+        ),
+    );
+    done(
+        folder,
+        &format!(
+            "train clip --recipe {clip} --tiny --quiet --run clip --set model.text_encoder= \
+             --set phase.clip.epochs=1 --set check.figure=0"
+        ),
+    );
+}
+
+#[test]
+fn clips_are_heard_and_seen_from_files() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    models(folder);
+    let train = format!(
+        "train avformer --recipe {} --tiny --quiet --set model.recogniser=speech \
+         --set model.image_encoder=clip --set phase.adapters.steps=2 --set phase.projection.steps=2 \
+         --set optimiser.learning_rate=0.05",
+        recipe("avformer")
+    );
+    let told = done(folder, &format!("{train} --run run"));
+    for wanted in ["noisy        right", "right less wrong", "which stayed as they were"] {
+        assert!(told.contains(wanted), "{told}");
+    }
+
+    done(folder, "data audiovisual seen --count 16 --names 8");
+    done(folder, "data audiovisual again --count 16 --names 8");
+    let read = |file: &str| fs::read(folder.join(file)).unwrap();
+    assert!(read("seen/clips.jsonl") == read("again/clips.jsonl"));
+    refused(folder, "data audiovisual seen", "is there already");
+    refused(folder, "data audiovisual new --names 0", "--names");
+    refused(folder, "data audiovisual new --snr-db 3 1", "--snr-db");
+
+    // The texts are those of the run's own test.
+    let predict = "predict --recogniser speech --adapters run --quiet --input seen/clips.jsonl";
+    done(folder, &format!("{predict} --output hyp.tsv"));
+    let heard = String::from_utf8(read("hyp.tsv")).unwrap();
+    let own = String::from_utf8(read("run/test/noisy.right.tsv")).unwrap();
+    assert_eq!(heard.strip_prefix("id\ttext\n").unwrap(), own);
+    done(folder, &format!("{predict} --frames none --output hyp.jsonl"));
+    let lines = String::from_utf8(read("hyp.jsonl")).unwrap();
+    let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert_eq!(line["frames"], 0);
+    refused(folder, &format!("{predict} --output hyp.srt"), "without times");
+    refused(folder, &format!("{predict} --beams 3 --output x.tsv"), "--beams");
+    refused(
+        folder,
+        "predict --recogniser speech --adapters clip --input seen/clips.jsonl --output x.tsv",
+        "engram train avformer",
+    );
+
+    // A picture that does not decode, and a clip without any.
+    let manifest = String::from_utf8(read("seen/clips.jsonl")).unwrap();
+    let mut lines: Vec<Value> =
+        manifest.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    fs::write(folder.join("seen/broken.png"), "no picture").unwrap();
+    lines[1]["frames"] = serde_json::json!(["broken.png"]);
+    lines[2].as_object_mut().unwrap().remove("frames");
+    let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::write(folder.join("seen/odd.jsonl"), lines).unwrap();
+    let odd = "predict --recogniser speech --adapters run --input seen/odd.jsonl --output odd.tsv";
+    refused(folder, &format!("{odd} --quiet"), "broken.png");
+    refused(folder, &format!("{odd} --quiet"), "line 2");
+    assert!(!folder.join("odd.tsv").exists());
+    let told = done(folder, &format!("{odd} --quiet --on-error skip --json"));
+    let summary: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&summary["clips"], &summary["with_frames"]), (&14.into(), &14.into()));
+    let skipped = summary["skipped"].to_string();
+    assert!(skipped.contains("broken.png") && skipped.contains("has no frames"), "{skipped}");
+    assert_eq!(fs::read_to_string(folder.join("odd.tsv")).unwrap().lines().count(), 15);
+}
