@@ -211,14 +211,24 @@ impl Parameters {
     /// # Errors
     /// [`ModelError::MissingTensor`], [`ModelError::MisshapenTensor`]; nothing is changed then.
     pub fn load(&self, path: &Path) -> Result<()> {
+        self.load_some(path, |_| true)
+    }
+
+    /// Sets the parameters that `is_wanted` by their names to their values in a safetensors file.
+    ///
+    /// # Errors
+    /// As [`Parameters::load`].
+    pub fn load_some(&self, path: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
         let source = Weights::open(path)?;
-        let mut values = Vec::with_capacity(self.list.len());
-        for parameter in &self.list {
+        let wanted = self.list.iter().filter(|parameter| is_wanted(&parameter.name));
+        let wanted: Vec<&Parameter> = wanted.collect();
+        let mut values = Vec::with_capacity(wanted.len());
+        for parameter in &wanted {
             let tensor =
                 source.get(&parameter.name, parameter.tensor.dims(), DType::F32, &Device::Cpu)?;
             values.push(tensor.flatten_all()?.to_vec1::<f32>()?);
         }
-        for (parameter, value) in self.list.iter().zip(values) {
+        for (parameter, value) in wanted.into_iter().zip(values) {
             parameter.update(&mut |data| data.copy_from_slice(&value))?;
         }
         Ok(())

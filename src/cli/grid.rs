@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use engram_train::studies::reveal::grid::{Grid, GridOptions, GridProgress, GridReport, run_grid};
+use engram_train::grid::{Grid, GridOptions, GridProgress, GridReport, run_grid};
 use indicatif::HumanDuration;
 
 use super::{Outcome, output};

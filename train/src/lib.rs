@@ -10,6 +10,7 @@ mod digest;
 mod ema;
 pub mod encode;
 mod error;
+pub mod grid;
 mod layer_rate;
 mod log;
 pub mod optimiser;

@@ -5,8 +5,8 @@
 
 use std::path::Path;
 
+use engram_train::grid::{Grid, GridOptions, GridReport, Verdict, run_grid};
 use engram_train::studies::reveal::evidence::{area, order};
-use engram_train::studies::reveal::grid::{Grid, GridOptions, GridReport, Verdict, run_grid};
 use engram_train::studies::reveal::run::{RevealSummary, Tested, train_reveal};
 use engram_train::{Recipe, RecipeOptions, RunOptions};
 
@@ -335,7 +335,10 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     assert!(vqa.values[0].value > 0.0 && vqa.values[1].value == 0.0, "{vqa:?}");
     assert_eq!(vqa.difference.value, vqa.values[0].value);
     let k_2 = report.rows.iter().find(|row| row.row.name == "k-2").unwrap();
-    assert!(k_2.recall_at_10.value.is_nan() && k_2.recall_at_1.value.is_finite());
+    assert!(
+        k_2.figure("recall@10").unwrap().value.is_nan()
+            && k_2.figure("recall@1").unwrap().value.is_finite()
+    );
     let command = k_2.command.as_ref().unwrap();
     assert!(command.starts_with("engram grid grid.toml --rows k-2 --seeds 2 --out /"), "{command}");
     let markdown = report.to_markdown();
@@ -348,7 +351,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     let again = run_grid(&whole, &options, &mut |progress| begun.push(progress.clone())).unwrap();
     let json = |report: &GridReport| serde_json::to_value(report).unwrap();
     assert!(begun.is_empty() && json(&again) == json(&report));
-    assert!(json(&again)["rows"][3]["recall_at_10"]["value"].is_null());
+    assert!(json(&again)["rows"][3]["figures"][2]["value"].is_null());
     let read: GridReport = serde_json::from_value(json(&again)).unwrap();
     assert_eq!(json(&read), json(&again));
     // However the folder is written.

@@ -5,11 +5,11 @@ use std::path::Path;
 use anyhow::Context;
 use engram_data::patent::PhrasePair;
 use engram_data::world::phrases::phrase_world;
+use engram_train::grid::Verdict;
 use engram_train::studies::patent::figure::figure;
 use engram_train::studies::patent::predict::predict;
 use engram_train::studies::patent::run::train_patent;
 use engram_train::studies::patent::zero_shot::word_overlap;
-use engram_train::studies::reveal::grid::Verdict;
 use engram_train::{Recipe, RecipeOptions, RunOptions};
 
 use super::report::{Measured, Row};

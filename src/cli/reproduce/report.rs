@@ -3,8 +3,8 @@
 use engram_eval::html::{FigureTable, figures_page};
 use engram_eval::result::Measure;
 use engram_train::Program;
+use engram_train::grid::Verdict;
 use engram_train::studies::patent::figure::in_words;
-use engram_train::studies::reveal::grid::Verdict;
 use serde::Serialize;
 
 /// A claim of a paper, and what was measured here.

@@ -2,15 +2,14 @@
 
 use std::path::Path;
 
+use anyhow::Context;
 use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
 use engram_eval::metric::MetricInfo;
 use engram_eval::metric::mean::{mean, weighted_mean};
 use engram_eval::result::Measure;
+use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Verdict, run_grid};
 use engram_train::studies::reveal::figures::is_right;
 use engram_train::studies::reveal::finished::FinishedRun;
-use engram_train::studies::reveal::grid::{
-    ClaimReport, Grid, GridOptions, GridReport, Verdict, run_grid,
-};
 use engram_train::studies::reveal::needle::NeedleFigures;
 use engram_train::studies::reveal::run::RevealSummary;
 
@@ -97,7 +96,7 @@ impl Reproduce {
         Row {
             study: "reveal",
             id: claim.claim.id.clone(),
-            claim: format!("{} ({})", claim.claim.claim, claim.compared()),
+            claim: format!("{} ({})", claim.claim.claim, claim.compared),
             paper: claim.claim.paper.clone(),
             figure: claim.difference.clone(),
             seeds: self.seeds,
@@ -167,7 +166,7 @@ impl Reproduce {
             compared,
         )];
         if let Some(main) = report.rows.iter().find(|row| row.row.name == report.main) {
-            let found = main.recall_at_10.clone();
+            let found = main.figure("recall@10").cloned().context("no recall@10 was measured")?;
             let verdict = beats(&found, MORE_OFTEN_THAN_NOT);
             let claim = "the right entry is among the ten that are read, more often than not";
             rows.push(row("recall_at_10", claim.to_owned(), "", found, verdict, Vec::new()));

@@ -212,10 +212,13 @@ pub struct Phase {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StartSettings {
-    /// Its folder. It has to have every parameter of this run's model, in the same shape.
+    /// Its folder. It has to have every parameter that is taken over, in the same shape.
     pub run: PathBuf,
     /// The SHA-256 of its weights; filled in where it is not given.
     pub sha256: Option<String>,
+    /// Patterns of the parameters that are taken over; the others are fresh. All where it is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parameters: Vec<String>,
 }
 
 impl StartSettings {

@@ -8,8 +8,10 @@
 //! | the study as the trainer sees it | [`study`] |
 //! | the test: frozen, and with right, wrong and no frames | [`evaluate`] |
 //! | a run | [`run`] |
+//! | what it brings to a grid of ablations | [`ablations`] |
 //! | what is saved by computing frozen parts once | [`timing`] |
 
+pub mod ablations;
 pub mod corpus;
 mod embedding_store;
 pub mod evaluate;

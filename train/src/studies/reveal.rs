@@ -19,8 +19,9 @@
 //! | needles in a haystack | [`needle`] |
 //! | answers of a finished run, with evidence | [`predict`] |
 //! | a run; asking it again | [`run`]; [`finished`] |
-//! | ablations, claims and their verdicts | [`grid`] |
+//! | what it brings to a grid of ablations | [`ablations`] |
 
+pub mod ablations;
 pub mod alteration;
 pub mod answers;
 pub mod corpus;
@@ -28,7 +29,6 @@ pub mod evidence;
 pub mod figures;
 pub mod finished;
 pub mod forward;
-pub mod grid;
 pub mod identity;
 pub mod judge;
 pub mod needle;

@@ -251,7 +251,7 @@ impl<'a> Heard<'a> {
         let report = report(self.clips, &texts)?;
         let lines: Vec<String> =
             report.items.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-        let file = folder.join(format!("{name}.items.jsonl"));
+        let file = folder.join(items_file(self.utterances, system));
         write_file(&file, (lines.join("\n") + "\n").as_bytes())?;
         self.items.push(Items { file: system.to_string(), items: report.items });
         self.texts.push((system, NORMALISER.normalise_all(&texts)));
@@ -284,6 +284,11 @@ fn report(clips: &[SeenClip], texts: &[String]) -> StudyResult<WerReport> {
     let options =
         WerOptions { items: true, normaliser: NORMALISER, cluster, ..WerOptions::default() };
     Ok(evaluate(&pairs, &options)?)
+}
+
+/// The file of a system's items.
+pub(super) fn items_file(utterances: &str, system: &str) -> String {
+    format!("{utterances}.{system}.items.jsonl")
 }
 
 /// What was seen, as files are named after it.

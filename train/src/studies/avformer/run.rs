@@ -5,7 +5,9 @@
 //! `summary.json`, written last.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use engram_data::DataError;
 use serde::{Deserialize, Serialize};
 
 use super::evaluate::TestFigures;
@@ -20,6 +22,7 @@ use crate::trainer::{RunOptions, RunSummary, train};
 
 /// What a finished run came to.
 pub const SUMMARY: &str = "summary.json";
+
 /// What a run of the study came to.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AvformerSummary {
@@ -42,6 +45,25 @@ pub struct AvformerSummary {
     pub check_failures: Vec<String>,
 }
 
+impl AvformerSummary {
+    /// The summary of a finished run.
+    ///
+    /// # Errors
+    /// [`TrainError::Io`]; [`DataError::Malformed`] for one that is broken or of another version.
+    pub fn read(run: &Path) -> Result<Self> {
+        let path = run.join(SUMMARY);
+        let bytes = std::fs::read(&path).map_err(TrainError::io(&path))?;
+        serde_json::from_slice(&bytes).map_err(|error| {
+            TrainError::from(DataError::Malformed {
+                path,
+                place: None,
+                reason: error.to_string(),
+                remedy: "it is broken or of another version; remove the run's folder and train it again",
+            })
+        })
+    }
+}
+
 /// Trains by a recipe; `None` if the run was stopped before its end.
 ///
 /// # Errors
@@ -55,7 +77,7 @@ pub fn train_avformer(
         return Err(recipe.error("study", "is not `avformer`, which is to be trained"));
     }
     recipe.pin_start()?;
-    let (data, model, feeds) = settings(recipe)?;
+    let (data, model, feeds) = complete_settings(recipe)?;
     let (batch, seed) = (recipe.batch().clone(), recipe.seed());
     let study = AvformerStudy::new((data, model), feeds, batch, seed, options.quiet);
     let mut study = study.map_err(in_study("reading the data"))?;
@@ -80,13 +102,13 @@ pub fn train_avformer(
     Ok(Some(summary))
 }
 
-/// Reads what the recipe says of the study, which fills in the defaults, and checks it.
-fn settings(recipe: &mut Recipe) -> Result<(AvformerData, AvformerModel, Vec<AvformerFeed>)> {
-    let (data, model): (AvformerData, AvformerModel) = (recipe.data()?, recipe.model()?);
-    let feeds: Vec<AvformerFeed> = recipe.feed()?;
-    if let Some((key, reason)) = data.conflict() {
-        return Err(recipe.error(&format!("data.{key}"), reason));
-    }
+/// What a recipe says of the study: `[data]`, `[model]` and the feed of each phase.
+type Settings = (AvformerData, AvformerModel, Vec<AvformerFeed>);
+
+/// Reads what the recipe says of the study, which fills in the defaults; also which models stay as they are, that it
+/// may leave to `--set`.
+pub(super) fn complete_settings(recipe: &mut Recipe) -> Result<Settings> {
+    let (data, model, feeds) = settings(recipe)?;
     let wants = [
         ("recogniser", &model.recogniser, true),
         ("image_encoder", &model.image_encoder, feeds.iter().any(|feed| feed.pictures)),
@@ -96,6 +118,16 @@ fn settings(recipe: &mut Recipe) -> Result<(AvformerData, AvformerModel, Vec<Avf
             let reason = "is missing: give hf://owner/name, or a folder";
             return Err(recipe.error(&format!("model.{key}"), reason));
         }
+    }
+    Ok((data, model, feeds))
+}
+
+/// Reads what the recipe says of the study, which fills in the defaults, and checks it.
+pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
+    let (data, model): (AvformerData, AvformerModel) = (recipe.data()?, recipe.model()?);
+    let feeds: Vec<AvformerFeed> = recipe.feed()?;
+    if let Some((key, reason)) = data.conflict() {
+        return Err(recipe.error(&format!("data.{key}"), reason));
     }
     for (phase, feed) in recipe.phases().iter().zip(&feeds) {
         if let Some((key, reason)) = feed.conflict(&data) {

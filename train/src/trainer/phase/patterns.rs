@@ -40,6 +40,7 @@ fn check(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
         all.extend(of_groups(&format!("phase.{}.group", phase.index), &phase.group));
     }
     all.extend(of_list("gradient_check.allow", &recipe.gradient_check().allow));
+    all.extend(of_list("start.parameters", recipe.start().map_or(&[], |start| &start.parameters)));
     all.extend(of_list("awp.match", recipe.awp().map_or(&[], |awp| &awp.patterns)));
     let matches = |pattern: &str, name: &str| path_matches(pattern.as_bytes(), name.as_bytes());
     for (path, pattern) in all {

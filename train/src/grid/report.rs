@@ -1,22 +1,17 @@
 //! What a grid came to: figures, differences on the same questions, a verdict for each claim.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use engram_data::world::questions::Part;
 use engram_eval::html::{FigureTable, figures_page};
 use engram_eval::result::Measure;
 use serde::{Deserialize, Serialize};
 
-use super::measure::{Asked, RowAnswers};
+use super::ablated::{Ablated, Column};
+use super::measure::Runs;
 use super::rows::GridOptions;
-use super::settings::{ClaimSettings, Figure, Grid, RowSettings};
+use super::settings::{ClaimSettings, Grid, RowSettings};
 use crate::error::Result;
 use crate::program::Program;
-use crate::studies::reveal::run::RevealSummary;
-
-/// The part of the test questions that rows are shown by.
-const SHOWN: Part = Part::HeldOut;
 
 /// What a claim came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,11 +28,12 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Of a difference that is to be above 0, or within so much of it.
+    /// Of a difference that is to be above 0, below it where less is better, or within so much of it.
     pub fn of(difference: &Measure, within: Option<f64>) -> Self {
         let Some(interval) = &difference.interval else { return Self::NotDecided };
         let (low, high) = (interval.low, interval.high);
         let (holds, fails) = match within {
+            None if difference.higher_is_better == Some(false) => (high < 0.0, low > 0.0),
             None => (low > 0.0, high < 0.0),
             Some(within) => (low >= -within && high <= within, low > within || high < -within),
         };
@@ -58,7 +54,7 @@ impl Verdict {
     }
 }
 
-/// A row and its figures: held-out questions about facts that are nowhere but in the memory.
+/// A row and its figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RowReport {
     /// What it is.
@@ -69,14 +65,27 @@ pub struct RowReport {
     pub command: Option<String>,
     /// What it was measured on, by seed.
     pub runs: Vec<RowRun>,
-    /// The share of answers that are right.
-    pub exact_match: Measure,
-    /// The share of questions whose entry is found first.
-    pub recall_at_1: Measure,
-    /// The share of questions whose entry is among the first ten found; undefined where fewer are read.
-    pub recall_at_10: Measure,
-    /// Its exact match less the main row's, on the same questions.
+    /// Its figures, by their headings.
+    pub figures: Vec<RowFigure>,
+    /// The first of them less the main row's, on the same items.
     pub less_main: Measure,
+}
+
+/// A figure of a row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RowFigure {
+    /// What it is: `recall@10`.
+    pub heading: String,
+    /// The figure.
+    #[serde(flatten)]
+    pub measure: Measure,
+}
+
+impl RowReport {
+    /// The figure with this heading.
+    pub fn figure(&self, heading: &str) -> Option<&Measure> {
+        self.figures.iter().find(|figure| figure.heading == heading).map(|figure| &figure.measure)
+    }
 }
 
 /// The run of a row with one seed; that of the row whose run it asks, where it trains nothing.
@@ -91,9 +100,9 @@ pub struct RowRun {
 }
 
 impl RowRun {
-    fn of(row: &RowSettings, seed: u64, out: &Path) -> Result<Self> {
+    fn of(study: &dyn Ablated, row: &RowSettings, seed: u64, out: &Path) -> Result<Self> {
         let run = out.join(format!("seed-{seed}")).join(row.of.as_ref().unwrap_or(&row.name));
-        let recipe_hash = RevealSummary::read(&run)?.recipe_hash;
+        let recipe_hash = study.recipe_hash(&run)?;
         Ok(Self { seed, recipe_hash, programs: Program::of_run(&run)? })
     }
 }
@@ -104,6 +113,8 @@ pub struct ClaimReport {
     /// What is claimed.
     #[serde(flatten)]
     pub claim: ClaimSettings,
+    /// The rows, the figure and what it is of: `main over cold-start, exact_match of held_out`.
+    pub compared: String,
     /// The figures of the better and the worse row.
     pub values: [Measure; 2],
     /// Their difference on the same questions.
@@ -115,6 +126,10 @@ pub struct ClaimReport {
 /// What a grid came to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GridReport {
+    /// The heading of the page.
+    pub title: String,
+    /// What the figures are about.
+    pub about: String,
     /// How many seeds.
     pub seeds: u64,
     /// The program that asked and measured.
@@ -130,42 +145,40 @@ pub struct GridReport {
 }
 
 impl GridReport {
-    /// Measures the answers of all rows.
-    pub(super) fn new(
-        grid: &Grid,
-        options: &GridOptions,
-        answers: &BTreeMap<&str, RowAnswers>,
-        reused: Vec<String>,
-    ) -> Result<Self> {
-        let nothing = RowAnswers::new();
-        let of = |name: &str| answers.get(name).unwrap_or(&nothing);
+    /// Measures the runs of all rows.
+    pub(super) fn new(grid: &Grid, options: &GridOptions, reused: Vec<String>) -> Result<Self> {
+        let study = grid.study();
+        let runs = Runs { study, out: &options.out, seeds: options.seeds };
+        let columns = study.columns();
         let row = |row: &RowSettings| -> Result<RowReport> {
-            let own = of(&row.name);
-            let asked = |figure| Asked { figure, part: SHOWN, source: None };
-            let runs = (1..=options.seeds).map(|seed| RowRun::of(row, seed, &options.out));
+            let run = |seed| RowRun::of(study, row, seed, &options.out);
+            let figure = |column: &Column| {
+                let measure = runs.measure(&row.name, &column.asked)?;
+                Ok(RowFigure { heading: column.heading.to_owned(), measure })
+            };
+            let first = &columns[0].asked;
             Ok(RowReport {
-                runs: runs.collect::<Result<_>>()?,
+                runs: (1..=options.seeds).map(run).collect::<Result<_>>()?,
                 command: grid.command(row, options.seeds, &options.out),
-                exact_match: asked(Figure::ExactMatch).measure(own),
-                recall_at_1: asked(Figure::RecallAt1).measure(own),
-                recall_at_10: asked(Figure::RecallAt10).measure(own),
-                less_main: asked(Figure::ExactMatch).difference(own, of(grid.main()))?,
+                figures: columns.iter().map(figure).collect::<Result<_>>()?,
+                less_main: runs.difference([&row.name, grid.main()], [first, first])?,
                 row: row.clone(),
             })
         };
         let claim = |claim: &ClaimSettings| -> Result<ClaimReport> {
-            let ClaimSettings { figure, part, source, .. } = claim;
-            let asked = Asked { figure: *figure, part: *part, source: source.as_deref() };
-            let (better, worse) = (of(&claim.better), of(&claim.worse));
-            let difference = asked.difference(better, worse)?;
+            let ([better, worse], rows) = (claim.asked(study), claim.rows());
+            let difference = runs.difference(rows, [&better, &worse])?;
             Ok(ClaimReport {
-                values: [better, worse].map(|answers| asked.measure(answers)),
+                compared: claim.compared(study),
+                values: [runs.measure(rows[0], &better)?, runs.measure(rows[1], &worse)?],
                 verdict: Verdict::of(&difference, claim.within),
                 difference,
                 claim: claim.clone(),
             })
         };
         Ok(Self {
+            title: study.title().to_owned(),
+            about: study.about().to_owned(),
             seeds: options.seeds,
             program: Program::running()?,
             reused,
@@ -173,6 +186,12 @@ impl GridReport {
             rows: grid.rows().iter().map(row).collect::<Result<_>>()?,
             claims: grid.claims().iter().map(claim).collect::<Result<_>>()?,
         })
+    }
+
+    /// The headings of the rows' figures.
+    fn headings(&self) -> Vec<&str> {
+        let first = self.rows.first().map_or(&[][..], |row| &row.figures);
+        first.iter().map(|figure| figure.heading.as_str()).collect()
     }
 
     /// The claim with this id.
@@ -189,23 +208,27 @@ impl GridReport {
 
     /// Two tables in Markdown: the rows, and the claims with their verdicts.
     pub fn to_markdown(&self) -> String {
-        let main = &self.main;
-        let mut lines = vec![
-            format!("| row | what it is | exact match | less {main} | recall@1 | recall@10 |"),
-            "|---|---|---|---|---|---|".to_owned(),
-        ];
+        let headings = self.headings();
+        let (first, others) =
+            headings.split_first().map_or(("", &[][..]), |(one, all)| (*one, all));
+        let mut columns = vec!["row", "what it is", first];
+        let less = format!("less {}", self.main);
+        columns.push(&less);
+        columns.extend(others);
+        let mut lines =
+            vec![format!("| {} |", columns.join(" | ")), "|---".repeat(columns.len()) + "|"];
         for row in &self.rows {
-            let figures = [&row.exact_match, &row.less_main, &row.recall_at_1, &row.recall_at_10];
-            let [exact, less, first, among] = figures.map(in_words);
-            let (name, about) = (&row.row.name, row.row.in_words().replace('|', "\\|"));
-            lines.push(format!("| {name} | {about} | {exact} | {less} | {first} | {among} |"));
+            let mut cells = vec![row.row.name.clone(), row.row.in_words().replace('|', "\\|")];
+            cells.extend(row.figures.iter().map(|figure| in_words(&figure.measure)));
+            cells.insert(3.min(cells.len()), in_words(&row.less_main));
+            lines.push(format!("| {} |", cells.join(" | ")));
         }
         lines.push(String::new());
         lines.push("| claim | compared | difference | verdict |".to_owned());
         lines.push("|---|---|---|---|".to_owned());
         for claim in &self.claims {
             let (difference, verdict) = (in_words(&claim.difference), claim.verdict.name());
-            let (what, compared) = (&claim.claim.claim, claim.compared());
+            let (what, compared) = (&claim.claim.claim, &claim.compared);
             lines.push(format!("| {what} | {compared} | {difference} | **{verdict}** |"));
         }
         if let Some(note) = self.reused_note() {
@@ -216,30 +239,30 @@ impl GridReport {
 
     /// The same as a page with plots of the intervals.
     pub fn to_html(&self) -> String {
-        let rows = |figure: fn(&RowReport) -> &Measure| -> Vec<(String, Measure)> {
-            let of_row = |row: &RowReport| (row.row.name.clone(), figure(row).clone());
-            self.rows.iter().map(of_row).collect()
+        let rows = |figure: &dyn Fn(&RowReport) -> Option<&Measure>| -> Vec<(String, Measure)> {
+            let of_row = |row: &RowReport| Some((row.row.name.clone(), figure(row)?.clone()));
+            self.rows.iter().filter_map(of_row).collect()
         };
-        let exact = rows(|row| &row.exact_match);
-        let recall = rows(|row| &row.recall_at_10);
-        let less = rows(|row| &row.less_main);
+        let less = rows(&|row| Some(&row.less_main));
+        let by_heading: Vec<(&str, Vec<(String, Measure)>)> = self
+            .headings()
+            .into_iter()
+            .map(|heading| (heading, rows(&|row| row.figure(heading))))
+            .collect();
         let claims: Vec<(String, Measure)> = self
             .claims
             .iter()
             .map(|claim| {
                 let (verdict, what) = (claim.verdict.name(), &claim.claim.claim);
-                let name = format!("{verdict}: {what} ({})", claim.compared());
+                let name = format!("{verdict}: {what} ({})", claim.compared);
                 (name, claim.difference.clone())
             })
             .collect();
         let main = |rows: &[(String, Measure)]| {
             rows.iter().find(|(name, _)| *name == self.main).map(|(_, measure)| measure.value)
         };
-        let note = format!(
-            "Held-out questions about facts that are nowhere but in the memory. Intervals draw \
-             pictures and seeds. {}",
-            by_chance(self.claims.len())
-        );
+        let drawn = "Intervals draw what items belong to, and seeds.";
+        let note = format!("{} {drawn} {}", self.about, by_chance(self.claims.len()));
         let table = |heading, rows, note, reference| FigureTable {
             heading,
             rows_are: "row",
@@ -247,28 +270,24 @@ impl GridReport {
             rows,
             reference,
         };
-        let tables = [
-            FigureTable { rows_are: "claim", ..table("Claims", &claims, &note, Some(0.0)) },
-            table("Exact match", &exact, "", main(&exact)),
-            table("Less the main row", &less, "", Some(0.0)),
-            table("Recall@10", &recall, "", main(&recall)),
-        ];
+        let claims =
+            FigureTable { rows_are: "claim", ..table("Claims", &claims, &note, Some(0.0)) };
+        let mut tables = vec![claims, table("Less the main row", &less, "", Some(0.0))];
+        tables
+            .extend(by_heading.iter().map(|(heading, rows)| table(heading, rows, "", main(rows))));
         let (rows, seeds) = (self.rows.len(), self.seeds);
         let reused = self.reused_note().map_or(String::new(), |note| format!(". {note}"));
         let lead = format!("{rows} rows, {seeds} seeds{reused}");
-        figures_page("REVEAL, ablations", &lead, &tables)
+        figures_page(&self.title, &lead, &tables)
     }
 }
 
-impl ClaimReport {
-    /// The rows, the figure and the questions: `main over cold-start, exact_match of held_out`.
-    pub fn compared(&self) -> String {
-        let ClaimSettings { better, worse, part, source, within, .. } = &self.claim;
-        let figure = self.difference.metric.trim_end_matches("_difference");
-        let source = source.as_ref().map_or(String::new(), |source| format!(", {source}"));
-        let within = within.map_or(String::new(), |within| format!(", within {within}"));
-        let part = part.name();
-        format!("{better} over {worse}, {figure} of {part}{source}{within}")
+impl ClaimSettings {
+    /// The rows, the figure and what it is of.
+    fn compared(&self, study: &dyn Ablated) -> String {
+        let [asked, _] = self.asked(study);
+        let within = self.within.map_or(String::new(), |within| format!(", within {within}"));
+        format!("{} over {}, {asked}{within}", self.better, self.worse)
     }
 }
 

@@ -7,6 +7,7 @@ use engram_data::world::questions::Part;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
+use super::ablated::{self, Ablated, Asked, Figure};
 use super::check;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
@@ -42,29 +43,15 @@ pub struct RowSettings {
     /// Settings beside those of all rows, as `--set` takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
-    /// The row whose finished run is asked again; nothing is trained then.
+    /// REVEAL: the row whose finished run is asked again; nothing is trained then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// Where it is asked again: entries that are read.
+    /// REVEAL, where it is asked again: entries that are read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub k: Option<usize>,
-    /// Where it is asked again: sources whose entries are left out.
+    /// REVEAL, where it is asked again: sources whose entries are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without_sources: Vec<String>,
-}
-
-/// A figure of the test questions. A recall is one of rows that read as many entries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Figure {
-    /// The share of answers that are right.
-    ExactMatch,
-    /// The share of questions whose entry is found first.
-    #[serde(rename = "recall_at_1")]
-    RecallAt1,
-    /// The share of questions whose entry is among the first ten found.
-    #[serde(rename = "recall_at_10")]
-    RecallAt10,
 }
 
 /// `[[claim]]`: that one row is better than another.
@@ -78,40 +65,47 @@ pub struct ClaimSettings {
     /// What the paper says of it.
     #[serde(default)]
     pub paper: String,
-    /// The row that is to be better.
+    /// The row that is to be better; of AVFormer also `ROW:SYSTEM`, for example `main:wrong`.
     pub better: String,
     /// The row that is to be worse.
     pub worse: String,
-    /// What is compared.
-    #[serde(default = "exact_match")]
-    pub figure: Figure,
-    /// The part of the test questions that are compared.
-    #[serde(default = "held_out")]
-    pub part: Part,
-    /// Only questions whose answers this source has.
-    #[serde(default)]
+    /// What is compared; the study's first figure where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figure: Option<Figure>,
+    /// REVEAL: the part of the test questions that are compared; `held_out` where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Part>,
+    /// REVEAL: only questions whose answers this source has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// AVFormer: the utterances, `noisy` or `clean`; `noisy` where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utterances: Option<String>,
     /// The claim is that the rows differ by no more than this, up or down, instead.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<f64>,
 }
 
-fn exact_match() -> Figure {
-    Figure::ExactMatch
-}
+impl ClaimSettings {
+    /// The rows of both sides.
+    pub(crate) fn rows(&self) -> [&str; 2] {
+        [&self.better, &self.worse]
+            .map(|side| side.split_once(':').map_or(side.as_str(), |(row, _)| row))
+    }
 
-fn held_out() -> Part {
-    Part::HeldOut
-}
-
-impl Figure {
-    /// How many entries have to be read for it.
-    pub fn entries(self) -> usize {
-        match self {
-            Self::ExactMatch => 0,
-            Self::RecallAt1 => 1,
-            Self::RecallAt10 => 10,
-        }
+    /// What is asked of both sides.
+    pub(crate) fn asked(&self, study: &dyn Ablated) -> [Asked; 2] {
+        [&self.better, &self.worse].map(|side| {
+            let mut asked = Asked {
+                figure: self.figure.unwrap_or(study.columns()[0].asked.figure),
+                part: self.part,
+                source: self.source.clone(),
+                utterances: self.utterances.clone(),
+                system: side.split_once(':').map(|(_, system)| system.to_owned()),
+            };
+            study.complete(&mut asked);
+            asked
+        })
     }
 }
 
@@ -121,6 +115,7 @@ pub struct Grid {
     file: PathBuf,
     recipe_file: PathBuf,
     recipe: String,
+    study: &'static dyn Ablated,
     main: String,
     shared: Vec<String>,
     set: Vec<String>,
@@ -142,7 +137,7 @@ pub(super) struct Lines {
 
 /// What a recipe of a row is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phases<'a> {
+pub(crate) enum Phases<'a> {
     /// All phases.
     Whole,
     /// The shared phases alone, for every row that agrees in them.
@@ -175,6 +170,13 @@ impl Grid {
             let place = format!("{}:{}", file.display(), line_of(start));
             Err(TrainError::Recipe { place, reason })
         };
+        let recipe_options = RecipeOptions::default();
+        let read = Recipe::parse(recipe, recipe_file, &recipe_options)?;
+        let Some(study) = ablated::of_study(read.study()) else {
+            let reason = "has no ablations; a grid is of `reveal` or `avformer`";
+            return Err(read.error("study", reason));
+        };
+        let phases = read.phases().to_vec();
         let names: Vec<&str> = row.iter().map(|row| row.get_ref().name.as_str()).collect();
         for (i, spanned) in row.iter().enumerate() {
             let earlier = row[..i].iter().map(Spanned::get_ref);
@@ -184,8 +186,8 @@ impl Grid {
         }
         for (i, spanned) in claim.iter().enumerate() {
             let earlier = claim[..i].iter().map(Spanned::get_ref);
-            let checked = check::claim(spanned.get_ref(), &earlier.collect::<Vec<_>>(), &names);
-            if let Err(reason) = checked {
+            let earlier = earlier.collect::<Vec<_>>();
+            if let Err(reason) = check::claim(spanned.get_ref(), &earlier, &names, study) {
                 return wrong(spanned.span().start, reason);
             }
         }
@@ -193,8 +195,6 @@ impl Grid {
             let reason = format!("`main` names `{}`, which is no row", main.get_ref());
             return wrong(main.span().start, reason);
         }
-        let recipe_options = RecipeOptions::default();
-        let phases = Recipe::parse(recipe, recipe_file, &recipe_options)?.phases().to_vec();
         let is_phase = |name: &str| phases.iter().any(|phase| phase.name == name);
         if let Some(name) = shared.iter().find(|name| !is_phase(name.get_ref())) {
             let phases: Vec<String> = phases.into_iter().map(|phase| phase.name).collect();
@@ -213,6 +213,7 @@ impl Grid {
             file: file.to_path_buf(),
             recipe_file: recipe_file.to_path_buf(),
             recipe: recipe.to_owned(),
+            study,
             main: main.into_inner(),
             shared: shared.into_iter().map(Spanned::into_inner).collect(),
             set,
@@ -223,7 +224,7 @@ impl Grid {
             lines,
         };
         // What is wrong with a row is said before hours go into the others.
-        check::grid(&grid)?;
+        study.check(&grid)?;
         Ok(grid)
     }
 
@@ -235,6 +236,11 @@ impl Grid {
     /// The claims.
     pub fn claims(&self) -> &[ClaimSettings] {
         &self.claims
+    }
+
+    /// What its study brings.
+    pub fn study(&self) -> &'static dyn Ablated {
+        self.study
     }
 
     /// The row that the others are compared with.
@@ -255,7 +261,7 @@ impl Grid {
                 format!("`{setting}` has no effect: the seeds are those of --seeds, from 1 on");
             return Err(self.wrong(None, reason));
         }
-        check::grid(&self)?;
+        self.study.check(&self)?;
         Ok(self)
     }
 
@@ -278,7 +284,7 @@ impl Grid {
             .collect();
         self.rows.retain(|row| asked.contains(&row.name));
         self.claims
-            .retain(|claim| [&claim.better, &claim.worse].iter().all(|name| asked.contains(name)));
+            .retain(|claim| claim.rows().iter().all(|name| asked.iter().any(|row| row == name)));
         self
     }
 
@@ -300,7 +306,7 @@ impl Grid {
     }
 
     /// The recipe of a row, or of a part of its phases.
-    pub(super) fn recipe(&self, row: &RowSettings, seed: u64, part: Phases<'_>) -> Result<Recipe> {
+    pub(crate) fn recipe(&self, row: &RowSettings, seed: u64, part: Phases<'_>) -> Result<Recipe> {
         let load = |set: Vec<String>| {
             let options = RecipeOptions { tiny: false, set };
             Recipe::parse(&self.recipe, &self.recipe_file, &options)
@@ -319,15 +325,20 @@ impl Grid {
         match part {
             Phases::Whole => return Ok(whole),
             Phases::Shared => {
-                // The memory is first read behind the shared phases.
                 set.extend(row.set.iter().cloned());
-                set.retain(|setting| !setting.starts_with("memory."));
+                set = self.study.shared_settings(set);
                 set.extend(left_out(true));
             }
             Phases::Rest(start) => {
                 set.extend(row.set.iter().cloned());
                 set.extend(left_out(false));
                 set.push(format!("start.run={}", toml::Value::String(start.display().to_string())));
+                let taken_over = self.study.taken_over();
+                if !taken_over.is_empty() {
+                    let patterns: Vec<toml::Value> =
+                        taken_over.iter().map(|one| (*one).into()).collect();
+                    set.push(format!("start.parameters={}", toml::Value::Array(patterns)));
+                }
             }
         }
         set.push(seed);
@@ -341,12 +352,12 @@ impl Grid {
     }
 
     /// An error about a row, with its line.
-    pub(super) fn of_row(&self, row: &RowSettings, error: &dyn std::fmt::Display) -> TrainError {
+    pub(crate) fn of_row(&self, row: &RowSettings, error: &dyn std::fmt::Display) -> TrainError {
         self.wrong(self.lines.rows.get(&row.name), format!("row `{}`: {error}", row.name))
     }
 
     /// An error about a claim, with its line.
-    pub(super) fn of_claim(&self, claim: &ClaimSettings, reason: &str) -> TrainError {
+    pub(crate) fn of_claim(&self, claim: &ClaimSettings, reason: &str) -> TrainError {
         self.wrong(self.lines.claims.get(&claim.id), format!("claim `{}`: {reason}", claim.id))
     }
 

@@ -1,25 +1,17 @@
 //! Training and asking the rows of a grid, where it was not done before.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
-use super::measure::RowAnswers;
 use super::report::GridReport;
 use super::settings::{Grid, Phases, RowSettings};
-use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::program::Program;
 use crate::recipe::Recipe;
-use crate::studies::reveal::finished::FinishedRun;
-use crate::studies::reveal::run::{RevealSummary, SUMMARY, TESTED, Tested, settings, train_reveal};
 use crate::trainer::RunOptions;
 
-/// What a row that only asks was made of; written last.
-const ASKED: &str = "asked.json";
+/// What a finished run of any study leaves last.
+const SUMMARY: &str = "summary.json";
 /// What the folder of a run has from its beginning on.
 const RECIPE: &str = "recipe.toml";
 /// The hash's digits in the name of a folder.
@@ -66,7 +58,7 @@ enum JobRecipe {
 /// Trains and asks all rows with all seeds; what was finished by an earlier call is not done again.
 ///
 /// # Errors
-/// Those of [`train_reveal`]; [`TrainError::Recipe`] where a finished run in the folder is of other settings, or of
+/// Those of the study; [`TrainError::Recipe`] where a finished run in the folder is of other settings, or of
 /// another program.
 pub fn run_grid(
     grid: &Grid,
@@ -80,7 +72,6 @@ pub fn run_grid(
     }
     let unfinished = plan.iter().flat_map(|(_, jobs)| jobs).filter(|job| !job.is_finished());
     let (mut made, mut left) = (0, unfinished.map(|job| job.steps).sum::<u64>());
-    let mut answers: BTreeMap<&str, RowAnswers> = BTreeMap::new();
     // Before anything is trained.
     let mut reused = Vec::new();
     for (seed, job) in plan.iter().flat_map(|(seed, jobs)| jobs.iter().map(move |job| (seed, job)))
@@ -106,14 +97,12 @@ pub fn run_grid(
             }
         }
         for row in grid.rows() {
-            let tested = match &row.of {
-                None => Tested::read(&folder.join(&row.name).join(TESTED))?,
-                Some(of) => ask(row, &folder.join(of), &folder.join(&row.name))?,
-            };
-            answers.entry(&row.name).or_default().push((seed, tested));
+            if let Some(of) = &row.of {
+                grid.study().ask_again(row, &folder.join(of), &folder.join(&row.name))?;
+            }
         }
     }
-    GridReport::new(grid, options, &answers, reused)
+    GridReport::new(grid, options, reused)
 }
 
 /// Fails for a folder that has things in it, and none of a grid's.
@@ -144,7 +133,7 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
     let steps = |recipe: &Recipe| recipe.phases().iter().filter_map(|phase| phase.steps).sum();
     for row in grid.rows().iter().filter(|row| row.of.is_none()) {
         let mut whole = grid.recipe(row, seed, Phases::Whole)?;
-        settings(&mut whole)?;
+        grid.study().complete_recipe(&mut whole)?;
         let own = folder.join(&row.name);
         if !grid.shares(&whole) {
             let (name, steps) = (row.name.clone(), steps(&whole));
@@ -152,7 +141,7 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
             continue;
         }
         let mut shared = grid.recipe(row, seed, Phases::Shared)?;
-        settings(&mut shared)?;
+        grid.study().complete_recipe(&mut shared)?;
         let hash = shared.hash()?;
         let name = format!("shared-{}", hash.get(..DIGITS).unwrap_or(&hash));
         let start = folder.join(&name);
@@ -202,9 +191,8 @@ impl Job {
         };
         if finished {
             recipe.pin_start()?;
-            settings(&mut recipe)?;
-            let summary = RevealSummary::read(&self.folder)?;
-            if summary.recipe_hash != recipe.hash()? {
+            grid.study().complete_recipe(&mut recipe)?;
+            if grid.study().recipe_hash(&self.folder)? != recipe.hash()? {
                 let reason = "has a finished run of other settings; give another folder for the \
                               grid, or remove this one";
                 return Err(TrainError::Recipe {
@@ -217,55 +205,20 @@ impl Job {
         let label = Some(format!("seed {seed}, {}", self.name));
         let options =
             RunOptions { run: self.folder, resume: true, quiet, label, ..RunOptions::default() };
-        train_reveal(&mut recipe, &options)?;
-        Ok(())
+        grid.study().train(&mut recipe, &options)
     }
 }
 
-/// Removes what only a run under way needs, and a memory that no row here asks; where another call
-/// asks it, it is encoded again.
+/// Removes what only a run under way needs, and what only rows that ask it again need, where there are none.
 fn tidy(grid: &Grid, run: &Path) -> Result<()> {
     let name = run.file_name().and_then(|name| name.to_str());
-    let asked = name == Some(grid.main())
+    let is_asked_again = name == Some(grid.main())
         || grid.rows().iter().any(|row| row.of.is_some() && row.of.as_deref() == name);
-    let memory = (!asked).then_some("memory");
-    for part in ["checkpoints"].into_iter().chain(memory) {
+    for part in grid.study().leftovers(is_asked_again) {
         let folder = run.join(part);
         if folder.exists() {
             fs::remove_dir_all(&folder).map_err(TrainError::io(&folder))?;
         }
     }
     Ok(())
-}
-
-/// What a row that only asks was made of.
-#[derive(PartialEq, Serialize, Deserialize)]
-struct Asked {
-    row: RowSettings,
-    recipe_hash: String,
-    program: Program,
-}
-
-/// Asks a finished run again, unless that was done.
-fn ask(row: &RowSettings, run: &Path, folder: &Path) -> Result<Vec<Tested>> {
-    let recipe_hash = RevealSummary::read(run)?.recipe_hash;
-    let asked = Asked { row: row.clone(), recipe_hash, program: Program::running()? };
-    let (tested, made_of) = (folder.join(TESTED), folder.join(ASKED));
-    let before = fs::read(&made_of).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    if before.is_some_and(|before: Asked| before == asked) {
-        return Tested::read(&tested);
-    }
-    let json = |error: serde_json::Error| TrainError::io(folder)(error.into());
-    fs::create_dir_all(folder).map_err(TrainError::io(folder))?;
-    // First: answers must not lie beside what others were made of.
-    match fs::remove_file(&made_of) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(TrainError::io(&made_of)(error));
-        }
-        _ => {}
-    }
-    let answers = FinishedRun::open(run)?.ask(row.k, &row.without_sources)?;
-    write_file(&tested, &Tested::to_lines(&answers).map_err(json)?)?;
-    write_file(&made_of, &serde_json::to_vec_pretty(&asked).map_err(json)?)?;
-    Ok(answers)
 }

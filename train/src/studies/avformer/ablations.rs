@@ -1,0 +1,279 @@
+//! What AVFormer brings to a grid of its ablations.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use engram_eval::items::{Item, Items};
+
+use super::evaluate::{TEST, items_file};
+use super::run::{AvformerSummary, complete_settings, settings, train_avformer};
+use super::settings::{AvformerData, AvformerFeed};
+use crate::error::{Result, TrainError};
+use crate::grid::ablated::Column;
+use crate::grid::settings::{Grid, Phases};
+use crate::grid::{Ablated, Asked, Figure, RowSettings};
+use crate::recipe::Recipe;
+use crate::trainer::RunOptions;
+
+/// What may be seen.
+const SYSTEMS: [&str; 5] = ["frozen", "right", "wrong", "zero", "nothing"];
+/// What may be heard.
+const UTTERANCES: [&str; 4] = ["noisy", "clean", "test", "kept"];
+/// The test's utterances: of the embedded world, and of files.
+const MAIN: [&str; 2] = ["noisy", "test"];
+/// What a row is shown by: the right frames if it has learnt to see.
+const OWN: [&str; 2] = ["right", "nothing"];
+
+/// AVFormer's ablations: word error rates of the test's utterances.
+#[derive(Debug)]
+pub struct AvformerAblations;
+
+impl Ablated for AvformerAblations {
+    fn title(&self) -> &'static str {
+        "AVFormer, ablations"
+    }
+
+    fn about(&self) -> &'static str {
+        "Word error rates of the test's utterances, in noise where nothing else is said; rows that have learnt to see \
+         see the right frames."
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        let column = |(heading, utterances, system): (_, Option<&str>, Option<&str>)| Column {
+            heading,
+            asked: Asked {
+                figure: Figure::Wer,
+                part: None,
+                source: None,
+                utterances: utterances.map(str::to_owned),
+                system: system.map(str::to_owned),
+            },
+        };
+        [
+            ("WER", None, None),
+            ("no frames", None, Some("nothing")),
+            ("wrong frames", None, Some("wrong")),
+            ("clean", Some("clean"), None),
+        ]
+        .map(column)
+        .to_vec()
+    }
+
+    fn unit(&self) -> &'static str {
+        "name"
+    }
+
+    fn complete(&self, _: &mut Asked) {}
+
+    fn check_asked(&self, asked: &Asked) -> Result<(), String> {
+        if asked.figure != Figure::Wer {
+            return Err("`figure` is of REVEAL; AVFormer has wer".into());
+        }
+        if asked.part.is_some() || asked.source.is_some() {
+            return Err("`part` and `source` are of REVEAL; AVFormer has `utterances`".into());
+        }
+        let unknown = |value: &Option<String>, known: &[&str]| {
+            let value = value.clone()?;
+            let is_known = known.contains(&value.as_str());
+            (!is_known).then(|| format!("`{value}` is not known; known are {}", known.join(", ")))
+        };
+        let system =
+            unknown(&asked.system, &SYSTEMS).map(|reason| format!("`ROW:SYSTEM`: {reason}"));
+        let utterances =
+            unknown(&asked.utterances, &UTTERANCES).map(|reason| format!("`utterances`: {reason}"));
+        system.or(utterances).map_or(Ok(()), Err)
+    }
+
+    fn check(&self, grid: &Grid) -> Result<()> {
+        let mut read = HashMap::new();
+        for row in grid.rows() {
+            if row.of.is_some() {
+                let reason = "`of` is of REVEAL; write `ROW:SYSTEM` in a claim for what is seen";
+                return Err(grid.of_row(row, &reason));
+            }
+            let mut recipe = grid.recipe(row, 1, Phases::Whole)?;
+            let (data, _, feeds) =
+                settings(&mut recipe).map_err(|error| grid.of_row(row, &error))?;
+            read.insert(row.name.as_str(), (data, feeds));
+        }
+        let main = read.get(grid.main()).map(|(data, _)| data);
+        for row in grid.rows() {
+            let own = read.get(row.name.as_str()).map(|(data, _)| data);
+            let changed = main.zip(own).and_then(|(main, own)| other_test(main, own));
+            if let Some(key) = changed {
+                let reason =
+                    format!("has another `data.{key}` than the main row; they cannot be compared");
+                return Err(grid.of_row(row, &reason));
+            }
+        }
+        for claim in grid.claims() {
+            for (name, asked) in claim.rows().into_iter().zip(claim.asked(self)) {
+                let Some((data, feeds)) = read.get(name) else { continue };
+                if let Some(reason) = asked.system.and_then(|system| missing(&system, data, feeds))
+                {
+                    return Err(grid.of_claim(claim, &format!("row `{name}` {reason}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn complete_recipe(&self, recipe: &mut Recipe) -> Result<()> {
+        complete_settings(recipe).map(|_| ())
+    }
+
+    /// Adapters that have seen nothing do not depend on how it would be seen; and nobody asks how well they hear.
+    fn shared_settings(&self, mut set: Vec<String>) -> Vec<String> {
+        let of_sight =
+            ["data.frames", "data.frozen_baseline", "model.projection.", "model.first_token"];
+        set.retain(|setting| !of_sight.iter().any(|key| setting.trim_start().starts_with(key)));
+        let untested = ["data.frozen_baseline=false", "data.sweep_clips=0", "data.test_clips=1"];
+        set.extend(untested.map(str::to_owned));
+        set
+    }
+
+    fn taken_over(&self) -> &'static [&'static str] {
+        &["adapters.**"]
+    }
+
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<()> {
+        train_avformer(recipe, options).map(|_| ())
+    }
+
+    fn recipe_hash(&self, run: &Path) -> Result<String> {
+        Ok(AvformerSummary::read(run)?.recipe_hash)
+    }
+
+    fn ask_again(&self, _: &RowSettings, run: &Path, _: &Path) -> Result<()> {
+        let (place, reason) = (run.display().to_string(), "is not asked again".to_owned());
+        Err(TrainError::Recipe { place, reason })
+    }
+
+    fn leftovers(&self, _: bool) -> &'static [&'static str] {
+        &["checkpoints"]
+    }
+
+    fn items(&self, folder: &Path, asked: &Asked) -> Result<Result<Vec<Item>, String>> {
+        let utterances = asked.utterances.as_deref().map_or(MAIN.to_vec(), |one| vec![one]);
+        let systems = asked.system.as_deref().map_or(OWN.to_vec(), |one| vec![one]);
+        let files = utterances.iter().flat_map(|heard| {
+            systems.iter().map(|system| folder.join(TEST).join(items_file(heard, system)))
+        });
+        let files: Vec<PathBuf> = files.collect();
+        let Some(file) = files.iter().find(|file| file.is_file()) else {
+            let systems = systems.join(", ");
+            return Ok(Err(format!(
+                "undefined: {systems} of {} was not measured",
+                utterances.join(", ")
+            )));
+        };
+        let items = Items::read(file).map_err(|error| TrainError::Study {
+            study: "avformer".into(),
+            part: "reading the test's items",
+            source: error.into(),
+        })?;
+        Ok(Ok(items.items))
+    }
+}
+
+/// What of the test is another's: a key of `[data]`.
+fn other_test(main: &AvformerData, own: &AvformerData) -> Option<&'static str> {
+    let same = [
+        ("test", main.test == own.test),
+        ("names", main.names == own.names),
+        ("world_seed", main.world_seed == own.world_seed),
+        ("test_clips", main.test_clips == own.test_clips),
+        ("test_noise", main.test_noise == own.test_noise),
+        ("test_snr_db", main.test_snr_db == own.test_snr_db),
+        ("kept", main.kept == own.kept),
+    ];
+    same.iter().find(|(_, is_same)| !is_same).map(|(key, _)| *key)
+}
+
+/// Why a row's test does not have this system.
+fn missing(system: &str, data: &AvformerData, feeds: &[AvformerFeed]) -> Option<&'static str> {
+    let sees = feeds.iter().any(|feed| feed.pictures);
+    match system {
+        "frozen" if !data.frozen_baseline => {
+            Some("does not hear the frozen recogniser: set data.frozen_baseline=true")
+        }
+        "right" | "wrong" | "zero" if !sees => Some("has no phase that shows `pictures`"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECIPE: &str = include_str!("../../../recipes/avformer/tiny.toml");
+    const GRID: &str = r#"
+recipe = "tiny.toml"
+main = "main"
+shared = ["adapters"]
+set = ["model.recogniser=r", "model.image_encoder=e", "data.frozen_baseline=false"]
+
+[[row]]
+name = "main"
+set = ["data.frozen_baseline=true"]
+
+[[row]]
+name = "two"
+set = ["data.frames=2", "model.projection.init_std=0.1"]
+
+[[row]]
+name = "audio-only"
+set = ["phase.projection.steps=0", "phase.adapters.steps=3000"]
+
+[[claim]]
+id = "a"
+claim = "the picture helps"
+better = "main"
+worse = "main:nothing"
+
+[[claim]]
+id = "b"
+claim = "it helps more than adapters"
+better = "main:right"
+worse = "audio-only"
+utterances = "clean"
+"#;
+
+    fn grid(text: &str) -> Result<Grid> {
+        Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("tiny.toml"))
+    }
+
+    #[test]
+    fn rows_that_differ_in_what_is_seen_share_their_adapters() {
+        let grid = grid(GRID).expect("a grid");
+        let hash = |row: usize| {
+            let shared = grid.recipe(&grid.rows()[row], 1, Phases::Shared).expect("a recipe");
+            assert_eq!(shared.phases().len(), 1);
+            shared.hash().expect("a hash")
+        };
+        assert_eq!(hash(0), hash(1));
+        let rest = Phases::Rest(Path::new("before"));
+        let rest = grid.recipe(&grid.rows()[1], 1, rest).expect("a recipe");
+        assert_eq!(rest.phases()[0].name, "projection");
+        assert_eq!(rest.start().expect("a start").parameters, ["adapters.**"]);
+    }
+
+    #[test]
+    fn wrong_rows_and_claims_are_refused_with_their_line() {
+        for (was, is, named) in [
+            ("main:nothing", "main:blind", "grid.toml:19: `ROW:SYSTEM`: `blind` is not known"),
+            ("main:nothing", "audio-only:wrong", "claim `a`: row `audio-only` has no"),
+            ("main:nothing", "two:frozen", "claim `a`: row `two` does not hear"),
+            ("\"clean\"", "\"loud\"", "grid.toml:25: `utterances`: `loud` is not known"),
+            ("utterances", "part = \"seen\"\nutterances", "grid.toml:25: `part` and `source` are"),
+            ("utterances", "figure = \"recall_at_1\"\nutterances", "grid.toml:25: `figure` is of"),
+            ("data.frames=2", "data.test_clips=2", "row `two`: has another `data.test_clips`"),
+            ("data.frames=2", "data.names=0", "grid.toml:11: row `two`: "),
+            ("set = [\"data.frames=2\"", "of = \"main\"\n# [", "row `two`: `of` is of REVEAL"),
+        ] {
+            assert!(GRID.contains(was), "{was}");
+            let error = grid(&GRID.replacen(was, is, 1)).expect_err(is).to_string();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+}

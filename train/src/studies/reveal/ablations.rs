@@ -1,0 +1,283 @@
+//! What REVEAL brings to a grid of its ablations.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use engram_data::world::attributes::Source;
+use engram_data::world::haystack::WorldName;
+use engram_data::world::questions::Part;
+use engram_eval::items::{Item, Statistic};
+use serde::{Deserialize, Serialize};
+
+use super::finished::FinishedRun;
+use super::run::{RevealSummary, TESTED, Tested, settings, train_reveal};
+use crate::checkpoint::write_file;
+use crate::error::{Result, TrainError};
+use crate::grid::ablated::Column;
+use crate::grid::settings::{Grid, Phases};
+use crate::grid::{Ablated, Asked, Figure, RowSettings};
+use crate::program::Program;
+use crate::recipe::Recipe;
+use crate::trainer::RunOptions;
+
+/// What a row that only asks was made of; written last.
+const ASKED: &str = "asked.json";
+/// The part of the test questions that rows are shown by.
+const SHOWN: Part = Part::HeldOut;
+
+/// REVEAL's ablations: exact match and recall of questions about facts that are nowhere but in the memory.
+#[derive(Debug)]
+pub struct RevealAblations;
+
+impl Ablated for RevealAblations {
+    fn title(&self) -> &'static str {
+        "REVEAL, ablations"
+    }
+
+    fn about(&self) -> &'static str {
+        "Held-out questions about facts that are nowhere but in the memory."
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        let column = |(heading, figure)| Column {
+            heading,
+            asked: Asked {
+                figure,
+                part: Some(SHOWN),
+                source: None,
+                utterances: None,
+                system: None,
+            },
+        };
+        [
+            ("exact match", Figure::ExactMatch),
+            ("recall@1", Figure::RecallAt1),
+            ("recall@10", Figure::RecallAt10),
+        ]
+        .map(column)
+        .to_vec()
+    }
+
+    fn unit(&self) -> &'static str {
+        "picture"
+    }
+
+    fn complete(&self, asked: &mut Asked) {
+        asked.part.get_or_insert(SHOWN);
+    }
+
+    fn check_asked(&self, asked: &Asked) -> Result<(), String> {
+        if asked.figure == Figure::Wer {
+            return Err(
+                "`figure` is of speech; REVEAL has exact_match, recall_at_1 and recall_at_10"
+                    .into(),
+            );
+        }
+        if asked.utterances.is_some() || asked.system.is_some() {
+            return Err(
+                "`utterances` and `ROW:SYSTEM` are of AVFormer; REVEAL has `part` and `source`"
+                    .into(),
+            );
+        }
+        let sources = Source::ALL.map(Source::name);
+        match asked.source.as_ref().filter(|name| !sources.contains(&name.as_str())) {
+            Some(name) => Err(format!("`{name}` is no source; known are {}", sources.join(", "))),
+            None => Ok(()),
+        }
+    }
+
+    fn check(&self, grid: &Grid) -> Result<()> {
+        check(grid)
+    }
+
+    fn complete_recipe(&self, recipe: &mut Recipe) -> Result<()> {
+        settings(recipe).map(|_| ())
+    }
+
+    /// The memory is first read behind the shared phases.
+    fn shared_settings(&self, mut set: Vec<String>) -> Vec<String> {
+        set.retain(|setting| !setting.starts_with("memory."));
+        set
+    }
+
+    fn taken_over(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<()> {
+        train_reveal(recipe, options).map(|_| ())
+    }
+
+    fn recipe_hash(&self, run: &Path) -> Result<String> {
+        Ok(RevealSummary::read(run)?.recipe_hash)
+    }
+
+    fn ask_again(&self, row: &RowSettings, run: &Path, folder: &Path) -> Result<()> {
+        ask_again(row, run, folder)
+    }
+
+    /// Where another call asks a memory that no row here asks, it is encoded again.
+    fn leftovers(&self, is_asked_again: bool) -> &'static [&'static str] {
+        if is_asked_again { &["checkpoints"] } else { &["checkpoints", "memory"] }
+    }
+
+    fn items(&self, folder: &Path, asked: &Asked) -> Result<Result<Vec<Item>, String>> {
+        Ok(items(&Tested::read(&folder.join(TESTED))?, asked))
+    }
+}
+
+/// How many entries have to be read for a figure.
+fn entries(figure: Figure) -> usize {
+    match figure {
+        Figure::RecallAt1 => 1,
+        Figure::RecallAt10 => 10,
+        Figure::ExactMatch | Figure::Wer => 0,
+    }
+}
+
+/// The questions that are asked of; a recall among entries of which some were not even read is none.
+fn items(tested: &[Tested], asked: &Asked) -> Result<Vec<Item>, String> {
+    let part = asked.part.map(Part::name);
+    let questions: Vec<&Tested> = tested
+        .iter()
+        // By its own source: a row whose memory lacks it does not know it as a question's.
+        .filter(|question| question.made_up && Some(question.part.as_str()) == part)
+        .filter(|question| asked.source.is_none() || question.source == asked.source)
+        .collect();
+    let wanted = entries(asked.figure);
+    if questions.iter().any(|question| question.read.len() < wanted) {
+        return Err(format!("undefined: fewer than {wanted} entries are read"));
+    }
+    if questions.is_empty() {
+        return Err("undefined: no such questions".to_owned());
+    }
+    let item = |question: &&Tested| {
+        let holds = match asked.figure {
+            Figure::RecallAt1 => question.found(1),
+            Figure::RecallAt10 => question.found(10),
+            Figure::ExactMatch | Figure::Wer => question.correct,
+        };
+        let info = asked.figure.info(false);
+        Item {
+            metric: info.name.to_owned(),
+            version: info.version,
+            higher_is_better: info.higher_is_better,
+            normaliser: String::new(),
+            id: question.id.to_string(),
+            group: question.picture.map(|picture| picture.to_string()),
+            statistic: Statistic::Ratio { numerator: f64::from(u8::from(holds)), denominator: 1.0 },
+        }
+    };
+    Ok(questions.iter().map(item).collect())
+}
+
+/// What a row reads from.
+struct Reads {
+    k: usize,
+    sources: Vec<&'static str>,
+    world: Option<WorldName>,
+}
+
+/// The recipes of all rows, what rows that ask leave out, and whether claims can be measured.
+fn check(grid: &Grid) -> Result<()> {
+    let mut read: HashMap<&str, Reads> = HashMap::new();
+    for row in grid.rows() {
+        let reads = match row.of.as_ref().and_then(|of| read.get(of.as_str())) {
+            Some(trained) => {
+                trained.asked_again(row).map_err(|reason| grid.of_row(row, &reason))?
+            }
+            None => trained(grid, row)?,
+        };
+        // The main row is the first one whose questions the others are compared by.
+        let world = read.get(grid.main()).map_or(reads.world, |main| main.world);
+        if let (Some(own), Some(main)) = (reads.world, world)
+            && own != main
+        {
+            let reason = format!(
+                "is about the world of {own}, the main row about that of {main}; their answers \
+                 cannot be compared"
+            );
+            return Err(grid.of_row(row, &reason));
+        }
+        read.insert(&row.name, reads);
+    }
+    for claim in grid.claims() {
+        let [asked, _] = claim.asked(&RevealAblations);
+        let wanted = entries(asked.figure);
+        for name in claim.rows() {
+            let k = read.get(name).map_or(0, |reads| reads.k);
+            if k < wanted {
+                let reason = format!(
+                    "row `{name}` reads {k} entries, which is too few for a recall among {wanted}; \
+                     compare another figure, or rows that read as many"
+                );
+                return Err(grid.of_claim(claim, &reason));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a row that is trained reads from.
+fn trained(grid: &Grid, row: &RowSettings) -> Result<Reads> {
+    let mut recipe = grid.recipe(row, 1, Phases::Whole)?;
+    let (data, _, memory, _) = settings(&mut recipe).map_err(|error| grid.of_row(row, &error))?;
+    if !data.is_world() {
+        let reason = "names files; a grid compares answers about the embedded world: leave out \
+                      what names files";
+        return Err(grid.of_row(row, &recipe.error("data", reason)));
+    }
+    let mut sources = Source::ALL.map(Source::name).to_vec();
+    sources.retain(|name| data.without_sources.iter().all(|out| out != name));
+    Ok(Reads { k: memory.k, sources, world: data.world() })
+}
+
+impl Reads {
+    /// What a row reads from that asks this one's run again.
+    fn asked_again(&self, row: &RowSettings) -> Result<Self, String> {
+        let left_out = &row.without_sources;
+        if let Some(name) = left_out.iter().find(|name| !self.sources.contains(&name.as_str())) {
+            let known = self.sources.join(", ");
+            return Err(format!("`without_sources` names `{name}`; the run's memory has {known}"));
+        }
+        let mut sources = self.sources.clone();
+        sources.retain(|name| left_out.iter().all(|out| out != name));
+        if sources.is_empty() {
+            return Err("`without_sources` leaves nothing to read; say `k = 0`".to_owned());
+        }
+        Ok(Self { k: row.k.unwrap_or(self.k), sources, world: self.world })
+    }
+}
+
+/// What a row that only asks was made of.
+#[derive(PartialEq, Serialize, Deserialize)]
+struct MadeOf {
+    row: RowSettings,
+    recipe_hash: String,
+    program: Program,
+}
+
+/// Asks a finished run again, unless that was done.
+fn ask_again(row: &RowSettings, run: &Path, folder: &Path) -> Result<()> {
+    let recipe_hash = RevealSummary::read(run)?.recipe_hash;
+    let asked = MadeOf { row: row.clone(), recipe_hash, program: Program::running()? };
+    let (tested, made_of) = (folder.join(TESTED), folder.join(ASKED));
+    let before = fs::read(&made_of).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    if before.is_some_and(|before: MadeOf| before == asked) {
+        return Ok(());
+    }
+    let json = |error: serde_json::Error| TrainError::io(folder)(error.into());
+    fs::create_dir_all(folder).map_err(TrainError::io(folder))?;
+    // First: answers must not lie beside what others were made of.
+    match fs::remove_file(&made_of) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(TrainError::io(&made_of)(error));
+        }
+        _ => {}
+    }
+    let answers = FinishedRun::open(run)?.ask(row.k, &row.without_sources)?;
+    write_file(&tested, &Tested::to_lines(&answers).map_err(json)?)?;
+    write_file(&made_of, &serde_json::to_vec_pretty(&asked).map_err(json)?)
+}

@@ -1,0 +1,229 @@
+//! Frozen models of random weights, and runs on them.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use candle_core::Device;
+use engram_data::speech::tokens::SpeechTokeniser;
+use engram_models::conformer::{ConformerConfig, ConformerCtc};
+use engram_models::params::{ParameterBuilder, Parameters};
+use engram_models::whisper::{Whisper, WhisperConfig};
+use engram_train::studies::avformer::run::{AvformerSummary, train_avformer};
+use engram_train::studies::clip::run::train_clip;
+use engram_train::studies::speech::model::ctc_config;
+use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError};
+use serde_json::{Value, json};
+
+pub const RECIPE: &str = r#"
+study = "avformer"
+seed = 1
+
+[data]
+names = 3
+clips = 12
+validation_clips = 3
+test_clips = 6
+views = 2
+view_size = 16
+frames = 2
+sweep_snr_db = [0.0]
+sweep_clips = 3
+
+[model]
+adapters = { bottleneck = 4 }
+
+[batch]
+examples = 4
+
+[optimiser]
+learning_rate = 1e-2
+
+[evaluation]
+every_epochs = 0
+keep_best = false
+
+[checkpoint]
+every_steps = 3
+
+[log]
+every_steps = 1
+tensorboard = false
+
+[gradient_check]
+allow = ["adapters.*.norm.*", "adapters.*.down.*"]
+
+[[phase]]
+name = "adapters"
+steps = 5
+feed = { pictures = false }
+group = [{ match = "projection.**", rate = 0.0 }]
+
+[[phase]]
+name = "projection"
+steps = 5
+feed = { pictures = true, blanked = 0.5, mismatched = 0.2 }
+group = [{ match = "adapters.**", rate = 0.0 }]
+
+[check]
+files = ["model.safetensors"]
+"#;
+
+const CLIP_RECIPE: &str = r#"
+study = "clip"
+seed = 1
+[data]
+pictures = 20
+test_views = 1
+[model]
+image_size = 16
+patch_size = 8
+hidden_size = 16
+intermediate_size = 16
+num_hidden_layers = 1
+num_attention_heads = 2
+[batch]
+examples = 20
+[log]
+tensorboard = false
+[[phase]]
+name = "clip"
+epochs = 1
+[check]
+files = ["model.safetensors"]
+"#;
+
+/// Frozen models in a folder of their own.
+pub struct Frozen {
+    pub folder: tempfile::TempDir,
+}
+
+impl Frozen {
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = RecipeOptions::default();
+        let mut recipe = Recipe::parse(CLIP_RECIPE, Path::new("clip.toml"), &options).unwrap();
+        let run = RunOptions { run: folder.path().join("clip"), quiet: true, ..Default::default() };
+        train_clip(&mut recipe, &run).unwrap().unwrap();
+        write_whisper(&folder.path().join("whisper"), 7);
+        write_conformer(&folder.path().join("conformer"));
+        Self { folder }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A sound that changes.
+    pub fn write_sound(&self, name: &str, samples: usize) {
+        let spec = hound::WavSpec {
+            channels: 1,
+            sample_rate: 16_000,
+            bits_per_sample: 16,
+            sample_format: hound::SampleFormat::Int,
+        };
+        let mut file = hound::WavWriter::create(self.path(name), spec).unwrap();
+        for i in 0..samples {
+            file.write_sample(((i as f32 * 0.2).sin() * (i % 4_000) as f32) as i16).unwrap();
+        }
+        file.finalize().unwrap();
+    }
+
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    pub fn try_run(
+        &self,
+        run: &str,
+        recogniser: &str,
+        set: &[&str],
+        options: RunOptions,
+    ) -> Result<Option<AvformerSummary>, TrainError> {
+        let mut all = vec![
+            format!("model.recogniser={}", self.text(recogniser)),
+            format!("model.image_encoder={}", self.text("clip")),
+        ];
+        all.extend(set.iter().map(|one| (*one).to_owned()));
+        let options_of_recipe = RecipeOptions { tiny: false, set: all };
+        let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options_of_recipe)?;
+        train_avformer(&mut recipe, &RunOptions { run: self.path(run), quiet: true, ..options })
+    }
+
+    pub fn run(&self, run: &str, recogniser: &str, set: &[&str]) -> AvformerSummary {
+        self.try_run(run, recogniser, set, RunOptions::default()).unwrap().unwrap()
+    }
+
+    pub fn refused(&self, set: &[&str], wanted: &[&str]) {
+        let error = self.try_run("refused", "whisper", set, RunOptions::default()).unwrap_err();
+        let mut told = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(error) = source {
+            told += &format!(": {error}");
+            source = error.source();
+        }
+        for wanted in wanted {
+            assert!(told.contains(wanted), "{told}");
+        }
+    }
+}
+
+fn write_model(folder: &Path, config: &Value, tokenizer: &str, parameters: &Parameters) {
+    std::fs::create_dir(folder).unwrap();
+    let tensors: HashMap<String, _> = parameters
+        .iter()
+        .map(|one| (one.name().to_string(), one.tensor().contiguous().unwrap()))
+        .collect();
+    candle_core::safetensors::save(&tensors, folder.join("model.safetensors")).unwrap();
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    std::fs::write(folder.join("tokenizer.json"), tokenizer).unwrap();
+}
+
+/// A small Whisper model that writes letters.
+pub fn write_whisper(folder: &Path, seed: u64) {
+    let letters: Value =
+        serde_json::from_str(&SpeechTokeniser::letters().unwrap().json().unwrap()).unwrap();
+    let mut tokenizer = letters;
+    let special = |(id, name): (u32, &str)| {
+        json!({"id": id, "content": name, "special": true, "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false})
+    };
+    let names = [(28, "<|endoftext|>"), (29, "<|startoftranscript|>"), (30, "<|notimestamps|>")];
+    tokenizer["added_tokens"] = names.map(special).to_vec().into();
+    for (id, name) in names {
+        tokenizer["model"]["vocab"][name] = id.into();
+    }
+    let config = json!({
+        "model_type": "whisper", "vocab_size": 34, "num_mel_bins": 80, "d_model": 16,
+        "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 24,
+        "decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 24,
+        "decoder_start_token_id": 29, "eos_token_id": 28, "max_source_positions": 1500,
+        "max_target_positions": 60, "init_std": 0.5,
+    });
+    let path = folder.with_extension("config.json");
+    std::fs::write(&path, config.to_string()).unwrap();
+    let builder = ParameterBuilder::on_cpu(seed);
+    Whisper::new(&WhisperConfig::read(&path).unwrap(), &builder).unwrap();
+    write_model(folder, &config, &tokenizer.to_string(), &builder.finish().unwrap());
+}
+
+/// A small Conformer.
+fn write_conformer(folder: &Path) {
+    let encoder = ConformerConfig { num_hidden_layers: 1, ..ConformerConfig::tiny() };
+    let tokeniser = SpeechTokeniser::letters().unwrap();
+    let config = ctc_config(&encoder, tokeniser.vocabulary_size());
+    let builder = ParameterBuilder::on_cpu(3);
+    ConformerCtc::new(&config, &builder).unwrap();
+    let mut json = serde_json::to_value(&config).unwrap();
+    json["model_type"] = "parakeet_ctc".into();
+    write_model(folder, &json, &tokeniser.json().unwrap(), &builder.finish().unwrap());
+}
+
+pub fn lines(path: PathBuf) -> Vec<String> {
+    std::fs::read_to_string(path).unwrap().lines().map(str::to_string).collect()
+}
+
+pub fn tensor(run: &Path, name: &str) -> Vec<f32> {
+    let file = run.join("model.safetensors");
+    let tensors = candle_core::safetensors::load(file, &Device::Cpu).unwrap();
+    tensors[name].flatten_all().unwrap().to_vec1().unwrap()
+}

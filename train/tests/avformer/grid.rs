@@ -1,0 +1,89 @@
+//! A grid of ablations on a frozen recogniser of random weights.
+
+use std::path::Path;
+
+use engram_train::grid::{Grid, GridOptions, run_grid};
+
+use crate::frozen::{Frozen, RECIPE, tensor};
+
+const GRID: &str = r#"
+recipe = "test.toml"
+main = "main"
+shared = ["adapters"]
+set = ["data.sweep_clips=0", "data.frozen_baseline=false"]
+
+[[row]]
+name = "main"
+set = ["data.frozen_baseline=true"]
+
+[[row]]
+name = "one-frame"
+set = ["data.frames=1", "model.projection.init_std=0.1"]
+
+[[row]]
+name = "audio-only"
+set = ["phase.adapters.steps=10", "phase.projection.steps=0"]
+
+[[claim]]
+id = "test.frozen"
+claim = "adapters change what is heard"
+better = "main:nothing"
+worse = "main:frozen"
+
+[[claim]]
+id = "test.audio_only"
+claim = "a row is compared with another"
+better = "main"
+worse = "audio-only"
+utterances = "clean"
+"#;
+
+#[test]
+fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
+    let frozen = Frozen::new();
+    let set = ["recogniser=whisper", "image_encoder=clip"].map(|one| {
+        let (key, name) = one.split_once('=').unwrap();
+        format!("model.{key}={}", frozen.text(name))
+    });
+    let grid = Grid::parse(GRID, Path::new("grid.toml"), RECIPE, Path::new("test.toml")).unwrap();
+    let out = frozen.path("grid");
+    let options = GridOptions { out: out.clone(), seeds: 2, quiet: true, reuse: false };
+    let told = run_grid(&grid, &options, &mut |_| {}).unwrap_err().to_string();
+    assert!(told.contains("model.recogniser") && told.contains("is missing"), "{told}");
+    let grid = grid.with_settings(&set).unwrap();
+    let mut begun = Vec::new();
+    let report = run_grid(&grid, &options, &mut |progress| begun.push(progress.clone())).unwrap();
+    // Each seed: the adapters of two rows, and three rows.
+    assert_eq!((begun.len(), begun[0].steps_left), (8, 2 * (5 + 5 + 5 + 10)));
+    let seed = out.join("seed-2");
+    let name = "adapters.1.up.weight";
+    assert_eq!(tensor(&seed.join("main"), name), tensor(&seed.join("one-frame"), name));
+    assert!(tensor(&seed.join("main"), name) != tensor(&out.join("seed-1/main"), name));
+    let first = tensor(&seed.join("one-frame"), "projection.weight");
+    assert!(first.iter().all(|value| *value != 0.0), "the map did not start at random");
+    assert!(!seed.join("main/checkpoints").exists());
+
+    let main = &report.rows[0];
+    assert_eq!(main.figure("WER").unwrap().n, 12);
+    assert_eq!(main.less_main.value, 0.0);
+    let audio = &report.rows[2];
+    assert!(audio.figure("wrong frames").unwrap().value.is_nan());
+    let no_frames = audio.figure("no frames").unwrap();
+    assert_eq!(audio.figure("WER").unwrap().value, no_frames.value);
+    let [frozen, alone] = ["test.frozen", "test.audio_only"].map(|id| report.claim(id).unwrap());
+    assert_eq!(frozen.compared, "main:nothing over main:frozen, wer");
+    assert_eq!(alone.compared, "main over audio-only, wer of clean");
+    let [nothing, heard] = &frozen.values;
+    assert!((frozen.difference.value - (nothing.value - heard.value)).abs() < 1e-12);
+    let interval = frozen.difference.interval.as_ref().unwrap();
+    assert_eq!(interval.method, "percentile bootstrap by name and seed");
+    let markdown = report.to_markdown();
+    assert!(
+        markdown.starts_with("| row | what it is | WER | less main | no frames |"),
+        "{markdown}"
+    );
+    assert!(report.to_html().contains("AVFormer, ablations"));
+
+    // Nothing is trained twice.
+    run_grid(&grid, &options, &mut |progress| panic!("{progress:?}")).unwrap();
+}

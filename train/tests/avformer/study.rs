@@ -1,0 +1,213 @@
+//! Both phases, a run that is stopped, the finished run as adapters.
+
+use std::path::PathBuf;
+
+use engram_data::world::questions::Split;
+use engram_train::RunOptions;
+use engram_train::recognise::{
+    AdaptedClip, AdaptedRecogniser, AddedTo, Listener, RecogniseOptions, evenly,
+};
+use engram_train::studies::avformer::corpus::Corpus;
+use engram_train::studies::avformer::settings::AvformerData;
+use image::RgbImage;
+
+use crate::frozen::{Frozen, lines, tensor, write_whisper};
+
+/// Both phases of both recognisers: each moves its own parameters, and nothing of the frozen models.
+#[test]
+fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
+    let frozen = Frozen::new();
+    for recogniser in ["whisper", "conformer"] {
+        let before = std::fs::read(frozen.path(recogniser).join("model.safetensors")).unwrap();
+        let run = format!("{recogniser}-run");
+        let summary = frozen.run(&run, recogniser, &[]);
+        assert_eq!((summary.steps, &summary.check_failures), (10, &Vec::new()));
+        assert_eq!(summary.frozen[0], summary.frozen[1]);
+        let after = std::fs::read(frozen.path(recogniser).join("model.safetensors")).unwrap();
+        assert_eq!(before, after);
+        let run = frozen.path(&run);
+        assert!(tensor(&run, "projection.weight").iter().any(|value| *value != 0.0));
+        let systems: Vec<(&str, &str)> = summary
+            .test
+            .systems
+            .iter()
+            .map(|one| (one.utterances.as_str(), one.system.as_str()))
+            .collect();
+        let noisy = ["frozen", "nothing", "right", "wrong", "zero"].map(|one| ("noisy", one));
+        let clean = ["frozen", "nothing", "right", "wrong"].map(|one| ("clean", one));
+        assert_eq!(systems, [&noisy[..], &clean[..]].concat());
+        for (utterances, system) in systems {
+            let texts = lines(run.join(format!("test/{utterances}.{system}.tsv")));
+            let items = lines(run.join(format!("test/{utterances}.{system}.items.jsonl")));
+            assert_eq!((texts.len(), items.len()), (6, 6));
+        }
+        assert_eq!(summary.test.sweep.len(), 2);
+        assert!(summary.test.put_in.is_some() && summary.test.rescued.is_some());
+
+        // The adapters are those of the first phase; the projection has not moved in it.
+        let first = frozen.run(
+            &format!("{recogniser}-first"),
+            recogniser,
+            &["phase.projection.steps=0", "data.frozen_baseline=false", "data.sweep_clips=0"],
+        );
+        let first_run = frozen.path(&format!("{recogniser}-first"));
+        let name = "adapters.1.up.weight";
+        let name = if recogniser == "whisper" { name } else { "adapters.0.up.weight" };
+        assert_eq!(tensor(&run, name), tensor(&first_run, name));
+        assert!(tensor(&first_run, name).iter().any(|value| *value != 0.0));
+        assert!(tensor(&first_run, "projection.weight").iter().all(|value| *value == 0.0));
+        let names: Vec<&str> = first.test.systems.iter().map(|one| one.system.as_str()).collect();
+        assert_eq!(names, ["nothing", "nothing"]);
+        assert!(first.parameters[0] < summary.parameters[0]);
+    }
+}
+
+#[test]
+fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
+    let frozen = Frozen::new();
+    let kept = format!("data.embeddings={}", frozen.text("embeddings"));
+    let quick = ["data.sweep_clips=0", "data.frozen_baseline=false", "model.first_token=mean"];
+    let set = [quick[0], quick[1], quick[2], &kept];
+    frozen.run("whole", "whisper", &set);
+    // The runs that follow read its embeddings; a damaged file is made anew.
+    let stored = std::fs::read_dir(frozen.path("embeddings")).unwrap().next().unwrap().unwrap();
+    let bytes = std::fs::read(stored.path()).unwrap();
+    std::fs::write(stored.path(), &bytes[..100]).unwrap();
+    for stop in [4, 7] {
+        let run = format!("stopped-{stop}");
+        let options = RunOptions { stop_after_steps: Some(stop), ..RunOptions::default() };
+        assert!(frozen.try_run(&run, "whisper", &set, options).unwrap().is_none());
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(stop as usize - 3).build().unwrap();
+        pool.install(|| {
+            let options = RunOptions { resume: true, ..RunOptions::default() };
+            frozen.try_run(&run, "whisper", &set, options).unwrap().unwrap();
+        });
+        for file in ["model.safetensors", "test/noisy.right.tsv", "summary.json"] {
+            let [whole, resumed] =
+                ["whole", &run].map(|run| std::fs::read(frozen.path(run).join(file)).unwrap());
+            assert!(whole == resumed, "{file}");
+        }
+    }
+    assert_eq!(std::fs::read(stored.path()).unwrap(), bytes);
+    assert!(tensor(&frozen.path("whole"), "projection.bias").iter().any(|value| *value != 0.0));
+}
+
+/// A finished run as adapters: the texts that its test has, from the files of sound and pictures; off
+/// again, the recogniser's own.
+#[test]
+fn adapters_are_switched_on_and_off_by_name() {
+    let frozen = Frozen::new();
+    frozen.run("run", "whisper", &["data.sweep_clips=0"]);
+    let data = AvformerData {
+        names: 3,
+        clips: 12,
+        test_clips: 6,
+        views: 2,
+        view_size: 16,
+        frames: 2,
+        ..AvformerData::default()
+    };
+    let corpus = Corpus::load(&data, 1).unwrap();
+    let clips = corpus.evaluated(Split::Test, false).unwrap();
+    let picture = |place: &usize| {
+        let path = frozen.path(&format!("{place}.png"));
+        let (seen, _) = corpus.picture(*place).unwrap();
+        let image = RgbImage::from_raw(seen.width(), seen.height(), seen.pixels().to_vec());
+        image.unwrap().save(&path).unwrap();
+        path
+    };
+    let whisper = || Listener::open(&frozen.text("whisper")).unwrap();
+    let mut adapted = AdaptedRecogniser::new(whisper());
+    adapted.add("names", &frozen.path("run"), None).unwrap();
+    assert_eq!(adapted.frames(), 0);
+    let heard = |adapted: &AdaptedRecogniser| -> Vec<String> {
+        let clip = |clip: &engram_train::studies::avformer::corpus::SeenClip| {
+            let pictures: Vec<PathBuf> = evenly(&clip.frames, 2).map(picture).collect();
+            let embeddings = adapted.see(&pictures).unwrap();
+            AdaptedClip { samples: clip.samples.clone(), embeddings }
+        };
+        adapted.transcribe(&clips.iter().map(clip).collect::<Vec<_>>()).unwrap()
+    };
+    let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
+    let own = whisper().transcribe(&samples, &[], &RecogniseOptions::default()).unwrap();
+    let own: Vec<String> = own.into_iter().map(|transcript| transcript.text).collect();
+    assert_eq!(heard(&adapted), own);
+    adapted.switch(Some("names")).unwrap();
+    assert_eq!(adapted.frames(), 2);
+    let seen = heard(&adapted);
+    let expected: Vec<String> = lines(frozen.path("run/test/noisy.right.tsv"))
+        .iter()
+        .map(|line| line.split_once('\t').unwrap().1.to_string())
+        .collect();
+    let one_line = |text: &String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(seen.iter().map(one_line).collect::<Vec<_>>(), expected);
+    assert_ne!(seen, own);
+    adapted.switch(None).unwrap();
+    assert_eq!(heard(&adapted), own);
+
+    let told = adapted.switch(Some("other")).unwrap_err().to_string();
+    assert!(told.contains("no adapters `other`; there are: names"), "{told}");
+    let refused = |listener: Listener, encoder: Option<&str>, wanted: &str| {
+        let mut adapted = AdaptedRecogniser::new(listener);
+        let told = adapted.add("x", &frozen.path("run"), encoder).unwrap_err().to_string();
+        assert!(told.contains(wanted), "{told}");
+    };
+    write_whisper(&frozen.path("other"), 8);
+    refused(Listener::open(&frozen.text("other")).unwrap(), None, "trained for the recogniser");
+    refused(whisper(), Some(&frozen.text("other-clip")), "other-clip");
+    let none = adapted.add("y", &frozen.path("clip"), None).unwrap_err().to_string();
+    assert!(none.contains("config.json") && none.contains("engram train avformer"), "{none}");
+}
+
+/// A run without frames needs no image encoder, and sees nothing as adapters either.
+#[test]
+fn adapters_alone_see_nothing() {
+    let frozen = Frozen::new();
+    let alone = ["phase.projection.steps=0", "data.sweep_clips=0", "data.frozen_baseline=false"];
+    let set = [alone[0], alone[1], alone[2], "model.image_encoder="];
+    let summary = frozen.run("alone", "whisper", &set);
+    let all = AddedTo::read(&frozen.path("alone")).unwrap();
+    assert_eq!((all.frames, all.image_encoder_sha256.as_str()), (0, ""));
+    let mut adapted = AdaptedRecogniser::new(Listener::open(&frozen.text("whisper")).unwrap());
+    adapted.add("alone", &frozen.path("alone"), None).unwrap();
+    adapted.switch(Some("alone")).unwrap();
+    assert_eq!(adapted.frames(), 0);
+    assert!(adapted.see(&[frozen.path("no.png")]).unwrap().is_empty());
+    assert!(summary.parameters[0] > 0);
+
+    // Embeddings of another width are refused.
+    frozen.run("run", "whisper", &["data.sweep_clips=0", "data.frozen_baseline=false"]);
+    adapted.add("seeing", &frozen.path("run"), None).unwrap();
+    adapted.switch(Some("seeing")).unwrap();
+    let clip = AdaptedClip { samples: vec![0.1; 8_000], embeddings: vec![0.0; 7] };
+    let told = adapted.transcribe(&[clip]).unwrap_err().to_string();
+    assert!(told.contains("no embeddings of up to 2 pictures"), "{told}");
+    // Nor does a run start from one of another recogniser.
+    write_whisper(&frozen.path("other"), 8);
+    let start = format!("start.run={}", frozen.text("run"));
+    let told = frozen.try_run("on", "other", &[&start], RunOptions::default()).unwrap_err();
+    assert!(told.to_string().contains("trained for another recogniser"), "{told}");
+}
+
+/// Speech that is rehearsed and speech that is measured come from manifests.
+#[test]
+fn clean_speech_is_rehearsed() {
+    let frozen = Frozen::new();
+    frozen.write_sound("r.wav", 9_000);
+    let line = "{\"audio\":\"r.wav\",\"text\":\"said before\"}\n";
+    std::fs::write(frozen.path("rehearsal.jsonl"), line).unwrap();
+    let manifest = frozen.text("rehearsal.jsonl");
+    let [rehearsal, kept] = ["rehearsal", "kept"].map(|key| format!("data.{key}={manifest}"));
+    let set = [
+        rehearsal.as_str(),
+        &kept,
+        "data.sweep_clips=0",
+        "phase.adapters.feed.rehearsal=0.5",
+        "phase.adapters.feed.share=0.5",
+        "phase.projection.feed.rehearsal=0.5",
+    ];
+    let summary = frozen.run("run", "whisper", &set);
+    let kept = summary.test.systems.iter().filter(|one| one.utterances == "kept");
+    let kept: Vec<&str> = kept.map(|one| one.system.as_str()).collect();
+    assert_eq!(kept, ["frozen", "nothing"]);
+}
