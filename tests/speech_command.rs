@@ -7,6 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use engram_data::speech::manifest::read_manifest;
+
 fn engram(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_engram")).args(arguments).output().expect("the command")
 }
@@ -129,10 +131,19 @@ fn real_speech_gives_the_texts_of_the_reference() {
     println!("{same} of 57 texts are those of the reference");
     assert!(same >= 55, "{same} of 57");
 
-    let alone = published.output("jfk.tsv");
+    // As labels of what has none.
+    let labelled = published.output("labelled.jsonl");
     let file = speech.join("jfk.wav");
     let predict =
         ["predict", "--recogniser", &model, "--input", path(&file), "--quiet", "--output"];
+    let made = engram(&[&predict[..], &[&labelled, "--format", "manifest"]].concat());
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let [clip] = &read_manifest(Path::new(&labelled)).expect("a manifest")[..] else {
+        panic!("one clip")
+    };
+    assert!(clip.audio.is_file() && clip.text.as_ref().is_some_and(|text| text.contains("country")));
+
+    let alone = published.output("jfk.tsv");
     assert!(engram(&[&predict[..], &[&alone]].concat()).status.success());
     let alone = fs::read_to_string(&alone).expect("a text");
     let words =

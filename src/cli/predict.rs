@@ -6,6 +6,7 @@ mod boost;
 mod speech;
 mod streaming;
 mod subtitles;
+mod transcripts;
 
 use std::path::{Path, PathBuf};
 
@@ -42,6 +43,7 @@ Examples:
   engram predict --recogniser runs/s1 --input talk.mp3 --output talk.jsonl --stream 1
   arecord -f S16_LE -r 16000 -d 60 | engram predict --recogniser runs/s1 --input - --stream 1 \\
       --output talk.txt
+  engram predict --recogniser whisper --input unlabelled.jsonl --format manifest --output train.jsonl
   engram predict --recogniser whisper --adapters runs/a1 --input clips.jsonl --output hyp.tsv
   engram predict --encoder hf://sentence-transformers/all-MiniLM-L6-v2 \\
       --input validation.csv --output cosine.csv

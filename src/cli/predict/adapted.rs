@@ -12,8 +12,8 @@ use engram_train::recognise::{AdaptedClip, AdaptedRecogniser, Listener};
 use serde::Serialize;
 
 use super::Predict;
-use super::speech::Format;
 use super::subtitles::one_line;
+use super::transcripts::{Format, write_labelled};
 use crate::cli::{Outcome, output};
 
 /// What is added to a recogniser.
@@ -75,7 +75,9 @@ impl Predict {
     ) -> anyhow::Result<Outcome> {
         let format = self.speech.format(&self.output);
         if matches!(format, Format::Srt | Format::Vtt) {
-            anyhow::bail!("--adapters give texts without times; give --format jsonl, tsv or txt");
+            anyhow::bail!(
+                "--adapters give texts without times; give --format jsonl, tsv, txt or manifest"
+            );
         }
         let all = clips(input)?;
         let mut adapted = AdaptedRecogniser::new(Listener::open(recogniser)?);
@@ -83,7 +85,7 @@ impl Predict {
         adapted.add(&name, run, self.adapted.image_encoder.as_deref())?;
         adapted.switch(Some(&name))?;
         let sees = self.adapted.frames == FramesName::Own && adapted.frames() > 0;
-        let (started, mut text) = (Instant::now(), String::new());
+        let (started, mut text, mut heard) = (Instant::now(), String::new(), Vec::new());
         let bar = output::progress_bar(all.len(), "clips", self.quiet);
         let mut summary = Summary {
             clips: 0,
@@ -119,6 +121,7 @@ impl Predict {
                 let (id, audio, start) = (clip.id.as_str(), clip.audio.as_path(), clip.start);
                 match format {
                     Format::Tsv if text.is_empty() => text += "id\ttext\n",
+                    Format::Manifest => heard.push((clip, made.clone())),
                     _ => {}
                 }
                 text += &match format {
@@ -134,7 +137,13 @@ impl Predict {
         }
         bar.finish_and_clear();
         summary.seconds = started.elapsed().as_secs_f64();
-        output::write_whole(&self.output, text.as_bytes())?;
+        match format {
+            Format::Manifest => {
+                let heard = heard.iter().map(|(clip, text)| (*clip, text.as_str()));
+                write_labelled(&self.output, heard, self.quiet)?;
+            }
+            _ => output::write_whole(&self.output, text.as_bytes())?,
+        }
         if self.speech.json {
             output::print_json(&summary)?;
         }

@@ -1,19 +1,15 @@
 //! Transcripts of speech.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use engram_data::DataError;
 use engram_data::speech::manifest::{Clip, ClipReader, clips};
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_models::whisper::Task;
 use engram_train::TrainError;
-use engram_train::recognise::{
-    FinalWord, Listener, Padding, RecogniseOptions, Segment, Streamed, Transcript,
-};
+use engram_train::recognise::{Listener, Padding, RecogniseOptions, Segment, Streamed, Transcript};
 use indicatif::HumanDuration;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -21,7 +17,7 @@ use serde::Serialize;
 use super::Predict;
 use super::boost::Boost;
 use super::streaming::{self, Report, Streaming};
-use super::subtitles::{one_line, subtitles};
+use super::transcripts::Format;
 use crate::cli::{Outcome, output};
 
 /// How speech is transcribed.
@@ -71,21 +67,6 @@ pub struct Speech {
     streaming: Streaming,
 }
 
-/// How transcripts are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
-    /// A line of JSON for each clip: id, text, times, probabilities
-    Jsonl,
-    /// `id<TAB>text`, for `engram eval wer`
-    Tsv,
-    /// Texts alone, one a line
-    Txt,
-    /// Subtitles in SubRip form; of several clips, a file each in the folder --output
-    Srt,
-    /// The same in WebVTT form
-    Vtt,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OnError {
     /// Nothing is written
@@ -102,19 +83,6 @@ enum PaddingName {
     Silence,
     /// Five seconds of silence, 30 where the text is doubtful: faster for short clips
     Short,
-}
-
-/// A line of JSON.
-#[derive(Debug, Serialize)]
-struct Line<'a> {
-    id: &'a str,
-    audio: &'a Path,
-    start: f64,
-    #[serde(flatten)]
-    transcript: &'a Transcript,
-    /// In place of the transcript's, with when they were final.
-    #[serde(rename = "words", skip_serializing_if = "<[_]>::is_empty")]
-    final_words: &'a [FinalWord],
 }
 
 /// What was done.
@@ -294,78 +262,6 @@ impl Predict {
         }
         output::note(&format!("left out: {told}"), false);
         Ok(told)
-    }
-
-    fn write_transcripts(
-        &self,
-        format: Format,
-        made: &[(&Clip, Transcript)],
-        streams: &[Streamed],
-    ) -> anyhow::Result<()> {
-        let mut text = String::new();
-        for (i, (clip, transcript)) in made.iter().enumerate() {
-            match format {
-                Format::Jsonl => {
-                    let (id, audio, start) = (clip.id.as_str(), clip.audio.as_path(), clip.start);
-                    let final_words = streams.get(i).map_or(&[][..], |stream| &stream.words);
-                    let line = Line { id, audio, start, transcript, final_words };
-                    text += &serde_json::to_string(&line)?;
-                    text.push('\n');
-                }
-                Format::Tsv => {
-                    if text.is_empty() {
-                        text += "id\ttext\n";
-                    }
-                    text += &format!("{}\t{}\n", clip.id, one_line(&transcript.text));
-                }
-                Format::Txt => text += &format!("{}\n", one_line(&transcript.text)),
-                Format::Srt | Format::Vtt => {
-                    let subtitles = subtitles(format, &transcript.segments);
-                    output::write_whole(&self.subtitle_file(clip, format)?, subtitles.as_bytes())?;
-                }
-            }
-        }
-        match format {
-            Format::Srt | Format::Vtt => Ok(()),
-            _ => output::write_whole(&self.output, text.as_bytes()),
-        }
-    }
-
-    /// Fails if two clips have one file of subtitles, before anything is computed.
-    fn check_subtitle_files(&self, clips: &[Clip], format: Format) -> anyhow::Result<()> {
-        let mut files = HashMap::new();
-        for clip in clips {
-            let file = self.subtitle_path(clip, format);
-            if let Some(other) = files.insert(file.clone(), &clip.id) {
-                let (file, id) = (file.display(), &clip.id);
-                anyhow::bail!(
-                    "{file}: clips `{other}` and `{id}` both go there; give them other ids"
-                );
-            }
-        }
-        Ok(())
-    }
-
-    fn subtitle_path(&self, clip: &Clip, format: Format) -> PathBuf {
-        if !self.output.is_dir() {
-            return self.output.clone();
-        }
-        let ending = if format == Format::Srt { "srt" } else { "vtt" };
-        let within: PathBuf = Path::new(&clip.id)
-            .components()
-            .filter(|part| matches!(part, std::path::Component::Normal(_)))
-            .collect();
-        self.output.join(format!("{}.{ending}", within.display()))
-    }
-
-    /// The file of a clip's subtitles, whose folder is made.
-    fn subtitle_file(&self, clip: &Clip, format: Format) -> anyhow::Result<PathBuf> {
-        let file = self.subtitle_path(clip, format);
-        if let Some(folder) = file.parent().filter(|folder| *folder != Path::new("")) {
-            let failed = || format!("{}: could not be made", folder.display());
-            std::fs::create_dir_all(folder).with_context(failed)?;
-        }
-        Ok(file)
     }
 }
 

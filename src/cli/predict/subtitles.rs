@@ -2,7 +2,7 @@
 
 use engram_train::recognise::Segment;
 
-use super::speech::Format;
+use super::transcripts::Format;
 
 /// A text without line ends.
 pub(super) fn one_line(text: &str) -> String {

@@ -1,0 +1,147 @@
+//! The files of transcripts.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::ValueEnum;
+use engram_data::speech::manifest::{Clip, write_manifest};
+use engram_train::recognise::{FinalWord, Streamed, Transcript};
+use serde::Serialize;
+
+use super::Predict;
+use super::subtitles::{one_line, subtitles};
+use crate::cli::output;
+
+/// How transcripts are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// A line of JSON for each clip: id, text, times, probabilities
+    Jsonl,
+    /// `id<TAB>text`, for `engram eval wer`
+    Tsv,
+    /// Texts alone, one a line
+    Txt,
+    /// The clips again with what is heard as their texts: a manifest to train on
+    Manifest,
+    /// Subtitles in SubRip form; of several clips, a file each in the folder --output
+    Srt,
+    /// The same in WebVTT form
+    Vtt,
+}
+
+/// A line of JSON.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    id: &'a str,
+    audio: &'a Path,
+    start: f64,
+    #[serde(flatten)]
+    transcript: &'a Transcript,
+    /// In place of the transcript's, with when they were final.
+    #[serde(rename = "words", skip_serializing_if = "<[_]>::is_empty")]
+    final_words: &'a [FinalWord],
+}
+
+impl Predict {
+    pub(super) fn write_transcripts(
+        &self,
+        format: Format,
+        made: &[(&Clip, Transcript)],
+        streams: &[Streamed],
+    ) -> anyhow::Result<()> {
+        if format == Format::Manifest {
+            let texts = made.iter().map(|(clip, transcript)| (*clip, transcript.text.as_str()));
+            return write_labelled(&self.output, texts, self.quiet);
+        }
+        let mut text = String::new();
+        for (i, (clip, transcript)) in made.iter().enumerate() {
+            match format {
+                Format::Jsonl => {
+                    let (id, audio, start) = (clip.id.as_str(), clip.audio.as_path(), clip.start);
+                    let final_words = streams.get(i).map_or(&[][..], |stream| &stream.words);
+                    let line = Line { id, audio, start, transcript, final_words };
+                    text += &serde_json::to_string(&line)?;
+                    text.push('\n');
+                }
+                Format::Tsv => {
+                    if text.is_empty() {
+                        text += "id\ttext\n";
+                    }
+                    text += &format!("{}\t{}\n", clip.id, one_line(&transcript.text));
+                }
+                Format::Manifest => {}
+                Format::Txt => text += &format!("{}\n", one_line(&transcript.text)),
+                Format::Srt | Format::Vtt => {
+                    let subtitles = subtitles(format, &transcript.segments);
+                    output::write_whole(&self.subtitle_file(clip, format)?, subtitles.as_bytes())?;
+                }
+            }
+        }
+        match format {
+            Format::Srt | Format::Vtt => Ok(()),
+            _ => output::write_whole(&self.output, text.as_bytes()),
+        }
+    }
+
+    /// Fails if two clips have one file of subtitles, before anything is computed.
+    pub(super) fn check_subtitle_files(
+        &self,
+        clips: &[Clip],
+        format: Format,
+    ) -> anyhow::Result<()> {
+        let mut files = HashMap::new();
+        for clip in clips {
+            let file = self.subtitle_path(clip, format);
+            if let Some(other) = files.insert(file.clone(), &clip.id) {
+                let (file, id) = (file.display(), &clip.id);
+                anyhow::bail!(
+                    "{file}: clips `{other}` and `{id}` both go there; give them other ids"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn subtitle_path(&self, clip: &Clip, format: Format) -> PathBuf {
+        if !self.output.is_dir() {
+            return self.output.clone();
+        }
+        let ending = if format == Format::Srt { "srt" } else { "vtt" };
+        let within: PathBuf = Path::new(&clip.id)
+            .components()
+            .filter(|part| matches!(part, std::path::Component::Normal(_)))
+            .collect();
+        self.output.join(format!("{}.{ending}", within.display()))
+    }
+
+    /// The file of a clip's subtitles, whose folder is made.
+    fn subtitle_file(&self, clip: &Clip, format: Format) -> anyhow::Result<PathBuf> {
+        let file = self.subtitle_path(clip, format);
+        if let Some(folder) = file.parent().filter(|folder| *folder != Path::new("")) {
+            let failed = || format!("{}: could not be made", folder.display());
+            std::fs::create_dir_all(folder).with_context(failed)?;
+        }
+        Ok(file)
+    }
+}
+
+/// Writes clips with what was heard in them, to be trained on; one in which nothing was heard teaches nothing.
+pub(super) fn write_labelled<'c>(
+    path: &Path,
+    heard: impl Iterator<Item = (&'c Clip, &'c str)>,
+    quiet: bool,
+) -> anyhow::Result<()> {
+    let label = |(clip, text): (&Clip, &str)| {
+        let text = one_line(text);
+        let text = (!text.is_empty()).then_some(text);
+        Clip { text, ..clip.clone() }
+    };
+    let (labelled, silent): (Vec<Clip>, Vec<Clip>) =
+        heard.map(label).partition(|clip| clip.text.is_some());
+    if !silent.is_empty() {
+        let (count, first) = (silent.len(), &silent[0].id);
+        output::note(&format!("{count} clips without a text are left out, first `{first}`"), quiet);
+    }
+    Ok(write_manifest(path, &labelled)?)
+}
