@@ -141,7 +141,9 @@ fn real_speech_gives_the_texts_of_the_reference() {
     let [clip] = &read_manifest(Path::new(&labelled)).expect("a manifest")[..] else {
         panic!("one clip")
     };
-    assert!(clip.audio.is_file() && clip.text.as_ref().is_some_and(|text| text.contains("country")));
+    assert!(
+        clip.audio.is_file() && clip.text.as_ref().is_some_and(|text| text.contains("country"))
+    );
 
     let alone = published.output("jfk.tsv");
     assert!(engram(&[&predict[..], &[&alone]].concat()).status.success());

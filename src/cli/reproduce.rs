@@ -1,8 +1,10 @@
 //! `engram reproduce`: the studies on the embedded world, beside what the papers say.
 
+mod avformer;
 mod patent;
 mod report;
 mod reveal;
+mod values;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -19,30 +21,36 @@ use report::Report;
 #[command(after_help = "\
 Needs no data, no weights and no network; about three minutes on 2 cores. The embedded world is
 small: it shows mechanisms and directions, not the papers' absolute figures. The folder gets
-report.json and report.html; runs of REVEAL that are finished are not made again.
+report.json and report.html; runs of REVEAL and AVFormer that are finished are not made again.
+AVFormer joins at --scale laptop: its recogniser and its image encoder are trained first.
 
 Examples:
   engram reproduce
-  engram reproduce --study reveal --scale laptop --seeds 3 --ablations --out runs/reveal")]
+  engram reproduce --study reveal --scale laptop --seeds 3 --ablations --out runs/reveal
+  engram reproduce --study avformer --scale laptop --whisper hf://openai/whisper-tiny.en")]
 pub struct Reproduce {
     /// Only these studies
     #[arg(long, value_delimiter = ',', value_name = "STUDIES")]
     study: Vec<StudyName>,
-    /// How large REVEAL's runs are; the patent study has one size
+    /// How large the runs are; the patent study has one size
     #[arg(long, value_enum, default_value_t = Scale::Smoke)]
     scale: Scale,
-    /// How many seeds REVEAL is trained with, for intervals over them
+    /// How many seeds REVEAL and AVFormer are trained with, for intervals over them
     #[arg(long, default_value_t = 1, value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
     /// Add the rows that need further trainings, at the scale of
-    /// train/recipes/reveal/ablations.toml whatever --scale says
+    /// train/recipes/*/ablations.toml whatever --scale says
     #[arg(long)]
     ablations: bool,
+    /// A Whisper model that AVFormer is added to as well as to a Conformer: hf://owner/name, or a
+    /// folder
+    #[arg(long, value_name = "WEIGHTS")]
+    whisper: Option<String>,
     /// The folder for runs and the report
     #[arg(long, default_value = "runs/reproduce", value_name = "FOLDER")]
     out: PathBuf,
-    /// Take runs of REVEAL in the folder that another build of this program trained, and say so
+    /// Take runs of REVEAL and AVFormer in the folder that another build of this program trained, and say so
     /// in the report
     #[arg(long)]
     reuse: bool,
@@ -60,6 +68,8 @@ enum StudyName {
     Patent,
     /// Answers about pictures out of a memory
     Reveal,
+    /// Speech that is seen
+    Avformer,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -82,6 +92,9 @@ impl Reproduce {
         }
         if wanted(StudyName::Reveal) {
             rows.extend(self.reveal(&mut notes)?);
+        }
+        if wanted(StudyName::Avformer) {
+            rows.extend(self.avformer(&mut notes)?);
         }
         let report = Report {
             program: Program::running()?,

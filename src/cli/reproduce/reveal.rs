@@ -3,9 +3,6 @@
 use std::path::Path;
 
 use anyhow::Context;
-use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
-use engram_eval::metric::MetricInfo;
-use engram_eval::metric::mean::{mean, weighted_mean};
 use engram_eval::result::Measure;
 use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Verdict, run_grid};
 use engram_train::studies::reveal::figures::is_right;
@@ -15,6 +12,7 @@ use engram_train::studies::reveal::run::RevealSummary;
 
 use super::Reproduce;
 use super::report::{Measured, Row};
+use super::values::{Values, beats};
 use crate::cli::grid::time_left;
 
 /// The grid and its recipe, as they stand in the repository.
@@ -218,58 +216,9 @@ fn add_needles(needles: &mut Needles, seed: u64, figures: &[NeedleFigures]) {
     }
 }
 
-/// Whether a figure is above another one, by its interval.
-fn beats(measure: &Measure, least: f64) -> Verdict {
-    match &measure.interval {
-        Some(interval) if interval.low > least => Verdict::Holds,
-        Some(interval) if interval.high < least => Verdict::Fails,
-        _ => Verdict::NotDecided,
-    }
-}
-
-/// Values with what they are of, and their seeds.
-#[derive(Default)]
-struct Values {
-    values: Vec<f64>,
-    units: Vec<String>,
-    seeds: Vec<u64>,
-}
-
-impl Values {
-    fn add(&mut self, seed: u64, unit: impl ToString, value: f64) {
-        self.values.push(value);
-        self.units.push(unit.to_string());
-        self.seeds.push(seed);
-    }
-
-    fn push(&mut self, seed: u64, unit: impl ToString, holds: bool) {
-        self.add(seed, unit, if holds { 1.0 } else { 0.0 });
-    }
-
-    /// The differences from values of the same things.
-    fn less(&self, other: &Self) -> Self {
-        let values = self.values.iter().zip(&other.values).map(|(a, b)| a - b).collect();
-        Self { values, units: self.units.clone(), seeds: self.seeds.clone() }
-    }
-
-    /// The mean, with an interval over units and seeds.
-    fn measure(&self, metric: &'static str, unit: &str) -> Measure {
-        let info = MetricInfo { name: metric, version: 1, higher_is_better: None };
-        let options = BootstrapOptions::default();
-        let resampling = Resampling::by_crossed_groups([unit, "seed"], &self.units, &self.seeds);
-        let (value, interval) = match self.values.is_empty() {
-            true => (Err("undefined: nothing was measured".to_owned()), None),
-            false => (
-                Ok(mean(&self.values)),
-                interval(&resampling, &options, |counts| weighted_mean(&self.values, counts)),
-            ),
-        };
-        Measure::new(&info, self.values.len(), value, interval)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use engram_eval::metric::MetricInfo;
     use engram_train::studies::reveal::needle::NeedleOutcome;
 
     use super::*;
@@ -296,9 +245,9 @@ mod tests {
         add_needles(&mut needles, 1, &figures(0..5));
         add_needles(&mut needles, 2, &figures(5..10));
         let [((1, 10), values)] = needles.as_slice() else { panic!("one size") };
-        assert_eq!(values.units[..10], values.units[10..]);
-        assert_eq!(values.values[..5], [1.0; 5]);
-        assert_eq!(values.values[10..15], [0.0; 5]);
+        assert_eq!(values.units()[..10], values.units()[10..]);
+        assert_eq!(values.values()[..5], [1.0; 5]);
+        assert_eq!(values.values()[10..15], [0.0; 5]);
         let measured = values.measure("accuracy_plain", "task");
         assert_eq!((measured.value, measured.n), (0.5, 20));
         let interval = measured.interval.unwrap();

@@ -223,7 +223,7 @@ set = ["data.frames=2", "model.projection.init_std=0.1"]
 
 [[row]]
 name = "audio-only"
-set = ["phase.projection.steps=0", "phase.adapters.steps=3000"]
+set = ["phase.projection.steps=0", "phase.adapters.steps=2400"]
 
 [[claim]]
 id = "a"

@@ -7,7 +7,7 @@ use std::path::Path;
 use engram_data::world::questions::Split;
 use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
 use engram_eval::compare::{Comparison, compare_items};
-use engram_eval::items::Items;
+use engram_eval::items::{Item, Items, Statistic};
 use engram_eval::metric::MetricInfo;
 use engram_eval::metric::mean::{mean, weighted_mean};
 use engram_eval::result::Measure;
@@ -31,6 +31,8 @@ const PUT_IN: MetricInfo =
     MetricInfo { name: "shown_name_in_text", version: 1, higher_is_better: Some(false) };
 /// The folder of references, hypotheses and items.
 pub const TEST: &str = "test";
+/// In it: of each clean clip whether its text has the name that the wrong frames show.
+pub const PUT_IN_ITEMS: &str = "clean.shown_name_in_text.items.jsonl";
 /// Clips that the frozen recogniser hears at once.
 const FROZEN_AT_ONCE: usize = 8;
 
@@ -131,7 +133,9 @@ impl AvformerStudy {
             let three = self.shown(&clean, &[Shown::Nothing, Shown::Right, Shown::Wrong]);
             let heard =
                 self.measure(("clean", &clean), &three, avformer, (&folder, &mut figures))?;
-            figures.put_in = heard.text("wrong").map(|texts| self.put_in(&clean, texts));
+            if let Some(texts) = heard.text("wrong") {
+                figures.put_in = Some(self.put_in(&clean, texts, &folder.join(PUT_IN_ITEMS))?);
+            }
         }
         let kept = self.corpus().kept()?;
         if !kept.is_empty() {
@@ -193,24 +197,38 @@ impl AvformerStudy {
         Ok(texts)
     }
 
-    /// The share of clips in whose texts the name stands that the frames of another clip show.
-    fn put_in(&self, clips: &[SeenClip], texts: &[String]) -> Measure {
+    /// The share of clips in whose texts the name stands that the frames of another clip show; written item by item.
+    fn put_in(&self, clips: &[SeenClip], texts: &[String], file: &Path) -> StudyResult<Measure> {
         let names = NORMALISER.normalise_all(&self.corpus().names());
         let has = |text: &str, name: &str| format!(" {text} ").contains(&format!(" {name} "));
-        let is_put_in = |(place, text): (usize, &String)| {
+        let item = |(place, text): (usize, &String)| {
             let shown = other(clips, place).and_then(|other| other.name);
-            shown.is_some_and(|name| {
+            let is_put_in = shown.is_some_and(|name| {
                 let said = NORMALISER.normalise(&clips[place].text);
                 has(text, &names[name]) && !has(&said, &names[name])
-            })
+            });
+            Item {
+                metric: PUT_IN.name.to_owned(),
+                version: PUT_IN.version,
+                higher_is_better: PUT_IN.higher_is_better,
+                normaliser: NORMALISER.described(),
+                id: clips[place].id.clone(),
+                group: Some(clips[place].topic()),
+                statistic: Statistic::Mean { value: f64::from(u8::from(is_put_in)) },
+            }
         };
-        let values: Vec<f64> =
-            texts.iter().enumerate().map(|one| f64::from(u8::from(is_put_in(one)))).collect();
-        let topics: Vec<String> = clips.iter().map(SeenClip::topic).collect();
+        let items: Vec<Item> = texts.iter().enumerate().map(item).collect();
+        write_items(file, &items)?;
+        let value = |item: &Item| match item.statistic {
+            Statistic::Mean { value } => value,
+            _ => f64::NAN,
+        };
+        let values: Vec<f64> = items.iter().map(value).collect();
+        let groups: Vec<&Option<String>> = items.iter().map(|item| &item.group).collect();
         let (resampling, options) =
-            (Resampling::by_group("name", &topics), BootstrapOptions::default());
+            (Resampling::by_group("name", &groups), BootstrapOptions::default());
         let interval = interval(&resampling, &options, |counts| weighted_mean(&values, counts));
-        Measure::new(&PUT_IN, values.len(), Ok(mean(&values)), interval)
+        Ok(Measure::new(&PUT_IN, values.len(), Ok(mean(&values)), interval))
     }
 
     /// The first utterances of the test at several ratios.
@@ -249,10 +267,7 @@ impl<'a> Heard<'a> {
         let name = format!("{}.{system}", self.utterances);
         write_texts(&folder.join(format!("{name}.tsv")), self.clips, |i| &texts[i])?;
         let report = report(self.clips, &texts)?;
-        let lines: Vec<String> =
-            report.items.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-        let file = folder.join(items_file(self.utterances, system));
-        write_file(&file, (lines.join("\n") + "\n").as_bytes())?;
+        write_items(&folder.join(items_file(self.utterances, system)), &report.items)?;
         self.items.push(Items { file: system.to_string(), items: report.items });
         self.texts.push((system, NORMALISER.normalise_all(&texts)));
         let (utterances, system) = (self.utterances.to_string(), system.to_string());
@@ -299,6 +314,12 @@ fn name(shown: Shown) -> &'static str {
         Shown::Zero => "zero",
         Shown::Nothing => "nothing",
     }
+}
+
+/// A line of JSON for each item, as `engram eval compare` reads them.
+fn write_items(file: &Path, items: &[Item]) -> StudyResult<()> {
+    let lines: Vec<String> = items.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+    Ok(write_file(file, (lines.join("\n") + "\n").as_bytes())?)
 }
 
 /// `id`, tab, text.

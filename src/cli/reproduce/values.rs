@@ -1,0 +1,69 @@
+//! Values of several seeds, and their means.
+
+use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
+use engram_eval::metric::MetricInfo;
+use engram_eval::metric::mean::{mean, weighted_mean};
+use engram_eval::result::Measure;
+use engram_train::grid::Verdict;
+
+/// Whether a figure is above another one, by its interval.
+pub(super) fn beats(measure: &Measure, least: f64) -> Verdict {
+    match &measure.interval {
+        Some(interval) if interval.low > least => Verdict::Holds,
+        Some(interval) if interval.high < least => Verdict::Fails,
+        _ => Verdict::NotDecided,
+    }
+}
+
+/// Values with what they are of, and their seeds.
+#[derive(Default)]
+pub(super) struct Values {
+    values: Vec<f64>,
+    units: Vec<String>,
+    seeds: Vec<u64>,
+}
+
+impl Values {
+    pub(super) fn add(&mut self, seed: u64, unit: impl ToString, value: f64) {
+        self.values.push(value);
+        self.units.push(unit.to_string());
+        self.seeds.push(seed);
+    }
+
+    pub(super) fn push(&mut self, seed: u64, unit: impl ToString, holds: bool) {
+        self.add(seed, unit, if holds { 1.0 } else { 0.0 });
+    }
+
+    /// The differences from values of the same things.
+    pub(super) fn less(&self, other: &Self) -> Self {
+        let values = self.values.iter().zip(&other.values).map(|(a, b)| a - b).collect();
+        Self { values, units: self.units.clone(), seeds: self.seeds.clone() }
+    }
+
+    /// The values, in the order in which they were added.
+    #[cfg(test)]
+    pub(super) fn values(&self) -> &[f64] {
+        &self.values
+    }
+
+    /// What they are of.
+    #[cfg(test)]
+    pub(super) fn units(&self) -> &[String] {
+        &self.units
+    }
+
+    /// The mean, with an interval over units and seeds.
+    pub(super) fn measure(&self, metric: &'static str, unit: &str) -> Measure {
+        let info = MetricInfo { name: metric, version: 1, higher_is_better: None };
+        let options = BootstrapOptions::default();
+        let resampling = Resampling::by_crossed_groups([unit, "seed"], &self.units, &self.seeds);
+        let (value, interval) = match self.values.is_empty() {
+            true => (Err("undefined: nothing was measured".to_owned()), None),
+            false => (
+                Ok(mean(&self.values)),
+                interval(&resampling, &options, |counts| weighted_mean(&self.values, counts)),
+            ),
+        };
+        Measure::new(&info, self.values.len(), value, interval)
+    }
+}
