@@ -5,6 +5,8 @@
 //! | what a recipe says, the feeds of the curriculum's phases | [`settings`] |
 //! | sound with texts and frames; of the embedded world or from files | [`corpus`] |
 //! | each picture encoded once, for other runs too | [`gallery`], `embedding_store` |
+//! | clips of a manifest | `manifest` |
+//! | what is heard; what is embedded once for each clip | `hearing` |
 //! | the study as the trainer sees it | [`study`] |
 //! | the test: frozen, and with right, wrong and no frames | [`evaluate`] |
 //! | a run | [`run`] |
@@ -16,6 +18,8 @@ pub mod corpus;
 mod embedding_store;
 pub mod evaluate;
 pub mod gallery;
+mod hearing;
+mod manifest;
 pub mod run;
 pub mod settings;
 pub mod study;

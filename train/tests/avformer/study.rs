@@ -92,6 +92,21 @@ fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
     assert!(tensor(&frozen.path("whole"), "projection.bias").iter().any(|value| *value != 0.0));
 }
 
+/// Clips that do not fit into memory are embedded in each step, to the same effect.
+#[test]
+fn clips_that_are_not_kept_are_embedded_in_each_step() {
+    let frozen = Frozen::new();
+    let quick = ["data.sweep_clips=0", "data.frozen_baseline=false"];
+    frozen.run("kept", "whisper", &quick);
+    frozen.run("anew", "whisper", &[quick[0], quick[1], "data.states_gb=0"]);
+    for name in ["adapters.1.up.weight", "projection.weight"] {
+        let [kept, anew] = ["kept", "anew"].map(|run| tensor(&frozen.path(run), name));
+        for (kept, anew) in kept.iter().zip(&anew) {
+            assert!((kept - anew).abs() < 1e-4 * kept.abs().max(1e-2), "{name}: {kept} {anew}");
+        }
+    }
+}
+
 /// A finished run as adapters: the texts that its test has, from the files of sound and pictures; off
 /// again, the recogniser's own.
 #[test]

@@ -21,7 +21,8 @@ use engram_models::avformer::Avformer;
 use serde::{Deserialize, Serialize};
 
 use super::corpus::SeenClip;
-use super::study::{AvformerStudy, NORMALISER, other};
+use super::hearing::other;
+use super::study::{AvformerStudy, NORMALISER};
 use crate::checkpoint::write_file;
 use crate::recognise::{RecogniseOptions, Shown};
 use crate::study::StudyResult;

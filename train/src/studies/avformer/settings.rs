@@ -31,6 +31,9 @@ pub struct AvformerData {
     pub on_error: OnError,
     /// A folder in which embeddings of pictures are kept for other runs, by content; empty for none.
     pub embeddings: String,
+    /// Gigabytes of memory for what lies before the first block of a phase's clips; where that is full,
+    /// other clips are read and embedded in each step.
+    pub states_gb: f64,
     /// Frames that are shown of each clip, a visual token each.
     pub frames: usize,
     /// The longest clip that is learnt from or measured, in seconds: memory grows with its square.
@@ -87,6 +90,7 @@ impl Default for AvformerData {
             kept: String::new(),
             on_error: OnError::Stop,
             embeddings: String::new(),
+            states_gb: 8.0,
             frames: 4,
             max_seconds: 20.0,
             world_seed: 1,
@@ -127,6 +131,9 @@ impl AvformerData {
         }
         if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
             return Some(("max_seconds", format!("{} is no length", self.max_seconds)));
+        }
+        if !(self.states_gb >= 0.0 && self.states_gb.is_finite()) {
+            return Some(("states_gb", format!("{} is no size", self.states_gb)));
         }
         if !is_range(self.test_snr_db) {
             return Some(("test_snr_db", "wants the lowest and the highest ratio".into()));

@@ -24,11 +24,12 @@ use sha2::{Digest, Sha256};
 use super::corpus::{Corpus, SeenClip};
 use super::embedding_store::EmbeddingStore;
 use super::gallery::Gallery;
+use super::hearing::{Embedded, HEARD_AT_ONCE};
 use super::settings::{AvformerData, AvformerFeed, AvformerModel, FirstToken};
 use crate::encode::Encoder;
 use crate::log::{self, Progress};
 use crate::recipe::{BatchSettings, Phase};
-use crate::recognise::{Listener, Shown, evenly};
+use crate::recognise::{Listener, Shown};
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
@@ -37,8 +38,6 @@ use crate::study::{
 pub const NORMALISER: Normaliser = Normaliser::WhisperEnglish;
 /// How often another clip is drawn until it shows something else.
 const TRIES: usize = 16;
-/// Clips in a forward pass that trains nothing.
-const HEARD_AT_ONCE: usize = 16;
 
 /// A frozen recogniser that learns to see.
 pub struct AvformerStudy {
@@ -47,6 +46,7 @@ pub struct AvformerStudy {
     feeds: Vec<AvformerFeed>,
     batch: BatchSettings,
     seed: u64,
+    quiet: bool,
     corpus: Corpus,
     listener: Listener,
     recogniser: FrozenRecogniser,
@@ -59,20 +59,6 @@ pub struct AvformerStudy {
     /// The phase that is under way.
     phase: usize,
     avformer: Option<Avformer>,
-}
-
-/// A clip as the first block takes it.
-struct Embedded {
-    /// Its sound, `[T, D]`.
-    states: Tensor,
-    /// Its text.
-    tokens: Vec<u32>,
-    /// The places of its frames.
-    frames: Vec<usize>,
-    /// What they show.
-    topic: String,
-    /// Whether its name is not heard.
-    blanked: bool,
 }
 
 /// A clip of a batch.
@@ -145,6 +131,7 @@ impl AvformerStudy {
             feeds,
             batch,
             seed,
+            quiet,
             corpus,
             listener,
             recogniser,
@@ -152,7 +139,9 @@ impl AvformerStudy {
             encoder_sha256,
         };
         if study.feeds.iter().any(|feed| feed.rehearsal > 0.0) {
-            study.rehearsal = study.embed_all(&study.corpus.rehearsal()?)?;
+            let clips = study.corpus.rehearsal()?;
+            let numbers: Vec<usize> = (0..clips.len()).collect();
+            study.rehearsal = study.embed_all(&clips, &numbers)?;
         }
         Ok(study)
     }
@@ -170,6 +159,16 @@ impl AvformerStudy {
     /// The recogniser that stays as it is.
     pub fn listener(&self) -> &Listener {
         &self.listener
+    }
+
+    /// It as the adapters are put in.
+    pub(super) fn recogniser(&self) -> &FrozenRecogniser {
+        &self.recogniser
+    }
+
+    /// The pictures' embeddings; `None` where no frames are shown.
+    pub(super) fn gallery(&self) -> Option<&Gallery> {
+        self.gallery.as_ref()
     }
 
     /// What the recipe says of the model.
@@ -216,85 +215,9 @@ impl AvformerStudy {
         Ok(sizes.map(|one| (one.name().to_string(), one.tensor().elem_count())).collect())
     }
 
-    /// The texts that are heard in clips while each of these is seen. The sound of a clip is embedded once.
-    ///
-    /// # Errors
-    /// Those of the model.
-    pub fn hear(
-        &self,
-        avformer: &Avformer,
-        clips: &[SeenClip],
-        shown: &[Shown],
-    ) -> StudyResult<Vec<Vec<String>>> {
-        let mut texts = vec![Vec::with_capacity(clips.len()); shown.len()];
-        let places: Vec<usize> = (0..clips.len()).collect();
-        for places in places.chunks(HEARD_AT_ONCE) {
-            let batch = &clips[places[0]..places[0] + places.len()];
-            let embedded = self.embed(batch)?;
-            let samples: Vec<usize> = batch.iter().map(|clip| clip.samples.len()).collect();
-            for (shown, texts) in shown.iter().zip(&mut texts) {
-                let (mut frames, mut counts) = (Vec::new(), vec![0; batch.len()]);
-                for (place, count) in places.iter().zip(&mut counts) {
-                    let clip = match shown {
-                        Shown::Right | Shown::Zero => Some(&clips[*place]),
-                        Shown::Wrong => other(clips, *place),
-                        Shown::Nothing => None,
-                    };
-                    let before = frames.len();
-                    let all = clip.map_or(&[][..], |clip| clip.frames.as_slice());
-                    frames.extend(evenly(all, self.data.frames));
-                    *count = frames.len() - before;
-                }
-                let mut embeddings = self.embeddings(&frames)?;
-                if *shown == Shown::Zero {
-                    embeddings = embeddings.zeros_like()?;
-                }
-                let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
-                let audio = avformer.encode(embedded.clone(), Some(&visual), &Mode::predict())?;
-                texts.extend(self.listener.texts_of(&audio, &samples)?);
-            }
-        }
-        Ok(texts)
-    }
-
     fn avformer(&self, builder: &ParameterBuilder) -> StudyResult<Avformer> {
         let (recogniser, config) = (self.recogniser.clone(), self.model.avformer());
         Ok(Avformer::new(recogniser, &config, self.image_width(), builder)?)
-    }
-
-    /// `[N, E]`.
-    fn embeddings(&self, frames: &[usize]) -> StudyResult<Tensor> {
-        Ok(match &self.gallery {
-            Some(gallery) => gallery.embeddings(frames)?,
-            None => Tensor::zeros((0, 1), DType::F32, &Device::Cpu)?,
-        })
-    }
-
-    /// What lies before the first block, of clips in one pass.
-    pub(super) fn embed(&self, clips: &[SeenClip]) -> StudyResult<AudioStates> {
-        let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-        Ok(self.listener.embed(&self.recogniser, &samples)?)
-    }
-
-    /// The same of each clip, with its text as tokens.
-    fn embed_all(&self, clips: &[SeenClip]) -> StudyResult<Vec<Embedded>> {
-        let mut embedded = Vec::with_capacity(clips.len());
-        for clips in clips.chunks(HEARD_AT_ONCE) {
-            let AudioStates { states, lengths } = self.embed(clips)?;
-            let mut start = 0;
-            for (clip, length) in clips.iter().zip(lengths) {
-                embedded.push(Embedded {
-                    // A copy: the batch is not kept for it.
-                    states: states.narrow(0, start, length)?.detach().force_contiguous()?,
-                    tokens: self.listener.tokens_of(&clip.text)?,
-                    frames: clip.frames.clone(),
-                    topic: clip.topic(),
-                    blanked: clip.blanked,
-                });
-                start += length;
-            }
-        }
-        Ok(embedded)
     }
 
     /// The clips that a phase learns from, embedded when the first begins that hears them so; what no later one hears
@@ -318,10 +241,32 @@ impl AvformerStudy {
         numbers.shuffle(&mut ChaCha8Rng::seed_from_u64(self.data.world_seed));
         numbers.truncate(((all as f64 * feed.share).round() as usize).clamp(1, all));
         numbers.sort_unstable();
-        let mut embedded = Vec::with_capacity(numbers.len());
+        let (mut embedded, mut bytes) = (Vec::with_capacity(numbers.len()), 0.0);
+        let progress = Progress::new(self.quiet, "clips", 0, numbers.len() as u64);
         for numbers in numbers.chunks(16 * HEARD_AT_ONCE) {
-            let clips = numbers.par_iter().map(|number| self.corpus.training(*number, feed));
-            embedded.extend(self.embed_all(&clips.collect::<Result<Vec<_>, _>>()?)?);
+            if bytes >= self.data.states_gb * 1e9 {
+                let clips = numbers.par_iter().map(|number| self.corpus.described(*number, feed));
+                for (clip, number) in clips.collect::<Result<Vec<_>, _>>()?.iter().zip(numbers) {
+                    embedded.push(self.described(clip, *number)?);
+                }
+            } else {
+                let clips = numbers.par_iter().map(|number| self.corpus.training(*number, feed));
+                let clips = clips.collect::<Result<Vec<_>, _>>()?;
+                let first = embedded.len();
+                embedded.extend(self.embed_all(&clips, numbers)?);
+                let states = embedded[first..].iter().filter_map(|clip| clip.states.as_ref());
+                bytes += states.map(|states| 4.0 * states.elem_count() as f64).sum::<f64>();
+            }
+            progress.step(embedded.len() as u64);
+        }
+        drop(progress);
+        let anew = embedded.iter().filter(|clip| clip.states.is_none()).count();
+        if anew > 0 && !self.quiet {
+            let all = embedded.len();
+            log::print(&format!(
+                "{anew} of {all} clips are embedded in each step: data.states_gb = {} are full",
+                self.data.states_gb
+            ));
         }
         self.embedded.insert(self.phase, embedded);
         Ok(())
@@ -366,13 +311,6 @@ impl AvformerStudy {
         places.sort_unstable();
         places.into_iter().map(|place| frames[place]).collect()
     }
-}
-
-/// Another clip that shows something else, the next but some; `None` where all show the same.
-pub(super) fn other(clips: &[SeenClip], place: usize) -> Option<&SeenClip> {
-    let (step, topic) = (1 + place * 7 % 31, clips[place].topic());
-    let mut others = (0..clips.len()).map(|i| &clips[(place + step + i) % clips.len()]);
-    others.find(|other| other.topic() != topic)
 }
 
 impl Study for AvformerStudy {
@@ -430,7 +368,7 @@ impl Study for AvformerStudy {
         let avformer = self.avformer.as_ref().ok_or("the model is not built yet")?;
         let mode = Mode::train(step.step_seed);
         let heard: Vec<&Embedded> = batch.iter().map(|drawn| self.heard(drawn)).collect();
-        let states: Vec<&Tensor> = heard.iter().map(|clip| &clip.states).collect();
+        let states = self.states(&heard, &self.feeds[self.phase])?;
         let lengths = states.iter().map(|states| states.dim(0)).collect::<Result<Vec<_>, _>>()?;
         let sound = AudioStates { states: Tensor::cat(&states, 0)?, lengths };
         let tokens = sound.states.dim(0)?;

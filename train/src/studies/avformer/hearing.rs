@@ -1,0 +1,151 @@
+//! What is heard in clips, and what lies before the first block, once for each clip.
+
+use candle_core::{DType, Device, Tensor};
+use engram_models::avformer::{Avformer, VisualTokens};
+use engram_models::kernels::Mode;
+use engram_models::speech::AudioStates;
+use rayon::prelude::*;
+
+use super::corpus::SeenClip;
+use super::settings::AvformerFeed;
+use super::study::AvformerStudy;
+use crate::recognise::{Shown, evenly};
+use crate::study::StudyResult;
+
+/// Clips in a forward pass that trains nothing.
+pub(super) const HEARD_AT_ONCE: usize = 16;
+
+/// A clip as the first block takes it.
+pub(super) struct Embedded {
+    /// Its place among those that the corpus trains on, or rehearses.
+    pub(super) number: usize,
+    /// Its sound, `[T, D]`; `None` where it is embedded in each step.
+    pub(super) states: Option<Tensor>,
+    /// Its text.
+    pub(super) tokens: Vec<u32>,
+    /// The places of its frames.
+    pub(super) frames: Vec<usize>,
+    /// What they show.
+    pub(super) topic: String,
+    /// Whether its name is not heard.
+    pub(super) blanked: bool,
+}
+
+impl AvformerStudy {
+    /// The texts that are heard in clips while each of these is seen. The sound of a clip is embedded once.
+    ///
+    /// # Errors
+    /// Those of the model.
+    pub fn hear(
+        &self,
+        avformer: &Avformer,
+        clips: &[SeenClip],
+        shown: &[Shown],
+    ) -> StudyResult<Vec<Vec<String>>> {
+        let mut texts = vec![Vec::with_capacity(clips.len()); shown.len()];
+        let places: Vec<usize> = (0..clips.len()).collect();
+        for places in places.chunks(HEARD_AT_ONCE) {
+            let batch = &clips[places[0]..places[0] + places.len()];
+            let embedded = self.embed(batch)?;
+            let samples: Vec<usize> = batch.iter().map(|clip| clip.samples.len()).collect();
+            for (shown, texts) in shown.iter().zip(&mut texts) {
+                let (mut frames, mut counts) = (Vec::new(), vec![0; batch.len()]);
+                for (place, count) in places.iter().zip(&mut counts) {
+                    let clip = match shown {
+                        Shown::Right | Shown::Zero => Some(&clips[*place]),
+                        Shown::Wrong => other(clips, *place),
+                        Shown::Nothing => None,
+                    };
+                    let before = frames.len();
+                    let all = clip.map_or(&[][..], |clip| clip.frames.as_slice());
+                    frames.extend(evenly(all, self.data().frames));
+                    *count = frames.len() - before;
+                }
+                let mut embeddings = self.embeddings(&frames)?;
+                if *shown == Shown::Zero {
+                    embeddings = embeddings.zeros_like()?;
+                }
+                let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
+                let audio = avformer.encode(embedded.clone(), Some(&visual), &Mode::predict())?;
+                texts.extend(self.listener().texts_of(&audio, &samples)?);
+            }
+        }
+        Ok(texts)
+    }
+
+    /// `[N, E]`.
+    pub(super) fn embeddings(&self, frames: &[usize]) -> StudyResult<Tensor> {
+        Ok(match self.gallery() {
+            Some(gallery) => gallery.embeddings(frames)?,
+            None => Tensor::zeros((0, 1), DType::F32, &Device::Cpu)?,
+        })
+    }
+
+    /// What lies before the first block, of clips in one pass.
+    pub(super) fn embed(&self, clips: &[SeenClip]) -> StudyResult<AudioStates> {
+        let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
+        Ok(self.listener().embed(self.recogniser(), &samples)?)
+    }
+
+    /// The states of each clip by themselves, `[T, D]`.
+    fn states_of_each(&self, clips: &[SeenClip]) -> StudyResult<Vec<Tensor>> {
+        let mut all = Vec::with_capacity(clips.len());
+        for clips in clips.chunks(HEARD_AT_ONCE) {
+            let AudioStates { states, lengths } = self.embed(clips)?;
+            let mut start = 0;
+            for length in lengths {
+                // A copy: the batch is not kept for it.
+                all.push(states.narrow(0, start, length)?.detach().force_contiguous()?);
+                start += length;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Clips with these numbers as the first block takes them.
+    pub(super) fn embed_all(
+        &self,
+        clips: &[SeenClip],
+        numbers: &[usize],
+    ) -> StudyResult<Vec<Embedded>> {
+        let all = clips.iter().zip(numbers).zip(self.states_of_each(clips)?);
+        all.map(|((clip, number), states)| {
+            let embedded = self.described(clip, *number)?;
+            Ok(Embedded { states: Some(states), ..embedded })
+        })
+        .collect()
+    }
+
+    /// A clip that is embedded in each step.
+    pub(super) fn described(&self, clip: &SeenClip, number: usize) -> StudyResult<Embedded> {
+        Ok(Embedded {
+            number,
+            states: None,
+            tokens: self.listener().tokens_of(&clip.text)?,
+            frames: clip.frames.clone(),
+            topic: clip.topic(),
+            blanked: clip.blanked,
+        })
+    }
+
+    /// The states of a batch; those that are not kept are made.
+    pub(super) fn states(
+        &self,
+        batch: &[&Embedded],
+        feed: &AvformerFeed,
+    ) -> StudyResult<Vec<Tensor>> {
+        let missing = batch.par_iter().filter(|clip| clip.states.is_none());
+        let missing = missing.map(|clip| self.corpus().training(clip.number, feed));
+        let missing: Vec<SeenClip> = missing.collect::<Result<_, _>>()?;
+        let mut made = self.states_of_each(&missing)?.into_iter();
+        let states = batch.iter().map(|clip| clip.states.clone().or_else(|| made.next()));
+        Ok(states.collect::<Option<Vec<Tensor>>>().ok_or("a clip without states")?)
+    }
+}
+
+/// Another clip that shows something else, the next but some; `None` where all show the same.
+pub(super) fn other(clips: &[SeenClip], place: usize) -> Option<&SeenClip> {
+    let (step, topic) = (1 + place * 7 % 31, clips[place].topic());
+    let mut others = (0..clips.len()).map(|i| &clips[(place + step + i) % clips.len()]);
+    others.find(|other| other.topic() != topic)
+}
