@@ -14,16 +14,21 @@ use hound::{SampleFormat, WavSpec, WavWriter};
 
 use super::super::{Outcome, output};
 
-/// Write sentences of the embedded world's held-out voices, with a manifest.
+/// Write sentences of the embedded world's voices, with a manifest.
 ///
-/// They are those by which `engram train speech` validates and tests: the voice of each is heard in no
-/// training. The same options give the same bytes.
+/// Those of validation and test are the ones by which `engram train speech` validates and tests: the
+/// voice of each is heard in no training. The same options give the same bytes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   engram data speech spoken
   engram predict --recogniser runs/s1 --input spoken/clips.jsonl --output hyp.tsv
-  engram eval wer --ref spoken/ref.tsv --hyp hyp.tsv")]
+  engram eval wer --ref spoken/ref.tsv --hyp hyp.tsv
+
+Clean speech that adapters may rehearse, as a frozen recogniser writes it:
+  engram data speech heard --split train --count 800 --snr-db 60
+  engram predict --recogniser whisper --input heard/clips.jsonl --format manifest \\
+      --output rehearsal.jsonl")]
 pub struct Speech {
     /// The folder to make: clips.jsonl, ref.tsv and sound files
     folder: PathBuf,
@@ -42,6 +47,7 @@ pub struct Speech {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum SplitName {
+    Train,
     Validation,
     Test,
 }
@@ -60,6 +66,7 @@ impl Speech {
             ..SpeechData::default()
         };
         let split = match self.split {
+            SplitName::Train => Split::Train,
             SplitName::Validation => Split::Validation,
             SplitName::Test => Split::Test,
         };

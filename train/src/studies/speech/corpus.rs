@@ -20,6 +20,9 @@ use crate::error::{Result, TrainError};
 
 /// Voices that speak at once in a babble, at least and at most.
 const TALKERS: std::ops::RangeInclusive<usize> = 2..=5;
+/// The seed of the first sentence of training voices that is written rather than trained on; those of validation and test
+/// begin at 0 and 1.
+const TRAIN_SEED: u64 = 1 << 32;
 
 /// A sound with its text.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -175,19 +178,23 @@ impl Corpus {
         babble(&talkers, samples, rng)
     }
 
-    /// The utterances of validation or test; of the embedded world the same for every run.
+    /// The utterances of validation or test; of the embedded world the same for every run. Of training: clips of files, or as
+    /// many sentences of the training voices, at the first of `data.speeds`.
     ///
     /// # Errors
     /// As [`Corpus::training`].
     pub fn evaluated(&self, split: Split) -> Result<Vec<Utterance>> {
-        let is_test = split == Split::Test;
         match &self.sounds {
-            Sounds::World { validation, test, .. } => {
-                let voices = if is_test { test } else { validation };
+            Sounds::World { train, validation, test } => {
+                let (voices, first_seed) = match split {
+                    Split::Train => (&train[0], TRAIN_SEED),
+                    Split::Validation => (validation, 0),
+                    Split::Test => (test, 1),
+                };
                 let make = |i: usize| {
                     let voice = &voices[i % voices.len().max(1)];
                     // The voices know the same names: with one seed they would say the same sentences.
-                    let mut rng = ChaCha8Rng::seed_from_u64(2 * i as u64 + u64::from(is_test));
+                    let mut rng = ChaCha8Rng::seed_from_u64(2 * i as u64 + first_seed);
                     let id = format!("{}-{i:04}", voice.name);
                     let utterance = spoken(voice.sentence(&mut rng), id);
                     let noise = white_noise(utterance.samples.len(), &mut rng);
@@ -195,8 +202,12 @@ impl Corpus {
                 };
                 Ok((0..self.data.evaluated).into_par_iter().map(make).collect())
             }
-            Sounds::Files { validation, test, .. } => {
-                let manifest = if is_test { test } else { validation };
+            Sounds::Files { train, validation, test } => {
+                let manifest = match split {
+                    Split::Train => train,
+                    Split::Validation => validation,
+                    Split::Test => test,
+                };
                 let clips = manifest.clips.par_iter();
                 clips.map(|clip| manifest.utterance(clip, 1.0, &self.data)).collect()
             }
