@@ -21,6 +21,6 @@ pub mod rows;
 pub mod settings;
 
 pub use ablated::{Ablated, Asked, Figure};
-pub use report::{ClaimReport, GridReport, RowReport, RowRun, Verdict};
+pub use report::{ClaimReport, GridReport, RowReport, RowRun, Rule, Verdict};
 pub use rows::{GridOptions, GridProgress, run_grid};
 pub use settings::{ClaimSettings, Grid, RowSettings};

@@ -336,8 +336,8 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     assert_eq!(vqa.difference.value, vqa.values[0].value);
     let k_2 = report.rows.iter().find(|row| row.row.name == "k-2").unwrap();
     assert!(
-        k_2.figure("recall@10").unwrap().value.is_nan()
-            && k_2.figure("recall@1").unwrap().value.is_finite()
+        k_2.figure("recall_at_10").unwrap().value.is_nan()
+            && k_2.figure("recall_at_1").unwrap().value.is_finite()
     );
     let command = k_2.command.as_ref().unwrap();
     assert!(command.starts_with("engram grid grid.toml --rows k-2 --seeds 2 --out /"), "{command}");

@@ -127,6 +127,7 @@ impl Predict {
                 text += &match format {
                     Format::Tsv => format!("{id}\t{}\n", one_line(made)),
                     Format::Txt => format!("{}\n", one_line(made)),
+                    Format::Manifest => String::new(),
                     _ => {
                         let line = Line { id, audio, start, seconds, frames, text: made };
                         serde_json::to_string(&line)? + "\n"

@@ -120,6 +120,9 @@ impl Predict {
             None => clips(input)?,
         };
         let format = self.speech.format(&self.output);
+        if format == Format::Manifest && input == Path::new("-") {
+            anyhow::bail!("a manifest names files of sound, and standard input is none");
+        }
         let subtitles = matches!(format, Format::Srt | Format::Vtt);
         if subtitles && clips.len() > 1 && !self.output.is_dir() {
             let (output, count) = (self.output.display(), clips.len());

@@ -139,6 +139,12 @@ pub(super) fn write_labelled<'c>(
     };
     let (labelled, silent): (Vec<Clip>, Vec<Clip>) =
         heard.map(label).partition(|clip| clip.text.is_some());
+    if labelled.is_empty() {
+        anyhow::bail!(
+            "nothing is heard in any clip: there is nothing to write to {}",
+            path.display()
+        );
+    }
     if !silent.is_empty() {
         let (count, first) = (silent.len(), &silent[0].id);
         output::note(&format!("{count} clips without a text are left out, first `{first}`"), quiet);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use engram_eval::result::Measure;
-use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Verdict, run_grid};
+use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Rule, Verdict, run_grid};
 use engram_train::studies::reveal::figures::is_right;
 use engram_train::studies::reveal::finished::FinishedRun;
 use engram_train::studies::reveal::needle::NeedleFigures;
@@ -143,7 +143,7 @@ impl Reproduce {
         };
         let changed = follow.less(&stay).measure("follow_less_stay", "picture");
         let system = |system: &str, figure| Measured { system: system.to_owned(), figure };
-        let verdict = Verdict::of(&changed, None);
+        let verdict = Verdict::of(&changed, Rule::Better);
         let compared = vec![
             system("right before", before.measure("before", "picture")),
             system("still the old answer", stay.measure("stay", "picture")),
@@ -164,7 +164,8 @@ impl Reproduce {
             compared,
         )];
         if let Some(main) = report.rows.iter().find(|row| row.row.name == report.main) {
-            let found = main.figure("recall@10").cloned().context("no recall@10 was measured")?;
+            let found =
+                main.figure("recall_at_10").cloned().context("no recall_at_10 was measured")?;
             let verdict = beats(&found, MORE_OFTEN_THAN_NOT);
             let claim = "the right entry is among the ten that are read, more often than not";
             rows.push(row("recall_at_10", claim.to_owned(), "", found, verdict, Vec::new()));
@@ -179,7 +180,7 @@ impl Reproduce {
                 .to_owned(),
             "named as future work",
             less.clone(),
-            Verdict::of(&less, None),
+            Verdict::of(&less, Rule::Better),
             vec![system("deleted by leaving one out, by how much sooner", bound)],
         ));
         // The largest haystack of a single needle that the world has.

@@ -1,5 +1,6 @@
 //! What a study brings to a grid of its ablations.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 
@@ -73,14 +74,22 @@ impl fmt::Display for Asked {
 /// A column of the table of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
+    /// Its name for programs.
+    pub key: &'static str,
     /// Its heading.
     pub heading: &'static str,
     /// What it shows.
     pub asked: Asked,
 }
 
+/// The SHA-256 of weights, by what recipes name them.
+pub type Hashes = HashMap<String, String>;
+
 /// What a study brings to a grid of its ablations.
 pub trait Ablated: fmt::Debug + Sync {
+    /// The study, as recipes name it.
+    fn name(&self) -> &'static str;
+
     /// The heading of a report.
     fn title(&self) -> &'static str;
 
@@ -120,6 +129,18 @@ pub trait Ablated: fmt::Debug + Sync {
     /// Patterns of the parameters that a row takes over from its shared phases.
     fn taken_over(&self) -> &'static [&'static str];
 
+    /// Why a finished run is of other weights than this recipe names now; `hashes` are those of weights that were looked at
+    /// before.
+    ///
+    /// # Errors
+    /// Weights that cannot be read.
+    fn other_weights(
+        &self,
+        recipe: &mut Recipe,
+        run: &Path,
+        hashes: &mut Hashes,
+    ) -> Result<Option<String>>;
+
     /// Trains a run.
     ///
     /// # Errors
@@ -150,9 +171,6 @@ pub trait Ablated: fmt::Debug + Sync {
 
 /// What this study brings; `None` for one that has no ablations.
 pub(super) fn of_study(name: &str) -> Option<&'static dyn Ablated> {
-    match name {
-        "reveal" => Some(&RevealAblations),
-        "avformer" => Some(&AvformerAblations),
-        _ => None,
-    }
+    let all: [&'static dyn Ablated; 2] = [&RevealAblations, &AvformerAblations];
+    all.into_iter().find(|study| study.name() == name)
 }

@@ -43,7 +43,7 @@ pub(super) fn claim(
     rows: &[&str],
     study: &dyn Ablated,
 ) -> Result<(), String> {
-    let ClaimSettings { id, within, .. } = claim;
+    let ClaimSettings { id, within, no_worse_by, .. } = claim;
     if earlier.iter().any(|other| other.id == *id) {
         return Err(format!("`{id}` is the id of another claim; give each its own"));
     }
@@ -53,8 +53,13 @@ pub(super) fn claim(
     for asked in claim.asked(study) {
         study.check_asked(&asked)?;
     }
-    if within.is_some_and(|within| !(within > 0.0 && within.is_finite())) {
-        return Err("`within` has to be above 0".to_owned());
+    for (key, margin) in [("within", within), ("no_worse_by", no_worse_by)] {
+        if margin.is_some_and(|margin| !(margin > 0.0 && margin.is_finite())) {
+            return Err(format!("`{key}` has to be above 0"));
+        }
+    }
+    if within.is_some() && no_worse_by.is_some() {
+        return Err("has both `within` and `no_worse_by`; leave one out".to_owned());
     }
     Ok(())
 }

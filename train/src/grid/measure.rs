@@ -9,7 +9,7 @@ use engram_eval::metric::MetricInfo;
 use engram_eval::result::Measure;
 
 use super::ablated::{Ablated, Asked};
-use crate::error::{Result, TrainError};
+use crate::error::Result;
 
 /// What the runs of a row have on one question: items by seed, or why there is no figure.
 pub(super) type Answers = Result<Vec<(u64, Item)>, String>;
@@ -39,7 +39,7 @@ impl Runs<'_> {
     /// The figure over items and seeds, with an interval over what items belong to, and seeds.
     pub(super) fn measure(&self, row: &str, asked: &Asked) -> Result<Measure> {
         let info = asked.figure.info(false);
-        Ok(figure(&info, self.study.unit(), &self.answers(row, asked)?, parts))
+        Ok(figure(&info, self.study.unit(), &self.answers(row, asked)?))
     }
 
     /// The same of the difference of two rows, item by item.
@@ -48,40 +48,48 @@ impl Runs<'_> {
         [better, worse]: [&str; 2],
         [asked, of_worse]: [&Asked; 2],
     ) -> Result<Measure> {
-        let [better, worse] = [self.answers(better, asked)?, self.answers(worse, of_worse)?];
+        // By the ids of the first: a row whose memory lacks a source does not know it as a question's.
+        let of_worse = Asked { source: None, ..of_worse.clone() };
+        let [better, worse] = [self.answers(better, asked)?, self.answers(worse, &of_worse)?];
         let info = asked.figure.info(true);
-        difference(&info, self.study.unit(), better, worse)
+        Ok(difference(&info, self.study.unit(), better, worse, asked.source.is_none()))
     }
 }
 
-fn difference(info: &MetricInfo, unit: &str, better: Answers, worse: Answers) -> Result<Measure> {
-    let (better, worse) = match (better, worse) {
-        (Ok(better), Ok(worse)) => (better, worse),
-        (Err(reason), _) | (_, Err(reason)) => {
-            return Ok(figure(info, unit, &Err(reason), parts));
-        }
+/// The first less the second; where `are_all`, the first has all items that the second has.
+fn difference(
+    info: &MetricInfo,
+    unit: &str,
+    better: Answers,
+    worse: Answers,
+    are_all: bool,
+) -> Measure {
+    let less = better.and_then(|better| less(better, worse?, are_all));
+    figure(info, unit, &less)
+}
+
+fn less(better: Vec<(u64, Item)>, worse: Vec<(u64, Item)>, are_all: bool) -> Answers {
+    let mut by_id: HashMap<(u64, String), [f64; 2]> =
+        worse.iter().map(|(seed, item)| ((*seed, item.id.clone()), parts(item))).collect();
+    let alone = |seed: u64, id: &str| {
+        format!(
+            "undefined: item {id} of seed {seed} was asked of one row and not of another; rows that \
+             are compared need the same test data"
+        )
     };
-    let by_id: HashMap<(u64, &str), &Item> =
-        worse.iter().map(|(seed, item)| ((*seed, item.id.as_str()), item)).collect();
-    let others = better.iter().map(|(seed, item)| {
-        let other = by_id.get(&(*seed, item.id.as_str()));
-        let other = other.filter(|other| parts(other)[1] == parts(item)[1]);
-        let other = other.ok_or_else(|| TrainError::Recipe {
-            place: format!("item {} of seed {seed}", item.id),
-            reason:
-                "was asked of one row and not of another; rows that are compared need the same \
-                     test data"
-                    .to_owned(),
-        })?;
-        Ok(parts(other)[0])
-    });
-    let others = others.collect::<Result<Vec<f64>>>()?;
-    let less = better.into_iter().zip(others).map(|((seed, mut item), other)| {
+    let mut all = Vec::with_capacity(better.len());
+    for (seed, mut item) in better {
         let [numerator, denominator] = parts(&item);
-        item.statistic = Statistic::Ratio { numerator: numerator - other, denominator };
-        (seed, item)
-    });
-    Ok(figure(info, unit, &Ok(less.collect()), parts))
+        let other = by_id.remove(&(seed, item.id.clone())).filter(|other| other[1] == denominator);
+        let [less, _] = other.ok_or_else(|| alone(seed, &item.id))?;
+        item.statistic = Statistic::Ratio { numerator: numerator - less, denominator };
+        all.push((seed, item));
+    }
+    let left = worse.iter().find(|(seed, item)| by_id.contains_key(&(*seed, item.id.clone())));
+    match left.filter(|_| are_all) {
+        Some((seed, item)) => Err(alone(*seed, &item.id)),
+        None => Ok(all),
+    }
 }
 
 /// What an item adds above and below the line.
@@ -94,12 +102,7 @@ fn parts(item: &Item) -> [f64; 2] {
     }
 }
 
-fn figure(
-    info: &MetricInfo,
-    unit: &str,
-    answers: &Answers,
-    parts: fn(&Item) -> [f64; 2],
-) -> Measure {
+fn figure(info: &MetricInfo, unit: &str, answers: &Answers) -> Measure {
     let answers = match answers {
         Ok(answers) => answers,
         Err(reason) => return Measure::new(info, 0, Err(reason.clone()), None),
@@ -123,7 +126,7 @@ fn figure(
 #[cfg(test)]
 mod tests {
     use super::super::ablated::Figure;
-    use super::super::report::{Verdict, in_words};
+    use super::super::report::{Rule, Verdict, in_words};
     use super::*;
 
     /// 40 pictures with 3 questions each; the first `right` of each ten pictures are answered rightly.
@@ -147,7 +150,7 @@ mod tests {
     }
 
     fn less(better: Answers, worse: Answers, figure: Figure) -> Measure {
-        difference(&figure.info(true), "picture", better, worse).unwrap()
+        difference(&figure.info(true), "picture", better, worse, true)
     }
 
     #[test]
@@ -158,35 +161,56 @@ mod tests {
             found.interval.as_ref().unwrap().method,
             "percentile bootstrap by picture and seed"
         );
-        assert_eq!(Verdict::of(&found, None), Verdict::Holds);
+        assert_eq!(Verdict::of(&found, Rule::Better), Verdict::Holds);
         let worse = less(answers(4), answers(7), Figure::ExactMatch);
-        assert_eq!(Verdict::of(&worse, None), Verdict::Fails);
+        assert_eq!(Verdict::of(&worse, Rule::Better), Verdict::Fails);
         let same = less(answers(4), answers(4), Figure::ExactMatch);
-        assert_eq!(Verdict::of(&same, None), Verdict::NotDecided);
-        assert_eq!(Verdict::of(&same, Some(0.01)), Verdict::Holds);
-        assert_eq!(Verdict::of(&found, Some(0.01)), Verdict::Fails);
+        assert_eq!(Verdict::of(&same, Rule::Better), Verdict::NotDecided);
+        assert_eq!(Verdict::of(&same, Rule::Within(0.01)), Verdict::Holds);
+        assert_eq!(Verdict::of(&found, Rule::Within(0.01)), Verdict::Fails);
         // Fewer errors are better.
         let errors = less(answers(4), answers(7), Figure::Wer);
-        assert_eq!(Verdict::of(&errors, None), Verdict::Holds);
-        assert_eq!(Verdict::of(&less(answers(7), answers(4), Figure::Wer), None), Verdict::Fails);
+        assert_eq!(Verdict::of(&errors, Rule::Better), Verdict::Holds);
+        assert_eq!(
+            Verdict::of(&less(answers(7), answers(4), Figure::Wer), Rule::Better),
+            Verdict::Fails
+        );
         let undefined = less(answers(7), Err("undefined: as it is".to_owned()), Figure::Wer);
         assert_eq!(undefined.reason.as_deref(), Some("undefined: as it is"));
-        assert_eq!(Verdict::of(&undefined, None), Verdict::NotDecided);
+        assert_eq!(Verdict::of(&undefined, Rule::Better), Verdict::NotDecided);
         assert_eq!(in_words(&undefined), "–");
         assert_eq!(in_words(&found).split(' ').next(), Some("0.300"));
     }
 
     #[test]
     fn rows_that_are_compared_have_the_same_items() {
-        let info = Figure::ExactMatch.info(true);
-        let less = |worse| difference(&info, "picture", answers(7), Ok(worse));
-        let mut worse = answers(7).unwrap();
-        worse.retain(|(seed, item)| *seed != 2 || item.id != "5");
-        let error = less(worse).unwrap_err().to_string();
-        assert!(error.contains("item 5 of seed 2") && error.contains("same test data"), "{error}");
-        let mut worse = answers(7).unwrap();
-        worse[0].1.statistic = Statistic::Ratio { numerator: 0.0, denominator: 2.0 };
-        assert!(less(worse).unwrap_err().to_string().contains("item 0 of seed 1"));
+        let reason = |better: Answers, worse: Vec<(u64, Item)>, are_all| {
+            let info = Figure::ExactMatch.info(true);
+            difference(&info, "picture", better, Ok(worse), are_all).reason
+        };
+        let all = answers(7).unwrap();
+        let mut few = all.clone();
+        few.retain(|(seed, item)| *seed != 2 || item.id != "5");
+        let told = reason(answers(7), few.clone(), true).unwrap();
+        assert!(told.contains("item 5 of seed 2") && told.contains("same test data"), "{told}");
+        assert!(reason(Ok(few.clone()), all.clone(), true).unwrap().contains("item 5 of seed 2"));
+        // Of the questions of one source.
+        assert_eq!(reason(Ok(few), all.clone(), false), None);
+        let mut other = all;
+        other[0].1.statistic = Statistic::Ratio { numerator: 0.0, denominator: 2.0 };
+        assert!(reason(answers(7), other, true).unwrap().contains("item 0 of seed 1"));
+    }
+
+    #[test]
+    fn a_row_may_be_better_where_it_is_to_be_no_worse() {
+        let rule = Rule::NoWorseBy(0.01);
+        let fewer_errors = less(answers(4), answers(7), Figure::Wer);
+        assert_eq!(Verdict::of(&fewer_errors, rule), Verdict::Holds);
+        assert_eq!(Verdict::of(&fewer_errors, Rule::Within(0.01)), Verdict::Fails);
+        let more_errors = less(answers(7), answers(4), Figure::Wer);
+        assert_eq!(Verdict::of(&more_errors, rule), Verdict::Fails);
+        let more_right = less(answers(7), answers(4), Figure::ExactMatch);
+        assert_eq!(Verdict::of(&more_right, rule), Verdict::Holds);
     }
 
     #[test]
@@ -205,7 +229,7 @@ mod tests {
         };
         let row = |errors: f64| Ok(vec![item("a", errors, 8.0), item("b", 1.0, 2.0)]);
         let info = Figure::Wer.info(false);
-        assert_eq!(figure(&info, "name", &row(2.0), parts).value, 0.3);
+        assert_eq!(figure(&info, "name", &row(2.0)).value, 0.3);
         assert_eq!(less(row(2.0), row(4.0), Figure::Wer).value, -0.2);
     }
 }

@@ -27,15 +27,31 @@ pub enum Verdict {
     NotDecided,
 }
 
+/// What is claimed of a difference.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rule {
+    /// That the first row is better.
+    Better,
+    /// That it is worse by no more than this, if at all.
+    NoWorseBy(f64),
+    /// That the rows differ by no more than this, up or down.
+    Within(f64),
+}
+
 impl Verdict {
-    /// Of a difference that is to be above 0, below it where less is better, or within so much of it.
-    pub fn of(difference: &Measure, within: Option<f64>) -> Self {
+    /// Of a difference whose whole interval follows the rule, or breaks it. Where less is better, less is.
+    pub fn of(difference: &Measure, rule: Rule) -> Self {
         let Some(interval) = &difference.interval else { return Self::NotDecided };
-        let (low, high) = (interval.low, interval.high);
-        let (holds, fails) = match within {
-            None if difference.higher_is_better == Some(false) => (high < 0.0, low > 0.0),
-            None => (low > 0.0, high < 0.0),
-            Some(within) => (low >= -within && high <= within, low > within || high < -within),
+        let (low, high) = match difference.higher_is_better {
+            Some(false) => (-interval.high, -interval.low),
+            _ => (interval.low, interval.high),
+        };
+        let (holds, fails) = match rule {
+            Rule::Better => (low > 0.0, high < 0.0),
+            Rule::NoWorseBy(margin) => (low >= -margin, high < -margin),
+            Rule::Within(margin) => {
+                (low >= -margin && high <= margin, low > margin || high < -margin)
+            }
         };
         match (holds, fails) {
             (true, _) => Self::Holds,
@@ -65,7 +81,7 @@ pub struct RowReport {
     pub command: Option<String>,
     /// What it was measured on, by seed.
     pub runs: Vec<RowRun>,
-    /// Its figures, by their headings.
+    /// Its figures.
     pub figures: Vec<RowFigure>,
     /// The first of them less the main row's, on the same items.
     pub less_main: Measure,
@@ -74,7 +90,9 @@ pub struct RowReport {
 /// A figure of a row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RowFigure {
-    /// What it is: `recall@10`.
+    /// What it is, for programs: `recall_at_10`.
+    pub key: String,
+    /// The same for tables: `recall@10`.
     pub heading: String,
     /// The figure.
     #[serde(flatten)]
@@ -82,9 +100,9 @@ pub struct RowFigure {
 }
 
 impl RowReport {
-    /// The figure with this heading.
-    pub fn figure(&self, heading: &str) -> Option<&Measure> {
-        self.figures.iter().find(|figure| figure.heading == heading).map(|figure| &figure.measure)
+    /// The figure with this key.
+    pub fn figure(&self, key: &str) -> Option<&Measure> {
+        self.figures.iter().find(|figure| figure.key == key).map(|figure| &figure.measure)
     }
 }
 
@@ -130,6 +148,8 @@ pub struct GridReport {
     pub title: String,
     /// What the figures are about.
     pub about: String,
+    /// What intervals draw, beside seeds.
+    pub unit: String,
     /// How many seeds.
     pub seeds: u64,
     /// The program that asked and measured.
@@ -154,7 +174,8 @@ impl GridReport {
             let run = |seed| RowRun::of(study, row, seed, &options.out);
             let figure = |column: &Column| {
                 let measure = runs.measure(&row.name, &column.asked)?;
-                Ok(RowFigure { heading: column.heading.to_owned(), measure })
+                let (key, heading) = (column.key.to_owned(), column.heading.to_owned());
+                Ok(RowFigure { key, heading, measure })
             };
             let first = &columns[0].asked;
             Ok(RowReport {
@@ -171,7 +192,7 @@ impl GridReport {
             Ok(ClaimReport {
                 compared: claim.compared(study),
                 values: [runs.measure(rows[0], &better)?, runs.measure(rows[1], &worse)?],
-                verdict: Verdict::of(&difference, claim.within),
+                verdict: Verdict::of(&difference, claim.rule()),
                 difference,
                 claim: claim.clone(),
             })
@@ -179,6 +200,7 @@ impl GridReport {
         Ok(Self {
             title: study.title().to_owned(),
             about: study.about().to_owned(),
+            unit: study.unit().to_owned(),
             seeds: options.seeds,
             program: Program::running()?,
             reused,
@@ -244,10 +266,10 @@ impl GridReport {
             self.rows.iter().filter_map(of_row).collect()
         };
         let less = rows(&|row| Some(&row.less_main));
-        let by_heading: Vec<(&str, Vec<(String, Measure)>)> = self
-            .headings()
-            .into_iter()
-            .map(|heading| (heading, rows(&|row| row.figure(heading))))
+        let columns = self.rows.first().map_or(&[][..], |row| &row.figures);
+        let by_column: Vec<(&str, Vec<(String, Measure)>)> = columns
+            .iter()
+            .map(|column| (column.heading.as_str(), rows(&|row| row.figure(&column.key))))
             .collect();
         let claims: Vec<(String, Measure)> = self
             .claims
@@ -261,8 +283,12 @@ impl GridReport {
         let main = |rows: &[(String, Measure)]| {
             rows.iter().find(|(name, _)| *name == self.main).map(|(_, measure)| measure.value)
         };
-        let drawn = "Intervals draw what items belong to, and seeds.";
-        let note = format!("{} {drawn} {}", self.about, by_chance(self.claims.len()));
+        let note = format!(
+            "{} Intervals draw {}s and seeds. {}",
+            self.about,
+            self.unit,
+            by_chance(self.claims.len())
+        );
         let table = |heading, rows, note, reference| FigureTable {
             heading,
             rows_are: "row",
@@ -273,8 +299,7 @@ impl GridReport {
         let claims =
             FigureTable { rows_are: "claim", ..table("Claims", &claims, &note, Some(0.0)) };
         let mut tables = vec![claims, table("Less the main row", &less, "", Some(0.0))];
-        tables
-            .extend(by_heading.iter().map(|(heading, rows)| table(heading, rows, "", main(rows))));
+        tables.extend(by_column.iter().map(|(heading, rows)| table(heading, rows, "", main(rows))));
         let (rows, seeds) = (self.rows.len(), self.seeds);
         let reused = self.reused_note().map_or(String::new(), |note| format!(". {note}"));
         let lead = format!("{rows} rows, {seeds} seeds{reused}");
@@ -286,8 +311,12 @@ impl ClaimSettings {
     /// The rows, the figure and what it is of.
     fn compared(&self, study: &dyn Ablated) -> String {
         let [asked, _] = self.asked(study);
-        let within = self.within.map_or(String::new(), |within| format!(", within {within}"));
-        format!("{} over {}, {asked}{within}", self.better, self.worse)
+        let rule = match self.rule() {
+            Rule::Better => String::new(),
+            Rule::NoWorseBy(margin) => format!(", no worse by {margin}"),
+            Rule::Within(margin) => format!(", within {margin}"),
+        };
+        format!("{} over {}, {asked}{rule}", self.better, self.worse)
     }
 }
 

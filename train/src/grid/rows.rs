@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::ablated::Hashes;
 use super::report::GridReport;
 use super::settings::{Grid, Phases, RowSettings};
 use crate::error::{Result, TrainError};
@@ -71,6 +72,7 @@ pub fn run_grid(
         plan.push((seed, jobs(grid, seed, &options.out.join(format!("seed-{seed}")))?));
     }
     let unfinished = plan.iter().flat_map(|(_, jobs)| jobs).filter(|job| !job.is_finished());
+    let mut hashes = Hashes::new();
     let (mut made, mut left) = (0, unfinished.map(|job| job.steps).sum::<u64>());
     // Before anything is trained.
     let mut reused = Vec::new();
@@ -89,7 +91,7 @@ pub fn run_grid(
                 progress(&GridProgress { run, steps_made: made, steps_left: left });
             }
             let (steps, folder) = (job.steps, job.folder.clone());
-            job.train(grid, seed, options.quiet)?;
+            job.train(grid, seed, options.quiet, &mut hashes)?;
             // Finished ones as well: a call may have ended between the two.
             tidy(grid, &folder)?;
             if !was_finished {
@@ -183,7 +185,7 @@ impl Job {
     }
 
     /// Trains the run, or checks that the finished one is the same.
-    fn train(self, grid: &Grid, seed: u64, quiet: bool) -> Result<()> {
+    fn train(self, grid: &Grid, seed: u64, quiet: bool, hashes: &mut Hashes) -> Result<()> {
         let finished = self.is_finished();
         let mut recipe = match self.recipe {
             JobRecipe::Ready(recipe) => *recipe,
@@ -199,6 +201,12 @@ impl Job {
                     place: self.folder.display().to_string(),
                     reason: reason.to_owned(),
                 });
+            }
+            if let Some(reason) = grid.study().other_weights(&mut recipe, &self.folder, hashes)? {
+                let reason =
+                    format!("{reason}; give another folder for the grid, or remove this one");
+                let place = self.folder.display().to_string();
+                return Err(TrainError::Recipe { place, reason });
             }
             return Ok(());
         }

@@ -9,6 +9,7 @@ use toml::Spanned;
 
 use super::ablated::{self, Ablated, Asked, Figure};
 use super::check;
+use super::report::Rule;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
 
@@ -84,6 +85,9 @@ pub struct ClaimSettings {
     /// The claim is that the rows differ by no more than this, up or down, instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<f64>,
+    /// The claim is that the first row is worse by no more than this, if at all, instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_worse_by: Option<f64>,
 }
 
 impl ClaimSettings {
@@ -91,6 +95,15 @@ impl ClaimSettings {
     pub(crate) fn rows(&self) -> [&str; 2] {
         [&self.better, &self.worse]
             .map(|side| side.split_once(':').map_or(side.as_str(), |(row, _)| row))
+    }
+
+    /// What is claimed.
+    pub fn rule(&self) -> Rule {
+        match (self.no_worse_by, self.within) {
+            (Some(margin), _) => Rule::NoWorseBy(margin),
+            (None, Some(margin)) => Rule::Within(margin),
+            (None, None) => Rule::Better,
+        }
     }
 
     /// What is asked of both sides.
@@ -238,6 +251,16 @@ impl Grid {
         &self.claims
     }
 
+    /// Whether a phase is trained once for all rows that agree in it.
+    pub(crate) fn is_shared(&self, phase: &str) -> bool {
+        self.shared.iter().any(|shared| shared == phase)
+    }
+
+    /// Settings of all rows that the file does not have.
+    pub(crate) fn added(&self) -> &[String] {
+        &self.added
+    }
+
     /// What its study brings.
     pub fn study(&self) -> &'static dyn Ablated {
         self.study
@@ -309,8 +332,15 @@ impl Grid {
     pub(crate) fn recipe(&self, row: &RowSettings, seed: u64, part: Phases<'_>) -> Result<Recipe> {
         let load = |set: Vec<String>| {
             let options = RecipeOptions { tiny: false, set };
-            Recipe::parse(&self.recipe, &self.recipe_file, &options)
-                .map_err(|error| self.of_row(row, &error))
+            let recipe = Recipe::parse(&self.recipe, &self.recipe_file, &options)
+                .map_err(|error| self.of_row(row, &error))?;
+            match recipe.study() == self.study.name() {
+                true => Ok(recipe),
+                false => {
+                    let reason = format!("is not `{}`, of which the grid is", self.study.name());
+                    Err(self.of_row(row, &recipe.error("study", &reason)))
+                }
+            }
         };
         let seed = format!("seed={seed}");
         let of_all = [self.set.as_slice(), &self.added].concat();
@@ -332,13 +362,11 @@ impl Grid {
             Phases::Rest(start) => {
                 set.extend(row.set.iter().cloned());
                 set.extend(left_out(false));
+                // Where all rows start from another run, the shared phases have done so.
+                set.retain(|setting| !setting.trim_start().starts_with("start"));
                 set.push(format!("start.run={}", toml::Value::String(start.display().to_string())));
-                let taken_over = self.study.taken_over();
-                if !taken_over.is_empty() {
-                    let patterns: Vec<toml::Value> =
-                        taken_over.iter().map(|one| (*one).into()).collect();
-                    set.push(format!("start.parameters={}", toml::Value::Array(patterns)));
-                }
+                let patterns = self.study.taken_over().iter().map(|one| (*one).into()).collect();
+                set.push(format!("start.parameters={}", toml::Value::Array(patterns)));
             }
         }
         set.push(seed);

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use engram_models::params::path_matches;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
@@ -222,6 +223,12 @@ pub struct StartSettings {
 }
 
 impl StartSettings {
+    /// Whether a parameter is taken over.
+    pub fn takes_over(&self, name: &str) -> bool {
+        let matches = |pattern: &String| path_matches(pattern.as_bytes(), name.as_bytes());
+        self.parameters.is_empty() || self.parameters.iter().any(matches)
+    }
+
     /// The file of the weights.
     pub fn weights(&self) -> PathBuf {
         self.run.join(WEIGHTS)

@@ -4,7 +4,7 @@ mod patterns;
 
 use std::path::Path;
 
-use engram_models::params::{Parameters, path_matches};
+use engram_models::params::Parameters;
 use serde_json::{Map, Value, json};
 
 use super::Session;
@@ -357,15 +357,7 @@ fn start(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
         Some(start) if start.sha256.is_none() => {
             Err(recipe.error("start", "is not known to this study; leave it out"))
         }
-        Some(start) => {
-            let matches =
-                |pattern: &String, name: &str| path_matches(pattern.as_bytes(), name.as_bytes());
-            let is_taken = |name: &str| {
-                start.parameters.is_empty()
-                    || start.parameters.iter().any(|pattern| matches(pattern, name))
-            };
-            Ok(parameters.load_some(&start.weights(), is_taken)?)
-        }
+        Some(start) => Ok(parameters.load_some(&start.weights(), |name| start.takes_over(name))?),
     }
 }
 

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use engram_train::grid::{Grid, GridOptions, run_grid};
+use engram_train::studies::avformer::run::AvformerSummary;
 
-use crate::frozen::{Frozen, RECIPE, tensor};
+use crate::frozen::{Frozen, RECIPE, tensor, write_whisper};
 
 const GRID: &str = r#"
 recipe = "test.toml"
@@ -40,13 +41,13 @@ utterances = "clean"
 
 #[test]
 fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
-    let frozen = Frozen::new();
+    let frozen_models = Frozen::new();
     let set = ["recogniser=whisper", "image_encoder=clip"].map(|one| {
         let (key, name) = one.split_once('=').unwrap();
-        format!("model.{key}={}", frozen.text(name))
+        format!("model.{key}={}", frozen_models.text(name))
     });
     let grid = Grid::parse(GRID, Path::new("grid.toml"), RECIPE, Path::new("test.toml")).unwrap();
-    let out = frozen.path("grid");
+    let out = frozen_models.path("grid");
     let options = GridOptions { out: out.clone(), seeds: 2, quiet: true, reuse: false };
     let told = run_grid(&grid, &options, &mut |_| {}).unwrap_err().to_string();
     assert!(told.contains("model.recogniser") && told.contains("is missing"), "{told}");
@@ -64,12 +65,12 @@ fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
     assert!(!seed.join("main/checkpoints").exists());
 
     let main = &report.rows[0];
-    assert_eq!(main.figure("WER").unwrap().n, 12);
+    assert_eq!(main.figure("wer").unwrap().n, 12);
     assert_eq!(main.less_main.value, 0.0);
     let audio = &report.rows[2];
-    assert!(audio.figure("wrong frames").unwrap().value.is_nan());
-    let no_frames = audio.figure("no frames").unwrap();
-    assert_eq!(audio.figure("WER").unwrap().value, no_frames.value);
+    assert!(audio.figure("wer_of_wrong_frames").unwrap().value.is_nan());
+    let no_frames = audio.figure("wer_without_frames").unwrap();
+    assert_eq!(audio.figure("wer").unwrap().value, no_frames.value);
     let [frozen, alone] = ["test.frozen", "test.audio_only"].map(|id| report.claim(id).unwrap());
     assert_eq!(frozen.compared, "main:nothing over main:frozen, wer");
     assert_eq!(alone.compared, "main over audio-only, wer of clean");
@@ -84,6 +85,15 @@ fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
     );
     assert!(report.to_html().contains("AVFormer, ablations"));
 
-    // Nothing is trained twice.
+    // What was trained before the shared start counts.
+    let whole = frozen_models.run("whole", "whisper", &["data.sweep_clips=0"]).parameters;
+    let split = AvformerSummary::read(&out.join("seed-1/main")).unwrap().parameters;
+    assert_eq!(split, whole);
+
+    // Nothing is trained twice, and nothing else is taken for what was.
     run_grid(&grid, &options, &mut |progress| panic!("{progress:?}")).unwrap();
+    std::fs::remove_dir_all(frozen_models.path("whisper")).unwrap();
+    write_whisper(&frozen_models.path("whisper"), 9);
+    let told = run_grid(&grid, &options, &mut |_| {}).unwrap_err().to_string();
+    assert!(told.contains("seed-1/") && told.contains("of other weights than"), "{told}");
 }

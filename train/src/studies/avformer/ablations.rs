@@ -8,11 +8,13 @@ use engram_eval::items::{Item, Items};
 use super::evaluate::{TEST, items_file};
 use super::run::{AvformerSummary, complete_settings, settings, train_avformer};
 use super::settings::{AvformerData, AvformerFeed};
+use crate::encode::Encoder;
 use crate::error::{Result, TrainError};
-use crate::grid::ablated::Column;
+use crate::grid::ablated::{Column, Hashes};
 use crate::grid::settings::{Grid, Phases};
 use crate::grid::{Ablated, Asked, Figure, RowSettings};
 use crate::recipe::Recipe;
+use crate::recognise::{AddedTo, Listener};
 use crate::trainer::RunOptions;
 
 /// What may be seen.
@@ -21,6 +23,18 @@ const SYSTEMS: [&str; 5] = ["frozen", "right", "wrong", "zero", "nothing"];
 const UTTERANCES: [&str; 4] = ["noisy", "clean", "test", "kept"];
 /// The test's utterances: of the embedded world, and of files.
 const MAIN: [&str; 2] = ["noisy", "test"];
+/// Settings without effect on adapters that have seen nothing, and on how they hear.
+const OF_SIGHT: [&str; 9] = [
+    "data.embeddings",
+    "data.frames",
+    "data.frozen_baseline",
+    "data.kept",
+    "data.view_size",
+    "data.views",
+    "model.first_token",
+    "model.image_encoder",
+    "model.projection",
+];
 /// What a row is shown by: the right frames if it has learnt to see.
 const OWN: [&str; 2] = ["right", "nothing"];
 
@@ -29,6 +43,10 @@ const OWN: [&str; 2] = ["right", "nothing"];
 pub struct AvformerAblations;
 
 impl Ablated for AvformerAblations {
+    fn name(&self) -> &'static str {
+        "avformer"
+    }
+
     fn title(&self) -> &'static str {
         "AVFormer, ablations"
     }
@@ -39,21 +57,23 @@ impl Ablated for AvformerAblations {
     }
 
     fn columns(&self) -> Vec<Column> {
-        let column = |(heading, utterances, system): (_, Option<&str>, Option<&str>)| Column {
-            heading,
-            asked: Asked {
-                figure: Figure::Wer,
-                part: None,
-                source: None,
-                utterances: utterances.map(str::to_owned),
-                system: system.map(str::to_owned),
-            },
-        };
+        let column =
+            |(key, heading, utterances, system): (_, _, Option<&str>, Option<&str>)| Column {
+                key,
+                heading,
+                asked: Asked {
+                    figure: Figure::Wer,
+                    part: None,
+                    source: None,
+                    utterances: utterances.map(str::to_owned),
+                    system: system.map(str::to_owned),
+                },
+            };
         [
-            ("WER", None, None),
-            ("no frames", None, Some("nothing")),
-            ("wrong frames", None, Some("wrong")),
-            ("clean", Some("clean"), None),
+            ("wer", "WER", None, None),
+            ("wer_without_frames", "no frames", None, Some("nothing")),
+            ("wer_of_wrong_frames", "wrong frames", None, Some("wrong")),
+            ("wer_of_clean", "clean", Some("clean"), None),
         ]
         .map(column)
         .to_vec()
@@ -94,6 +114,7 @@ impl Ablated for AvformerAblations {
             let mut recipe = grid.recipe(row, 1, Phases::Whole)?;
             let (data, _, feeds) =
                 settings(&mut recipe).map_err(|error| grid.of_row(row, &error))?;
+            self.check_phases(grid, row, &recipe, &feeds)?;
             read.insert(row.name.as_str(), (data, feeds));
         }
         let main = read.get(grid.main()).map(|(data, _)| data);
@@ -109,8 +130,7 @@ impl Ablated for AvformerAblations {
         for claim in grid.claims() {
             for (name, asked) in claim.rows().into_iter().zip(claim.asked(self)) {
                 let Some((data, feeds)) = read.get(name) else { continue };
-                if let Some(reason) = asked.system.and_then(|system| missing(&system, data, feeds))
-                {
+                if let Some(reason) = missing(&asked, data, feeds) {
                     return Err(grid.of_claim(claim, &format!("row `{name}` {reason}")));
                 }
             }
@@ -124,9 +144,7 @@ impl Ablated for AvformerAblations {
 
     /// Adapters that have seen nothing do not depend on how it would be seen; and nobody asks how well they hear.
     fn shared_settings(&self, mut set: Vec<String>) -> Vec<String> {
-        let of_sight =
-            ["data.frames", "data.frozen_baseline", "model.projection.", "model.first_token"];
-        set.retain(|setting| !of_sight.iter().any(|key| setting.trim_start().starts_with(key)));
+        set.retain(|setting| !OF_SIGHT.iter().any(|key| is_below(setting, key)));
         let untested = ["data.frozen_baseline=false", "data.sweep_clips=0", "data.test_clips=1"];
         set.extend(untested.map(str::to_owned));
         set
@@ -134,6 +152,31 @@ impl Ablated for AvformerAblations {
 
     fn taken_over(&self) -> &'static [&'static str] {
         &["adapters.**"]
+    }
+
+    fn other_weights(
+        &self,
+        recipe: &mut Recipe,
+        run: &Path,
+        hashes: &mut Hashes,
+    ) -> Result<Option<String>> {
+        let (_, model, _) = complete_settings(recipe)?;
+        let was = AddedTo::read(run)?;
+        let mut is_other = |weights: &str, was: &str, open: fn(&str) -> Result<String>| {
+            if was.is_empty() {
+                return Ok::<_, TrainError>(None);
+            }
+            if !hashes.contains_key(weights) {
+                hashes.insert(weights.to_owned(), open(weights)?);
+            }
+            let reason = format!("has a finished run of other weights than {weights} has now");
+            Ok((hashes.get(weights).is_none_or(|now| now != was)).then_some(reason))
+        };
+        let of_recogniser = |weights: &str| Listener::open(weights)?.weights_sha256();
+        let of_encoder = |weights: &str| Ok(Encoder::open(weights)?.sha256().to_string());
+        let recogniser = is_other(&model.recogniser, &was.recogniser_sha256, of_recogniser)?;
+        let encoder = is_other(&model.image_encoder, &was.image_encoder_sha256, of_encoder)?;
+        Ok(recogniser.or(encoder))
     }
 
     fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<()> {
@@ -176,6 +219,56 @@ impl Ablated for AvformerAblations {
     }
 }
 
+impl AvformerAblations {
+    /// Checks a row's phases against those of all rows.
+    fn check_phases(
+        &self,
+        grid: &Grid,
+        row: &RowSettings,
+        recipe: &Recipe,
+        feeds: &[AvformerFeed],
+    ) -> Result<()> {
+        for (phase, feed) in recipe.phases().iter().zip(feeds) {
+            if feed.pictures && grid.is_shared(&phase.name) {
+                let reason = format!(
+                    "shows `pictures` in phase `{}`, which is shared: rows take over no more than \
+                     its adapters; leave it out of `shared`",
+                    phase.name
+                );
+                return Err(grid.of_row(row, &reason));
+            }
+        }
+        let replaces = row
+            .set
+            .iter()
+            .any(|setting| is_below(setting, "phase") && !setting.starts_with("phase."));
+        if let Some(setting) = grid.added().iter().find(|set| replaces && is_below(set, "phase")) {
+            let reason = format!(
+                "has phases of its own, which `--set {setting}` does not reach; change the grid's file"
+            );
+            return Err(grid.of_row(row, &reason));
+        }
+        let main = grid.rows().iter().find(|other| other.name == grid.main());
+        let Some(main) = main else { return Ok(()) };
+        let steps = |recipe: &Recipe| -> Option<u64> {
+            recipe.phases().iter().map(|phase| phase.steps).sum()
+        };
+        let (own, others) = (steps(recipe), steps(&grid.recipe(main, 1, Phases::Whole)?));
+        if own != others {
+            let told = |steps: Option<u64>| {
+                steps.map_or("epochs".to_owned(), |steps| format!("{steps} steps"))
+            };
+            let reason = format!(
+                "is trained for {}, the main row for {}; rows are compared after as many",
+                told(own),
+                told(others)
+            );
+            return Err(grid.of_row(row, &reason));
+        }
+        Ok(())
+    }
+}
+
 /// What of the test is another's: a key of `[data]`.
 fn other_test(main: &AvformerData, own: &AvformerData) -> Option<&'static str> {
     let same = [
@@ -190,14 +283,32 @@ fn other_test(main: &AvformerData, own: &AvformerData) -> Option<&'static str> {
     same.iter().find(|(_, is_same)| !is_same).map(|(key, _)| *key)
 }
 
-/// Why a row's test does not have this system.
-fn missing(system: &str, data: &AvformerData, feeds: &[AvformerFeed]) -> Option<&'static str> {
+/// Whether a setting is of this key, or of one below it.
+fn is_below(setting: &str, key: &str) -> bool {
+    let own = setting.split('=').next().unwrap_or_default().trim();
+    own.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// Why a row's test does not have what is asked.
+fn missing(asked: &Asked, data: &AvformerData, feeds: &[AvformerFeed]) -> Option<&'static str> {
     let sees = feeds.iter().any(|feed| feed.pictures);
-    match system {
-        "frozen" if !data.frozen_baseline => {
+    let (utterances, system) = (asked.utterances.as_deref(), asked.system.as_deref());
+    match (utterances, system) {
+        (Some("noisy" | "clean"), _) if !data.is_world() => {
+            Some("hears clips of files: its utterances are `test`")
+        }
+        (Some("test"), _) if data.is_world() => {
+            Some("hears the embedded world: its utterances are `noisy` and `clean`")
+        }
+        (Some("kept"), _) if data.kept.is_empty() => Some("keeps nothing: set data.kept=MANIFEST"),
+        (_, Some("frozen")) if !data.frozen_baseline => {
             Some("does not hear the frozen recogniser: set data.frozen_baseline=true")
         }
-        "right" | "wrong" | "zero" if !sees => Some("has no phase that shows `pictures`"),
+        (_, Some("right" | "wrong" | "zero")) if !sees => {
+            Some("has no phase that shows `pictures`")
+        }
+        (Some("kept"), Some("right" | "wrong" | "zero")) => Some("sees no frames of `kept`"),
+        (Some("clean"), Some("zero")) => Some("sees no zeros with clean speech"),
         _ => None,
     }
 }
@@ -260,6 +371,10 @@ utterances = "clean"
 
     #[test]
     fn wrong_rows_and_claims_are_refused_with_their_line() {
+        let shipped = include_str!("../../../recipes/avformer/ablations.toml");
+        let shipped =
+            Grid::parse(shipped, Path::new("ablations.toml"), RECIPE, Path::new("tiny.toml"));
+        assert!(shipped.expect("the grid of the repository").claims().len() > 20);
         for (was, is, named) in [
             ("main:nothing", "main:blind", "grid.toml:19: `ROW:SYSTEM`: `blind` is not known"),
             ("main:nothing", "audio-only:wrong", "claim `a`: row `audio-only` has no"),
@@ -269,6 +384,15 @@ utterances = "clean"
             ("utterances", "figure = \"recall_at_1\"\nutterances", "grid.toml:25: `figure` is of"),
             ("data.frames=2", "data.test_clips=2", "row `two`: has another `data.test_clips`"),
             ("data.frames=2", "data.names=0", "grid.toml:11: row `two`: "),
+            ("\"clean\"", "\"kept\"", "claim `b`: row `main` keeps nothing"),
+            ("\"clean\"", "\"test\"", "claim `b`: row `main` hears the embedded world"),
+            (
+                "adapters.steps=2400",
+                "adapters.steps=30",
+                "row `audio-only`: is trained for 30 steps",
+            ),
+            ("[\"adapters\"]", "[\"projection\"]", "row `main`: shows `pictures` in phase"),
+            ("data.frames=2\"", "study=\\\"clip\\\"\"", "is not `avformer`"),
             ("set = [\"data.frames=2\"", "of = \"main\"\n# [", "row `two`: `of` is of REVEAL"),
         ] {
             assert!(GRID.contains(was), "{was}");

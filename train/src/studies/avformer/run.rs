@@ -32,7 +32,8 @@ pub struct AvformerSummary {
     pub seed: u64,
     /// Steps trained.
     pub steps: u64,
-    /// Numbers that were trained in any phase, and of the frozen recogniser.
+    /// Numbers that were trained in any phase, or taken over from another run, and of the frozen
+    /// recogniser.
     pub parameters: [usize; 2],
     /// The SHA-256 of the frozen recogniser's parameters, before training and after.
     pub frozen: [String; 2],
@@ -174,6 +175,11 @@ fn finish(
     let mut moved = BTreeMap::new();
     for phase in recipe.phases() {
         moved.extend(study.trainable(recipe.groups(phase))?);
+    }
+    // What another run has trained counts as well.
+    if let Some(start) = recipe.start() {
+        let all = study.trainable(Vec::new())?;
+        moved.extend(all.into_iter().filter(|(name, _)| start.takes_over(name)));
     }
     let model = study.model();
     let added_to = AddedTo {

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// Views of each name's picture in validation and test.
 pub const EVALUATED_VIEWS: usize = 8;
+/// Gigabytes of states that are kept.
+const STATES_GB: f64 = 8.0;
 /// The largest edge of a view.
 const MOST_PIXELS: u32 = 1024;
 
@@ -33,6 +35,7 @@ pub struct AvformerData {
     pub embeddings: String,
     /// Gigabytes of memory for what lies before the first block of a phase's clips; where that is full,
     /// other clips are read and embedded in each step.
+    #[serde(skip_serializing_if = "is_usual_size")]
     pub states_gb: f64,
     /// Frames that are shown of each clip, a visual token each.
     pub frames: usize,
@@ -90,7 +93,7 @@ impl Default for AvformerData {
             kept: String::new(),
             on_error: OnError::Stop,
             embeddings: String::new(),
-            states_gb: 8.0,
+            states_gb: STATES_GB,
             frames: 4,
             max_seconds: 20.0,
             world_seed: 1,
@@ -274,6 +277,11 @@ impl AvformerFeed {
         (!is_range(self.snr_db))
             .then(|| ("snr_db", "wants the lowest and the highest ratio".into()))
     }
+}
+
+/// Not a part of what is learnt: it is written where it differs.
+fn is_usual_size(gigabytes: &f64) -> bool {
+    *gigabytes == STATES_GB
 }
 
 fn is_range([low, high]: [f32; 2]) -> bool {

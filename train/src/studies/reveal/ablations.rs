@@ -15,7 +15,7 @@ use super::finished::FinishedRun;
 use super::run::{RevealSummary, TESTED, Tested, settings, train_reveal};
 use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
-use crate::grid::ablated::Column;
+use crate::grid::ablated::{Column, Hashes};
 use crate::grid::settings::{Grid, Phases};
 use crate::grid::{Ablated, Asked, Figure, RowSettings};
 use crate::program::Program;
@@ -32,6 +32,10 @@ const SHOWN: Part = Part::HeldOut;
 pub struct RevealAblations;
 
 impl Ablated for RevealAblations {
+    fn name(&self) -> &'static str {
+        "reveal"
+    }
+
     fn title(&self) -> &'static str {
         "REVEAL, ablations"
     }
@@ -41,7 +45,8 @@ impl Ablated for RevealAblations {
     }
 
     fn columns(&self) -> Vec<Column> {
-        let column = |(heading, figure)| Column {
+        let column = |(key, heading, figure)| Column {
+            key,
             heading,
             asked: Asked {
                 figure,
@@ -52,9 +57,9 @@ impl Ablated for RevealAblations {
             },
         };
         [
-            ("exact match", Figure::ExactMatch),
-            ("recall@1", Figure::RecallAt1),
-            ("recall@10", Figure::RecallAt10),
+            ("exact_match", "exact match", Figure::ExactMatch),
+            ("recall_at_1", "recall@1", Figure::RecallAt1),
+            ("recall_at_10", "recall@10", Figure::RecallAt10),
         ]
         .map(column)
         .to_vec()
@@ -106,6 +111,10 @@ impl Ablated for RevealAblations {
         &[]
     }
 
+    fn other_weights(&self, _: &mut Recipe, _: &Path, _: &mut Hashes) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<()> {
         train_reveal(recipe, options).map(|_| ())
     }
@@ -142,7 +151,6 @@ fn items(tested: &[Tested], asked: &Asked) -> Result<Vec<Item>, String> {
     let part = asked.part.map(Part::name);
     let questions: Vec<&Tested> = tested
         .iter()
-        // By its own source: a row whose memory lacks it does not know it as a question's.
         .filter(|question| question.made_up && Some(question.part.as_str()) == part)
         .filter(|question| asked.source.is_none() || question.source == asked.source)
         .collect();
@@ -280,4 +288,59 @@ fn ask_again(row: &RowSettings, run: &Path, folder: &Path) -> Result<()> {
     let answers = FinishedRun::open(run)?.ask(row.k, &row.without_sources)?;
     write_file(&tested, &Tested::to_lines(&answers).map_err(json)?)?;
     write_file(&made_of, &serde_json::to_vec_pretty(&asked).map_err(json)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Questions of which every third is of the triples, and whose entry is read second.
+    fn tested() -> Vec<Tested> {
+        let question = |id: usize| Tested {
+            id: id as i64,
+            name: None,
+            question: String::new(),
+            part: SHOWN.name().to_owned(),
+            picture: Some(id / 3),
+            made_up: true,
+            answer: String::new(),
+            right: Vec::new(),
+            correct: id % 2 == 0,
+            source: Some(["kg", "pairs", "pairs"][id % 3].to_owned()),
+            entry: Some(id as i64),
+            read: [vec![-1, id as i64], vec![-2; 8]].concat(),
+        };
+        (0..12).map(question).collect()
+    }
+
+    fn ones(tested: &[Tested], figure: Figure, source: Option<&str>) -> Result<Vec<f64>, String> {
+        let source = source.map(str::to_owned);
+        let asked = Asked { figure, part: Some(SHOWN), source, utterances: None, system: None };
+        let value = |item: Item| match item.statistic {
+            Statistic::Ratio { numerator, denominator: 1.0 } => numerator,
+            other => panic!("{other:?}"),
+        };
+        Ok(items(tested, &asked)?.into_iter().map(value).collect())
+    }
+
+    #[test]
+    fn figures_are_of_the_questions_that_are_asked_of() {
+        let mut all = tested();
+        let exact = ones(&all, Figure::ExactMatch, None).unwrap();
+        assert_eq!((exact.len(), exact.iter().sum::<f64>()), (12, 6.0));
+        assert_eq!(ones(&all, Figure::ExactMatch, Some("kg")).unwrap().len(), 4);
+        assert!(ones(&all, Figure::RecallAt1, None).unwrap().iter().all(|one| *one == 0.0));
+        assert!(ones(&all, Figure::RecallAt10, None).unwrap().iter().all(|one| *one == 1.0));
+        // Of fewer entries there is no recall among ten.
+        all[5].read.pop();
+        let reason = ones(&all, Figure::RecallAt10, None).unwrap_err();
+        assert_eq!(reason, "undefined: fewer than 10 entries are read");
+        assert!(ones(&all, Figure::RecallAt1, None).is_ok());
+        // Neither facts that are true elsewhere nor other parts.
+        all[0].made_up = false;
+        all[1].part = Part::Seen.name().to_owned();
+        assert_eq!(ones(&all, Figure::ExactMatch, None).unwrap().len(), 10);
+        let none = ones(&[], Figure::ExactMatch, None).unwrap_err();
+        assert_eq!(none, "undefined: no such questions");
+    }
 }
