@@ -17,7 +17,9 @@ use super::{Outcome, output};
 #[command(after_help = "\
 Examples:
   engram grid train/recipes/reveal/ablations.toml --out runs/ablations
-  engram grid train/recipes/reveal/ablations.toml --out runs/ablations --seeds 3 --rows k-1,k-50")]
+  engram grid train/recipes/reveal/ablations.toml --out runs/ablations --seeds 3 --rows k-1,k-50
+  engram grid train/recipes/avformer/ablations.toml --out runs/avformer --rows audio-only,joint \\
+      --set model.recogniser=whisper --set model.image_encoder=runs/clip")]
 pub struct GridCommand {
     /// The grid, a TOML file
     file: PathBuf,

@@ -237,3 +237,63 @@ fn recipe(text: &str, name: &str, set: &str) -> anyhow::Result<Recipe> {
     let options = RecipeOptions { tiny: false, set: vec![set.to_owned()] };
     Ok(Recipe::parse(text, format!("train/recipes/{name}").as_ref(), &options)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        reproduce: Reproduce,
+    }
+
+    fn row(arguments: &[&str], id: &str, recogniser: &str) -> Row {
+        let arguments = ["x", "--scale", "laptop"].into_iter().chain(arguments.iter().copied());
+        let reproduce = Command::parse_from(arguments).reproduce;
+        let info = MetricInfo { name: "wer", version: 1, higher_is_better: None };
+        let figure = Measure::new(&info, 1, Ok(0.5), None);
+        reproduce.avformer_row(id, String::new(), figure, Verdict::Holds, recogniser)
+    }
+
+    #[test]
+    fn rows_are_named_after_the_recogniser_and_expected_of_it() {
+        let (frozen, none) =
+            ("avformer.audio_only_under_frozen", "avformer.right_picture_under_none");
+        let alone = row(&[], frozen, "conformer");
+        assert_eq!((alone.id.as_str(), alone.expected), (frozen, true));
+        assert!(!row(&[], none, "conformer").expected);
+        let both = ["--whisper", "w"];
+        let conformer = row(&both, frozen, "conformer");
+        assert_eq!(conformer.id, "avformer.audio_only_under_frozen.conformer");
+        let whisper = row(&both, none, "whisper");
+        assert_eq!((whisper.id.as_str(), whisper.expected), (none, true));
+        assert_eq!(
+            whisper.command,
+            "engram reproduce --study avformer --scale laptop --seeds 1 --whisper w"
+        );
+    }
+
+    #[test]
+    fn the_rows_that_are_made_are_those_of_the_grid() {
+        let grid = Grid::parse(GRID, GRID_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref());
+        let grid = grid.expect("the grid of the repository");
+        let ids: Vec<&str> = grid.claims().iter().map(|claim| claim.id.as_str()).collect();
+        let own = ["avformer.trained_share"];
+        let expected = EXPECTED.iter().chain(&EXPECTED_OF_WHISPER);
+        for id in expected.filter(|id| !own.contains(id)) {
+            assert!(ids.contains(id), "{id}");
+        }
+        let made = grid.only(&ROWS);
+        assert_eq!(made.rows().len(), ROWS.len());
+        assert!(made.claims().len() >= 7, "{}", made.claims().len());
+        for (text, name, set) in [
+            (CLIP, "clip/tiny.toml", "model.text_encoder="),
+            (SPEECH, "speech/tiny.toml", "phase.best_rq.steps=0"),
+        ] {
+            recipe(text, name, set).expect("a recipe");
+        }
+    }
+}
