@@ -305,7 +305,7 @@ mod tests {
             made_up: true,
             answer: String::new(),
             right: Vec::new(),
-            correct: id % 2 == 0,
+            correct: id.is_multiple_of(2),
             source: Some(["kg", "pairs", "pairs"][id % 3].to_owned()),
             entry: Some(id as i64),
             read: [vec![-1, id as i64], vec![-2; 8]].concat(),
