@@ -69,19 +69,9 @@ fn clips_are_heard_and_seen_from_files() {
     let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
     assert_eq!(line["frames"], 0);
     refused(folder, &format!("{predict} --output hyp.srt"), "without times");
-    // What is heard can be learnt from: the same clips and frames, but for those without a text.
-    done(folder, &format!("{predict} --format manifest --output labelled.jsonl"));
-    let labelled = String::from_utf8(read("labelled.jsonl")).unwrap();
-    let labelled: Vec<Value> =
-        labelled.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let texts: Vec<(&str, &str)> = own.lines().filter_map(|line| line.split_once('\t')).collect();
-    let heard: Vec<_> = texts.into_iter().filter(|(_, text)| !text.is_empty()).collect();
-    assert_eq!(labelled.len(), heard.len());
-    for (line, (id, text)) in labelled.iter().zip(heard) {
-        assert_eq!((&line["id"], &line["text"]), (&id.into(), &text.into()));
-        assert_eq!(line["frames"].as_array().map(Vec::len), Some(8));
-        assert!(folder.join(line["audio"].as_str().unwrap()).is_file());
-    }
+    // A recogniser that has learnt next to nothing gives no labels.
+    refused(folder, &format!("{predict} --format manifest --output x.jsonl"), "nothing is heard");
+    assert!(!folder.join("x.jsonl").exists());
     refused(folder, &format!("{predict} --beams 3 --output x.tsv"), "--beams");
     refused(
         folder,
