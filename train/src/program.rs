@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint::write_file;
 use crate::digest;
 use crate::error::{Result, TrainError};
+use crate::run_folder::RECIPE;
 
 /// The file in a run's folder that has the programs that trained it, one after the other.
 pub const PROGRAMS: &str = "programs.json";
@@ -67,6 +68,31 @@ impl Program {
                 reason: error.to_string(),
                 remedy: "remove the run's folder and train it again",
             })
+        })
+    }
+
+    /// Whether another program than the running one trained a run, or a part of it; `false` for a folder without a run.
+    ///
+    /// # Errors
+    /// [`TrainError::Recipe`] where one did, unless `reuse` says that such runs are taken as they are; those of
+    /// [`Program::of_run`].
+    pub fn is_other(run: &Path, reuse: bool) -> Result<bool> {
+        let running = Self::running()?;
+        let found = Self::of_run(run)?;
+        let reason = match found.iter().find(|program| **program != running) {
+            Some(other) => format!("was trained by {other}"),
+            None if found.is_empty() && run.join(RECIPE).is_file() => {
+                "does not say which program trained it".to_owned()
+            }
+            None => return Ok(false),
+        };
+        if reuse {
+            return Ok(true);
+        }
+        let remedy = "remove the folder, or give --reuse to take such runs as they are";
+        Err(TrainError::Recipe {
+            place: run.display().to_string(),
+            reason: format!("{reason}, and this is {running}; {remedy}"),
         })
     }
 

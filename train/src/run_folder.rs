@@ -13,7 +13,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use engram_data::DataError;
 use fs4::fs_std::FileExt;
+use serde::de::DeserializeOwned;
 
 use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
@@ -23,8 +25,25 @@ use crate::recipe::identity;
 use crate::trainer::WEIGHTS;
 
 const LOCK: &str = ".lock";
-const RECIPE: &str = "recipe.toml";
+/// What the folder of a run has from its beginning on.
+pub(crate) const RECIPE: &str = "recipe.toml";
 const INPUTS: &str = "inputs.json";
+
+/// Reads what a finished run came to.
+///
+/// # Errors
+/// [`TrainError::Io`]; [`DataError::Malformed`] for one that is broken or of another version.
+pub(crate) fn read_summary<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let bytes = fs::read(path).map_err(TrainError::io(path))?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        TrainError::from(DataError::Malformed {
+            path: path.to_path_buf(),
+            place: None,
+            reason: error.to_string(),
+            remedy: "it is broken or of another version; remove the run's folder and train it again",
+        })
+    })
+}
 
 /// What a run reads beside its recipe (rows, weights, a tokenizer): names with SHA-256.
 pub type Inputs = BTreeMap<String, String>;

@@ -58,14 +58,14 @@ impl Reproduce {
         let encoder = self.out.join("avformer-clip");
         self.tell("AVFormer: the image encoder");
         let mut clip = recipe(CLIP, "clip/tiny.toml", "model.text_encoder=")?;
-        if self.is_to_be_made(&encoder)? {
+        if self.is_to_be_made(&encoder, notes)? {
             train_clip(&mut clip, &self.run_options(&encoder))?;
         }
         notes.extend(check_failures(&encoder)?);
         let speech = self.out.join("avformer-speech");
         self.tell("AVFormer: the recogniser");
         let mut words = recipe(SPEECH, "speech/tiny.toml", "phase.best_rq.steps=0")?;
-        if self.is_to_be_made(&speech)? {
+        if self.is_to_be_made(&speech, notes)? {
             train_speech(&mut words, &self.run_options(&speech))?;
         }
         notes.extend(check_failures(&speech)?);
@@ -93,6 +93,8 @@ impl Reproduce {
         let grid = grid.with_settings(&[
             format!("model.recogniser={}", value(recogniser)),
             format!("model.image_encoder={}", value(&encoder.display().to_string())),
+            // What the frozen recogniser writes is heard once for all seeds.
+            format!("data.cache={}", value(&self.out.join("avformer-cache").display().to_string())),
         ])?;
         let out = self.out.join(format!("avformer-{name}"));
         let options = GridOptions {
@@ -193,17 +195,10 @@ impl Reproduce {
         }
     }
 
-    /// Whether a run is not there yet; an error where another build has made it, unless that is asked for.
-    fn is_to_be_made(&self, run: &Path) -> anyhow::Result<bool> {
-        let running = Program::running()?;
-        if let Some(other) = Program::of_run(run)?.iter().find(|one| **one != running)
-            && !self.reuse
-        {
-            let run = run.display();
-            anyhow::bail!(
-                "{run}: was trained by {other}, and this is {running}; remove the folder, or give \
-                 --reuse to take such runs as they are"
-            );
+    /// Whether a run is not there yet.
+    fn is_to_be_made(&self, run: &Path, notes: &mut Vec<String>) -> anyhow::Result<bool> {
+        if Program::is_other(run, self.reuse)? {
+            notes.push(format!("Trained by another program than used it: {}.", run.display()));
         }
         Ok(!run.join("summary.json").is_file())
     }

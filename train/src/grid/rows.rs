@@ -13,8 +13,6 @@ use crate::trainer::RunOptions;
 
 /// What a finished run of any study leaves last.
 const SUMMARY: &str = "summary.json";
-/// What the folder of a run has from its beginning on.
-const RECIPE: &str = "recipe.toml";
 /// The hash's digits in the name of a folder.
 const DIGITS: usize = 12;
 
@@ -78,7 +76,7 @@ pub fn run_grid(
     let mut reused = Vec::new();
     for (seed, job) in plan.iter().flat_map(|(seed, jobs)| jobs.iter().map(move |job| (seed, job)))
     {
-        if job.is_of_another_program(options.reuse)? {
+        if Program::is_other(&job.folder, options.reuse)? {
             reused.push(format!("seed {seed}, {}", job.name));
         }
     }
@@ -161,27 +159,6 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
 impl Job {
     fn is_finished(&self) -> bool {
         self.folder.join(SUMMARY).is_file()
-    }
-
-    /// Whether another program than the running one trained it, or a part of it; an error unless that was asked for.
-    fn is_of_another_program(&self, asked_for: bool) -> Result<bool> {
-        let running = Program::running()?;
-        let found = Program::of_run(&self.folder)?;
-        let reason = match found.iter().find(|program| **program != running) {
-            Some(other) => format!("was trained by {other}"),
-            None if found.is_empty() && self.folder.join(RECIPE).is_file() => {
-                "does not say which program trained it".to_owned()
-            }
-            None => return Ok(false),
-        };
-        if asked_for {
-            return Ok(true);
-        }
-        let remedy = "remove the folder, or give --reuse to take such runs as they are";
-        Err(TrainError::Recipe {
-            place: self.folder.display().to_string(),
-            reason: format!("{reason}, and this is {running}; {remedy}"),
-        })
     }
 
     /// Trains the run, or checks that the finished one is the same.

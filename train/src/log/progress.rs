@@ -53,16 +53,33 @@ impl Progress {
     pub(crate) fn figures(&mut self, done: u64, loss: Option<f64>, examples_per_second: f64) {
         let loss = loss.map_or("none".to_string(), |loss| format!("{loss:.4}"));
         let text = format!("loss {loss}, {examples_per_second:.1} examples/s");
-        if let Some(bar) = &self.bar {
-            bar.set_message(text);
-        } else if self.plain && self.shown.is_none_or(|at| at.elapsed() >= PLAIN_EVERY) {
-            self.shown = Some(Instant::now());
-            let steps = (done - self.first).max(1) as f64;
-            let left = self.total.saturating_sub(done) as f64;
-            let left = Duration::from_secs_f64(self.started.elapsed().as_secs_f64() / steps * left);
-            let (phase, total, left) = (&self.phase, self.total, HumanDuration(left));
-            print(&format!("{phase}: step {done}/{total}, {text}, {left} left"));
+        match &self.bar {
+            Some(bar) => bar.set_message(text),
+            None => self.plain_line(done, &format!(", {text}")),
         }
+    }
+
+    /// So many are done, where there is nothing to tell beside it.
+    pub(crate) fn count(&mut self, done: u64) {
+        self.step(done);
+        // Most are over before a line is of use.
+        if self.started.elapsed() >= PLAIN_EVERY {
+            self.plain_line(done, "");
+        }
+    }
+
+    /// A line now and then, where there is no terminal.
+    fn plain_line(&mut self, done: u64, text: &str) {
+        let waits = self.shown.is_some_and(|at| at.elapsed() < PLAIN_EVERY);
+        if !self.plain || waits {
+            return;
+        }
+        self.shown = Some(Instant::now());
+        let steps = (done - self.first).max(1) as f64;
+        let left = self.total.saturating_sub(done) as f64;
+        let left = Duration::from_secs_f64(self.started.elapsed().as_secs_f64() / steps * left);
+        let (phase, total, left) = (&self.phase, self.total, HumanDuration(left));
+        print(&format!("{phase}: step {done}/{total}{text}, {left} left"));
     }
 
     /// A line that stays, such as an evaluation; hidden like all progress where `quiet`.

@@ -8,6 +8,7 @@
 //! | clips of a manifest | `manifest` |
 //! | what is heard; what is embedded once for each clip | `hearing` |
 //! | the study as the trainer sees it | [`study`] |
+//! | what the frozen recogniser writes, kept for other runs | `frozen_texts` |
 //! | the test: frozen, and with right, wrong and no frames | [`evaluate`] |
 //! | a run | [`run`] |
 //! | what it brings to a grid of ablations | [`ablations`] |
@@ -17,6 +18,7 @@ pub mod ablations;
 pub mod corpus;
 mod embedding_store;
 pub mod evaluate;
+mod frozen_texts;
 pub mod gallery;
 mod hearing;
 mod manifest;

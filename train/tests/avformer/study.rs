@@ -1,5 +1,6 @@
 //! Both phases, a run that is stopped, the finished run as adapters.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use engram_data::world::questions::Split;
@@ -65,14 +66,17 @@ fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
 #[test]
 fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
     let frozen = Frozen::new();
-    let kept = format!("data.embeddings={}", frozen.text("embeddings"));
-    let quick = ["data.sweep_clips=0", "data.frozen_baseline=false", "model.first_token=mean"];
-    let set = [quick[0], quick[1], quick[2], &kept];
+    let kept = format!("data.cache={}", frozen.text("cache"));
+    let set = ["data.sweep_clips=0", "model.first_token=mean", &kept];
     frozen.run("whole", "whisper", &set);
-    // The runs that follow read its embeddings; a damaged file is made anew.
-    let stored = std::fs::read_dir(frozen.path("embeddings")).unwrap().next().unwrap().unwrap();
-    let bytes = std::fs::read(stored.path()).unwrap();
-    std::fs::write(stored.path(), &bytes[..100]).unwrap();
+    // The runs that follow read its embeddings and texts; damaged files are made anew.
+    let stored = std::fs::read_dir(frozen.path("cache")).unwrap();
+    let stored: Vec<PathBuf> = stored.map(|file| file.unwrap().path()).collect();
+    assert_eq!(stored.len(), 2);
+    let bytes: Vec<Vec<u8>> = stored.iter().map(|file| std::fs::read(file).unwrap()).collect();
+    for (file, bytes) in stored.iter().zip(&bytes) {
+        std::fs::write(file, &bytes[..100]).unwrap();
+    }
     for stop in [4, 7] {
         let run = format!("stopped-{stop}");
         let options = RunOptions { stop_after_steps: Some(stop), ..RunOptions::default() };
@@ -88,7 +92,21 @@ fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
             assert!(whole == resumed, "{file}");
         }
     }
-    assert_eq!(std::fs::read(stored.path()).unwrap(), bytes);
+    for (file, bytes) in stored.iter().zip(&bytes) {
+        assert!(std::fs::read(file).unwrap() == *bytes, "{}", file.display());
+    }
+    // The frozen recogniser is not asked again where its texts are known.
+    let texts = stored.iter().find(|file| file.extension().is_some_and(|end| end == "json"));
+    let known: BTreeMap<String, Vec<String>> =
+        serde_json::from_slice(&std::fs::read(texts.unwrap()).unwrap()).unwrap();
+    let other: BTreeMap<String, Vec<String>> = known
+        .into_iter()
+        .map(|(batch, texts)| (batch, vec!["of the file".to_string(); texts.len()]))
+        .collect();
+    std::fs::write(texts.unwrap(), serde_json::to_vec(&other).unwrap()).unwrap();
+    frozen.run("again", "whisper", &set);
+    let heard = std::fs::read_to_string(frozen.path("again/test/noisy.frozen.tsv")).unwrap();
+    assert!(heard.lines().all(|line| line.ends_with("\tof the file")), "{heard}");
     assert!(tensor(&frozen.path("whole"), "projection.bias").iter().any(|value| *value != 0.0));
 }
 

@@ -21,10 +21,11 @@ use engram_models::avformer::Avformer;
 use serde::{Deserialize, Serialize};
 
 use super::corpus::SeenClip;
+use super::frozen_texts::FrozenTexts;
 use super::hearing::other;
 use super::study::{AvformerStudy, NORMALISER};
 use crate::checkpoint::write_file;
-use crate::recognise::{RecogniseOptions, Shown};
+use crate::recognise::Shown;
 use crate::study::StudyResult;
 
 /// The share of clips that have a name which is shown and not said.
@@ -34,8 +35,6 @@ const PUT_IN: MetricInfo =
 pub const TEST: &str = "test";
 /// In it: of each clean clip whether its text has the name that the wrong frames show.
 pub const PUT_IN_ITEMS: &str = "clean.shown_name_in_text.items.jsonl";
-/// Clips that the frozen recogniser hears at once.
-const FROZEN_AT_ONCE: usize = 8;
 
 /// The word error rate of one system on one set of utterances.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -168,10 +167,12 @@ impl AvformerStudy {
         let mut heard = Heard { utterances, clips, texts: Vec::new(), items: Vec::new() };
         write_texts(&folder.join(format!("{utterances}.ref.tsv")), clips, |i| &clips[i].text)?;
         if self.data().frozen_baseline {
-            let texts = self.hear_frozen(clips)?;
+            let texts = self.hear_frozen(utterances, clips)?;
             figures.systems.push(heard.add("frozen", texts, folder)?);
         }
-        for (shown, texts) in shown.iter().zip(self.hear(avformer, clips, shown)?) {
+        let mut progress = self.progress(&format!("test, {utterances}"), clips.len());
+        let heard_so = self.hear(avformer, clips, shown, &mut progress)?;
+        for (shown, texts) in shown.iter().zip(heard_so) {
             figures.systems.push(heard.add(name(*shown), texts, folder)?);
         }
         let pairs = [
@@ -188,46 +189,40 @@ impl AvformerStudy {
     }
 
     /// What the recogniser writes as it was published.
-    fn hear_frozen(&self, clips: &[SeenClip]) -> StudyResult<Vec<String>> {
-        let (options, mut texts) = (RecogniseOptions::default(), Vec::new());
-        for clips in clips.chunks(FROZEN_AT_ONCE) {
-            let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-            let transcripts = self.listener().transcribe(&samples, &[], &options)?;
-            texts.extend(transcripts.into_iter().map(|transcript| transcript.text));
-        }
-        Ok(texts)
+    fn hear_frozen(&self, utterances: &str, clips: &[SeenClip]) -> StudyResult<Vec<String>> {
+        let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
+        let mut progress = self.progress(&format!("frozen, {utterances}"), clips.len());
+        let mut store = FrozenTexts::open(&self.data().cache, self.listener())?;
+        Ok(store.of(self.listener(), &samples, |done| progress.count(done as u64))?)
     }
 
     /// The share of clips in whose texts the name stands that the frames of another clip show; written item by item.
     fn put_in(&self, clips: &[SeenClip], texts: &[String], file: &Path) -> StudyResult<Measure> {
         let names = NORMALISER.normalise_all(&self.corpus().names());
         let has = |text: &str, name: &str| format!(" {text} ").contains(&format!(" {name} "));
-        let item = |(place, text): (usize, &String)| {
+        let value = |(place, text): (usize, &String)| {
             let shown = other(clips, place).and_then(|other| other.name);
             let is_put_in = shown.is_some_and(|name| {
                 let said = NORMALISER.normalise(&clips[place].text);
                 has(text, &names[name]) && !has(&said, &names[name])
             });
-            Item {
-                metric: PUT_IN.name.to_owned(),
-                version: PUT_IN.version,
-                higher_is_better: PUT_IN.higher_is_better,
-                normaliser: NORMALISER.described(),
-                id: clips[place].id.clone(),
-                group: Some(clips[place].topic()),
-                statistic: Statistic::Mean { value: f64::from(u8::from(is_put_in)) },
-            }
+            f64::from(u8::from(is_put_in))
         };
-        let items: Vec<Item> = texts.iter().enumerate().map(item).collect();
+        let values: Vec<f64> = texts.iter().enumerate().map(value).collect();
+        let topics: Vec<String> = clips.iter().map(SeenClip::topic).collect();
+        let item = |((clip, topic), value): ((&SeenClip, &String), &f64)| Item {
+            metric: PUT_IN.name.to_owned(),
+            version: PUT_IN.version,
+            higher_is_better: PUT_IN.higher_is_better,
+            normaliser: NORMALISER.described(),
+            id: clip.id.clone(),
+            group: Some(topic.clone()),
+            statistic: Statistic::Mean { value: *value },
+        };
+        let items: Vec<Item> = clips.iter().zip(&topics).zip(&values).map(item).collect();
         write_items(file, &items)?;
-        let value = |item: &Item| match item.statistic {
-            Statistic::Mean { value } => value,
-            _ => f64::NAN,
-        };
-        let values: Vec<f64> = items.iter().map(value).collect();
-        let groups: Vec<&Option<String>> = items.iter().map(|item| &item.group).collect();
         let (resampling, options) =
-            (Resampling::by_group("name", &groups), BootstrapOptions::default());
+            (Resampling::by_group("name", &topics), BootstrapOptions::default());
         let interval = interval(&resampling, &options, |counts| weighted_mean(&values, counts));
         Ok(Measure::new(&PUT_IN, values.len(), Ok(mean(&values)), interval))
     }
@@ -243,7 +238,10 @@ impl AvformerStudy {
             }
             let shown = [Shown::Nothing, Shown::Right, Shown::Wrong];
             let wer = |texts: Vec<String>| Ok(report(&clips, &texts)?.evaluation.primary);
-            let measures = self.hear(avformer, &clips, &shown)?.into_iter().map(wer);
+            let ratio = snr_db.map_or("clean".to_string(), |ratio| format!("{ratio} dB"));
+            let mut progress = self.progress(&format!("test, {ratio}"), clips.len());
+            let heard = self.hear(avformer, &clips, &shown, &mut progress)?;
+            let measures = heard.into_iter().map(wer);
             let measures: Vec<Measure> = measures.collect::<StudyResult<_>>()?;
             if let Ok([nothing, right, wrong]) = <[Measure; 3]>::try_from(measures) {
                 figures.push(AtRatio { snr_db, nothing, right, wrong });

@@ -36,7 +36,7 @@ impl Gallery {
         corpus: &Corpus,
         encoder: &Encoder,
         store: &mut EmbeddingStore,
-        progress: &Progress,
+        progress: &mut Progress,
     ) -> Result<(Self, Vec<(usize, TrainError)>)> {
         let mut gallery = Self { width: encoder.width(), rows: Vec::new(), embeddings: Vec::new() };
         let mut known: HashMap<ContentHash, usize> = HashMap::new();
@@ -78,7 +78,7 @@ impl Gallery {
                 };
                 gallery.rows.push(row);
             }
-            progress.step(gallery.rows.len() as u64);
+            progress.count(gallery.rows.len() as u64);
         }
         store.save()?;
         Ok((gallery, broken))

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use super::corpus::SeenClip;
 use super::settings::AvformerFeed;
 use super::study::AvformerStudy;
+use crate::log::Progress;
 use crate::recognise::{Shown, evenly};
 use crate::study::StudyResult;
 
@@ -36,11 +37,12 @@ impl AvformerStudy {
     ///
     /// # Errors
     /// Those of the model.
-    pub fn hear(
+    pub(super) fn hear(
         &self,
         avformer: &Avformer,
         clips: &[SeenClip],
         shown: &[Shown],
+        progress: &mut Progress,
     ) -> StudyResult<Vec<Vec<String>>> {
         let mut texts = vec![Vec::with_capacity(clips.len()); shown.len()];
         let places: Vec<usize> = (0..clips.len()).collect();
@@ -69,6 +71,7 @@ impl AvformerStudy {
                 let audio = avformer.encode(embedded.clone(), Some(&visual), &Mode::predict())?;
                 texts.extend(self.listener().texts_of(&audio, &samples)?);
             }
+            progress.count(places.last().map_or(0, |last| *last as u64 + 1));
         }
         Ok(texts)
     }

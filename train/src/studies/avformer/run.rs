@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use engram_data::DataError;
 use serde::{Deserialize, Serialize};
 
 use super::evaluate::TestFigures;
@@ -17,6 +16,7 @@ use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
 use crate::recognise::AddedTo;
+use crate::run_folder::read_summary;
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
 
@@ -50,18 +50,9 @@ impl AvformerSummary {
     /// The summary of a finished run.
     ///
     /// # Errors
-    /// [`TrainError::Io`]; [`DataError::Malformed`] for one that is broken or of another version.
+    /// [`TrainError::Io`]; [`TrainError::Data`] for one that is broken or of another version.
     pub fn read(run: &Path) -> Result<Self> {
-        let path = run.join(SUMMARY);
-        let bytes = std::fs::read(&path).map_err(TrainError::io(&path))?;
-        serde_json::from_slice(&bytes).map_err(|error| {
-            TrainError::from(DataError::Malformed {
-                path,
-                place: None,
-                reason: error.to_string(),
-                remedy: "it is broken or of another version; remove the run's folder and train it again",
-            })
-        })
+        read_summary(&run.join(SUMMARY))
     }
 }
 

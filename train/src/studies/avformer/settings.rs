@@ -31,8 +31,10 @@ pub struct AvformerData {
     /// What is done about clips without frames, with frames outside their time, or with one that does not
     /// decode.
     pub on_error: OnError,
-    /// A folder in which embeddings of pictures are kept for other runs, by content; empty for none.
-    pub embeddings: String,
+    /// A folder in which embeddings of pictures and texts of the frozen recogniser are kept for other
+    /// runs, by content; empty for none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cache: String,
     /// Gigabytes of memory for what lies before the first block of a phase's clips; where that is full,
     /// other clips are read and embedded in each step.
     #[serde(skip_serializing_if = "is_usual_size")]
@@ -92,7 +94,7 @@ impl Default for AvformerData {
             rehearsal: String::new(),
             kept: String::new(),
             on_error: OnError::Stop,
-            embeddings: String::new(),
+            cache: String::new(),
             states_gb: STATES_GB,
             frames: 4,
             max_seconds: 20.0,

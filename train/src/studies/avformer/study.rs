@@ -110,9 +110,9 @@ impl AvformerStudy {
                     format!("{} encodes texts alone; give CLIP or MobileNetV2", encoder.name());
                 return Err(format!("model.image_encoder: {reason}").into());
             }
-            let progress = Progress::new(quiet, "pictures", 0, corpus.pictures() as u64);
-            let mut store = EmbeddingStore::open(&data.embeddings, &encoder)?;
-            let (encoded, broken) = Gallery::of(&corpus, &encoder, &mut store, &progress)?;
+            let mut progress = Progress::new(quiet, "pictures", 0, corpus.pictures() as u64);
+            let mut store = EmbeddingStore::open(&data.cache, &encoder)?;
+            let (encoded, broken) = Gallery::of(&corpus, &encoder, &mut store, &mut progress)?;
             corpus.refuse(broken)?;
             gallery = Some(encoded);
             encoder_sha256 = encoder.sha256().to_string();
@@ -149,6 +149,11 @@ impl AvformerStudy {
     /// The clips.
     pub fn corpus(&self) -> &Corpus {
         &self.corpus
+    }
+
+    /// Progress of so many clips; none where the run is quiet.
+    pub(super) fn progress(&self, what: &str, clips: usize) -> Progress {
+        Progress::new(self.quiet, what, 0, clips as u64)
     }
 
     /// What the recipe says of the data.
@@ -242,7 +247,7 @@ impl AvformerStudy {
         numbers.truncate(((all as f64 * feed.share).round() as usize).clamp(1, all));
         numbers.sort_unstable();
         let (mut embedded, mut bytes) = (Vec::with_capacity(numbers.len()), 0.0);
-        let progress = Progress::new(self.quiet, "clips", 0, numbers.len() as u64);
+        let mut progress = self.progress("clips", numbers.len());
         for numbers in numbers.chunks(16 * HEARD_AT_ONCE) {
             if bytes >= self.data.states_gb * 1e9 {
                 let clips = numbers.par_iter().map(|number| self.corpus.described(*number, feed));
@@ -257,7 +262,7 @@ impl AvformerStudy {
                 let states = embedded[first..].iter().filter_map(|clip| clip.states.as_ref());
                 bytes += states.map(|states| 4.0 * states.elem_count() as f64).sum::<f64>();
             }
-            progress.step(embedded.len() as u64);
+            progress.count(embedded.len() as u64);
         }
         drop(progress);
         let anew = embedded.iter().filter(|clip| clip.states.is_none()).count();
@@ -415,7 +420,10 @@ impl Study for AvformerStudy {
             true => (&[Shown::Right, Shown::Nothing][..], &["wer", "wer_without_pictures"][..]),
         };
         let mut metrics = Vec::new();
-        for (name, heard) in names.iter().zip(self.hear(avformer, &self.validation, shown)?) {
+        // The trainer shows its own.
+        let mut none = Progress::new(true, "", 0, 0);
+        let heard = self.hear(avformer, &self.validation, shown, &mut none)?;
+        for (name, heard) in names.iter().zip(heard) {
             let heard = NORMALISER.normalise_all(&heard);
             metrics.push(((*name).to_string(), measure(&said, &heard)?.total.error_rate()));
         }

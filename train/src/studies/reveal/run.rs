@@ -28,6 +28,7 @@ use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::recipe::{Recipe, RecipeOptions};
+use crate::run_folder::read_summary;
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
 
@@ -369,16 +370,7 @@ impl RevealSummary {
     /// # Errors
     /// [`TrainError::Io`]; [`DataError::Malformed`] for one that is broken or of another version.
     pub fn read(run: &Path) -> Result<Self> {
-        let path = run.join(SUMMARY);
-        let bytes = std::fs::read(&path).map_err(TrainError::io(&path))?;
-        serde_json::from_slice(&bytes).map_err(|error| {
-            TrainError::from(DataError::Malformed {
-                path,
-                place: None,
-                reason: error.to_string(),
-                remedy: "it is broken or of another version; remove the run's folder and train it again",
-            })
-        })
+        read_summary(&run.join(SUMMARY))
     }
 
     /// The exact match of a part of the questions.

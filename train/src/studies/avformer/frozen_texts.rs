@@ -1,0 +1,109 @@
+//! What the frozen recogniser writes, in a file, so that the next run of this program need not hear it again: with 30
+//! seconds of padding that takes longer than the rest of a test.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::checkpoint::write_file;
+use crate::error::{Result, TrainError};
+use crate::log;
+use crate::program::Program;
+use crate::recognise::{Listener, RecogniseOptions};
+
+/// Clips that are heard at once.
+const AT_ONCE: usize = 8;
+/// Batches that a run may lose that is stopped.
+const SAVED_EVERY: usize = 16;
+
+/// The texts of a frozen recogniser. Where several runs write the file, the last one counts.
+pub(super) struct FrozenTexts {
+    /// `None` where nothing is to be kept.
+    file: Option<PathBuf>,
+    /// By the SHA-256 of all samples of a batch: what is heard beside a clip may round its numbers otherwise.
+    batches: BTreeMap<String, Vec<String>>,
+    unsaved: usize,
+}
+
+impl FrozenTexts {
+    /// The file of a recogniser and of this program in a folder, which is made; an empty path for none. A file that
+    /// cannot be read is told and made anew.
+    pub(super) fn open(folder: &str, listener: &Listener) -> Result<Self> {
+        let mut store = Self { file: None, batches: BTreeMap::new(), unsaved: 0 };
+        if folder.is_empty() {
+            return Ok(store);
+        }
+        let folder = Path::new(folder);
+        std::fs::create_dir_all(folder).map_err(TrainError::io(folder))?;
+        let program = Program::running()?.sha256;
+        let program = program.get(..12).unwrap_or(&program);
+        let file = folder.join(format!("{}.{program}.texts.json", listener.weights_sha256()?));
+        if file.is_file() {
+            let bytes = std::fs::read(&file).map_err(TrainError::io(&file))?;
+            match serde_json::from_slice(&bytes) {
+                Ok(batches) => store.batches = batches,
+                Err(reason) => {
+                    let file = file.display();
+                    log::print(&format!("{file}: {reason}; its texts are made anew"));
+                }
+            }
+        }
+        store.file = Some(file);
+        Ok(store)
+    }
+
+    /// The texts of clips at 16 kHz; batches that are not known are heard, as the recogniser was published.
+    /// `progress` is told how many clips are done.
+    ///
+    /// # Errors
+    /// Those of the recogniser, and of writing the file.
+    pub(super) fn of(
+        &mut self,
+        listener: &Listener,
+        clips: &[&[f32]],
+        mut progress: impl FnMut(usize),
+    ) -> Result<Vec<String>> {
+        let mut texts = Vec::with_capacity(clips.len());
+        for batch in clips.chunks(AT_ONCE) {
+            let key = sha256(batch);
+            let known = self.batches.get(&key).filter(|known| known.len() == batch.len());
+            let heard = match known {
+                Some(known) => known.clone(),
+                None => {
+                    let heard = listener.transcribe(batch, &[], &RecogniseOptions::default())?;
+                    let heard: Vec<String> = heard.into_iter().map(|one| one.text).collect();
+                    self.batches.insert(key, heard.clone());
+                    self.unsaved += 1;
+                    heard
+                }
+            };
+            texts.extend(heard);
+            if self.unsaved >= SAVED_EVERY {
+                self.save()?;
+            }
+            progress(texts.len());
+        }
+        self.save()?;
+        Ok(texts)
+    }
+
+    fn save(&mut self) -> Result<()> {
+        let Some(file) = self.file.as_ref().filter(|_| self.unsaved > 0) else { return Ok(()) };
+        let bytes = serde_json::to_vec(&self.batches)
+            .map_err(|error| TrainError::io(file)(error.into()))?;
+        write_file(file, &bytes)?;
+        self.unsaved = 0;
+        Ok(())
+    }
+}
+
+/// Of the samples of all clips, and of how many each has.
+fn sha256(clips: &[&[f32]]) -> String {
+    let mut hash = Sha256::new();
+    for clip in clips {
+        hash.update(clip.len().to_le_bytes());
+        clip.iter().for_each(|sample| hash.update(sample.to_le_bytes()));
+    }
+    format!("{:x}", hash.finalize())
+}
