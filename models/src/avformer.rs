@@ -14,6 +14,7 @@
 //! | curriculum | phases of the study, by the parameters that move and what is fed |
 
 mod frozen;
+mod state_distance;
 #[cfg(test)]
 mod tests;
 mod visual_projection;
@@ -27,6 +28,7 @@ use crate::kernels::Mode;
 use crate::params::ParameterBuilder;
 use crate::speech::AudioStates;
 pub use frozen::FrozenRecogniser;
+pub use state_distance::state_distance;
 pub use visual_projection::{ProjectionConfig, TokenPosition, VisualProjection};
 
 /// What is added to a frozen recogniser.
@@ -115,6 +117,6 @@ impl Avformer {
     /// # Errors
     /// Those of the encoder.
     pub fn encode_frozen(&self, embedded: AudioStates, mode: &Mode) -> Result<AudioStates> {
-        self.recogniser.encode(embedded, &Adapters::NONE, mode)
+        self.recogniser.encode_alone(embedded, mode)
     }
 }

@@ -6,6 +6,7 @@ mod eval;
 mod grid;
 mod memory;
 mod output;
+mod plot;
 mod predict;
 mod reproduce;
 mod train;

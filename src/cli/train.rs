@@ -1,5 +1,6 @@
 //! `engram train`.
 
+mod plots;
 mod tables;
 
 use std::path::PathBuf;
@@ -100,6 +101,9 @@ impl Train {
             }
             Study::Avformer => {
                 let summary = train_avformer(&mut recipe, &options)?;
+                if let Some(summary) = &summary {
+                    plots::avformer(summary, &self.run)?;
+                }
                 summary
                     .map(|summary| (self.show(&summary, tables::avformer), summary.check_failures))
             }

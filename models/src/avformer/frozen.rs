@@ -80,6 +80,14 @@ impl FrozenRecogniser {
         }
     }
 
+    /// The blocks as they are.
+    ///
+    /// # Errors
+    /// Those of the encoder.
+    pub fn encode_alone(&self, embedded: AudioStates, mode: &Mode) -> Result<AudioStates> {
+        self.encode(embedded, &Adapters::NONE, mode)
+    }
+
     /// The loss of each clip's text `[B]`, in nats a token (of Whisper, the end is one): tokens
     /// without prompt and end. A text that a Conformer has too few states for has an infinite loss and
     /// no gradient.

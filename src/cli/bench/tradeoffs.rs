@@ -13,10 +13,10 @@ use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{
     Batch, Entry, Generation, MemoryFormat, Row, ValueFormat, ValueNumber, Writer,
 };
-use plotters::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::super::plot::{Axis, Legend, Line, draw};
 use super::super::{Outcome, output};
 use super::keys::{ClusteredKeys, uniform};
 use super::median;
@@ -40,11 +40,6 @@ const VALUE: ValueFormat = ValueFormat { tokens: 16, width: 256, number: ValueNu
 const VALUES: usize = 1000;
 /// Shares of the values that the cache may hold.
 const SHARES: [f64; 6] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
-
-const SIZE: (u32, u32) = (640, 400);
-/// Told apart by those who see colours differently too (Okabe and Ito).
-const COLOURS: [RGBColor; 4] =
-    [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
 
 /// What the options of a memory cost and give, as plots.
 #[derive(Debug, Args)]
@@ -70,12 +65,6 @@ pub struct TradeoffBench {
     out: PathBuf,
 }
 
-/// A line of a plot.
-struct Line {
-    name: String,
-    points: Vec<(f64, f64)>,
-}
-
 impl TradeoffBench {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         std::fs::create_dir_all(&self.out)
@@ -83,9 +72,9 @@ impl TradeoffBench {
         let folder = tempfile::tempdir().context("no temporary folder could be made")?;
         let mut lines: Vec<Line> = Vec::new();
         for batch in BATCHES {
-            lines.push(Line { name: format!("exact, {batch} at once"), points: Vec::new() });
+            lines.push(Line::new(format!("exact, {batch} at once"), Vec::new()));
         }
-        lines.push(Line { name: "graph, 1 at once".to_owned(), points: Vec::new() });
+        lines.push(Line::new("graph, 1 at once", Vec::new()));
         let bar = output::progress_bar(self.rows.iter().sum(), "keys in graphs", false);
         let mut recall = Vec::new();
         for rows in &self.rows {
@@ -152,9 +141,9 @@ impl TradeoffBench {
                 let seconds = self.seconds(&graphs, generation, queries)?;
                 points.push((found.recall(&exact), speed(seconds)));
             }
-            lines.push(Line { name: format!("graph, k {k}"), points });
+            lines.push(Line::new(format!("graph, k {k}"), points));
             let seconds = self.seconds(&Exact, generation, queries)?;
-            lines.push(Line { name: format!("exact, k {k}"), points: vec![(1.0, speed(seconds))] });
+            lines.push(Line::new(format!("exact, k {k}"), vec![(1.0, speed(seconds))]));
         }
         Ok(lines)
     }
@@ -168,10 +157,7 @@ impl TradeoffBench {
             output::print(&format!("{name}: {}: ({x}, {y}): {points}", line.name))?;
         }
         let path = self.out.join(name);
-        let mut svg = String::new();
-        draw(&mut svg, axes, lines)
-            .map_err(|error| anyhow::anyhow!("{}: could not be drawn: {error}", path.display()))?;
-        output::write_whole(&path, svg.as_bytes())
+        output::write_whole(&path, draw(axes, lines, Legend::LowerRight)?.as_bytes())
     }
 }
 
@@ -272,80 +258,7 @@ fn cache(folder: &Path) -> anyhow::Result<Vec<Line>> {
         times.push((megabytes, start.elapsed().as_secs_f64() / without));
     }
     Ok(vec![
-        Line { name: "rows that the cache had".to_owned(), points: hits },
-        Line { name: "time / time of the mapped file in main memory".to_owned(), points: times },
+        Line::new("rows that the cache had", hits),
+        Line::new("time / time of the mapped file in main memory", times),
     ])
-}
-
-/// Draws lines with their points and names.
-fn draw(
-    svg: &mut String,
-    axes: [Axis; 2],
-    lines: &[Line],
-) -> Result<(), Box<dyn std::error::Error>> {
-    let placed = |(x, y): &(f64, f64)| (axes[0].place(*x), axes[1].place(*y));
-    let all: Vec<(f64, f64)> = lines.iter().flat_map(|line| &line.points).map(placed).collect();
-    let range = |of: fn(&(f64, f64)) -> f64| {
-        let least = all.iter().map(of).fold(f64::INFINITY, f64::min);
-        let most = all.iter().map(of).fold(f64::NEG_INFINITY, f64::max);
-        let margin = (0.05 * (most - least)).max(0.01);
-        least - margin..most + margin
-    };
-    let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&root)
-        .margin(12)
-        .x_label_area_size(42)
-        .y_label_area_size(58)
-        .build_cartesian_2d(range(|point| point.0), range(|point| point.1))?;
-    chart
-        .configure_mesh()
-        .x_desc(axes[0].name)
-        .y_desc(axes[1].name)
-        .x_labels(6)
-        .y_labels(6)
-        .x_label_formatter(&|x| axes[0].label(*x))
-        .y_label_formatter(&|y| axes[1].label(*y))
-        .light_line_style(TRANSPARENT)
-        .draw()?;
-    for (line, colour) in lines.iter().zip(COLOURS) {
-        let points: Vec<(f64, f64)> = line.points.iter().map(placed).collect();
-        chart
-            .draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(3))?
-            .label(&line.name)
-            .legend(move |(x, y)| Circle::new((x + 8, y), 4, colour.filled()));
-    }
-    chart
-        .configure_series_labels()
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.2))
-        .position(SeriesLabelPosition::LowerRight)
-        .draw()?;
-    root.present()?;
-    Ok(())
-}
-
-/// An axis of a plot.
-#[derive(Clone, Copy)]
-struct Axis {
-    name: &'static str,
-    logarithmic: bool,
-}
-
-impl Axis {
-    /// Where a number stands on the axis.
-    fn place(self, number: f64) -> f64 {
-        if self.logarithmic { number.log10() } else { number }
-    }
-
-    /// What stands at a place.
-    fn label(self, place: f64) -> String {
-        let number = if self.logarithmic { 10f64.powf(place) } else { place };
-        match number.abs() {
-            1000.0.. => format!("{number:.0}"),
-            10.0.. => format!("{number:.1}"),
-            0.1.. => format!("{number:.2}"),
-            _ => format!("{number:.4}"),
-        }
-    }
 }

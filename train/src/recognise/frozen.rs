@@ -14,7 +14,7 @@ use engram_models::whisper::Rules;
 
 use rayon::prelude::*;
 
-use super::{Listener, MOST_TOKENS, RecogniseOptions, Recogniser};
+use super::{Listener, MOST_TOKENS, RecogniseOptions, Recogniser, SHORT_SILENCE};
 use crate::error::Result;
 
 impl Listener {
@@ -51,6 +51,15 @@ impl Listener {
             Self::Conformer(conformer) => {
                 HOP * conformer.model.config().encoder_config.subsampling_factor
             }
+        }
+    }
+
+    /// Samples of silence behind a clip with which Whisper, that has learnt from 30 seconds, hears about as well as
+    /// with all of them; a Conformer needs none.
+    pub fn silence_behind(&self) -> usize {
+        match self {
+            Self::Whisper(_) => SHORT_SILENCE,
+            Self::Conformer(_) => 0,
         }
     }
 

@@ -7,6 +7,7 @@
 //! | each picture encoded once, for other runs too | [`gallery`], `embedding_store` |
 //! | clips of a manifest | `manifest` |
 //! | what is heard; what is embedded once for each clip | `hearing` |
+//! | clean speech that is rehearsed | `rehearsal` |
 //! | the study as the trainer sees it | [`study`] |
 //! | what the frozen recogniser writes, kept for other runs | `frozen_texts` |
 //! | the test: frozen, and with right, wrong and no frames | [`evaluate`] |
@@ -22,6 +23,7 @@ mod frozen_texts;
 pub mod gallery;
 mod hearing;
 mod manifest;
+mod rehearsal;
 pub mod run;
 pub mod settings;
 pub mod study;

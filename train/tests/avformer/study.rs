@@ -43,6 +43,10 @@ fn phases_move_what_is_theirs_and_the_test_hears_all_systems() {
             assert_eq!((texts.len(), items.len()), (6, 6));
         }
         assert_eq!(summary.test.sweep.len(), 2);
+        for swept in ["clean.nothing", "0dB.right", "0dB.wrong"] {
+            let items = lines(run.join(format!("test/sweep.{swept}.items.jsonl")));
+            assert_eq!(items.len(), 3);
+        }
         assert!(summary.test.put_in.is_some() && summary.test.rescued.is_some());
 
         // The adapters are those of the first phase; the projection has not moved in it.
@@ -108,6 +112,30 @@ fn a_run_that_was_stopped_ends_with_the_same_bytes_on_any_number_of_threads() {
     let heard = std::fs::read_to_string(frozen.path("again/test/noisy.frozen.tsv")).unwrap();
     assert!(heard.lines().all(|line| line.ends_with("\tof the file")), "{heard}");
     assert!(tensor(&frozen.path("whole"), "projection.bias").iter().any(|value| *value != 0.0));
+}
+
+/// In phases that alternate each moves its own, from where the one before left it.
+#[test]
+fn phases_may_alternate() {
+    let frozen = Frozen::new();
+    let phase = |number: usize| {
+        let (pictures, kept) = (number > 0, ["projection", "adapters"][number % 2]);
+        format!(
+            "{{ name = \"p{number}\", steps = 3, feed = {{ pictures = {pictures} }}, \
+             group = [{{ match = \"{kept}.**\", rate = 0.0 }}] }}"
+        )
+    };
+    let runs = [2, 3, 4].map(|count| {
+        let phases: Vec<String> = (0..count).map(phase).collect();
+        let phases = format!("phase=[{}]", phases.join(", "));
+        let run = format!("{count}-phases");
+        let quick = ["data.sweep_clips=0", "data.frozen_baseline=false", &phases];
+        assert_eq!(frozen.run(&run, "whisper", &quick).steps, 3 * count as u64);
+        ["adapters.1.up.weight", "projection.weight"].map(|name| tensor(&frozen.path(&run), name))
+    });
+    let [[first, map], [second, same_map], [same, second_map]] = runs;
+    assert!(map == same_map && second == same);
+    assert!(first != second && map != second_map);
 }
 
 /// Clips that do not fit into memory are embedded in each step, to the same effect.
@@ -233,7 +261,7 @@ fn clean_speech_is_rehearsed() {
     let [rehearsal, kept] = ["rehearsal", "kept"].map(|key| format!("data.{key}={manifest}"));
     let set = [
         rehearsal.as_str(),
-        &kept,
+        kept.as_str(),
         "data.sweep_clips=0",
         "phase.adapters.feed.rehearsal=0.5",
         "phase.adapters.feed.share=0.5",
@@ -243,4 +271,21 @@ fn clean_speech_is_rehearsed() {
     let kept = summary.test.systems.iter().filter(|one| one.utterances == "kept");
     let kept: Vec<&str> = kept.map(|one| one.system.as_str()).collect();
     assert_eq!(kept, ["frozen", "nothing"]);
+
+    // The more the distance from the frozen states weighs, the nearer adapters stay.
+    let distance = |weight: &str| {
+        let run = format!("distance-{weight}");
+        let weight = format!("phase.adapters.feed.distillation={weight}");
+        let speeds = "data.rehearsal_speeds=[0.8, 1.0, 1.25]";
+        let more = [speeds, &weight, "data.frozen_baseline=false", "phase.projection.steps=0"];
+        frozen.run(&run, "whisper", &[&set[..], &more].concat());
+        let lines = lines(frozen.path(&run).join("metrics.jsonl"));
+        let of_step = |line: &String| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            line["loss/state_distance"].as_f64()
+        };
+        lines.iter().rev().find_map(of_step).unwrap()
+    };
+    let [far, near] = ["1e-6", "100"].map(distance);
+    assert!(0.0 < near && near < far, "{near} {far}");
 }

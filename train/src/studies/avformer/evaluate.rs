@@ -142,7 +142,7 @@ impl AvformerStudy {
             let nothing = [Shown::Nothing];
             self.measure(("kept", &kept), &nothing, avformer, (&folder, &mut figures))?;
         }
-        figures.sweep = self.sweep(avformer)?;
+        figures.sweep = self.sweep(avformer, &folder)?;
         Ok(figures)
     }
 
@@ -227,8 +227,8 @@ impl AvformerStudy {
         Ok(Measure::new(&PUT_IN, values.len(), Ok(mean(&values)), interval))
     }
 
-    /// The first utterances of the test at several ratios.
-    fn sweep(&self, avformer: &Avformer) -> StudyResult<Vec<AtRatio>> {
+    /// The first utterances of the test at several ratios, written item by item.
+    fn sweep(&self, avformer: &Avformer, folder: &Path) -> StudyResult<Vec<AtRatio>> {
         let mut figures = Vec::new();
         let ratios = self.data().sweep_snr_db.iter().map(|ratio| Some(*ratio));
         for snr_db in std::iter::once(None).chain(ratios).filter(|_| self.sees()) {
@@ -237,12 +237,16 @@ impl AvformerStudy {
                 continue;
             }
             let shown = [Shown::Nothing, Shown::Right, Shown::Wrong];
-            let wer = |texts: Vec<String>| Ok(report(&clips, &texts)?.evaluation.primary);
-            let ratio = snr_db.map_or("clean".to_string(), |ratio| format!("{ratio} dB"));
+            let ratio = snr_db.map_or("clean".to_string(), |ratio| format!("{ratio}dB"));
             let mut progress = self.progress(&format!("test, {ratio}"), clips.len());
             let heard = self.hear(avformer, &clips, &shown, &mut progress)?;
-            let measures = heard.into_iter().map(wer);
-            let measures: Vec<Measure> = measures.collect::<StudyResult<_>>()?;
+            let mut measures = Vec::with_capacity(shown.len());
+            for (shown, texts) in shown.iter().zip(heard) {
+                let report = report(&clips, &texts)?;
+                let file = items_file(&format!("sweep.{ratio}"), name(*shown));
+                write_items(&folder.join(file), &report.items)?;
+                measures.push(report.evaluation.primary);
+            }
             if let Ok([nothing, right, wrong]) = <[Measure; 3]>::try_from(measures) {
                 figures.push(AtRatio { snr_db, nothing, right, wrong });
             }

@@ -22,6 +22,8 @@ pub(super) struct Embedded {
     pub(super) number: usize,
     /// Its sound, `[T, D]`; `None` where it is embedded in each step.
     pub(super) states: Option<Tensor>,
+    /// What the frozen encoder makes of it, `[T, D]`, where that is to be kept.
+    pub(super) frozen: Option<Tensor>,
     /// Its text.
     pub(super) tokens: Vec<u32>,
     /// The places of its frames.
@@ -124,6 +126,7 @@ impl AvformerStudy {
         Ok(Embedded {
             number,
             states: None,
+            frozen: None,
             tokens: self.listener().tokens_of(&clip.text)?,
             frames: clip.frames.clone(),
             topic: clip.topic(),

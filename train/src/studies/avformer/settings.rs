@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub const EVALUATED_VIEWS: usize = 8;
 /// Gigabytes of states that are kept.
 const STATES_GB: f64 = 8.0;
+/// The weight at which a tenth of rehearsed clips keeps tiny.en as it was (docs/avformer.md).
+const DISTILLATION: f64 = 10.0;
 /// The largest edge of a view.
 const MOST_PIXELS: u32 = 1024;
 
@@ -26,6 +28,8 @@ pub struct AvformerData {
     /// A manifest of clean speech with texts, as the frozen recogniser writes them, that phases
     /// rehearse; empty for none.
     pub rehearsal: String,
+    /// Speeds at which clips of `rehearsal` are heard, each at all of them; 1 is as it was recorded.
+    pub rehearsal_speeds: Vec<f64>,
     /// A manifest of other speech that is measured with and without adapters at the end; empty for none.
     pub kept: String,
     /// What is done about clips without frames, with frames outside their time, or with one that does not
@@ -92,6 +96,7 @@ impl Default for AvformerData {
             validation: String::new(),
             test: String::new(),
             rehearsal: String::new(),
+            rehearsal_speeds: vec![0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15],
             kept: String::new(),
             on_error: OnError::Stop,
             cache: String::new(),
@@ -139,6 +144,13 @@ impl AvformerData {
         }
         if !(self.states_gb >= 0.0 && self.states_gb.is_finite()) {
             return Some(("states_gb", format!("{} is no size", self.states_gb)));
+        }
+        let is_speed = |speed: &&f64| !(0.5..=2.0).contains(*speed);
+        if let Some(speed) = self.rehearsal_speeds.iter().find(is_speed) {
+            return Some(("rehearsal_speeds", format!("{speed} is not between 0.5 and 2")));
+        }
+        if self.rehearsal_speeds.is_empty() {
+            return Some(("rehearsal_speeds", "wants one speed at least".into()));
         }
         if !is_range(self.test_snr_db) {
             return Some(("test_snr_db", "wants the lowest and the highest ratio".into()));
@@ -220,6 +232,9 @@ pub struct AvformerFeed {
     /// The share of examples that are of `data.rehearsal`; where frames are shown, those of another
     /// clip.
     pub rehearsal: f64,
+    /// The weight, in the loss of a clip that is rehearsed, of the distance of its encoder states from those of the
+    /// frozen recogniser. Where frames are shown there is none.
+    pub distillation: f64,
     /// The share of the clips that is learnt from.
     pub share: f64,
     /// Of the embedded world: the lowest and highest ratio of speech over noise, in dB.
@@ -236,6 +251,7 @@ impl Default for AvformerFeed {
             pictures: false,
             mismatched: 0.0,
             rehearsal: 0.0,
+            distillation: DISTILLATION,
             share: 1.0,
             snr_db: [-18.0, -2.0],
             clean: 0.1,
@@ -265,6 +281,9 @@ impl AvformerFeed {
         }
         if self.share == 0.0 {
             return Some(("share", "leaves no clip".into()));
+        }
+        if !(self.distillation >= 0.0 && self.distillation.is_finite()) {
+            return Some(("distillation", format!("{} is no weight", self.distillation)));
         }
         if self.rehearsal > 0.0 && data.rehearsal.is_empty() {
             return Some(("rehearsal", "needs the manifest `data.rehearsal`".into()));

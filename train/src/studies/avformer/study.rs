@@ -139,9 +139,7 @@ impl AvformerStudy {
             encoder_sha256,
         };
         if study.feeds.iter().any(|feed| feed.rehearsal > 0.0) {
-            let clips = study.corpus.rehearsal()?;
-            let numbers: Vec<usize> = (0..clips.len()).collect();
-            study.rehearsal = study.embed_all(&clips, &numbers)?;
+            study.rehearsal = study.rehearsal()?;
         }
         Ok(study)
     }
@@ -159,6 +157,11 @@ impl AvformerStudy {
     /// What the recipe says of the data.
     pub fn data(&self) -> &AvformerData {
         &self.data
+    }
+
+    /// What the phases hear and see.
+    pub(super) fn feeds(&self) -> &[AvformerFeed] {
+        &self.feeds
     }
 
     /// The recogniser that stays as it is.
@@ -374,10 +377,11 @@ impl Study for AvformerStudy {
         let mode = Mode::train(step.step_seed);
         let heard: Vec<&Embedded> = batch.iter().map(|drawn| self.heard(drawn)).collect();
         let states = self.states(&heard, &self.feeds[self.phase])?;
+        let feed = &self.feeds[step.phase.index];
         let lengths = states.iter().map(|states| states.dim(0)).collect::<Result<Vec<_>, _>>()?;
         let sound = AudioStates { states: Tensor::cat(&states, 0)?, lengths };
         let tokens = sound.states.dim(0)?;
-        let audio = match self.feeds[step.phase.index].pictures {
+        let audio = match feed.pictures {
             false => avformer.encode(sound, None, &mode)?,
             true => {
                 let seen: Vec<Vec<usize>> = batch.iter().map(|drawn| self.seen(drawn)).collect();
@@ -403,11 +407,15 @@ impl Study for AvformerStudy {
                 losses.index_select(&Tensor::new(kept.as_slice(), &Device::Cpu)?, 0)?.mean_all()?
             }
         };
+        let (mut loss, mut parts) = (loss, Vec::new());
+        if let Some((more, distance)) = self.distance_loss(&heard, &audio, feed)? {
+            loss = (loss + more)?;
+            parts.push(("state_distance".into(), distance));
+        }
         let too_short = 1.0 - kept.len() as f64 / batch.len() as f64;
-        let parts = match &self.recogniser {
-            FrozenRecogniser::Whisper { .. } => Vec::new(),
-            FrozenRecogniser::Conformer(_) => vec![("too_short".into(), too_short)],
-        };
+        if matches!(self.recogniser, FrozenRecogniser::Conformer(_)) {
+            parts.push(("too_short".into(), too_short));
+        }
         Ok(BatchLoss { loss, examples: kept.len().max(1), tokens, parts })
     }
 

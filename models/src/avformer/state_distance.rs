@@ -1,0 +1,82 @@
+//! What keeps adapters from changing what they need not: the distance from the frozen encoder's states.
+
+use std::sync::Arc;
+
+use candle_core::Tensor;
+
+use crate::error::{ModelError, Result};
+use crate::kernels::{Span, span_mean};
+use crate::speech::AudioStates;
+
+/// How far the states of some clips are from given ones: of each the mean squared error over the mean square of
+/// its targets, `[N]`; 0 where nothing has changed. `targets` are the places of the clips, in rising order, and for
+/// each `[T, D]`.
+///
+/// # Errors
+/// [`ModelError::BadInput`] for a clip that is not there, has another number of states than its targets, or none.
+pub fn state_distance(audio: &AudioStates, targets: &[(usize, &Tensor)]) -> Result<Tensor> {
+    let mut starts = vec![0];
+    starts.extend(audio.lengths.iter().scan(0, |end, length| {
+        *end += length;
+        Some(*end)
+    }));
+    let (mut own, mut given, mut spans, mut powers) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut rows = 0;
+    for (clip, target) in targets {
+        let (length, found) = (target.dim(0)?, audio.lengths.get(*clip).copied());
+        if found != Some(length) || length == 0 {
+            let found = found.unwrap_or(0);
+            let reason = format!("clip {clip} has {found} states, {length} are given for it");
+            return Err(ModelError::BadInput(reason));
+        }
+        own.push(audio.states.narrow(0, starts[*clip], length)?);
+        given.push((*target).clone());
+        spans.push(Span { start: rows, length });
+        rows += length;
+        powers.push(target.sqr()?.mean_all()?);
+    }
+    let errors = (Tensor::cat(&own, 0)? - Tensor::cat(&given, 0)?)?.sqr()?.mean_keepdim(1)?;
+    let errors = span_mean(&errors, Arc::from(spans))?.squeeze(1)?;
+    Ok((errors / Tensor::stack(&powers, 0)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+    use crate::finite_difference::check_gradients;
+
+    fn numbers(count: u32, step: f64) -> Vec<f64> {
+        (0..count).map(|i| (f64::from(i) * step).sin()).collect()
+    }
+
+    #[test]
+    fn gradients_are_those_of_central_differences() -> Result<()> {
+        let given: [(Vec<f64>, &[usize]); 1] = [(numbers(14, 0.7), &[7, 2])];
+        check_gradients(&given, |t| {
+            let target = |rows: usize, step| {
+                Tensor::from_vec(numbers(2 * rows as u32, step), (rows, 2), &Device::Cpu)
+            };
+            let (first, last) = (target(3, 1.3)?, target(2, 0.4)?);
+            let audio = AudioStates { states: t[0].clone(), lengths: vec![3, 2, 2] };
+            state_distance(&audio, &[(0, &first), (2, &last)])
+        })?;
+        Ok(())
+    }
+
+    #[test]
+    fn the_distance_is_relative_and_of_the_right_rows() -> Result<()> {
+        let states = Tensor::new(&[[9f32, 9.0], [2.0, 0.0], [0.0, 2.0]], &Device::Cpu)?;
+        let audio = AudioStates { states, lengths: vec![1, 2] };
+        let target = Tensor::new(&[[1f32, 0.0], [0.0, 1.0]], &Device::Cpu)?;
+        assert_eq!(state_distance(&audio, &[(1, &target)])?.to_vec1::<f32>()?, [1.0]);
+        let same = audio.states.narrow(0, 1, 2)?;
+        assert_eq!(state_distance(&audio, &[(1, &same)])?.to_vec1::<f32>()?, [0.0]);
+        for wrong in [0, 2] {
+            assert!(state_distance(&audio, &[(wrong, &target)]).is_err());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! The plots that finished runs leave in their folders.
+
+use std::path::Path;
+
+use engram_eval::result::Measure;
+use engram_train::studies::avformer::evaluate::{AtRatio, TEST};
+use engram_train::studies::avformer::run::AvformerSummary;
+
+use super::super::output;
+use super::super::plot::{Axis, Legend, Line, draw};
+
+/// In the folder of the test: the word error rate by the ratio of speech over noise.
+const SWEEP: &str = "sweep.svg";
+
+/// Draws the noise sweep of an adapted recogniser, if there was one.
+pub(super) fn avformer(summary: &AvformerSummary, run: &Path) -> anyhow::Result<()> {
+    let sweep = &summary.test.sweep;
+    if sweep.iter().filter(|one| one.snr_db.is_some()).count() < 2 {
+        return Ok(());
+    }
+    let lines = [
+        line("without frames", sweep, |one| &one.nothing),
+        line("right frames", sweep, |one| &one.right),
+        line("wrong frames", sweep, |one| &one.wrong),
+    ];
+    let axes = ["speech over noise, dB", "WER"].map(|name| Axis { name, logarithmic: false });
+    let svg = draw(axes, &lines, Legend::UpperRight)?;
+    output::write_whole(&run.join(TEST).join(SWEEP), svg.as_bytes())
+}
+
+/// One system at all ratios; clean speech has none.
+fn line(name: &str, sweep: &[AtRatio], of: fn(&AtRatio) -> &Measure) -> Line {
+    let mut line = Line::new(name, Vec::new());
+    let mut noisy: Vec<(f64, &Measure)> =
+        sweep.iter().filter_map(|one| Some((f64::from(one.snr_db?), of(one)))).collect();
+    noisy.sort_by(|a, b| a.0.total_cmp(&b.0));
+    for (ratio, wer) in noisy {
+        let [low, high] = wer.ci95.unwrap_or_default().map(|end| end.unwrap_or(wer.value));
+        line.points.push((ratio, wer.value));
+        line.intervals.push([low, high]);
+    }
+    line
+}

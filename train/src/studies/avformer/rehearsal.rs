@@ -1,0 +1,87 @@
+//! Clean speech that phases rehearse, so that adapters do not forget it: clips at several speeds with the frozen
+//! recogniser's own texts, and the states that its encoder makes of them.
+
+use candle_core::Tensor;
+use engram_data::audio::at_speed;
+use engram_data::world::speech::SAMPLE_RATE;
+use engram_models::avformer::state_distance;
+use engram_models::kernels::Mode;
+use engram_models::speech::AudioStates;
+use rayon::prelude::*;
+
+use super::corpus::SeenClip;
+use super::hearing::{Embedded, HEARD_AT_ONCE};
+use super::settings::AvformerFeed;
+use super::study::AvformerStudy;
+use crate::study::StudyResult;
+
+impl AvformerStudy {
+    /// The clips that are rehearsed, each at each speed, that are no longer than clips may be.
+    pub(super) fn rehearsal(&self) -> StudyResult<Vec<Embedded>> {
+        let clips = self.corpus().rehearsal()?;
+        let most = (self.data().max_seconds * f64::from(SAMPLE_RATE)) as usize;
+        let mut all: Vec<SeenClip> = Vec::new();
+        for speed in &self.data().rehearsal_speeds {
+            let played = clips.par_iter().map(|clip| {
+                let samples = at_speed(&clip.samples, SAMPLE_RATE, *speed)?;
+                Ok(SeenClip { samples, ..clip.clone() })
+            });
+            let played = played.collect::<StudyResult<Vec<SeenClip>>>()?;
+            all.extend(played.into_iter().filter(|clip| clip.samples.len() <= most));
+        }
+        let numbers: Vec<usize> = (0..all.len()).collect();
+        let mut embedded = self.embed_all(&all, &numbers)?;
+        if self.feeds().iter().any(is_kept_near) {
+            let frozen = self.frozen_states(&all)?;
+            embedded.iter_mut().zip(frozen).for_each(|(clip, states)| clip.frozen = Some(states));
+        }
+        Ok(embedded)
+    }
+
+    /// What rehearsed clips of a batch add to its loss for having left the frozen encoder's states, and their mean
+    /// distance; `None` where none is kept near them.
+    pub(super) fn distance_loss(
+        &self,
+        heard: &[&Embedded],
+        audio: &AudioStates,
+        feed: &AvformerFeed,
+    ) -> StudyResult<Option<(Tensor, f64)>> {
+        let targets = heard.iter().enumerate();
+        let targets: Vec<(usize, &Tensor)> =
+            targets.filter_map(|(i, clip)| Some((i, clip.frozen.as_ref()?))).collect();
+        if targets.is_empty() || !is_kept_near(feed) {
+            return Ok(None);
+        }
+        let distance = state_distance(audio, &targets)?.sum_all()?;
+        let mean = f64::from(distance.to_scalar::<f32>()?) / targets.len() as f64;
+        Ok(Some(((distance * (feed.distillation / heard.len() as f64))?, mean)))
+    }
+
+    /// What the frozen encoder makes of each clip while silence is behind it, as it was trained; without the
+    /// states of that silence, `[T, D]`.
+    fn frozen_states(&self, clips: &[SeenClip]) -> StudyResult<Vec<Tensor>> {
+        let silence = self.listener().silence_behind();
+        let mut all = Vec::with_capacity(clips.len());
+        for clips in clips.chunks(HEARD_AT_ONCE) {
+            let alone: Vec<usize> = self.embed(clips)?.lengths;
+            let longer = clips.iter().map(|clip| {
+                let samples = [clip.samples.as_slice(), &vec![0.0; silence]].concat();
+                SeenClip { samples, ..SeenClip::default() }
+            });
+            let embedded = self.embed(&longer.collect::<Vec<_>>())?;
+            let lengths = embedded.lengths.clone();
+            let states = self.recogniser().encode_alone(embedded, &Mode::predict())?.states;
+            let mut start = 0;
+            for (length, whole) in alone.into_iter().zip(lengths) {
+                all.push(states.narrow(0, start, length)?.detach().force_contiguous()?);
+                start += whole;
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Whether a phase keeps states near those of the frozen encoder. Frames change them, and are to.
+fn is_kept_near(feed: &AvformerFeed) -> bool {
+    feed.distillation > 0.0 && !feed.pictures
+}
