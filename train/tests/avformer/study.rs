@@ -286,6 +286,8 @@ fn clean_speech_is_rehearsed() {
         };
         lines.iter().rev().find_map(of_step).unwrap()
     };
+    let long = ["data.max_seconds=0.6", "data.rehearsal_speeds=[0.5]", "data.names=1"];
+    frozen.refused(&[&set[..], &long].concat(), &["data.rehearsal_speeds", "leaves no clip"]);
     let [far, near] = ["1e-6", "100"].map(distance);
     assert!(0.0 < near && near < far, "{near} {far}");
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use engram_data::world::questions::Split;
 use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
 use engram_eval::compare::{Comparison, compare_items};
-use engram_eval::items::{Item, Items, Statistic};
+use engram_eval::items::{Item, Items, Statistic, json_lines};
 use engram_eval::metric::MetricInfo;
 use engram_eval::metric::mean::{mean, weighted_mean};
 use engram_eval::result::Measure;
@@ -210,17 +210,13 @@ impl AvformerStudy {
         };
         let values: Vec<f64> = texts.iter().enumerate().map(value).collect();
         let topics: Vec<String> = clips.iter().map(SeenClip::topic).collect();
-        let item = |((clip, topic), value): ((&SeenClip, &String), &f64)| Item {
-            metric: PUT_IN.name.to_owned(),
-            version: PUT_IN.version,
-            higher_is_better: PUT_IN.higher_is_better,
-            normaliser: NORMALISER.described(),
-            id: clip.id.clone(),
-            group: Some(topic.clone()),
-            statistic: Statistic::Mean { value: *value },
+        let normaliser = NORMALISER.described();
+        let item = |((clip, topic), value): ((&SeenClip, &String), &f64)| {
+            let statistic = Statistic::Mean { value: *value };
+            Item::new(&PUT_IN, &normaliser, &clip.id, Some(topic), statistic)
         };
         let items: Vec<Item> = clips.iter().zip(&topics).zip(&values).map(item).collect();
-        write_items(file, &items)?;
+        write_file(file, json_lines(&items).as_bytes())?;
         let (resampling, options) =
             (Resampling::by_group("name", &topics), BootstrapOptions::default());
         let interval = interval(&resampling, &options, |counts| weighted_mean(&values, counts));
@@ -244,7 +240,7 @@ impl AvformerStudy {
             for (shown, texts) in shown.iter().zip(heard) {
                 let report = report(&clips, &texts)?;
                 let file = items_file(&format!("sweep.{ratio}"), name(*shown));
-                write_items(&folder.join(file), &report.items)?;
+                write_file(&folder.join(file), json_lines(&report.items).as_bytes())?;
                 measures.push(report.evaluation.primary);
             }
             if let Ok([nothing, right, wrong]) = <[Measure; 3]>::try_from(measures) {
@@ -270,7 +266,8 @@ impl<'a> Heard<'a> {
         let name = format!("{}.{system}", self.utterances);
         write_texts(&folder.join(format!("{name}.tsv")), self.clips, |i| &texts[i])?;
         let report = report(self.clips, &texts)?;
-        write_items(&folder.join(items_file(self.utterances, system)), &report.items)?;
+        let items = folder.join(items_file(self.utterances, system));
+        write_file(&items, json_lines(&report.items).as_bytes())?;
         self.items.push(Items { file: system.to_string(), items: report.items });
         self.texts.push((system, NORMALISER.normalise_all(&texts)));
         let (utterances, system) = (self.utterances.to_string(), system.to_string());
@@ -317,12 +314,6 @@ fn name(shown: Shown) -> &'static str {
         Shown::Zero => "zero",
         Shown::Nothing => "nothing",
     }
-}
-
-/// A line of JSON for each item, as `engram eval compare` reads them.
-fn write_items(file: &Path, items: &[Item]) -> StudyResult<()> {
-    let lines: Vec<String> = items.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-    Ok(write_file(file, (lines.join("\n") + "\n").as_bytes())?)
 }
 
 /// `id`, tab, text.

@@ -1,9 +1,14 @@
 //! What is heard in clips, and what lies before the first block, once for each clip.
 
+use std::collections::BTreeSet;
+
 use candle_core::{DType, Device, Tensor};
 use engram_models::avformer::{Avformer, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::speech::AudioStates;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
 use super::corpus::SeenClip;
@@ -119,6 +124,63 @@ impl AvformerStudy {
             Ok(Embedded { states: Some(states), ..embedded })
         })
         .collect()
+    }
+
+    /// The clips that a phase learns from, embedded when the first begins that hears them so; what no later one hears
+    /// is given up.
+    pub(super) fn prepare_phase(&mut self, phase: usize) -> StudyResult<()> {
+        let feeds = self.feeds();
+        let first = |phase: usize| {
+            let alike = |earlier: &usize| feeds[*earlier].sounds_like(&feeds[phase]);
+            (0..phase).find(alike).unwrap_or(phase)
+        };
+        let needed: BTreeSet<usize> = (phase..feeds.len()).map(first).collect();
+        let first = first(phase);
+        self.embedded.retain(|known, _| needed.contains(known));
+        self.phase = first;
+        if self.embedded.contains_key(&self.phase) {
+            return Ok(());
+        }
+        let feed = &self.feeds()[phase];
+        let all = self.corpus().training_len();
+        let mut numbers: Vec<usize> = (0..all).collect();
+        // The same part of the clips in each epoch, phase and run.
+        numbers.shuffle(&mut ChaCha8Rng::seed_from_u64(self.data().world_seed));
+        numbers.truncate(((all as f64 * feed.share).round() as usize).clamp(1, all));
+        numbers.sort_unstable();
+        let (mut embedded, mut bytes) = (Vec::with_capacity(numbers.len()), 0.0);
+        let mut progress = self.progress("clips", numbers.len());
+        for numbers in numbers.chunks(16 * HEARD_AT_ONCE) {
+            if bytes >= self.data().states_gb * 1e9 {
+                let clips = numbers.par_iter().map(|number| self.corpus().described(*number, feed));
+                for (clip, number) in clips.collect::<Result<Vec<_>, _>>()?.iter().zip(numbers) {
+                    embedded.push(self.described(clip, *number)?);
+                }
+            } else {
+                let clips = numbers.par_iter().map(|number| self.corpus().training(*number, feed));
+                let clips = clips.collect::<Result<Vec<_>, _>>()?;
+                let first = embedded.len();
+                embedded.extend(self.embed_all(&clips, numbers)?);
+                let states = embedded[first..].iter().filter_map(|clip| clip.states.as_ref());
+                bytes += states.map(|states| 4.0 * states.elem_count() as f64).sum::<f64>();
+            }
+            progress.count(embedded.len() as u64);
+        }
+        let anew = embedded.iter().filter(|clip| clip.states.is_none()).count();
+        if anew > 0 {
+            let (all, most) = (embedded.len(), self.data().states_gb);
+            progress.note(&format!(
+                "{anew} of {all} are embedded in each step: data.states_gb = {most} are full"
+            ));
+        }
+        drop(progress);
+        self.embedded.insert(self.phase, embedded);
+        Ok(())
+    }
+
+    /// The clips of the phase that is under way.
+    pub(super) fn clips(&self) -> &[Embedded] {
+        self.embedded.get(&self.phase).map_or(&[], Vec::as_slice)
     }
 
     /// A clip that is embedded in each step.

@@ -1,5 +1,5 @@
-//! Clean speech that phases rehearse, so that adapters do not forget it: clips at several speeds with the frozen
-//! recogniser's own texts, and the states that its encoder makes of them.
+//! Clean speech that phases rehearse, so that adapters do not forget it: clips at several speeds, alone and in pairs, with
+//! the frozen recogniser's own texts, and the states that its encoder makes of them.
 
 use candle_core::Tensor;
 use engram_data::audio::at_speed;
@@ -15,19 +15,38 @@ use super::settings::AvformerFeed;
 use super::study::AvformerStudy;
 use crate::study::StudyResult;
 
+/// Seconds between the clips of a pair.
+const PAUSE: f64 = 0.5;
+
 impl AvformerStudy {
-    /// The clips that are rehearsed, each at each speed, that are no longer than clips may be.
+    /// The clips that are rehearsed: at each speed each by itself and before another, where that is no longer than clips
+    /// may be.
+    ///
+    /// # Errors
+    /// Those of the clips; where none is left.
     pub(super) fn rehearsal(&self) -> StudyResult<Vec<Embedded>> {
         let clips = self.corpus().rehearsal()?;
         let most = (self.data().max_seconds * f64::from(SAMPLE_RATE)) as usize;
+        let lengths = self.listener().fewest_samples()..=most;
         let mut all: Vec<SeenClip> = Vec::new();
-        for speed in &self.data().rehearsal_speeds {
+        for (i, speed) in self.data().rehearsal_speeds.iter().enumerate() {
             let played = clips.par_iter().map(|clip| {
                 let samples = at_speed(&clip.samples, SAMPLE_RATE, *speed)?;
                 Ok(SeenClip { samples, ..clip.clone() })
             });
             let played = played.collect::<StudyResult<Vec<SeenClip>>>()?;
-            all.extend(played.into_iter().filter(|clip| clip.samples.len() <= most));
+            let other = |place: usize| &played[(place + i + 1) % played.len()];
+            let pairs = played.iter().enumerate().map(|(place, clip)| pair(clip, other(place)));
+            let can_be_written =
+                |pair: &SeenClip| self.listener().cannot_write(&pair.text).is_none();
+            let pairs: Vec<SeenClip> = pairs.filter(can_be_written).collect();
+            let played = played.into_iter().chain(pairs);
+            all.extend(played.filter(|clip| lengths.contains(&clip.samples.len())));
+        }
+        if all.is_empty() {
+            let (speeds, most) = (&self.data().rehearsal_speeds, self.data().max_seconds);
+            let reason = format!("leaves no clip of data.max_seconds = {most} at most");
+            return Err(format!("data.rehearsal_speeds = {speeds:?} {reason}").into());
         }
         let numbers: Vec<usize> = (0..all.len()).collect();
         let mut embedded = self.embed_all(&all, &numbers)?;
@@ -61,11 +80,13 @@ impl AvformerStudy {
     /// states of that silence, `[T, D]`.
     fn frozen_states(&self, clips: &[SeenClip]) -> StudyResult<Vec<Tensor>> {
         let silence = self.listener().silence_behind();
+        let most = (self.listener().max_seconds() * f64::from(SAMPLE_RATE)) as usize;
         let mut all = Vec::with_capacity(clips.len());
         for clips in clips.chunks(HEARD_AT_ONCE) {
             let alone: Vec<usize> = self.embed(clips)?.lengths;
             let longer = clips.iter().map(|clip| {
-                let samples = [clip.samples.as_slice(), &vec![0.0; silence]].concat();
+                let mut samples = clip.samples.clone();
+                samples.resize((samples.len() + silence).min(most).max(samples.len()), 0.0);
                 SeenClip { samples, ..SeenClip::default() }
             });
             let embedded = self.embed(&longer.collect::<Vec<_>>())?;
@@ -78,6 +99,16 @@ impl AvformerStudy {
             }
         }
         Ok(all)
+    }
+}
+
+/// A clip and, after a pause, another: what is quiet is not yet at its end.
+fn pair(first: &SeenClip, second: &SeenClip) -> SeenClip {
+    let pause = vec![0.0; (PAUSE * f64::from(SAMPLE_RATE)) as usize];
+    SeenClip {
+        text: format!("{} {}", first.text.trim(), second.text.trim()),
+        samples: [&first.samples[..], &pause, &second.samples].concat(),
+        ..first.clone()
     }
 }
 

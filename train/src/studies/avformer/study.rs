@@ -1,6 +1,6 @@
 //! The study as the trainer sees it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use sha2::{Digest, Sha256};
 use super::corpus::{Corpus, SeenClip};
 use super::embedding_store::EmbeddingStore;
 use super::gallery::Gallery;
-use super::hearing::{Embedded, HEARD_AT_ONCE};
+use super::hearing::Embedded;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel, FirstToken};
 use crate::encode::Encoder;
 use crate::log::{self, Progress};
@@ -55,9 +55,9 @@ pub struct AvformerStudy {
     validation: Vec<SeenClip>,
     rehearsal: Vec<Embedded>,
     /// The clips of phases that hear the same, by the place of the first of them.
-    embedded: BTreeMap<usize, Vec<Embedded>>,
+    pub(super) embedded: BTreeMap<usize, Vec<Embedded>>,
     /// The phase that is under way.
-    phase: usize,
+    pub(super) phase: usize,
     avformer: Option<Avformer>,
 }
 
@@ -226,63 +226,6 @@ impl AvformerStudy {
     fn avformer(&self, builder: &ParameterBuilder) -> StudyResult<Avformer> {
         let (recogniser, config) = (self.recogniser.clone(), self.model.avformer());
         Ok(Avformer::new(recogniser, &config, self.image_width(), builder)?)
-    }
-
-    /// The clips that a phase learns from, embedded when the first begins that hears them so; what no later one hears
-    /// is given up.
-    fn prepare_phase(&mut self, phase: usize) -> StudyResult<()> {
-        let feeds = &self.feeds;
-        let first = |phase: usize| {
-            let alike = |earlier: &usize| feeds[*earlier].sounds_like(&feeds[phase]);
-            (0..phase).find(alike).unwrap_or(phase)
-        };
-        let needed: BTreeSet<usize> = (phase..feeds.len()).map(first).collect();
-        self.embedded.retain(|known, _| needed.contains(known));
-        self.phase = first(phase);
-        if self.embedded.contains_key(&self.phase) {
-            return Ok(());
-        }
-        let feed = &self.feeds[phase];
-        let all = self.corpus.training_len();
-        let mut numbers: Vec<usize> = (0..all).collect();
-        // The same part of the clips in each epoch, phase and run.
-        numbers.shuffle(&mut ChaCha8Rng::seed_from_u64(self.data.world_seed));
-        numbers.truncate(((all as f64 * feed.share).round() as usize).clamp(1, all));
-        numbers.sort_unstable();
-        let (mut embedded, mut bytes) = (Vec::with_capacity(numbers.len()), 0.0);
-        let mut progress = self.progress("clips", numbers.len());
-        for numbers in numbers.chunks(16 * HEARD_AT_ONCE) {
-            if bytes >= self.data.states_gb * 1e9 {
-                let clips = numbers.par_iter().map(|number| self.corpus.described(*number, feed));
-                for (clip, number) in clips.collect::<Result<Vec<_>, _>>()?.iter().zip(numbers) {
-                    embedded.push(self.described(clip, *number)?);
-                }
-            } else {
-                let clips = numbers.par_iter().map(|number| self.corpus.training(*number, feed));
-                let clips = clips.collect::<Result<Vec<_>, _>>()?;
-                let first = embedded.len();
-                embedded.extend(self.embed_all(&clips, numbers)?);
-                let states = embedded[first..].iter().filter_map(|clip| clip.states.as_ref());
-                bytes += states.map(|states| 4.0 * states.elem_count() as f64).sum::<f64>();
-            }
-            progress.count(embedded.len() as u64);
-        }
-        drop(progress);
-        let anew = embedded.iter().filter(|clip| clip.states.is_none()).count();
-        if anew > 0 && !self.quiet {
-            let all = embedded.len();
-            log::print(&format!(
-                "{anew} of {all} clips are embedded in each step: data.states_gb = {} are full",
-                self.data.states_gb
-            ));
-        }
-        self.embedded.insert(self.phase, embedded);
-        Ok(())
-    }
-
-    /// The clips of the phase that is under way.
-    fn clips(&self) -> &[Embedded] {
-        self.embedded.get(&self.phase).map_or(&[], Vec::as_slice)
     }
 
     /// The bias of a fresh map, `[D]`.
