@@ -10,6 +10,7 @@ use engram_models::ModelError;
 use engram_models::avformer::{Avformer, AvformerConfig, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
+use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_models::weights::Weights;
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +39,9 @@ pub struct AddedTo {
     pub image_width: usize,
     /// Frames that are shown of each clip; 0 where none were shown in training.
     pub frames: usize,
+    /// Seconds of silence behind each clip.
+    #[serde(default)]
+    pub silence: f64,
 }
 
 /// What is seen while a clip is heard.
@@ -76,6 +80,8 @@ struct Added {
     /// `None` where it has learnt without frames.
     eyes: Option<Encoder>,
     frames: usize,
+    /// Samples of silence behind each clip.
+    silence: usize,
 }
 
 impl AddedTo {
@@ -109,6 +115,11 @@ impl AddedTo {
 /// Embeddings as the projection takes them: unit vectors times this, so that their mean square is 1.
 pub(crate) fn embedding_scale(width: usize) -> f32 {
     (width as f32).sqrt()
+}
+
+/// Samples of so many seconds.
+pub(crate) fn samples_of(seconds: f64) -> usize {
+    (seconds * f64::from(SAMPLE_RATE)).round() as usize
 }
 
 impl AdaptedRecogniser {
@@ -160,7 +171,9 @@ impl AdaptedRecogniser {
         let builder = builder.with_weights(Arc::new(Weights::open(&run.join(WEIGHTS))?));
         let (recogniser, width) = (self.listener.frozen()?, config.image_width);
         let avformer = Avformer::new(recogniser, &config.avformer, width, &builder)?;
-        self.added.insert(name.to_string(), Added { avformer, eyes, frames: config.frames });
+        let silence = samples_of(config.silence);
+        let added = Added { avformer, eyes, frames: config.frames, silence };
+        self.added.insert(name.to_string(), added);
         Ok(())
     }
 
@@ -218,7 +231,7 @@ impl AdaptedRecogniser {
     /// embeddings that were not made for what is on.
     pub fn transcribe(&self, clips: &[AdaptedClip]) -> Result<Vec<String>> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-        let Some(Added { avformer, eyes, frames }) = self.on() else {
+        let Some(Added { avformer, eyes, frames, silence }) = self.on() else {
             let made = self.listener.transcribe(&samples, &[], &RecogniseOptions::default())?;
             return Ok(made.into_iter().map(|transcript| transcript.text).collect());
         };
@@ -241,7 +254,7 @@ impl AdaptedRecogniser {
         let embeddings = Tensor::from_vec(values, shape, &Device::Cpu);
         let embeddings = embeddings.map_err(ModelError::from)?;
         let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
-        let embedded = self.listener.embed(avformer.recogniser(), &samples)?;
+        let embedded = self.listener.embed(avformer.recogniser(), &samples, *silence)?;
         let audio = avformer.encode(embedded, Some(&visual), &Mode::predict())?;
         let lengths: Vec<usize> = samples.iter().map(|samples| samples.len()).collect();
         self.listener.texts_of(&audio, &lengths)

@@ -9,7 +9,7 @@ use engram_models::generation::GenerateOptions;
 use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
 use engram_models::speech::decode::best_paths;
-use engram_models::speech::log_mel::{Frames, HOP};
+use engram_models::speech::log_mel::{Frames, HOP, SAMPLE_RATE};
 use engram_models::whisper::Rules;
 
 use rayon::prelude::*;
@@ -63,15 +63,17 @@ impl Listener {
         }
     }
 
-    fn frames(&self, samples: &[f32]) -> Frames {
+    fn frames(&self, samples: &[f32], silence: usize) -> Frames {
+        let most = (self.max_seconds() * f64::from(SAMPLE_RATE)) as usize;
+        let length = (samples.len() + silence).min(most);
         match self {
-            Self::Whisper(whisper) => whisper.mel.frames(samples, 0),
-            Self::Conformer(conformer) => conformer.mel.frames(samples, 0),
+            Self::Whisper(whisper) => whisper.mel.frames(samples, length),
+            Self::Conformer(conformer) => conformer.mel.frames(samples, length),
         }
     }
 
-    /// What lies before the first block, of clips in one pass: the frames of their samples, with nothing
-    /// behind them, as tokens.
+    /// What lies before the first block, of clips in one pass: the frames of their samples and of so many of silence
+    /// behind them, or as many as the model hears, as tokens.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] for a clip that is shorter than a token.
@@ -79,8 +81,9 @@ impl Listener {
         &self,
         recogniser: &FrozenRecogniser,
         clips: &[C],
+        silence: usize,
     ) -> Result<AudioStates> {
-        let frames = clips.par_iter().map(|clip| self.frames(clip.as_ref()));
+        let frames = clips.par_iter().map(|clip| self.frames(clip.as_ref(), silence));
         let frames: Vec<Frames> = frames.collect();
         let bands = frames.first().map_or(1, |frames| frames.bands);
         let lengths: Vec<usize> = frames.iter().map(Frames::len).collect();

@@ -78,6 +78,7 @@ fn settings_that_cannot_be_are_named() {
     for (set, wanted) in [
         ("data.names=0", "data.names"),
         ("data.nmes=3", "nmes"),
+        ("data.silence=-0.5", "data.silence"),
         ("data.states_gb=-1", "data.states_gb"),
         ("data.train=x.jsonl", "data.train"),
         ("data.test_snr_db=[3.0, 1.0]", "data.test_snr_db"),

@@ -158,7 +158,7 @@ fn clips_that_are_not_kept_are_embedded_in_each_step() {
 #[test]
 fn adapters_are_switched_on_and_off_by_name() {
     let frozen = Frozen::new();
-    frozen.run("run", "whisper", &["data.sweep_clips=0"]);
+    frozen.run("run", "whisper", &["data.sweep_clips=0", "data.silence=0.25"]);
     let data = AvformerData {
         names: 3,
         clips: 12,

@@ -15,7 +15,7 @@ use super::corpus::SeenClip;
 use super::settings::AvformerFeed;
 use super::study::AvformerStudy;
 use crate::log::Progress;
-use crate::recognise::{Shown, evenly};
+use crate::recognise::{Shown, evenly, samples_of};
 use crate::study::StudyResult;
 
 /// Clips in a forward pass that trains nothing.
@@ -94,7 +94,8 @@ impl AvformerStudy {
     /// What lies before the first block, of clips in one pass.
     pub(super) fn embed(&self, clips: &[SeenClip]) -> StudyResult<AudioStates> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-        Ok(self.listener().embed(self.recogniser(), &samples)?)
+        let silence = samples_of(self.data().silence);
+        Ok(self.listener().embed(self.recogniser(), &samples, silence)?)
     }
 
     /// The states of each clip by themselves, `[T, D]`.

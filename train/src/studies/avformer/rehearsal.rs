@@ -13,6 +13,7 @@ use super::corpus::SeenClip;
 use super::hearing::{Embedded, HEARD_AT_ONCE};
 use super::settings::AvformerFeed;
 use super::study::AvformerStudy;
+use crate::recognise::samples_of;
 use crate::study::StudyResult;
 
 /// Seconds between the clips of a pair.
@@ -76,20 +77,16 @@ impl AvformerStudy {
         Ok(Some(((distance * (feed.distillation / heard.len() as f64))?, mean)))
     }
 
-    /// What the frozen encoder makes of each clip while silence is behind it, as it was trained; without the
-    /// states of that silence, `[T, D]`.
+    /// What the frozen encoder makes of each clip while silence is behind it, as it was trained: as many states as
+    /// the clip has with `data.silence`, `[T, D]`.
     fn frozen_states(&self, clips: &[SeenClip]) -> StudyResult<Vec<Tensor>> {
-        let silence = self.listener().silence_behind();
-        let most = (self.listener().max_seconds() * f64::from(SAMPLE_RATE)) as usize;
+        let (listener, own) = (self.listener(), samples_of(self.data().silence));
+        let silence = listener.silence_behind().max(own);
         let mut all = Vec::with_capacity(clips.len());
         for clips in clips.chunks(HEARD_AT_ONCE) {
             let alone: Vec<usize> = self.embed(clips)?.lengths;
-            let longer = clips.iter().map(|clip| {
-                let mut samples = clip.samples.clone();
-                samples.resize((samples.len() + silence).min(most).max(samples.len()), 0.0);
-                SeenClip { samples, ..SeenClip::default() }
-            });
-            let embedded = self.embed(&longer.collect::<Vec<_>>())?;
+            let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
+            let embedded = listener.embed(self.recogniser(), &samples, silence)?;
             let lengths = embedded.lengths.clone();
             let states = self.recogniser().encode_alone(embedded, &Mode::predict())?.states;
             let mut start = 0;

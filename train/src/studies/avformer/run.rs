@@ -182,6 +182,7 @@ fn finish(
         image_encoder_sha256: study.encoder_sha256().to_string(),
         image_width: study.image_width(),
         frames: study.data().frames,
+        silence: study.data().silence,
     };
     write_file(&trained.run.join(AddedTo::FILE), &serde_json::to_vec_pretty(&added_to)?)?;
     Ok(AvformerSummary {
