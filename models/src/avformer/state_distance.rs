@@ -57,7 +57,8 @@ mod tests {
         let given: [(Vec<f64>, &[usize]); 1] = [(numbers(14, 0.7), &[7, 2])];
         check_gradients(&given, |t| {
             let target = |rows: usize, step| {
-                Tensor::from_vec(numbers(2 * rows as u32, step), (rows, 2), &Device::Cpu)
+                let numbers = numbers(2 * rows as u32, step);
+                Tensor::from_vec(numbers, (rows, 2), &Device::Cpu)?.to_dtype(t[0].dtype())
             };
             let (first, last) = (target(3, 1.3)?, target(2, 0.4)?);
             let audio = AudioStates { states: t[0].clone(), lengths: vec![3, 2, 2] };

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 pub const EVALUATED_VIEWS: usize = 8;
 /// Gigabytes of states that are kept.
 const STATES_GB: f64 = 8.0;
-/// The weight at which a tenth of rehearsed clips keeps tiny.en as it was (docs/avformer.md).
-const DISTILLATION: f64 = 10.0;
+/// The weight at which rehearsed clips keep tiny.en as it was (docs/avformer.md).
+const DISTILLATION: f64 = 40.0;
 /// The longest silence behind a clip, in seconds.
 const MOST_SILENCE: f64 = 30.0;
 /// The largest edge of a view.
