@@ -111,12 +111,4 @@ impl Avformer {
             false => joined.sound_rows.of(&encoded, embedded.lengths),
         }
     }
-
-    /// What the recogniser itself makes of the same: no adapter, no picture.
-    ///
-    /// # Errors
-    /// Those of the encoder.
-    pub fn encode_frozen(&self, embedded: AudioStates, mode: &Mode) -> Result<AudioStates> {
-        self.recogniser.encode_alone(embedded, mode)
-    }
 }

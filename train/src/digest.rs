@@ -11,6 +11,11 @@ pub(crate) fn of_bytes(bytes: impl AsRef<[u8]>) -> String {
     format!("{:x}", Sha256::digest(bytes))
 }
 
+/// Adds numbers to a hash.
+pub(crate) fn add_numbers(hash: &mut Sha256, numbers: &[f32]) {
+    numbers.iter().for_each(|number| hash.update(number.to_le_bytes()));
+}
+
 /// The size in bytes and the hash of a file.
 pub(crate) fn of_file(path: &Path) -> io::Result<(u64, String)> {
     let mut hash = Sha256::new();

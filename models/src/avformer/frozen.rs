@@ -80,7 +80,7 @@ impl FrozenRecogniser {
         }
     }
 
-    /// The blocks as they are.
+    /// The blocks as they are: no adapter, no picture.
     ///
     /// # Errors
     /// Those of the encoder.

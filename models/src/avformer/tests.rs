@@ -168,7 +168,7 @@ fn without_pictures_and_training_it_is_the_recogniser_bit_for_bit() -> Result<()
             let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
             Ok(model.encode(clips, Some(&visual), &mode)?.states.to_vec2()?)
         };
-        let frozen = model.encode_frozen(embedded(&model, DType::F32)?, &mode)?;
+        let frozen = model.recogniser().encode_alone(embedded(&model, DType::F32)?, &mode)?;
         assert_eq!(encode(None)?, frozen.states.to_vec2::<f32>()?);
         assert_eq!(encode(Some((Vec::new(), [0, 0])))?, encode(None)?);
         // A map of zeros sees no picture, yet its tokens are there.
@@ -224,7 +224,7 @@ fn what_does_not_fit_is_told() -> Result<()> {
         let error = encode(shape, counts).unwrap_err().to_string();
         assert!(error.contains("there are 2 clips, and this projection takes"), "{error}");
     }
-    let audio = model.encode_frozen(embedded(&model, DType::F32)?, &Mode::predict())?;
+    let audio = model.recogniser().encode_alone(embedded(&model, DType::F32)?, &Mode::predict())?;
     let error = model.recogniser().text_losses(&audio, &texts()[..1], &Mode::predict());
     assert!(matches!(error, Err(ModelError::BadInput(_))));
     let bad = ProjectionConfig { init_std: f64::NAN, ..ProjectionConfig::default() };

@@ -10,7 +10,7 @@ use engram_models::ModelError;
 use engram_models::avformer::{Avformer, AvformerConfig, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
-use engram_models::speech::log_mel::SAMPLE_RATE;
+use engram_models::speech::log_mel::samples_of;
 use engram_models::weights::Weights;
 use serde::{Deserialize, Serialize};
 
@@ -115,11 +115,6 @@ impl AddedTo {
 /// Embeddings as the projection takes them: unit vectors times this, so that their mean square is 1.
 pub(crate) fn embedding_scale(width: usize) -> f32 {
     (width as f32).sqrt()
-}
-
-/// Samples of so many seconds.
-pub(crate) fn samples_of(seconds: f64) -> usize {
-    (seconds * f64::from(SAMPLE_RATE)).round() as usize
 }
 
 impl AdaptedRecogniser {

@@ -9,7 +9,7 @@ use engram_models::generation::GenerateOptions;
 use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
 use engram_models::speech::decode::best_paths;
-use engram_models::speech::log_mel::{Frames, HOP, SAMPLE_RATE};
+use engram_models::speech::log_mel::{Frames, HOP, samples_of};
 use engram_models::whisper::Rules;
 
 use rayon::prelude::*;
@@ -64,8 +64,7 @@ impl Listener {
     }
 
     fn frames(&self, samples: &[f32], silence: usize) -> Frames {
-        let most = (self.max_seconds() * f64::from(SAMPLE_RATE)) as usize;
-        let length = (samples.len() + silence).min(most);
+        let length = (samples.len() + silence).min(samples_of(self.max_seconds()));
         match self {
             Self::Whisper(whisper) => whisper.mel.frames(samples, length),
             Self::Conformer(conformer) => conformer.mel.frames(samples, length),

@@ -5,6 +5,7 @@
 //! | what a recipe says, the feeds of the curriculum's phases | [`settings`] |
 //! | sound with texts and frames; of the embedded world or from files | [`corpus`] |
 //! | each picture encoded once, for other runs too | [`gallery`], `embedding_store` |
+//! | the files of what is kept for other runs | `cache` |
 //! | clips of a manifest | `manifest` |
 //! | what is heard; what is embedded once for each clip | `hearing` |
 //! | clean speech that is rehearsed | `rehearsal` |
@@ -16,6 +17,7 @@
 //! | what is saved by computing frozen parts once | [`timing`] |
 
 pub mod ablations;
+mod cache;
 pub mod corpus;
 mod embedding_store;
 pub mod evaluate;

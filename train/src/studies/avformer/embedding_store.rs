@@ -1,17 +1,18 @@
 //! Embeddings of pictures in a file, so that the next run needs no image encoder for them.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use engram_data::DataError;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use sha2::{Digest, Sha256};
 
+use super::cache;
 use crate::checkpoint::write_file;
+use crate::digest;
 use crate::encode::Encoder;
 use crate::error::{Result, TrainError};
-use crate::log;
 
 /// What a picture is known by: the SHA-256 of its pixels as the encoder takes them.
 pub(super) type ContentHash = [u8; 32];
@@ -28,7 +29,7 @@ pub(super) struct EmbeddingStore {
 /// The hash of pixels.
 pub(super) fn content_hash(pixels: &[f32]) -> ContentHash {
     let mut hash = Sha256::new();
-    pixels.iter().for_each(|value| hash.update(value.to_le_bytes()));
+    digest::add_numbers(&mut hash, pixels);
     hash.finalize().into()
 }
 
@@ -41,20 +42,9 @@ impl EmbeddingStore {
         if folder.is_empty() {
             return Ok(store);
         }
-        let folder = Path::new(folder);
-        std::fs::create_dir_all(folder).map_err(TrainError::io(folder))?;
-        let file = folder.join(format!("{}.safetensors", encoder.sha256()));
-        if file.is_file() {
-            let bytes = std::fs::read(&file).map_err(TrainError::io(&file))?;
-            match read(&bytes, width) {
-                Ok(rows) => store.rows = rows,
-                Err(reason) => {
-                    let file = file.display();
-                    log::print(&format!("{file}: {reason}; its embeddings are made anew"));
-                }
-            }
-        }
-        store.file = Some(file);
+        let name = format!("{}.safetensors", encoder.sha256());
+        let (file, known) = cache::open((folder, &name), "embeddings", |bytes| read(bytes, width))?;
+        (store.file, store.rows) = (Some(file), known.unwrap_or_default());
         Ok(store)
     }
 

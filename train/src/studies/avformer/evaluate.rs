@@ -123,16 +123,28 @@ impl AvformerStudy {
         let is_world = self.data().is_world();
         let main = if is_world { "noisy" } else { "test" };
         let noisy = self.corpus().evaluated(Split::Test, false)?;
+        let frozen = self.data().frozen_baseline;
+        let mut frozen =
+            frozen.then(|| FrozenTexts::open(&self.data().cache, self.listener())).transpose()?;
         let all = self.shown(&noisy, &[Shown::Nothing, Shown::Right, Shown::Wrong, Shown::Zero]);
-        let heard = self.measure((main, &noisy), &all, avformer, (&folder, &mut figures))?;
+        let heard = self.measure(
+            (main, &noisy),
+            &all,
+            (avformer, frozen.as_mut()),
+            (&folder, &mut figures),
+        )?;
         if let (Some(without), Some(with)) = (heard.text("nothing"), heard.text("right")) {
             figures.rescued = Some(write_rescued(&folder, heard.clips, without, with)?);
         }
         if is_world {
             let clean = self.corpus().evaluated(Split::Test, true)?;
             let three = self.shown(&clean, &[Shown::Nothing, Shown::Right, Shown::Wrong]);
-            let heard =
-                self.measure(("clean", &clean), &three, avformer, (&folder, &mut figures))?;
+            let heard = self.measure(
+                ("clean", &clean),
+                &three,
+                (avformer, frozen.as_mut()),
+                (&folder, &mut figures),
+            )?;
             if let Some(texts) = heard.text("wrong") {
                 figures.put_in = Some(self.put_in(&clean, texts, &folder.join(PUT_IN_ITEMS))?);
             }
@@ -140,7 +152,12 @@ impl AvformerStudy {
         let kept = self.corpus().kept()?;
         if !kept.is_empty() {
             let nothing = [Shown::Nothing];
-            self.measure(("kept", &kept), &nothing, avformer, (&folder, &mut figures))?;
+            self.measure(
+                ("kept", &kept),
+                &nothing,
+                (avformer, frozen.as_mut()),
+                (&folder, &mut figures),
+            )?;
         }
         figures.sweep = self.sweep(avformer, &folder)?;
         Ok(figures)
@@ -161,13 +178,13 @@ impl AvformerStudy {
         &self,
         (utterances, clips): (&'a str, &'a [SeenClip]),
         shown: &[Shown],
-        avformer: &Avformer,
+        (avformer, frozen): (&Avformer, Option<&mut FrozenTexts>),
         (folder, figures): (&Path, &mut TestFigures),
     ) -> StudyResult<Heard<'a>> {
         let mut heard = Heard { utterances, clips, texts: Vec::new(), items: Vec::new() };
         write_texts(&folder.join(format!("{utterances}.ref.tsv")), clips, |i| &clips[i].text)?;
-        if self.data().frozen_baseline {
-            let texts = self.hear_frozen(utterances, clips)?;
+        if let Some(frozen) = frozen {
+            let texts = self.hear_frozen(frozen, utterances, clips)?;
             figures.systems.push(heard.add("frozen", texts, folder)?);
         }
         let mut progress = self.progress(&format!("test, {utterances}"), clips.len());
@@ -189,11 +206,15 @@ impl AvformerStudy {
     }
 
     /// What the recogniser writes as it was published.
-    fn hear_frozen(&self, utterances: &str, clips: &[SeenClip]) -> StudyResult<Vec<String>> {
+    fn hear_frozen(
+        &self,
+        frozen: &mut FrozenTexts,
+        utterances: &str,
+        clips: &[SeenClip],
+    ) -> StudyResult<Vec<String>> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
         let mut progress = self.progress(&format!("frozen, {utterances}"), clips.len());
-        let mut store = FrozenTexts::open(&self.data().cache, self.listener())?;
-        Ok(store.of(self.listener(), &samples, |done| progress.count(done as u64))?)
+        Ok(frozen.of(self.listener(), &samples, |done| progress.count(done as u64))?)
     }
 
     /// The share of clips in whose texts the name stands that the frames of another clip show; written item by item.

@@ -2,13 +2,14 @@
 //! seconds of padding that takes longer than the rest of a test.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
+use super::cache;
 use crate::checkpoint::write_file;
+use crate::digest;
 use crate::error::{Result, TrainError};
-use crate::log;
 use crate::program::Program;
 use crate::recognise::{Listener, RecogniseOptions};
 
@@ -34,22 +35,12 @@ impl FrozenTexts {
         if folder.is_empty() {
             return Ok(store);
         }
-        let folder = Path::new(folder);
-        std::fs::create_dir_all(folder).map_err(TrainError::io(folder))?;
         let program = Program::running()?.sha256;
         let program = program.get(..12).unwrap_or(&program);
-        let file = folder.join(format!("{}.{program}.texts.json", listener.weights_sha256()?));
-        if file.is_file() {
-            let bytes = std::fs::read(&file).map_err(TrainError::io(&file))?;
-            match serde_json::from_slice(&bytes) {
-                Ok(batches) => store.batches = batches,
-                Err(reason) => {
-                    let file = file.display();
-                    log::print(&format!("{file}: {reason}; its texts are made anew"));
-                }
-            }
-        }
-        store.file = Some(file);
+        let name = format!("{}.{program}.texts.json", listener.weights_sha256()?);
+        let read = |bytes: &[u8]| serde_json::from_slice(bytes).map_err(|error| error.to_string());
+        let (file, known) = cache::open((folder, &name), "texts", read)?;
+        (store.file, store.batches) = (Some(file), known.unwrap_or_default());
         Ok(store)
     }
 
@@ -103,7 +94,7 @@ fn sha256(clips: &[&[f32]]) -> String {
     let mut hash = Sha256::new();
     for clip in clips {
         hash.update(clip.len().to_le_bytes());
-        clip.iter().for_each(|sample| hash.update(sample.to_le_bytes()));
+        digest::add_numbers(&mut hash, clip);
     }
     format!("{:x}", hash.finalize())
 }

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::corpus::Corpus;
 use super::embedding_store::{ContentHash, EmbeddingStore, content_hash};
+use crate::digest;
 use crate::encode::{Encoder, Prepared};
 use crate::error::{Result, TrainError};
 use crate::log::Progress;
@@ -109,7 +110,7 @@ impl Gallery {
     pub fn sha256(&self) -> String {
         let mut hash = Sha256::new();
         self.rows.iter().for_each(|row| hash.update(row.to_le_bytes()));
-        self.embeddings.iter().for_each(|value| hash.update(value.to_le_bytes()));
+        digest::add_numbers(&mut hash, &self.embeddings);
         format!("{:x}", hash.finalize())
     }
 }

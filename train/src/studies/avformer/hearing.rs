@@ -6,6 +6,7 @@ use candle_core::{DType, Device, Tensor};
 use engram_models::avformer::{Avformer, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::speech::AudioStates;
+use engram_models::speech::log_mel::samples_of;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -15,7 +16,7 @@ use super::corpus::SeenClip;
 use super::settings::AvformerFeed;
 use super::study::AvformerStudy;
 use crate::log::Progress;
-use crate::recognise::{Shown, evenly, samples_of};
+use crate::recognise::{Shown, evenly};
 use crate::study::StudyResult;
 
 /// Clips in a forward pass that trains nothing.
@@ -102,13 +103,9 @@ impl AvformerStudy {
     fn states_of_each(&self, clips: &[SeenClip]) -> StudyResult<Vec<Tensor>> {
         let mut all = Vec::with_capacity(clips.len());
         for clips in clips.chunks(HEARD_AT_ONCE) {
-            let AudioStates { states, lengths } = self.embed(clips)?;
-            let mut start = 0;
-            for length in lengths {
-                // A copy: the batch is not kept for it.
-                all.push(states.narrow(0, start, length)?.detach().force_contiguous()?);
-                start += length;
-            }
+            let embedded = self.embed(clips)?;
+            let whole = embedded.lengths.clone();
+            all.extend(first_states(&embedded, &whole)?);
         }
         Ok(all)
     }
@@ -210,6 +207,17 @@ impl AvformerStudy {
         let states = batch.iter().map(|clip| clip.states.clone().or_else(|| made.next()));
         Ok(states.collect::<Option<Vec<Tensor>>>().ok_or("a clip without states")?)
     }
+}
+
+/// So many of the first states of each clip by themselves, `[T, D]`.
+pub(super) fn first_states(audio: &AudioStates, counts: &[usize]) -> StudyResult<Vec<Tensor>> {
+    let (mut each, mut start) = (Vec::with_capacity(counts.len()), 0);
+    for (count, length) in counts.iter().zip(&audio.lengths) {
+        // A copy: the batch is not kept for it.
+        each.push(audio.states.narrow(0, start, *count)?.detach().force_contiguous()?);
+        start += length;
+    }
+    Ok(each)
 }
 
 /// Another clip that shows something else, the next but some; `None` where all show the same.

@@ -7,13 +7,13 @@ use engram_data::world::speech::SAMPLE_RATE;
 use engram_models::avformer::state_distance;
 use engram_models::kernels::Mode;
 use engram_models::speech::AudioStates;
+use engram_models::speech::log_mel::samples_of;
 use rayon::prelude::*;
 
 use super::corpus::SeenClip;
-use super::hearing::{Embedded, HEARD_AT_ONCE};
+use super::hearing::{Embedded, HEARD_AT_ONCE, first_states};
 use super::settings::AvformerFeed;
 use super::study::AvformerStudy;
-use crate::recognise::samples_of;
 use crate::study::StudyResult;
 
 /// Seconds between the clips of a pair.
@@ -27,7 +27,7 @@ impl AvformerStudy {
     /// Those of the clips; where none is left.
     pub(super) fn rehearsal(&self) -> StudyResult<Vec<Embedded>> {
         let clips = self.corpus().rehearsal()?;
-        let most = (self.data().max_seconds * f64::from(SAMPLE_RATE)) as usize;
+        let most = samples_of(self.data().max_seconds);
         let lengths = self.listener().fewest_samples()..=most;
         let mut all: Vec<SeenClip> = Vec::new();
         for (i, speed) in self.data().rehearsal_speeds.iter().enumerate() {
@@ -52,7 +52,9 @@ impl AvformerStudy {
         let numbers: Vec<usize> = (0..all.len()).collect();
         let mut embedded = self.embed_all(&all, &numbers)?;
         if self.feeds().iter().any(is_kept_near) {
-            let frozen = self.frozen_states(&all)?;
+            let states = embedded.iter().filter_map(|clip| clip.states.as_ref());
+            let counts = states.map(|states| states.dim(0)).collect::<Result<Vec<_>, _>>()?;
+            let frozen = self.frozen_states(&all, &counts)?;
             embedded.iter_mut().zip(frozen).for_each(|(clip, states)| clip.frozen = Some(states));
         }
         Ok(embedded)
@@ -77,23 +79,17 @@ impl AvformerStudy {
         Ok(Some(((distance * (feed.distillation / heard.len() as f64))?, mean)))
     }
 
-    /// What the frozen encoder makes of each clip while silence is behind it, as it was trained: as many states as
-    /// the clip has with `data.silence`, `[T, D]`.
-    fn frozen_states(&self, clips: &[SeenClip]) -> StudyResult<Vec<Tensor>> {
+    /// What the frozen encoder makes of each clip while silence is behind it, as it was trained: so many states of
+    /// each, `[T, D]`.
+    fn frozen_states(&self, clips: &[SeenClip], counts: &[usize]) -> StudyResult<Vec<Tensor>> {
         let (listener, own) = (self.listener(), samples_of(self.data().silence));
         let silence = listener.silence_behind().max(own);
         let mut all = Vec::with_capacity(clips.len());
-        for clips in clips.chunks(HEARD_AT_ONCE) {
-            let alone: Vec<usize> = self.embed(clips)?.lengths;
+        for (clips, counts) in clips.chunks(HEARD_AT_ONCE).zip(counts.chunks(HEARD_AT_ONCE)) {
             let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
             let embedded = listener.embed(self.recogniser(), &samples, silence)?;
-            let lengths = embedded.lengths.clone();
-            let states = self.recogniser().encode_alone(embedded, &Mode::predict())?.states;
-            let mut start = 0;
-            for (length, whole) in alone.into_iter().zip(lengths) {
-                all.push(states.narrow(0, start, length)?.detach().force_contiguous()?);
-                start += whole;
-            }
+            let frozen = self.recogniser().encode_alone(embedded, &Mode::predict())?;
+            all.extend(first_states(&frozen, counts)?);
         }
         Ok(all)
     }
@@ -101,7 +97,7 @@ impl AvformerStudy {
 
 /// A clip and, after a pause, another: what is quiet is not yet at its end.
 fn pair(first: &SeenClip, second: &SeenClip) -> SeenClip {
-    let pause = vec![0.0; (PAUSE * f64::from(SAMPLE_RATE)) as usize];
+    let pause = vec![0.0; samples_of(PAUSE)];
     SeenClip {
         text: format!("{} {}", first.text.trim(), second.text.trim()),
         samples: [&first.samples[..], &pause, &second.samples].concat(),

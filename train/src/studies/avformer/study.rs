@@ -26,6 +26,7 @@ use super::embedding_store::EmbeddingStore;
 use super::gallery::Gallery;
 use super::hearing::Embedded;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel, FirstToken};
+use crate::digest;
 use crate::encode::Encoder;
 use crate::log::{self, Progress};
 use crate::recipe::{BatchSettings, Phase};
@@ -343,14 +344,14 @@ impl Study for AvformerStudy {
                 .filter(|i| is_feasible(audio.lengths[*i as usize], &texts[*i as usize]))
                 .collect(),
         };
-        let loss = match kept.len() {
+        let mut loss = match kept.len() {
             0 => (audio.states.sum_all()? * 0.0)?,
             all if all == batch.len() => losses.mean_all()?,
             _ => {
                 losses.index_select(&Tensor::new(kept.as_slice(), &Device::Cpu)?, 0)?.mean_all()?
             }
         };
-        let (mut loss, mut parts) = (loss, Vec::new());
+        let mut parts = Vec::new();
         if let Some((more, distance)) = self.distance_loss(&heard, &audio, feed)? {
             loss = (loss + more)?;
             parts.push(("state_distance".into(), distance));
@@ -387,7 +388,7 @@ impl Study for AvformerStudy {
         let mut sound = Sha256::new();
         for clip in &self.validation {
             sound.update(&clip.text);
-            clip.samples.iter().for_each(|sample| sound.update(sample.to_le_bytes()));
+            digest::add_numbers(&mut sound, &clip.samples);
         }
         inputs.insert("validation".into(), format!("{:x}", sound.finalize()));
         if let Some(gallery) = &self.gallery {

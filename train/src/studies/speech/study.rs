@@ -345,7 +345,7 @@ impl Study for SpeechStudy {
         let mut sound = Sha256::new();
         for one in &self.validation {
             sound.update(&one.text);
-            one.samples.iter().for_each(|sample| sound.update(sample.to_le_bytes()));
+            digest::add_numbers(&mut sound, &one.samples);
         }
         inputs.insert("validation".into(), format!("{:x}", sound.finalize()));
         for (name, file) in [("train", &self.data.train), ("test", &self.data.test)] {
