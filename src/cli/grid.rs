@@ -12,6 +12,7 @@ use super::{Outcome, output};
 /// Train the rows of a grid of ablations, compare them, and say which claims hold.
 ///
 /// Rows that are finished are not trained again: the same command goes on where it was stopped.
+/// In a second terminal it shares the work; give each --threads.
 /// The folder gets grid.json, grid.md and grid.html.
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -1,20 +1,25 @@
 //! Training and asking the rows of a grid, where it was not done before.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fs4::fs_std::FileExt;
 
 use super::ablated::Hashes;
 use super::report::GridReport;
 use super::settings::{Grid, Phases, RowSettings};
 use crate::error::{Result, TrainError};
+use crate::log;
 use crate::program::Program;
 use crate::recipe::Recipe;
+use crate::run_folder::SUMMARY;
 use crate::trainer::RunOptions;
 
-/// What a finished run of any study leaves last.
-const SUMMARY: &str = "summary.json";
 /// The hash's digits in the name of a folder.
 const DIGITS: usize = 12;
+/// How long a process waits before it asks again whether another one has finished a run.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How a grid is run.
 #[derive(Debug, Clone)]
@@ -56,6 +61,9 @@ enum JobRecipe {
 
 /// Trains and asks all rows with all seeds; what was finished by an earlier call is not done again.
 ///
+/// Several processes may be given the same grid and folder: each takes runs that no other has, and returns when all are
+/// finished.
+///
 /// # Errors
 /// Those of the study; [`TrainError::Recipe`] where a finished run in the folder is of other settings, or of
 /// another program.
@@ -69,9 +77,7 @@ pub fn run_grid(
     for seed in 1..=options.seeds {
         plan.push((seed, jobs(grid, seed, &options.out.join(format!("seed-{seed}")))?));
     }
-    let unfinished = plan.iter().flat_map(|(_, jobs)| jobs).filter(|job| !job.is_finished());
     let mut hashes = Hashes::new();
-    let (mut made, mut left) = (0, unfinished.map(|job| job.steps).sum::<u64>());
     // Before anything is trained.
     let mut reused = Vec::new();
     for (seed, job) in plan.iter().flat_map(|(seed, jobs)| jobs.iter().map(move |job| (seed, job)))
@@ -80,29 +86,79 @@ pub fn run_grid(
             reused.push(format!("seed {seed}, {}", job.name));
         }
     }
-    for (seed, jobs) in plan {
-        let folder = options.out.join(format!("seed-{seed}"));
-        for job in jobs {
-            let was_finished = job.is_finished();
-            if !was_finished {
+    let mut waiting: Vec<(u64, Job)> = plan
+        .into_iter()
+        .flat_map(|(seed, jobs)| jobs.into_iter().map(move |job| (seed, job)))
+        .collect();
+    let (mut made, mut is_told) = (0, options.quiet);
+    while !waiting.is_empty() {
+        let before = waiting.len();
+        let mut later = Vec::new();
+        let mut jobs = waiting.into_iter();
+        while let Some((seed, job)) = jobs.next() {
+            let taken = if job.can_begin() { take(&job.folder)? } else { None };
+            let Some(_taken) = taken else {
+                later.push((seed, job));
+                continue;
+            };
+            let (is_finished, steps, folder) = (job.is_finished(), job.steps, job.folder.clone());
+            if !is_finished {
+                let others = later.iter().chain(jobs.as_slice()).map(|(_, job)| job);
+                let unfinished = others.filter(|job| !job.is_finished());
+                let steps_left = steps + unfinished.map(|job| job.steps).sum::<u64>();
                 let run = format!("seed {seed}, {}", job.name);
-                progress(&GridProgress { run, steps_made: made, steps_left: left });
+                progress(&GridProgress { run, steps_made: made, steps_left });
             }
-            let (steps, folder) = (job.steps, job.folder.clone());
             job.train(grid, seed, options.quiet, &mut hashes)?;
             // Finished ones as well: a call may have ended between the two.
             tidy(grid, &folder)?;
-            if !was_finished {
-                (made, left) = (made + steps, left - steps);
-            }
+            made += if is_finished { 0 } else { steps };
         }
+        if let Some((seed, job)) = later.first().filter(|_| later.len() == before) {
+            if !is_told {
+                log::print(&format!("seed {seed}, {}: another process is at it", job.name));
+            }
+            is_told = true;
+            std::thread::sleep(PATIENCE);
+        }
+        waiting = later;
+    }
+    for seed in 1..=options.seeds {
+        let folder = options.out.join(format!("seed-{seed}"));
         for row in grid.rows() {
             if let Some(of) = &row.of {
-                grid.study().ask_again(row, &folder.join(of), &folder.join(&row.name))?;
+                let run = folder.join(&row.name);
+                let _taken = wait_for(&run)?;
+                grid.study().ask_again(row, &folder.join(of), &run)?;
             }
         }
     }
     GridReport::new(grid, options, reused)
+}
+
+/// Takes a run of the grid until the file is dropped; `None` while another process has it.
+fn take(run: &Path) -> Result<Option<File>> {
+    let (path, file) = lock_file(run)?;
+    let is_free = file.try_lock_exclusive().map_err(TrainError::io(&path))?;
+    Ok(is_free.then_some(file))
+}
+
+/// The same, as soon as no other process has it.
+fn wait_for(run: &Path) -> Result<File> {
+    let (path, file) = lock_file(run)?;
+    file.lock_exclusive().map_err(TrainError::io(&path))?;
+    Ok(file)
+}
+
+/// The file beside a run's folder that tells processes with the same grid who has it.
+fn lock_file(run: &Path) -> Result<(PathBuf, File)> {
+    let path = run.with_extension("lock");
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(TrainError::io(folder))?;
+    }
+    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(TrainError::io(&path))?;
+    Ok((path, file))
 }
 
 /// Fails for a folder that has things in it, and none of a grid's.
@@ -159,6 +215,14 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
 impl Job {
     fn is_finished(&self) -> bool {
         self.folder.join(SUMMARY).is_file()
+    }
+
+    /// Whether the run that it goes on from is finished, where there is one.
+    fn can_begin(&self) -> bool {
+        match &self.recipe {
+            JobRecipe::Ready(_) => true,
+            JobRecipe::After(start, _) => start.join(SUMMARY).is_file(),
+        }
     }
 
     /// Trains the run, or checks that the finished one is the same.

@@ -1,8 +1,9 @@
 //! A grid of ablations on a frozen recogniser of random weights.
 
 use std::path::Path;
+use std::thread;
 
-use engram_train::grid::{Grid, GridOptions, run_grid};
+use engram_train::grid::{Grid, GridOptions, GridReport, run_grid};
 use engram_train::studies::avformer::run::AvformerSummary;
 
 use crate::frozen::{Frozen, RECIPE, tensor, write_whisper};
@@ -39,19 +40,27 @@ worse = "audio-only"
 utterances = "clean"
 "#;
 
+fn grid() -> Grid {
+    Grid::parse(GRID, Path::new("grid.toml"), RECIPE, Path::new("test.toml")).unwrap()
+}
+
+/// What gives the grid its frozen models.
+fn settings(frozen_models: &Frozen) -> [String; 2] {
+    ["recogniser=whisper", "image_encoder=clip"].map(|one| {
+        let (key, name) = one.split_once('=').unwrap();
+        format!("model.{key}={}", frozen_models.text(name))
+    })
+}
+
 #[test]
 fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
     let frozen_models = Frozen::new();
-    let set = ["recogniser=whisper", "image_encoder=clip"].map(|one| {
-        let (key, name) = one.split_once('=').unwrap();
-        format!("model.{key}={}", frozen_models.text(name))
-    });
-    let grid = Grid::parse(GRID, Path::new("grid.toml"), RECIPE, Path::new("test.toml")).unwrap();
+    let grid = grid();
     let out = frozen_models.path("grid");
     let options = GridOptions { out: out.clone(), seeds: 2, quiet: true, reuse: false };
     let told = run_grid(&grid, &options, &mut |_| {}).unwrap_err().to_string();
     assert!(told.contains("model.recogniser") && told.contains("is missing"), "{told}");
-    let grid = grid.with_settings(&set).unwrap();
+    let grid = grid.with_settings(&settings(&frozen_models)).unwrap();
     let mut begun = Vec::new();
     let report = run_grid(&grid, &options, &mut |progress| begun.push(progress.clone())).unwrap();
     // Each seed: the adapters of two rows, and three rows.
@@ -96,4 +105,37 @@ fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
     write_whisper(&frozen_models.path("whisper"), 9);
     let told = run_grid(&grid, &options, &mut |_| {}).unwrap_err().to_string();
     assert!(told.contains("seed-1/") && told.contains("of other weights than"), "{told}");
+}
+
+#[test]
+fn two_that_are_given_the_same_grid_share_its_runs() {
+    let frozen_models = Frozen::new();
+    let grid = grid().with_settings(&settings(&frozen_models)).unwrap();
+    let options = |name: &str| GridOptions {
+        out: frozen_models.path(name),
+        seeds: 2,
+        quiet: true,
+        reuse: false,
+    };
+    let run = |name: &str| -> (GridReport, Vec<String>) {
+        let mut begun = Vec::new();
+        let report =
+            run_grid(&grid, &options(name), &mut |progress| begun.push(progress.run.clone()));
+        (report.unwrap(), begun)
+    };
+    let (alone, mut runs) = run("alone");
+    // Locks are of open files: threads are kept apart as processes are.
+    let [(first, of_first), (second, of_second)] = thread::scope(|scope| {
+        let both = [(); 2].map(|()| scope.spawn(|| run("together")));
+        both.map(|one| one.join().unwrap())
+    });
+    assert!(!of_first.is_empty() && !of_second.is_empty(), "{of_first:?}, {of_second:?}");
+    let mut together = [of_first, of_second].concat();
+    (runs.sort(), together.sort());
+    assert_eq!(together, runs);
+    let figures = |report: &GridReport| -> Vec<f64> {
+        report.rows.iter().map(|row| row.figures[0].measure.value).collect()
+    };
+    assert_eq!(figures(&first), figures(&alone));
+    assert_eq!(serde_json::to_value(&first).unwrap(), serde_json::to_value(&second).unwrap());
 }
