@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -10,12 +11,16 @@ use engram_data::speech::frames::Frame;
 use engram_data::speech::manifest::{Clip, write_manifest};
 use engram_data::world::questions::Split;
 use engram_train::recognise::evenly;
-use engram_train::studies::avformer::corpus::Corpus;
+use engram_train::studies::avformer::corpus::{Corpus, SeenClip};
 use engram_train::studies::avformer::settings::{AvformerData, AvformerFeed};
 use image::RgbImage;
+use rayon::prelude::*;
 
 use super::super::{Outcome, output};
 use super::speech::wav;
+
+/// Clips whose sounds are held at once.
+const AT_ONCE: usize = 256;
 
 /// Write clips of names that are said in noise while their pictures are shown, with a manifest.
 ///
@@ -86,28 +91,34 @@ impl Audiovisual {
             anyhow::bail!("--{}: {reason}", key.trim_start_matches("test_").replace('_', "-"));
         }
         let corpus = Corpus::load(&data, 1)?;
-        let made = match self.split {
-            SplitName::Train => {
-                let clean = if self.clean { 1.0 } else { 0.0 };
-                let feed = AvformerFeed { snr_db: [low, high], clean, ..AvformerFeed::default() };
-                (0..count).map(|i| corpus.training(i, &feed)).collect::<Result<_, _>>()?
-            }
-            SplitName::Validation => corpus.evaluated(Split::Validation, self.clean)?,
-            SplitName::Test => corpus.evaluated(Split::Test, self.clean)?,
+        let made = |numbers: Range<usize>| -> anyhow::Result<Vec<SeenClip>> {
+            Ok(match self.split {
+                SplitName::Train => {
+                    let clean = if self.clean { 1.0 } else { 0.0 };
+                    let feed =
+                        AvformerFeed { snr_db: [low, high], clean, ..AvformerFeed::default() };
+                    let clips = numbers.into_par_iter().map(|i| corpus.training(i, &feed));
+                    clips.collect::<Result<_, _>>()?
+                }
+                SplitName::Validation => corpus.said(Split::Validation, self.clean, numbers),
+                SplitName::Test => corpus.said(Split::Test, self.clean, numbers),
+            })
         };
         output::write_folder(&self.folder, |whole| {
             let (mut clips, mut said, mut shown) = (Vec::new(), String::new(), BTreeSet::new());
             let picture = |place: usize| whole.join(format!("frames/{place:05}.png"));
             fs::create_dir(whole.join("frames"))?;
-            for one in &made {
-                let audio = whole.join(format!("{}.wav", one.id));
-                fs::write(&audio, wav(&one.samples)?)?;
-                said += &format!("{}\t{}\n", one.id, one.text);
-                let places = evenly(&one.frames, usize::from(self.frames));
-                let frames = places.map(|place| Frame::from(picture(*place))).collect();
-                shown.extend(evenly(&one.frames, usize::from(self.frames)));
-                let (id, text) = (one.id.clone(), Some(one.text.clone()));
-                clips.push(Clip { id, audio, text, frames, ..Clip::default() });
+            for first in (0..count).step_by(AT_ONCE) {
+                for one in made(first..count.min(first + AT_ONCE))? {
+                    let audio = whole.join(format!("{}.wav", one.id));
+                    fs::write(&audio, wav(&one.samples)?)?;
+                    said += &format!("{}\t{}\n", one.id, one.text);
+                    let places = evenly(&one.frames, usize::from(self.frames));
+                    let frames = places.map(|place| Frame::from(picture(*place))).collect();
+                    shown.extend(evenly(&one.frames, usize::from(self.frames)));
+                    let (id, text) = (one.id, Some(one.text));
+                    clips.push(Clip { id, audio, text, frames, ..Clip::default() });
+                }
             }
             for place in shown {
                 let (seen, _) = corpus.picture(place)?;
@@ -119,7 +130,7 @@ impl Audiovisual {
             fs::write(whole.join("ref.tsv"), said)?;
             Ok(())
         })?;
-        output::print(&format!("{}: {} clips", self.folder.display(), made.len()))?;
+        output::print(&format!("{}: {} clips", self.folder.display(), count))?;
         Ok(Outcome::Done)
     }
 }

@@ -1,6 +1,7 @@
 //! Clips that are heard and seen: names of the embedded world, or the clips of manifests.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use engram_data::DataError;
@@ -213,21 +214,26 @@ impl Corpus {
     pub fn evaluated(&self, split: Split, clean: bool) -> Result<Vec<SeenClip>> {
         let is_test = split == Split::Test;
         match &self.clips {
-            Clips::World(world) => {
+            Clips::World(_) => {
                 let data = &self.data;
-                let (count, noise) = match is_test {
-                    true => (data.test_clips, &data.test_noise),
-                    false => (data.validation_clips, &data.noise),
-                };
-                let hearing = if clean { Hearing::clean() } else { data.test_hearing(noise) };
-                let clip = |number| self.of_world(world, (split, number), &hearing);
-                Ok((0..count).into_par_iter().map(clip).collect())
+                let count = if is_test { data.test_clips } else { data.validation_clips };
+                Ok(self.said(split, clean, 0..count))
             }
             Clips::Files { validation, test, .. } => {
                 let manifest = if is_test { test } else { validation };
                 manifest.all(self.data.max_seconds)
             }
         }
+    }
+
+    /// Some clips of the embedded world's validation or test, with noise or `clean`; none of files.
+    pub fn said(&self, split: Split, clean: bool, numbers: Range<usize>) -> Vec<SeenClip> {
+        let Clips::World(world) = &self.clips else { return Vec::new() };
+        let data = &self.data;
+        let noise = if split == Split::Test { &data.test_noise } else { &data.noise };
+        let hearing = if clean { Hearing::clean() } else { data.test_hearing(noise) };
+        let clip = |number| self.of_world(world, (split, number), &hearing);
+        numbers.into_par_iter().map(clip).collect()
     }
 
     /// The first clips of the test with noise at one ratio, in dB, or without; none of files.
