@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
 use fs4::fs_std::FileExt;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::checkpoint::{self, write_file};
@@ -24,6 +25,8 @@ use crate::program::{PROGRAMS, Program};
 use crate::recipe::identity;
 use crate::trainer::WEIGHTS;
 
+/// The file that a finished run of any study leaves last: what it came to.
+pub const SUMMARY: &str = "summary.json";
 const LOCK: &str = ".lock";
 /// What the folder of a run has from its beginning on.
 pub(crate) const RECIPE: &str = "recipe.toml";
@@ -43,6 +46,18 @@ pub(crate) fn read_summary<T: DeserializeOwned>(path: &Path) -> Result<T> {
             remedy: "it is broken or of another version; remove the run's folder and train it again",
         })
     })
+}
+
+/// What a finished run's own recipe found wrong with it, of any study.
+///
+/// # Errors
+/// [`TrainError::Io`]; [`DataError::Malformed`] for a summary that is broken or of another version.
+pub fn check_failures(run: &Path) -> Result<Vec<String>> {
+    #[derive(Deserialize)]
+    struct Checked {
+        check_failures: Vec<String>,
+    }
+    Ok(read_summary::<Checked>(&run.join(SUMMARY))?.check_failures)
 }
 
 /// What a run reads beside its recipe (rows, weights, a tokenizer): names with SHA-256.

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use anyhow::Context;
 use engram_eval::items::{Items, Statistic};
 use engram_eval::metric::MetricInfo;
 use engram_eval::result::Measure;
@@ -11,8 +10,7 @@ use engram_train::studies::avformer::evaluate::{PUT_IN_ITEMS, TEST};
 use engram_train::studies::avformer::run::AvformerSummary;
 use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::speech::run::train_speech;
-use engram_train::{Program, Recipe, RecipeOptions, RunOptions};
-use serde::Deserialize;
+use engram_train::{Program, Recipe, RecipeOptions, RunOptions, SUMMARY, check_failures};
 
 use super::Reproduce;
 use super::report::Row;
@@ -61,14 +59,14 @@ impl Reproduce {
         if self.is_to_be_made(&encoder, notes)? {
             train_clip(&mut clip, &self.run_options(&encoder))?;
         }
-        notes.extend(check_failures(&encoder)?);
+        notes.extend(failures(&encoder)?);
         let speech = self.out.join("avformer-speech");
         self.tell("AVFormer: the recogniser");
         let mut words = recipe(SPEECH, "speech/tiny.toml", "phase.best_rq.steps=0")?;
         if self.is_to_be_made(&speech, notes)? {
             train_speech(&mut words, &self.run_options(&speech))?;
         }
-        notes.extend(check_failures(&speech)?);
+        notes.extend(failures(&speech)?);
         let speech = speech.display().to_string();
         let mut recognisers = vec![("conformer", speech.as_str())];
         recognisers.extend(self.whisper.as_deref().map(|whisper| ("whisper", whisper)));
@@ -200,7 +198,7 @@ impl Reproduce {
         if Program::is_other(run, self.reuse)? {
             notes.push(format!("Trained by another program than used it: {}.", run.display()));
         }
-        Ok(!run.join("summary.json").is_file())
+        Ok(!run.join(SUMMARY).is_file())
     }
 
     fn run_options(&self, run: &Path) -> RunOptions {
@@ -212,20 +210,10 @@ impl Reproduce {
     }
 }
 
-/// What a run's own recipe found wrong with it.
-fn check_failures(run: &Path) -> anyhow::Result<Vec<String>> {
-    let file = run.join("summary.json");
-    let failed = || format!("{}: is no summary", file.display());
-    let bytes = std::fs::read(&file).with_context(failed)?;
-    let summary: Checked = serde_json::from_slice(&bytes).with_context(failed)?;
-    let told = |failure| format!("{}: {failure}.", run.display());
-    Ok(summary.check_failures.into_iter().map(told).collect())
-}
-
-/// What of a summary is read.
-#[derive(Deserialize)]
-struct Checked {
-    check_failures: Vec<String>,
+/// What a run's own recipe found wrong with it, for the report.
+fn failures(run: &Path) -> anyhow::Result<Vec<String>> {
+    let failures = check_failures(run)?.into_iter();
+    Ok(failures.map(|failure| format!("{}: {failure}.", run.display())).collect())
 }
 
 fn recipe(text: &str, name: &str, set: &str) -> anyhow::Result<Recipe> {

@@ -25,7 +25,7 @@ const UTTERANCES: [&str; 4] = ["noisy", "clean", "test", "kept"];
 const MAIN: [&str; 2] = ["noisy", "test"];
 /// Settings without effect on adapters that have seen nothing, and on how they hear.
 const OF_SIGHT: [&str; 9] = [
-    "data.embeddings",
+    "data.cache",
     "data.frames",
     "data.frozen_baseline",
     "data.kept",
@@ -105,6 +105,9 @@ impl Ablated for AvformerAblations {
     }
 
     fn check(&self, grid: &Grid) -> Result<()> {
+        let main = grid.rows().iter().find(|row| row.name == grid.main());
+        let main = main.map(|row| grid.recipe(row, 1, Phases::Whole)).transpose()?;
+        let steps_of_main = main.map(|recipe| steps(&recipe));
         let mut read = HashMap::new();
         for row in grid.rows() {
             if row.of.is_some() {
@@ -114,7 +117,15 @@ impl Ablated for AvformerAblations {
             let mut recipe = grid.recipe(row, 1, Phases::Whole)?;
             let (data, _, feeds) =
                 settings(&mut recipe).map_err(|error| grid.of_row(row, &error))?;
-            self.check_phases(grid, row, &recipe, &feeds)?;
+            check_phases(grid, row, &recipe, &feeds)?;
+            if let Some(others) = steps_of_main.filter(|others| *others != steps(&recipe)) {
+                let reason = format!(
+                    "is trained for {}, the main row for {}; rows are compared after as many",
+                    in_words(steps(&recipe)),
+                    in_words(others)
+                );
+                return Err(grid.of_row(row, &reason));
+            }
             read.insert(row.name.as_str(), (data, feeds));
         }
         let main = read.get(grid.main()).map(|(data, _)| data);
@@ -219,54 +230,41 @@ impl Ablated for AvformerAblations {
     }
 }
 
-impl AvformerAblations {
-    /// Checks a row's phases against those of all rows.
-    fn check_phases(
-        &self,
-        grid: &Grid,
-        row: &RowSettings,
-        recipe: &Recipe,
-        feeds: &[AvformerFeed],
-    ) -> Result<()> {
-        for (phase, feed) in recipe.phases().iter().zip(feeds) {
-            if feed.pictures && grid.is_shared(&phase.name) {
-                let reason = format!(
-                    "shows `pictures` in phase `{}`, which is shared: rows take over no more than \
-                     its adapters; leave it out of `shared`",
-                    phase.name
-                );
-                return Err(grid.of_row(row, &reason));
-            }
-        }
-        let replaces = row
-            .set
-            .iter()
-            .any(|setting| is_below(setting, "phase") && !setting.starts_with("phase."));
-        if let Some(setting) = grid.added().iter().find(|set| replaces && is_below(set, "phase")) {
+/// Checks a row's phases against what all rows share.
+fn check_phases(
+    grid: &Grid,
+    row: &RowSettings,
+    recipe: &Recipe,
+    feeds: &[AvformerFeed],
+) -> Result<()> {
+    for (phase, feed) in recipe.phases().iter().zip(feeds) {
+        if feed.pictures && grid.is_shared(&phase.name) {
             let reason = format!(
-                "has phases of its own, which `--set {setting}` does not reach; change the grid's file"
+                "shows `pictures` in phase `{}`, which is shared: rows take over no more than \
+                 its adapters; leave it out of `shared`",
+                phase.name
             );
             return Err(grid.of_row(row, &reason));
         }
-        let main = grid.rows().iter().find(|other| other.name == grid.main());
-        let Some(main) = main else { return Ok(()) };
-        let steps = |recipe: &Recipe| -> Option<u64> {
-            recipe.phases().iter().map(|phase| phase.steps).sum()
-        };
-        let (own, others) = (steps(recipe), steps(&grid.recipe(main, 1, Phases::Whole)?));
-        if own != others {
-            let told = |steps: Option<u64>| {
-                steps.map_or("epochs".to_owned(), |steps| format!("{steps} steps"))
-            };
-            let reason = format!(
-                "is trained for {}, the main row for {}; rows are compared after as many",
-                told(own),
-                told(others)
-            );
-            return Err(grid.of_row(row, &reason));
-        }
-        Ok(())
     }
+    let replaces =
+        row.set.iter().any(|setting| is_below(setting, "phase") && !setting.starts_with("phase."));
+    if let Some(setting) = grid.added().iter().find(|set| replaces && is_below(set, "phase")) {
+        let reason = format!(
+            "has phases of its own, which `--set {setting}` does not reach; change the grid's file"
+        );
+        return Err(grid.of_row(row, &reason));
+    }
+    Ok(())
+}
+
+/// The steps of all phases; `None` where one counts epochs.
+fn steps(recipe: &Recipe) -> Option<u64> {
+    recipe.phases().iter().map(|phase| phase.steps).sum()
+}
+
+fn in_words(steps: Option<u64>) -> String {
+    steps.map_or("epochs".to_owned(), |steps| format!("{steps} steps"))
 }
 
 /// What of the test is another's: a key of `[data]`.
@@ -316,6 +314,7 @@ fn missing(asked: &Asked, data: &AvformerData, feeds: &[AvformerFeed]) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recipe::RecipeOptions;
 
     const RECIPE: &str = include_str!("../../../recipes/avformer/tiny.toml");
     const GRID: &str = r#"
@@ -367,6 +366,21 @@ utterances = "clean"
         let rest = grid.recipe(&grid.rows()[1], 1, rest).expect("a recipe");
         assert_eq!(rest.phases()[0].name, "projection");
         assert_eq!(rest.start().expect("a start").parameters, ["adapters.**"]);
+    }
+
+    #[test]
+    fn what_shared_phases_leave_out_is_known_to_recipes() {
+        let options = RecipeOptions {
+            set: vec!["model.recogniser=r".into(), "model.image_encoder=e".into()],
+            ..RecipeOptions::default()
+        };
+        let mut recipe = Recipe::parse(RECIPE, Path::new("tiny.toml"), &options).expect("a recipe");
+        AvformerAblations.complete_recipe(&mut recipe).expect("complete");
+        let whole: toml::Table = recipe.resolved().expect("whole").parse().expect("TOML");
+        for key in OF_SIGHT {
+            let (table, name) = key.split_once('.').expect("a table and a name");
+            assert!(whole[table].get(name).is_some(), "{key}");
+        }
     }
 
     #[test]

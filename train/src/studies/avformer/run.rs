@@ -16,12 +16,9 @@ use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
 use crate::recognise::AddedTo;
-use crate::run_folder::read_summary;
+use crate::run_folder::{SUMMARY, read_summary};
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
-
-/// What a finished run came to.
-pub const SUMMARY: &str = "summary.json";
 
 /// What a run of the study came to.
 #[derive(Debug, Clone, Serialize, Deserialize)]

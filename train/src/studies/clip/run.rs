@@ -17,11 +17,9 @@ use super::study::ClipStudy;
 use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
+use crate::run_folder::SUMMARY;
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
-
-/// What a finished run came to.
-pub const SUMMARY: &str = "summary.json";
 
 /// What a run of the study came to.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -7,11 +7,12 @@ use engram_data::titles::ClassTitles;
 
 use super::member::{self, CALIBRATION, Member};
 use super::results::{STACKING, add_to, weighted_mean};
-use super::run::{MemberSummary, PatentSummary, SUMMARY};
+use super::run::{MemberSummary, PatentSummary};
 use super::settings::{Combination, PatentModel};
 use super::stacking::Stacking;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
+use crate::run_folder::SUMMARY;
 
 /// Similarities of rows by a finished run: its members' calibrated scores, combined as its recipe says.
 ///

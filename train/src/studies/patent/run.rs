@@ -26,11 +26,9 @@ use crate::encode::EncoderFiles;
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::recipe::{Recipe, Variant};
-use crate::run_folder::RunFolder;
+use crate::run_folder::{RunFolder, SUMMARY};
 use crate::study::StudyError;
 use crate::trainer::{RunOptions, train, train_in};
-
-pub(super) const SUMMARY: &str = "summary.json";
 
 /// What a run of the study came to.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -28,12 +28,10 @@ use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::recipe::{Recipe, RecipeOptions};
-use crate::run_folder::read_summary;
+use crate::run_folder::{SUMMARY, read_summary};
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
 
-/// What a finished run came to.
-pub const SUMMARY: &str = "summary.json";
 /// The model's sizes.
 pub const MODEL: &str = "model.json";
 /// Its tokenizer.

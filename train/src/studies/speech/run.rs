@@ -21,11 +21,10 @@ use super::study::SpeechStudy;
 use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
+use crate::run_folder::SUMMARY;
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
 
-/// What a finished run came to.
-pub const SUMMARY: &str = "summary.json";
 /// Its tokenizer.
 const TOKENIZER: &str = "tokenizer.json";
 
