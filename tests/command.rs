@@ -400,3 +400,29 @@ fn zero_shot_minilm_on_the_real_validation_rows() {
     let pearson = report["value"].as_f64().expect("a figure");
     assert!((pearson - 0.5487).abs() < 0.0005, "{pearson}");
 }
+
+#[test]
+fn shells_and_manuals_know_all_commands() {
+    for (shell, word) in
+        [("bash", "complete -F"), ("zsh", "#compdef engram"), ("fish", "complete -c engram")]
+    {
+        let script = done(&["completions", shell]);
+        assert!(script.contains(word) && script.contains("avformer"), "{shell}: {script}");
+    }
+    refused(&["completions", "tcsh"], &["For more information"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let manual = folder.path().join("man1");
+    done(&["man", &manual.display().to_string()]);
+    let page = |name: &str| std::fs::read_to_string(manual.join(name)).expect(name);
+    assert!(page("engram.1").contains("engram\\-reproduce(1)"), "{}", page("engram.1"));
+    for (name, word) in [
+        ("engram-train-avformer.1", "\\-\\-recipe"),
+        ("engram-eval-wer.1", "engram eval wer \\-\\-ref"),
+        ("engram-memory-search.1", "queries.npy"),
+    ] {
+        assert!(page(name).contains(word), "{name}: {}", page(name));
+    }
+    assert!(!manual.join("engram-help.1").exists());
+    let file = manual.join("engram.1").display().to_string();
+    refused(&["man", &file], &[&file, "could not be made"]);
+}

@@ -9,6 +9,7 @@ mod output;
 mod plot;
 mod predict;
 mod reproduce;
+mod shell;
 mod train;
 
 use clap::{Parser, Subcommand};
@@ -40,13 +41,9 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the studies on the embedded world and set the papers' figures beside ours
     Reproduce(reproduce::Reproduce),
-    /// Train a study by a recipe
     Train(train::Train),
-    /// Train the rows of a grid of ablations, and say which claims hold
     Grid(grid::GridCommand),
-    /// Score phrase pairs or answer questions with a trained run; score pairs with a baseline
     Predict(predict::Predict),
     /// Measure predictions
     #[command(subcommand)]
@@ -60,6 +57,8 @@ enum Command {
     /// Fetch published weights, write the embedded data, turn data sets into entries of a memory
     #[command(subcommand)]
     Data(data::Data),
+    Completions(shell::Completions),
+    Man(shell::ManPages),
 }
 
 impl Cli {
@@ -104,6 +103,8 @@ impl Command {
             Self::Memory(command) => command.run(),
             Self::Bench(command) => command.run(),
             Self::Data(command) => command.run(),
+            Self::Completions(command) => command.run(),
+            Self::Man(command) => command.run(),
         }
     }
 }

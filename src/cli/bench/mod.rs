@@ -14,13 +14,9 @@ use super::Outcome;
 /// Time the toolkit beside the tools that people use otherwise.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
-    /// Search and values of a memory, beside faiss and usearch
     Memory(memory::MemoryBench),
-    /// How much refreshing a memory slows down what goes on meanwhile
     Refresh(refresh::RefreshBench),
-    /// What computing frozen parts once saves in a step of AVFormer
     Avformer(avformer::AvformerBench),
-    /// What the options of a memory cost and give, as plots
     Tradeoffs(tradeoffs::TradeoffBench),
 }
 

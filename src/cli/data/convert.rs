@@ -11,7 +11,6 @@ use super::super::{Outcome, output};
 /// Write weights of other tools under their published names.
 #[derive(Debug, Subcommand)]
 pub enum Convert {
-    /// A Whisper model of CTranslate2, as faster-whisper uses it
     Ctranslate2(Ctranslate2),
 }
 

@@ -27,15 +27,10 @@ Examples:
   engram data entries web cc12m.tsv --out cc12m.jsonl
   engram memory build --keys keys.npy --entries wit.jsonl --out memory")]
 pub enum Entries {
-    /// Edges of Wikidata, or of another knowledge graph, and descriptions of its entities
     Wikidata(Wikidata),
-    /// WIT: pictures of Wikipedia with the texts around them
     Wit(Wit),
-    /// Pictures of the web with captions: CC12M, CC3M
     Web(Web),
-    /// Captions of COCO, NoCaps, or of Karpathy's files
     Coco(Coco),
-    /// Questions about pictures with answers: VQA, OK-VQA, A-OKVQA
     Vqa(Vqa),
 }
 

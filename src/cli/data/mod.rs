@@ -18,17 +18,11 @@ use super::{Outcome, output};
 /// Fetch published weights, write the embedded data, read published data sets.
 #[derive(Debug, Subcommand)]
 pub enum Data {
-    /// Put a model's files into the hub's cache, for offline use
     Fetch(Fetch),
-    /// Write the embedded phrase set as CSV files in the patent schema
     Phrases(Phrases),
-    /// Write the embedded world: pictures, entries of four sources, questions, keys and values
     World(world::World),
-    /// Write sentences of the embedded world's held-out voices, with a manifest
     Speech(speech::Speech),
-    /// Write names that are said in noise while their pictures are shown, with a manifest
     Audiovisual(audiovisual::Audiovisual),
-    /// Write the clips of a published data set of speech as a manifest
     Clips(clips::Clips),
     /// Turn a published data set into entries of a memory
     #[command(subcommand)]

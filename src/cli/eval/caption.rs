@@ -13,7 +13,7 @@ use super::super::Outcome;
 use super::output;
 use super::shared::{Intervals, Outputs, source};
 
-/// Captions: BLEU, ROUGE-L, CIDEr-D and CIDEr, without Java.
+/// Captions: BLEU, ROUGE-L, CIDEr-D and CIDEr, over all images and by domain; without Java.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

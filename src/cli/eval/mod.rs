@@ -20,25 +20,15 @@ use shared::Intervals;
 /// Measure predictions.
 #[derive(Debug, Subcommand)]
 pub enum Eval {
-    /// Speech: word and character error rate, alignments, confusions, rare words
     Wer(wer::Wer),
-    /// Captions: BLEU, ROUGE-L, CIDEr-D and CIDEr, over all images and by domain
     Caption(caption::Caption),
-    /// Visual questions: the accuracy of VQA v2 and OK-VQA
     Vqa(questions::Vqa),
-    /// Visual questions: A-OKVQA, direct answers and multiple choice
     Aokvqa(questions::Aokvqa),
-    /// Retrieval: recall, success, reciprocal rank, average precision, nDCG
     Retrieval(retrieval::Retrieval),
-    /// Visual Haystacks: yes-or-no questions about a few pictures among many
     Haystack(haystack::Haystack),
-    /// Phrase similarity: Pearson, Spearman, Kendall, by class, section and anchor
     Phrase(phrase::Phrase),
-    /// Put each line of standard input through a text normaliser
     Normalize(lines::Normalize),
-    /// Divide each line of standard input into tokens, as captions are
     Tokenize(lines::Tokenize),
-    /// Two systems on the same items: difference, interval, p values
     Compare(Compare),
 }
 

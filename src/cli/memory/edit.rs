@@ -108,7 +108,7 @@ impl Rows {
     }
 }
 
-/// Make a memory.
+/// Make a memory of keys, values and entries.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -191,7 +191,7 @@ impl Add {
     }
 }
 
-/// Replace entries of a memory.
+/// Replace entries of a memory by others with the same ids.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -214,7 +214,7 @@ impl Update {
     }
 }
 
-/// Delete entries of a memory.
+/// Delete entries of a memory by id.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:

@@ -37,23 +37,14 @@ With a model of texts or pictures (a folder, or an address on the hub), from raw
 Keys, values and queries are .npy or safetensors files, a row for each entry. docs/memory.md has the
 options, what they cost, and the format of a memory's folder.")]
 pub enum MemoryCommand {
-    /// Make a memory of keys, values and entries
     Build(edit::Build),
-    /// Tell what a memory holds
     Info(Info),
-    /// Find the entries whose keys are nearest to queries
     Search(search::Search),
-    /// Add entries
     Add(edit::Add),
-    /// Replace entries by others with the same ids
     Update(edit::Update),
-    /// Delete entries by id
     Delete(edit::Delete),
-    /// Write the entries anew, without those that were deleted
     Compact(edit::Compact),
-    /// Make graphs over the keys, for `search --index hnsw`
     Index(edit::Index),
-    /// Read every file against its checksums
     Verify(Verify),
 }
 

@@ -1,0 +1,73 @@
+//! `engram completions` and `engram man`: the command line as shells and readers of manuals want it.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use super::{Cli, Outcome, output};
+
+/// Print what completes commands and options in a shell.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  engram completions bash > ~/.local/share/bash-completion/completions/engram
+  engram completions zsh > ~/.zfunc/_engram
+  engram completions fish > ~/.config/fish/completions/engram.fish")]
+pub struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+impl Completions {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "engram", &mut script);
+        output::print(String::from_utf8(script)?.trim_end())?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// Write manual pages, one for each command.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  engram man ~/.local/share/man/man1 && man engram-train-avformer")]
+pub struct ManPages {
+    /// The folder for them, made where it is missing
+    folder: PathBuf,
+}
+
+impl ManPages {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let mut command = Cli::command().disable_help_subcommand(true);
+        command.build();
+        let folder = self.folder.display();
+        fs::create_dir_all(&self.folder).with_context(|| format!("{folder}: could not be made"))?;
+        let pages = pages(&command)?;
+        for (name, page) in &pages {
+            output::write_whole(&self.folder.join(name), page.as_bytes())?;
+        }
+        output::print(&format!("{folder}: {} pages", pages.len()))?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// The pages of a command and of those below it, with the names of their files.
+fn pages(command: &clap::Command) -> anyhow::Result<Vec<(String, String)>> {
+    let page = Man::new(command.clone());
+    let mut roff = Vec::new();
+    page.render(&mut roff)?;
+    // What stands below a command's options are examples and tables: lines stay lines.
+    let roff = String::from_utf8(roff)?.replace(".SH EXTRA\n", ".SH EXAMPLES\n.nf\n");
+    let mut all = vec![(page.get_filename(), roff)];
+    for below in command.get_subcommands() {
+        all.extend(pages(below)?);
+    }
+    Ok(all)
+}
