@@ -9,8 +9,11 @@
 //! - [`train`]: recipes, the one training loop, the studies
 //! - [`eval`]: metrics with intervals (builds without candle)
 //!
+//! [`candle`] is the version of candle-core whose tensors they take.
+//!
 //! The command `engram` is glue over the same parts.
 
+pub use candle_core as candle;
 pub use engram_data as data;
 pub use engram_eval as eval;
 pub use engram_memory as memory;

@@ -1,0 +1,77 @@
+//! Puts adapters into a frozen Whisper and trains them on a few spoken names; then takes them off again.
+//!
+//! ```text
+//! cargo run --release --example adapt_whisper -- whisper-tiny.en      # a folder, or hf://openai/whisper-tiny.en
+//! ```
+
+use std::error::Error;
+
+use engram::candle::{DType, Device};
+use engram::data::world::audiovisual::{Audiovisual, Hearing};
+use engram::data::world::questions::Split;
+use engram::models::ModelError;
+use engram::models::avformer::{Avformer, AvformerConfig};
+use engram::models::gradients::Gradients;
+use engram::models::kernels::Mode;
+use engram::models::params::{ParameterBuilder, ParameterGroup};
+use engram::train::optimiser::{self, StepSize};
+use engram::train::recipe::OptimiserSettings;
+use engram::train::recognise::Listener;
+
+const NAMES: usize = 8;
+const CLIPS: usize = 16;
+const STEPS: usize = 30;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let weights = std::env::args().nth(1).ok_or("name the folder of a Whisper model")?;
+    let listener = Listener::open(&weights)?;
+    let before = listener.parameters().fingerprint(|_| true)?;
+
+    // Nothing is seen here: the map of pictures stays as it is, the adapters learn.
+    let frozen = ParameterGroup { pattern: "projection.**".to_owned(), rate: 0.0 };
+    let builder = ParameterBuilder::new(1, vec![frozen], DType::F32, &Device::Cpu);
+    let avformer = Avformer::new(listener.frozen()?, &AvformerConfig::default(), 1, &builder)?;
+    let parameters = builder.finish()?;
+    let (trained, _) = parameters.element_counts();
+    println!("{trained} numbers are trained");
+
+    let names = Audiovisual::new(NAMES, 1)?;
+    let clips = |split| {
+        let clips = (0..CLIPS).map(|number| names.clip(split, number, &Hearing::clean()));
+        let (sounds, texts): (Vec<_>, Vec<_>) = clips.map(|clip| (clip.samples, clip.text)).unzip();
+        let texts = texts.iter().map(|text| listener.tokens_of(text));
+        // What lies before the first adapter is computed once.
+        let embedded = listener.embed(avformer.recogniser(), &sounds, 0)?;
+        Ok::<_, Box<dyn Error>>((embedded, texts.collect::<Result<Vec<_>, _>>()?))
+    };
+    let (training, test) = (clips(Split::Train)?, clips(Split::Test)?);
+    let loss = |(embedded, texts): &(_, Vec<Vec<u32>>), mode: &Mode| {
+        let states = avformer.encode(Clone::clone(embedded), None, mode)?;
+        let losses = avformer.recogniser().text_losses(&states, texts, mode)?;
+        Ok::<_, ModelError>(losses.mean_all()?)
+    };
+    println!(
+        "a voice that is not trained on: {:.3} nats a token",
+        loss(&test, &Mode::predict())?.to_scalar::<f32>()?
+    );
+
+    let mut gradients = Gradients::new(&parameters);
+    let mut optimiser = optimiser::new(&OptimiserSettings::default(), &parameters);
+    let rates: Vec<f64> = parameters.trainable().map(|parameter| parameter.rate()).collect();
+    for step in 1..=STEPS {
+        let loss = loss(&training, &Mode::train(step as u64))?;
+        gradients.clear();
+        gradients.backward(&loss)?;
+        let size = StepSize { learning_rate: 1e-3, gradient_scale: 1.0 };
+        optimiser.step(&parameters, &gradients, &rates, size)?;
+        if step % 10 == 0 {
+            println!("step {step}: {:.3}", loss.to_scalar::<f32>()?);
+        }
+    }
+    println!(
+        "the same voice: {:.3} nats a token",
+        loss(&test, &Mode::predict())?.to_scalar::<f32>()?
+    );
+    assert_eq!(listener.parameters().fingerprint(|_| true)?, before, "Whisper itself has changed");
+    Ok(())
+}

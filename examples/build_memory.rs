@@ -1,0 +1,36 @@
+//! Builds a memory: what the embedded world knows, 18,056 entries of four sources, under keys that need no model.
+//!
+//! ```text
+//! cargo run --release --example build_memory -- facts
+//! ```
+
+use std::error::Error;
+
+use engram::data::world::features::{Featuriser, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};
+use engram::data::world::knowledge::Entry as Fact;
+use engram::data::world::{World, WorldOptions};
+use engram::memory::{Batch, Entry, MemoryError, MemoryFormat, ValueFormat, ValueNumber, Writer};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = std::env::args().nth(1).ok_or("name the folder of the new memory")?;
+    let world = World::new(&WorldOptions::default())?;
+    let featuriser = Featuriser::new(&world);
+    let values = ValueFormat { tokens: VALUE_TOKENS, width: VALUE_WIDTH, number: ValueNumber::F16 };
+    let format = MemoryFormat { width: KEY_WIDTH, normalised: true, values: Some(values) };
+
+    // Rows come in batches: a memory may be larger than what fits into main memory.
+    let batches = world.entries.chunks(2048).map(|facts| {
+        let entry =
+            |fact: &Fact| serde_json::from_value::<Entry>(serde_json::to_value(&fact.knowledge)?);
+        let entries = facts.iter().map(entry).collect::<Result<_, _>>();
+        Ok(Batch {
+            entries: entries.map_err(|error| MemoryError::Rows(error.into()))?,
+            keys: featuriser.entry_keys(facts).map_err(|error| MemoryError::Rows(error.into()))?,
+            values: featuriser.values(facts),
+        })
+    });
+    let writer = Writer::create(&folder, format, world.entries.len(), batches)?;
+    let manifest = writer.generation().manifest();
+    println!("{folder}: generation {}, {} sources", manifest.generation, manifest.sources.len());
+    Ok(())
+}

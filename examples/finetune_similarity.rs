@@ -1,0 +1,35 @@
+//! Trains a scorer of phrase similarity on the embedded phrases, and asks it about pairs that it has not seen.
+//!
+//! ```text
+//! cargo run --release --example finetune_similarity -- runs/phrases
+//! ```
+
+use std::error::Error;
+use std::path::Path;
+
+use engram::data::world::phrases::phrase_world;
+use engram::eval::metric::pearson::pearson;
+use engram::train::studies::patent::predict::predict;
+use engram::train::studies::patent::run::train_patent;
+use engram::train::{Recipe, RecipeOptions, RunOptions};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let run = std::env::args().nth(1).ok_or("name the folder of the new run")?;
+    // The recipe of the repository, shorter: 10 epochs instead of 40.
+    let set = ["phase.train.epochs=10", "check.figure=0.6", "check.tolerance=0.4"];
+    let options = RecipeOptions { tiny: false, set: set.map(str::to_owned).to_vec() };
+    let mut recipe = Recipe::load(Path::new("train/recipes/patent/world.toml"), &options)?;
+    let options = RunOptions { run: run.clone().into(), resume: true, ..RunOptions::default() };
+    train_patent(&mut recipe, &options)?;
+
+    // With the seed of the recipe these are the test pairs beside its training pairs.
+    let pairs = phrase_world(1).test;
+    let scores = predict(Path::new(&run), &pairs, &|_| ())?;
+    for (pair, score) in pairs.iter().zip(&scores).step_by(pairs.len() / 5) {
+        let gold = pair.score.unwrap_or(f32::NAN);
+        println!("{score:.2} ({gold:.2})  {} / {} [{}]", pair.anchor, pair.target, pair.context);
+    }
+    let gold: Vec<f64> = pairs.iter().map(|pair| pair.score.map_or(f64::NAN, f64::from)).collect();
+    println!("Pearson's r {:.3}, {} pairs", pearson(&scores, &gold)?, pairs.len());
+    Ok(())
+}

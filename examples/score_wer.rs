@@ -1,0 +1,63 @@
+//! Scores what a recogniser heard: word error rate with its interval, under two normalisers, and what is confused.
+//!
+//! ```text
+//! cargo run --release --example score_wer
+//! ```
+
+use std::error::Error;
+
+use engram::eval::normalise::Normaliser;
+use engram::eval::wer::align;
+use engram::eval::wer::alignment::Edit;
+use engram::eval::wer::read::Pairs;
+use engram::eval::wer::report::{WerOptions, evaluate};
+use engram::eval::wer::tokens::Unit;
+
+const SAID: [&str; 4] = [
+    "The colour of the kite is blue.",
+    "It's twenty-five dollars, isn't it?",
+    "Look at the airplane!",
+    "Mr. Smith doesn't know",
+];
+const HEARD: [&str; 4] = [
+    "the color of the kite is blue",
+    "it is $25 isn't it",
+    "look at the dragon",
+    "mister smith does not no",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let pairs = Pairs {
+        ids: (1..=SAID.len()).map(|id| id.to_string().into()).collect(),
+        references: SAID.map(Into::into).to_vec(),
+        hypotheses: HEARD.map(Into::into).to_vec(),
+    };
+    for normaliser in [Normaliser::None, Normaliser::WhisperEnglish] {
+        let report = evaluate(&pairs, &WerOptions { normaliser, ..WerOptions::default() })?;
+        let wer = &report.evaluation.primary;
+        let interval = wer.interval.as_ref().ok_or("too few pairs for an interval")?;
+        println!(
+            "{:<16} WER {:.3} [{:.3}, {:.3}], {} pairs",
+            report.evaluation.normaliser, wer.value, interval.low, interval.high, wer.n
+        );
+    }
+    for (said, heard) in SAID.iter().zip(HEARD) {
+        let [said, heard] = [*said, heard].map(|text| Normaliser::WhisperEnglish.normalise(text));
+        println!("{}", aligned(&said, &heard));
+    }
+    Ok(())
+}
+
+/// The alignment in a line: `airplane>dragon` was heard as another word, `-the` was not heard, `+a` was not said.
+fn aligned(said: &str, heard: &str) -> String {
+    let (mut words, mut others) = (said.split_whitespace(), heard.split_whitespace());
+    let shown = align(Unit::Word, said, heard).into_iter().filter_map(|edit| {
+        Some(match edit {
+            Edit::Hit => others.next().and(words.next())?.to_owned(),
+            Edit::Substitution => format!("{}>{}", words.next()?, others.next()?),
+            Edit::Deletion => format!("-{}", words.next()?),
+            Edit::Insertion => format!("+{}", others.next()?),
+        })
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,49 @@
+//! Asks the memory of `build_memory` test questions, deletes what was found, and asks again.
+//!
+//! ```text
+//! cargo run --release --example search_memory -- facts
+//! ```
+
+use std::error::Error;
+
+use engram::data::world::features::Featuriser;
+use engram::data::world::questions::{Question, Split};
+use engram::data::world::{World, WorldOptions};
+use engram::memory::search::exact::Exact;
+use engram::memory::search::{Filter, Index, Queries};
+use engram::memory::{Generation, Memory, Writer};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = std::env::args().nth(1).ok_or("name the folder of the memory")?;
+    let world = World::new(&WorldOptions::default())?;
+    let held_out = world.questions.iter().filter(|question| question.split == Split::Test);
+    let questions: Vec<Question> = held_out.step_by(1000).take(3).cloned().collect();
+    let keys = Featuriser::new(&world).queries(&questions)?;
+
+    let memory = Memory::open(&folder)?;
+    let found = show(&memory.generation(), &questions, &keys)?;
+
+    // Editing makes a new generation: who reads keeps the old one until it asks for the new one.
+    Writer::open(&folder)?.delete(&found)?;
+    memory.reload()?;
+    println!("\nwithout entries {found:?}:");
+    show(&memory.generation(), &questions, &keys)?;
+    Ok(())
+}
+
+/// Prints the two best entries for each question; the ids of the best.
+fn show(
+    generation: &Generation,
+    questions: &[Question],
+    keys: &[f32],
+) -> Result<Vec<i64>, Box<dyn Error>> {
+    let found = Exact.search(generation, Queries { keys, k: 2 }, &Filter::default())?;
+    for (question, hits) in questions.iter().zip(&found.hits) {
+        println!("\n{} ({}; {})", question.text, question.picture, question.answers.join(" or "));
+        for hit in hits {
+            let entry = generation.entry(hit.row)?;
+            println!("  {:.3}  {:>6}  {:<9} {}", hit.score, hit.id, entry.source, entry.text());
+        }
+    }
+    Ok(found.hits.iter().filter_map(|hits| Some(hits.first()?.id)).collect())
+}
