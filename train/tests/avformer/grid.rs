@@ -131,7 +131,8 @@ fn two_that_are_given_the_same_grid_share_its_runs() {
     });
     assert!(!of_first.is_empty() && !of_second.is_empty(), "{of_first:?}, {of_second:?}");
     let mut together = [of_first, of_second].concat();
-    (runs.sort(), together.sort());
+    runs.sort();
+    together.sort();
     assert_eq!(together, runs);
     let figures = |report: &GridReport| -> Vec<f64> {
         report.rows.iter().map(|row| row.figures[0].measure.value).collect()
