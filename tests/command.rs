@@ -416,7 +416,7 @@ fn shells_and_manuals_know_all_commands() {
     let page = |name: &str| std::fs::read_to_string(manual.join(name)).expect(name);
     assert!(page("engram.1").contains("engram\\-reproduce(1)"), "{}", page("engram.1"));
     for (name, word) in [
-        ("engram-train-avformer.1", "\\-\\-recipe"),
+        ("engram-train.1", "\\-\\-recipe"),
         ("engram-eval-wer.1", "engram eval wer \\-\\-ref"),
         ("engram-memory-search.1", "queries.npy"),
     ] {

@@ -36,7 +36,7 @@ impl Completions {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  engram man ~/.local/share/man/man1 && man engram-train-avformer")]
+  engram man ~/.local/share/man/man1 && man engram-train")]
 pub struct ManPages {
     /// The folder for them, made where it is missing
     folder: PathBuf,
