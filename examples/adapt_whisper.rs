@@ -1,4 +1,4 @@
-//! Puts adapters into a frozen Whisper and trains them on a few spoken names; then takes them off again.
+//! Puts adapters into a frozen Whisper and trains them on a few spoken names; Whisper itself stays as it was.
 //!
 //! ```text
 //! cargo run --release --example adapt_whisper -- whisper-tiny.en      # a folder, or hf://openai/whisper-tiny.en

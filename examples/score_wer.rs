@@ -1,4 +1,4 @@
-//! Scores what a recogniser heard: word error rate with its interval, under two normalisers, and what is confused.
+//! Scores what a recogniser heard: word error rate with its interval, under two normalisers, and the words that differ.
 //!
 //! ```text
 //! cargo run --release --example score_wer

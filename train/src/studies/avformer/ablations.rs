@@ -370,10 +370,10 @@ utterances = "clean"
 
     #[test]
     fn what_shared_phases_leave_out_is_known_to_recipes() {
-        let options = RecipeOptions {
-            set: vec!["model.recogniser=r".into(), "model.image_encoder=e".into()],
-            ..RecipeOptions::default()
-        };
+        // The last two are not written down where they are as usual.
+        let set =
+            ["model.recogniser=r", "model.image_encoder=e", "data.cache=c", "data.view_size=64"];
+        let options = RecipeOptions { tiny: false, set: set.map(str::to_owned).to_vec() };
         let mut recipe = Recipe::parse(RECIPE, Path::new("tiny.toml"), &options).expect("a recipe");
         AvformerAblations.complete_recipe(&mut recipe).expect("complete");
         let whole: toml::Table = recipe.resolved().expect("whole").parse().expect("TOML");
