@@ -26,7 +26,7 @@ mod trainer;
 pub use error::{Result, StudyError, TrainError};
 pub use program::Program;
 pub use recipe::{Phase, Recipe, RecipeOptions};
-pub use run_folder::{SUMMARY, check_failures};
+pub use run_folder::{check_failures, is_finished};
 pub use study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };

@@ -26,7 +26,7 @@ use crate::recipe::identity;
 use crate::trainer::WEIGHTS;
 
 /// The file that a finished run of any study leaves last: what it came to.
-pub const SUMMARY: &str = "summary.json";
+pub(crate) const SUMMARY: &str = "summary.json";
 const LOCK: &str = ".lock";
 /// What the folder of a run has from its beginning on.
 pub(crate) const RECIPE: &str = "recipe.toml";
@@ -135,15 +135,21 @@ fn has_checkpoint(run: &Path) -> bool {
     entries.into_iter().flatten().flatten().any(|entry| checkpoint::is_one(&entry.file_name()))
 }
 
+/// Whether a run of any study is finished.
+pub fn is_finished(run: &Path) -> bool {
+    run.join(SUMMARY).is_file()
+}
+
+/// Opens a file that is there to be locked, as it is.
+pub(crate) fn open_lock(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true).open(path).map_err(TrainError::io(path))
+}
+
 /// Takes a run's folder until the file is dropped.
 pub(crate) fn lock(run: &Path) -> Result<File> {
     let path = run.join(LOCK);
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(TrainError::io(&path))?;
+    let mut file = open_lock(&path)?;
     let free = file.try_lock_exclusive().map_err(TrainError::io(&path))?;
     if !free {
         let holder = fs::read_to_string(&path).unwrap_or_default().trim().to_string();

@@ -10,7 +10,7 @@ use engram_train::studies::avformer::evaluate::{PUT_IN_ITEMS, TEST};
 use engram_train::studies::avformer::run::AvformerSummary;
 use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::speech::run::train_speech;
-use engram_train::{Program, Recipe, RecipeOptions, RunOptions, SUMMARY, check_failures};
+use engram_train::{Program, Recipe, RecipeOptions, RunOptions, check_failures, is_finished};
 
 use super::Reproduce;
 use super::report::Row;
@@ -198,7 +198,7 @@ impl Reproduce {
         if Program::is_other(run, self.reuse)? {
             notes.push(format!("Trained by another program than used it: {}.", run.display()));
         }
-        Ok(!run.join(SUMMARY).is_file())
+        Ok(!is_finished(run))
     }
 
     fn run_options(&self, run: &Path) -> RunOptions {

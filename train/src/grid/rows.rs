@@ -13,7 +13,7 @@ use crate::error::{Result, TrainError};
 use crate::log;
 use crate::program::Program;
 use crate::recipe::Recipe;
-use crate::run_folder::SUMMARY;
+use crate::run_folder::{is_finished, open_lock};
 use crate::trainer::RunOptions;
 
 /// The hash's digits in the name of a folder.
@@ -47,6 +47,7 @@ pub struct GridProgress {
 
 /// A run to be trained.
 struct Job {
+    seed: u64,
     name: String,
     folder: PathBuf,
     steps: u64,
@@ -73,55 +74,29 @@ pub fn run_grid(
     progress: &mut dyn FnMut(&GridProgress),
 ) -> Result<GridReport> {
     refuse_other_folder(&options.out)?;
-    let mut plan: Vec<(u64, Vec<Job>)> = Vec::new();
+    let mut waiting = Vec::new();
     for seed in 1..=options.seeds {
-        plan.push((seed, jobs(grid, seed, &options.out.join(format!("seed-{seed}")))?));
+        waiting.extend(jobs(grid, seed, &options.out.join(format!("seed-{seed}")))?);
     }
-    let mut hashes = Hashes::new();
     // Before anything is trained.
     let mut reused = Vec::new();
-    for (seed, job) in plan.iter().flat_map(|(seed, jobs)| jobs.iter().map(move |job| (seed, job)))
-    {
+    for job in &waiting {
         if Program::is_other(&job.folder, options.reuse)? {
-            reused.push(format!("seed {seed}, {}", job.name));
+            reused.push(job.label());
         }
     }
-    let mut waiting: Vec<(u64, Job)> = plan
-        .into_iter()
-        .flat_map(|(seed, jobs)| jobs.into_iter().map(move |job| (seed, job)))
-        .collect();
-    let (mut made, mut is_told) = (0, options.quiet);
+    let mut rows = Rows { grid, quiet: options.quiet, hashes: Hashes::new(), steps_made: 0 };
+    let mut is_told = options.quiet;
     while !waiting.is_empty() {
         let before = waiting.len();
-        let mut later = Vec::new();
-        let mut jobs = waiting.into_iter();
-        while let Some((seed, job)) = jobs.next() {
-            let taken = if job.can_begin() { take(&job.folder)? } else { None };
-            let Some(_taken) = taken else {
-                later.push((seed, job));
-                continue;
-            };
-            let (is_finished, steps, folder) = (job.is_finished(), job.steps, job.folder.clone());
-            if !is_finished {
-                let others = later.iter().chain(jobs.as_slice()).map(|(_, job)| job);
-                let unfinished = others.filter(|job| !job.is_finished());
-                let steps_left = steps + unfinished.map(|job| job.steps).sum::<u64>();
-                let run = format!("seed {seed}, {}", job.name);
-                progress(&GridProgress { run, steps_made: made, steps_left });
-            }
-            job.train(grid, seed, options.quiet, &mut hashes)?;
-            // Finished ones as well: a call may have ended between the two.
-            tidy(grid, &folder)?;
-            made += if is_finished { 0 } else { steps };
-        }
-        if let Some((seed, job)) = later.first().filter(|_| later.len() == before) {
+        waiting = rows.make_free_ones(waiting, progress)?;
+        if let Some(job) = waiting.first().filter(|_| waiting.len() == before) {
             if !is_told {
-                log::print(&format!("seed {seed}, {}: another process is at it", job.name));
+                log::print(&format!("{}: another process is at it", job.label()));
             }
             is_told = true;
             std::thread::sleep(PATIENCE);
         }
-        waiting = later;
     }
     for seed in 1..=options.seeds {
         let folder = options.out.join(format!("seed-{seed}"));
@@ -134,6 +109,74 @@ pub fn run_grid(
         }
     }
     GridReport::new(grid, options, reused)
+}
+
+/// The rows while they are made.
+struct Rows<'a> {
+    grid: &'a Grid,
+    quiet: bool,
+    /// Of the weights that finished runs were trained with, by path.
+    hashes: Hashes,
+    steps_made: u64,
+}
+
+impl Rows<'_> {
+    /// Makes the runs that can begin and that no other process has, and returns those that are left.
+    fn make_free_ones(
+        &mut self,
+        waiting: Vec<Job>,
+        progress: &mut dyn FnMut(&GridProgress),
+    ) -> Result<Vec<Job>> {
+        let mut left = Vec::new();
+        let mut jobs = waiting.into_iter();
+        while let Some(job) = jobs.next() {
+            let taken = if job.can_begin() { take(&job.folder)? } else { None };
+            let Some(_taken) = taken else {
+                left.push(job);
+                continue;
+            };
+            if is_finished(&job.folder) {
+                self.check(&job)?;
+            } else {
+                let others = left.iter().chain(jobs.as_slice());
+                let unfinished = others.filter(|other| !is_finished(&other.folder));
+                let steps_left = job.steps + unfinished.map(|other| other.steps).sum::<u64>();
+                let (run, steps_made) = (job.label(), self.steps_made);
+                progress(&GridProgress { run, steps_made, steps_left });
+                self.train(&job)?;
+                self.steps_made += job.steps;
+            }
+            // Of finished ones as well: a call may have ended between the two.
+            tidy(self.grid, &job.folder)?;
+        }
+        Ok(left)
+    }
+
+    fn train(&self, job: &Job) -> Result<()> {
+        let options = RunOptions {
+            run: job.folder.clone(),
+            resume: true,
+            quiet: self.quiet,
+            label: Some(job.label()),
+            ..RunOptions::default()
+        };
+        self.grid.study().train(&mut job.recipe(self.grid)?, &options)
+    }
+
+    /// Fails unless a finished run is of the settings and the weights that the grid has now.
+    fn check(&mut self, job: &Job) -> Result<()> {
+        let (grid, mut recipe) = (self.grid, job.recipe(self.grid)?);
+        recipe.pin_start()?;
+        grid.study().complete_recipe(&mut recipe)?;
+        let reason = if grid.study().recipe_hash(&job.folder)? != recipe.hash()? {
+            Some("has a finished run of other settings".to_owned())
+        } else {
+            grid.study().other_weights(&mut recipe, &job.folder, &mut self.hashes)?
+        };
+        let Some(reason) = reason else { return Ok(()) };
+        let reason = format!("{reason}; give another folder for the grid, or remove this one");
+        Err(TrainError::Recipe { place: job.folder.display().to_string(), reason })
+    }
 }
 
 /// Takes a run of the grid until the file is dropped; `None` while another process has it.
@@ -156,8 +199,7 @@ fn lock_file(run: &Path) -> Result<(PathBuf, File)> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(TrainError::io(folder))?;
     }
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(TrainError::io(&path))?;
+    let file = open_lock(&path)?;
     Ok((path, file))
 }
 
@@ -193,7 +235,7 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
         let own = folder.join(&row.name);
         if !grid.shares(&whole) {
             let (name, steps) = (row.name.clone(), steps(&whole));
-            jobs.push(Job { name, folder: own, steps, recipe: JobRecipe::Ready(whole.into()) });
+            jobs.push(Job { seed, name, folder: own, steps, recipe: JobRecipe::Ready(whole.into()) });
             continue;
         }
         let mut shared = grid.recipe(row, seed, Phases::Shared)?;
@@ -204,57 +246,33 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
         let (before, all) = (steps(&shared), steps(&whole));
         if !jobs.iter().any(|job| job.name == name) {
             let (folder, recipe) = (start.clone(), JobRecipe::Ready(shared.into()));
-            jobs.push(Job { name, folder, steps: before, recipe });
+            jobs.push(Job { seed, name, folder, steps: before, recipe });
         }
         let recipe = JobRecipe::After(start, row.clone());
-        jobs.push(Job { name: row.name.clone(), folder: own, steps: all - before, recipe });
+        jobs.push(Job { seed, name: row.name.clone(), folder: own, steps: all - before, recipe });
     }
     Ok(jobs)
 }
 
 impl Job {
-    fn is_finished(&self) -> bool {
-        self.folder.join(SUMMARY).is_file()
+    /// How it is called in progress and errors: `seed 1, cold-start`.
+    fn label(&self) -> String {
+        format!("seed {}, {}", self.seed, self.name)
     }
 
     /// Whether the run that it goes on from is finished, where there is one.
     fn can_begin(&self) -> bool {
         match &self.recipe {
             JobRecipe::Ready(_) => true,
-            JobRecipe::After(start, _) => start.join(SUMMARY).is_file(),
+            JobRecipe::After(start, _) => is_finished(start),
         }
     }
 
-    /// Trains the run, or checks that the finished one is the same.
-    fn train(self, grid: &Grid, seed: u64, quiet: bool, hashes: &mut Hashes) -> Result<()> {
-        let finished = self.is_finished();
-        let mut recipe = match self.recipe {
-            JobRecipe::Ready(recipe) => *recipe,
-            JobRecipe::After(start, row) => grid.recipe(&row, seed, Phases::Rest(&start))?,
-        };
-        if finished {
-            recipe.pin_start()?;
-            grid.study().complete_recipe(&mut recipe)?;
-            if grid.study().recipe_hash(&self.folder)? != recipe.hash()? {
-                let reason = "has a finished run of other settings; give another folder for the \
-                              grid, or remove this one";
-                return Err(TrainError::Recipe {
-                    place: self.folder.display().to_string(),
-                    reason: reason.to_owned(),
-                });
-            }
-            if let Some(reason) = grid.study().other_weights(&mut recipe, &self.folder, hashes)? {
-                let reason =
-                    format!("{reason}; give another folder for the grid, or remove this one");
-                let place = self.folder.display().to_string();
-                return Err(TrainError::Recipe { place, reason });
-            }
-            return Ok(());
+    fn recipe(&self, grid: &Grid) -> Result<Recipe> {
+        match &self.recipe {
+            JobRecipe::Ready(recipe) => Ok(Recipe::clone(recipe)),
+            JobRecipe::After(start, row) => grid.recipe(row, self.seed, Phases::Rest(start)),
         }
-        let label = Some(format!("seed {seed}, {}", self.name));
-        let options =
-            RunOptions { run: self.folder, resume: true, quiet, label, ..RunOptions::default() };
-        grid.study().train(&mut recipe, &options)
     }
 }
 

@@ -1,0 +1,81 @@
+//! Captions of COCO.
+
+use engram_data::knowledge::coco::CocoOptions;
+use engram_data::knowledge::{Input, Reason, coco};
+
+use crate::reading::{input, left_out, read, real, refused};
+
+const COCO: &str = r#"{"info": {"deep": [[1]]}, "annotations": [
+        {"image_id": 7, "id": 1, "caption": "a dog "}, {"image_id": 5, "id": 2, "caption": "a cat"},
+        {"image_id": 7, "id": 3, "caption": "two dogs"}, {"image_id": 8, "id": 4, "caption": "lost"}],
+    "images": [{"id": 5, "file_name": "5.jpg", "height": 1}, {"id": 7, "file_name": "7.jpg"},
+        {"id": 9, "file_name": "9.jpg"}]}"#;
+
+#[test]
+fn captions_become_pictures_with_texts() {
+    let mut options = CocoOptions { folder: Some("val2017".to_owned()), ..CocoOptions::default() };
+    let (lines, counts) = read(false, |to| coco::read(input(COCO), &options, to)).unwrap();
+    assert_eq!(
+        lines,
+        [
+            r#"{"source":"coco","document":"5","image":"val2017/5.jpg","text":"a cat"}"#,
+            r#"{"source":"coco","document":"7","image":"val2017/7.jpg","text":"a dog"}"#,
+            r#"{"source":"coco","document":"7","image":"val2017/7.jpg","text":"two dogs"}"#,
+        ]
+    );
+    assert_eq!(counts.rows, 4);
+    assert_eq!(counts.left_out, left_out([(Reason::NoText, 1), (Reason::NoImage, 1)]));
+    options.join = true;
+    let (lines, _) = read(false, |to| coco::read(input(COCO), &options, to)).unwrap();
+    assert!(lines[1].ends_with(r#""text":"a dog <extra_id_99> two dogs"}"#), "{lines:?}");
+    options.splits = vec!["val".to_owned()];
+    refused(read(false, |to| coco::read(input(COCO), &options, to)), "data.file: tells no splits");
+}
+
+#[test]
+fn karpathys_file_has_splits() {
+    let file = r#"{"dataset": "coco", "images": [
+        {"filepath": "val2014", "filename": "a.jpg", "imgid": 0, "cocoid": 522418, "split": "restval",
+         "sentences": [{"raw": "A woman.", "tokens": ["a"]}, {"raw": " "}]},
+        {"filename": "b.jpg", "imgid": 1, "split": "test", "sentences": [{"raw": "A man."}]}]}"#;
+    let coco = |splits: &[&str]| {
+        let splits = splits.iter().map(ToString::to_string).collect();
+        let options = CocoOptions { splits, ..CocoOptions::default() };
+        read(false, |to| coco::read(input(file), &options, to)).unwrap()
+    };
+    let (lines, counts) = coco(&["train", "restval"]);
+    assert_eq!(
+        lines,
+        [r#"{"source":"coco","document":"522418","image":"val2014/a.jpg","text":"A woman."}"#]
+    );
+    assert_eq!(counts.left_out, left_out([(Reason::OtherSplit, 1), (Reason::NoText, 1)]));
+    let (lines, _) = coco(&[]);
+    assert_eq!(lines[1], r#"{"source":"coco","document":"1","image":"b.jpg","text":"A man."}"#);
+}
+
+#[test]
+fn bad_caption_files_are_named() {
+    let coco = |file: &str| read(false, |to| coco::read(input(file), &CocoOptions::default(), to));
+    refused(coco(r#"{"images": []}"#), "data.file: has no list `annotations`");
+    refused(coco(r#"{"annotations": []}"#), "data.file: has no list `images`");
+    refused(coco(r#"{"images": [], "images": []}"#), "`images` stands twice");
+    refused(
+        coco(&COCO.replace("\"id\": 7", "\"id\": 5")),
+        "item 2 of `images`: image 5 is item 1 too",
+    );
+    refused(coco(&COCO.replace("\"a cat\"", "3")), "item 2 of `annotations`: invalid type");
+    refused(coco("[]"), "line 1, column 2: invalid type: sequence, expected an object");
+}
+
+#[test]
+fn real_captions() {
+    let Some(folder) = real("coco-captions") else { return };
+    let coco = |name: &str, join| {
+        let options = CocoOptions { join, ..CocoOptions::default() };
+        read(false, |to| coco::read(Input::open(folder.join(name))?, &options, to)).unwrap()
+    };
+    let (lines, counts) = coco("captions_val2017.json", false);
+    assert_eq!((lines.len(), counts.rows, counts.left_out.len()), (25_014, 25_014, 0));
+    assert_eq!(coco("captions_val2017.json", true).0.len(), 5_000);
+    assert_eq!(coco("captions_train2017_mini.json", false).0.len(), 400);
+}

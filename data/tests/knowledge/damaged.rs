@@ -1,0 +1,80 @@
+//! Files that are packed, cut, changed or too long, for any reader.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use engram_data::knowledge::coco::CocoOptions;
+use engram_data::knowledge::web::WebOptions;
+use engram_data::knowledge::wikidata::TripleOptions;
+use engram_data::knowledge::{Input, coco, web, wikidata};
+
+use crate::reading::{input, read, refused};
+use crate::targets;
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn gzip_is_unpacked_and_a_broken_file_named() {
+    let text = "http://a\tb\n".repeat(1000);
+    let web = |bytes: &[u8]| {
+        read(true, |to| web::read(Input::new("data.file", bytes)?, &WebOptions::default(), to))
+    };
+    let packed = gzip(text.as_bytes());
+    assert_eq!(web(&packed).unwrap().0.len(), 1000);
+    let both = [gzip(b"http://a\tb\n"), packed.clone()].concat();
+    assert_eq!(web(&both).unwrap().0.len(), 1001);
+    for cut in 2..packed.len() {
+        refused(web(&packed[..cut]), "data.file: is gzip-compressed but cannot be unpacked");
+    }
+    refused(web(&[&packed[..], b"junk"].concat()), "cannot be unpacked");
+    refused(web(&gzip(&packed)), "data.file: is gzip-compressed twice");
+    refused(web(b""), "data.file: the file is empty");
+    refused(web(b"\xff\xfea\0"), "data.file: is UTF-16 text");
+}
+
+#[test]
+fn a_bomb_does_not_fill_the_memory() {
+    // 300 MiB of small captions in 300 KiB.
+    let item = br#"{"image_id":1,"caption":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"},"#;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(br#"{"annotations":["#).unwrap();
+    let block = item.repeat(4096);
+    for _ in 0..(300 << 20) / block.len() {
+        encoder.write_all(&block).unwrap();
+    }
+    let packed = encoder.finish().unwrap();
+    assert!(packed.len() < 3 << 20, "{}", packed.len());
+    let result = read(false, |to| coco::read(input(&packed), &CocoOptions::default(), to));
+    refused(result, "data.file: unpacks to more than 100 times its size");
+    let long = format!("[\"{}\"]", "a".repeat(17 << 20));
+    let result =
+        read(true, |to| wikidata::read_triples(input(&long), &TripleOptions::default(), to));
+    refused(result, "data.file: an item of more than 16 MiB");
+}
+
+/// Corpora of the fuzzer: the files named `good`.
+fn good_files() -> Vec<(&'static str, Vec<u8>)> {
+    let corpus = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+    let read = |name| std::fs::read(corpus.join(name).join("good")).unwrap();
+    targets::TARGETS.iter().map(|(name, _)| (*name, read(name))).collect()
+}
+
+#[test]
+fn cut_and_flipped_files_are_read_or_refused() {
+    for (name, bytes) in good_files() {
+        for cut in 0..bytes.len() {
+            targets::run(name, &bytes[..cut]);
+        }
+        for place in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut flipped = bytes.clone();
+                flipped[place] ^= 1 << bit;
+                targets::run(name, &flipped);
+            }
+        }
+    }
+}

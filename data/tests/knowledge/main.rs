@@ -1,0 +1,13 @@
+//! The readers of published data sets: small files written here, faults, and the real files where `ENGRAM_DATA` is set.
+
+#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+
+mod coco;
+mod damaged;
+mod reading;
+#[path = "../../fuzz/targets.rs"]
+mod targets;
+mod vqa;
+mod web;
+mod wikidata;
+mod wit;

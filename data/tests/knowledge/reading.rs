@@ -1,0 +1,51 @@
+//! What the tests of all readers share.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+use engram_data::DataError;
+use engram_data::knowledge::{Collector, Counts, Input, Knowledge, Reason};
+
+pub fn input(text: &(impl AsRef<[u8]> + ?Sized)) -> Input<'_> {
+    Input::new("data.file", text.as_ref()).unwrap()
+}
+
+/// What a reader gives, as lines of `entries.jsonl`, and its counts.
+pub fn read(
+    skip: bool,
+    read: impl FnOnce(&mut Collector<'_>) -> Result<(), DataError>,
+) -> Result<(Vec<String>, Counts), String> {
+    let mut lines = Vec::new();
+    let mut to = Collector::new(|knowledge: Knowledge| {
+        lines.push(serde_json::to_string(&knowledge).unwrap());
+        Ok(())
+    })
+    .skipping_bad_rows(skip);
+    let result = read(&mut to);
+    let counts = to.counts().clone();
+    drop(to);
+    result.map(|()| (lines, counts)).map_err(|error| error.to_string())
+}
+
+pub fn left_out<const N: usize>(reasons: [(Reason, u64); N]) -> BTreeMap<Reason, u64> {
+    reasons.into()
+}
+
+#[track_caller]
+pub fn refused(result: Result<(Vec<String>, Counts), String>, wanted: &str) {
+    let error = result.unwrap_err();
+    assert!(error.contains(wanted) && error.contains("; "), "{error}");
+}
+
+/// The folder of a real data set, unless there is none.
+pub fn real(name: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("ENGRAM_DATA").map(|root| PathBuf::from(root).join(name));
+    let folder = folder.filter(|folder| folder.is_dir());
+    if folder.is_none() {
+        // To the terminal itself: the harness hides what a passing test prints.
+        let message = format!("SKIPPED: set ENGRAM_DATA to the folder that holds {name}\n");
+        let _ = std::io::stderr().write_all(message.as_bytes());
+    }
+    folder
+}

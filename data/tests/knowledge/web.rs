@@ -1,0 +1,63 @@
+//! Pairs of the web, as of CC12M.
+
+use engram_data::knowledge::web::WebOptions;
+use engram_data::knowledge::{Content, Knowledge, Reason, web};
+use proptest::prelude::*;
+
+use crate::reading::{input, left_out, read, refused};
+
+#[test]
+fn web_pairs_become_pictures_with_captions() {
+    let file = "http://a/1.jpg\ta dog\r\nhttp://a/2.jpg\t\n\thttp\nhttp://a/3.jpg\té\"é\n\n";
+    let web = |text, options: &WebOptions| read(false, |to| web::read(input(text), options, to));
+    let (lines, counts) = web(file, &WebOptions::default()).unwrap();
+    assert_eq!(
+        lines,
+        [
+            r#"{"source":"cc12m","document":"http://a/1.jpg","image":"http://a/1.jpg","text":"a dog"}"#,
+            r#"{"source":"cc12m","document":"http://a/3.jpg","image":"http://a/3.jpg","text":"é\"é"}"#,
+        ]
+    );
+    assert_eq!(counts.left_out, left_out([(Reason::NoText, 1), (Reason::NoImage, 1)]));
+    for (least, entries) in [(3, 2), (4, 1), (5, 1), (6, 0)] {
+        let options = WebOptions { least_characters: least, ..WebOptions::default() };
+        let (lines, counts) = web(file, &options).unwrap();
+        assert_eq!(lines.len(), entries);
+        assert_eq!(
+            counts.left_out.get(&Reason::TooShort).copied().unwrap_or(0),
+            2 - entries as u64
+        );
+    }
+    let options =
+        WebOptions { caption_first: true, source: "cc3m".to_owned(), ..WebOptions::default() };
+    let (lines, _) = web("a cat\thttp://a/4.jpg\n", &options).unwrap();
+    assert!(lines[0].starts_with(r#"{"source":"cc3m","document":"http://a/4.jpg""#), "{lines:?}");
+    refused(
+        web("x\ty\na cat\thttp://a\n", &WebOptions::default()),
+        "line 2: the address stands where",
+    );
+    refused(web("http://a\tb\tc\n", &WebOptions::default()), "line 1: 3 columns where two");
+}
+
+#[test]
+fn web_lines_that_are_no_utf8_are_named_or_counted() {
+    let file = b"http://a\tb\nhttp://c\t\xff\nhttp://d\te\n";
+    let web = |skip| read(skip, |to| web::read(input(file), &WebOptions::default(), to));
+    refused(web(false), "data.file, line 2: not UTF-8");
+    let (lines, counts) = web(true).unwrap();
+    assert_eq!((lines.len(), counts.rows), (2, 3));
+    assert_eq!(counts.left_out, left_out([(Reason::Malformed, 1)]));
+}
+
+proptest! {
+    #[test]
+    fn web_pairs_come_back(pairs in prop::collection::vec(("[a-z/.:%é]{1,20}", "[^\t\r\n\u{0}-\u{1f}]{0,40}"), 1..30)) {
+        let file: String = pairs.iter().map(|(image, caption)| format!("{image}\tx{caption}x\n")).collect();
+        let (lines, counts) = read(false, |to| web::read(input(&file), &WebOptions::default(), to)).unwrap();
+        prop_assert_eq!(counts.rows, pairs.len() as u64);
+        let found: Vec<Knowledge> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for ((image, caption), found) in pairs.into_iter().zip(found) {
+            prop_assert_eq!(found.content, Content::ImageText { image, text: format!("x{caption}x") });
+        }
+    }
+}

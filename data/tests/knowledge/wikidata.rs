@@ -1,0 +1,177 @@
+//! Wikidata: labels, descriptions and edges.
+
+use engram_data::knowledge::wikidata::{Labels, ObjectCounts, TOO_FREQUENT, TripleOptions};
+use engram_data::knowledge::{Collector, Input, Note, Reason, wikidata};
+use proptest::prelude::*;
+
+use crate::reading::{input, left_out, read, real, refused};
+
+const EDGES: [&str; 3] = [
+    r#"[["Q1", "P31", "Q5"], ["Q2", "P31", "Q5"], ["Q5", "P31", "Q5"]]"#,
+    "\n\n    \n[[\"Q1\", \"P31\", \"Q5\"], [\"Q2\", \"P31\", \"Q5\"],\n [\"Q5\", \"P31\", \"Q5\"]]",
+    "\u{feff}Q1\tP31\tQ5\r\n\nQ2\tP31\tQ5\r\nQ5\tP31\tQ5",
+];
+
+#[test]
+fn edges_become_triples_with_labels() {
+    let mut labels = Labels::default();
+    let mut to = Collector::new(|_| Ok(()));
+    labels.read(input("Q1\tAda\tAda L.\nQ1\tAgain\nQ9\t\nP31\tis a\n"), &mut to).unwrap();
+    assert_eq!(to.counts().left_out, left_out([(Reason::NoText, 1), (Reason::SecondLabel, 1)]));
+    assert_eq!((labels.len(), labels.get("Q1")), (2, Some("Ada")));
+    labels
+        .read(input(r#"{"Q5": {"label": "human", "description": null}, "Q2": "Bob"}"#), &mut to)
+        .unwrap();
+    for edges in EDGES {
+        let mut counts = ObjectCounts::default();
+        counts.read(input(edges), &mut to).unwrap();
+        let options = TripleOptions {
+            labels: Some(&labels),
+            reverse: Some(&counts),
+            ..TripleOptions::default()
+        };
+        let (lines, counts) =
+            read(false, |to| wikidata::read_triples(input(edges), &options, to)).unwrap();
+        assert_eq!(
+            lines,
+            [
+                r#"{"source":"wikidata","document":"Q1","subject":"Ada","relation":"is a","object":"human"}"#,
+                r#"{"source":"wikidata","document":"Q5","subject":"human","relation":"is a_R","object":"Ada"}"#,
+                r#"{"source":"wikidata","document":"Q2","subject":"Bob","relation":"is a","object":"human"}"#,
+                r#"{"source":"wikidata","document":"Q5","subject":"human","relation":"is a_R","object":"Bob"}"#,
+            ]
+        );
+        assert_eq!((counts.rows, counts.entries), (3, 4));
+        assert_eq!(counts.left_out, left_out([(Reason::Loop, 1)]));
+        assert!(counts.notes.is_empty());
+    }
+}
+
+#[test]
+fn ids_without_labels_are_counted() {
+    let mut labels = Labels::default();
+    labels.read(input("Q1\tAda\n"), &mut Collector::new(|_| Ok(()))).unwrap();
+    let options =
+        TripleOptions { labels: Some(&labels), keep_ids: true, ..TripleOptions::default() };
+    let (lines, counts) =
+        read(false, |to| wikidata::read_triples(input(EDGES[0]), &options, to)).unwrap();
+    assert!(lines[0].ends_with(r#""subject":"Ada","relation":"P31","object":"Q5"}"#), "{lines:?}");
+    let notes = [(Note::EntityWithoutLabel, 3), (Note::RelationWithoutLabel, 2)];
+    assert_eq!(counts.notes, notes.into());
+}
+
+#[test]
+fn a_triple_with_an_unknown_entity_is_named_or_counted() {
+    let mut labels = Labels::default();
+    labels.read(input("Q1\tAda\nQ5\thuman\n"), &mut Collector::new(|_| Ok(()))).unwrap();
+    let options = TripleOptions { labels: Some(&labels), ..TripleOptions::default() };
+    for edges in EDGES {
+        let triples = |skips| read(skips, |to| wikidata::read_triples(input(edges), &options, to));
+        let error = triples(false).unwrap_err().to_string();
+        assert!(error.contains("the subject Q2 is no entity"), "{error}");
+        assert!(error.contains("item 2") || error.contains("line "), "{error}");
+        assert!(error.contains("--keep-ids"), "{error}");
+        let (lines, counts) = triples(true).unwrap();
+        assert_eq!((lines.len(), counts.left_out[&Reason::Malformed]), (1, 1));
+    }
+}
+
+#[test]
+fn what_is_too_frequent_is_not_turned_round() {
+    for (count, reverse) in [(TOO_FREQUENT - 1, TOO_FREQUENT - 1), (TOO_FREQUENT, 0)] {
+        let edges: String = (0..count).map(|i| format!("Q{i}\tP31\thuman\n")).collect();
+        let edges = edges + "Q1\tP1\tother\n";
+        let mut counts = ObjectCounts::default();
+        counts.read(input(&edges), &mut Collector::new(|_| Ok(()))).unwrap();
+        let options = TripleOptions { reverse: Some(&counts), ..TripleOptions::default() };
+        let (_, counts) =
+            read(false, |to| wikidata::read_triples(input(&edges), &options, to)).unwrap();
+        assert_eq!(counts.entries, count + 2 + reverse);
+        let noted = counts.notes.get(&Note::TooFrequentToReverse).copied();
+        assert_eq!(noted.unwrap_or(0), count - reverse);
+    }
+}
+
+#[test]
+fn descriptions_become_passages() {
+    let labels = r#"{"Q1": {"label": "Bern", "description": "capital"}, "Q2": {"label": "x"},
+        "Q3": {"description": "nameless"}, "Q4": "y"}"#;
+    let (lines, counts) =
+        read(false, |to| wikidata::read_descriptions(input(labels), "wikidata", to)).unwrap();
+    assert_eq!(
+        lines,
+        [
+            r#"{"source":"wikidata","document":"Q1","text":"Bern: capital"}"#,
+            r#"{"source":"wikidata","document":"Q3","text":"Q3: nameless"}"#,
+        ]
+    );
+    assert_eq!(counts.left_out, left_out([(Reason::NoDescription, 2)]));
+}
+
+#[test]
+fn bad_edges_and_labels_are_named_or_counted() {
+    for (edges, wanted) in [
+        ("a\tb\tc\na\tb\n", "data.file, line 2: 2 ids between tabs where three are expected"),
+        ("a\t\tc\n", "line 1: 2 ids between tabs"),
+        (r#"[["a","b","c"],["a","b"]]"#, "data.file, item 2: invalid length 2"),
+        (r#"[["a","b","c"],["a","b",3]]"#, "item 2: invalid type"),
+        (
+            r#"[["a","b","c"],{"subject":"a","relation":"b","object":"c"}]"#,
+            "item 2: no list of three",
+        ),
+    ] {
+        let triples = |skip| {
+            let options = TripleOptions::default();
+            read(skip, |to| wikidata::read_triples(input(edges), &options, to))
+        };
+        refused(triples(false), wanted);
+        let (lines, counts) = triples(true).unwrap();
+        assert_eq!(lines.len() as u64, counts.rows - 1);
+        assert_eq!(counts.left_out, left_out([(Reason::Malformed, 1)]));
+    }
+    // The file itself is broken: nothing to skip.
+    for (edges, wanted) in [
+        (r#"[["a","b","c"],"#, "line 1, column 15: the file ends in the middle"),
+        (r#"[["a","b","c"]] x"#, "line 1, column 17: trailing characters"),
+        (r#"{"a": 1}"#, "invalid type: map, expected a list"),
+    ] {
+        let options = TripleOptions::default();
+        refused(read(true, |to| wikidata::read_triples(input(edges), &options, to)), wanted);
+    }
+    let labels = "{\"Q1\": \"a\",\n \"Q2\": 5}";
+    let result = read(false, |to| wikidata::read_descriptions(input(labels), "w", to));
+    refused(result, "data.file, entry `Q2`: 5 where an object is expected");
+}
+
+proptest! {
+    #[test]
+    fn edges_read_the_same_in_both_forms(edges in prop::collection::vec(("Q[0-9]", "[PX\"\\\\é]{1,3}", "Q[0-9]"), 1..30)) {
+        let lines: String = edges.iter().map(|(s, r, o)| format!("{s}\t{r}\t{o}\n")).collect();
+        let json = serde_json::to_string(&edges).unwrap();
+        let triples = |text: &str| {
+            let mut counts = ObjectCounts::default();
+            counts.read(input(text), &mut Collector::new(|_| Ok(()))).unwrap();
+            let options = TripleOptions { reverse: Some(&counts), ..TripleOptions::default() };
+            read(false, |to| wikidata::read_triples(input(text), &options, to)).unwrap()
+        };
+        let (found, counts) = triples(&lines);
+        let loops = edges.iter().filter(|(s, _, o)| s == o).count();
+        prop_assert_eq!(found.len(), 2 * (edges.len() - loops));
+        prop_assert_eq!(triples(&json), (found, counts));
+    }
+}
+
+#[test]
+fn real_labels() {
+    let Some(folder) = real("wikidata-sample") else { return };
+    let path = folder.join("entity2wikidata.json");
+    let mut labels = Labels::default();
+    labels.read(Input::open(&path).unwrap(), &mut Collector::new(|_| Ok(()))).unwrap();
+    assert_eq!((labels.len(), labels.get("/m/010016")), (14_515, Some("Denton")));
+    let (lines, counts) =
+        read(false, |to| wikidata::read_descriptions(Input::open(&path)?, "wikidata", to)).unwrap();
+    assert_eq!((lines.len(), counts.rows), (13_666, 14_515));
+    assert_eq!(counts.left_out, left_out([(Reason::NoDescription, 849)]));
+    let first = r#"{"source":"wikidata","document":"/m/010016","text":"Denton: city in Texas, United States"}"#;
+    assert_eq!(lines[0], first);
+}

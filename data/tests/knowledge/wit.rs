@@ -1,0 +1,87 @@
+//! WIT.
+
+use std::collections::BTreeMap;
+
+use engram_data::knowledge::wit::WitOptions;
+use engram_data::knowledge::{Reason, wit};
+
+use crate::reading::{input, left_out, read, refused};
+
+const COLUMNS: [&str; 17] = [
+    "language",
+    "page_url",
+    "image_url",
+    "page_title",
+    "section_title",
+    "hierarchical_section_title",
+    "caption_reference_description",
+    "caption_attribution_description",
+    "caption_alt_text_description",
+    "mime_type",
+    "original_height",
+    "original_width",
+    "is_main_image",
+    "attribution_passes_lang_id",
+    "page_changed_recently",
+    "context_page_description",
+    "context_section_description",
+];
+
+/// A file of WIT with these fields, all others empty.
+fn wit_file(rows: &[&[(&str, &str)]]) -> String {
+    let rows = rows.iter().map(|fields| {
+        let fields: BTreeMap<_, _> = fields.iter().copied().collect();
+        COLUMNS.map(|column| fields.get(column).copied().unwrap_or_default()).join("\t")
+    });
+    [COLUMNS.join("\t")].into_iter().chain(rows).map(|row| row + "\n").collect()
+}
+
+#[test]
+fn wit_rows_become_pictures_with_six_texts() {
+    let file = wit_file(&[
+        &[
+            ("language", "en"),
+            ("page_url", "https://en/Dog"),
+            ("image_url", "https://u/dog.jpg"),
+            ("page_title", "not used"),
+            ("hierarchical_section_title", "Dog / Coat"),
+            ("context_section_description", "\"Dogs have\n\"\"double\"\" coats.\""),
+            ("context_page_description", "The dog is a mammal."),
+            ("caption_alt_text_description", "a dog"),
+            ("caption_attribution_description", "English: A dog in the snow"),
+        ],
+        &[("language", "de"), ("image_url", "https://u/hund.jpg"), ("page_title", "Hund")],
+        &[
+            ("language", "en"),
+            ("page_url", "https://en/Cat"),
+            ("caption_alt_text_description", "x"),
+        ],
+    ]);
+    let options = WitOptions { language: Some("en".to_owned()), ..WitOptions::default() };
+    let (lines, counts) = read(false, |to| wit::read(input(&file), &options, to)).unwrap();
+    assert_eq!(
+        lines,
+        [concat!(
+            r#"{"source":"wit","document":"https://en/Dog","image":"https://u/dog.jpg","#,
+            r#""text":"Dog / Coat <extra_id_99> Dogs have\n\"double\" coats. <extra_id_99> "#,
+            r#"The dog is a mammal. <extra_id_99>  <extra_id_99> a dog <extra_id_99> A dog in the snow"}"#
+        )]
+    );
+    assert_eq!((counts.rows, counts.entries), (3, 1));
+    assert_eq!(counts.left_out, left_out([(Reason::OtherLanguage, 1), (Reason::NoImage, 1)]));
+    let (_, counts) =
+        read(false, |to| wit::read(input(&file), &WitOptions::default(), to)).unwrap();
+    assert_eq!(counts.left_out, left_out([(Reason::NoText, 1), (Reason::NoImage, 1)]));
+}
+
+#[test]
+fn bad_wit_files_are_named() {
+    let wit = |file: &str| read(false, |to| wit::read(input(file), &WitOptions::default(), to));
+    refused(
+        wit("language\tpage_url\n"),
+        "line 1: no column \"image_url\", found: language, page_url",
+    );
+    refused(wit(&wit_file(&[]).replace("page_title", "language")), "\"language\" appears twice");
+    refused(wit(&(wit_file(&[&[]]) + "en\tx\n")), "line 3: 2 fields where the header has 17");
+    refused(wit(&wit_file(&[&[("page_title", "\"open")]])), "line 2: a quote opened here");
+}

@@ -1,0 +1,67 @@
+//! Files that tests write, and readers over them.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+
+use engram_data::DataError;
+use engram_data::speech::{self, SpeechClips, SpeechSource};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tempfile::TempDir;
+
+/// Files in a folder of their own; readers do not open the sound.
+pub struct Files(pub TempDir);
+
+impl Files {
+    pub fn new<const N: usize>(files: [(&str, &str); N]) -> Self {
+        let made = Self(TempDir::new().unwrap());
+        files.into_iter().for_each(|(name, text)| made.write(name, text));
+        made
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    pub fn source(&self, path: &str) -> SpeechSource {
+        SpeechSource::new(self.path(path))
+    }
+
+    pub fn with_audio(&self, path: &str) -> SpeechSource {
+        SpeechSource { audio: Some(self.path("audio")), ..self.source(path) }
+    }
+}
+
+pub fn gzip(text: &str) -> Vec<u8> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+    packed.write_all(text.as_bytes()).unwrap();
+    packed.finish().unwrap()
+}
+
+pub fn read(format: &str, source: &SpeechSource) -> Result<SpeechClips, DataError> {
+    speech::read(format.parse().unwrap(), source)
+}
+
+#[track_caller]
+pub fn ids(read: &SpeechClips) -> Vec<&str> {
+    read.clips.iter().map(|clip| clip.id.as_str()).collect()
+}
+
+#[track_caller]
+pub fn refused(format: &str, source: &SpeechSource, wanted: &[&str]) {
+    let error = read(format, source).unwrap_err().to_string();
+    for wanted in wanted {
+        assert!(error.contains(wanted), "{wanted:?} is not in: {error}");
+    }
+    assert!(error.contains(';') || error.contains('?'), "no remedy: {error}");
+}
+
+pub fn skipping(source: SpeechSource) -> SpeechSource {
+    SpeechSource { skip_missing: true, ..source }
+}

@@ -1,0 +1,99 @@
+//! How2.
+
+use std::fs;
+
+use engram_data::speech::manifest::Clip;
+
+use crate::files::{Files, gzip, ids, read, refused, skipping};
+
+/// Two clips of one video and two of another.
+pub fn how2() -> Files {
+    Files::new([
+        ("train/text", "b_1 so this is\nv_2 the second\n\nv_1\n"),
+        ("train/segments", "v_1 vid 0.0 1.5\nv_2 vid 1.5 3.25\nb_1 big 0 -1\nb_2 big 4 5\n"),
+        ("train/utt2spk", "v_1 s1\r\nv_2 s2\r\n"),
+        ("train/wav.scp", "vid ../audio/vid.wav\nbig /somewhere/big.flac\n"),
+        ("audio/vid.wav", "x"),
+        ("audio/more/big.mp3", "x"),
+    ])
+}
+
+#[test]
+fn how2_takes_times_and_speakers_from_their_files() {
+    let files = how2();
+    let found = read("how2", &files.with_audio("train")).unwrap();
+    let clip = |id: &str, audio: &str, text: &str, line| Clip {
+        id: id.to_owned(),
+        audio: files.path(audio),
+        text: Some(text.to_owned()),
+        line,
+        ..Clip::default()
+    };
+    let second = clip("v_2", "audio/vid.wav", "the second", 2);
+    let speaker = Some("s2".to_owned());
+    assert_eq!(
+        found.clips,
+        [
+            clip("b_1", "audio/more/big.mp3", "so this is", 1),
+            Clip { start: 1.5, end: Some(3.25), speaker, ..second },
+        ]
+    );
+    // One without its words in `text`, and one that only `segments` has.
+    assert_eq!(found.without_text, 2);
+}
+
+#[test]
+fn how2_takes_paths_from_wav_scp() {
+    let files = how2();
+    refused("how2", &files.source("train"), &["1 of 2", "b_1 (line 1): /somewhere/big.flac"]);
+    let found = read("how2", &skipping(files.source("train"))).unwrap();
+    assert_eq!(ids(&found), ["v_2"]);
+    assert_eq!(found.clips[0].audio, files.path("train/../audio/vid.wav"));
+    files.write("train/wav.scp", "vid ../audio/vid.wav\n");
+    refused("how2", &files.source("train"), &["b_1 (line 1): a line big in ", "wav.scp"]);
+    files.write("train/wav.scp", "vid ../audio/vid.wav\nbig sox big.mp3 -t wav - |\n");
+    refused("how2", &files.source("train"), &["wav.scp, line 2", "output of a command"]);
+    fs::remove_file(files.path("train/wav.scp")).unwrap();
+    refused("how2", &files.source("train"), &["has no wav.scp", "give the folder"]);
+}
+
+#[test]
+fn faults_of_how2_are_named() {
+    let files = how2();
+    let source = files.with_audio("train");
+    for (name, text, wanted) in [
+        ("text", "v_1 a\nv_2 b\nv_1 c\n", &["text, line 3", "used on line 1"][..]),
+        ("text", "v_1 a\nv_9 b\n", &["text, line 2", "v_9 is not in", "segments"]),
+        ("text", "", &["text: the file is empty"]),
+        (
+            "segments",
+            "v_1 vid 0 1\nv_2 vid 2 2\n",
+            &["segments, line 2", "v_2: end 2 is not after"],
+        ),
+        ("segments", "v_1 vid 0 1\nv_2 vid 2 1\n", &["line 2", "end 1 is not after start 2"]),
+        ("segments", "v_1 vid -1 1\n", &["line 1", "start -1"]),
+        ("segments", "v_1 vid nan 1\n", &["line 1", "start NaN"]),
+        ("segments", "v_1 vid 0 inf\n", &["line 1", "end inf"]),
+        ("segments", "v_1 vid 0 1s\n", &["line 1", "\"1s\" is no number"]),
+        ("segments", "v_1 vid 0\n", &["line 1", "2 fields"]),
+        ("segments", "v_1 vid 0 1\nv_1 vid 1 2\n", &["segments, line 2", "used on line 1"]),
+        ("utt2spk", "v_1 a\nv_1 b\n", &["utt2spk, line 2", "used on line 1"]),
+    ] {
+        let before = fs::read(files.path(&format!("train/{name}"))).unwrap();
+        files.write(&format!("train/{name}"), text);
+        refused("how2", &source, wanted);
+        files.write(&format!("train/{name}"), gzip(text));
+        if !text.is_empty() {
+            refused("how2", &source, wanted);
+        }
+        files.write(&format!("train/{name}"), before);
+    }
+    files.write("audio/other/vid.wav", "x");
+    refused("how2", &source, &["vid.wav", "has the same name"]);
+    files.write("audio/other/big.wav", "x");
+    fs::remove_file(files.path("audio/vid.wav")).unwrap();
+    let found = read("how2", &source).unwrap();
+    assert_eq!(found.clips[0].audio, files.path("audio/other/big.wav"), "WAV is before MP3");
+    fs::remove_file(files.path("train/segments")).unwrap();
+    refused("how2", &source, &["segments"]);
+}

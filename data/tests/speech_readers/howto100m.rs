@@ -1,0 +1,78 @@
+//! HowTo100M.
+
+use engram_data::speech::SpeechSource;
+use engram_data::speech::manifest::Clip;
+
+use crate::files::{Files, gzip, ids, read, refused, skipping};
+
+const HOWTO100M: &str = r#"{"nnSSgljYARs": {"start": [9.52, 12, 15, 20.25], "end": [14.0, 15, 15, 21],
+  "text": ["hey guys", " ", "of no length", "caf\u00e9 \"x\""]},
+ "-gone": {"end": [1, 2], "start": [0, 1], "text": ["a", "b"]}}"#;
+
+#[test]
+fn howto100m_names_captions_by_their_place() {
+    let files = Files::new([("audio/nnSSgljYARs.m4a", "x")]);
+    for bytes in [HOWTO100M.as_bytes().to_vec(), gzip(&HOWTO100M.replace('\n', "\r\n"))] {
+        files.write("caption.json", bytes);
+        let source = skipping(files.with_audio("caption.json"));
+        let found = read("howto100m", &source).unwrap();
+        assert_eq!(ids(&found), ["nnSSgljYARs-0", "nnSSgljYARs-3"]);
+        let last = Clip {
+            id: "nnSSgljYARs-3".to_owned(),
+            audio: files.path("audio/nnSSgljYARs.m4a"),
+            start: 20.25,
+            end: Some(21.0),
+            text: Some("café \"x\"".to_owned()),
+            ..Clip::default()
+        };
+        assert_eq!(found.clips[1], last);
+        assert_eq!((found.without_text, found.without_length), (1, 1));
+        let [missing] = found.missing.as_slice() else { panic!("{:?}", found.missing) };
+        assert_eq!((missing.id.as_str(), missing.clips), ("-gone", 2));
+        let source = SpeechSource { skip_missing: false, ..source };
+        refused("howto100m", &source, &["2 of 4 clips", "-gone (entry `-gone`)"]);
+    }
+}
+
+#[test]
+fn faults_of_howto100m_are_named() {
+    let files = Files::new([("audio/v.wav", "x")]);
+    let source = files.with_audio("caption.json");
+    let good = r#""u": {"start": [0], "end": [1], "text": ["a"]}"#;
+    for (video, wanted) in [
+        (r#"{"start": [0, 1], "end": [1], "text": ["a"]}"#, &["2 starts, 1 ends and 1 texts"][..]),
+        (r#"{"start": [0], "end": [1], "text": ["a", "b"]}"#, &["1 ends and 2 texts"]),
+        (
+            r#"{"start": [0, 3], "end": [1, 2], "text": ["a", "b"]}"#,
+            &["caption 1: end 2 is before"],
+        ),
+        (r#"{"start": [-1], "end": [2], "text": ["a"]}"#, &["start -1"]),
+        (r#"{"start": [0], "end": [2]}"#, &["`text`"]),
+        (r#"{"start": [0], "end": ["2"], "text": ["a"]}"#, &["\"2\""]),
+        (r#"[[0], [2], ["a"]]"#, &["where an object is expected"]),
+        (r#"{"start": [], "end": [], "text": []}, "v": {}"#, &["a second time"]),
+    ] {
+        // A fault counts whether or not the sound is there.
+        for name in ["v", "gone"] {
+            let video = video.replace("\"v\"", &format!("\"{name}\""));
+            files.write("caption.json", format!("{{{good}, \"{name}\": {video}}}"));
+            refused(
+                "howto100m",
+                &source,
+                &[&[format!("entry `{name}`").as_str()], wanted].concat(),
+            );
+        }
+    }
+    for (text, wanted) in [
+        ("", "empty"),
+        ("{}", "has no clip with a text"),
+        ("[]", "line 1"),
+        ("{\"v\": {\"start\": [0", "ends in the middle"),
+        (r#"{"v": {"start": [NaN], "end": [1], "text": ["a"]}}"#, "line 1, column "),
+        (r#"{"v\t": {"start": [0], "end": [1], "text": ["a"]}}"#, "control character"),
+    ] {
+        files.write("caption.json", text);
+        files.write("audio/v\t.wav", "x");
+        refused("howto100m", &source, &["caption.json", wanted]);
+    }
+}

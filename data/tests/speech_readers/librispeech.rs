@@ -1,0 +1,118 @@
+//! LibriSpeech.
+
+use std::fs;
+
+use engram_data::speech::manifest::Clip;
+use engram_data::speech::{MissingAudio, SpeechSource};
+
+use crate::files::{Files, gzip, ids, read, refused, skipping};
+
+const CHAPTER: &str = "LibriSpeech/dev-clean/84/121123/84-121123";
+
+fn librispeech() -> Files {
+    let files = Files::new([
+        ("LibriSpeech/SPEAKERS.TXT", "; not read"),
+        ("LibriSpeech/test-clean/1089/134686/1089-134686.trans.txt", "1089-134686-0000 LAST\n"),
+        ("LibriSpeech/test-clean/1089/134686/1089-134686-0000.flac", "x"),
+    ]);
+    // Not in order, CRLF, a byte order mark and a blank line.
+    files.write(
+        &format!("{CHAPTER}.trans.txt"),
+        "\u{feff}84-121123-0001 BUT IT'S  HERE \r\n\r\n84-121123-0000 GO ON\r\n",
+    );
+    files.write(&format!("{CHAPTER}-0000.flac"), "x");
+    files.write(&format!("{CHAPTER}-0000.wav"), "x");
+    files.write(&format!("{CHAPTER}-0001.wav"), "x");
+    files
+}
+
+#[test]
+fn librispeech_is_read_from_any_of_its_folders() {
+    let files = librispeech();
+    let found = read("librispeech", &files.source("LibriSpeech")).unwrap();
+    assert_eq!(ids(&found), ["84-121123-0000", "84-121123-0001", "1089-134686-0000"]);
+    assert_eq!(
+        found.clips[0],
+        Clip {
+            id: "84-121123-0000".to_owned(),
+            audio: files.path(&format!("{CHAPTER}-0000.flac")),
+            text: Some("GO ON".to_owned()),
+            speaker: Some("84".to_owned()),
+            line: 3,
+            ..Clip::default()
+        }
+    );
+    assert_eq!(found.clips[1].text.as_deref(), Some("BUT IT'S  HERE"));
+    assert_eq!(found.clips[1].audio, files.path(&format!("{CHAPTER}-0001.wav")));
+    assert_eq!((found.missing, found.without_text), (vec![], 0));
+    for (folder, count) in [("dev-clean", 2), ("test-clean/1089", 1), ("dev-clean/84/121123", 2)] {
+        let source = files.source(&format!("LibriSpeech/{folder}"));
+        assert_eq!(read("librispeech", &source).unwrap().clips.len(), count, "{folder}");
+    }
+}
+
+#[test]
+fn librispeech_files_may_be_packed() {
+    let files = librispeech();
+    let plain = read("librispeech", &files.source("LibriSpeech")).unwrap();
+    let list = format!("{CHAPTER}.trans.txt");
+    files.write(&list, gzip(&fs::read_to_string(files.path(&list)).unwrap()));
+    assert_eq!(read("librispeech", &files.source("LibriSpeech")).unwrap(), plain);
+    let cut = gzip("84-121123-0000 GO ON\n");
+    files.write(&list, &cut[..cut.len() - 5]);
+    refused("librispeech", &files.source("LibriSpeech"), &["84-121123.trans.txt", "unpacked"]);
+}
+
+#[test]
+fn faults_of_librispeech_are_named() {
+    let files = librispeech();
+    let list = format!("{CHAPTER}.trans.txt");
+    let source = files.source("LibriSpeech");
+    for (text, wanted) in [
+        ("", &["84-121123.trans.txt", "the file is empty"][..]),
+        ("\n \n", &["84-121123.trans.txt", "the file is empty"]),
+        ("84-121123-0000 A\n84-121123-0001\n", &["line 2", "84-121123-0001 has no text"]),
+        ("84-121123-0000 A\n84-9-0001 B\n", &["line 2", "\"84-9-0001\" is no id of this file"]),
+        ("84-121123-../../a A\n", &["line 1", "is no id"]),
+        (
+            "84-121123-0000 A\n84-121123-0001 B\n84-121123-0000 C\n",
+            &["line 3", "used on line 1", "\"84-121123-0000\""],
+        ),
+    ] {
+        files.write(&list, text);
+        refused("librispeech", &source, wanted);
+    }
+    files.write(&list, b"84-121123-0000 A\n84-121123-0001 \xff\n");
+    refused("librispeech", &source, &["line 2", "not UTF-8"]);
+    refused("librispeech", &files.source("nowhere"), &["nowhere"]);
+    fs::create_dir(files.path("empty")).unwrap();
+    refused("librispeech", &files.source("empty"), &["no file SPEAKER-CHAPTER.trans.txt"]);
+    let audio = Some(files.path("empty"));
+    refused("librispeech", &SpeechSource { audio, ..source.clone() }, &["says itself"]);
+    files.write(&list, "84-121123-0000 A\n");
+    files.write("LibriSpeech/other/84/84-121123.trans.txt", "84-121123-0000 A\n");
+    refused("librispeech", &source, &["chapter 84-121123 is in", "dev-clean"]);
+}
+
+#[test]
+fn missing_sound_ends_the_reading_or_is_listed() {
+    let files = librispeech();
+    fs::remove_file(files.path(&format!("{CHAPTER}-0001.wav"))).unwrap();
+    let source = files.source("LibriSpeech");
+    let wanted = files.path(&format!("{CHAPTER}-0001.flac")).display().to_string();
+    let parts = ["1 of 3 clips have no sound", "84-121123-0001 (line 1)", &wanted];
+    refused("librispeech", &source, &parts);
+    let found = read("librispeech", &skipping(source.clone())).unwrap();
+    assert_eq!(ids(&found), ["84-121123-0000", "1089-134686-0000"]);
+    let place = "line 1".to_owned();
+    let id = "84-121123-0001".to_owned();
+    assert_eq!(found.missing, [MissingAudio { id, place, wanted, clips: 1 }]);
+    // Where nothing is left, something else is wrong.
+    for file in
+        ["dev-clean/84/121123/84-121123-0000.flac", "dev-clean/84/121123/84-121123-0000.wav"]
+    {
+        fs::remove_file(files.path(&format!("LibriSpeech/{file}"))).unwrap();
+    }
+    let split = skipping(files.source("LibriSpeech/dev-clean"));
+    refused("librispeech", &split, &["2 of 2 clips", "84-121123-0000", "84-121123-0001"]);
+}

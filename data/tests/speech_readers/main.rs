@@ -1,0 +1,139 @@
+//! The readers of published speech data sets: small files written here, faults, and what all of them share.
+
+#![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
+
+mod ego4d;
+mod files;
+mod how2;
+mod howto100m;
+mod librispeech;
+mod visspeech;
+
+use std::fs;
+
+use engram_data::speech::frames::Frame;
+use engram_data::speech::manifest::{Clip, read_manifest, write_manifest};
+use engram_data::speech::{SpeechFormat, SpeechSource};
+
+use files::{Files, ids, read, refused, skipping};
+use how2::how2;
+
+#[test]
+fn pictures_are_of_the_clip_or_of_its_recording() {
+    let files = how2();
+    for name in ["12.5.jpg", "2.5.JPG", "notes.txt", "100.jpeg", "frame_000010.jpg", "frame_9.jpg"]
+    {
+        files.write(&format!("frames/vid/{name}"), "x");
+    }
+    files.write("frames/b_1/z.jpg", "x");
+    files.write("train/text", "b_1 a\nv_2 b\nv_1 c\n");
+    let source = SpeechSource { frames: Some(files.path("frames")), ..files.with_audio("train") };
+    let found = read("how2", &source).unwrap();
+    let names = |clip: &Clip| -> Vec<String> {
+        let name = |one: &Frame| one.image.file_name().unwrap().to_string_lossy().into_owned();
+        clip.frames.iter().map(name).collect()
+    };
+    assert_eq!(names(&found.clips[0]), ["z.jpg"]);
+    let of_video = ["2.5.JPG", "12.5.jpg", "100.jpeg", "frame_9.jpg", "frame_000010.jpg"];
+    assert_eq!(names(&found.clips[1]), of_video);
+    assert_eq!(names(&found.clips[2]), of_video);
+    assert_eq!(found.clips[1].frames[0], files.path("frames/vid/2.5.JPG").into());
+    let nothing = SpeechSource { frames: Some(files.path("audio")), ..source.clone() };
+    refused("how2", &nothing, &["audio: no clip has pictures here"]);
+    // Of a recording with a frame rate those that are seen while the clip lasts, 1.5 to 3.25 s.
+    let timed = read("how2", &SpeechSource { frame_rate: Some(4.0), ..source.clone() }).unwrap();
+    assert_eq!(names(&timed.clips[0]), ["z.jpg"]);
+    assert_eq!(names(&timed.clips[1]), ["12.5.jpg", "frame_9.jpg", "frame_000010.jpg"]);
+    assert_eq!(timed.clips[1].frames[1].time, Some(2.25));
+    assert_eq!(names(&timed.clips[2]), ["2.5.JPG"]);
+    // Where no picture is in the clip's time, the nearest is seen.
+    let sparse = SpeechSource { frame_rate: Some(80.0), ..source };
+    assert_eq!(names(&read("how2", &sparse).unwrap().clips[1]), ["100.jpeg"]);
+    assert_eq!(timed.clips[1].pictures().unwrap()[0], files.path("frames/vid/frame_9.jpg"));
+}
+
+/// An id may not lead out of the folder of pictures.
+#[test]
+fn ids_that_are_paths_find_no_pictures() {
+    let files = how2();
+    files.write("train/text", "../secret a\n/ b\nv_1 c\n");
+    files.write("train/segments", "../secret vid 0 1\n/ vid 1 2\nv_1 vid 2 3\n");
+    files.write("secret/1.jpg", "x");
+    files.write("frames/v_1/1.jpg", "x");
+    let source = SpeechSource { frames: Some(files.path("frames")), ..files.with_audio("train") };
+    let found = read("how2", &source).unwrap();
+    let counts: Vec<usize> = found.clips.iter().map(|clip| clip.frames.len()).collect();
+    assert_eq!(counts, [0, 0, 1]);
+}
+
+#[test]
+fn a_manifest_is_a_format_too() {
+    let files = Files::new([
+        (
+            "m.jsonl",
+            "{\"audio\": \"a.wav\"}\n\n{\"audio\": \"b.wav\", \"text\": \"\", \"speaker\": \"s\"}\n",
+        ),
+        ("b.wav", "x"),
+    ]);
+    refused("manifest", &files.source("m.jsonl"), &["1 of 2", "a (line 1)", "a.wav"]);
+    let found = read("manifest", &skipping(files.source("m.jsonl"))).unwrap();
+    assert_eq!((ids(&found), found.clips[0].line), (vec!["b"], 3));
+    // What is empty here is silence, and wanted.
+    assert_eq!(found.clips[0].text.as_deref(), Some(""));
+    assert_eq!(found.clips[0].speaker.as_deref(), Some("s"));
+    refused("manifest", &files.with_audio("m.jsonl"), &["says itself"]);
+    assert_eq!(ids(&read("manifest", &files.source("")).unwrap()), ["b"]);
+}
+
+#[test]
+fn formats_have_names() {
+    for format in SpeechFormat::ALL {
+        assert_eq!(format.to_string().parse::<SpeechFormat>().unwrap(), format);
+        assert_eq!(serde_json::to_string(&format).unwrap(), format!("\"{format}\""));
+    }
+    let error = "libri".parse::<SpeechFormat>().unwrap_err().to_string();
+    assert!(error.contains("\"libri\"") && error.contains("give librispeech, how2"), "{error}");
+}
+
+#[test]
+fn clips_are_written_as_a_manifest() {
+    let files = how2();
+    files.write("frames/v_2/1.jpg", "x");
+    let source = SpeechSource { frames: Some(files.path("frames")), ..files.with_audio("train") };
+    let found = read("how2", &source).unwrap();
+    let path = files.path("audio/clips.jsonl");
+    write_manifest(&path, &found.clips).unwrap();
+    // Beside the manifest by name, others by their whole path.
+    let frame = serde_json::to_string(&files.path("frames/v_2/1.jpg")).unwrap();
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        format!(
+            "{{\"id\":\"b_1\",\"audio\":\"more/big.mp3\",\"text\":\"so this is\"}}\n\
+             {{\"id\":\"v_2\",\"audio\":\"vid.wav\",\"start\":1.5,\"end\":3.25,\"text\":\"the second\",\
+             \"speaker\":\"s2\",\"frames\":[{frame}]}}\n"
+        )
+    );
+    assert_eq!(read_manifest(&path).unwrap(), found.clips);
+}
+
+#[test]
+fn a_manifest_that_fails_leaves_the_one_before() {
+    let files = Files::new([("m.jsonl", "before")]);
+    let path = files.path("m.jsonl");
+    let good = Clip { id: "a".to_owned(), audio: files.path("a.wav"), ..Clip::default() };
+    for (bad, reason) in [
+        (good.clone(), "each only once"),
+        (Clip { id: String::new(), ..good.clone() }, "must be there"),
+        (Clip { id: "b\tc".to_owned(), ..good.clone() }, "control character"),
+        (Clip { id: "b".to_owned(), end: Some(0.0), ..good.clone() }, "not after start"),
+        (Clip { id: "b".to_owned(), start: f64::NAN, ..good.clone() }, "no time"),
+    ] {
+        let error = write_manifest(&path, &[good.clone(), bad]).unwrap_err().to_string();
+        assert!(error.contains(reason) && error.contains("m.jsonl, clip \""), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "before");
+    }
+    assert_eq!(fs::read_dir(files.0.path()).unwrap().count(), 1, "nothing is left beside it");
+    write_manifest(&path, &[good]).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "{\"id\":\"a\",\"audio\":\"a.wav\"}\n");
+    assert!(write_manifest(&files.path("no/m.jsonl"), &[]).is_err());
+}

@@ -1,0 +1,111 @@
+//! VisSpeech: files written here, and the real list where `ENGRAM_DATA` is set.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use engram_data::speech::SpeechSource;
+use engram_data::speech::manifest::{Clip, read_manifest, write_manifest};
+
+use crate::files::{Files, read, refused, skipping};
+
+const VISSPEECH: &str = "key,yt_id,start_time,end_time,annotation\r\n\
+                         -a_B-250000-500000,-a_B,250000,500000,\"so, here\"\r\n\
+                         cut-1-2,cut,1000000,2000000,tape the end\r\n";
+
+#[test]
+fn visspeech_has_videos_and_clips_that_are_cut() {
+    let files = Files::new([("v.csv", VISSPEECH), ("audio/cut-1-2.flac", "x")]);
+    let spec = hound::WavSpec {
+        channels: 1,
+        sample_rate: 16_000,
+        bits_per_sample: 16,
+        sample_format: hound::SampleFormat::Int,
+    };
+    let mut writer = hound::WavWriter::create(files.path("audio/-a_B.wav"), spec).unwrap();
+    (0..16_000i16).for_each(|sample| writer.write_sample(sample).unwrap());
+    writer.finalize().unwrap();
+    // The clip that is cut counts, not the video.
+    files.write("audio/cut.wav", "x");
+    let found = read("visspeech", &files.with_audio("v.csv")).unwrap();
+    let cut = Clip {
+        id: "cut-1-2".to_owned(),
+        audio: files.path("audio/cut-1-2.flac"),
+        text: Some("tape the end".to_owned()),
+        line: 3,
+        ..Clip::default()
+    };
+    assert_eq!(found.clips[1], cut);
+    let part = &found.clips[0];
+    assert_eq!((part.start, part.end, part.line), (0.25, Some(0.5), 2));
+    assert_eq!(part.text.as_deref(), Some("so, here"));
+    let samples = part.samples(16_000).unwrap();
+    assert_eq!((samples.len(), (samples[0] * 32_768.0) as i16), (4_000, 4_000));
+}
+
+#[test]
+fn faults_of_visspeech_are_named() {
+    let files = Files::new([("v.csv", VISSPEECH), ("audio/-a_B.wav", "x")]);
+    let source = files.with_audio("v.csv");
+    refused("visspeech", &source, &["1 of 2", "cut-1-2 (line 3)", "audio/cut.{wav,flac"]);
+    assert_eq!(read("visspeech", &skipping(source.clone())).unwrap().clips.len(), 1);
+    refused("visspeech", &files.source("v.csv"), &["v.csv", "give the folder of the sound files"]);
+    let header = "key,yt_id,start_time,end_time,annotation\n";
+    files.write("audio/cut-1-2.wav", "x");
+    for (rows, wanted) in [
+        ("a,-a_B,1,2,t\na,-a_B,3,4,t\n", &["line 3", "\"a\"", "used on line 2"][..]),
+        ("a,-a_B,1,2,t\nb,-a_B,2,2,t\n", &["line 3", "end 0.000002 is not after"]),
+        ("a,-a_B,1,2,t\nb,-a_B,3,2,t\n", &["line 3", "is not after"]),
+        ("cut-1-2,-a_B,3,2,t\n", &["line 2", "is not after"]),
+        ("a,-a_B,1.5,2,t\n", &["line 2", "\"1.5\" is no whole number"]),
+        ("a,-a_B,-1,2,t\n", &["line 2", "\"-1\" is no whole number"]),
+        ("a,-a_B,1,2,\n", &["line 2", "annotation is empty"]),
+        ("a,,1,2,t\n", &["line 2", "yt_id is empty"]),
+        ("a,-a_B,1,2\n", &["line 2", "4 fields"]),
+        ("a,-a_B,1,2,\"t\n", &["line 2", "never closed"]),
+        ("", &["no rows"]),
+    ] {
+        files.write("v.csv", format!("{header}{rows}"));
+        refused("visspeech", &source, wanted);
+    }
+    files.write("v.csv", "key,yt_id,start,end_time,annotation\na,b,1,2,t\n");
+    refused("visspeech", &source, &["start_time", "line 1"]);
+    files.write("v.csv", "");
+    refused("visspeech", &source, &["empty"]);
+}
+
+#[test]
+fn the_real_list_of_visspeech() {
+    let list = std::env::var_os("ENGRAM_DATA")
+        .map(|root| PathBuf::from(root).join("visspeech/VisSpeech.csv"));
+    let Some(list) = list.filter(|list| list.exists()) else {
+        let text = b"SKIPPED: set ENGRAM_DATA to the folder that holds visspeech/VisSpeech.csv\n";
+        std::io::stderr().write_all(text).unwrap();
+        return;
+    };
+    let files = Files::new([]);
+    fs::create_dir(files.path("audio")).unwrap();
+    for video in fs::read_to_string(&list).unwrap().lines().skip(1) {
+        files.write(&format!("audio/{}.m4a", video.split(',').nth(1).unwrap()), "x");
+    }
+    let source = SpeechSource { audio: Some(files.path("audio")), ..SpeechSource::new(&list) };
+    // This copy went through a spreadsheet, which lost the ids of three of the 508 clips.
+    refused("visspeech", &source, &["3 of 508", "#NAME? (line 112)", "(line 370)", "(line 466)"]);
+    let found = read("visspeech", &skipping(source)).unwrap();
+    assert_eq!((found.clips.len(), found.missing.len()), (505, 3));
+    let videos: std::collections::HashSet<&Path> =
+        found.clips.iter().map(|clip| clip.audio.as_path()).collect();
+    let words = |clip: &Clip| clip.text.as_ref().unwrap().split_whitespace().count();
+    assert_eq!((videos.len(), found.clips.iter().map(words).sum::<usize>()), (492, 6_165));
+    let first = &found.clips[0];
+    assert_eq!(first.id, "yzBokd4ckSA-111682000-118086000");
+    assert_eq!((first.start, first.end, first.line), (111.682, Some(118.086), 2));
+    assert_eq!(first.audio, files.path("audio/yzBokd4ckSA.m4a"));
+    let written = files.path("clips.jsonl");
+    write_manifest(&written, &found.clips).unwrap();
+    let mut again = read_manifest(&written).unwrap();
+    for (again, clip) in again.iter_mut().zip(&found.clips) {
+        again.line = clip.line;
+    }
+    assert_eq!(again, found.clips);
+}
