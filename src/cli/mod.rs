@@ -3,6 +3,7 @@
 mod bench;
 mod data;
 mod eval;
+mod explore;
 mod grid;
 mod memory;
 mod output;
@@ -57,6 +58,7 @@ enum Command {
     /// Fetch published weights, write the embedded data, turn data sets into entries of a memory
     #[command(subcommand)]
     Data(data::Data),
+    Explore(explore::Explore),
     Completions(shell::Completions),
     Man(shell::ManPages),
 }
@@ -103,6 +105,7 @@ impl Command {
             Self::Memory(command) => command.run(),
             Self::Bench(command) => command.run(),
             Self::Data(command) => command.run(),
+            Self::Explore(command) => command.run(),
             Self::Completions(command) => command.run(),
             Self::Man(command) => command.run(),
         }

@@ -4,6 +4,7 @@ mod metrics;
 mod progress;
 mod tensorboard;
 
-pub(crate) use metrics::{METRICS, Metrics, Timing, Window};
+pub use metrics::METRICS;
+pub(crate) use metrics::{Metrics, Timing, Window};
 pub(crate) use progress::{Progress, print};
 pub(crate) use tensorboard::EventWriter;

@@ -29,7 +29,7 @@ use crate::trainer::WEIGHTS;
 pub(crate) const SUMMARY: &str = "summary.json";
 const LOCK: &str = ".lock";
 /// What the folder of a run has from its beginning on.
-pub(crate) const RECIPE: &str = "recipe.toml";
+pub const RECIPE: &str = "recipe.toml";
 const INPUTS: &str = "inputs.json";
 
 /// Reads what a finished run came to.

@@ -20,7 +20,7 @@ const PLAIN_VERSION: u64 = 1;
 
 const MANIFEST: &str = "manifest.json";
 /// Names the current generation, and the SHA-256 of its manifest.
-const CURRENT: &str = "CURRENT";
+pub const CURRENT: &str = "CURRENT";
 
 /// All that a generation consists of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

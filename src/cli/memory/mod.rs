@@ -11,6 +11,8 @@ use clap::{Args, Subcommand};
 use engram_memory::Memory;
 
 use super::{Outcome, output};
+pub(super) use encoded::check_model;
+pub(super) use search::ShownHit;
 
 /// Build, search and edit a key/value memory.
 #[derive(Debug, Subcommand)]

@@ -8,9 +8,9 @@ use clap::{Args, ValueEnum};
 use engram_memory::rows::with_place;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::hnsw::Hnsw;
-use engram_memory::search::{Filter, Found, Index, Queries};
+use engram_memory::search::{Filter, Found, Hit, Index, Queries};
 use engram_memory::vectors::{VectorFile, npy_bytes};
-use engram_memory::{Generation, Memory, MemoryError};
+use engram_memory::{Generation, Memory, MemoryError, Row};
 use serde::Serialize;
 
 use super::super::{Outcome, output};
@@ -112,8 +112,9 @@ struct QueryHits {
     hits: Vec<ShownHit>,
 }
 
+/// An entry as it is shown.
 #[derive(Serialize)]
-struct ShownHit {
+pub(in crate::cli) struct ShownHit {
     id: i64,
     score: f32,
     source: String,
@@ -230,7 +231,7 @@ impl Search {
     fn matrix<T: Copy>(
         &self,
         found: &Found,
-        of: impl Fn(&engram_memory::search::Hit) -> T,
+        of: impl Fn(&Hit) -> T,
         missing: T,
     ) -> Vec<T> {
         let mut matrix = Vec::with_capacity(found.hits.len() * self.k);
@@ -334,25 +335,33 @@ fn read_all(path: &Path, name: &str) -> Result<(Vec<f32>, usize), MemoryError> {
     Ok((file.read_rows(rows)?, width))
 }
 
+impl ShownHit {
+    /// The entry of a row.
+    pub(in crate::cli) fn of(
+        generation: &Generation,
+        row: Row,
+        score: f32,
+    ) -> Result<Self, MemoryError> {
+        let entry = generation.entry(row)?;
+        let image = entry.payload.get("image").and_then(|image| image.as_str());
+        Ok(Self {
+            image: image.map(str::to_owned),
+            text: entry.text(),
+            id: entry.id,
+            score,
+            source: entry.source,
+            document: entry.document,
+        })
+    }
+}
+
 fn shown(
     generation: &Generation,
     found: &Found,
     most: usize,
 ) -> Result<Vec<QueryHits>, MemoryError> {
-    let hits = |(query, hits): (usize, &Vec<engram_memory::search::Hit>)| {
-        let hit = |hit: &engram_memory::search::Hit| {
-            let entry = generation.entry(hit.row)?;
-            let text = entry.text();
-            let image = entry.payload.get("image").and_then(|image| image.as_str());
-            Ok(ShownHit {
-                image: image.map(str::to_owned),
-                id: hit.id,
-                score: hit.score,
-                source: entry.source,
-                document: entry.document,
-                text,
-            })
-        };
+    let hits = |(query, hits): (usize, &Vec<Hit>)| {
+        let hit = |hit: &Hit| ShownHit::of(generation, hit.row, hit.score);
         let hits = hits.iter().map(hit).collect::<Result<_, MemoryError>>()?;
         Ok(QueryHits { query, hits })
     };

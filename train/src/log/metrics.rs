@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::error::{Result, TrainError};
 
 /// The file of a run's figures.
-pub(crate) const METRICS: &str = "metrics.jsonl";
+pub const METRICS: &str = "metrics.jsonl";
 
 /// The file of figures that depend on recipe, seed and data alone.
 pub(crate) struct Metrics {

@@ -1,0 +1,57 @@
+//! `engram explore`: runs and memories on a page that this machine alone can open.
+//!
+//! | file | what it is responsible for |
+//! |---|---|
+//! | `found` | which of the folders are runs and which are memories |
+//! | `curves` | what a run has by step |
+//! | `memories` | searching a memory in words, by a picture or by one of its entries |
+//! | `server` | the page, its data, and who may ask for them |
+//! | `page/` | HTML, CSS and JavaScript, as the browser gets them |
+
+mod curves;
+mod found;
+mod memories;
+mod server;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Outcome, output};
+use found::{Found, find};
+use memories::Memories;
+use server::{Explored, serve};
+
+/// Look into runs and memories: a page for the browser, served to this machine alone.
+///
+/// Curves of runs side by side, those under way among them; memories, searched by words, by a picture or by an
+/// entry. Nothing is changed, and nothing is asked of other machines. Stop it with Ctrl-C.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  engram explore runs
+  engram explore runs/r1 runs/ablations --port 8080
+  engram explore memory --images pictures")]
+pub struct Explore {
+    /// Runs, memories, or folders with some of them
+    #[arg(required = true, value_name = "FOLDER")]
+    folders: Vec<PathBuf>,
+    /// Where the paths of entries' pictures begin; without it, beside each memory
+    #[arg(long, value_name = "FOLDER")]
+    images: Option<PathBuf>,
+    /// The port on 127.0.0.1; one that is free without it
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    port: u16,
+}
+
+impl Explore {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let Found { runs, memories } = find(&self.folders)?;
+        let told = format!("{} runs, {} memories", runs.len(), memories.len());
+        let memories = Memories::open(memories, self.images)?;
+        output::note(&told, false);
+        serve(Explored { runs, memories }, self.port)?;
+        Ok(Outcome::Done)
+    }
+}

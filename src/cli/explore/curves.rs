@@ -1,0 +1,96 @@
+//! What a run has by step: the numbers of its `metrics.jsonl`.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use engram_train::METRICS;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// Points of a curve that are drawn; of more, some at even distances.
+const MOST_POINTS: usize = 2000;
+/// Fields that are no figures.
+const OF_STEPS: [&str; 3] = ["step", "epoch", "examples"];
+
+/// A curve.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Curve {
+    /// `train: loss`, `evaluation: pearson`.
+    pub(super) name: String,
+    /// Steps and values.
+    pub(super) points: Vec<[f64; 2]>,
+}
+
+/// The curves of a run, in the order in which they begin; of a run under way, as far as it has come.
+pub(super) fn read(run: &Path) -> anyhow::Result<Vec<Curve>> {
+    let path = run.join(METRICS);
+    let text = match fs::read_to_string(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        read => read.with_context(|| format!("{}: could not be read", path.display()))?,
+    };
+    // The last line of a run under way may be half written.
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let mut curves: Vec<Curve> = Vec::new();
+    for (number, line) in (1..).zip(whole.lines()) {
+        let fields: Map<String, Value> = serde_json::from_str(line)
+            .with_context(|| format!("{}:{number}: is no line of metrics", path.display()))?;
+        let field = |name: &str| fields.get(name);
+        let (Some(kind), Some(step)) =
+            (field("kind").and_then(Value::as_str), field("step").and_then(Value::as_f64))
+        else {
+            continue;
+        };
+        for (name, value) in &fields {
+            let Some(value) = value.as_f64().filter(|_| !OF_STEPS.contains(&name.as_str())) else {
+                continue;
+            };
+            let name = format!("{kind}: {name}");
+            match curves.iter_mut().find(|curve| curve.name == name) {
+                Some(curve) => curve.points.push([step, value]),
+                None => curves.push(Curve { name, points: vec![[step, value]] }),
+            }
+        }
+    }
+    curves.iter_mut().for_each(|curve| curve.points = thinned(&curve.points));
+    Ok(curves)
+}
+
+/// Some of the points, the last among them.
+fn thinned(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
+    let distance = points.len().div_ceil(MOST_POINTS).max(1);
+    let last = points.len().saturating_sub(1);
+    let kept = points.iter().enumerate().filter(|(at, _)| (last - at).is_multiple_of(distance));
+    kept.map(|(_, point)| *point).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_under_way_has_the_curves_of_its_whole_lines() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(read(folder.path()).expect("no curves"), []);
+        let file = folder.path().join(METRICS);
+        let lines = "{\"kind\":\"train\",\"step\":10,\"phase\":\"a\",\"epoch\":0,\"loss\":2.5}\n\
+                     {\"kind\":\"evaluation\",\"step\":10,\"accuracy\":0.5,\"recall\":null}\n\
+                     {\"kind\":\"train\",\"step\":20,\"loss\":1.5}\n{\"kind\":\"train\",\"st";
+        fs::write(&file, lines).expect("written");
+        let curve = |name: &str, points: &[[f64; 2]]| Curve { name: name.into(), points: points.into() };
+        let loss = curve("train: loss", &[[10.0, 2.5], [20.0, 1.5]]);
+        let expected = [loss, curve("evaluation: accuracy", &[[10.0, 0.5]])];
+        assert_eq!(read(folder.path()).expect("curves"), expected);
+        fs::write(&file, "{\"kind\":\"train\"}\nnonsense\n").expect("written");
+        let error = format!("{:#}", read(folder.path()).expect_err("no JSON"));
+        assert!(error.contains("metrics.jsonl:2: is no line of metrics"), "{error}");
+    }
+
+    #[test]
+    fn long_curves_are_thinned_and_keep_their_end() {
+        let all: Vec<[f64; 2]> = (0..5001).map(|step| [f64::from(step), 0.0]).collect();
+        let kept = thinned(&all);
+        assert!(kept.len() <= MOST_POINTS && kept.last() == all.last(), "{}", kept.len());
+        assert_eq!(thinned(&all[..3]), all[..3]);
+    }
+}

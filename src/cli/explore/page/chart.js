@@ -1,0 +1,101 @@
+// Curves as SVG: axes, lines, and the values where the pointer is.
+
+const SIZE = { width: 800, height: 420, left: 64, right: 14, top: 12, bottom: 40 };
+const COLOURS = 6;
+
+/** The class of a series: six colours, then the same ones dashed. */
+export const lookOf = (place) =>
+  `series-${place % COLOURS}${place % (2 * COLOURS) >= COLOURS ? " dashed" : ""}`;
+
+/** A number in few characters. */
+export function written(number) {
+  if (number === null || !Number.isFinite(number)) return "–";
+  const size = Math.abs(number);
+  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return number.toExponential(2);
+  return String(Number(number.toPrecision(4)));
+}
+
+function element(name, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+/** Round numbers from low to high. */
+function ticks(low, high, wanted) {
+  const rough = (high - low) / wanted;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
+  const all = [];
+  for (let tick = Math.ceil(low / step); tick * step <= high + step * 1e-9; tick += 1) all.push(tick * step);
+  return all;
+}
+
+function range(values) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of values) {
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  if (low === high) return [low - 0.5, high + 0.5];
+  return [low, high];
+}
+
+/**
+ * Draws series `{name, place, points: [[step, value], …]}` into `holder`; `read` is told what stands at the pointer,
+ * or nothing.
+ */
+export function draw(holder, series, title, logarithmic, read) {
+  const { width, height, left, right, top, bottom } = SIZE;
+  const placed = (value) => (logarithmic ? Math.log10(value) : value);
+  const shown = series
+    .map((one) => ({ ...one, points: one.points.filter(([, value]) => !logarithmic || value > 0) }))
+    .filter((one) => one.points.length > 0);
+  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
+  holder.replaceChildren(svg);
+  if (shown.length === 0) {
+    svg.append(element("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "Nothing to draw yet"));
+    return;
+  }
+  const all = shown.flatMap((one) => one.points);
+  const [first, last] = range(all.map(([step]) => step));
+  const [low, high] = range(all.map(([, value]) => placed(value)));
+  const x = (step) => left + ((step - first) / (last - first)) * (width - left - right);
+  const y = (value) => height - bottom - ((placed(value) - low) / (high - low)) * (height - top - bottom);
+
+  for (const tick of ticks(low, high, 6)) {
+    const value = logarithmic ? 10 ** tick : tick;
+    svg.append(element("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }));
+    svg.append(element("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, written(value)));
+  }
+  for (const tick of ticks(first, last, 7)) {
+    svg.append(element("text", { x: x(tick), y: height - bottom + 18, "text-anchor": "middle" }, written(tick)));
+  }
+  svg.append(element("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, "step"));
+  for (const { name, place, points } of shown) {
+    const path = points.map(([step, value], i) => `${i ? "L" : "M"}${x(step).toFixed(1)} ${y(value).toFixed(1)}`);
+    const line = element("path", { class: `curve ${lookOf(place)}`, d: path.join("") });
+    line.append(element("title", {}, name));
+    svg.append(line);
+  }
+
+  const cursor = element("line", { class: "cursor", y1: top, y2: height - bottom, visibility: "hidden" });
+  svg.append(cursor);
+  svg.addEventListener("pointermove", (event) => {
+    const box = svg.getBoundingClientRect();
+    const at = ((event.clientX - box.left) / box.width) * width;
+    const step = first + ((at - left) / (width - left - right)) * (last - first);
+    const near = (points) => points.reduce((a, b) => (Math.abs(b[0] - step) < Math.abs(a[0] - step) ? b : a));
+    const values = shown.map((one) => ({ name: one.name, point: near(one.points) }));
+    cursor.setAttribute("x1", x(values[0].point[0]));
+    cursor.setAttribute("x2", x(values[0].point[0]));
+    cursor.setAttribute("visibility", "visible");
+    read(values.map(({ name, point }) => `${name}: ${written(point[1])} at ${point[0]}`).join("; "));
+  });
+  svg.addEventListener("pointerleave", () => {
+    cursor.setAttribute("visibility", "hidden");
+    read("");
+  });
+}
