@@ -5,22 +5,30 @@
 //! | `found` | which of the folders are runs and which are memories |
 //! | `curves` | what a run has by step |
 //! | `memories` | searching a memory in words, by a picture or by one of its entries |
+//! | `answers` | runs of REVEAL: answers, and the entries that they come from |
+//! | `speech` | runs of AVFormer: clips in noise, heard with and without pictures |
+//! | `uploads` | pictures that the page sends |
 //! | `server` | the page, its data, and who may ask for them |
 //! | `page/` | HTML, CSS and JavaScript, as the browser gets them |
 
+mod answers;
 mod curves;
 mod found;
 mod memories;
 mod server;
+mod speech;
+mod uploads;
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::{Outcome, output};
+use answers::Answerers;
 use found::{Found, find};
 use memories::Memories;
 use server::{Explored, serve};
+use speech::Recognisers;
 
 /// Look into runs and memories: a page for the browser, served to this machine alone.
 ///
@@ -51,7 +59,8 @@ impl Explore {
         let told = format!("{} runs, {} memories", runs.len(), memories.len());
         let memories = Memories::open(memories, self.images)?;
         output::note(&told, false);
-        serve(Explored { runs, memories }, self.port)?;
+        let (answerers, recognisers) = (Answerers::of(&runs), Recognisers::of(&runs));
+        serve(Explored { runs, memories, answerers, recognisers }, self.port)?;
         Ok(Outcome::Done)
     }
 }

@@ -24,9 +24,9 @@ mod study;
 mod trainer;
 
 pub use error::{Result, StudyError, TrainError};
+pub use log::METRICS;
 pub use program::Program;
 pub use recipe::{Phase, Recipe, RecipeOptions};
-pub use log::METRICS;
 pub use run_folder::{RECIPE, check_failures, is_finished};
 pub use study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,

@@ -7,6 +7,8 @@ mod entries;
 mod speech;
 mod world;
 
+pub(super) use speech::wav;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};

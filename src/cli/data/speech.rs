@@ -97,7 +97,7 @@ fn ratio(text: &str) -> Result<f32, String> {
 }
 
 /// Samples as a WAV file of floats, which loud noise does not clip.
-pub(super) fn wav(samples: &[f32]) -> anyhow::Result<Vec<u8>> {
+pub(in crate::cli) fn wav(samples: &[f32]) -> anyhow::Result<Vec<u8>> {
     let spec = WavSpec {
         channels: 1,
         sample_rate: SAMPLE_RATE,

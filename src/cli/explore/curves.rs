@@ -77,7 +77,8 @@ mod tests {
                      {\"kind\":\"evaluation\",\"step\":10,\"accuracy\":0.5,\"recall\":null}\n\
                      {\"kind\":\"train\",\"step\":20,\"loss\":1.5}\n{\"kind\":\"train\",\"st";
         fs::write(&file, lines).expect("written");
-        let curve = |name: &str, points: &[[f64; 2]]| Curve { name: name.into(), points: points.into() };
+        let curve =
+            |name: &str, points: &[[f64; 2]]| Curve { name: name.into(), points: points.into() };
         let loss = curve("train: loss", &[[10.0, 2.5], [20.0, 1.5]]);
         let expected = [loss, curve("evaluation: accuracy", &[[10.0, 0.5]])];
         assert_eq!(read(folder.path()).expect("curves"), expected);

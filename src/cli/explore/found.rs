@@ -14,18 +14,29 @@ const DEPTH: usize = 5;
 /// What was found.
 pub(super) struct Found {
     pub(super) runs: Vec<Run>,
-    pub(super) memories: Vec<(String, PathBuf)>,
+    pub(super) memories: Vec<FoundMemory>,
+}
+
+/// A memory.
+pub(super) struct FoundMemory {
+    /// Its folder, without what the folders of all that was found begin with.
+    pub(super) name: String,
+    pub(super) folder: PathBuf,
+    /// The run in whose folder it lies, by its place.
+    pub(super) run: Option<usize>,
 }
 
 /// A run.
 #[derive(Debug, Serialize)]
 pub(super) struct Run {
-    /// Its folder as it was given, or within one that was.
+    /// Its folder, without what the folders of all that was found begin with.
     pub(super) name: String,
     /// `patent`, `reveal`, …
     pub(super) study: String,
     /// Whether it has come to its end.
     pub(super) finished: bool,
+    /// Whether it has a memory. Grids keep that of their main row; `engram predict` makes others anew.
+    pub(super) has_memory: bool,
     #[serde(skip)]
     pub(super) folder: PathBuf,
 }
@@ -33,7 +44,13 @@ pub(super) struct Run {
 /// Finds runs and memories in folders, in the order of their names.
 pub(super) fn find(folders: &[PathBuf]) -> anyhow::Result<Found> {
     let mut found = Found { runs: Vec::new(), memories: Vec::new() };
-    for folder in folders {
+    // So that a folder is called by its own name, and found once, whatever it was called when it was given.
+    let whole = |folder: &PathBuf| {
+        folder.canonicalize().with_context(|| format!("{}: is no folder", folder.display()))
+    };
+    let mut whole = folders.iter().map(whole).collect::<anyhow::Result<Vec<PathBuf>>>()?;
+    whole.dedup();
+    for folder in &whole {
         let before = found.runs.len() + found.memories.len();
         look_into(folder, DEPTH, &mut found)?;
         if found.runs.len() + found.memories.len() == before {
@@ -44,24 +61,47 @@ pub(super) fn find(folders: &[PathBuf]) -> anyhow::Result<Found> {
             );
         }
     }
+    found.name();
     Ok(found)
 }
 
+impl Found {
+    /// Names all that was found.
+    fn name(&mut self) {
+        let runs = self.runs.iter().map(|run| run.folder.as_path());
+        let all = runs.chain(self.memories.iter().map(|memory| memory.folder.as_path()));
+        let begins = all.map(|folder| folder.parent().unwrap_or(folder)).reduce(common);
+        let begins = begins.unwrap_or(Path::new("")).to_path_buf();
+        let name =
+            |folder: &Path| folder.strip_prefix(&begins).unwrap_or(folder).display().to_string();
+        self.runs.iter_mut().for_each(|run| run.name = name(&run.folder));
+        self.memories.iter_mut().for_each(|memory| memory.name = name(&memory.folder));
+    }
+}
+
+/// The deepest folder that both lie in.
+fn common<'a>(one: &'a Path, other: &Path) -> &'a Path {
+    one.ancestors().find(|folder| other.starts_with(folder)).unwrap_or(Path::new(""))
+}
+
 fn look_into(folder: &Path, depth: usize, found: &mut Found) -> anyhow::Result<()> {
-    let name = || folder.display().to_string();
+    let (name, path) = (String::new(), folder.to_path_buf());
     if folder.join(CURRENT).is_file() {
-        found.memories.push((name(), folder.to_path_buf()));
+        let run = found.runs.iter().position(|run| folder.parent() == Some(&run.folder));
+        found.memories.push(FoundMemory { name, folder: path, run });
         return Ok(());
     }
     if folder.join(RECIPE).is_file() {
         let study = study(&folder.join(RECIPE))?;
         let finished = is_finished(folder);
-        found.runs.push(Run { name: name(), study, finished, folder: folder.to_path_buf() });
+        let has_memory = folder.join("memory").join(CURRENT).is_file();
+        found.runs.push(Run { name, study, finished, has_memory, folder: path });
     }
     if depth == 0 {
         return Ok(());
     }
-    let entries = fs::read_dir(folder).with_context(|| format!("{}: is no folder", name()))?;
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("{}: could not be read", folder.display()))?;
     let mut below: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     below.retain(|path| path.is_dir() && !path.is_symlink());
     below.sort();
@@ -74,4 +114,50 @@ fn study(recipe: &Path) -> anyhow::Result<String> {
     let text = fs::read_to_string(recipe).with_context(unread)?;
     let table: toml::Table = text.parse().with_context(unread)?;
     Ok(table.get("study").and_then(|study| study.as_str()).unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(folder: &Path, file: &str, text: &str) {
+        let path = folder.join(file);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(path, text).expect("written");
+    }
+
+    #[test]
+    fn runs_and_memories_are_found_and_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path();
+        for run in ["runs/a", "runs/grid/seed-1/main"] {
+            write(root, &format!("{run}/recipe.toml"), "study = \"reveal\"\n[data]\n");
+        }
+        write(root, "runs/a/summary.json", "{}");
+        write(root, "runs/grid/seed-1/main/memory/CURRENT", "1");
+        write(root, "runs/other/notes.txt", "");
+        let found = find(&[root.join("runs")]).expect("found");
+        let runs: Vec<_> = found
+            .runs
+            .iter()
+            .map(|run| (run.name.as_str(), run.study.as_str(), run.finished, run.has_memory))
+            .collect();
+        let expected = [("a", "reveal", true, false), ("grid/seed-1/main", "reveal", false, true)];
+        assert_eq!(runs, expected);
+        let memories: Vec<_> =
+            found.memories.iter().map(|memory| (memory.name.as_str(), memory.run)).collect();
+        assert_eq!(memories, [("grid/seed-1/main/memory", Some(1))]);
+        let alone = find(&[root.join("runs/a")]).expect("found");
+        assert_eq!(alone.runs[0].name, "a");
+    }
+
+    #[test]
+    fn folders_with_nothing_in_them_are_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let of = |path: PathBuf| format!("{:#}", find(&[path]).err().expect("refused"));
+        assert!(of(folder.path().to_path_buf()).contains("has no run and no memory in it"));
+        assert!(of(folder.path().join("none")).contains("none: is no folder"));
+        write(folder.path(), "recipe.toml", "study = ");
+        assert!(of(folder.path().to_path_buf()).contains("recipe.toml: is no recipe of a run"));
+    }
 }

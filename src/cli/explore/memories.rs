@@ -5,15 +5,17 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use anyhow::Context;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use engram_memory::generation::Info;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{Generation, Memory, Row};
 use engram_train::encode::{Item, JointEncoder};
+use engram_train::studies::reveal::predict::Evidence;
 use serde::{Deserialize, Serialize};
 
+use super::answers::Answerers;
+use super::found::FoundMemory;
+use super::uploads::Upload;
 use crate::cli::memory::{ShownHit, check_model};
 
 /// The most entries that are shown.
@@ -30,6 +32,8 @@ struct Explorable {
     images: PathBuf,
     /// Opened by the first question; the reason where it cannot be.
     encoder: OnceLock<Result<JointEncoder, String>>,
+    /// The run whose memory it is: its model makes queries and gates.
+    run: Option<usize>,
 }
 
 /// What the page says of a memory.
@@ -40,6 +44,8 @@ pub(super) struct Described {
     info: Info,
     /// Whether it can be asked in words, and by a picture.
     asked_by: AskedBy,
+    /// The run whose memory it is.
+    run: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -68,44 +74,66 @@ pub(super) struct Hits {
     generation: u64,
     /// Of the search; and of making its query.
     seconds: [f64; 2],
-    hits: Vec<ShownHit>,
+    hits: Vec<Found>,
+}
+
+/// An entry that was found.
+#[derive(Serialize)]
+struct Found {
+    #[serde(flatten)]
+    hit: ShownHit,
+    /// The weight of its source for the query, by which its score was multiplied; of runs alone.
+    gate: Option<f64>,
 }
 
 impl Memories {
-    pub(super) fn open(
-        folders: Vec<(String, PathBuf)>,
-        images: Option<PathBuf>,
-    ) -> anyhow::Result<Self> {
-        let open = |(name, folder): (String, PathBuf)| {
+    pub(super) fn open(found: Vec<FoundMemory>, images: Option<PathBuf>) -> anyhow::Result<Self> {
+        let open = |FoundMemory { name, folder, run }: FoundMemory| {
             let beside = folder.parent().unwrap_or(Path::new("")).to_path_buf();
             let images = images.clone().unwrap_or(beside);
             let memory = Memory::open(&folder)?;
-            anyhow::Ok(Explorable { name, memory, images, encoder: OnceLock::new() })
+            anyhow::Ok(Explorable { name, memory, images, encoder: OnceLock::new(), run })
         };
-        folders.into_iter().map(open).collect::<anyhow::Result<_>>().map(Self)
+        found.into_iter().map(open).collect::<anyhow::Result<_>>().map(Self)
     }
 
     pub(super) fn describe(&self) -> anyhow::Result<Vec<Described>> {
         self.0.iter().map(Explorable::describe).collect()
     }
 
-    pub(super) fn search(&self, memory: usize, wanted: &Wanted) -> anyhow::Result<Hits> {
-        self.get(memory)?.search(wanted)
+    pub(super) fn search(
+        &self,
+        memory: usize,
+        wanted: &Wanted,
+        answerers: &Answerers,
+    ) -> anyhow::Result<Hits> {
+        self.get(memory)?.search(wanted, answerers)
     }
 
-    /// The file of an entry's picture, within the folder of pictures.
-    pub(super) fn picture(&self, memory: usize, id: i64) -> anyhow::Result<PathBuf> {
+    /// The bytes of an entry's picture: a file within the folder of pictures, or what a run on the embedded world shows.
+    pub(super) fn picture(
+        &self,
+        memory: usize,
+        id: i64,
+        answerers: &Answerers,
+    ) -> anyhow::Result<Vec<u8>> {
         let explorable = self.get(memory)?;
         let generation = explorable.memory.generation();
         let row = generation.row_of(id)?.with_context(|| format!("there is no entry {id}"))?;
         let entry = generation.entry(row)?;
         let path = entry.payload.get("image").and_then(|image| image.as_str());
         let path = path.with_context(|| format!("the entry {id} has no picture"))?;
+        if let Some(run) = explorable.run
+            && let Some(slug) = path.strip_prefix("pictures/").and_then(|p| p.strip_suffix(".png"))
+            && let Ok(png) = answerers.opened(run)?.view(slug, 0)
+        {
+            return Ok(png);
+        }
         let absent = || format!("the picture {path} is not in {}", explorable.images.display());
         let folder = explorable.images.canonicalize().with_context(absent)?;
         let file = folder.join(path).canonicalize().with_context(absent)?;
         anyhow::ensure!(file.starts_with(&folder), absent());
-        Ok(file)
+        std::fs::read(&file).with_context(absent)
     }
 
     fn get(&self, memory: usize) -> anyhow::Result<&Explorable> {
@@ -119,8 +147,11 @@ impl Explorable {
         let reads = |what: &str| {
             generation.manifest().encoders.iter().any(|encoder| encoder.reads.contains(what))
         };
-        let asked_by = AskedBy { text: reads("text"), pictures: reads("pictures") };
-        Ok(Described { name: self.name.clone(), info: generation.info()?, asked_by })
+        let is_run = self.run.is_some();
+        let asked_by =
+            AskedBy { text: is_run || reads("text"), pictures: is_run || reads("pictures") };
+        let (name, info) = (self.name.clone(), generation.info()?);
+        Ok(Described { name, info, asked_by, run: self.run })
     }
 
     /// Its current generation, which may be another one than before.
@@ -129,89 +160,92 @@ impl Explorable {
         Ok(self.memory.generation())
     }
 
-    fn search(&self, wanted: &Wanted) -> anyhow::Result<Hits> {
+    fn search(&self, wanted: &Wanted, answerers: &Answerers) -> anyhow::Result<Hits> {
         let generation = self.newest()?;
         let k = wanted.k.clamp(1, MOST);
         let started = Instant::now();
-        let query = self.query(&generation, wanted)?;
+        let (text, picture) = (wanted.text.trim(), Upload::of(&wanted.picture)?);
+        let text = Some(text).filter(|text| !text.is_empty());
+        let asks = text.is_some() || picture.is_some();
+        if let (Some(run), None, true) = (self.run, wanted.like, asks) {
+            let found =
+                answerers.opened(run)?.find((text, picture.as_ref()), k, &wanted.sources)?;
+            let seconds = [0.0, started.elapsed().as_secs_f64()];
+            let hits = found.into_iter().map(Found::of_run).collect();
+            return Ok(Hits { generation: generation.manifest().generation, seconds, hits });
+        }
+        let query = match wanted.like {
+            Some(id) => {
+                let row = generation.row_of(id)?;
+                let row = row.with_context(|| format!("there is no entry {id}"))?;
+                Some(generation.key(row)?.to_vec())
+            }
+            None if !asks => None,
+            None => Some(self.query(&generation, (text, picture.as_ref()))?),
+        };
         let asked = started.elapsed().as_secs_f64();
         let started = Instant::now();
-        let wants = |source: &str| {
-            wanted.sources.is_empty() || wanted.sources.iter().any(|name| name == source)
-        };
         let found: Vec<(Row, f32)> = match query {
             Some(keys) => {
-                let mut filter = Filter::default();
-                if !wanted.sources.is_empty() {
-                    filter.sources = Some(wanted.sources.clone());
-                }
+                let sources = (!wanted.sources.is_empty()).then(|| wanted.sources.clone());
+                let filter = Filter { sources, ..Filter::default() };
                 let found = Exact.search(&generation, Queries { keys: &keys, k }, &filter)?;
                 found.hits.into_iter().flatten().map(|hit| (hit.row, hit.score)).collect()
             }
-            None => {
-                let mut first = Vec::new();
-                for row in generation.live_rows() {
-                    if wants(&generation.entry(row)?.source) {
-                        first.push((row, f32::NAN));
-                    }
-                    if first.len() == k {
-                        break;
-                    }
-                }
-                first
-            }
+            None => first(&generation, k, &wanted.sources)?,
         };
         let seconds = [started.elapsed().as_secs_f64(), asked];
-        let shown = found.iter().map(|(row, score)| ShownHit::of(&generation, *row, *score));
-        Ok(Hits {
-            generation: generation.manifest().generation,
-            seconds,
-            hits: shown.collect::<Result<_, _>>()?,
-        })
+        let shown = |(row, score): (Row, f32)| {
+            Ok(Found { hit: ShownHit::of(&generation, row, score)?, gate: None })
+        };
+        let hits = found.into_iter().map(shown).collect::<anyhow::Result<_>>()?;
+        Ok(Hits { generation: generation.manifest().generation, seconds, hits })
     }
 
-    /// The vector of what is looked for; `None` where nothing is.
+    /// The vector of words, a picture or both.
     fn query(
         &self,
         generation: &Generation,
-        wanted: &Wanted,
-    ) -> anyhow::Result<Option<Vec<f32>>> {
-        if let Some(id) = wanted.like {
-            let row = generation.row_of(id)?.with_context(|| format!("there is no entry {id}"))?;
-            return Ok(Some(generation.key(row)?.to_vec()));
-        }
-        let text = Some(wanted.text.trim()).filter(|text| !text.is_empty());
-        if text.is_none() && wanted.picture.is_empty() {
-            return Ok(None);
-        }
-        let encoder = self.encoder.get_or_init(|| {
-            open_encoder(generation).map_err(|error| format!("{error:#}"))
-        });
+        (text, picture): (Option<&str>, Option<&Upload>),
+    ) -> anyhow::Result<Vec<f32>> {
+        let open = || open_encoder(generation).map_err(|error| format!("{error:#}"));
+        let encoder = self.encoder.get_or_init(open);
         let encoder = encoder.as_ref().map_err(|reason| anyhow::anyhow!("{reason}"))?;
-        let file = match wanted.picture.is_empty() {
-            true => None,
-            false => {
-                let bytes = STANDARD.decode(&wanted.picture).context("the picture is no base64")?;
-                let file = tempfile::NamedTempFile::new().context("no file for the picture")?;
-                std::fs::write(file.path(), bytes).context("no file for the picture")?;
-                Some(file)
-            }
-        };
         let reads = encoder.reads();
         for (is_asked, is_read, what) in
-            [(text.is_some(), reads.text, "words"), (file.is_some(), reads.pictures, "pictures")]
+            [(text.is_some(), reads.text, "words"), (picture.is_some(), reads.pictures, "pictures")]
         {
             anyhow::ensure!(!is_asked || is_read, "the model of this memory reads no {what}");
         }
-        let picture = file.as_ref().map(|file| file.path());
-        let prepared = encoder.prepare(Item { text, picture }).map_err(|error| {
-            // Where the file lies for the moment is nobody's concern.
-            let told = format!("{:#}", anyhow::Error::from(error));
-            let place = picture.map(|path| path.display().to_string()).unwrap_or_default();
-            anyhow::anyhow!("{}", told.replace(&place, "the picture"))
+        let prepared = encoder.prepare(Item { text, picture: picture.map(Upload::path) });
+        let prepared = prepared.map_err(|error| match picture {
+            Some(picture) => picture.told(error.into()),
+            None => error.into(),
         })?;
-        Ok(Some(encoder.encode(&[prepared])?))
+        Ok(encoder.encode(&[prepared])?)
     }
+}
+
+impl Found {
+    fn of_run(evidence: Evidence) -> Self {
+        let Evidence { id, source, text, image, score, gate, .. } = evidence;
+        let hit = ShownHit { id, score: score as f32, source, document: None, image, text };
+        Self { hit, gate: Some(gate) }
+    }
+}
+
+/// The first entries of some sources, all where none is named; without scores.
+fn first(generation: &Generation, k: usize, sources: &[String]) -> anyhow::Result<Vec<(Row, f32)>> {
+    let mut first = Vec::new();
+    for row in generation.live_rows() {
+        if sources.is_empty() || sources.contains(&generation.entry(row)?.source) {
+            first.push((row, f32::NAN));
+        }
+        if first.len() == k {
+            break;
+        }
+    }
+    Ok(first)
 }
 
 /// The model that made a memory's keys.

@@ -5,35 +5,54 @@
 //! their entry's id within one folder. The page itself may load nothing but what stands here.
 
 use std::net::Ipv4Addr;
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
 use axum::Json;
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Path as InPath, Request, State};
+use axum::extract::{DefaultBodyLimit, Path as InPath, Query, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use serde::Serialize;
+use engram_train::studies::reveal::predict::Answer;
+use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
+use super::answers::{Answerers, Asked};
 use super::curves;
 use super::found::Run;
-use super::memories::{Described, Memories, Wanted};
+use super::memories::{Described, Hits, Memories, Wanted};
+use super::speech::{self, HeardClip, Recognisers, Said};
 use crate::cli::output;
 
 /// Bytes of the largest request: a photograph in base64.
 const LARGEST_REQUEST: usize = 32 << 20;
 /// Nothing but what comes from here, and pictures that were dropped on the page.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self'; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// The page: where each of its files stands, its type, its text.
+const PAGE: [(&str, &str, &str); 10] = [
+    ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
+    ("/explore.css", "text/css", include_str!("page/explore.css")),
+    ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
+    ("/explore.js", SCRIPT, include_str!("page/explore.js")),
+    ("/page.js", SCRIPT, include_str!("page/page.js")),
+    ("/chart.js", SCRIPT, include_str!("page/chart.js")),
+    ("/curves.js", SCRIPT, include_str!("page/curves.js")),
+    ("/memory.js", SCRIPT, include_str!("page/memory.js")),
+    ("/answers.js", SCRIPT, include_str!("page/answers.js")),
+    ("/speech.js", SCRIPT, include_str!("page/speech.js")),
+];
+const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// What is explored.
 pub(super) struct Explored {
     pub(super) runs: Vec<Run>,
     pub(super) memories: Memories,
+    pub(super) answerers: Answerers,
+    pub(super) recognisers: Recognisers,
 }
 
 type Shared = State<Arc<Explored>>;
@@ -41,7 +60,8 @@ type Answered<T> = Result<Json<T>, Refused>;
 
 /// Serves the page until Ctrl-C.
 pub(super) fn serve(explored: Explored, port: u16) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.context("no threads for the page")?.block_on(async {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.with_context(|| {
             format!("port {port} of 127.0.0.1 could not be taken; give another --port, or none")
@@ -61,17 +81,19 @@ pub(super) fn serve(explored: Explored, port: u16) -> anyhow::Result<()> {
 fn app(explored: Explored, address: &str) -> Router {
     let hosts: Arc<[String]> =
         [address.to_owned(), address.replace("127.0.0.1", "localhost")].into();
-    let file = |kind: &'static str, text: &'static str| {
-        get(move || async move { ([(header::CONTENT_TYPE, kind)], text) })
-    };
-    Router::new()
-        .route("/", file("text/html; charset=utf-8", include_str!("page/index.html")))
-        .route("/explore.js", file("text/javascript", include_str!("page/explore.js")))
-        .route("/chart.js", file("text/javascript", include_str!("page/chart.js")))
-        .route("/explore.css", file("text/css", include_str!("page/explore.css")))
-        .route("/icon.svg", file("image/svg+xml", include_str!("page/icon.svg")))
-        .route("/api/runs", get(runs))
+    let mut app = Router::new();
+    for (path, kind, text) in PAGE {
+        app = app.route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], text) }));
+    }
+    app.route("/api/runs", get(runs))
         .route("/api/runs/{run}/curves", get(run_curves))
+        .route("/api/runs/{run}/questions", get(questions))
+        .route("/api/runs/{run}/views/{picture}/{view}", get(view))
+        .route("/api/runs/{run}/answer", post(answer))
+        .route("/api/runs/{run}/names", get(names))
+        .route("/api/runs/{run}/frames/{name}/{view}", get(frame))
+        .route("/api/runs/{run}/sound", get(sound))
+        .route("/api/runs/{run}/hear", get(hear))
         .route("/api/memories", get(memories))
         .route("/api/memories/{memory}/search", post(search))
         .route("/api/memories/{memory}/pictures/{entry}", get(picture))
@@ -87,10 +109,8 @@ async fn guard(State(hosts): State<Arc<[String]>>, request: Request, next: Next)
     let is_ours = host.is_some_and(|host| hosts.iter().any(|own| own == host));
     let mut response = match is_ours {
         true => next.run(request).await,
-        false => {
-            Refused(StatusCode::MISDIRECTED_REQUEST, format!("open http://{}/", hosts[0]))
-                .into_response()
-        }
+        false => Refused(StatusCode::MISDIRECTED_REQUEST, format!("open http://{}/", hosts[0]))
+            .into_response(),
     };
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -148,8 +168,8 @@ async fn search(
     State(explored): Shared,
     InPath(memory): InPath<usize>,
     Json(wanted): Json<Wanted>,
-) -> Answered<super::memories::Hits> {
-    apart(move || explored.memories.search(memory, &wanted)).await.map(Json)
+) -> Answered<Hits> {
+    apart(move || explored.memories.search(memory, &wanted, &explored.answerers)).await.map(Json)
 }
 
 async fn picture(
@@ -157,17 +177,72 @@ async fn picture(
     InPath((memory, entry)): InPath<(usize, i64)>,
 ) -> Result<Response, Refused> {
     let work = move || {
-        let file = explored.memories.picture(memory, entry)?;
-        let bytes = std::fs::read(&file).context("the picture could not be read")?;
-        anyhow::Ok((kind_of(&file, &bytes)?, bytes))
+        let bytes = explored.memories.picture(memory, entry, &explored.answerers)?;
+        // Whatever else an entry may name is not shown.
+        let format = image::guess_format(&bytes).context("the file is no picture")?;
+        anyhow::Ok(([(header::CONTENT_TYPE, format.to_mime_type())], bytes))
     };
-    let (kind, bytes) = apart(work).await?;
-    Ok(([(header::CONTENT_TYPE, kind)], bytes).into_response())
+    apart(work).await.map(IntoResponse::into_response)
 }
 
-/// The type of a picture; an error for any other file.
-fn kind_of(file: &Path, bytes: &[u8]) -> anyhow::Result<&'static str> {
-    let format = image::guess_format(bytes).ok();
-    let format = format.with_context(|| format!("{}: is no picture", file.display()))?;
-    Ok(format.to_mime_type())
+#[derive(Deserialize)]
+struct Words {
+    #[serde(default)]
+    words: String,
+}
+
+async fn questions(
+    State(explored): Shared,
+    InPath(run): InPath<usize>,
+    Query(Words { words }): Query<Words>,
+) -> Answered<serde_json::Value> {
+    let work = move || Ok(serde_json::to_value(explored.answerers.opened(run)?.questions(&words))?);
+    apart(work).await.map(Json)
+}
+
+async fn view(
+    State(explored): Shared,
+    InPath((run, picture, view)): InPath<(usize, String, u32)>,
+) -> Result<Response, Refused> {
+    apart(move || explored.answerers.opened(run)?.view(&picture, view)).await.map(png)
+}
+
+async fn answer(
+    State(explored): Shared,
+    InPath(run): InPath<usize>,
+    Json(asked): Json<Asked>,
+) -> Answered<Answer> {
+    apart(move || explored.answerers.opened(run)?.answer(&asked)).await.map(Json)
+}
+
+async fn names(State(explored): Shared, InPath(run): InPath<usize>) -> Answered<Said> {
+    apart(move || Ok(explored.recognisers.opened(run)?.said())).await.map(Json)
+}
+
+async fn frame(
+    State(explored): Shared,
+    InPath((run, name, view)): InPath<(usize, usize, usize)>,
+) -> Result<Response, Refused> {
+    apart(move || explored.recognisers.opened(run)?.view(name, view)).await.map(png)
+}
+
+async fn sound(
+    State(explored): Shared,
+    InPath(run): InPath<usize>,
+    Query(wanted): Query<speech::Wanted>,
+) -> Result<Response, Refused> {
+    let wav = apart(move || explored.recognisers.opened(run)?.sound(&wanted)).await?;
+    Ok(([(header::CONTENT_TYPE, "audio/wav")], wav).into_response())
+}
+
+async fn hear(
+    State(explored): Shared,
+    InPath(run): InPath<usize>,
+    Query(wanted): Query<speech::Wanted>,
+) -> Answered<HeardClip> {
+    apart(move || explored.recognisers.opened(run)?.hear(&wanted)).await.map(Json)
+}
+
+fn png(bytes: Vec<u8>) -> Response {
+    ([(header::CONTENT_TYPE, "image/png")], bytes).into_response()
 }

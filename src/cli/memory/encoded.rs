@@ -267,7 +267,10 @@ pub(super) fn kinds(reads: Reads) -> &'static str {
 }
 
 /// Fails where a memory's keys are not of this encoder; warns where nobody knows.
-pub(in crate::cli) fn check_model(encoder: &JointEncoder, generation: &Generation) -> anyhow::Result<()> {
+pub(in crate::cli) fn check_model(
+    encoder: &JointEncoder,
+    generation: &Generation,
+) -> anyhow::Result<()> {
     let (own, of_memory) = (records(encoder), &generation.manifest().encoders);
     let folder = generation.folder().display();
     if of_memory.is_empty() {

@@ -115,14 +115,14 @@ struct QueryHits {
 /// An entry as it is shown.
 #[derive(Serialize)]
 pub(in crate::cli) struct ShownHit {
-    id: i64,
-    score: f32,
-    source: String,
+    pub(in crate::cli) id: i64,
+    pub(in crate::cli) score: f32,
+    pub(in crate::cli) source: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    document: Option<String>,
+    pub(in crate::cli) document: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    image: Option<String>,
-    text: String,
+    pub(in crate::cli) image: Option<String>,
+    pub(in crate::cli) text: String,
 }
 
 impl Search {
@@ -228,12 +228,7 @@ impl Search {
     }
 
     /// One column for each rank.
-    fn matrix<T: Copy>(
-        &self,
-        found: &Found,
-        of: impl Fn(&Hit) -> T,
-        missing: T,
-    ) -> Vec<T> {
+    fn matrix<T: Copy>(&self, found: &Found, of: impl Fn(&Hit) -> T, missing: T) -> Vec<T> {
         let mut matrix = Vec::with_capacity(found.hits.len() * self.k);
         for hits in &found.hits {
             matrix.extend(hits.iter().map(&of));

@@ -235,7 +235,13 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
         let own = folder.join(&row.name);
         if !grid.shares(&whole) {
             let (name, steps) = (row.name.clone(), steps(&whole));
-            jobs.push(Job { seed, name, folder: own, steps, recipe: JobRecipe::Ready(whole.into()) });
+            jobs.push(Job {
+                seed,
+                name,
+                folder: own,
+                steps,
+                recipe: JobRecipe::Ready(whole.into()),
+            });
             continue;
         }
         let mut shared = grid.recipe(row, seed, Phases::Shared)?;

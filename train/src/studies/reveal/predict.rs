@@ -1,12 +1,17 @@
 //! Answers of a finished run, with their evidence.
 
+mod one;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use engram_data::image::Preprocessing;
 use engram_data::text_to_text::TextToText;
 use engram_data::world::haystack::WorldName;
 use engram_data::{DataError, read_text};
+use engram_memory::Entry;
+use engram_memory::search::Hit;
 use engram_models::kernels::Mode;
 use engram_models::reveal::{Reveal, RevealConfig};
 use serde::{Deserialize, Serialize};
@@ -103,14 +108,32 @@ pub struct Evidence {
     pub score: f64,
     /// The weight of its source for this query.
     pub gate: f64,
-    /// Its weight in the fusion; 1 on average.
-    pub prior: f64,
+    /// Its weight in the fusion; 1 on average. None where it was found and nothing answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prior: Option<f64>,
     /// By how much each token's log-probability falls without it, in nats.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub credit: Vec<f64>,
     /// The same, estimated from the gradient.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gradient_credit: Vec<f64>,
+}
+
+impl Evidence {
+    /// An entry that was found by a query of these gates.
+    fn of(entry: Entry, hit: &Hit, gates: &[f32]) -> Self {
+        Self {
+            id: hit.id,
+            text: entry.text(),
+            image: entry.payload.get("image").and_then(Value::as_str).map(Into::into),
+            source: entry.source,
+            score: f64::from(hit.score),
+            gate: f64::from(gates[hit.source as usize]),
+            prior: None,
+            credit: Vec::new(),
+            gradient_credit: Vec::new(),
+        }
+    }
 }
 
 /// Curves by one order of the entries.
@@ -139,6 +162,8 @@ pub struct Answerer {
     retriever: Option<Retriever>,
     k: usize,
     world: Option<WorldName>,
+    /// For pictures that come later.
+    preprocessing: Preprocessing,
 }
 
 impl Answerer {
@@ -174,7 +199,7 @@ impl Answerer {
         let processor = Some(run.join(PROCESSOR)).filter(|path| path.is_file());
         let preprocessing = preprocessing(processor.as_deref(), size)
             .map_err(wrong("reading the picture processor"))?;
-        let corpus = Corpus::of_pictures(pictures, size, preprocessing);
+        let corpus = Corpus::of_pictures(pictures, size, preprocessing.clone());
         let sequencer = Sequencer::new(tokens, &corpus, &data, config.image.image_size)
             .map_err(wrong("reading the tokenizer"))?;
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
@@ -207,7 +232,7 @@ impl Answerer {
                 Some(opened.map_err(wrong("opening the memory"))?)
             }
         };
-        Ok(Self { model, encoding, retriever, k, world: data.world() })
+        Ok(Self { model, encoding, retriever, k, world: data.world(), preprocessing })
     }
 
     fn forward(&self) -> Forward<'_> {
@@ -260,8 +285,21 @@ impl Answerer {
     /// # Errors
     /// Pictures that cannot be read, and a memory that is damaged.
     pub fn answer(&self, questions: &[Question], detail: Detail) -> StudyResult<Vec<Answer>> {
+        self.answer_about(&self.encoding.corpus, questions, detail, &[])
+    }
+
+    /// The same about the pictures of a corpus, as if the memory did not hold some entries.
+    fn answer_about(
+        &self,
+        corpus: &Corpus,
+        questions: &[Question],
+        detail: Detail,
+        without: &[i64],
+    ) -> StudyResult<Vec<Answer>> {
         let sequencer = &self.encoding.sequencer;
-        let (forward, corpus) = (self.forward(), &self.encoding.corpus);
+        // Others come in the place of those that are left out.
+        let k = if self.k == 0 { 0 } else { self.k + without.len() };
+        let forward = Forward { corpus, k, ..self.forward() };
         let mode = Mode::predict();
         let texts = questions.iter().map(|question| match &question.question {
             Some(text) => sequencer.question(text),
@@ -272,7 +310,11 @@ impl Answerer {
         let base = self.model.encode(&sequencer.input(corpus, &texts, &views)?, &mode)?;
         let queries = self.model.query(&base, &mode)?;
         let gates = self.model.gates(&queries)?.to_vec2::<f32>()?;
-        let hits = forward.search(&queries, &[])?;
+        let mut hits = forward.search(&queries, &[])?;
+        for hits in &mut hits {
+            hits.retain(|hit| !without.contains(&hit.id));
+            hits.truncate(self.k);
+        }
         let reading = forward.reading(&hits);
         let fused = forward.fuse(&base, &queries, &reading, &[], &mode)?;
         let generated = self.model.generate(&fused.states, &forward.generation())?;
@@ -298,17 +340,8 @@ impl Answerer {
                 for ((hit, (read, _)), prior) in hits[i].iter().zip(&own[0]).zip(prior) {
                     let Read::Stored(row) = read else { continue };
                     let entry = generation.entry(*row)?;
-                    answer.evidence.push(Evidence {
-                        id: hit.id,
-                        text: entry.text(),
-                        image: entry.payload.get("image").and_then(Value::as_str).map(Into::into),
-                        source: entry.source,
-                        score: f64::from(hit.score),
-                        gate: f64::from(gates[i][hit.source as usize]),
-                        prior: f64::from(prior),
-                        credit: Vec::new(),
-                        gradient_credit: Vec::new(),
-                    });
+                    let evidence = Evidence::of(entry, hit, &gates[i]);
+                    answer.evidence.push(Evidence { prior: Some(f64::from(prior)), ..evidence });
                 }
                 if detail.credit || detail.curves {
                     let case = Case {

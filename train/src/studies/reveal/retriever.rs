@@ -159,7 +159,9 @@ impl Retriever {
         self.filtered(queries, gates, k, Filter { ids: Some(ids.to_vec()), ..Filter::default() })
     }
 
-    fn filtered(
+    /// The best `k` entries of each query among those that a filter lets through; of a filter without sources, those of
+    /// [`Retriever::without_sources`].
+    pub fn filtered(
         &self,
         queries: &Tensor,
         gates: &Tensor,
@@ -168,7 +170,8 @@ impl Retriever {
     ) -> StudyResult<Found> {
         let keys = queries.flatten_all()?.to_vec1::<f32>()?;
         let gates = gates.flatten_all()?.to_vec1::<f32>()?;
-        let filter = Filter { gates: Some(gates), sources: self.sources.clone(), ..filter };
+        let sources = filter.sources.clone().or_else(|| self.sources.clone());
+        let filter = Filter { gates: Some(gates), sources, ..filter };
         let found = Exact.search(&self.generation(), Queries { keys: &keys, k }, &filter)?;
         self.log.lock().unwrap_or_else(PoisonError::into_inner).record(&found);
         Ok(found)

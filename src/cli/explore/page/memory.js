@@ -1,0 +1,84 @@
+// Memories: what they hold, and what is found in them.
+
+import { written } from "./chart.js";
+import { ask, at, fill, make, pictureField, waiting } from "./page.js";
+
+let memories = [];
+let picture;
+/** Searches so far: an answer that was overtaken by a later question is not shown. */
+let asked = 0;
+
+async function chooseMemory() {
+  const memory = memories[at("memories").value];
+  const models = memory.encoders?.map((encoder) => encoder.name).join(" and ");
+  const made = models ? ` by ${models}` : memory.run !== null ? " by its run's model" : "";
+  at("about").textContent = `${memory.entries.toLocaleString("en")} entries, keys of ${memory.width} numbers` +
+    (made || ", by a model that is not known: look at the neighbours of an entry");
+  at("words").disabled = !memory.asked_by.text;
+  at("memory-picture").hidden = !memory.asked_by.pictures;
+  at("sources").replaceChildren(...memory.sources.map(([name, count]) => make("label", {},
+    make("input", { type: "checkbox", checked: true, name: "source", value: name }),
+    make("span", {}, `${name} (${count.toLocaleString("en")})`))));
+  await search();
+}
+
+async function search(like) {
+  const place = at("memories").value;
+  const boxes = [...document.querySelectorAll("[name=source]")];
+  const sources = boxes.filter((box) => box.checked).map((box) => box.value);
+  if (sources.length === 0) {
+    at("found").textContent = "No source is searched: tick one.";
+    at("hits").replaceChildren();
+    return;
+  }
+  const wanted = { k: Number(at("k").value) || 10, sources: sources.length < boxes.length ? sources : [] };
+  if (like !== undefined) wanted.like = like;
+  else Object.assign(wanted, { text: at("words").value, picture: memories[place].asked_by.pictures ? picture.bytes() : "" });
+  asked += 1;
+  const mine = asked;
+  const read = await waiting(at("hits"), () => ask(`/api/memories/${place}/search`, wanted));
+  if (!read || mine !== asked) return;
+  const [seconds, making] = read.seconds;
+  const milliseconds = (time) => `${written(time * 1000)} ms`;
+  const took = seconds === 0
+    ? `asked and searched in ${milliseconds(making)}`
+    : `searched in ${milliseconds(seconds)}, query made in ${milliseconds(making)}`;
+  const order = like !== undefined ? `nearest to entry ${like}` : wanted.text || wanted.picture ? "nearest" : "the first";
+  at("found").textContent = `${read.hits.length} entries, ${order}; generation ${read.generation}; ${took}`;
+  at("hits").replaceChildren(...read.hits.map((hit) => shown(place, hit)));
+}
+
+/** The picture of an entry, or its name where there is no such file. */
+export function entryPicture(place, { id, image }) {
+  if (!image || place === undefined) return null;
+  const made = make("img", { alt: "", loading: "lazy", src: `/api/memories/${place}/pictures/${id}` });
+  made.addEventListener("error", () => made.replaceWith(make("small", { className: "soft" }, image)));
+  return made;
+}
+
+function shown(place, hit) {
+  const about = [
+    hit.score !== null && `score ${hit.score.toFixed(4)}`,
+    hit.gate !== null && `gate ${hit.gate.toFixed(3)}`,
+    `entry ${hit.id}`,
+    hit.source,
+    hit.document && `document ${hit.document}`,
+  ].filter(Boolean).join(" · ");
+  const like = make("button", { type: "button" }, "Neighbours");
+  like.addEventListener("click", () => search(hit.id));
+  return make("li", { className: "card entry" }, make("div", {}, entryPicture(place, hit)),
+    make("div", {}, make("p", {}, hit.text || hit.image || "no text"), make("p", { className: "soft" }, about)), like);
+}
+
+export async function startMemory(found) {
+  memories = found;
+  picture = pictureField(at("memory-picture"), () => search());
+  fill(at("memories"), memories.map((memory, place) => [place, memory.name]));
+  at("memories").addEventListener("change", chooseMemory);
+  at("search").addEventListener("submit", (event) => {
+    event.preventDefault();
+    search();
+  });
+  at("sources").addEventListener("change", () => search());
+  await chooseMemory();
+}

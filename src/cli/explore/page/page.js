@@ -1,0 +1,95 @@
+// What all parts of the page share.
+
+export const at = (id) => document.getElementById(id);
+
+export function make(name, properties, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+/** The JSON of an address; what went wrong is told on the page, and gives null. */
+export async function ask(address, body) {
+  const options = body === undefined ? {} : {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+  };
+  try {
+    const response = await fetch(address, options);
+    const read = await response.json();
+    if (!response.ok) throw new Error(read.error ?? response.statusText);
+    at("failure").hidden = true;
+    return read;
+  } catch (error) {
+    const gone = error instanceof TypeError ? "the program is not there: is `engram explore` still on?" : error.message;
+    at("failure").textContent = gone;
+    at("failure").hidden = false;
+    return null;
+  }
+}
+
+/** Fills a list to choose from: `[value, text]` each. */
+export function fill(select, choices) {
+  select.replaceChildren(...choices.map(([value, textContent]) => make("option", { value, textContent })));
+}
+
+/** Marks the part of the page that waits for an answer. */
+export async function waiting(part, work) {
+  part.setAttribute("aria-busy", "true");
+  try {
+    return await work();
+  } finally {
+    part.removeAttribute("aria-busy");
+  }
+}
+
+/**
+ * A place for a picture: a file is chosen or dropped on it, `changed` is told. `bytes()` is the file in base64, empty
+ * without one.
+ */
+export function pictureField(place, changed) {
+  let base64 = "";
+  const input = make("input", { type: "file", accept: "image/*" });
+  const preview = make("img", { alt: "The picture that is asked about", hidden: true });
+  const without = make("button", { type: "button", hidden: true }, "Without it");
+  place.classList.add("drop");
+  place.append(make("label", {}, "Picture ", input), make("span", {}, "or drop one here"), preview, without);
+
+  async function take(file) {
+    const bytes = new Uint8Array(await file.arrayBuffer());
+    let text = "";
+    for (let start = 0; start < bytes.length; start += 0x8000) {
+      text += String.fromCharCode(...bytes.subarray(start, start + 0x8000));
+    }
+    base64 = btoa(text);
+    URL.revokeObjectURL(preview.src);
+    preview.src = URL.createObjectURL(file);
+    preview.hidden = without.hidden = false;
+  }
+
+  input.addEventListener("change", async () => {
+    if (input.files.length === 0) return;
+    await take(input.files[0]);
+    changed();
+  });
+  without.addEventListener("click", () => {
+    base64 = "";
+    input.value = "";
+    preview.hidden = without.hidden = true;
+    changed();
+  });
+  for (const event of ["dragover", "dragleave", "drop"]) {
+    place.addEventListener(event, async (happened) => {
+      happened.preventDefault();
+      place.classList.toggle("over", event === "dragover");
+      if (event !== "drop" || happened.dataTransfer.files.length === 0) return;
+      await take(happened.dataTransfer.files[0]);
+      changed();
+    });
+  }
+  return { bytes: () => base64, take };
+}
+
+// A picture that is dropped beside its place must not replace the page.
+for (const event of ["dragover", "drop"]) document.addEventListener(event, (happened) => happened.preventDefault());

@@ -1,0 +1,111 @@
+// AVFormer: a name that is said in noise, heard with and without pictures.
+
+import { written } from "./chart.js";
+import { ask, at, fill, make, waiting } from "./page.js";
+
+const run = () => at("hearing").value;
+/** The run's names, views and frames. */
+let said = null;
+let asked = 0;
+
+function wanted() {
+  const noise = at("noise").value;
+  return new URLSearchParams({
+    name: at("name").value,
+    take: at("take").value,
+    other: at("other").value,
+    ...(noise ? { noise, snr_db: at("snr").value } : {}),
+  });
+}
+
+async function hear() {
+  at("snr-value").textContent = at("noise").value ? `${at("snr").value} dB` : "no noise";
+  at("snr").disabled = !at("noise").value;
+  asked += 1;
+  const mine = asked;
+  const clip = wanted();
+  at("sound").src = `/api/runs/${run()}/sound?${clip}`;
+  const read = await waiting(at("heard"), () => ask(`/api/runs/${run()}/hear?${clip}`));
+  if (!read || mine !== asked) return;
+  at("said").textContent = `Said by ${read.voice}, ${written(read.seconds)} s: ${read.text}`;
+  drawSound(read);
+  const names = { frozen: "frozen, times above", nothing: "adapters, no picture" };
+  const rows = read.heard.map(({ seen, words, errors, text }, place) => {
+    const pictures = make("div", { className: "pictures" });
+    const name = place > 1 ? Number(at(place === 2 ? "name" : "other").value) : -1;
+    for (let view = 0; name >= 0 && view < Math.min(said.frames, 4); view += 1) {
+      pictures.append(make("img", { alt: seen, src: `/api/runs/${run()}/frames/${name}/${view}` }));
+    }
+    const label = names[seen] ?? (place === 2 ? `adapters, its own pictures` : `adapters, pictures of ${seen}`);
+    const aligned = make("span", {}, ...words.flatMap(([kind, was, is]) => [edit(kind, was, is), " "]));
+    const plain = words.map(([, , is]) => is).filter(Boolean).join(" ");
+    return make("tr", {}, make("th", { scope: "row" }, label, pictures), make("td", { className: "aligned" }, aligned,
+      plain === text ? null : make("small", { className: "soft" }, ` ${text}`)), make("td", {}, String(errors)));
+  });
+  const head = make("tr", {}, ...["heard by", "what was said, and heard", "errors"].map((title) =>
+    make("th", { scope: "col" }, title)));
+  at("heard").replaceChildren(head, ...rows);
+}
+
+/** A word as it was said and as it was heard. */
+function edit(kind, was, is) {
+  const parts = {
+    hit: [is],
+    substitution: [make("del", {}, was), make("ins", {}, is)],
+    deletion: [make("del", {}, was)],
+    insertion: [make("ins", {}, is)],
+  }[kind];
+  return make("span", { className: kind, title: kind }, ...parts);
+}
+
+/** The sound, and the words of the frozen recogniser at their times. */
+function drawSound({ peaks, seconds, words }) {
+  const namespace = "http://www.w3.org/2000/svg";
+  const element = (name, attributes, text) => {
+    const one = document.createElementNS(namespace, name);
+    for (const [key, value] of Object.entries(attributes)) one.setAttribute(key, value);
+    if (text !== undefined) one.textContent = text;
+    return one;
+  };
+  const [width, height] = [800, 140];
+  const told = words.map((word) => `${word.text.trim()} ${word.start} to ${word.end} s`).join(", ");
+  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `The sound. ${told}` });
+  const loudest = peaks.reduce((most, [low, high]) => Math.max(most, -low, high), 1e-6);
+  const y = (sample) => 55 - (sample / loudest) * 50;
+  const x = (place) => (place / Math.max(peaks.length - 1, 1)) * width;
+  const above = peaks.map(([, high], place) => `${x(place).toFixed(1)},${y(high).toFixed(1)}`);
+  const below = peaks.map(([low], place) => `${x(place).toFixed(1)},${y(low).toFixed(1)}`).reverse();
+  svg.append(element("polygon", { class: "sound", points: [...above, ...below].join(" ") }));
+  for (const word of words) {
+    const [from, to] = [word.start, word.end].map((time) => (Math.min(time, seconds) / seconds) * width);
+    svg.append(element("rect", { class: "word", x: from, y: 112, width: Math.max(to - from, 2), height: 24, rx: 3 }));
+    svg.append(element("text", { x: (from + to) / 2, y: 129, "text-anchor": "middle" }, word.text.trim()));
+  }
+  at("waves").replaceChildren(svg);
+}
+
+async function chooseRun() {
+  said = await ask(`/api/runs/${run()}/names`);
+  if (!said) return;
+  const names = said.names.map((name, place) => [place, name]);
+  fill(at("name"), names);
+  fill(at("other"), names);
+  at("other").value = String(Math.min(1, names.length - 1));
+  at("other").disabled = said.frames === 0;
+  await hear();
+}
+
+export function startSpeech(runs) {
+  fill(at("hearing"), runs.map(({ place, name }) => [place, name]));
+  at("hearing").addEventListener("change", chooseRun);
+  at("listening").addEventListener("submit", (event) => event.preventDefault());
+  for (const id of ["name", "take", "noise", "snr", "other"]) at(id).addEventListener("change", hear);
+  at("snr").addEventListener("input", () => { at("snr-value").textContent = `${at("snr").value} dB`; });
+  // The run is opened when somebody looks.
+  const first = new IntersectionObserver(([seen]) => {
+    if (!seen.isIntersecting) return;
+    first.disconnect();
+    chooseRun();
+  });
+  first.observe(at("listening"));
+}

@@ -1,0 +1,236 @@
+//! Runs of AVFormer: a name that is said in noise, heard by the frozen recogniser and with adapters, while pictures are
+//! seen.
+
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use anyhow::Context;
+use engram_data::audio::noise::NoiseKind;
+use engram_data::world::audiovisual::{Audiovisual, AudiovisualClip, Hearing};
+use engram_data::world::questions::Split;
+use engram_eval::normalise::Normaliser;
+use engram_eval::wer::align;
+use engram_eval::wer::alignment::Edit;
+use engram_eval::wer::tokens::Unit;
+use engram_models::speech::log_mel::seconds;
+use engram_train::recognise::{
+    AdaptedClip, AdaptedRecogniser, AddedTo, Listener, RecogniseOptions, Word,
+};
+use engram_train::studies::avformer::settings::{AvformerData, EVALUATED_VIEWS};
+use engram_train::{Recipe, RecipeOptions};
+use image::ImageFormat;
+use serde::{Deserialize, Serialize};
+
+use super::found::Run;
+use crate::cli::data::wav;
+
+/// The name of what the run has learnt.
+const ADAPTERS: &str = "run";
+/// Parts of the sound whose lowest and highest samples are drawn.
+const PEAKS: usize = 300;
+/// The loudest sample of what is played: noise may leave [-1, 1].
+const LOUDEST: f32 = 0.7;
+
+/// The runs, each opened when it is first heard; the reason where it cannot be.
+pub(super) struct Recognisers(Vec<(PathBuf, OnceLock<Result<Opened, String>>)>);
+
+/// A run that hears.
+pub(super) struct Opened {
+    adapted: Mutex<AdaptedRecogniser>,
+    data: AvformerData,
+    world: Audiovisual,
+}
+
+/// What can be said.
+#[derive(Serialize)]
+pub(super) struct Said {
+    names: Vec<String>,
+    /// Views of each picture.
+    views: usize,
+    /// Pictures that are seen while a clip is heard; 0 of a run that has learnt without.
+    frames: usize,
+}
+
+/// A clip of the test's voices.
+#[derive(Deserialize)]
+pub(super) struct Wanted {
+    /// The name's place.
+    name: usize,
+    /// Which of its clips.
+    #[serde(default)]
+    take: usize,
+    /// Clean speech without it.
+    noise: Option<NoiseKind>,
+    /// Speech over noise, in dB.
+    #[serde(default)]
+    snr_db: f32,
+    /// The name whose pictures are seen in the place of its own.
+    #[serde(default)]
+    other: usize,
+}
+
+/// What was heard.
+#[derive(Serialize)]
+pub(super) struct HeardClip {
+    text: String,
+    voice: &'static str,
+    seconds: f64,
+    /// The lowest and highest samples of parts of the clip.
+    peaks: Vec<[f32; 2]>,
+    /// When the frozen recogniser hears its words.
+    words: Vec<Word>,
+    heard: Vec<Heard>,
+}
+
+/// The text of one system.
+#[derive(Serialize)]
+struct Heard {
+    /// `frozen`, or the name whose pictures were seen; `nothing` for none.
+    seen: String,
+    text: String,
+    /// What was said and what was heard, word by word: `hit`, `substitution`, `deletion`, `insertion`.
+    words: Vec<(&'static str, String, String)>,
+    errors: usize,
+}
+
+impl Recognisers {
+    pub(super) fn of(runs: &[Run]) -> Self {
+        Self(runs.iter().map(|run| (run.folder.clone(), OnceLock::new())).collect())
+    }
+
+    /// Opens a run, unless it is open.
+    pub(super) fn opened(&self, run: usize) -> anyhow::Result<&Opened> {
+        let (folder, opened) = self.0.get(run).with_context(|| format!("there is no run {run}"))?;
+        let opened = opened.get_or_init(|| Opened::open(folder).map_err(|e| format!("{e:#}")));
+        opened.as_ref().map_err(|reason| anyhow::anyhow!("{reason}"))
+    }
+}
+
+impl Opened {
+    fn open(run: &Path) -> anyhow::Result<Self> {
+        let mut recipe = Recipe::load(&run.join(engram_train::RECIPE), &RecipeOptions::default())?;
+        let data: AvformerData = recipe.data()?;
+        anyhow::ensure!(
+            data.is_world(),
+            "{}: was trained on clips from files; hear them with `engram predict --recogniser … --adapters {}`",
+            run.display(),
+            run.display()
+        );
+        let mut adapted = AdaptedRecogniser::new(Listener::open(&AddedTo::read(run)?.recogniser)?);
+        adapted.add(ADAPTERS, run, None)?;
+        adapted.switch(Some(ADAPTERS))?;
+        let world = Audiovisual::new(data.names, data.world_seed)?;
+        Ok(Self { adapted: Mutex::new(adapted), data, world })
+    }
+
+    pub(super) fn said(&self) -> Said {
+        let frames = self.adapted.lock().unwrap_or_else(PoisonError::into_inner).frames();
+        let names = self.world.names().map(str::to_owned).collect();
+        Said { names, views: EVALUATED_VIEWS, frames }
+    }
+
+    /// The sound of a clip, as loud as it may be played.
+    pub(super) fn sound(&self, wanted: &Wanted) -> anyhow::Result<Vec<u8>> {
+        let mut samples = self.clip(wanted)?.samples;
+        let loudest = samples.iter().fold(0.0f32, |most, sample| most.max(sample.abs()));
+        if loudest > LOUDEST {
+            samples.iter_mut().for_each(|sample| *sample *= LOUDEST / loudest);
+        }
+        wav(&samples)
+    }
+
+    /// A view of a name's picture, as PNG.
+    pub(super) fn view(&self, name: usize, view: usize) -> anyhow::Result<Vec<u8>> {
+        let mut png = Cursor::new(Vec::new());
+        let seen = self.world.view((Split::Test, name), view, self.data.view_size)?;
+        seen.write_to(&mut png, ImageFormat::Png)?;
+        Ok(png.into_inner())
+    }
+
+    /// What is heard of a clip: frozen, and with adapters while nothing, its own pictures and those of another name are
+    /// seen.
+    pub(super) fn hear(&self, wanted: &Wanted) -> anyhow::Result<HeardClip> {
+        let clip = self.clip(wanted)?;
+        let mut adapted = self.adapted.lock().unwrap_or_else(PoisonError::into_inner);
+        adapted.switch(None)?;
+        let options = RecogniseOptions { word_times: true, ..RecogniseOptions::default() };
+        let frozen = adapted.listener().transcribe(&[&clip.samples], &[], &options);
+        adapted.switch(Some(ADAPTERS))?;
+        let frozen = frozen?.into_iter().next().context("nothing was heard")?;
+        let mut heard = vec![Heard::of("frozen", &clip.text, frozen.text)];
+        let mut seen = vec![("nothing".to_owned(), Vec::new())];
+        if adapted.frames() > 0 {
+            for name in [clip.name, wanted.other] {
+                let named = self.world.names().nth(name);
+                let named = named.with_context(|| format!("there is no name {name}"))?.to_owned();
+                seen.push((named, self.see(&adapted, name)?));
+            }
+        }
+        for (seen, embeddings) in seen {
+            let one = AdaptedClip { samples: clip.samples.clone(), embeddings };
+            let text = adapted.transcribe(&[one])?.pop().context("nothing was heard")?;
+            heard.push(Heard::of(&seen, &clip.text, text));
+        }
+        let AudiovisualClip { text, voice, samples, .. } = clip;
+        let of_part = samples.len().div_ceil(PEAKS).max(1);
+        let peak = |part: &[f32]| {
+            part.iter().fold([0.0f32; 2], |[low, high], one| [low.min(*one), high.max(*one)])
+        };
+        let peaks = samples.chunks(of_part).map(peak).collect();
+        let seconds = seconds(samples.len());
+        Ok(HeardClip { text, voice, seconds, peaks, words: frozen.words, heard })
+    }
+
+    fn see(&self, adapted: &AdaptedRecogniser, name: usize) -> anyhow::Result<Vec<f32>> {
+        let folder = tempfile::tempdir().context("no folder for the pictures")?;
+        let mut files = Vec::new();
+        for view in 0..EVALUATED_VIEWS {
+            let file = folder.path().join(format!("{view}.png"));
+            std::fs::write(&file, self.view(name, view)?).context("no file for a picture")?;
+            files.push(file);
+        }
+        Ok(adapted.see(&files)?)
+    }
+
+    fn clip(&self, wanted: &Wanted) -> anyhow::Result<AudiovisualClip> {
+        let names = self.world.names().len();
+        anyhow::ensure!(wanted.name < names, "there are {names} names");
+        let hearing = Hearing {
+            noise: wanted.noise.into_iter().collect(),
+            snr_db: [wanted.snr_db; 2],
+            blanked: 0.0,
+        };
+        let number = wanted.take.checked_mul(names).and_then(|all| all.checked_add(wanted.name));
+        let number = number.context("there are not so many clips")?;
+        Ok(self.world.clip(Split::Test, number, &hearing))
+    }
+}
+
+impl Heard {
+    fn of(seen: &str, said: &str, text: String) -> Self {
+        let normaliser = Normaliser::WhisperEnglish;
+        let (said, heard) = (normaliser.normalise(said), normaliser.normalise(&text));
+        let mut said_words = said.split_whitespace().map(str::to_owned);
+        let mut heard_words = heard.split_whitespace().map(str::to_owned);
+        let mut next = |is_said: bool, is_heard: bool| {
+            let of = |is: bool, words: &mut dyn Iterator<Item = String>| {
+                is.then(|| words.next()).flatten().unwrap_or_default()
+            };
+            (of(is_said, &mut said_words), of(is_heard, &mut heard_words))
+        };
+        let mut errors = 0;
+        let words = align(Unit::Word, &said, &heard).into_iter().map(|edit| {
+            let (kind, (said, heard)) = match edit {
+                Edit::Hit => ("hit", next(true, true)),
+                Edit::Substitution => ("substitution", next(true, true)),
+                Edit::Deletion => ("deletion", next(true, false)),
+                Edit::Insertion => ("insertion", next(false, true)),
+            };
+            errors += usize::from(kind != "hit");
+            (kind, said, heard)
+        });
+        let words = words.collect();
+        Self { seen: seen.to_owned(), text, words, errors }
+    }
+}

@@ -1,0 +1,34 @@
+//! Pictures that the page sends.
+
+use std::path::Path;
+
+use anyhow::Context;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tempfile::NamedTempFile;
+
+/// A picture, in a file for as long as this lives.
+pub(super) struct Upload(NamedTempFile);
+
+impl Upload {
+    /// A picture's file in base64; none of an empty text.
+    pub(super) fn of(base64: &str) -> anyhow::Result<Option<Self>> {
+        if base64.is_empty() {
+            return Ok(None);
+        }
+        let bytes = STANDARD.decode(base64).context("the picture is no base64")?;
+        let file = NamedTempFile::new().context("no file for the picture")?;
+        std::fs::write(file.path(), bytes).context("no file for the picture")?;
+        Ok(Some(Self(file)))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// What went wrong with it, without the place where it lies for the moment.
+    pub(super) fn told(&self, error: anyhow::Error) -> anyhow::Error {
+        let place = self.path().display().to_string();
+        anyhow::anyhow!("{}", format!("{error:#}").replace(&place, "the picture"))
+    }
+}

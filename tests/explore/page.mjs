@@ -1,0 +1,180 @@
+// The page of `engram explore` in Chromium: `.ci/run` starts the program and calls
+//
+//   node tests/explore/page.mjs ADDRESS [SCREENSHOTS]
+//
+// with the smoke run of `engram reproduce`, a run of AVFormer, and a memory of MiniLM's keys called `facts`.
+
+import assert from "node:assert/strict";
+import { chromium } from "playwright-core";
+
+const [address, screenshots] = process.argv.slice(2);
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
+const page = await browser.newPage({ viewport: { width: 1280, height: 900 } });
+page.setDefaultTimeout(60_000);
+
+// Nothing is logged, nothing fails, and nothing is asked of other machines.
+const faults = [];
+page.on("console", (message) => faults.push(`console: ${message.text()}`));
+page.on("pageerror", (error) => faults.push(`error: ${error.message}`));
+page.on("requestfailed", (request) => faults.push(`failed: ${request.url()}`));
+page.on("response", (response) => response.status() >= 400 && faults.push(`${response.status()}: ${response.url()}`));
+page.on("request", (request) => {
+  if (!request.url().startsWith(address) && !request.url().startsWith("blob:")) faults.push(`elsewhere: ${request.url()}`);
+});
+
+async function look(name) {
+  if (screenshots) await page.screenshot({ path: `${screenshots}/${name}.png` });
+}
+const text = (selector) => page.textContent(selector);
+const idle = () => page.waitForFunction(() => document.querySelector("[aria-busy]") === null);
+const tests = {};
+
+tests["curves of runs are drawn, and read out as text"] = async () => {
+  await page.waitForSelector("#chart path.curve");
+  const drawn = await page.locator("#chart path.curve").count();
+  assert.ok(drawn >= 2, `${drawn} curves`);
+  assert.match(await text("#reading"), /ends at \d/);
+  await page.locator("#runs input").first().uncheck();
+  await page.waitForFunction((before) => document.querySelectorAll("#chart path.curve").length < before, drawn);
+  await page.locator("#runs input").first().check();
+  await page.waitForFunction((before) => document.querySelectorAll("#chart path.curve").length === before, drawn);
+  await page.fill("#run-filter", "no such run");
+  assert.equal(await page.locator("#runs label").count(), 0);
+  await page.fill("#run-filter", "");
+  await look("curves");
+};
+
+tests["tabs are reached by keys"] = async () => {
+  await page.focus("#tab-curves");
+  await page.keyboard.press("ArrowRight");
+  assert.ok(await page.isVisible("#memory"));
+  assert.equal(await page.getAttribute("#tab-memory", "aria-selected"), "true");
+  await page.keyboard.press("ArrowLeft");
+  assert.ok(await page.isVisible("#curves"));
+};
+
+tests["a search in words finds the right entry"] = async () => {
+  await page.click("#tab-memory");
+  const facts = await page.locator("#memories option").evaluateAll((all) => all.find((one) => one.textContent.endsWith("facts"))?.value);
+  await page.selectOption("#memories", facts);
+  await page.fill("#words", "Which city is the capital of Hungary?");
+  await page.press("#words", "Enter");
+  await page.waitForFunction(() => document.querySelector("#hits li")?.textContent.includes("Budapest"));
+  await page.click("#hits li:nth-child(2) button");
+  await page.waitForFunction(() => document.getElementById("found").textContent.includes("nearest to entry"));
+};
+
+tests["a run's memory is searched by a picture, with gates"] = async () => {
+  const run = await page.locator("#memories option").evaluateAll((all) => all.find((one) => one.textContent.endsWith("main/memory")).value);
+  await page.selectOption("#memories", run);
+  await page.fill("#words", "Which spice can be smelled near this?");
+  await page.press("#words", "Enter");
+  await page.waitForFunction(() => document.getElementById("found").textContent.includes("asked and searched"));
+  const dropped = await page.evaluateHandle(async () => {
+    const canvas = Object.assign(document.createElement("canvas"), { width: 48, height: 48 });
+    canvas.getContext("2d").fillRect(8, 8, 20, 30);
+    const blob = await new Promise((done) => canvas.toBlob(done));
+    const transfer = new DataTransfer();
+    transfer.items.add(new File([blob], "dropped.png", { type: "image/png" }));
+    return transfer;
+  });
+  const before = await text("#hits");
+  await page.dispatchEvent("#memory-picture", "drop", { dataTransfer: dropped });
+  await page.waitForFunction((old) => document.getElementById("hits").textContent !== old, before);
+  assert.match(await text("#hits li:first-child .soft"), /score -?\d.*gate \d/);
+  await page.uncheck("#sources input[value=kg]");
+  await idle();
+  assert.doesNotMatch(await text("#hits"), / · kg/);
+  await look("memory");
+};
+
+tests["an entry that is switched off changes the answer, and back on restores it"] = async () => {
+  await page.click("#tab-answers");
+  await page.waitForSelector("#questions button");
+  let changed = false;
+  // A question whose answer one entry earns.
+  for (let question = 0; question < 12 && !changed; question += 1) {
+    await page.locator("#questions button").nth(question).click();
+    await page.waitForFunction((asked) => document.getElementById("asked").value !== "" && document.querySelector("#evidence li") && asked === asked, question);
+    await idle();
+    const before = await text("#answer-text");
+    const earned = page.locator("#evidence li", { has: page.locator(".swatch.series-0") });
+    if (await earned.count() === 0) continue;
+    await earned.first().locator("input").uncheck();
+    await page.waitForSelector("#off li");
+    await idle();
+    changed = (await text("#answer-text")) !== before;
+    if (!changed) continue;
+    assert.match(await text("#answer-about"), new RegExp(`With all entries: ${before}`));
+    await look("answers");
+    await page.locator("#off li input").check();
+    await page.waitForFunction((old) => document.getElementById("answer-text")?.textContent === old, before);
+    assert.equal(await page.locator("#off li").count(), 0);
+  }
+  assert.ok(changed, "no answer changed");
+  await page.locator("#tokens button").first().focus();
+  assert.match(await text("#token"), /nats/);
+  await page.fill("#question-words", "held_out spice");
+  await page.waitForFunction(() => [...document.querySelectorAll("#questions small")].every((one) => one.textContent.includes("held out")));
+};
+
+tests["speech is played, drawn, and heard with other pictures and less noise"] = async () => {
+  if (await page.isHidden("#tab-speech")) return "no run of AVFormer";
+  await page.click("#tab-speech");
+  await page.waitForSelector("#heard td");
+  assert.ok(await page.locator("#heard tr").count() >= 3);
+  assert.ok(await page.isVisible("#waves polygon"));
+  const rows = await text("#heard");
+  await page.fill("#snr", "-16");
+  await page.selectOption("#other", "3");
+  await page.waitForFunction((old) => document.getElementById("heard").textContent !== old, rows);
+  await idle();
+  // For the picture of the page, a name that is heard with its pictures alone.
+  const errors = (row) => text(`#heard tr:nth-child(${row}) td:last-child`).then(Number);
+  for (let name = 4; screenshots && name < 40 && (await errors(4)) >= (await errors(3)); name += 1) {
+    await page.selectOption("#name", String(name));
+    await page.waitForFunction(() => document.querySelector("#heard[aria-busy]") !== null);
+    await idle();
+  }
+  await look("speech");
+  await page.selectOption("#noise", "");
+  await page.waitForFunction(() => document.getElementById("sound").src.includes("noise") === false);
+  await idle();
+  const seconds = await page.evaluate(async () => {
+    const sound = document.getElementById("sound");
+    sound.preload = "auto";
+    if (!(sound.duration > 0)) await new Promise((done) => sound.addEventListener("loadedmetadata", done, { once: true }));
+    return sound.duration;
+  });
+  assert.ok(seconds > 0.3 && seconds < 20, `${seconds} s`);
+};
+
+tests["nothing is wider than a phone"] = async () => {
+  await page.setViewportSize({ width: 390, height: 800 });
+  await page.emulateMedia({ colorScheme: "dark" });
+  for (const tab of await page.locator("[role=tab]:visible").all()) {
+    await tab.click();
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    assert.ok(wide <= 390, `${await tab.textContent()}: ${wide} pixels`);
+  }
+  await look("phone");
+};
+
+const started = performance.now();
+await page.goto(address);
+await page.waitForSelector("[role=tab]:visible");
+console.log(`first content after ${Math.round(performance.now() - started)} ms`);
+let failed = 0;
+for (const [name, run] of Object.entries(tests)) {
+  try {
+    const skipped = await run();
+    console.log(skipped ? `SKIPPED  ${name}: ${skipped}` : `ok       ${name}`);
+  } catch (error) {
+    failed += 1;
+    console.log(`FAILED   ${name}: ${error.message}`);
+    await look("failed");
+  }
+}
+for (const fault of faults) console.log(`FAULT    ${fault}`);
+await browser.close();
+process.exit(failed + faults.length === 0 ? 0 : 1);

@@ -1,0 +1,166 @@
+//! `engram explore` as a browser on this machine meets it, and as pages of other sites do.
+#![allow(clippy::unwrap_used)]
+
+mod running;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use engram::memory::vectors::npy_bytes;
+use running::{done, refused};
+
+/// The program with its address; ended with the test.
+struct Explorer {
+    program: Child,
+    address: String,
+}
+
+/// What it answers.
+struct Answer {
+    status: u16,
+    headers: String,
+    body: String,
+}
+
+impl Explorer {
+    fn open(folder: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
+        command.current_dir(folder).arg("explore").args(arguments);
+        let mut program = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().trim_start_matches("http://").trim_end_matches('/').to_owned();
+        assert!(address.starts_with("127.0.0.1:"), "{line}");
+        Self { program, address }
+    }
+
+    /// Asks with these lines behind the first one; `Host` is the address unless they say otherwise.
+    fn ask(&self, request: &str, headers: &[&str], body: &str) -> Answer {
+        let host = format!("Host: {}", self.address);
+        let mut lines = vec![format!("{request} HTTP/1.1"), "Connection: close".to_owned()];
+        if !headers.iter().any(|header| header.starts_with("Host")) {
+            lines.push(host);
+        }
+        lines.extend(headers.iter().map(|header| header.to_string()));
+        lines.push(format!("Content-Length: {}\r\n\r\n{body}", body.len()));
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.write_all(lines.join("\r\n").as_bytes()).unwrap();
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let (headers, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = headers.split(' ').nth(1).unwrap().parse().unwrap();
+        Answer { status, headers: headers.to_lowercase(), body: body.to_owned() }
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        self.ask(&format!("GET {path}"), &[], "")
+    }
+
+    fn search(&self, wanted: &str) -> Answer {
+        let json = ["Content-Type: application/json"];
+        self.ask("POST /api/memories/0/search", &json, wanted)
+    }
+}
+
+impl Drop for Explorer {
+    fn drop(&mut self) {
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+    }
+}
+
+/// Three entries along the axes; pictures within the folder, without it, and of another kind.
+fn memory(folder: &Path) {
+    let keys = npy_bytes(&[1f32, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.6, 0.8], 3).unwrap();
+    fs::write(folder.join("keys.npy"), keys).unwrap();
+    let entries = [
+        r#"{"id": 5, "source": "kg", "document": "d", "text": "east", "image": "pictures/dot.png"}"#,
+        r#"{"id": 6, "source": "wit", "text": "north", "image": "../secret.png"}"#,
+        r#"{"id": 7, "source": "wit", "text": "up", "image": "entries.jsonl"}"#,
+    ];
+    fs::write(folder.join("entries.jsonl"), entries.join("\n")).unwrap();
+    fs::create_dir_all(folder.join("pictures")).unwrap();
+    image::RgbImage::new(2, 2).save(folder.join("pictures/dot.png")).unwrap();
+    done(folder, "memory build --keys keys.npy --entries entries.jsonl --out m --quiet");
+}
+
+#[test]
+fn a_memory_is_looked_into() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("there");
+    fs::create_dir(&folder).unwrap();
+    image::RgbImage::new(2, 2).save(root.path().join("secret.png")).unwrap();
+    memory(&folder);
+    let explorer = Explorer::open(&folder, &["m"]);
+
+    let page = explorer.get("/");
+    assert_eq!(page.status, 200);
+    assert!(page.body.contains("<title>Engram</title>") && !page.body.contains("http"), "no links");
+    for header in ["default-src 'none'", "nosniff", "no-referrer", "no-store"] {
+        assert!(page.headers.contains(header), "{header}: {}", page.headers);
+    }
+    for file in ["explore.js", "page.js", "curves.js", "chart.js", "memory.js", "answers.js"] {
+        let script = explorer.get(&format!("/{file}"));
+        assert!(script.status == 200 && script.headers.contains("text/javascript"), "{file}");
+    }
+    assert_eq!(explorer.get("/api/runs").body, "[]");
+    let described = explorer.get("/api/memories").body;
+    assert!(described.contains(r#""entries":3"#) && described.contains(r#""run":null"#));
+
+    let first = explorer.search(r#"{"k": 2}"#).body;
+    assert!(first.contains("east") && first.contains("north") && !first.contains("up"), "{first}");
+    let like = explorer.search(r#"{"k": 2, "like": 7}"#).body;
+    let hits: serde_json::Value = serde_json::from_str(&like).unwrap();
+    let ids: Vec<i64> =
+        hits["hits"].as_array().unwrap().iter().map(|hit| hit["id"].as_i64().unwrap()).collect();
+    assert_eq!(ids, [7, 6], "the entry itself, then the nearest");
+    let of_kg = explorer.search(r#"{"k": 2, "like": 7, "sources": ["kg"]}"#).body;
+    assert!(of_kg.contains("east") && !of_kg.contains("north"), "{of_kg}");
+    let in_words = explorer.search(r#"{"text": "east"}"#);
+    assert_eq!(in_words.status, 422);
+    assert!(in_words.body.contains("does not say which model made its keys"), "{}", in_words.body);
+    let unknown = explorer.search(r#"{"like": 70}"#);
+    assert!(unknown.status == 422 && unknown.body.contains("no entry 70"), "{}", unknown.body);
+
+    let picture = explorer.get("/api/memories/0/pictures/5");
+    assert!(picture.status == 200 && picture.headers.contains("image/png"));
+    let outside = explorer.get("/api/memories/0/pictures/6");
+    assert!(outside.status == 422 && outside.body.contains("../secret.png is not in"));
+    let no_picture = explorer.get("/api/memories/0/pictures/7");
+    assert!(no_picture.status == 422 && no_picture.body.contains("is no picture"));
+}
+
+#[test]
+fn other_sites_get_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    memory(folder.path());
+    let explorer = Explorer::open(folder.path(), &["m"]);
+    let named = explorer.ask("GET /api/memories", &["Host: evil.example"], "");
+    assert_eq!(named.status, 421, "a name that leads here");
+    assert!(!named.body.contains("entries"), "{}", named.body);
+    // What a page of another site may send without asking first.
+    let simple =
+        explorer.ask("POST /api/memories/0/search", &["Content-Type: text/plain"], r#"{"k": 1}"#);
+    assert_eq!(simple.status, 415);
+    assert!(!explorer.get("/").headers.contains("access-control"));
+    for path in ["/../Cargo.toml", "/m/CURRENT", "/api/memories/0/pictures/..%2f..%2fsecret", "/x"] {
+        let found = explorer.get(path);
+        assert!((400..500).contains(&found.status), "{path}: {}", found.status);
+    }
+}
+
+#[test]
+fn what_is_no_run_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("empty")).unwrap();
+    refused(folder.path(), "explore none", "none: is no folder");
+    refused(folder.path(), "explore empty", "has no run and no memory in it; give the folder of");
+    memory(folder.path());
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    refused(folder.path(), &format!("explore m --port {port}"), "give another --port, or none");
+}

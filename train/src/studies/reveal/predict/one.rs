@@ -1,0 +1,92 @@
+//! One question at a time, about any picture: for who looks into a model and its memory.
+
+use std::path::Path;
+
+use engram_data::DataError;
+use engram_data::world::{World, WorldOptions, view_augmentation};
+use engram_memory::search::{Filter, Hit};
+use engram_models::kernels::Mode;
+use serde_json::Value;
+
+use super::{Answer, Answerer, Detail, Evidence, Question};
+use crate::studies::reveal::corpus::Corpus;
+use crate::study::StudyResult;
+
+impl Answerer {
+    /// The embedded world that the run was trained on, in views as large as the model's pictures; none of a run on
+    /// pictures from files.
+    ///
+    /// # Errors
+    /// [`DataError::OutOfRange`]
+    pub fn world(&self) -> Result<Option<World>, DataError> {
+        let size = self.encoding.config.image.image_size as u32;
+        let world = |name: super::WorldName| {
+            World::new(&WorldOptions {
+                seed: name.seed,
+                pictures: Some(name.pictures),
+                view: view_augmentation(size),
+            })
+        };
+        self.world.map(world).transpose()
+    }
+
+    /// Answers a question about a picture, or describes it, as if the memory did not hold some entries; with the credit
+    /// of those that are read.
+    ///
+    /// # Errors
+    /// A picture that does not decode, and a memory that is damaged.
+    pub fn answer_one(
+        &self,
+        question: Option<&str>,
+        picture: &Path,
+        without: &[i64],
+    ) -> StudyResult<Answer> {
+        let question = Question {
+            id: Value::Null,
+            question: question.map(str::to_owned),
+            image: picture.to_path_buf(),
+            place: 0,
+            line: 0,
+        };
+        let detail = Detail { credit: true, curves: false };
+        let mut answers =
+            self.answer_about(&self.pictures(Some(picture)), &[question], detail, without)?;
+        answers.pop().ok_or_else(|| "no answer was made".into())
+    }
+
+    /// The `k` entries of some sources (all, where none is named) that a question, a picture or both find.
+    ///
+    /// # Errors
+    /// As those of [`Answerer::answer_one`]; a run without a memory.
+    pub fn find(
+        &self,
+        (question, picture): (Option<&str>, Option<&Path>),
+        k: usize,
+        sources: &[String],
+    ) -> StudyResult<Vec<Evidence>> {
+        let Some(retriever) = &self.retriever else {
+            return Err("the run was trained without a memory".into());
+        };
+        let (sequencer, mode) = (&self.encoding.sequencer, Mode::predict());
+        let text = match question {
+            Some(question) => sequencer.question(question)?.0,
+            None => sequencer.describe(),
+        };
+        let view = picture.map(|_| (0, 0));
+        let input = sequencer.input(&self.pictures(picture), &[text], &[view])?;
+        let query = self.model.query(&self.model.encode(&input, &mode)?, &mode)?;
+        let gates = self.model.gates(&query)?;
+        let sources = (!sources.is_empty()).then(|| sources.to_vec());
+        let filter = Filter { sources, ..Filter::default() };
+        let found = retriever.filtered(&query, &gates, k, filter)?;
+        let (generation, gates) = (retriever.generation(), gates.flatten_all()?.to_vec1::<f32>()?);
+        let entry = |hit: Hit| Ok(Evidence::of(generation.entry(hit.row)?, &hit, &gates));
+        found.hits.into_iter().flatten().map(entry).collect()
+    }
+
+    fn pictures(&self, picture: Option<&Path>) -> Corpus {
+        let paths = picture.map(Path::to_path_buf).into_iter().collect();
+        let size = self.encoding.config.image.image_size;
+        Corpus::of_pictures(paths, size, self.preprocessing.clone())
+    }
+}
