@@ -147,7 +147,8 @@ fn other_sites_get_nothing() {
         explorer.ask("POST /api/memories/0/search", &["Content-Type: text/plain"], r#"{"k": 1}"#);
     assert_eq!(simple.status, 415);
     assert!(!explorer.get("/").headers.contains("access-control"));
-    for path in ["/../Cargo.toml", "/m/CURRENT", "/api/memories/0/pictures/..%2f..%2fsecret", "/x"] {
+    for path in ["/../Cargo.toml", "/m/CURRENT", "/api/memories/0/pictures/..%2f..%2fsecret", "/x"]
+    {
         let found = explorer.get(path);
         assert!((400..500).contains(&found.status), "{path}: {}", found.status);
     }

@@ -126,6 +126,32 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
     file.commit().map_err(io)
 }
 
+/// A safetensors file with 16 bits (f16) for each number, without the tensors whose names begin with `left_out` (nothing
+/// is left out where that is empty), in the order of their names. The same tensors give the same bytes.
+///
+/// # Errors
+/// [`ModelError::Io`]; [`ModelError::BadWeights`]; [`ModelError::UnreadableTensor`]
+pub fn halved(path: &Path, left_out: &str) -> Result<Vec<u8>> {
+    let weights = Weights::open(path)?;
+    let tensors = weights.tensors()?;
+    let mut halved = Vec::new();
+    for (name, view) in tensors.tensors() {
+        if !left_out.is_empty() && name.starts_with(left_out) {
+            continue;
+        }
+        let tensor = view.load(&Device::Cpu).and_then(|tensor| tensor.to_dtype(DType::F16));
+        let tensor = tensor.map_err(|error| ModelError::UnreadableTensor {
+            path: path.to_path_buf(),
+            name: name.clone(),
+            reason: error.to_string(),
+        })?;
+        halved.push((name, tensor));
+    }
+    halved.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let io = |source| ModelError::Io { path: path.to_path_buf(), source };
+    safetensors::serialize(halved, None).map_err(|e| io(std::io::Error::other(e)))
+}
+
 /// The first BERT weights call the parameters of a norm `gamma` and `beta`.
 fn original_name(name: &str) -> Option<String> {
     let renamed = |new: &str, old: &str| Some(format!("{}{old}", name.strip_suffix(new)?));
@@ -230,5 +256,23 @@ mod tests {
             std::fs::write(&path, &bytes[..cut]).unwrap();
             assert!(Weights::open(&path).is_err(), "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn halved_files_have_the_numbers_in_16_bits() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("model.safetensors");
+        let numbers = Tensor::new(&[1f32 / 3.0, -2.0, 1e-9], &Device::Cpu).expect("a tensor");
+        let named = [("b.kept", &numbers), ("a.kept", &numbers), ("left.out", &numbers)];
+        save(&path, named.into_iter()).expect("saved");
+        let bytes = halved(&path, "left.").expect("halved");
+        std::fs::write(&path, &bytes).expect("written");
+        let weights = Weights::open(&path).expect("opened");
+        let read = weights.get("a.kept", &[3], DType::F32, &Device::Cpu).expect("read");
+        assert_eq!(read.to_vec1::<f32>().expect("numbers"), [0.33325195, -2.0, 0.0]);
+        assert!(weights.get("left.out", &[3], DType::F32, &Device::Cpu).is_err());
+        assert_eq!(halved(&path, "").expect("halved again"), bytes);
+        let names = weights.tensors().expect("tensors").names().len();
+        assert_eq!(names, 2);
     }
 }

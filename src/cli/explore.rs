@@ -33,10 +33,12 @@ use speech::Recognisers;
 /// Look into runs and memories: a page for the browser, served to this machine alone.
 ///
 /// Curves of runs side by side, those under way among them; memories, searched by words, by a picture or by an
-/// entry. Nothing is changed, and nothing is asked of other machines. Stop it with Ctrl-C.
+/// entry; REVEAL's answers, with entries to switch off; names in noise as AVFormer hears them with other pictures.
+/// Nothing is changed, and nothing is asked of other machines. Stop it with Ctrl-C.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  engram explore train/kept
   engram explore runs
   engram explore runs/r1 runs/ablations --port 8080
   engram explore memory --images pictures")]

@@ -1,12 +1,13 @@
 //! `engram reproduce`: the studies on the embedded world, beside what the papers say.
 
 mod avformer;
+mod kept;
 mod patent;
 mod report;
 mod reveal;
 mod values;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
@@ -19,10 +20,11 @@ use report::Report;
 /// Run the studies on the embedded world and set the papers' figures beside ours.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Needs no data, no weights and no network; about three minutes on 2 cores. The embedded world is
+Needs no data, no weights and no network; about five minutes on 2 cores. The embedded world is
 small: it shows mechanisms and directions, not the papers' absolute figures. The folder gets
 report.json and report.html; runs of REVEAL and AVFormer that are finished are not made again.
-AVFormer joins at --scale laptop: its recogniser and its image encoder are trained first.
+At --scale laptop AVFormer's recogniser and image encoder are trained first; smoke takes those of
+train/kept.
 
 Examples:
   engram reproduce
@@ -50,6 +52,10 @@ pub struct Reproduce {
     /// The folder for runs and the report
     #[arg(long, default_value = "runs/reproduce", value_name = "FOLDER")]
     out: PathBuf,
+    /// Write the small models of this reproduction to a folder, as train/kept has them: at scale smoke
+    /// AVFormer's and REVEAL's, at laptop the image encoder and the Conformer
+    #[arg(long, value_name = "FOLDER")]
+    keep: Option<PathBuf>,
     /// Take runs of REVEAL and AVFormer in the folder that another build of this program trained, and say so
     /// in the report
     #[arg(long)]
@@ -74,7 +80,7 @@ enum StudyName {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Scale {
-    /// Small models on a small world, in two minutes
+    /// Small models on a small world, in five minutes
     Smoke,
     /// The laptop recipe
     Laptop,
@@ -112,6 +118,15 @@ impl Reproduce {
         let done = format!("{} s; report in {}", report.seconds, file.display());
         output::note(&done, self.quiet);
         Ok(if report.as_expected() { Outcome::Done } else { Outcome::CheckFailed })
+    }
+
+    /// Says whether a run has the weights that the repository keeps, and keeps them where that is asked for.
+    fn keep(&self, kept: &kept::Kept, run: &Path, notes: &mut Vec<String>) -> anyhow::Result<()> {
+        notes.push(kept.compared(run)?);
+        match &self.keep {
+            Some(folder) => kept.keep(run, &self.out, folder),
+            None => Ok(()),
+        }
     }
 
     fn is_smoke(&self) -> bool {

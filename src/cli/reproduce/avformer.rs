@@ -1,6 +1,6 @@
 //! AVFormer on the embedded world.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use engram_eval::items::{Items, Statistic};
 use engram_eval::metric::MetricInfo;
@@ -12,9 +12,9 @@ use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::speech::run::train_speech;
 use engram_train::{Program, Recipe, RecipeOptions, RunOptions, check_failures, is_finished};
 
-use super::Reproduce;
 use super::report::Row;
 use super::values::{Values, beats};
+use super::{Reproduce, kept};
 use crate::cli::grid::time_left;
 use crate::cli::output;
 
@@ -24,9 +24,10 @@ const RECIPE: &str = include_str!("../../../train/recipes/avformer/tiny.toml");
 const SPEECH: &str = include_str!("../../../train/recipes/speech/tiny.toml");
 const CLIP: &str = include_str!("../../../train/recipes/clip/tiny.toml");
 const GRID_FILE: &str = "train/recipes/avformer/ablations.toml";
+const SMOKE: &str = include_str!("../../../train/recipes/avformer/smoke.toml");
+const SMOKE_FILE: &str = "train/recipes/avformer/smoke.toml";
 const RECIPE_FILE: &str = "train/recipes/avformer/tiny.toml";
 
-const LAPTOP: &str = "give --scale laptop, which takes half an hour more";
 /// Rows that are always made.
 const ROWS: [&str; 3] = ["main", "audio-only", "joint"];
 /// Claims that are expected to hold, of any recogniser.
@@ -44,15 +45,22 @@ const SMALL: f64 = 0.01;
 impl Reproduce {
     /// The rows of the study, of each recogniser.
     pub(super) fn avformer(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
-        if self.is_smoke() {
-            if !self.study.is_empty() || self.whisper.is_some() {
-                anyhow::bail!(
-                    "AVFormer has no scale smoke: its recogniser is trained first; {LAPTOP}"
-                );
-            }
-            notes.push(format!("AVFormer is left out at scale smoke: {LAPTOP}."));
-            return Ok(Vec::new());
+        let [encoder, speech] = match self.is_smoke() {
+            true => kept::unpack(&self.out.join(kept::FOLDER))?,
+            false => self.frozen_models(notes)?,
+        };
+        let speech = speech.display().to_string();
+        let mut recognisers = vec![("conformer", speech.as_str())];
+        recognisers.extend(self.whisper.as_deref().map(|whisper| ("whisper", whisper)));
+        let mut rows = Vec::new();
+        for (name, recogniser) in recognisers {
+            rows.extend(self.of_recogniser((name, recogniser), &encoder, notes)?);
         }
+        Ok(rows)
+    }
+
+    /// The image encoder and the recogniser, trained here.
+    fn frozen_models(&self, notes: &mut Vec<String>) -> anyhow::Result<[PathBuf; 2]> {
         let encoder = self.out.join("avformer-clip");
         self.tell("AVFormer: the image encoder");
         let mut clip = recipe(CLIP, "clip/tiny.toml", "model.text_encoder=")?;
@@ -67,14 +75,10 @@ impl Reproduce {
             train_speech(&mut words, &self.run_options(&speech))?;
         }
         notes.extend(failures(&speech)?);
-        let speech = speech.display().to_string();
-        let mut recognisers = vec![("conformer", speech.as_str())];
-        recognisers.extend(self.whisper.as_deref().map(|whisper| ("whisper", whisper)));
-        let mut rows = Vec::new();
-        for (name, recogniser) in recognisers {
-            rows.extend(self.of_recogniser((name, recogniser), &encoder, notes)?);
+        for (kept, run) in [(kept::CLIP, &encoder), (kept::CONFORMER, &speech)] {
+            self.keep(&kept, run, notes)?;
         }
-        Ok(rows)
+        Ok([encoder, speech])
     }
 
     fn of_recogniser(
@@ -84,8 +88,10 @@ impl Reproduce {
         notes: &mut Vec<String>,
     ) -> anyhow::Result<Vec<Row>> {
         self.tell(&format!("AVFormer: {name}"));
-        let grid = Grid::parse(GRID, GRID_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref())?;
-        let grid = if self.ablations { grid } else { grid.only(&ROWS) };
+        let is_smoke = self.is_smoke();
+        let (grid, file) = if is_smoke { (SMOKE, SMOKE_FILE) } else { (GRID, GRID_FILE) };
+        let grid = Grid::parse(grid, file.as_ref(), RECIPE, RECIPE_FILE.as_ref())?;
+        let grid = if self.ablations || is_smoke { grid } else { grid.only(&ROWS) };
         // A string in JSON is one in TOML.
         let value = |path: &str| serde_json::Value::from(path).to_string();
         let grid = grid.with_settings(&[
@@ -94,7 +100,8 @@ impl Reproduce {
             // What the frozen recogniser writes is heard once for all seeds.
             format!("data.cache={}", value(&self.out.join("avformer-cache").display().to_string())),
         ])?;
-        let out = self.out.join(format!("avformer-{name}"));
+        let scale = if is_smoke { "-smoke" } else { "" };
+        let out = self.out.join(format!("avformer-{name}{scale}"));
         let options = GridOptions {
             out: out.clone(),
             seeds: self.seeds,
@@ -103,6 +110,9 @@ impl Reproduce {
         };
         let report = run_grid(&grid, &options, &mut time_left(self.quiet))?;
         notes.extend(report.reused_note());
+        if is_smoke && name == "conformer" {
+            self.keep(&kept::AVFORMER, &out.join("seed-1").join(&report.main), notes)?;
+        }
         let mut rows: Vec<Row> =
             report.claims.iter().map(|claim| self.of_avformer_claim(claim, name)).collect();
         rows.extend(self.of_summaries(&report, &out, name)?);
@@ -176,7 +186,7 @@ impl Reproduce {
         let whisper =
             self.whisper.as_ref().map_or(String::new(), |one| format!(" --whisper {one}"));
         let more = if self.ablations { " --ablations" } else { "" };
-        let seeds = self.seeds;
+        let (seeds, scale) = (self.seeds, self.scale_name());
         Row {
             study: "avformer",
             id: format!("{id}{suffix}"),
@@ -187,7 +197,7 @@ impl Reproduce {
             verdict,
             expected,
             command: format!(
-                "engram reproduce --study avformer --scale laptop --seeds {seeds}{whisper}{more}"
+                "engram reproduce --study avformer --scale {scale} --seeds {seeds}{whisper}{more}"
             ),
             compared: Vec::new(),
         }
@@ -268,6 +278,11 @@ mod tests {
         let expected = EXPECTED.iter().chain(&EXPECTED_OF_WHISPER);
         for id in expected.filter(|id| !own.contains(id)) {
             assert!(ids.contains(id), "{id}");
+        }
+        let smoke = Grid::parse(SMOKE, SMOKE_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref());
+        let smoke = smoke.expect("the grid of the repository");
+        for claim in smoke.claims() {
+            assert!(grid.claims().contains(claim), "{}: the same claim at both scales", claim.id);
         }
         let made = grid.only(&ROWS);
         assert_eq!(made.rows().len(), ROWS.len());

@@ -10,9 +10,9 @@ use engram_train::studies::reveal::finished::FinishedRun;
 use engram_train::studies::reveal::needle::NeedleFigures;
 use engram_train::studies::reveal::run::RevealSummary;
 
-use super::Reproduce;
 use super::report::{Measured, Row};
 use super::values::{Values, beats};
+use super::{Reproduce, kept};
 use crate::cli::grid::time_left;
 
 /// The grid and its recipe, as they stand in the repository.
@@ -27,18 +27,21 @@ const ROWS: [&str; 3] = ["main", "main-asked-with-k-0", "frozen-retriever"];
 const EXPECTED: [&str; 3] =
     ["reveal.memory_over_none", "reveal.knowledge_swap", "reveal.credit_beats_random"];
 
-/// What `smoke` sets over the recipe: all of it in two minutes.
-const SMOKE: [&str; 14] = [
+/// What `smoke` sets over the recipe: all of it in two minutes, and a model that is small enough to be kept.
+const SMOKE: [&str; 17] = [
     "data.pictures=100",
-    "data.vocabulary=800",
+    "data.vocabulary=700",
     "data.evaluated_questions=32",
     "model.d_model=64",
     "model.d_kv=16",
     "model.d_ff=128",
-    "phase.pictures.steps=60",
+    "model.image_width=32",
+    "model.image_ff=64",
+    "model.stem_channels=[8,16,32]",
+    "phase.pictures.steps=150",
     "phase.warm-start.steps=60",
-    "phase.questions.steps=200",
-    "phase.fine-tune.steps=100",
+    "phase.questions.steps=500",
+    "phase.fine-tune.steps=150",
     "memory.refresh_every=20",
     "memory.refresh_lag=5",
     "checkpoint.every_steps=0",
@@ -61,6 +64,9 @@ impl Reproduce {
         let out = self.out.join(format!("reveal-{}", self.scale_name()));
         let report = self.grid(&main, &out)?;
         notes.extend(report.reused_note());
+        if self.is_smoke() {
+            self.keep(&kept::REVEAL, &out.join("seed-1").join(&report.main), notes)?;
+        }
         let mut rows = self.of_main_runs(&report, &out)?;
         rows.extend(report.claims.iter().map(|claim| self.of_claim(claim, "")));
         if self.ablations {

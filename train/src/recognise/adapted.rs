@@ -90,7 +90,7 @@ impl AddedTo {
     /// The file in a run's folder.
     pub const FILE: &str = "config.json";
 
-    /// Reads that of a run.
+    /// Reads that of a run. Folders of models are named as in the recipe, or as they lie from the run.
     ///
     /// # Errors
     /// [`TrainError::Io`]; [`TrainError::Recognise`] for another kind of file.
@@ -105,10 +105,16 @@ impl AddedTo {
         };
         let read: Self = serde_json::from_slice(&bytes)
             .map_err(|error| bad(format!("line {}: {error}", error.line())))?;
-        match read.model_type == Self::MODEL_TYPE {
-            true => Ok(read),
-            false => Err(bad(format!("is of a `{}`", read.model_type))),
+        if read.model_type != Self::MODEL_TYPE {
+            return Err(bad(format!("is of a `{}`", read.model_type)));
         }
+        // Models that lie beside a run may move with it.
+        let beside = |name: String| match run.join(&name) {
+            path if path.is_dir() && !Path::new(&name).exists() => path.display().to_string(),
+            _ => name,
+        };
+        let (recogniser, image_encoder) = (beside(read.recogniser), beside(read.image_encoder));
+        Ok(Self { recogniser, image_encoder, ..read })
     }
 }
 

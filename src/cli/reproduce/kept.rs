@@ -1,0 +1,176 @@
+//! The small models that the repository keeps in `train/kept/`, with 16 bits for each number: what the smoke scale starts
+//! from, and what notebooks and `engram explore train/kept` open at once.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use engram_models::weights::halved;
+use engram_train::studies::reveal::finished::FinishedRun;
+use sha2::{Digest, Sha256};
+
+use crate::cli::output;
+
+const WEIGHTS: &str = "model.safetensors";
+/// The weights' SHA-256, as `sha256sum` writes them.
+const SUMS: &str = "SHA256SUMS";
+const KEPT_SUMS: &str = include_str!("../../../train/kept/SHA256SUMS");
+
+/// What AVFormer is added to at scale smoke: files by their places below a folder.
+const FROZEN: [(&str, &[u8]); 6] = [
+    ("clip/config.json", include_bytes!("../../../train/kept/clip/config.json")),
+    (
+        "clip/preprocessor_config.json",
+        include_bytes!("../../../train/kept/clip/preprocessor_config.json"),
+    ),
+    ("clip/model.safetensors", include_bytes!("../../../train/kept/clip/model.safetensors")),
+    ("conformer/config.json", include_bytes!("../../../train/kept/conformer/config.json")),
+    ("conformer/tokenizer.json", include_bytes!("../../../train/kept/conformer/tokenizer.json")),
+    (
+        "conformer/model.safetensors",
+        include_bytes!("../../../train/kept/conformer/model.safetensors"),
+    ),
+];
+
+/// A model that is kept.
+pub(super) struct Kept {
+    /// Its folder.
+    name: &'static str,
+    /// The files beside its weights.
+    files: &'static [&'static str],
+    /// The beginning of the names of tensors that only training needs; none where it is empty.
+    left_out: &'static str,
+}
+
+/// The image encoder.
+pub(super) const CLIP: Kept =
+    Kept { name: "clip", files: &["config.json", "preprocessor_config.json"], left_out: "" };
+/// The recogniser.
+pub(super) const CONFORMER: Kept =
+    Kept { name: "conformer", files: &["config.json", "tokenizer.json"], left_out: "best_rq." };
+/// What AVFormer learns for it at scale smoke.
+pub(super) const AVFORMER: Kept = Kept {
+    name: "avformer",
+    files: &["config.json", "recipe.toml", "summary.json", "metrics.jsonl"],
+    left_out: "",
+};
+/// REVEAL at scale smoke, with its memory.
+pub(super) const REVEAL: Kept = Kept {
+    name: "reveal",
+    files: &[
+        "model.json",
+        "recipe.toml",
+        "inputs.json",
+        "tokenizer.json",
+        "summary.json",
+        "metrics.jsonl",
+    ],
+    left_out: "",
+};
+
+/// The folders of the frozen image encoder and recogniser, written below `folder`.
+pub(super) fn unpack(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
+    for (place, bytes) in FROZEN {
+        let file = folder.join(place);
+        if fs::read(&file).is_ok_and(|found| found == bytes) {
+            continue;
+        }
+        let parent = file.parent().unwrap_or(folder);
+        fs::create_dir_all(parent)
+            .with_context(|| format!("{}: could not be made", parent.display()))?;
+        output::write_whole(&file, bytes)?;
+    }
+    Ok([folder.join(CLIP.name), folder.join(CONFORMER.name)])
+}
+
+impl Kept {
+    /// Whether a run has the weights that are kept, in words.
+    pub(super) fn compared(&self, run: &Path) -> anyhow::Result<String> {
+        let bytes = halved(&run.join(WEIGHTS), self.left_out)?;
+        let own = format!("{:x}", Sha256::digest(&bytes));
+        let kept = sums(KEPT_SUMS).find(|(_, name)| *name == self.weights());
+        let (run, name) = (run.display(), self.name);
+        Ok(match kept {
+            Some((kept, _)) if kept == own => {
+                format!("{run}: the same weights, bit for bit, as in train/kept/{name}.")
+            }
+            _ => format!(
+                "{run}: other weights than in train/kept/{name}, which another machine, build or seed makes."
+            ),
+        })
+    }
+
+    /// Keeps a run below a folder. In its files `out`, the folder of all runs, becomes the kept one's.
+    pub(super) fn keep(&self, run: &Path, out: &Path, folder: &Path) -> anyhow::Result<()> {
+        let to = folder.join(self.name);
+        if to.exists() {
+            fs::remove_dir_all(&to).with_context(|| format!("{}: stays", to.display()))?;
+        }
+        fs::create_dir_all(&to).with_context(|| format!("{}: could not be made", to.display()))?;
+        for name in self.files {
+            let file = run.join(name);
+            let text = fs::read_to_string(&file);
+            let text = text.with_context(|| format!("{}: could not be read", file.display()))?;
+            let frozen = format!("{}/", out.join(FOLDER).display());
+            output::write_whole(&to.join(name), text.replace(&frozen, "../").as_bytes())?;
+        }
+        let bytes = halved(&run.join(WEIGHTS), self.left_out)?;
+        output::write_whole(&to.join(WEIGHTS), &bytes)?;
+        if self.name == REVEAL.name {
+            FinishedRun::open(&to)?.restore_memory()?;
+            for lock in [".lock", "memory/LOCK"] {
+                let _ = fs::remove_file(to.join(lock));
+            }
+        }
+        let file = folder.join(SUMS);
+        let before = fs::read_to_string(&file).unwrap_or_default();
+        let weights = self.weights();
+        let mut lines: Vec<(String, String)> = sums(&before)
+            .filter(|(_, name)| *name != weights)
+            .map(|(sum, name)| (name.to_owned(), sum.to_owned()))
+            .collect();
+        lines.push((weights, format!("{:x}", Sha256::digest(&bytes))));
+        lines.sort();
+        let text: String =
+            lines.into_iter().map(|(name, sum)| format!("{sum}  {name}\n")).collect();
+        output::write_whole(&file, text.as_bytes())
+    }
+
+    fn weights(&self) -> String {
+        format!("{}/{WEIGHTS}", self.name)
+    }
+}
+
+/// The folder of what is unpacked, below that of all runs.
+pub(super) const FOLDER: &str = "kept";
+
+fn sums(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().filter_map(|line| line.split_once("  "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unpacked_is_what_is_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [clip, conformer] = unpack(folder.path()).expect("unpacked");
+        for (kept, folder) in [(CLIP, clip), (CONFORMER, conformer)] {
+            let told = kept.compared(&folder).expect("compared");
+            assert!(told.contains("the same weights, bit for bit"), "{told}");
+        }
+    }
+
+    #[test]
+    fn other_weights_are_told_from_those_that_are_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [clip, conformer] = unpack(folder.path()).expect("unpacked");
+        fs::copy(clip.join(WEIGHTS), conformer.join(WEIGHTS)).expect("copied");
+        let told = CONFORMER.compared(&conformer).expect("compared");
+        assert!(told.contains("other weights than in train/kept/conformer"), "{told}");
+        // What is not as it should be is unpacked again.
+        unpack(folder.path()).expect("unpacked");
+        assert!(CONFORMER.compared(&conformer).expect("compared").contains("bit for bit"));
+    }
+}
