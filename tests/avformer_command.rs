@@ -54,7 +54,6 @@ fn clips_are_heard_and_seen_from_files() {
     let read = |file: &str| fs::read(folder.join(file)).unwrap();
     assert!(read("seen/clips.jsonl") == read("again/clips.jsonl"));
     refused(folder, "data audiovisual seen", "is there already");
-    refused(folder, "reproduce --study avformer --out report", "--scale laptop");
     refused(folder, "data audiovisual new --names 0", "--names");
     refused(folder, "data audiovisual new --snr-db 3 1", "--snr-db");
 

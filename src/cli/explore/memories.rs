@@ -125,7 +125,7 @@ impl Memories {
         let path = path.with_context(|| format!("the entry {id} has no picture"))?;
         if let Some(run) = explorable.run
             && let Some(slug) = path.strip_prefix("pictures/").and_then(|p| p.strip_suffix(".png"))
-            && let Ok(png) = answerers.opened(run)?.view(slug, 0)
+            && let Ok(png) = answerers.opened(run).and_then(|opened| opened.view(slug, 0))
         {
             return Ok(png);
         }

@@ -49,6 +49,9 @@ impl Reproduce {
             true => kept::unpack(&self.out.join(kept::FOLDER))?,
             false => self.frozen_models(notes)?,
         };
+        if self.is_smoke() && self.ablations {
+            notes.push("AVFormer's further rows are trained at scale laptop alone.".to_owned());
+        }
         let speech = speech.display().to_string();
         let mut recognisers = vec![("conformer", speech.as_str())];
         recognisers.extend(self.whisper.as_deref().map(|whisper| ("whisper", whisper)));
