@@ -12,7 +12,7 @@ use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::speech::run::train_speech;
 use engram_train::{Program, Recipe, RecipeOptions, RunOptions, check_failures, is_finished};
 
-use super::report::Row;
+use super::report::{Row, untested};
 use super::values::{Values, beats};
 use super::{Reproduce, kept};
 use crate::cli::grid::time_left;
@@ -119,6 +119,18 @@ impl Reproduce {
         let mut rows: Vec<Row> =
             report.claims.iter().map(|claim| self.of_avformer_claim(claim, name)).collect();
         rows.extend(self.of_summaries(&report, &out, name)?);
+        let all = Grid::parse(GRID, GRID_FILE.as_ref(), RECIPE, RECIPE_FILE.as_ref())?;
+        for claim in all.claims() {
+            if report.claims.iter().all(|made| made.claim.id != claim.id) {
+                let verdict = Verdict::Untested;
+                let what = format!("{} ({name})", claim.claim);
+                let mut row = self.avformer_row(&claim.id, what, untested(), verdict, name);
+                row.paper = claim.paper.clone();
+                row.command =
+                    row.command.replace("--scale smoke", "--scale laptop") + " --ablations";
+                rows.push(row);
+            }
+        }
         Ok(rows)
     }
 
@@ -152,7 +164,7 @@ impl Reproduce {
         let verdict = match beats(&put_in, SMALL) {
             Verdict::Holds => Verdict::Fails,
             Verdict::Fails => Verdict::Holds,
-            Verdict::NotDecided => Verdict::NotDecided,
+            other => other,
         };
         let claim = format!(
             "at most one clean clip in a hundred has the name that a wrong picture shows ({recogniser})"

@@ -1,6 +1,7 @@
 //! The rows of a reproduction: what a paper claims, what was measured, and whether it holds.
 
 use engram_eval::html::{FigureTable, figures_page};
+use engram_eval::metric::MetricInfo;
 use engram_eval::result::Measure;
 use engram_train::Program;
 use engram_train::grid::Verdict;
@@ -61,10 +62,20 @@ impl Report {
         self.rows.iter().all(Row::as_expected)
     }
 
+    /// What says which rows nothing was trained for, and the others.
+    fn untested_apart(&self) -> (Option<String>, Vec<&Row>) {
+        let (untested, tested): (Vec<&Row>, Vec<&Row>) =
+            self.rows.iter().partition(|row| row.verdict == Verdict::Untested);
+        let ids: Vec<&str> = untested.iter().map(|row| row.id.as_str()).collect();
+        let told = format!("Untested without --ablations: {}.", ids.join(", "));
+        ((!ids.is_empty()).then_some(told), tested)
+    }
+
     /// The rows as text.
     pub(super) fn to_text(&self) -> String {
+        let (untested, tested) = self.untested_apart();
         let mut lines = Vec::new();
-        for row in &self.rows {
+        for row in tested {
             lines.push(format!("{}: {}", row.id, row.claim));
             if !row.paper.is_empty() {
                 lines.push(format!("  paper    {}", row.paper));
@@ -85,13 +96,15 @@ impl Report {
             lines.push(format!("  verdict  {}{mark}", row.verdict.name()));
         }
         lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
+        lines.extend(untested);
         lines.join("\n")
     }
 
     /// The rows as a page with plots.
     pub(super) fn to_html(&self) -> String {
-        let texts: Vec<[String; 2]> = self.rows.iter().map(Row::heading_and_note).collect();
-        let figures: Vec<Vec<(String, Measure)>> = self.rows.iter().map(Row::figures).collect();
+        let (untested, tested) = self.untested_apart();
+        let texts: Vec<[String; 2]> = tested.iter().map(|row| row.heading_and_note()).collect();
+        let figures: Vec<Vec<(String, Measure)>> = tested.iter().map(|row| row.figures()).collect();
         let tables = texts.iter().zip(&figures).map(|([heading, note], rows)| FigureTable {
             heading,
             rows_are: "figure",
@@ -104,16 +117,23 @@ impl Report {
             "Scale {}, {} s on {} threads. The embedded world is small: it shows mechanisms and \
              directions, not the papers' absolute figures. Each verdict is by its own 95 % interval, \
              uncorrected: of {} rows with nothing behind them about {:.1} would be decided by \
-             chance. {}",
+             chance. {} {}",
             self.scale,
             self.seconds,
             self.threads,
-            self.rows.len(),
-            self.rows.len() as f64 / 20.0,
-            self.notes.join(" ")
+            tested.len(),
+            tested.len() as f64 / 20.0,
+            self.notes.join(" "),
+            untested.unwrap_or_default()
         );
         figures_page("What the papers claim, and what was measured", &lead, &tables)
     }
+}
+
+/// No figure.
+pub(super) fn untested() -> Measure {
+    let info = MetricInfo { name: "", version: 1, higher_is_better: None };
+    Measure::new(&info, 0, Err("untested".to_owned()), None)
 }
 
 impl Row {
@@ -140,8 +160,6 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
-    use engram_eval::metric::MetricInfo;
-
     use super::*;
 
     #[test]

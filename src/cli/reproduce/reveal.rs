@@ -10,7 +10,7 @@ use engram_train::studies::reveal::finished::FinishedRun;
 use engram_train::studies::reveal::needle::NeedleFigures;
 use engram_train::studies::reveal::run::RevealSummary;
 
-use super::report::{Measured, Row};
+use super::report::{Measured, Row, untested};
 use super::values::{Values, beats};
 use super::{Reproduce, kept};
 use crate::cli::grid::time_left;
@@ -76,6 +76,22 @@ impl Reproduce {
                 if rows.iter().all(|row| row.id != claim.claim.id) {
                     rows.push(self.of_claim(claim, " --ablations"));
                 }
+            }
+        }
+        for claim in grid.claims() {
+            if rows.iter().all(|row| row.id != claim.id) {
+                rows.push(Row {
+                    study: "reveal",
+                    id: claim.id.clone(),
+                    claim: claim.claim.clone(),
+                    paper: claim.paper.clone(),
+                    figure: untested(),
+                    seeds: self.seeds,
+                    verdict: Verdict::Untested,
+                    expected: false,
+                    command: self.command(" --ablations"),
+                    compared: Vec::new(),
+                });
             }
         }
         Ok(rows)

@@ -25,6 +25,9 @@ pub enum Verdict {
     /// It says neither.
     #[serde(rename = "not decided")]
     NotDecided,
+    /// Nothing was trained that could say.
+    #[serde(rename = "untested")]
+    Untested,
 }
 
 /// What is claimed of a difference.
@@ -66,6 +69,7 @@ impl Verdict {
             Self::Holds => "holds",
             Self::Fails => "fails",
             Self::NotDecided => "not decided",
+            Self::Untested => "untested",
         }
     }
 }
