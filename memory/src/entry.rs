@@ -46,6 +46,11 @@ impl Entry {
         Self { id, source: DEFAULT_SOURCE.to_owned(), document: None, payload: Map::new() }
     }
 
+    /// The path of its picture.
+    pub fn image(&self) -> Option<&str> {
+        self.payload.get("image").and_then(Value::as_str)
+    }
+
     /// The kind of the entry.
     pub fn kind(&self) -> Kind {
         let has = |field: &str| self.payload.contains_key(field);

@@ -7,6 +7,7 @@
 //! | `memories` | searching a memory in words, by a picture or by one of its entries |
 //! | `answers` | runs of REVEAL: answers, and the entries that they come from |
 //! | `speech` | runs of AVFormer: clips in noise, heard with and without pictures |
+//! | `lazily` | models that are opened when they are first needed |
 //! | `uploads` | pictures that the page sends |
 //! | `server` | the page, its data, and who may ask for them |
 //! | `page/` | HTML, CSS and JavaScript, as the browser gets them |
@@ -14,6 +15,7 @@
 mod answers;
 mod curves;
 mod found;
+mod lazily;
 mod memories;
 mod server;
 mod speech;
@@ -24,11 +26,10 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{Outcome, output};
-use answers::Answerers;
 use found::{Found, find};
+use lazily::LazyRuns;
 use memories::Memories;
 use server::{Explored, serve};
-use speech::Recognisers;
 
 /// Look into runs and memories: a page for the browser, served to this machine alone.
 ///
@@ -61,7 +62,7 @@ impl Explore {
         let told = format!("{} runs, {} memories", runs.len(), memories.len());
         let memories = Memories::open(memories, self.images)?;
         output::note(&told, false);
-        let (answerers, recognisers) = (Answerers::of(&runs), Recognisers::of(&runs));
+        let (answerers, recognisers) = (LazyRuns::of(&runs), LazyRuns::of(&runs));
         serve(Explored { runs, memories, answerers, recognisers }, self.port)?;
         Ok(Outcome::Done)
     }

@@ -2,7 +2,7 @@
 //
 //   node tests/explore/page.mjs ADDRESS [SCREENSHOTS]
 //
-// with train/kept and a memory under MiniLM's keys called `facts`.
+// with train/kept and a memory under MiniLM's keys called `capitals`.
 
 import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
@@ -55,8 +55,8 @@ tests["tabs are reached by keys"] = async () => {
 
 tests["a search in words finds the right entry"] = async () => {
   await page.click("#tab-memory");
-  const facts = await page.locator("#memories option").evaluateAll((all) => all.find((one) => one.textContent.endsWith("facts"))?.value);
-  await page.selectOption("#memories", facts);
+  const capitals = await page.locator("#memories option").evaluateAll((all) => all.find((one) => one.textContent.endsWith("capitals"))?.value);
+  await page.selectOption("#memories", capitals);
   await page.fill("#words", "Which city is the capital of Hungary?");
   await page.press("#words", "Enter");
   await page.waitForFunction(() => document.querySelector("#hits li")?.textContent.includes("Budapest"));

@@ -34,6 +34,7 @@ mod wer;
 mod writer;
 
 pub use figures::{FigureTable, figures_page};
+pub use page::PALETTE;
 
 /// How many of the worst cases a page lists if nothing else is asked for: enough to read, small enough to send.
 pub const WORST_CASES: usize = 200;

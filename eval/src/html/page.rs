@@ -3,6 +3,8 @@
 use super::writer::Html;
 
 const STYLE: &str = include_str!("style.css");
+/// The colours of all pages as CSS variables, on light and dark screens.
+pub const PALETTE: &str = include_str!("palette.css");
 const SCRIPT: &str = include_str!("script.js");
 
 /// Nothing may be loaded, whatever a text says.
@@ -57,7 +59,10 @@ impl Page {
         html.void("meta", &viewport);
         html.void("meta", &[("name", "color-scheme"), ("content", "light dark")]);
         html.leaf("title", &[], &format!("{} – Engram", self.title));
-        html.node("style", &[], |html| html.verbatim(STYLE));
+        html.node("style", &[], |html| {
+            html.verbatim(PALETTE);
+            html.verbatim(STYLE);
+        });
     }
 
     fn body(&self, html: &mut Html) {

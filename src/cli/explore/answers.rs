@@ -1,27 +1,21 @@
 //! Runs of REVEAL: their questions, answers with evidence, and what a question finds.
 
-use std::io::Cursor;
-use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::path::Path;
 
 use anyhow::Context;
 use engram_data::world::World;
 use engram_data::world::questions::{Part, Split};
 use engram_train::studies::reveal::predict::{Answer, Answerer, Evidence};
-use image::ImageFormat;
 use serde::{Deserialize, Serialize};
 
-use super::found::Run;
+use super::lazily::{FromRun, png};
 use super::uploads::Upload;
 
 /// The most questions of a test that are listed at a time.
 const LISTED: usize = 50;
 
-/// The runs, each opened when it is first asked; the reason where it cannot be.
-pub(super) struct Answerers(Vec<(PathBuf, OnceLock<Result<Opened, String>>)>);
-
 /// A run that can be asked.
-pub(super) struct Opened {
+pub(super) struct Asking {
     answerer: Answerer,
     /// What it was trained on, if that is the embedded world.
     world: Option<World>,
@@ -66,25 +60,15 @@ pub(super) struct Asked {
     without: Vec<i64>,
 }
 
-impl Answerers {
-    pub(super) fn of(runs: &[Run]) -> Self {
-        Self(runs.iter().map(|run| (run.folder.clone(), OnceLock::new())).collect())
-    }
-
-    /// Opens a run, unless it is open.
-    pub(super) fn opened(&self, run: usize) -> anyhow::Result<&Opened> {
-        let (folder, opened) = self.0.get(run).with_context(|| format!("there is no run {run}"))?;
-        let open = || -> anyhow::Result<Opened> {
-            let answerer = Answerer::open(folder, None, None, Vec::new())?;
-            let world = answerer.world()?;
-            Ok(Opened { answerer, world })
-        };
-        let opened = opened.get_or_init(|| open().map_err(|error| format!("{error:#}")));
-        opened.as_ref().map_err(|reason| anyhow::anyhow!("{reason}"))
+impl FromRun for Asking {
+    fn open(run: &Path) -> anyhow::Result<Self> {
+        let answerer = Answerer::open(run, None, None, Vec::new())?;
+        let world = answerer.world()?;
+        Ok(Self { answerer, world })
     }
 }
 
-impl Opened {
+impl Asking {
     /// Questions of the test that have all these words, in the question, its answers or the picture's name.
     pub(super) fn questions(&self, words: &str) -> Questions<'_> {
         let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
@@ -125,9 +109,7 @@ impl Opened {
         if view == 0 {
             return Ok(world.pictures[place].png.to_vec());
         }
-        let mut png = Cursor::new(Vec::new());
-        world.view(place, view)?.write_to(&mut png, ImageFormat::Png)?;
-        Ok(png.into_inner())
+        png(&world.view(place, view)?)
     }
 
     pub(super) fn answer(&self, asked: &Asked) -> anyhow::Result<Answer> {

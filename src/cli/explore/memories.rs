@@ -1,7 +1,6 @@
 //! Memories: what they hold, and what is found in them.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -13,8 +12,9 @@ use engram_train::encode::{Item, JointEncoder};
 use engram_train::studies::reveal::predict::Evidence;
 use serde::{Deserialize, Serialize};
 
-use super::answers::Answerers;
+use super::answers::Asking;
 use super::found::FoundMemory;
+use super::lazily::{Lazily, LazyRuns};
 use super::uploads::Upload;
 use crate::cli::memory::{ShownHit, check_model};
 
@@ -30,8 +30,7 @@ struct Explorable {
     memory: Memory,
     /// Where the paths of entries' pictures begin.
     images: PathBuf,
-    /// Opened by the first question; the reason where it cannot be.
-    encoder: OnceLock<Result<JointEncoder, String>>,
+    encoder: Lazily<JointEncoder>,
     /// The run whose memory it is: its model makes queries and gates.
     run: Option<usize>,
 }
@@ -92,7 +91,7 @@ impl Memories {
             let beside = folder.parent().unwrap_or(Path::new("")).to_path_buf();
             let images = images.clone().unwrap_or(beside);
             let memory = Memory::open(&folder)?;
-            anyhow::Ok(Explorable { name, memory, images, encoder: OnceLock::new(), run })
+            anyhow::Ok(Explorable { name, memory, images, encoder: Lazily::default(), run })
         };
         found.into_iter().map(open).collect::<anyhow::Result<_>>().map(Self)
     }
@@ -105,7 +104,7 @@ impl Memories {
         &self,
         memory: usize,
         wanted: &Wanted,
-        answerers: &Answerers,
+        answerers: &LazyRuns<Asking>,
     ) -> anyhow::Result<Hits> {
         self.get(memory)?.search(wanted, answerers)
     }
@@ -115,14 +114,13 @@ impl Memories {
         &self,
         memory: usize,
         id: i64,
-        answerers: &Answerers,
+        answerers: &LazyRuns<Asking>,
     ) -> anyhow::Result<Vec<u8>> {
         let explorable = self.get(memory)?;
         let generation = explorable.memory.generation();
         let row = generation.row_of(id)?.with_context(|| format!("there is no entry {id}"))?;
         let entry = generation.entry(row)?;
-        let path = entry.payload.get("image").and_then(|image| image.as_str());
-        let path = path.with_context(|| format!("the entry {id} has no picture"))?;
+        let path = entry.image().with_context(|| format!("the entry {id} has no picture"))?;
         if let Some(run) = explorable.run
             && let Some(slug) = path.strip_prefix("pictures/").and_then(|p| p.strip_suffix(".png"))
             && let Ok(png) = answerers.opened(run).and_then(|opened| opened.view(slug, 0))
@@ -160,7 +158,7 @@ impl Explorable {
         Ok(self.memory.generation())
     }
 
-    fn search(&self, wanted: &Wanted, answerers: &Answerers) -> anyhow::Result<Hits> {
+    fn search(&self, wanted: &Wanted, answerers: &LazyRuns<Asking>) -> anyhow::Result<Hits> {
         let generation = self.newest()?;
         let k = wanted.k.clamp(1, MOST);
         let started = Instant::now();
@@ -208,9 +206,7 @@ impl Explorable {
         generation: &Generation,
         (text, picture): (Option<&str>, Option<&Upload>),
     ) -> anyhow::Result<Vec<f32>> {
-        let open = || open_encoder(generation).map_err(|error| format!("{error:#}"));
-        let encoder = self.encoder.get_or_init(open);
-        let encoder = encoder.as_ref().map_err(|reason| anyhow::anyhow!("{reason}"))?;
+        let encoder = self.encoder.get(|| open_encoder(generation))?;
         let reads = encoder.reads();
         for (is_asked, is_read, what) in
             [(text.is_some(), reads.text, "words"), (picture.is_some(), reads.pictures, "pictures")]

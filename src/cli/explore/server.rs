@@ -19,11 +19,12 @@ use engram_train::studies::reveal::predict::Answer;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
-use super::answers::{Answerers, Asked};
+use super::answers::{Asked, Asking};
 use super::curves;
 use super::found::Run;
+use super::lazily::LazyRuns;
 use super::memories::{Described, Hits, Memories, Wanted};
-use super::speech::{self, HeardClip, Recognisers, Said};
+use super::speech::{self, HeardClip, Hearer, Said};
 use crate::cli::output;
 
 /// Bytes of the largest request: a photograph in base64.
@@ -33,8 +34,9 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The page: where each of its files stands, its type, its text.
-const PAGE: [(&str, &str, &str); 10] = [
+const PAGE: [(&str, &str, &str); 11] = [
     ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
+    ("/palette.css", "text/css", engram_eval::html::PALETTE),
     ("/explore.css", "text/css", include_str!("page/explore.css")),
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     ("/explore.js", SCRIPT, include_str!("page/explore.js")),
@@ -51,8 +53,8 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 pub(super) struct Explored {
     pub(super) runs: Vec<Run>,
     pub(super) memories: Memories,
-    pub(super) answerers: Answerers,
-    pub(super) recognisers: Recognisers,
+    pub(super) answerers: LazyRuns<Asking>,
+    pub(super) recognisers: LazyRuns<Hearer>,
 }
 
 type Shared = State<Arc<Explored>>;

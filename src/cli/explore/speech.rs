@@ -1,9 +1,8 @@
 //! Runs of AVFormer: a name that is said in noise, heard by the frozen recogniser and with adapters, while pictures are
 //! seen.
 
-use std::io::Cursor;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use engram_data::audio::noise::NoiseKind;
@@ -19,10 +18,9 @@ use engram_train::recognise::{
 };
 use engram_train::studies::avformer::settings::{AvformerData, EVALUATED_VIEWS};
 use engram_train::{Recipe, RecipeOptions};
-use image::ImageFormat;
 use serde::{Deserialize, Serialize};
 
-use super::found::Run;
+use super::lazily::{FromRun, png};
 use crate::cli::data::wav;
 
 /// The name of what the run has learnt.
@@ -32,11 +30,8 @@ const PEAKS: usize = 300;
 /// The loudest sample of what is played: noise may leave [-1, 1].
 const LOUDEST: f32 = 0.7;
 
-/// The runs, each opened when it is first heard; the reason where it cannot be.
-pub(super) struct Recognisers(Vec<(PathBuf, OnceLock<Result<Opened, String>>)>);
-
 /// A run that hears.
-pub(super) struct Opened {
+pub(super) struct Hearer {
     adapted: Mutex<AdaptedRecogniser>,
     data: AvformerData,
     world: Audiovisual,
@@ -94,20 +89,7 @@ struct Heard {
     errors: usize,
 }
 
-impl Recognisers {
-    pub(super) fn of(runs: &[Run]) -> Self {
-        Self(runs.iter().map(|run| (run.folder.clone(), OnceLock::new())).collect())
-    }
-
-    /// Opens a run, unless it is open.
-    pub(super) fn opened(&self, run: usize) -> anyhow::Result<&Opened> {
-        let (folder, opened) = self.0.get(run).with_context(|| format!("there is no run {run}"))?;
-        let opened = opened.get_or_init(|| Opened::open(folder).map_err(|e| format!("{e:#}")));
-        opened.as_ref().map_err(|reason| anyhow::anyhow!("{reason}"))
-    }
-}
-
-impl Opened {
+impl FromRun for Hearer {
     fn open(run: &Path) -> anyhow::Result<Self> {
         let mut recipe = Recipe::load(&run.join(engram_train::RECIPE), &RecipeOptions::default())?;
         let data: AvformerData = recipe.data()?;
@@ -123,7 +105,9 @@ impl Opened {
         let world = Audiovisual::new(data.names, data.world_seed)?;
         Ok(Self { adapted: Mutex::new(adapted), data, world })
     }
+}
 
+impl Hearer {
     pub(super) fn said(&self) -> Said {
         let frames = self.adapted.lock().unwrap_or_else(PoisonError::into_inner).frames();
         let names = self.world.names().map(str::to_owned).collect();
@@ -142,10 +126,7 @@ impl Opened {
 
     /// A view of a name's picture, as PNG.
     pub(super) fn view(&self, name: usize, view: usize) -> anyhow::Result<Vec<u8>> {
-        let mut png = Cursor::new(Vec::new());
-        let seen = self.world.view((Split::Test, name), view, self.data.view_size)?;
-        seen.write_to(&mut png, ImageFormat::Png)?;
-        Ok(png.into_inner())
+        png(&self.world.view((Split::Test, name), view, self.data.view_size)?)
     }
 
     /// What is heard of a clip: frozen, and with adapters while nothing, its own pictures and those of another name are

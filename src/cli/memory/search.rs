@@ -338,9 +338,8 @@ impl ShownHit {
         score: f32,
     ) -> Result<Self, MemoryError> {
         let entry = generation.entry(row)?;
-        let image = entry.payload.get("image").and_then(|image| image.as_str());
         Ok(Self {
-            image: image.map(str::to_owned),
+            image: entry.image().map(str::to_owned),
             text: entry.text(),
             id: entry.id,
             score,

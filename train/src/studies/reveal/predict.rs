@@ -125,7 +125,7 @@ impl Evidence {
         Self {
             id: hit.id,
             text: entry.text(),
-            image: entry.payload.get("image").and_then(Value::as_str).map(Into::into),
+            image: entry.image().map(Into::into),
             source: entry.source,
             score: f64::from(hit.score),
             gate: f64::from(gates[hit.source as usize]),

@@ -151,8 +151,7 @@ impl Read {
             let before = self.listed.len();
             while let Some(entry) = lines.next() {
                 let entry = entry?;
-                let image = entry.payload.get("image").and_then(|image| image.as_str());
-                let image = image.map(str::to_owned);
+                let image = entry.image().map(str::to_owned);
                 if image.is_none() && entry.text().trim().is_empty() {
                     let remedy = "give it a text or an `image`, or leave the line out";
                     return Err(lines.fault("says nothing", remedy).into());
