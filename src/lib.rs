@@ -9,9 +9,14 @@
 //! - [`train`]: recipes, the one training loop, the studies
 //! - [`eval`]: metrics with intervals (builds without candle)
 //!
+//! - [`plot`]: plots as SVG, and [`notebook`]: what the cells of a notebook show
+//!
 //! [`candle`] is the version of candle-core whose tensors they take.
 //!
 //! The command `engram` is glue over the same parts.
+
+pub mod notebook;
+pub mod plot;
 
 pub use candle_core as candle;
 pub use engram_data as data;

@@ -7,7 +7,6 @@ mod explore;
 mod grid;
 mod memory;
 mod output;
-mod plot;
 mod predict;
 mod reproduce;
 mod shell;

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::Args;
+use engram::plot::{Axis, Legend, Line, draw_lines};
 use engram_memory::cache::{CacheSettings, CachedValues, ValueCache};
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
@@ -16,7 +17,6 @@ use engram_memory::{
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::super::plot::{Axis, Legend, Line, draw};
 use super::super::{Outcome, output};
 use super::keys::{ClusteredKeys, uniform};
 use super::median;
@@ -97,13 +97,19 @@ impl TradeoffBench {
             recall = self.recall(generation, &queries)?;
         }
         bar.finish_and_clear();
-        let logarithmic = |name| Axis { name, logarithmic: true };
-        let linear = |name| Axis { name, logarithmic: false };
-        self.plot("search.svg", [logarithmic("keys"), logarithmic("ms a query")], &lines)?;
-        self.plot("recall.svg", [linear("recall@k"), logarithmic("queries a second")], &recall)?;
+        self.plot("search.svg", ["keys", "ms a query"].map(Axis::logarithmic), &lines)?;
+        self.plot(
+            "recall.svg",
+            [Axis::linear("recall@k"), Axis::logarithmic("queries a second")],
+            &recall,
+        )?;
         output::print(&value_types(folder.path())?)?;
         let cache = cache(&folder.path().join("values"))?;
-        self.plot("cache.svg", [logarithmic("MB of the cache"), linear("share")], &cache)?;
+        self.plot(
+            "cache.svg",
+            [Axis::logarithmic("MB of the cache"), Axis::linear("share")],
+            &cache,
+        )?;
         Ok(Outcome::Done)
     }
 
@@ -149,7 +155,7 @@ impl TradeoffBench {
     }
 
     /// Prints the points of the lines and draws them.
-    fn plot(&self, name: &str, axes: [Axis; 2], lines: &[Line]) -> anyhow::Result<()> {
+    fn plot(&self, name: &str, axes: [Axis<'_>; 2], lines: &[Line]) -> anyhow::Result<()> {
         for line in lines {
             let points = line.points.iter().map(|(x, y)| format!("({x:.4}, {y:.4})"));
             let points = points.collect::<Vec<_>>().join(" ");
@@ -157,7 +163,7 @@ impl TradeoffBench {
             output::print(&format!("{name}: {}: ({x}, {y}): {points}", line.name))?;
         }
         let path = self.out.join(name);
-        output::write_whole(&path, draw(axes, lines, Legend::LowerRight)?.as_bytes())
+        output::write_whole(&path, draw_lines(axes, lines, Legend::LowerRight)?.as_bytes())
     }
 }
 

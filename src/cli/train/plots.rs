@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use engram::plot::{Axis, Interval, Legend, Line, draw_lines};
 use engram_eval::result::Measure;
 use engram_train::studies::avformer::evaluate::{AtRatio, TEST};
 use engram_train::studies::avformer::run::AvformerSummary;
 
 use super::super::output;
-use super::super::plot::{Axis, Legend, Line, draw};
 
 /// In the folder of the test: the word error rate by the ratio of speech over noise.
 const SWEEP: &str = "sweep.svg";
@@ -23,8 +23,8 @@ pub(super) fn avformer(summary: &AvformerSummary, run: &Path) -> anyhow::Result<
         line("right frames", sweep, |one| &one.right),
         line("wrong frames", sweep, |one| &one.wrong),
     ];
-    let axes = ["speech over noise, dB", "WER"].map(|name| Axis { name, logarithmic: false });
-    let svg = draw(axes, &lines, Legend::UpperRight)?;
+    let axes = ["speech over noise, dB", "WER"].map(Axis::linear);
+    let svg = draw_lines(axes, &lines, Legend::UpperRight)?;
     output::write_whole(&run.join(TEST).join(SWEEP), svg.as_bytes())
 }
 
@@ -35,9 +35,8 @@ fn line(name: &str, sweep: &[AtRatio], of: fn(&AtRatio) -> &Measure) -> Line {
         sweep.iter().filter_map(|one| Some((f64::from(one.snr_db?), of(one)))).collect();
     noisy.sort_by(|a, b| a.0.total_cmp(&b.0));
     for (ratio, wer) in noisy {
-        let [low, high] = wer.ci95.unwrap_or_default().map(|end| end.unwrap_or(wer.value));
         line.points.push((ratio, wer.value));
-        line.intervals.push([low, high]);
+        line.intervals.push(Interval::of("", wer).ends);
     }
     line
 }

@@ -5,12 +5,16 @@ use std::path::Path;
 use engram_data::DataError;
 use engram_data::world::{World, WorldOptions, view_augmentation};
 use engram_memory::search::{Filter, Hit};
+use engram_memory::{Batch, Entry};
 use engram_models::kernels::Mode;
 use serde_json::Value;
 
 use super::{Answer, Answerer, Detail, Evidence, Question};
 use crate::studies::reveal::corpus::Corpus;
+use crate::studies::reveal::retriever::encode;
 use crate::study::StudyResult;
+
+const NO_MEMORY: &str = "the run was trained without a memory";
 
 impl Answerer {
     /// The embedded world that the run was trained on, in views as large as the model's pictures; none of a run on
@@ -64,9 +68,7 @@ impl Answerer {
         k: usize,
         sources: &[String],
     ) -> StudyResult<Vec<Evidence>> {
-        let Some(retriever) = &self.retriever else {
-            return Err("the run was trained without a memory".into());
-        };
+        let retriever = self.retriever.as_ref().ok_or(NO_MEMORY)?;
         let (sequencer, mode) = (&self.encoding.sequencer, Mode::predict());
         let text = match question {
             Some(question) => sequencer.question(question)?.0,
@@ -82,6 +84,23 @@ impl Answerer {
         let (generation, gates) = (retriever.generation(), gates.flatten_all()?.to_vec1::<f32>()?);
         let entry = |hit: Hit| Ok(Evidence::of(generation.entry(hit.row)?, &hit, &gates));
         found.hits.into_iter().flatten().map(entry).collect()
+    }
+
+    /// Writes an entry into the memory, in the place of one with the same id, under the key and with the value that the
+    /// model makes of its text and picture. The file of the memory changes: open the run with a copy to keep its own.
+    ///
+    /// # Errors
+    /// A picture that does not decode, a memory that another process writes to, and a run without one.
+    pub fn put(&mut self, entry: Entry, picture: Option<&Path>) -> StudyResult<()> {
+        let sequencer = &self.encoding.sequencer;
+        let text = sequencer.entry(&entry.text())?.0;
+        let view = picture.map(|_| (0, 0));
+        let input = sequencer.input(&self.pictures(picture), &[text], &[view])?;
+        let (keys, values) = encode(&self.model, &input)?;
+        let retriever = self.retriever.as_mut().ok_or(NO_MEMORY)?;
+        let known = retriever.generation().row_of(entry.id)?.is_some();
+        let batch = std::iter::once(Ok(Batch { entries: vec![entry], keys, values }));
+        retriever.edit(|writer| if known { writer.update(1, batch) } else { writer.add(1, batch) })
     }
 
     fn pictures(&self, picture: Option<&Path>) -> Corpus {

@@ -1,0 +1,166 @@
+//! What the cells of a notebook show: plots, pictures, sounds' waves and tables.
+//!
+//! [evcxr](https://github.com/evcxr/evcxr) draws the last expression of a cell where its type has a method
+//! `evcxr_display`, as [`Shown`] has. Plots are SVG and tables Markdown, which pages that host code show too.
+//!
+//! ```
+//! use engram::notebook;
+//! use engram::plot::Interval;
+//!
+//! let figures = [Interval::new("frozen", 0.60, [0.57, 0.63]), Interval::new("adapters", 0.44, [0.41, 0.47])];
+//! notebook::intervals("WER", &figures)?
+//! # ; Ok::<(), engram::plot::PlotError>(())
+//! ```
+
+use std::io::Cursor;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use image::imageops::{FilterType, resize};
+use image::{ImageError, ImageFormat, RgbImage};
+
+use crate::plot::{
+    Axis, Interval, Legend, Line, PlotError, draw_intervals, draw_lines, draw_shades,
+};
+
+/// Parts of a sound whose lowest and highest samples are drawn.
+const PARTS: usize = 600;
+/// Pixels between pictures.
+const GAP: u32 = 8;
+
+/// Something that a cell shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    mime: &'static str,
+    content: String,
+}
+
+impl Shown {
+    /// Hands it to the notebook; evcxr calls it.
+    pub fn evcxr_display(&self) {
+        println!("EVCXR_BEGIN_CONTENT {}\n{}\nEVCXR_END_CONTENT", self.mime, self.content);
+    }
+
+    fn svg(content: String) -> Self {
+        Self { mime: "image/svg+xml", content }
+    }
+}
+
+/// Lines with intervals, or clouds of points.
+///
+/// # Errors
+/// Those of [`draw_lines`].
+pub fn lines(axes: [Axis<'_>; 2], lines: &[Line], legend: Legend) -> Result<Shown, PlotError> {
+    draw_lines(axes, lines, legend).map(Shown::svg)
+}
+
+/// Figures with their intervals.
+///
+/// # Errors
+/// Those of [`draw_intervals`].
+pub fn intervals(axis: &str, figures: &[Interval]) -> Result<Shown, PlotError> {
+    draw_intervals(axis, figures).map(Shown::svg)
+}
+
+/// A table of numbers as shades.
+///
+/// # Errors
+/// Those of [`draw_shades`].
+pub fn shades(
+    rows: &[String],
+    columns: &[String],
+    numbers: &[Vec<f64>],
+) -> Result<Shown, PlotError> {
+    draw_shades(rows, columns, numbers).map(Shown::svg)
+}
+
+/// The wave of a sound of `rate` Hz.
+///
+/// # Errors
+/// Those of [`draw_lines`].
+pub fn wave(samples: &[f32], rate: u32) -> Result<Shown, PlotError> {
+    let of_part = samples.len().div_ceil(PARTS).max(1);
+    let mut points = Vec::new();
+    for (part, samples) in samples.chunks(of_part).enumerate() {
+        let seconds = (part * of_part) as f64 / f64::from(rate);
+        let least = samples.iter().copied().fold(f32::INFINITY, f32::min);
+        let most = samples.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        points.extend([least, most].map(|peak| (seconds, f64::from(peak))));
+    }
+    let line = Line { dots: false, ..Line::new("", points) };
+    lines(["seconds", "amplitude"].map(Axis::linear), &[line], Legend::None)
+}
+
+/// Pictures beside each other, each `height` pixels high.
+///
+/// # Errors
+/// Those of writing a PNG.
+pub fn pictures(pictures: &[RgbImage], height: u32) -> Result<Shown, ImageError> {
+    let scaled: Vec<RgbImage> = pictures
+        .iter()
+        .map(|picture| {
+            let width = (height * picture.width()).div_ceil(picture.height().max(1));
+            resize(picture, width, height, FilterType::Nearest)
+        })
+        .collect();
+    let width = scaled.iter().map(|picture| picture.width() + GAP).sum::<u32>();
+    let white = image::Rgb([u8::MAX; 3]);
+    let mut all = RgbImage::from_pixel(width.saturating_sub(GAP).max(1), height.max(1), white);
+    let mut left = 0;
+    for picture in &scaled {
+        image::imageops::replace(&mut all, picture, left, 0);
+        left += i64::from(picture.width() + GAP);
+    }
+    let mut png = Cursor::new(Vec::new());
+    all.write_to(&mut png, ImageFormat::Png)?;
+    Ok(Shown { mime: "image/png", content: STANDARD.encode(png.get_ref()) })
+}
+
+/// Rows of texts below a head.
+pub fn table<const N: usize>(
+    head: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> Shown {
+    let cell = |text: &str| text.replace('|', "\\|").replace('\n', " ");
+    let line = |cells: &mut dyn Iterator<Item = String>| {
+        format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+    };
+    let mut content = line(&mut head.iter().map(|text| cell(text)));
+    content.push_str(&line(&mut head.iter().map(|_| "---".to_owned())));
+    for row in rows {
+        content.push_str(&line(&mut row.iter().map(|text| cell(text))));
+    }
+    Shown { mime: "text/markdown", content }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_markdown_whatever_a_cell_holds() {
+        let shown = table(["said", "n"], [["a | b\nc".to_owned(), "2".to_owned()]]);
+        assert_eq!(shown.content, "| said | n |\n| --- | --- |\n| a \\| b c | 2 |\n");
+    }
+
+    #[test]
+    fn pictures_stand_beside_each_other() {
+        let one = RgbImage::from_pixel(4, 2, image::Rgb([255, 0, 0]));
+        let shown = pictures(&[one.clone(), one], 10).expect("drawn");
+        let png = STANDARD.decode(&shown.content).expect("base64");
+        let read = image::load_from_memory(&png).expect("a picture").to_rgb8();
+        assert_eq!(read.dimensions(), (20 + GAP + 20, 10));
+        let colours = [0, 20, 20 + GAP].map(|x| read.get_pixel(x, 5).0);
+        assert_eq!(colours, [[255, 0, 0], [255, 255, 255], [255, 0, 0]]);
+    }
+
+    #[test]
+    fn a_wave_has_its_seconds_and_peaks() {
+        let samples: Vec<f32> =
+            (0..32_000).map(|at| if at % 2 == 0 { 0.5 } else { -0.5 }).collect();
+        let shown = wave(&samples, 16_000).expect("drawn");
+        assert_eq!(shown.mime, "image/svg+xml");
+        assert!(shown.content.contains("seconds") && shown.content.contains("2.00"));
+        assert_eq!(shown.content.matches("<circle").count(), 0);
+    }
+}

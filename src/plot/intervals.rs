@@ -1,0 +1,128 @@
+//! Figures below each other, each with its interval: which are apart is seen at a look.
+
+use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
+use engram_eval::metric::mean::{mean, weighted_mean};
+use engram_eval::result::Measure;
+use plotters::coord::types::{RangedCoordf64, RangedCoordi32};
+use plotters::prelude::*;
+
+use super::{Area, COLOURS, PlotError, label, range, svg};
+
+const WIDTH: u32 = 640;
+/// Pixels of a figure, and of what is around all.
+const ROW: u32 = 34;
+const AROUND: u32 = 76;
+/// Pixels of a letter of the names.
+const LETTER: u32 = 7;
+
+/// A figure with its interval.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Interval {
+    /// What has the figure.
+    pub name: String,
+    /// The figure.
+    pub value: f64,
+    /// The ends of its interval; both the figure itself where there is none.
+    pub ends: [f64; 2],
+}
+
+impl Interval {
+    /// A figure with an interval of 95 %.
+    pub fn new(name: impl Into<String>, value: f64, ends: [f64; 2]) -> Self {
+        Self { name: name.into(), value, ends }
+    }
+
+    /// The mean of values with its bootstrap interval over them.
+    pub fn of_mean(name: impl Into<String>, values: &[f64]) -> Self {
+        let resampling = Resampling::by_row(values.len());
+        let options = BootstrapOptions::default();
+        let drawn = interval(&resampling, &options, |counts| weighted_mean(values, counts));
+        let value = mean(values);
+        Self::new(name, value, drawn.map_or([value; 2], |drawn| [drawn.low, drawn.high]))
+    }
+
+    /// That of a measure.
+    pub fn of(name: impl Into<String>, measure: &Measure) -> Self {
+        let ends = measure.ci95.unwrap_or_default().map(|end| end.unwrap_or(measure.value));
+        Self::new(name, measure.value, ends)
+    }
+}
+
+/// Figures and their intervals over an axis, as the text of an SVG file; a line stands at 0 where they are differences.
+///
+/// # Errors
+/// Whatever the back end cannot draw.
+pub fn draw_intervals(axis: &str, figures: &[Interval]) -> Result<String, PlotError> {
+    let height = AROUND + ROW * figures.len() as u32;
+    svg((WIDTH, height), |area| drawn(area, axis, figures))
+}
+
+fn drawn(
+    area: &Area<'_>,
+    axis: &str,
+    figures: &[Interval],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let names = figures.iter().map(|figure| figure.name.chars().count());
+    let names = (LETTER * names.max().unwrap_or(0) as u32 + 16).min(WIDTH / 2);
+    let ends = figures.iter().flat_map(|figure| figure.ends.into_iter().chain([figure.value]));
+    let rows = figures.len() as i32;
+    let mut chart = ChartBuilder::on(area)
+        .margin(12)
+        .x_label_area_size(42)
+        .y_label_area_size(names)
+        .build_cartesian_2d::<RangedCoordf64, RangedCoordi32>(
+            range(ends).into(),
+            (-1..rows).into(),
+        )?;
+    let place = |row: usize| rows - 1 - row as i32;
+    let name = |at: &i32| {
+        let row = usize::try_from(rows - 1 - at).ok();
+        row.and_then(|row| figures.get(row)).map_or_else(String::new, |one| one.name.clone())
+    };
+    chart
+        .configure_mesh()
+        .x_desc(axis)
+        .x_labels(6)
+        .y_labels(figures.len() + 2)
+        .x_label_formatter(&|x| label(*x))
+        .y_label_formatter(&name)
+        .light_line_style(TRANSPARENT)
+        .draw()?;
+    if chart.x_range().contains(&0.0) {
+        let zero = PathElement::new(vec![(0.0, -1), (0.0, rows)], BLACK.mix(0.5));
+        chart.draw_series([zero])?;
+    }
+    let colour = COLOURS[0];
+    chart.draw_series(figures.iter().enumerate().map(|(row, figure)| {
+        let [low, high] = figure.ends;
+        PathElement::new(vec![(low, place(row)), (high, place(row))], colour.stroke_width(2))
+    }))?;
+    chart.draw_series(
+        figures
+            .iter()
+            .enumerate()
+            .map(|(row, figure)| Circle::new((figure.value, place(row)), 4, colour.filled())),
+    )?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mean_lies_in_its_interval() {
+        let right = Interval::of_mean("right", &[1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
+        assert_eq!(right.value, 0.75);
+        assert!(right.ends[0] < 0.75 && 0.75 < right.ends[1], "{right:?}");
+    }
+
+    #[test]
+    fn each_figure_has_a_row_with_its_name() {
+        let figures =
+            [Interval::new("right", 0.2, [0.1, 0.3]), Interval::new("none", -0.1, [-0.1, -0.1])];
+        let svg = draw_intervals("WER", &figures).unwrap();
+        assert!(svg.contains("right") && svg.contains("none") && svg.contains("WER"));
+        assert_eq!(svg.matches("<circle").count(), 2);
+    }
+}
