@@ -27,11 +27,7 @@ const HEARD: [&str; 4] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let pairs = Pairs {
-        ids: (1..=SAID.len()).map(|id| id.to_string().into()).collect(),
-        references: SAID.map(Into::into).to_vec(),
-        hypotheses: HEARD.map(Into::into).to_vec(),
-    };
+    let pairs = Pairs::of(&SAID, &HEARD)?;
     for normaliser in [Normaliser::None, Normaliser::WhisperEnglish] {
         let report = evaluate(&pairs, &WerOptions { normaliser, ..WerOptions::default() })?;
         let wer = &report.evaluation.primary;

@@ -69,6 +69,27 @@ pub struct Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
+    /// Texts that stand beside each other; their ids are their numbers, from 1.
+    ///
+    /// # Errors   [`EvalError::UnequalLengths`]
+    pub fn of<R, H>(references: &'a [R], hypotheses: &'a [H]) -> Result<Self, EvalError>
+    where
+        R: AsRef<str>,
+        H: AsRef<str>,
+    {
+        if references.len() != hypotheses.len() {
+            return Err(EvalError::UnequalLengths {
+                references: references.len(),
+                hypotheses: hypotheses.len(),
+            });
+        }
+        Ok(Self {
+            ids: (1..=references.len()).map(|id| id.to_string().into()).collect(),
+            references: references.iter().map(|text| text.as_ref().into()).collect(),
+            hypotheses: hypotheses.iter().map(|text| text.as_ref().into()).collect(),
+        })
+    }
+
     fn with_capacity(pairs: usize) -> Self {
         Self {
             ids: Vec::with_capacity(pairs),
@@ -360,6 +381,17 @@ mod tests {
 
     fn refused(text: &str, format: TextFormat) -> String {
         parse_texts("f", text, format).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn texts_in_memory_are_numbered_pairs() {
+        let pairs = Pairs::of(&["a b", "c"], &["a".to_owned(), "c".to_owned()]).unwrap();
+        assert_eq!(
+            (pairs.ids, pairs.hypotheses),
+            (vec!["1".into(), "2".into()], vec!["a".into(), "c".into()])
+        );
+        let refused = Pairs::of(&["a"], &["a", "b"]).unwrap_err();
+        assert!(matches!(refused, EvalError::UnequalLengths { references: 1, hypotheses: 2 }));
     }
 
     #[test]
