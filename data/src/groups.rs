@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::patent::PhrasePair;
@@ -37,7 +38,7 @@ pub fn anchor_groups(pairs: &[PhrasePair]) -> Vec<usize> {
 }
 
 /// What two pairs must share to see each other's targets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Grouping {
     /// Nothing is enough: each row alone.

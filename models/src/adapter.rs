@@ -4,6 +4,7 @@
 //! nothing.
 
 use candle_core::Tensor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{bad_field, check_sizes};
@@ -18,7 +19,7 @@ const EPSILON: f64 = 1e-5;
 const DEVIATION: f64 = 0.02;
 
 /// What adapters are like.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdapterConfig {
     /// Channels between the two maps.
@@ -30,7 +31,7 @@ pub struct AdapterConfig {
 }
 
 /// Where an adapter stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
     /// Behind its block: `block(x) + f(block(x))`.

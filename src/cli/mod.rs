@@ -8,6 +8,7 @@ mod grid;
 mod memory;
 mod output;
 mod predict;
+mod recipe;
 mod reproduce;
 mod shell;
 mod train;
@@ -45,6 +46,9 @@ enum Command {
     Train(train::Train),
     Grid(grid::GridCommand),
     Predict(predict::Predict),
+    /// List all keys of recipes, with types, defaults and what they are
+    #[command(subcommand)]
+    Recipe(recipe::RecipeCommand),
     /// Measure predictions
     #[command(subcommand)]
     Eval(eval::Eval),
@@ -100,6 +104,7 @@ impl Command {
             Self::Train(command) => command.run(),
             Self::Grid(command) => command.run(),
             Self::Predict(command) => command.run(),
+            Self::Recipe(command) => command.run(),
             Self::Eval(command) => command.run(),
             Self::Memory(command) => command.run(),
             Self::Bench(command) => command.run(),

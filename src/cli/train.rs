@@ -58,7 +58,7 @@ pub struct Train {
 
 /// A study that can be trained.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Study {
+pub enum Study {
     /// Patent phrase similarity
     Patent,
     /// Answers about pictures out of a memory

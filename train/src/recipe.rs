@@ -1,6 +1,7 @@
 //! Recipes: a whole experiment in one TOML file.
 
 mod document;
+pub mod reference;
 mod settings;
 mod validate;
 mod variants;

@@ -1,9 +1,10 @@
 //! Learning-rate schedules.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The curve of the learning rate after its warm-up.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Curve {
     /// Stays at its height.
@@ -18,7 +19,7 @@ pub enum Curve {
 }
 
 /// `[schedule]`: how the learning rate moves within a phase.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Schedule {
     /// The curve.

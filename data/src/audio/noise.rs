@@ -4,6 +4,7 @@ use std::f32::consts::{PI, TAU};
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::mixing::{power, white_noise};
@@ -37,7 +38,7 @@ const CHANGES: std::ops::Range<f32> = 0.5..10.0;
 const STEPS: std::ops::Range<f32> = 0.0..25.0;
 
 /// A kind of noise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NoiseKind {
     /// From white to brown, half of it swelling, some with tones or clicks.

@@ -5,6 +5,7 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::DataError;
@@ -25,7 +26,7 @@ use crate::DataError;
 /// masks.apply(&mut frames, 80, &mut ChaCha8Rng::seed_from_u64(7))?;
 /// # Ok::<(), engram_data::DataError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SpecAugment {
     /// Masks of time (the paper's m_T).

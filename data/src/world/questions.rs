@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 
 use rand::Rng;
 use rand::seq::SliceRandom;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::attributes::Source;
@@ -31,7 +32,9 @@ pub const TRAINING_VIEW: u32 = 1;
 pub const EVALUATION_VIEW: u32 = 2;
 
 /// What a question is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Split {
     /// To train on.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use candle_core::Tensor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::VisualTokens;
@@ -14,7 +15,7 @@ use crate::params::{Init, ParameterBuilder};
 use crate::speech::AudioStates;
 
 /// How pictures become tokens.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProjectionConfig {
     /// Standard deviation of a fresh map. At 0 a fresh token is the bias, whatever the picture: with
@@ -25,7 +26,7 @@ pub struct ProjectionConfig {
 }
 
 /// Where the tokens of pictures stand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenPosition {
     /// Before those of the sound, as in the paper.

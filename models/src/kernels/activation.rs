@@ -2,6 +2,7 @@
 
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::math::{erf, exp, tanh};
@@ -9,7 +10,7 @@ use super::operation::{Gradient, Holds, Input, Kernel, apply};
 use super::rows::{ROWS, add, add_column_sums};
 
 /// An activation function, by its published name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Activation {
     /// `x Φ(x)` with the exact normal distribution function.
     #[serde(rename = "gelu")]

@@ -3,12 +3,13 @@
 //! All take `scores` `[N]` and gold scores in `[0, 1]`, and return a scalar.
 
 use candle_core::Tensor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ModelError, Result};
 
 /// A loss of a scorer.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PairLoss {
     /// `mean (σ(s) - y)²`, of a logit; bounded, so one bad label cannot dominate.
@@ -18,11 +19,11 @@ pub enum PairLoss {
     /// `1 - r` over the batch, Pearson's r of logits and gold: the metric itself. Wants batches of
     /// 64 rows or more, and scores come out on no particular scale.
     Pearson,
-    /// [`cosent`] of a cosine, with scale 20.
+    /// CoSENT, which compares rows in pairs, of a cosine, with scale 20.
     Cosent,
     /// `mean (s - y)²` of a cosine.
     CosineMse,
-    /// [`contrastive`] of a cosine: gold of at least 0.5 counts as similar, margin 0.5.
+    /// Contrastive, of a cosine: gold of at least 0.5 counts as similar, margin 0.5.
     Contrastive,
 }
 

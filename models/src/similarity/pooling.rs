@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use candle_core::Tensor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -10,7 +11,7 @@ use crate::kernels::{Attention, Segments, Span, attention, embedding_sum, span_m
 use crate::params::{Init, ParameterBuilder};
 
 /// How the states of a span become one vector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
     /// Their mean.

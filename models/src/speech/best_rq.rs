@@ -10,6 +10,7 @@ use candle_core::{DType, Tensor};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::AudioStates;
@@ -22,7 +23,7 @@ use crate::layers::Linear;
 use crate::params::{Init, ParameterBuilder};
 
 /// The sizes and the masking, with the paper's values (4.1).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BestRqConfig {
     /// Codes of the codebook, `V`.

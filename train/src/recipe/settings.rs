@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 
 use engram_models::params::path_matches;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
+use super::Variant;
 use crate::schedule::Schedule;
 use crate::trainer::WEIGHTS;
 
 /// `[batch]`: how large a step is. A study reads the sizes; the trainer reads `accumulate`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BatchSettings {
     /// Examples in a micro-batch, at most.
@@ -28,7 +30,7 @@ impl Default for BatchSettings {
 }
 
 /// The rule that turns gradients into steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OptimiserKind {
     /// Adam with decoupled weight decay.
@@ -37,8 +39,8 @@ pub enum OptimiserKind {
     Adafactor,
 }
 
-/// `[optimiser]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[optimiser]`: how gradients become steps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OptimiserSettings {
     /// The rule.
@@ -84,7 +86,7 @@ impl Default for OptimiserSettings {
 
 /// `[[group]]`: a factor on the learning rate for all parameters whose path matches; 0 freezes,
 /// and of several that match the last one counts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GroupSettings {
     /// The path pattern: `*` is one level's characters, `**` any.
@@ -95,15 +97,15 @@ pub struct GroupSettings {
 }
 
 /// `[gradient_check]`: what the check at a phase's first step may find.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GradientCheckSettings {
     /// Path patterns of parameters whose gradient may be missing or zero at the first step.
     pub allow: Vec<String>,
 }
 
-/// `[awp]`: adversarial weight perturbation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[awp]`: adversarial weight perturbation; none without this table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AwpSettings {
     /// The first epoch of the phase, counted from 0, in which weights are perturbed.
@@ -124,16 +126,17 @@ impl Default for AwpSettings {
     }
 }
 
-/// `[ema]`: a running mean of the parameters, which is then what is evaluated and kept.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[ema]`: a running mean of the parameters, which is then what is evaluated and kept. None without
+/// this table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EmaSettings {
     /// The decay; while the run is young `(1 + t) / (10 + t)` is used where it is smaller.
     pub decay: f64,
 }
 
-/// `[checkpoint]`. There is always one at the end of a phase.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[checkpoint]`: when checkpoints are written. There is always one at the end of a phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckpointSettings {
     /// Steps from one to the next; 0 for one at the end of each epoch.
@@ -148,8 +151,9 @@ impl Default for CheckpointSettings {
     }
 }
 
-/// `[evaluation]`. There is always one at the end of a phase.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[evaluation]`: when the model is measured while it trains. There is always one at the end of a
+/// phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvaluationSettings {
     /// Steps from one to the next; 0 for counting epochs instead.
@@ -170,8 +174,8 @@ impl Default for EvaluationSettings {
     }
 }
 
-/// `[log]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[log]`: what is written while it trains.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogSettings {
     /// Steps from one line of `metrics.jsonl` to the next.
@@ -186,8 +190,8 @@ impl Default for LogSettings {
     }
 }
 
-/// `[[phase]]`: a stretch of training with its own parameters, data and schedule.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[[phase]]`: a stretch of training with its own parameters, data and schedule; one at least.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
     /// Its name.
@@ -206,11 +210,13 @@ pub struct Phase {
     pub group: Vec<GroupSettings>,
     /// What is fed: a table that the study reads with [`crate::Recipe::feed`].
     #[serde(default)]
+    #[schemars(with = "OfStudy")]
     pub feed: Table,
 }
 
-/// `[start]`: another run, with whose weights this one begins.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// `[start]`: another run, with whose weights this one begins; fresh or published ones without this
+/// table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StartSettings {
     /// Its folder. It has to have every parameter that is taken over, in the same shape.
@@ -219,6 +225,7 @@ pub struct StartSettings {
     pub sha256: Option<String>,
     /// Patterns of the parameters that are taken over; the others are fresh. All where it is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("default" = []))]
     pub parameters: Vec<String>,
 }
 
@@ -235,8 +242,8 @@ impl StartSettings {
     }
 }
 
-/// `[check]`: what a finished run has to show.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// `[check]`: what a finished run has to show. A recipe without it is refused.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckSettings {
     /// Files that the run folder has to hold.
@@ -249,19 +256,27 @@ pub struct CheckSettings {
     pub tolerance: f64,
 }
 
-/// The whole recipe, in the order in which it is written back.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The place of a table that each study reads as a struct of its own.
+type OfStudy = serde_json::Map<String, serde_json::Value>;
+
+/// A whole recipe; its tables are in the order in which they are written back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Body {
+    /// The study that the recipe is for.
     pub study: String,
+    /// The seed of everything that is drawn in the run.
     #[serde(default)]
     pub seed: u64,
     pub start: Option<StartSettings>,
     #[serde(default)]
+    #[schemars(with = "OfStudy")]
     pub data: Table,
     #[serde(default)]
+    #[schemars(with = "OfStudy")]
     pub model: Table,
     #[serde(default)]
+    #[schemars(with = "OfStudy")]
     pub memory: Table,
     #[serde(default)]
     pub batch: BatchSettings,
@@ -283,8 +298,10 @@ pub(super) struct Body {
     pub group: Vec<GroupSettings>,
     #[serde(default)]
     pub phase: Vec<Phase>,
+    #[schemars(required)]
     pub check: Option<CheckSettings>,
-    /// Read by [`crate::Recipe::variants`].
+    // Read by `Recipe::variants`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<Variant>")]
     pub variant: Vec<Table>,
 }

@@ -1,19 +1,29 @@
 //! Variants: recipes that differ from one another in a few settings, in one file.
 
+use schemars::JsonSchema;
 use toml::Value;
 
 use super::Recipe;
 use crate::error::Result;
 
 /// One of a recipe's `[[variant]]`s: the recipe with the variant's settings put over its own.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct Variant {
     /// Its name, which folders and files take; `None` for a recipe without variants.
+    #[schemars(required, description = "Its name, which folders and files take.")]
     pub name: Option<String>,
     /// What its scores count in a mean over variants; positive.
+    #[schemars(default = "usual_weight")]
     pub weight: f64,
     /// The recipe, which has no variants of its own.
+    #[schemars(skip)]
     pub recipe: Recipe,
+}
+
+/// What a variant counts that says nothing of it.
+fn usual_weight() -> f64 {
+    1.0
 }
 
 impl Recipe {
@@ -28,7 +38,7 @@ impl Recipe {
     /// weight that is not positive, and what [`Recipe::parse`] refuses.
     pub fn variants(&self) -> Result<Vec<Variant>> {
         if self.body.variant.is_empty() {
-            return Ok(vec![Variant { name: None, weight: 1.0, recipe: self.clone() }]);
+            return Ok(vec![Variant { name: None, weight: usual_weight(), recipe: self.clone() }]);
         }
         let mut variants: Vec<Variant> = Vec::new();
         for (index, table) in self.body.variant.iter().enumerate() {
@@ -45,7 +55,7 @@ impl Recipe {
                 return Err(self.error(&format!("{path}.name"), "is that of another variant"));
             }
             let weight = match table.get("weight") {
-                None => 1.0,
+                None => usual_weight(),
                 Some(Value::Integer(weight)) => *weight as f64,
                 Some(Value::Float(weight)) => *weight,
                 Some(_) => f64::NAN,

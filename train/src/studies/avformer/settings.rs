@@ -4,6 +4,7 @@ use engram_data::audio::noise::NoiseKind;
 use engram_data::world::audiovisual::Hearing;
 use engram_models::adapter::AdapterConfig;
 use engram_models::avformer::{AvformerConfig, ProjectionConfig};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Views of each name's picture in validation and test.
@@ -17,8 +18,8 @@ const MOST_SILENCE: f64 = 30.0;
 /// The largest edge of a view.
 const MOST_PIXELS: u32 = 1024;
 
-/// `[data]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[data]`: clips of speech with their frames.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AvformerData {
     /// A manifest (JSON lines) of clips with texts and frames to train on; empty for the embedded world.
@@ -40,10 +41,12 @@ pub struct AvformerData {
     /// A folder in which embeddings of pictures and texts of the frozen recogniser are kept for other
     /// runs, by content; empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("default" = ""))]
     pub cache: String,
     /// Gigabytes of memory for what lies before the first block of a phase's clips; where that is full,
     /// other clips are read and embedded in each step.
     #[serde(skip_serializing_if = "is_usual_size")]
+    #[schemars(extend("default" = STATES_GB))]
     pub states_gb: f64,
     /// Frames that are shown of each clip, a visual token each.
     pub frames: usize,
@@ -85,7 +88,7 @@ pub struct AvformerData {
 }
 
 /// What is done about a clip that cannot be seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
     /// The run ends with the clip's name.
@@ -194,8 +197,8 @@ impl AvformerData {
     }
 }
 
-/// `[model]`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// `[model]`: what stays as it is, and what is trained beside it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AvformerModel {
     /// The recogniser that stays as it is: `hf://owner/name`, a folder, or a run of the speech study.
@@ -211,7 +214,7 @@ pub struct AvformerModel {
 }
 
 /// The bias of a fresh map of pictures.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FirstToken {
     /// Zeros.
@@ -230,8 +233,8 @@ impl AvformerModel {
     }
 }
 
-/// The feed of a phase.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[phase.feed]`: what a phase is fed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AvformerFeed {
     /// Whether frames are shown.

@@ -2,10 +2,11 @@
 
 use engram_data::world::PICTURES;
 use engram_models::clip::ClipVisionConfig;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `[data]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// `[data]`: pictures of the embedded world, and their names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClipData {
     /// Pictures of the embedded world, evenly from all; 0 for all of them.
@@ -39,8 +40,8 @@ impl ClipData {
     }
 }
 
-/// `[model]`. The sizes have the names of the published `config.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[model]`: the encoder of pictures. The sizes have the names of the published `config.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClipModel {
     /// The frozen encoder of the names: a folder or `hf://owner/name`; empty for hashed words, which need no weights.

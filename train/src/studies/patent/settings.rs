@@ -2,11 +2,12 @@
 
 use engram_data::groups::Grouping;
 use engram_models::similarity::{PairLoss, Pooling};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// `[data]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[data]`: the rows, and how they are divided.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PatentData {
     /// The folder of the files below; empty for the embedded phrase set.
@@ -30,7 +31,7 @@ pub struct PatentData {
 }
 
 /// How the scores of an ensemble's members become one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Combination {
     /// Their weighted mean.
@@ -57,7 +58,7 @@ impl Default for PatentData {
 }
 
 /// What reads the phrases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
     /// A cross-encoder over `anchor, title, target₁, target₂, …`: all rows of a group at once.
@@ -69,7 +70,7 @@ pub enum Layout {
 }
 
 /// The architecture of an encoder that starts from random weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Architecture {
     /// BERT.
@@ -79,7 +80,7 @@ pub enum Architecture {
 }
 
 /// The shape of an encoder that starts from random weights.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FreshEncoder {
     /// Its kind.
@@ -134,8 +135,8 @@ impl FreshEncoder {
     }
 }
 
-/// `[model]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[model]`: the encoder, what it reads, and the loss.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PatentModel {
     /// Published weights, `hf://owner/name[@revision]` or a folder; empty starts afresh.

@@ -2,12 +2,13 @@
 
 mod files;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use files::{BadPictures, CaptionFile, QuestionFile};
 
 /// `[data]`: where entries, pictures and questions come from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevealData {
     /// The seed of the embedded world.
@@ -37,18 +38,18 @@ pub struct RevealData {
     pub vocabulary: usize,
     /// Put before the text of a query and of an entry.
     pub prompts: Prompts,
-    /// Tokens of an entry, of a query and of an answer, at most.
+    /// Tokens of an entry, at most.
     pub max_entry_tokens: usize,
-    /// As above.
+    /// Tokens of a query, at most.
     pub max_query_tokens: usize,
-    /// As above.
+    /// Tokens of an answer, at most.
     pub max_answer_tokens: usize,
     /// Validation questions that an evaluation asks, at most; 0 for all.
     pub evaluated_questions: usize,
 }
 
-/// `[data.prompts]`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// `[data.prompts]`: what is put before texts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Prompts {
     /// Before a text that is to be continued; published: "Please describe this image:".
@@ -84,7 +85,7 @@ impl Default for RevealData {
 }
 
 /// Where the sizes of a model come from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
     /// The recipe.
@@ -100,7 +101,7 @@ pub enum Size {
 ///
 /// A published `size` counts in the place of the numbers from `d_model` to `score_ceiling`; the
 /// configuration of published weights counts before both.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevealModel {
     /// Where the sizes come from.
@@ -108,7 +109,7 @@ pub struct RevealModel {
     /// A T5 v1.1 to start from, with its tokenizer: a folder, or `hf://owner/name`; empty for fresh
     /// weights.
     pub t5: String,
-    /// A ViT to start from.
+    /// A ViT to start from: a folder, or `hf://owner/name`; empty for fresh weights.
     pub vit: String,
     /// The share of the image encoder's blocks that a stop-gradient is put behind.
     pub frozen_image_share: f64,
@@ -134,8 +135,8 @@ pub struct RevealModel {
     pub image_size: usize,
     /// Pixels of a patch's edge.
     pub patch_size: usize,
-    /// Channels of convolutions beside the map of patches; see
-    /// [`ViTConfig::stem_channels`](engram_models::vit::ViTConfig::stem_channels).
+    /// Channels of convolutions with stride 2, what they leave of each patch being added to the map
+    /// of patches; empty for none.
     pub stem_channels: Vec<usize>,
     /// Width of the image encoder.
     pub image_width: usize,
@@ -193,7 +194,7 @@ impl Default for RevealModel {
 }
 
 /// `[memory]`: retrieval and refresh.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevealMemory {
     /// Entries that are retrieved for a query; 0 for a model without memory.
@@ -213,7 +214,7 @@ impl Default for RevealMemory {
 }
 
 /// What the examples of a phase are made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Examples {
     /// Training pictures alone: another view of each is to find the one of the memory. There is
@@ -226,7 +227,7 @@ pub enum Examples {
 }
 
 /// What an example is given to read beside its query.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Knowledge {
     /// Nothing.
@@ -237,8 +238,8 @@ pub enum Knowledge {
     Retrieved,
 }
 
-/// `feed` of a phase.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[phase.feed]`: what a phase is fed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevealFeed {
     /// What the examples are made of.

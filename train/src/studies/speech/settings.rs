@@ -3,10 +3,11 @@
 use engram_data::speech::spec_augment::SpecAugment;
 use engram_models::conformer::ConformerConfig;
 use engram_models::speech::best_rq::BestRqConfig;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `[data]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[data]`: clips of speech.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SpeechData {
     /// A manifest (JSON lines) of clips to train on; empty for the embedded world.
@@ -99,19 +100,19 @@ impl SpeechData {
 }
 
 /// A Conformer's size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
-    /// [`ConformerConfig::tiny`].
+    /// 4 blocks of width 144: the small encoder that trains on two cores.
     Tiny,
-    /// [`ConformerConfig::large`].
+    /// 17 blocks of width 512: Conformer L (arXiv 2005.08100, table 1).
     Large,
-    /// [`ConformerConfig::extra_large`].
+    /// 24 blocks of width 1024: the 0.6 billion parameters of BEST-RQ (arXiv 2202.01855).
     ExtraLarge,
 }
 
-/// `[model]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[model]`: the Conformer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SpeechModel {
     /// The encoder's size.
@@ -160,7 +161,7 @@ impl SpeechModel {
 }
 
 /// What a phase learns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Objective {
     /// The codes of masked sound; no text is read.
@@ -169,8 +170,8 @@ pub enum Objective {
     Ctc,
 }
 
-/// The feed of a phase.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[phase.feed]`: what a phase is fed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SpeechFeed {
     /// What it learns.

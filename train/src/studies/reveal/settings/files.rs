@@ -3,12 +3,13 @@
 use engram_data::world::PICTURES;
 use engram_data::world::haystack::WorldName;
 use engram_data::world::questions::Split;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::RevealData;
 
 /// What is done about a picture that is missing or does not decode.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BadPictures {
     /// The run does not start.
@@ -21,7 +22,7 @@ pub enum BadPictures {
 }
 
 /// `[[data.captions]]`: a file of captions, COCO's or Karpathy's.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaptionFile {
     /// The file, in `data.path`.
@@ -39,7 +40,7 @@ pub struct CaptionFile {
 }
 
 /// `[[data.questions]]`: questions about pictures, of VQA or OK-VQA (two files), or of A-OKVQA.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QuestionFile {
     /// The questions of VQA or OK-VQA, in `data.path`.

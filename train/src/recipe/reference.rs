@@ -1,0 +1,199 @@
+//! Every key of a recipe: as a JSON Schema, by which editors complete and check, and as Markdown.
+//!
+//! Both come from the structs that recipes are read as: names, types, defaults, doc comments.
+
+mod markdown;
+#[cfg(test)]
+mod tests;
+
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema};
+use serde_json::{Map, Value, json};
+
+use super::settings::Body;
+
+pub use markdown::markdown;
+
+/// What `[tiny]` is, which is no struct.
+const TINY: &str = "`[tiny]`: what `--tiny` puts over the other tables: any of their keys.";
+
+/// What a recipe of one study may say.
+#[derive(Debug, Clone)]
+pub struct RecipeSchema {
+    study: &'static str,
+    /// Without what `[tiny]` and variants may put over it.
+    recipe: Value,
+}
+
+/// A table of which a study reads nothing.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields, description = "Nothing is read of it.")]
+pub struct NoKeys {}
+
+impl RecipeSchema {
+    /// Of a study that reads `[data]`, `[model]`, `[memory]` and the `feed` of its phases as these.
+    pub fn new<Data, Model, Memory, Feed>(study: &'static str) -> Self
+    where
+        Data: JsonSchema,
+        Model: JsonSchema,
+        Memory: JsonSchema,
+        Feed: JsonSchema,
+    {
+        let mut recipe = schema_of::<Body>();
+        recipe["properties"]["study"]["enum"] = json!([study]);
+        put(&mut recipe, "data", schema_of::<Data>());
+        put(&mut recipe, "model", schema_of::<Model>());
+        put(&mut recipe, "memory", schema_of::<Memory>());
+        put(&mut recipe["properties"]["phase"]["items"], "feed", schema_of::<Feed>());
+        // As `Recipe::validate` does.
+        require(&mut recipe, "phase");
+        recipe["properties"]["phase"]["minItems"] = json!(1);
+        Self { study, recipe }
+    }
+
+    /// The study.
+    pub fn study(&self) -> &'static str {
+        self.study
+    }
+
+    /// The JSON Schema (draft 7) of a whole recipe.
+    pub fn json_schema(&self) -> Value {
+        let title = format!("Recipe of the study {}", self.study);
+        let mut schema =
+            json!({ "$schema": "http://json-schema.org/draft-07/schema#", "title": title });
+        let mut recipe = self.recipe.clone();
+        // A variant has no variants, and no `[tiny]`.
+        let mut variant = recipe["properties"]["variant"]["items"].clone();
+        for (key, value) in entries(&overrides(&recipe)["properties"]) {
+            if key != "variant" {
+                variant["properties"][key] = value.clone();
+            }
+        }
+        recipe["properties"]["variant"]["items"] = variant;
+        let mut tiny = overrides(&recipe);
+        tiny["description"] = TINY.into();
+        recipe["properties"]["tiny"] = tiny;
+        for (key, value) in entries(&recipe) {
+            schema[key] = value.clone();
+        }
+        schema
+    }
+}
+
+/// The schema of one table, with nothing in it that refers to another place.
+fn schema_of<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft07().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let settings = settings.with_transform(RecursiveTransform(tidy));
+    let mut schema = settings.into_generator().into_root_schema_for::<T>();
+    schema.remove("title");
+    schema.to_value()
+}
+
+/// Puts what a study reads a table as in its place.
+fn put(schema: &mut Value, key: &str, table: Value) {
+    let needed = table.get("required").is_some();
+    schema["properties"][key] = table;
+    if needed {
+        require(schema, key);
+    }
+}
+
+/// Makes a key one that has to be given.
+fn require(schema: &mut Value, key: &str) {
+    if let Some(Value::Array(required)) = schema.get_mut("required") {
+        required.push(key.into());
+    }
+}
+
+/// What may be put over a table: any of its keys, and entries of its lists by position or name.
+fn overrides(table: &Value) -> Value {
+    let mut over = table.clone();
+    if let Some(keys) = over.as_object_mut() {
+        keys.shift_remove("required");
+        keys.shift_remove("default");
+    }
+    if let Some(Value::Object(properties)) = over.get_mut("properties") {
+        properties.values_mut().for_each(|value| *value = overrides(value));
+    }
+    if is_list_of_tables(table) {
+        let one = json!({ "type": "object", "additionalProperties": overrides(&table["items"]) });
+        over = json!({ "anyOf": [table, one], "description": table["description"] });
+    }
+    over
+}
+
+/// Takes out what TOML does not know and what tells nothing: null, widths of numbers, line breaks,
+/// the defaults of tables, whose keys have their own.
+fn tidy(schema: &mut Schema) {
+    let is_table = schema.get("type").is_some_and(|kind| kind == "object");
+    let has_no_default = is_table || is_list_of_tables(schema.as_value());
+    let Some(keys) = schema.as_object_mut() else { return };
+    keys.shift_remove("format");
+    if let Some(about) = keys.get("items").and_then(|items| items.get("description")).cloned() {
+        keys.entry("description").or_insert(about);
+    }
+    if let Some(Value::Array(choices)) = keys.get_mut("anyOf") {
+        choices.retain(|choice| choice["type"] != "null");
+        // An `Option`.
+        if let [Value::Object(only)] = &choices[..] {
+            let only = only.clone();
+            keys.shift_remove("anyOf");
+            for (key, value) in only {
+                keys.entry(key).or_insert(value);
+            }
+        }
+    }
+    if let Some(Value::Array(kinds)) = keys.get_mut("type") {
+        kinds.retain(|kind| kind != "null");
+        if let [only] = &kinds[..] {
+            keys["type"] = only.clone();
+        }
+    }
+    // An older word, which more editors know.
+    if let Some(only) = keys.shift_remove("const") {
+        keys.insert("enum".into(), json!([only]));
+    }
+    if let Some(Value::String(text)) = keys.get_mut("description") {
+        let paragraphs = text.split("\n\n").map(|paragraph| paragraph.replace('\n', " "));
+        *text = paragraphs.collect::<Vec<_>>().join("\n\n");
+    }
+    if has_no_default || keys.get("default").is_some_and(Value::is_null) {
+        keys.shift_remove("default");
+    }
+    keys.get_mut("default").into_iter().for_each(as_written);
+}
+
+/// Numbers of single precision by their own digits: 0.01, not 0.009999999776482582.
+fn as_written(value: &mut Value) {
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(as_written),
+        Value::Number(number) if number.is_f64() => {
+            let single = number.as_f64().map(|double| (double, double as f32));
+            if let Some((_, single)) =
+                single.filter(|(double, single)| f64::from(*single) == *double)
+                && let Ok(short) = single.to_string().parse::<f64>()
+            {
+                *value = short.into();
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_list_of_tables(schema: &Value) -> bool {
+    schema.get("items").is_some_and(|items| items["type"] == "object")
+}
+
+/// The items of the list with this key, if it is there.
+fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value[key].as_array().into_iter().flatten()
+}
+
+/// The keys of a JSON object and their values.
+fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flat_map(Map::iter)
+}

@@ -1,0 +1,137 @@
+//! The keys of recipes as tables for readers.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use super::{RecipeSchema, TINY, entries, is_list_of_tables, list};
+
+/// What comes before the tables.
+const HEAD: &str = include_str!("head.md");
+
+/// The tables that each study reads as its own, and where their schemas are.
+const OWN: [(&str, &str); 4] = [
+    ("data", "/properties/data"),
+    ("model", "/properties/model"),
+    ("memory", "/properties/memory"),
+    ("phase.feed", "/properties/phase/items/properties/feed"),
+];
+
+/// All keys of recipes: those that every study has, then those of each of `studies`.
+pub fn markdown(studies: &[RecipeSchema]) -> String {
+    let mut out = HEAD.to_owned();
+    let Some(mut common) = studies.first().map(|first| first.recipe.clone()) else { return out };
+    common["properties"]["study"]["enum"] = studies.iter().map(|study| study.study).collect();
+    out += "\n## Every study\n";
+    write_table(&mut out, "", &common, &OWN.map(|(path, _)| path));
+    out += "\n### `[tiny]`\n";
+    write_description(&mut out, "`[tiny]`", TINY);
+    for study in studies {
+        let _ = write!(out, "\n## Study `{}`\n", study.study);
+        for (path, place) in OWN {
+            let table = study.recipe.pointer(place);
+            let read = table.filter(|table| entries(&table["properties"]).next().is_some());
+            read.into_iter().for_each(|table| write_table(&mut out, path, table, &[]));
+        }
+    }
+    out
+}
+
+/// The section of a table and those of the tables in it, without some.
+fn write_table(out: &mut String, path: &str, schema: &Value, without: &[&str]) {
+    let table = if is_list_of_tables(schema) { &schema["items"] } else { schema };
+    let heading = match path {
+        "" => "Above all tables".to_owned(),
+        path if is_list_of_tables(schema) => format!("`[[{path}]]`"),
+        path => format!("`[{path}]`"),
+    };
+    let _ = write!(out, "\n### {heading}\n");
+    // The whole recipe's description is for readers of the code.
+    let about = schema["description"].as_str().filter(|_| !path.is_empty());
+    about.into_iter().for_each(|about| write_description(out, &heading, about));
+    let is_table = |value: &Value| value["type"] == "object" || is_list_of_tables(value);
+    let (tables, keys): (Vec<_>, Vec<_>) =
+        entries(&table["properties"]).partition(|(_, value)| is_table(value));
+    if !keys.is_empty() {
+        *out += "\n| key | type or choices | default | what it is |\n|---|---|---|---|\n";
+    }
+    for (key, value) in keys {
+        let needed = list(table, "required").any(|required| required == key);
+        let default = match value.get("default") {
+            Some(default) => format!("`{}`", literal(default)),
+            None if needed => "has to be given".to_owned(),
+            None => "none".to_owned(),
+        };
+        let cells = [format!("`{key}`"), kind(value, ""), default, meaning(value)];
+        let _ = writeln!(out, "| {} |", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
+    }
+    for (key, value) in tables {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        if !without.contains(&path.as_str()) {
+            write_table(out, &path, value, without);
+        }
+    }
+}
+
+/// What a table is, without its name, which stands above.
+fn write_description(out: &mut String, heading: &str, about: &str) {
+    let rest = about.strip_prefix(heading).and_then(|rest| rest.strip_prefix(": "));
+    let mut letters = rest.unwrap_or(about).chars();
+    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+    let _ = write!(out, "\n{first}{}\n", letters.as_str());
+}
+
+/// A value as TOML writes it.
+fn literal(value: &Value) -> String {
+    match value {
+        Value::Array(values) => {
+            let values: Vec<_> = values.iter().map(literal).collect();
+            format!("[{}]", values.join(", "))
+        }
+        value => value.to_string(),
+    }
+}
+
+/// The type of a value, with an `s` for several, or its choices.
+fn kind(schema: &Value, plural: &str) -> String {
+    if is_choice(schema) {
+        let names = choices(schema).map(|(name, _)| format!("`{}`", literal(name)));
+        return names.collect::<Vec<_>>().join(", ");
+    }
+    match schema["type"].as_str().unwrap_or_default() {
+        "array" => {
+            let items = kind(&schema["items"], "s");
+            match (&schema["minItems"], &schema["maxItems"]) {
+                (Value::Number(least), Value::Number(most)) if least == most => {
+                    format!("{most} {items}")
+                }
+                _ => format!("list of {items}"),
+            }
+        }
+        "number" => format!("float{plural}"),
+        kind => format!("{kind}{plural}"),
+    }
+}
+
+/// What a key is, and what each of its choices is.
+fn meaning(schema: &Value) -> String {
+    let mut text = schema["description"].as_str().unwrap_or_default().replace("\n\n", " ");
+    let of = if schema["type"] == "array" { &schema["items"] } else { schema };
+    for (name, about) in choices(of) {
+        if let Some(about) = about {
+            let _ = write!(text, "<br>`{}`: {about}", literal(name));
+        }
+    }
+    text
+}
+
+fn is_choice(schema: &Value) -> bool {
+    choices(schema).next().is_some()
+}
+
+/// The values that may be chosen, with what they are.
+fn choices(schema: &Value) -> impl Iterator<Item = (&Value, Option<&str>)> {
+    let described = list(schema, "oneOf")
+        .flat_map(|choice| list(choice, "enum").map(|name| (name, choice["description"].as_str())));
+    described.chain(list(schema, "enum").map(|name| (name, None)))
+}
