@@ -5,7 +5,8 @@
     python3 notebooks/execute.py             # all of them; exit code 1 if a cell fails
     python3 notebooks/execute.py --write 04-memory.ipynb    # keeps the new outputs
 
-All of them share one build, in `target/notebooks`, of the dependencies that Cargo.lock names.
+All of them share one build, of the dependencies that Cargo.lock names, in the system's temporary folder: one
+notebook at a time.
 """
 
 import argparse
@@ -13,13 +14,15 @@ import os
 import pathlib
 import shutil
 import sys
+import tempfile
 import time
 
 import nbformat
 from nbclient import NotebookClient
 
 HERE = pathlib.Path(__file__).resolve().parent
-BUILD = HERE.parent / "target" / "notebooks"
+# Not below the repository: cargo would take it for a member of its workspace.
+BUILD = pathlib.Path(tempfile.gettempdir()) / "engram-notebooks"
 
 
 def shown(cell):

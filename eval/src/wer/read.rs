@@ -385,7 +385,8 @@ mod tests {
 
     #[test]
     fn texts_in_memory_are_numbered_pairs() {
-        let pairs = Pairs::of(&["a b", "c"], &["a".to_owned(), "c".to_owned()]).unwrap();
+        let heard = ["a".to_owned(), "c".to_owned()];
+        let pairs = Pairs::of(&["a b", "c"], &heard).unwrap();
         assert_eq!(
             (pairs.ids, pairs.hypotheses),
             (vec!["1".into(), "2".into()], vec!["a".into(), "c".into()])

@@ -1,0 +1,3 @@
+//! Engram as one library that all cells of a notebook share.
+
+pub use engram::*;
