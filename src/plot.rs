@@ -2,18 +2,21 @@
 //!
 //! | file | what it draws |
 //! |---|---|
+//! | `axis` | linear and logarithmic axes, with round numbers |
 //! | `lines` | lines with intervals, and clouds of points |
 //! | `intervals` | figures below each other, with their intervals |
 //! | `shades` | a table of numbers, the larger the darker |
 
+mod axis;
 mod intervals;
 mod lines;
 mod shades;
 
 use plotters::prelude::*;
 
+pub use axis::Axis;
 pub use intervals::{Interval, draw_intervals};
-pub use lines::{Axis, Legend, Line, draw_lines};
+pub use lines::{Legend, Line, draw_lines};
 pub use shades::draw_shades;
 
 /// Told apart by those who see colours differently too (Okabe and Ito).
@@ -42,22 +45,3 @@ fn svg(
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-
-/// The range of numbers, somewhat wider than them.
-fn range(numbers: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
-    let least = numbers.clone().fold(f64::INFINITY, f64::min);
-    let most = numbers.fold(f64::NEG_INFINITY, f64::max);
-    let margin = (0.05 * (most - least)).max(0.01);
-    least - margin..most + margin
-}
-
-/// A number beside an axis, or in a cell.
-fn label(number: f64) -> String {
-    match number.abs() {
-        0.0 => "0".to_owned(),
-        1000.0.. => format!("{number:.0}"),
-        10.0.. => format!("{number:.1}"),
-        0.1.. => format!("{number:.2}"),
-        _ => format!("{number:.4}"),
-    }
-}

@@ -3,10 +3,11 @@
 use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
 use engram_eval::metric::mean::{mean, weighted_mean};
 use engram_eval::result::Measure;
-use plotters::coord::types::{RangedCoordf64, RangedCoordi32};
+use plotters::coord::types::RangedCoordi32;
 use plotters::prelude::*;
 
-use super::{Area, COLOURS, PlotError, label, range, svg};
+use super::axis::{LABELS, Scale};
+use super::{Area, Axis, COLOURS, PlotError, svg};
 
 const WIDTH: u32 = 640;
 /// Pixels of a figure, and of what is around all.
@@ -66,14 +67,12 @@ fn drawn(
     let names = (LETTER * names.max().unwrap_or(0) as u32 + 16).min(WIDTH / 2);
     let ends = figures.iter().flat_map(|figure| figure.ends.into_iter().chain([figure.value]));
     let rows = figures.len() as i32;
+    let scale = Scale::new(Axis::linear(axis), ends);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(42)
         .y_label_area_size(names)
-        .build_cartesian_2d::<RangedCoordf64, RangedCoordi32>(
-            range(ends).into(),
-            (-1..rows).into(),
-        )?;
+        .build_cartesian_2d(scale, RangedCoordi32::from(-1..rows))?;
     let place = |row: usize| rows - 1 - row as i32;
     let name = |at: &i32| {
         let row = usize::try_from(rows - 1 - at).ok();
@@ -82,9 +81,8 @@ fn drawn(
     chart
         .configure_mesh()
         .x_desc(axis)
-        .x_labels(6)
+        .x_labels(LABELS)
         .y_labels(figures.len() + 2)
-        .x_label_formatter(&|x| label(*x))
         .y_label_formatter(&name)
         .light_line_style(TRANSPARENT)
         .draw()?;

@@ -1,9 +1,9 @@
 //! Lines with their points and intervals, or clouds of points.
 
-use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
-use super::{Area, COLOURS, PlotError, label, range, svg};
+use super::axis::{LABELS, Scale};
+use super::{Area, Axis, COLOURS, PlotError, svg};
 
 const SIZE: (u32, u32) = (640, 400);
 /// Pixels of the ends of an interval.
@@ -22,15 +22,6 @@ pub struct Line {
     pub joined: bool,
     /// Whether the points of a line are drawn.
     pub dots: bool,
-}
-
-/// An axis of a plot.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Axis<'a> {
-    /// What is measured, in which unit.
-    pub name: &'a str,
-    /// Whether equal distances are equal ratios.
-    pub logarithmic: bool,
 }
 
 /// Where the names of the lines stand.
@@ -56,28 +47,6 @@ impl Line {
     }
 }
 
-impl<'a> Axis<'a> {
-    /// An axis of equal distances for equal differences.
-    pub fn linear(name: &'a str) -> Self {
-        Self { name, logarithmic: false }
-    }
-
-    /// An axis of equal distances for equal ratios.
-    pub fn logarithmic(name: &'a str) -> Self {
-        Self { name, logarithmic: true }
-    }
-
-    /// Where a number stands on the axis.
-    fn place(self, number: f64) -> f64 {
-        if self.logarithmic { number.log10() } else { number }
-    }
-
-    /// What stands at a place.
-    fn label(self, place: f64) -> String {
-        label(if self.logarithmic { 10f64.powf(place) } else { place })
-    }
-}
-
 /// Lines with their points, intervals and names, as the text of an SVG file.
 ///
 /// # Errors
@@ -96,35 +65,27 @@ fn drawn(
     lines: &[Line],
     legend: Legend,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let placed = |(x, y): &(f64, f64)| (axes[0].place(*x), axes[1].place(*y));
     let points = lines.iter().flat_map(|line| &line.points);
-    let ends = lines.iter().flat_map(|line| {
-        line.points.iter().zip(&line.intervals).flat_map(|((x, _), ends)| ends.map(|y| (*x, y)))
-    });
-    let all: Vec<(f64, f64)> = points.copied().chain(ends).map(|point| placed(&point)).collect();
+    let ends = lines.iter().flat_map(|line| line.intervals.iter().flatten());
+    let across = Scale::new(axes[0], points.clone().map(|point| point.0));
+    let upwards = Scale::new(axes[1], points.map(|point| point.1).chain(ends.copied()));
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(42)
         .y_label_area_size(58)
-        .build_cartesian_2d::<RangedCoordf64, RangedCoordf64>(
-        range(all.iter().map(|point| point.0)).into(),
-        range(all.iter().map(|point| point.1)).into(),
-    )?;
+        .build_cartesian_2d(across, upwards)?;
     chart
         .configure_mesh()
         .x_desc(axes[0].name)
         .y_desc(axes[1].name)
-        .x_labels(6)
-        .y_labels(6)
-        .x_label_formatter(&|x| axes[0].label(*x))
-        .y_label_formatter(&|y| axes[1].label(*y))
+        .x_labels(LABELS)
+        .y_labels(LABELS)
         .light_line_style(TRANSPARENT)
         .draw()?;
     for (line, colour) in lines.iter().zip(COLOURS.into_iter().cycle()) {
-        let points: Vec<(f64, f64)> = line.points.iter().map(placed).collect();
-        let bars = points.iter().zip(&line.intervals).map(|((x, y), ends)| {
-            let [low, high] = ends.map(|end| axes[1].place(end));
-            ErrorBar::new_vertical(*x, low, *y, high, colour.mix(0.6).stroke_width(1), CAP)
+        let points = line.points.iter().copied();
+        let bars = points.clone().zip(&line.intervals).map(|((x, y), [low, high])| {
+            ErrorBar::new_vertical(x, *low, y, *high, colour.mix(0.6).stroke_width(1), CAP)
         });
         let bars: Vec<_> = bars.collect();
         chart.draw_series(bars)?;
@@ -137,8 +98,7 @@ fn drawn(
                 }),
             )?
         } else {
-            let dots =
-                points.into_iter().map(|point| Circle::new(point, 3, colour.mix(0.5).filled()));
+            let dots = points.map(|point| Circle::new(point, 3, colour.mix(0.5).filled()));
             chart.draw_series(dots)?
         };
         drawn.label(&line.name).legend(move |(x, y)| Circle::new((x + 8, y), 4, colour.filled()));

@@ -3,7 +3,8 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::{COLOURS, PlotError, label, svg};
+use super::axis::label;
+use super::{COLOURS, PlotError, svg};
 
 /// Pixels of a cell.
 const CELL: (i32, i32) = (72, 30);
@@ -31,6 +32,8 @@ pub fn draw_shades(
     let width = names + CELL.0 * columns.len() as i32 + 2 * MARGIN;
     let height = CELL.1 * (rows.len() as i32 + 1) + 2 * MARGIN;
     let most = numbers.iter().flatten().fold(0.0f64, |most, number| most.max(number.abs()));
+    // The largest number has three digits.
+    let step = if most > 0.0 { most / 100.0 } else { 1.0 };
     svg((width as u32, height as u32), |area| {
         let style = ("sans-serif", 13).into_font().color(&BLACK);
         let middle = Pos::new(HPos::Center, VPos::Center);
@@ -51,7 +54,7 @@ pub fn draw_shades(
                 area.draw(&Rectangle::new(cell, colour.filled()))?;
                 let ink = if shade > DARK { WHITE } else { BLACK };
                 let place = (left(column) + CELL.0 / 2, top + CELL.1 / 2);
-                area.draw(&Text::new(label(*number), place, style.color(&ink).pos(middle)))?;
+                area.draw(&Text::new(label(*number, step), place, style.color(&ink).pos(middle)))?;
             }
         }
         Ok(())

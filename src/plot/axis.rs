@@ -1,0 +1,138 @@
+//! Axes: where numbers stand, and which of them are written.
+
+use std::ops::Range;
+
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+use plotters::coord::types::RangedCoordf64;
+
+/// About as many numbers stand beside an axis.
+pub(super) const LABELS: usize = 6;
+
+/// An axis of a plot.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Axis<'a> {
+    /// What is measured, in which unit.
+    pub name: &'a str,
+    /// Whether equal distances are equal ratios.
+    pub logarithmic: bool,
+}
+
+impl<'a> Axis<'a> {
+    /// An axis of equal distances for equal differences.
+    pub fn linear(name: &'a str) -> Self {
+        Self { name, logarithmic: false }
+    }
+
+    /// An axis of equal distances for equal ratios.
+    pub fn logarithmic(name: &'a str) -> Self {
+        Self { name, logarithmic: true }
+    }
+}
+
+/// The numbers that an axis holds: all of the plot's, and somewhat more on both sides.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Scale {
+    /// Their decimal logarithms on a logarithmic axis.
+    places: Range<f64>,
+    logarithmic: bool,
+}
+
+impl Scale {
+    pub(super) fn new(axis: Axis<'_>, numbers: impl Iterator<Item = f64>) -> Self {
+        let logarithmic = axis.logarithmic;
+        let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+        for number in numbers {
+            let place = if logarithmic { number.log10() } else { number };
+            (least, most) = (least.min(place), most.max(place));
+        }
+        let margin = (0.05 * (most - least)).max(0.01);
+        Self { places: least - margin..most + margin, logarithmic }
+    }
+
+    /// 1, 2 and 5 of each power of ten, or the powers alone where these are many.
+    fn ratios(&self) -> Vec<f64> {
+        let powers = self.places.start.floor() as i32..=self.places.end.ceil() as i32;
+        let within = |number: &f64| self.places.contains(&number.log10());
+        let all = |of: &[f64]| -> Vec<f64> {
+            let numbers =
+                powers.clone().flat_map(|power| of.iter().map(move |one| one * 10f64.powi(power)));
+            numbers.filter(within).collect()
+        };
+        let fine = all(&[1.0, 2.0, 5.0]);
+        if fine.len() <= LABELS { fine } else { all(&[1.0]) }
+    }
+}
+
+impl Ranged for Scale {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, number: &f64, limit: (i32, i32)) -> i32 {
+        let place = if self.logarithmic { number.log10() } else { *number };
+        RangedCoordf64::from(self.places.clone()).map(&place, limit)
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        match self.logarithmic {
+            true => self.ratios(),
+            false => RangedCoordf64::from(self.places.clone()).key_points(hint),
+        }
+    }
+
+    fn range(&self) -> Range<f64> {
+        let number = |place: f64| if self.logarithmic { 10f64.powf(place) } else { place };
+        number(self.places.start)..number(self.places.end)
+    }
+}
+
+impl ValueFormatter<f64> for Scale {
+    fn format_ext(&self, number: &f64) -> String {
+        let apart = (self.places.end - self.places.start) / LABELS as f64;
+        label(*number, if self.logarithmic { *number } else { apart })
+    }
+}
+
+/// A number with as many digits as tell numbers apart that differ by `step`.
+pub(super) fn label(number: f64, step: f64) -> String {
+    let decimals = (-step.abs().log10().floor()).clamp(0.0, 12.0) as usize;
+    let text = format!("{number:.decimals$}");
+    // Not "-0.00".
+    let zero = text.chars().all(|letter| matches!(letter, '-' | '0' | '.'));
+    if zero { text.trim_start_matches('-').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use plotters::coord::ranged1d::BoldPoints;
+
+    use super::*;
+
+    fn written(axis: Axis<'_>, numbers: [f64; 2]) -> Vec<String> {
+        let scale = Scale::new(axis, numbers.into_iter());
+        let points = scale.key_points(BoldPoints(LABELS));
+        points.iter().map(|number| scale.format_ext(number)).collect()
+    }
+
+    #[test]
+    fn numbers_of_an_axis_have_as_many_digits_as_needed() {
+        let linear = |numbers| written(Axis::linear("WER"), numbers);
+        assert_eq!(linear([0.0, 0.15]), ["0.00", "0.05", "0.10", "0.15"]);
+        assert_eq!(linear([-18.0, 1.0]), ["-15", "-10", "-5", "0"]);
+        assert_eq!(linear([-0.1, 0.1]), ["-0.10", "-0.05", "0.00", "0.05", "0.10"]);
+    }
+
+    #[test]
+    fn logarithmic_axes_have_round_numbers() {
+        let ratios = |numbers| written(Axis::logarithmic("keys"), numbers);
+        assert_eq!(ratios([1.0, 16.0]), ["1", "2", "5", "10"]);
+        assert_eq!(ratios([0.15, 1.0]), ["0.2", "0.5", "1"]);
+        assert_eq!(ratios([100.0, 1e6]), ["100", "1000", "10000", "100000", "1000000"]);
+    }
+
+    #[test]
+    fn equal_ratios_are_equal_distances() {
+        let scale = Scale::new(Axis::logarithmic("keys"), [1.0, 100.0].into_iter());
+        let [low, middle, high] = [1.0, 10.0, 100.0].map(|number| scale.map(&number, (0, 1000)));
+        assert!((middle - low - (high - middle)).abs() <= 1 && low > 0 && high < 1000);
+    }
+}
