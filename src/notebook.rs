@@ -160,7 +160,7 @@ mod tests {
             (0..32_000).map(|at| if at % 2 == 0 { 0.5 } else { -0.5 }).collect();
         let shown = wave(&samples, 16_000).expect("drawn");
         assert_eq!(shown.mime, "image/svg+xml");
-        assert!(shown.content.contains("seconds") && shown.content.contains("2.00"));
+        assert!(shown.content.contains("seconds") && shown.content.contains("\n2.0\n"));
         assert_eq!(shown.content.matches("<circle").count(), 0);
     }
 }
