@@ -3,6 +3,7 @@
 mod avformer;
 mod kept;
 mod patent;
+mod real;
 mod report;
 mod reveal;
 mod values;
@@ -12,7 +13,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use engram_train::Program;
+use engram_train::{Program, RunOptions, is_finished};
 
 use super::{Outcome, output};
 use report::Report;
@@ -29,7 +30,8 @@ train/kept.
 Examples:
   engram reproduce
   engram reproduce --study reveal --scale laptop --seeds 3 --ablations --out runs/reveal
-  engram reproduce --study avformer --scale laptop --whisper hf://openai/whisper-tiny.en")]
+  engram reproduce --study avformer --scale laptop --whisper hf://openai/whisper-tiny.en
+  engram reproduce --study patent --data ../shared/data      # with rows on real data")]
 pub struct Reproduce {
     /// Only these studies
     #[arg(long, value_delimiter = ',', value_name = "STUDIES")]
@@ -37,8 +39,8 @@ pub struct Reproduce {
     /// How large the runs are; the patent study has one size
     #[arg(long, value_enum, default_value_t = Scale::Smoke)]
     scale: Scale,
-    /// How many seeds REVEAL and AVFormer are trained with, for intervals over them
-    #[arg(long, default_value_t = 1, value_name = "N",
+    /// How many seeds REVEAL and AVFormer are trained with, for intervals over them; 1, at scale full 3
+    #[arg(long, default_value_t = 1, default_value_if("scale", "full", "3"), value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
     /// Add the rows that need further trainings, at the scale of
@@ -49,6 +51,18 @@ pub struct Reproduce {
     /// folder
     #[arg(long, value_name = "WEIGHTS")]
     whisper: Option<String>,
+    /// Real data, for more rows: a folder with patent/validation.csv, with speech/ (for --whisper), and with
+    /// coco-captions/ (from scale laptop on)
+    #[arg(long, env = "ENGRAM_DATA", value_name = "FOLDER")]
+    data: Option<PathBuf>,
+    /// The sentence encoder for real phrases, where it is at hand: hf://owner/name, or a folder
+    #[arg(
+        long,
+        env = "ENGRAM_MINILM",
+        value_name = "WEIGHTS",
+        default_value = "hf://sentence-transformers/all-MiniLM-L6-v2"
+    )]
+    encoder: String,
     /// The folder for runs and the report
     #[arg(long, default_value = "runs/reproduce", value_name = "FOLDER")]
     out: PathBuf,
@@ -82,25 +96,31 @@ enum StudyName {
 enum Scale {
     /// Small models on a small world, in five minutes
     Smoke,
-    /// The laptop recipe
+    /// The laptop recipes
     Laptop,
+    /// The laptop recipes with three seeds and all rows, and MiniLM fine-tuned where --data has phrases: days
+    Full,
 }
 
 impl Reproduce {
     /// Runs the command.
-    pub fn run(self) -> anyhow::Result<Outcome> {
+    pub fn run(mut self) -> anyhow::Result<Outcome> {
         let started = Instant::now();
+        self.ablations |= self.scale == Scale::Full;
         self.claim_folder()?;
         let wanted = |study| self.study.is_empty() || self.study.contains(&study);
         let (mut rows, mut notes) = (Vec::new(), Vec::new());
         if wanted(StudyName::Patent) {
             rows.extend(patent::rows(&self.out, self.quiet)?);
+            rows.extend(self.real_phrases(&mut notes)?);
         }
         if wanted(StudyName::Reveal) {
             rows.extend(self.reveal(&mut notes)?);
+            rows.extend(self.real_captions(&mut notes)?);
         }
         if wanted(StudyName::Avformer) {
             rows.extend(self.avformer(&mut notes)?);
+            rows.extend(self.real_speech(&mut notes)?);
         }
         let report = Report {
             program: Program::running()?,
@@ -129,6 +149,22 @@ impl Reproduce {
         }
     }
 
+    /// Whether a run is not there yet.
+    fn is_to_be_made(&self, run: &Path, notes: &mut Vec<String>) -> anyhow::Result<bool> {
+        if Program::is_other(run, self.reuse)? {
+            notes.push(format!("Trained by another program than used it: {}.", run.display()));
+        }
+        Ok(!is_finished(run))
+    }
+
+    fn run_options(&self, run: &Path) -> RunOptions {
+        RunOptions { run: run.into(), resume: true, quiet: self.quiet, ..RunOptions::default() }
+    }
+
+    fn tell(&self, what: &str) {
+        output::note(what, self.quiet);
+    }
+
     fn is_smoke(&self) -> bool {
         self.scale == Scale::Smoke
     }
@@ -137,6 +173,7 @@ impl Reproduce {
         match self.scale {
             Scale::Smoke => "smoke",
             Scale::Laptop => "laptop",
+            Scale::Full => "full",
         }
     }
 

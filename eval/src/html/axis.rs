@@ -22,7 +22,10 @@ impl Axis {
         if low > high {
             return None;
         }
-        // A single value gets room at both sides; below this no step would move an end.
+        // A single value gets room at both sides.
+        let room = if low == high { (0.1 * low.abs()).max(1e-3) } else { 0.0 };
+        let (low, high) = (low - room, high + room);
+        // Below this no step would move an end.
         let span = (high - low).max(high.abs().max(low.abs()) * 1e-6).max(1e-9);
         let rough = span / steps.max(1) as f64;
         let power = rough.log10().floor();
@@ -95,6 +98,7 @@ mod tests {
         assert_eq!(labels(&[0.0, 0.3], 3), ["0.0", "0.1", "0.2", "0.3"]);
         assert_eq!(labels(&[3.0, 87.0], 5), ["0", "20", "40", "60", "80", "100"]);
         assert_eq!(labels(&[-0.4, 0.7], 4), ["−0.5", "0.0", "0.5", "1.0"]);
+        assert_eq!(labels(&[1.0, 1.0], 4), ["0.90", "0.95", "1.00", "1.05", "1.10"]);
         assert!(labels(&[0.25], 4).len() >= 2);
         assert!(labels(&[0.0, 0.0], 4).len() >= 2);
         assert!(labels(&[1e11, 1e11 + 1.0], 4).len() < 12);

@@ -9,6 +9,7 @@
 //! | `sections` | what every page has: figures, files, method, breakdowns, distribution |
 //! | `forest` | tables of figures with their intervals |
 //! | `figures` | a page of nothing but such tables |
+//! | `claims` | a page of claims, each beside what was measured |
 //! | `cases` | the table of the worst cases, which can be sorted and filtered |
 //! | `wer`, `caption`, `questions`, `retrieval`, `haystack`, `phrase` | what only one study has |
 //!
@@ -18,6 +19,7 @@
 mod axis;
 mod caption;
 mod cases;
+mod claims;
 mod figures;
 mod forest;
 mod haystack;
@@ -33,6 +35,7 @@ mod tests;
 mod wer;
 mod writer;
 
+pub use claims::{ClaimCard, claims_page};
 pub use figures::{FigureTable, figures_page};
 pub use page::PALETTE;
 

@@ -10,13 +10,12 @@ use engram_train::studies::avformer::evaluate::{PUT_IN_ITEMS, TEST};
 use engram_train::studies::avformer::run::AvformerSummary;
 use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::speech::run::train_speech;
-use engram_train::{Program, Recipe, RecipeOptions, RunOptions, check_failures, is_finished};
+use engram_train::{Recipe, RecipeOptions, check_failures};
 
 use super::report::{Row, untested};
 use super::values::{Values, beats};
 use super::{Reproduce, kept};
 use crate::cli::grid::time_left;
-use crate::cli::output;
 
 /// The grid and the recipes, as they stand in the repository.
 const GRID: &str = include_str!("../../../train/recipes/avformer/ablations.toml");
@@ -216,22 +215,6 @@ impl Reproduce {
             ),
             compared: Vec::new(),
         }
-    }
-
-    /// Whether a run is not there yet.
-    fn is_to_be_made(&self, run: &Path, notes: &mut Vec<String>) -> anyhow::Result<bool> {
-        if Program::is_other(run, self.reuse)? {
-            notes.push(format!("Trained by another program than used it: {}.", run.display()));
-        }
-        Ok(!is_finished(run))
-    }
-
-    fn run_options(&self, run: &Path) -> RunOptions {
-        RunOptions { run: run.into(), resume: true, quiet: self.quiet, ..RunOptions::default() }
-    }
-
-    fn tell(&self, what: &str) {
-        output::note(what, self.quiet);
     }
 }
 

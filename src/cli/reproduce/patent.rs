@@ -38,7 +38,55 @@ pub(super) fn rows(out: &Path, quiet: bool) -> anyhow::Result<Vec<Row>> {
     let untitled =
         trained("one pair at a time, without the class title", "patent-untitled", &untitled)?;
 
-    let row = |id: &str, claim: &str, paper: &str, (figure, verdict), compared| Row {
+    let better = |one: &System, other: &System| -> anyhow::Result<(Measure, Verdict)> {
+        let difference = one.less(other, &test)?;
+        let verdict = beats(&difference, 0.0);
+        Ok((difference, verdict))
+    };
+    let shown = |systems: &[&System]| systems.iter().map(|system| system.measured()).collect();
+    let decoys = decoys(&test, &grouped.scores).measure("synonyms_above_decoys", "anchor");
+    let learnt = beats(&decoys, 0.5);
+    Ok(vec![
+        patent_row(
+            "finetuned_over_zero_shot",
+            "a trained encoder knows more than the words' spelling",
+            "word2vec 0.44, Sentence-BERT 0.60, fine-tuned 0.87 (Pearson, real data)",
+            better(&grouped, &surface)?,
+            shown(&[&surface, &grouped]),
+        ),
+        patent_row(
+            "other_targets_help",
+            "seeing the other targets of an anchor helps",
+            "+0.02 to +0.025 for one model (real data)",
+            better(&grouped, &alone)?,
+            shown(&[&alone, &grouped]),
+        ),
+        patent_row(
+            "context_helps",
+            "reading the class title helps, one pair at a time",
+            "the same phrases are rated by class",
+            better(&alone, &untitled)?,
+            shown(&[&untitled, &alone]),
+        ),
+        patent_row(
+            "decoys_learnt",
+            "a synonym without a shared word is scored above another thing that shares one, of the same anchor",
+            "",
+            (decoys, learnt),
+            Vec::new(),
+        ),
+    ])
+}
+
+/// A claim that is expected to hold.
+pub(super) fn patent_row(
+    id: &str,
+    claim: &str,
+    paper: &str,
+    (figure, verdict): (Measure, Verdict),
+    compared: Vec<Measured>,
+) -> Row {
+    Row {
         study: "patent",
         id: format!("patent.{id}"),
         claim: claim.to_owned(),
@@ -49,66 +97,28 @@ pub(super) fn rows(out: &Path, quiet: bool) -> anyhow::Result<Vec<Row>> {
         expected: true,
         command: "engram reproduce --study patent".to_owned(),
         compared,
-    };
-    let better = |one: &System, other: &System| -> anyhow::Result<(Measure, Verdict)> {
-        let difference = one.less(other, &test)?;
-        let verdict = beats(&difference, 0.0);
-        Ok((difference, verdict))
-    };
-    let shown = |systems: &[&System]| systems.iter().map(|system| system.measured()).collect();
-    let decoys = decoys(&test, &grouped.scores).measure("synonyms_above_decoys", "anchor");
-    let learnt = beats(&decoys, 0.5);
-    Ok(vec![
-        row(
-            "finetuned_over_zero_shot",
-            "a trained encoder knows more than the words' spelling",
-            "word2vec 0.44, Sentence-BERT 0.60, fine-tuned 0.87 (Pearson, real data)",
-            better(&grouped, &surface)?,
-            shown(&[&surface, &grouped]),
-        ),
-        row(
-            "other_targets_help",
-            "seeing the other targets of an anchor helps",
-            "+0.02 to +0.025 for one model (real data)",
-            better(&grouped, &alone)?,
-            shown(&[&alone, &grouped]),
-        ),
-        row(
-            "context_helps",
-            "reading the class title helps, one pair at a time",
-            "the same phrases are rated by class",
-            better(&alone, &untitled)?,
-            shown(&[&untitled, &alone]),
-        ),
-        row(
-            "decoys_learnt",
-            "a synonym without a shared word is scored above another thing that shares one, of the same anchor",
-            "",
-            (decoys, learnt),
-            Vec::new(),
-        ),
-    ])
+    }
 }
 
-/// Scores of the test pairs.
-struct System {
+/// Scores of pairs.
+pub(super) struct System {
     name: String,
     scores: Vec<f64>,
     figure: Measure,
 }
 
 impl System {
-    fn new(name: &str, scores: Vec<f64>, test: &[PhrasePair]) -> anyhow::Result<Self> {
+    pub(super) fn new(name: &str, scores: Vec<f64>, test: &[PhrasePair]) -> anyhow::Result<Self> {
         let figure = figure(test, &scores)?;
         Ok(Self { name: name.to_owned(), scores, figure })
     }
 
-    fn measured(&self) -> Measured {
+    pub(super) fn measured(&self) -> Measured {
         Measured { system: self.name.clone(), figure: self.figure.clone() }
     }
 
     /// The difference of the correlations, paired, with an interval over anchors.
-    fn less(&self, other: &Self, test: &[PhrasePair]) -> anyhow::Result<Measure> {
+    pub(super) fn less(&self, other: &Self, test: &[PhrasePair]) -> anyhow::Result<Measure> {
         let gold: Vec<f64> = test.iter().map(|row| row.score.map_or(f64::NAN, f64::from)).collect();
         let anchors: Vec<&str> = test.iter().map(|row| row.anchor.as_str()).collect();
         let resampling = Resampling::by_group("anchor", &anchors);

@@ -1,6 +1,6 @@
 //! The rows of a reproduction: what a paper claims, what was measured, and whether it holds.
 
-use engram_eval::html::{FigureTable, figures_page};
+use engram_eval::html::{ClaimCard, claims_page};
 use engram_eval::metric::MetricInfo;
 use engram_eval::result::Measure;
 use engram_train::Program;
@@ -102,31 +102,40 @@ impl Report {
 
     /// The rows as a page with plots.
     pub(super) fn to_html(&self) -> String {
-        let (untested, tested) = self.untested_apart();
-        let texts: Vec<[String; 2]> = tested.iter().map(|row| row.heading_and_note()).collect();
-        let figures: Vec<Vec<(String, Measure)>> = tested.iter().map(|row| row.figures()).collect();
-        let tables = texts.iter().zip(&figures).map(|([heading, note], rows)| FigureTable {
-            heading,
-            rows_are: "figure",
-            note,
-            rows,
-            reference: None,
+        let compared: Vec<Vec<(String, Measure)>> = self
+            .rows
+            .iter()
+            .map(|row| row.compared.iter().map(Measured::named).collect())
+            .collect();
+        let claims = self.rows.iter().zip(&compared).map(|(row, compared)| ClaimCard {
+            group: row.study_in_words(),
+            id: &row.id,
+            claim: &row.claim,
+            published: &row.paper,
+            figure: (row.verdict != Verdict::Untested).then_some(&row.figure),
+            verdict: row.verdict.name(),
+            command: &row.command,
+            compared,
         });
-        let tables: Vec<FigureTable<'_>> = tables.collect();
+        let claims: Vec<ClaimCard<'_>> = claims.collect();
+        let tested = claims.iter().filter(|claim| claim.figure.is_some()).count();
         let lead = format!(
             "Scale {}, {} s on {} threads. The embedded world is small: it shows mechanisms and \
              directions, not the papers' absolute figures. Each verdict is by its own 95 % interval, \
-             uncorrected: of {} rows with nothing behind them about {:.1} would be decided by \
-             chance. {} {}",
+             uncorrected: of {tested} rows with nothing behind them about {:.1} would be decided by \
+             chance.",
             self.scale,
             self.seconds,
             self.threads,
-            tested.len(),
-            tested.len() as f64 / 20.0,
-            self.notes.join(" "),
-            untested.unwrap_or_default()
+            tested as f64 / 20.0,
         );
-        figures_page("What the papers claim, and what was measured", &lead, &tables)
+        claims_page("What the papers claim, and what was measured", &lead, &claims, &self.notes)
+    }
+}
+
+impl Measured {
+    fn named(&self) -> (String, Measure) {
+        (self.system.clone(), self.figure.clone())
     }
 }
 
@@ -142,19 +151,13 @@ impl Row {
         !self.expected || self.verdict == Verdict::Holds
     }
 
-    fn heading_and_note(&self) -> [String; 2] {
-        let paper = match self.paper.as_str() {
-            "" => String::new(),
-            paper => format!(" The paper: {paper}."),
-        };
-        let note = format!("Claim: {}.{paper} By itself: {}", self.claim, self.command);
-        [format!("{}: {}", self.id, self.verdict.name()), note]
-    }
-
-    /// What it is read beside, and its own.
-    fn figures(&self) -> Vec<(String, Measure)> {
-        let compared = self.compared.iter().map(|one| (one.system.clone(), one.figure.clone()));
-        compared.chain([(self.figure.metric.clone(), self.figure.clone())]).collect()
+    /// The heading of its study.
+    fn study_in_words(&self) -> &'static str {
+        match self.study {
+            "patent" => "Patent phrase similarity",
+            "reveal" => "REVEAL: answers out of a memory",
+            _ => "AVFormer: speech that is seen",
+        }
     }
 }
 

@@ -61,7 +61,7 @@ impl Reproduce {
         let main = grid.clone().at_recipe_scale().only(&ROWS);
         let smoke: Vec<String> = SMOKE.iter().map(|set| (*set).to_owned()).collect();
         let main = if self.is_smoke() { main.with_settings(&smoke)? } else { main };
-        let out = self.out.join(format!("reveal-{}", self.scale_name()));
+        let out = self.out.join(if self.is_smoke() { "reveal-smoke" } else { "reveal-laptop" });
         let report = self.grid(&main, &out)?;
         notes.extend(report.reused_note());
         if self.is_smoke() {

@@ -1,0 +1,194 @@
+//! A page of claims: what each says, what was measured, whether it holds.
+
+use super::forest::{Forest, Row, forest, star_note};
+use super::numbers::{decimals, fixed, limits, size};
+use super::page::Page;
+use super::sections::metric_name;
+use super::writer::Html;
+use crate::result::Measure;
+
+/// A claim, beside what was measured.
+#[derive(Debug, Clone, Copy)]
+pub struct ClaimCard<'a> {
+    /// What it belongs to: claims of one group that follow each other share a section.
+    pub group: &'a str,
+    /// Its name: `reveal.knowledge_swap`.
+    pub id: &'a str,
+    /// What is claimed.
+    pub claim: &'a str,
+    /// What was published of it; may be empty.
+    pub published: &'a str,
+    /// The figure by which it is judged; `None` where nothing was measured.
+    pub figure: Option<&'a Measure>,
+    /// `holds`, `fails`, or another word.
+    pub verdict: &'a str,
+    /// The command that makes its figures.
+    pub command: &'a str,
+    /// Figures to read it beside.
+    pub compared: &'a [(String, Measure)],
+}
+
+/// A whole page: all claims as a table, the figures of each, those that nothing was measured for, and notes.
+///
+/// ```
+/// use engram_eval::html::claims_page;
+///
+/// assert!(claims_page("Claims", "three seeds", &[], &[]).starts_with("<!DOCTYPE html>"));
+/// ```
+pub fn claims_page(title: &str, lead: &str, claims: &[ClaimCard<'_>], notes: &[String]) -> String {
+    let mut page = Page::new(title, lead);
+    let (tested, untested): (Vec<&ClaimCard<'_>>, Vec<&ClaimCard<'_>>) =
+        claims.iter().partition(|claim| claim.figure.is_some());
+    if !tested.is_empty() {
+        page.section("All claims", |html| summary(html, &tested));
+    }
+    for group in tested.chunk_by(|one, next| one.group == next.group) {
+        page.section(group[0].group, |html| {
+            for claim in group {
+                figures(html, claim);
+            }
+        });
+    }
+    if !untested.is_empty() {
+        page.section("Not tested here", |html| {
+            html.node("details", &[], |html| {
+                html.leaf("summary", &[], &format!("{} claims", untested.len()));
+                list(html, &["claim", "published", "command"], &untested, |html, claim| {
+                    labelled(html, "command", |html| html.leaf("code", &[], claim.command));
+                });
+            });
+        });
+    }
+    if !notes.is_empty() {
+        page.section("Notes", |html| {
+            html.node("ul", &[], |html| notes.iter().for_each(|note| html.leaf("li", &[], note)));
+        });
+    }
+    page.into_html()
+}
+
+/// What is claimed, published and measured, a row each.
+fn summary(html: &mut Html, claims: &[&ClaimCard<'_>]) {
+    list(html, &["claim", "published", "measured here", "n", "verdict"], claims, |html, claim| {
+        let Some(figure) = claim.figure else { return };
+        labelled(html, "measured", |html| {
+            let decimals = decimals([figure.value]);
+            let interval = figure.interval.as_ref().map(|interval| limits(interval, decimals));
+            html.node("span", &[("class", "measured")], |html| {
+                html.leaf("strong", &[], &fixed(figure.value, decimals));
+                html.text(&format!(" {}", interval.unwrap_or_default()));
+            });
+            html.leaf("div", &[("class", "label")], &metric_name(&figure.metric));
+        });
+        labelled(html, "n", |html| html.text(&size(figure.n)));
+        labelled(html, "verdict", |html| verdict(html, claim));
+    });
+}
+
+/// A table whose rows begin with what is claimed and what was published.
+fn list(
+    html: &mut Html,
+    heads: &[&str],
+    claims: &[&ClaimCard<'_>],
+    rest: impl Fn(&mut Html, &ClaimCard<'_>),
+) {
+    html.node("div", &[("class", "scroll")], |html| {
+        html.node("table", &[("class", "list claims")], |html| {
+            html.node("thead", &[], |html| {
+                html.node("tr", &[], |html| {
+                    heads.iter().for_each(|head| html.leaf("th", &[("scope", "col")], head));
+                });
+            });
+            html.node("tbody", &[], |html| {
+                for claim in claims {
+                    html.node("tr", &[], |html| {
+                        html.node("td", &[("class", "name")], |html| {
+                            html.leaf("div", &[], claim.claim);
+                            match claim.figure {
+                                Some(_) => {
+                                    let place = format!("#{}", claim.id);
+                                    html.leaf("a", &[("href", &place)], claim.id);
+                                }
+                                None => html.leaf("span", &[("class", "label")], claim.id),
+                            }
+                        });
+                        labelled(html, "published", |html| html.text(claim.published));
+                        rest(html, claim);
+                    });
+                }
+            });
+        });
+    });
+}
+
+/// A cell that says on narrow screens what it is.
+fn labelled(html: &mut Html, label: &str, inside: impl FnOnce(&mut Html)) {
+    html.node("td", &[("class", "code"), ("data-label", label)], inside);
+}
+
+fn verdict(html: &mut Html, claim: &ClaimCard<'_>) {
+    let class = match claim.verdict {
+        "holds" => "verdict holds",
+        "fails" => "verdict fails",
+        _ => "verdict",
+    };
+    html.leaf("span", &[("class", class)], claim.verdict);
+}
+
+/// The figures of a claim, drawn on one scale.
+fn figures(html: &mut Html, claim: &ClaimCard<'_>) {
+    html.node("h3", &[("id", claim.id)], |html| {
+        html.text(&format!("{} ", claim.id));
+        verdict(html, claim);
+    });
+    let published = match claim.published {
+        "" => String::new(),
+        published => format!(" Published: {published}."),
+    };
+    html.leaf("p", &[("class", "note")], &format!("{}.{published}", claim.claim));
+    let own = claim.figure.into_iter().map(|figure| (metric_name(&figure.metric), figure));
+    let compared = claim.compared.iter().map(|(name, figure)| (name.clone(), figure));
+    let rows: Vec<Row<'_>> =
+        compared.chain(own).map(|(name, figure)| Row { name, ..Row::of_measure(figure) }).collect();
+    forest(html, "figure", &rows, &Forest { overall: None, n: true });
+    star_note(html, &rows);
+    html.node("p", &[("class", "note")], |html| html.leaf("code", &[], claim.command));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metric::MetricInfo;
+
+    #[test]
+    fn claims_stand_in_the_summary_and_in_their_group_and_untested_ones_apart() {
+        let info = MetricInfo { name: "wer", version: 1, higher_is_better: Some(false) };
+        let figure = Measure::new(&info, 12_345, Ok(0.125), None);
+        let tested = ClaimCard {
+            group: "Speech",
+            id: "speech.<heard>",
+            claim: "all is heard",
+            published: "WER 0.1",
+            figure: Some(&figure),
+            verdict: "fails",
+            command: "engram eval wer",
+            compared: &[("another".to_owned(), figure.clone())],
+        };
+        let untested = ClaimCard {
+            id: "speech.later",
+            figure: None,
+            verdict: "untested",
+            command: "engram grid",
+            compared: &[],
+            ..tested
+        };
+        let page = claims_page("Claims", "lead", &[tested, untested], &["a note".to_owned()]);
+        let (before, after) = page.split_once("Not tested here</h2>").expect("both parts");
+        for part in ["speech.&lt;heard&gt;", "0.1250", "12\u{202f}345", "another", "<svg"] {
+            assert!(before.contains(part) && !after.contains(part), "{part}");
+        }
+        assert!(after.contains("speech.later") && !before.contains("speech.later"));
+        assert!(after.contains("a note"));
+        assert_eq!(page.matches("verdict fails\"").count(), 2);
+    }
+}

@@ -1,0 +1,238 @@
+//! Rows on real data: where `--data` has it, and published weights are at hand.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use engram_data::audio::read_audio;
+use engram_data::hub::{HubSettings, WeightsLocation};
+use engram_data::patent::{Labels, read_pairs};
+use engram_eval::bootstrap::BootstrapOptions;
+use engram_eval::caption::report::{ReportOptions, report};
+use engram_eval::caption::{read_annotations, read_results};
+use engram_eval::compare::compare_items;
+use engram_eval::items::{Item, Items};
+use engram_eval::normalise::Normaliser;
+use engram_eval::result::Measure;
+use engram_eval::source::read_text;
+use engram_eval::wer::read::{TextFormat, Utterance, join, parse_texts};
+use engram_eval::wer::report::{WerOptions, evaluate};
+use engram_train::grid::{Rule, Verdict};
+use engram_train::recognise::{Listener, RecogniseOptions};
+use engram_train::studies::patent::predict::predict;
+use engram_train::studies::patent::run::train_patent;
+use engram_train::studies::patent::zero_shot::{encoder_cosines, word_overlap};
+use engram_train::studies::reveal::run::train_reveal;
+use engram_train::{Recipe, RecipeOptions};
+
+use super::patent::{System, patent_row};
+use super::report::{Measured, Row};
+use super::{Reproduce, Scale};
+
+/// Recipes, as they stand in the repository.
+const PHRASES: &str = include_str!("../../../train/recipes/patent/minilm.toml");
+const CAPTIONS: &str = include_str!("../../../train/recipes/reveal/coco.toml");
+
+/// What published speech is at, in Hz.
+const SAMPLE_RATE: u32 = 16_000;
+/// Clips that are heard at once.
+const HEARD_AT_ONCE: usize = 8;
+/// A difference of two word error rates that is none.
+const NO_WORSE: f64 = 0.005;
+
+impl Reproduce {
+    /// Real phrases with real ratings: a published encoder as it is, and, at full scale, fine-tuned.
+    pub(super) fn real_phrases(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
+        let Some(folder) = self.real("patent", notes) else { return Ok(Vec::new()) };
+        let encoder = &self.encoder;
+        let offline = HubSettings { offline: true, ..HubSettings::from_env() };
+        if WeightsLocation::parse(encoder)?.file("model.safetensors", &offline).is_err() {
+            notes.push(format!(
+                "{encoder} is not at hand, so no real phrases are scored: `engram data fetch {encoder}`, or --encoder."
+            ));
+            return Ok(Vec::new());
+        }
+        self.tell("real phrases");
+        let pairs = read_pairs(folder.join("validation.csv"), Labels::Required)?;
+        let words =
+            System::new("shared words (Jaccard), no training", word_overlap(&pairs), &pairs)?;
+        let cosines = encoder_cosines(encoder, &pairs, &|_| {})?;
+        let cosines = System::new(&format!("{encoder}, cosine"), cosines, &pairs)?;
+        let row = |id: &str, claim: &str, paper: &str, better: &System, worse: &System| {
+            let difference = better.less(worse, &pairs)?;
+            let verdict = Verdict::of(&difference, Rule::Better);
+            let compared = vec![worse.measured(), better.measured()];
+            let mut row = patent_row(id, claim, paper, (difference, verdict), compared);
+            row.command = self.real_command("patent");
+            anyhow::Ok(row)
+        };
+        let mut rows = vec![row(
+            "real_zero_shot",
+            "a published sentence encoder knows more than the words' spelling (validation rows of the competition)",
+            "word2vec 0.44, Sentence-BERT 0.60 (Pearson, test rows)",
+            &cosines,
+            &words,
+        )?];
+        if self.scale == Scale::Full {
+            let run = self.out.join("patent-real");
+            let set = [
+                format!("data.dir={}", in_toml(&folder)),
+                format!("model.weights={}", in_toml(Path::new(encoder))),
+            ];
+            let mut recipe = recipe(PHRASES, "patent/minilm.toml", &set)?;
+            if self.is_to_be_made(&run, notes)? {
+                train_patent(&mut recipe, &self.run_options(&run))?
+                    .context("the run was stopped")?;
+            }
+            let tuned = predict(&run, &pairs, &|_| {})?;
+            let tuned = System::new("fine-tuned on the training rows", tuned, &pairs)?;
+            rows.push(row(
+                "real_finetuned_over_zero_shot",
+                "fine-tuning is worth more than the encoder as it is (validation rows of the competition)",
+                "Sentence-BERT 0.60, the best single model of the competition 0.87 (Pearson)",
+                &tuned,
+                &cosines,
+            )?);
+        }
+        Ok(rows)
+    }
+
+    /// Real speech: what Whisper writes with our layers, beside what faster-whisper wrote.
+    pub(super) fn real_speech(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
+        let Some(whisper) = &self.whisper else { return Ok(Vec::new()) };
+        let Some(folder) = self.real("speech", notes) else { return Ok(Vec::new()) };
+        self.tell("real speech");
+        let read = |name: &str| {
+            let path = folder.join(name);
+            Ok::<_, anyhow::Error>((path.display().to_string(), read_text(&path)?))
+        };
+        let [(said_file, said), (theirs_file, theirs)] =
+            [read("utterances.tsv")?, read("tiny_en.hyp.tsv")?];
+        let said = parse_texts(&said_file, &said, TextFormat::Tsv)?;
+        let theirs = parse_texts(&theirs_file, &theirs, TextFormat::Tsv)?;
+        let listener = Listener::open(whisper)?;
+        let mut ours = Vec::with_capacity(said.len());
+        for some in said.chunks(HEARD_AT_ONCE) {
+            let sounds = some.iter().map(|utterance| {
+                let id = utterance.id.as_deref().unwrap_or_default();
+                read_audio(folder.join("wav16k").join(format!("{id}.wav")), SAMPLE_RATE)
+            });
+            let sounds = sounds.collect::<Result<Vec<_>, _>>()?;
+            let sounds: Vec<&[f32]> = sounds.iter().map(Vec::as_slice).collect();
+            let heard = listener.transcribe(&sounds, &[], &RecogniseOptions::default())?;
+            ours.extend(some.iter().zip(heard).map(|(utterance, heard)| Utterance {
+                text: heard.text.into(),
+                ..utterance.clone()
+            }));
+        }
+        let measured = |name: &str, heard: Vec<Utterance<'_>>| {
+            let pairs = join((&said_file, said.clone()), (name, heard))?;
+            let options = WerOptions {
+                normaliser: Normaliser::WhisperEnglish,
+                items: true,
+                ..WerOptions::default()
+            };
+            let report = evaluate(&pairs, &options)?;
+            anyhow::Ok((report.evaluation.primary, of_system(name, report.items)))
+        };
+        let (theirs_wer, theirs) = measured("faster-whisper with tiny.en", theirs)?;
+        let (ours_wer, ours) = measured(&format!("{whisper} here"), ours)?;
+        let compared = vec![with_name(&theirs, theirs_wer), with_name(&ours, ours_wer)];
+        let difference = compare_items(&ours, &theirs, &BootstrapOptions::default())?.difference;
+        Ok(vec![Row {
+            study: "avformer",
+            id: "avformer.real_whisper".to_owned(),
+            claim: "Whisper hears real utterances here as well as in faster-whisper (whisper-en)"
+                .to_owned(),
+            paper: String::new(),
+            verdict: Verdict::of(&difference, Rule::NoWorseBy(NO_WORSE)),
+            figure: difference,
+            seeds: 1,
+            expected: true,
+            command: self.real_command("avformer"),
+            compared,
+        }])
+    }
+
+    /// Photographs, described with and without captions of others at hand.
+    pub(super) fn real_captions(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
+        if self.is_smoke() {
+            return Ok(Vec::new());
+        }
+        let Some(folder) = self.real("coco-captions", notes) else { return Ok(Vec::new()) };
+        let described = |name: &str, run: &str, set: &[&str], notes: &mut Vec<String>| {
+            self.tell(&format!("photographs: {name}"));
+            let run = self.out.join(run);
+            let data = format!("data.path={}", in_toml(&folder));
+            let set = [&data as &str].iter().chain(set).map(|set| (*set).to_owned());
+            let mut recipe = recipe(CAPTIONS, "reveal/coco.toml", &set.collect::<Vec<_>>())?;
+            if self.is_to_be_made(&run, notes)? {
+                train_reveal(&mut recipe, &self.run_options(&run))?
+                    .context("the run was stopped")?;
+            }
+            let file = |side: &str| run.join("test").join(format!("captions-{side}.json"));
+            let options = ReportOptions { items: true, ..ReportOptions::default() };
+            let (annotations, results) =
+                (read_annotations(&file("references"))?, read_results(&file("results"))?);
+            let report = report(annotations, results, &options)?;
+            anyhow::Ok((report.evaluation.primary, of_system(name, report.items)))
+        };
+        let nothing_read = ["memory.k=0", "gradient_check.allow=[\"**\"]"];
+        let (with_cider, with) =
+            described("with other captions at hand", "reveal-coco", &[], notes)?;
+        let (without_cider, without) =
+            described("without a memory", "reveal-coco-without", &nothing_read, notes)?;
+        let compared = vec![with_name(&without, without_cider), with_name(&with, with_cider)];
+        let difference = compare_items(&with, &without, &BootstrapOptions::default())?.difference;
+        Ok(vec![Row {
+            study: "reveal",
+            id: "reveal.real_captions".to_owned(),
+            claim: "photographs are described better with captions of others at hand (CIDEr-D, fresh weights)"
+                .to_owned(),
+            paper: "1.454 (CIDEr on COCO, its largest model)".to_owned(),
+            verdict: Verdict::of(&difference, Rule::Better),
+            figure: difference,
+            seeds: 1,
+            expected: false,
+            command: self.real_command("reveal"),
+            compared,
+        }])
+    }
+
+    /// A folder below `--data`; a note where that has none.
+    fn real(&self, name: &str, notes: &mut Vec<String>) -> Option<PathBuf> {
+        let folder = self.data.as_ref()?.join(name);
+        if folder.is_dir() {
+            return Some(folder);
+        }
+        notes.push(format!("{}: not there, so its real rows are not made.", folder.display()));
+        None
+    }
+
+    fn real_command(&self, study: &str) -> String {
+        let data = self.data.as_deref().unwrap_or(Path::new("")).display();
+        let whisper = match (&self.whisper, study) {
+            (Some(whisper), "avformer") => format!(" --whisper {whisper}"),
+            _ => String::new(),
+        };
+        let scale = self.scale_name();
+        format!("engram reproduce --study {study} --scale {scale} --data {data}{whisper}")
+    }
+}
+
+fn of_system(name: &str, items: Vec<Item>) -> Items {
+    Items { file: name.to_owned(), items }
+}
+
+fn with_name(system: &Items, figure: Measure) -> Measured {
+    Measured { system: system.file.clone(), figure }
+}
+
+/// A string in JSON is one in TOML.
+fn in_toml(path: &Path) -> String {
+    serde_json::Value::from(path.display().to_string()).to_string()
+}
+
+fn recipe(text: &str, name: &str, set: &[String]) -> anyhow::Result<Recipe> {
+    let options = RecipeOptions { tiny: false, set: set.to_vec() };
+    Ok(Recipe::parse(text, format!("train/recipes/{name}").as_ref(), &options)?)
+}
