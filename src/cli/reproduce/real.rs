@@ -55,7 +55,8 @@ impl Reproduce {
         let pairs = read_pairs(folder.join("validation.csv"), Labels::Required)?;
         let words =
             System::new("shared words (Jaccard), no training", word_overlap(&pairs), &pairs)?;
-        let cosines = encoder_cosines(encoder, &pairs, &|_| {})?;
+        let cosines =
+            encoder_cosines(encoder, &pairs, &|_| {}).map_err(anyhow::Error::from_boxed)?;
         let cosines = System::new(&format!("{encoder}, cosine"), cosines, &pairs)?;
         let row = |id: &str, claim: &str, paper: &str, better: &System, worse: &System| {
             let difference = better.less(worse, &pairs)?;
@@ -163,7 +164,7 @@ impl Reproduce {
             self.tell(&format!("photographs: {name}"));
             let run = self.out.join(run);
             let data = format!("data.path={}", in_toml(&folder));
-            let set = [&data as &str].iter().chain(set).map(|set| (*set).to_owned());
+            let set = set.iter().map(|set| (*set).to_owned()).chain([data]);
             let mut recipe = recipe(CAPTIONS, "reveal/coco.toml", &set.collect::<Vec<_>>())?;
             if self.is_to_be_made(&run, notes)? {
                 train_reveal(&mut recipe, &self.run_options(&run))?
