@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Checks the report.json of `engram reproduce`: every claim is there once, with its figure or as untested.
+
+    python3 tests/reproduce_report.py runs/reproduce/report.json
+"""
+
+import json
+import sys
+
+CLAIMS = """
+patent.finetuned_over_zero_shot patent.context_helps patent.decoys_learnt
+avformer.audio_only_under_frozen avformer.right_picture_under_none avformer.right_picture_under_wrong
+avformer.clean_speech_kept avformer.trained_share avformer.curriculum_under_audio_only avformer.curriculum_under_joint
+avformer.tokens_saturate avformer.alternating_hurts
+reveal.memory_over_none reveal.knowledge_swap reveal.recall_at_10 reveal.end_to_end_over_frozen_retriever
+reveal.credit_beats_random reveal.needle reveal.cold_start_fails reveal.k_curve reveal.compression_cost
+reveal.sources_complement reveal.refresh_matters
+""".split()
+
+
+def problems(report):
+    """What is wrong with it, a line each."""
+    for field in ("version", "seconds", "rows"):
+        if field not in report:
+            yield f"no `{field}`"
+    ids = [row["id"] for row in report["rows"]]
+    yield from (f"{claim}: not in the report" for claim in CLAIMS if claim not in ids)
+    yield from (f"{name}: in the report twice" for name in set(ids) if ids.count(name) > 1)
+    for row in report["rows"]:
+        name, verdict = row["id"], row["verdict"]
+        if not name.startswith(row["study"] + ".") or not row["claim"]:
+            yield f"{name}: study or claim missing"
+        if not row["command"].startswith("engram reproduce "):
+            yield f"{name}: its command is {row['command']!r}"
+        if verdict == "untested":
+            if row["value"] is not None:
+                yield f"{name}: untested, with a figure"
+        elif verdict not in ("holds", "fails", "not decided"):
+            yield f"{name}: the verdict is {verdict!r}"
+        elif not row["n"] or row["value"] is None:
+            yield f"{name}: {verdict} without a figure"
+        elif row["ci95"] is None and name != "avformer.trained_share":
+            yield f"{name}: no interval"
+        elif row["ci95"] is not None and not row["ci95"][0] <= row["value"] <= row["ci95"][1]:
+            yield f"{name}: the figure is outside of its interval"
+        if row["expected"] and verdict != "holds":
+            yield f"{name}: expected to hold, {verdict}"
+
+
+found = list(problems(json.load(open(sys.argv[1], encoding="utf-8"))))
+print("\n".join(found) or "every claim is there")
+sys.exit(1 if found else 0)
