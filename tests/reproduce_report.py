@@ -32,11 +32,14 @@ def problems(report):
             yield f"{name}: study or claim missing"
         if not row["command"].startswith("engram reproduce "):
             yield f"{name}: its command is {row['command']!r}"
-        if verdict == "untested":
-            if row["value"] is not None:
-                yield f"{name}: untested, with a figure"
-        elif verdict not in ("holds", "fails", "not decided"):
+        reason = row["untested_because"]
+        if (verdict == "untested") != (reason in ("not trained", "not decided")):
+            yield f"{name}: {verdict}, because {reason!r}"
+        if verdict not in ("holds", "fails", "untested"):
             yield f"{name}: the verdict is {verdict!r}"
+        elif reason == "not trained":
+            if row["value"] is not None:
+                yield f"{name}: not trained, with a figure"
         elif not row["n"] or row["value"] is None:
             yield f"{name}: {verdict} without a figure"
         elif row["ci95"] is None and name != "avformer.trained_share":

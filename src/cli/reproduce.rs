@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use engram_train::recognise::Listener;
 use engram_train::{Program, RunOptions, is_finished};
 
 use super::{Outcome, output};
@@ -21,7 +22,7 @@ use report::Report;
 /// Run the studies on the embedded world and set the papers' figures beside ours.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Needs no data, no weights and no network; about five minutes on 2 cores. The embedded world is
+Needs no data, no weights and no network; about four minutes on 2 cores. The embedded world is
 small: it shows mechanisms and directions, not the papers' absolute figures. The folder gets
 report.json and report.html; runs of REVEAL and AVFormer that are finished are not made again.
 At --scale laptop AVFormer's recogniser and image encoder are trained first; smoke takes those of
@@ -94,7 +95,7 @@ enum StudyName {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Scale {
-    /// Small models on a small world, in five minutes
+    /// Small models on a small world, in four minutes
     Smoke,
     /// The laptop recipes
     Laptop,
@@ -108,6 +109,10 @@ impl Reproduce {
         let started = Instant::now();
         self.ablations |= self.scale == Scale::Full;
         self.claim_folder()?;
+        if let Some(whisper) = &self.whisper {
+            // What is wrong with it is told before hours are spent.
+            Listener::open(whisper)?;
+        }
         let wanted = |study| self.study.is_empty() || self.study.contains(&study);
         let (mut rows, mut notes) = (Vec::new(), Vec::new());
         if wanted(StudyName::Patent) {

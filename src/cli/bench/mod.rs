@@ -13,6 +13,11 @@ use super::Outcome;
 
 /// Time the toolkit beside the tools that people use otherwise.
 #[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Examples:
+  engram bench memory --rows 20000
+  engram bench refresh
+  engram bench avformer --recogniser train/kept/conformer --image-encoder train/kept/clip")]
 pub enum Bench {
     Memory(memory::MemoryBench),
     Refresh(refresh::RefreshBench),

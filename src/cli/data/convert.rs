@@ -10,6 +10,9 @@ use super::super::{Outcome, output};
 
 /// Write weights of other tools under their published names.
 #[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Example:
+  engram data convert ctranslate2 faster-whisper-tiny.en --out whisper-tiny.en")]
 pub enum Convert {
     Ctranslate2(Ctranslate2),
 }

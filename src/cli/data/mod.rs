@@ -51,6 +51,12 @@ pub struct Fetch {
 
 /// Write the embedded phrase set as CSV files in the patent schema.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  engram data phrases phrases
+  engram train patent --recipe train/recipes/patent/world.toml --run runs/p0
+  engram predict runs/p0 --input phrases/test.csv --output scores.csv
+  engram eval phrase --gold phrases/test.csv --predictions scores.csv")]
 pub struct Phrases {
     /// The folder to write
     folder: PathBuf,

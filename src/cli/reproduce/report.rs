@@ -6,7 +6,7 @@ use engram_eval::result::Measure;
 use engram_train::Program;
 use engram_train::grid::Verdict;
 use engram_train::studies::patent::figure::in_words;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// A claim of a paper, and what was measured here.
 #[derive(Debug, Serialize)]
@@ -25,6 +25,7 @@ pub(super) struct Row {
     /// How many seeds.
     pub(super) seeds: u64,
     /// Whether the claim holds here.
+    #[serde(flatten, serialize_with = "in_three")]
     pub(super) verdict: Verdict,
     /// Whether it is expected to: then the command ends with exit code 1 where it fails, is not decided or has no figure.
     pub(super) expected: bool,
@@ -32,6 +33,22 @@ pub(super) struct Row {
     pub(super) command: String,
     /// Figures to read it beside.
     pub(super) compared: Vec<Measured>,
+}
+
+/// Writes a verdict for programs: `holds`, `fails` or `untested`, and why it is untested. What is not decided was measured,
+/// and at this scale that says neither.
+fn in_three<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Judged {
+        verdict: &'static str,
+        untested_because: Option<&'static str>,
+    }
+    let (verdict, untested_because) = match verdict {
+        Verdict::Holds | Verdict::Fails => (verdict.name(), None),
+        Verdict::NotDecided => (Verdict::Untested.name(), Some("not decided")),
+        Verdict::Untested => (Verdict::Untested.name(), Some("not trained")),
+    };
+    Judged { verdict, untested_because }.serialize(serializer)
 }
 
 /// The figure of one system.
@@ -193,6 +210,12 @@ mod tests {
                 Report { program, notes, scale: "smoke", seconds: 0, threads: 1, rows: vec![row] };
             assert_eq!(report.as_expected(), fine, "{verdict:?} {expected}");
             assert_eq!(report.to_text().contains("not expected"), !fine);
+            let json = serde_json::to_value(&report.rows[0]).expect("JSON");
+            let (told, why) = match verdict {
+                Verdict::NotDecided => ("untested", serde_json::json!("not decided")),
+                decided => (decided.name(), serde_json::Value::Null),
+            };
+            assert_eq!((&json["verdict"], &json["untested_because"]), (&told.into(), &why));
         }
     }
 }
