@@ -30,7 +30,8 @@ impl Axis {
         let rough = span / steps.max(1) as f64;
         let power = rough.log10().floor();
         let unit = 10f64.powf(power);
-        let (step, power) = match rough / unit {
+        // A little slack, so that a quarter of 1.1 less 0.9 is not more than 0.05.
+        let (step, power) = match rough / unit - 1e-9 {
             share if share <= 1.0 => (unit, power),
             share if share <= 2.0 => (2.0 * unit, power),
             share if share <= 5.0 => (5.0 * unit, power),

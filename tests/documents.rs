@@ -1,0 +1,109 @@
+//! The documents: links lead somewhere, and the paths that README's tables name are there.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The documents with their texts, without blocks of code.
+fn documents() -> Vec<(PathBuf, String)> {
+    let in_folder = |folder: &str| {
+        let entries = std::fs::read_dir(root().join(folder)).unwrap();
+        let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        files.retain(|file| file.extension().is_some_and(|end| end == "md" || end == "ipynb"));
+        files.sort();
+        files
+    };
+    let files = [".", "docs", "notebooks", "train/kept"].into_iter().flat_map(in_folder);
+    files
+        .map(|file| (file.clone(), without_code(&std::fs::read_to_string(file).unwrap())))
+        .collect()
+}
+
+fn without_code(text: &str) -> String {
+    let outside = text.split("\n```").enumerate().filter(|(place, _)| place % 2 == 0);
+    outside.map(|(_, part)| part).collect::<Vec<_>>().join("\n")
+}
+
+/// What stands between two marks.
+fn between<'t>(text: &'t str, open: &str, close: &str) -> Vec<&'t str> {
+    text.split(open).skip(1).filter_map(|rest| rest.split(close).next()).collect()
+}
+
+/// The anchor that a heading has on a code-hosting page.
+fn anchor(heading: &str) -> String {
+    let shown = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = shown.chars().filter(|c| c.is_alphanumeric() || "_- ".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let documents = documents();
+    assert!(documents.len() > 15, "{}", documents.len());
+    let anchors: HashMap<PathBuf, Vec<String>> = documents
+        .iter()
+        .map(|(file, text)| {
+            let headings = text.lines().filter(|line| line.starts_with('#')).map(anchor);
+            (file.canonicalize().unwrap(), headings.collect())
+        })
+        .collect();
+    let mut broken = Vec::new();
+    for (file, text) in &documents {
+        let links = between(text, "](", ")").into_iter().filter(|link| !link.contains("://"));
+        for link in links {
+            let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = match path {
+                "" => file.clone(),
+                path => file.parent().unwrap().join(path),
+            };
+            let is_there = target.canonicalize().is_ok_and(|target| {
+                heading.is_empty()
+                    || anchors
+                        .get(&target)
+                        .is_some_and(|known| known.iter().any(|one| one == heading))
+            });
+            if !is_there {
+                broken.push(format!("{}: {link}", file.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "links that lead nowhere:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn what_the_map_names_is_there() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let folders: Vec<String> = std::fs::read_dir(root())
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| format!("{}/", entry.file_name().to_string_lossy()))
+        .collect();
+    let (mut named, mut missing) = (0, Vec::new());
+    for row in readme.lines().filter(|line| line.starts_with('|')) {
+        let words: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
+        // A row of the map tells of paths below its first one.
+        let below = root().join(words.first().copied().unwrap_or_default());
+        for word in words.iter().filter(|word| folders.iter().any(|one| word.starts_with(one))) {
+            for path in expanded(word) {
+                named += 1;
+                if !root().join(&path).exists() && !below.join(&path).exists() {
+                    missing.push(path);
+                }
+            }
+        }
+    }
+    assert!(named > 80, "{named}");
+    assert!(missing.is_empty(), "README names what is not there: {}", missing.join(", "));
+}
+
+/// `a/{b,c}.rs` as `a/b.rs` and `a/c.rs`.
+fn expanded(path: &str) -> Vec<String> {
+    let Some((before, rest)) = path.split_once('{') else { return vec![path.to_owned()] };
+    let (choices, after) = rest.split_once('}').unwrap();
+    choices.split(',').map(|choice| format!("{before}{choice}{after}")).collect()
+}
