@@ -85,11 +85,15 @@ fn clips_are_heard_and_seen_from_files() {
     fs::write(folder.join("seen/broken.png"), "no picture").unwrap();
     lines[1]["frames"] = serde_json::json!(["broken.png"]);
     lines[2].as_object_mut().unwrap().remove("frames");
-    let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    fs::write(folder.join("seen/odd.jsonl"), lines).unwrap();
+    let lines: Vec<String> = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::write(folder.join("seen/odd.jsonl"), lines.concat()).unwrap();
+    fs::write(folder.join("seen/bad.jsonl"), lines[1..3].concat()).unwrap();
     let odd = "predict --recogniser speech --adapters run --input seen/odd.jsonl --output odd.tsv";
     refused(folder, &format!("{odd} --quiet"), "broken.png");
     refused(folder, &format!("{odd} --quiet"), "line 2");
+    assert!(!folder.join("odd.tsv").exists());
+    let bad = odd.replace("odd.jsonl", "bad.jsonl");
+    refused(folder, &format!("{bad} --quiet --on-error skip"), "all 2 clips are left out");
     assert!(!folder.join("odd.tsv").exists());
     let told = done(folder, &format!("{odd} --quiet --on-error skip --json"));
     let summary: Value = serde_json::from_str(&told).unwrap();

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::manifest::{Clip, find};
 use crate::DataError;
 
+/// A video's last picture may be seen a little after its sound has ended: seconds.
+const SEEN_LONGER: f64 = 0.1;
+
 /// A picture of a clip, as a manifest has it: `"1.png"`, or `{"image": "1.png", "time": 2.5}`. A folder
 /// stands for the JPEG and PNG files in it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -58,19 +61,20 @@ impl From<PathBuf> for Frame {
 
 impl Clip {
     /// The files of its pictures: those with times in their order, then the others in the manifest's. They
-    /// are not opened.
+    /// are not opened. The clip's sound lasts so many `seconds`, whatever the manifest says.
     ///
     /// # Errors   `Frames` for a clip without pictures, and for one outside the clip's time; `Io` for a
     /// folder that cannot be read
-    pub fn pictures(&self) -> Result<Vec<PathBuf>, DataError> {
+    pub fn pictures(&self, seconds: f64) -> Result<Vec<PathBuf>, DataError> {
         let bad = |reason: String| DataError::Frames { clip: self.id.clone(), reason };
-        let end = self.end.unwrap_or(f64::INFINITY);
+        let heard = self.start + seconds + SEEN_LONGER;
+        let end = self.end.map_or(heard, |end| end.min(heard));
         let mut frames: Vec<&Frame> = self.frames.iter().collect();
         for frame in &frames {
             if let Some(time) = frame.time.filter(|time| !(self.start..=end).contains(time)) {
                 let (image, start) = (frame.image.display(), self.start);
                 return Err(bad(format!(
-                    "{image} is seen at {time} s, outside the clip ({start} to {end} s)"
+                    "{image} is seen at {time} s, outside the clip ({start} to {end:.2} s)"
                 )));
             }
         }
@@ -130,11 +134,19 @@ mod tests {
         let read = clip(line);
         assert_eq!(serde_json::to_string(&read).expect("a line"), line);
         let names = ["x.png", "y.png", "z.png"].map(PathBuf::from);
-        assert_eq!(read.pictures().expect("in time"), names);
+        assert_eq!(read.pictures(3.0).expect("in time"), names);
         assert!(serde_json::from_str::<Frame>(r#"{"image":"x","tme":1}"#).is_err());
-        let late = clip(&line.replace("3.5", "4.5")).pictures().expect_err("too late").to_string();
-        assert!(late.contains("y.png is seen at 4.5 s, outside the clip (1 to 4 s)"), "{late}");
-        let none = clip(r#"{"id":"b","audio":"a.wav"}"#).pictures().expect_err("none").to_string();
+        let refused = |line: &str, seconds: f64| {
+            clip(line).pictures(seconds).expect_err("too late").to_string()
+        };
+        let late = refused(&line.replace("3.5", "4.5"), 9.0);
+        assert!(late.contains("y.png is seen at 4.5 s, outside the clip (1 to 4.00 s)"), "{late}");
+        // The sound may end before the manifest says so, or the manifest may not say.
+        for line in [line, &line.replace(r#""end":4.0,"#, "")] {
+            let late = refused(line, 2.0);
+            assert!(late.contains("seen at 3.5 s, outside the clip (1 to 3.10 s)"), "{late}");
+        }
+        let none = refused(r#"{"id":"b","audio":"a.wav"}"#, 1.0);
         assert!(none.contains("clip `b`: has no frames"), "{none}");
     }
 
@@ -147,7 +159,7 @@ mod tests {
         let frames = vec![folder.path().to_path_buf().into()];
         let clip = Clip { id: "a".into(), frames, ..Clip::default() };
         let names: Vec<String> = clip
-            .pictures()
+            .pictures(1.0)
             .expect("pictures")
             .iter()
             .map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned())

@@ -157,10 +157,12 @@ impl<'s> Gathering<'s> {
             return Ok(seen);
         }
         // Between two pictures the nearest is seen, whose own time would be outside the clip.
-        let middle = clip.end.map_or(clip.start, |end| (clip.start + end) / 2.0);
+        let half = clip.end.map_or(0.0, |end| (end - clip.start) / 2.0);
+        let middle = clip.start + half;
+        let most = half + rate.map_or(0.0, |rate| 1.0 / rate);
         let away = |frame: &Frame| frame.time.map_or(f64::INFINITY, |time| (time - middle).abs());
-        let all = self.pictures.1.iter().map(frame);
-        let nearest = all.min_by(|a, b| away(a).total_cmp(&away(b)));
+        let near = self.pictures.1.iter().map(frame).filter(|frame| away(frame) <= most);
+        let nearest = near.min_by(|a, b| away(a).total_cmp(&away(b)));
         Ok(nearest.into_iter().map(|frame| Frame { time: None, ..frame }).collect())
     }
 

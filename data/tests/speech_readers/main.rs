@@ -46,10 +46,13 @@ fn pictures_are_of_the_clip_or_of_its_recording() {
     assert_eq!(names(&timed.clips[1]), ["12.5.jpg", "frame_9.jpg", "frame_000010.jpg"]);
     assert_eq!(timed.clips[1].frames[1].time, Some(2.25));
     assert_eq!(names(&timed.clips[2]), ["2.5.JPG"]);
-    // Where no picture is in the clip's time, the nearest is seen.
-    let sparse = SpeechSource { frame_rate: Some(80.0), ..source };
-    assert_eq!(names(&read("how2", &sparse).unwrap().clips[1]), ["100.jpeg"]);
-    assert_eq!(timed.clips[1].pictures().unwrap()[0], files.path("frames/vid/frame_9.jpg"));
+    // Where no picture is in the clip's time, the nearest is seen, if it is no farther than pictures are apart: it is of
+    // 1.495 s, and of 1.25 s.
+    for (frame_rate, expected) in [(66.9, &["100.jpeg"][..]), (80.0, &[])] {
+        let sparse = SpeechSource { frame_rate: Some(frame_rate), ..source.clone() };
+        assert_eq!(names(&read("how2", &sparse).unwrap().clips[1]), expected);
+    }
+    assert_eq!(timed.clips[1].pictures(9.0).unwrap()[0], files.path("frames/vid/frame_9.jpg"));
 }
 
 /// An id may not lead out of the folder of pictures.

@@ -12,6 +12,7 @@ use engram_train::recognise::{AdaptedClip, AdaptedRecogniser, Listener};
 use serde::Serialize;
 
 use super::Predict;
+use super::speech::check_heard;
 use super::subtitles::one_line;
 use super::transcripts::{Format, write_labelled};
 use crate::cli::{Outcome, output};
@@ -138,6 +139,7 @@ impl Predict {
         }
         bar.finish_and_clear();
         summary.seconds = started.elapsed().as_secs_f64();
+        check_heard(summary.clips, &summary.skipped, input)?;
         match format {
             Format::Manifest => {
                 let heard = heard.iter().map(|(clip, text)| (*clip, text.as_str()));
@@ -175,6 +177,6 @@ fn open(adapted: &AdaptedRecogniser, clip: &Clip, sees: bool) -> Result<AdaptedC
         let reason = format!("has {seconds:.2} s; adapters hear {least} to {longest:.0} s at once");
         return Err(DataError::Audio { path: clip.audio.clone(), reason }.into());
     }
-    let embeddings = if sees { adapted.see(&clip.pictures()?)? } else { Vec::new() };
+    let embeddings = if sees { adapted.see(&clip.pictures(seconds)?)? } else { Vec::new() };
     Ok(AdaptedClip { samples, embeddings })
 }

@@ -215,6 +215,7 @@ impl Predict {
         }
         bar.finish_and_clear();
         let seconds = started.elapsed().as_secs_f64();
+        check_heard(made.len(), &skipped, input)?;
         self.write_transcripts(format, &made, &streams)?;
         let sound_seconds: f64 = made.iter().map(|(_, transcript)| transcript.seconds).sum();
         let summary = Summary {
@@ -297,6 +298,19 @@ impl Speech {
                 PaddingName::Short => Padding::Short,
             },
             boost: None,
+        }
+    }
+}
+
+/// Fails where all clips are left out: a file without any text would look like a result.
+pub(super) fn check_heard(heard: usize, skipped: &[String], input: &Path) -> anyhow::Result<()> {
+    match skipped.first().filter(|_| heard == 0) {
+        None => Ok(()),
+        Some(first) => {
+            let (input, count) = (input.display(), skipped.len());
+            anyhow::bail!(
+                "{input}: all {count} clips are left out, and nothing is written; {first}"
+            )
         }
     }
 }

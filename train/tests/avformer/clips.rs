@@ -1,5 +1,10 @@
 //! Clips that cannot be seen, settings that cannot be.
 
+use engram_data::speech::manifest::read_manifest;
+use engram_data::world::questions::Split;
+use engram_train::recognise::evenly;
+use engram_train::studies::avformer::corpus::Corpus;
+use engram_train::studies::avformer::settings::{AvformerData, AvformerFeed};
 use image::RgbImage;
 use serde_json::json;
 
@@ -15,6 +20,8 @@ fn clips_that_cannot_be_seen_are_named() {
     let picture = |x: u32, y: u32| image::Rgb([x as u8 * 9, y as u8 * 7, 3]);
     RgbImage::from_fn(20, 20, picture).save(frozen.path("a.png")).unwrap();
     std::fs::write(frozen.path("broken.png"), "no picture").unwrap();
+    let whole = std::fs::read(frozen.path("a.wav")).unwrap();
+    std::fs::write(frozen.path("cut.wav"), &whole[..whole.len() / 2]).unwrap();
     let good = |id: usize| {
         format!(
             "{{\"id\":\"{id}\",\"audio\":\"a.wav\",\"text\":\"cat {}\",\"frames\":[\"a.png\"]}}\n",
@@ -32,14 +39,23 @@ fn clips_that_cannot_be_seen_are_named() {
     assert_eq!(systems, ["nothing", "right", "wrong", "zero"]);
     assert!(summary.left_out.is_empty());
 
+    let framed = "\"frames\":[\"a.png\"]";
     let bad = [
-        ("\"frames\":[\"broken.png\"]", "broken.png"),
-        ("\"frames\":[\"gone.png\"]", "gone.png"),
+        ("a.wav", "\"frames\":[\"broken.png\"]", "broken.png"),
+        ("a.wav", "\"frames\":[\"gone.png\"]", "gone.png"),
         (
+            "a.wav",
             "\"frames\":[{\"image\":\"a.png\",\"time\":9}],\"end\":0.5",
             "seen at 9 s, outside the clip",
         ),
-        ("\"speaker\":\"s\"", "has no frames"),
+        (
+            "a.wav",
+            "\"frames\":[{\"image\":\"a.png\",\"time\":9}]",
+            "outside the clip (0 to 0.85 s)",
+        ),
+        ("a.wav", "\"speaker\":\"s\"", "has no frames"),
+        ("gone.wav", framed, "no such sound file"),
+        ("cut.wav", framed, "cut.wav"),
     ];
     // What cannot be heard or written ends it in any case, before anything is trained.
     let max = "data.max_seconds=2";
@@ -47,7 +63,6 @@ fn clips_that_cannot_be_seen_are_named() {
     for (audio, text, wanted) in [
         ("long.wav", "cat", "3.0 s are more than data.max_seconds = 2"),
         ("short.wav", "cat", "less than a token"),
-        ("gone.wav", "cat", "no such sound file"),
         ("a.wav", "CAF\u{c9}", "is not in the vocabulary"),
         ("a.wav", &long, "positions"),
     ] {
@@ -57,19 +72,65 @@ fn clips_that_cannot_be_seen_are_named() {
         let set = [train.as_str(), &validation, &test, quick[0], quick[1], max];
         frozen.refused(&set, &["odd.jsonl", "line 7", wanted]);
     }
-    for (i, (fields, wanted)) in bad.into_iter().enumerate() {
-        let line = format!("{{\"id\":\"bad\",\"audio\":\"a.wav\",\"text\":\"cat\",{fields}}}\n");
+    for (i, (audio, fields, wanted)) in bad.into_iter().enumerate() {
+        let line = format!("{{\"id\":\"bad\",\"audio\":\"{audio}\",\"text\":\"cat\",{fields}}}\n");
         let file = format!("bad-{i}.jsonl");
         std::fs::write(frozen.path(&file), all.clone() + &line).unwrap();
-        let train = format!("data.train={}", frozen.text(&file));
-        let set = [&train, &validation, &test, quick[0], quick[1]];
-        frozen.refused(&set, &[&file, "line 7", wanted, "data.on_error"]);
+        let bad = |key: &str| format!("data.{key}={}", frozen.text(&file));
+        // Wherever it stands it is found before anything is trained.
+        for key in ["train", "validation", "test"] {
+            let set = [&train, &validation, &test, quick[0], quick[1], &bad(key)];
+            frozen.refused(&set, &[&file, "line 7", wanted, "data.on_error"]);
+            assert!(!frozen.path("refused").exists());
+        }
         let skip = "data.on_error=skip";
-        let set = [&train, &validation, &test, quick[0], quick[1], skip];
+        let [bad_train, bad_test] = ["train", "test"].map(bad);
+        let set = [&bad_train, &validation, &bad_test, quick[0], quick[1], skip];
         let summary = frozen.run(&format!("skipped-{i}"), "whisper", &set);
-        assert_eq!(summary.left_out.len(), 1);
+        assert_eq!(summary.left_out.len(), 2);
         assert!(summary.left_out[0].contains(wanted), "{:?}", summary.left_out);
+        // Where nothing is seen as well: the same clips are compared.
+        let set = [&set[..], &["phase.projection.steps=0"]].concat();
+        let alone = frozen.run(&format!("alone-{i}"), "whisper", &set);
+        assert_eq!(alone.left_out, summary.left_out);
+        std::fs::write(frozen.path(&file), &line).unwrap();
+        frozen.refused(&set, &[&file, "all 1 clips are left out", "line 1", wanted]);
     }
+    let kept = format!("data.kept={}", frozen.text("kept.jsonl"));
+    std::fs::write(frozen.path("kept.jsonl"), "{\"audio\":\"cut.wav\",\"text\":\"cat\"}\n")
+        .unwrap();
+    frozen.refused(&[&kept], &["kept.jsonl, line 1", "cut.wav"]);
+}
+
+/// Of a clip with many pictures validation and test see those that `engram predict` sees; training draws from more.
+#[test]
+fn many_pictures_are_seen_alike_in_the_test_and_in_use() {
+    let frozen = Frozen::new();
+    frozen.write_sound("a.wav", 12_000);
+    let names: Vec<String> = (0..37).map(|i| format!("{i}.png")).collect();
+    let line = |id: usize| {
+        let frames = &names[id..id + 31];
+        json!({"id": id.to_string(), "audio": "a.wav", "text": "cat", "frames": frames}).to_string()
+    };
+    std::fs::write(frozen.path("all.jsonl"), (0..6).map(line).collect::<Vec<_>>().join("\n"))
+        .unwrap();
+    for name in &names {
+        RgbImage::new(2, 2).save(frozen.path(name)).unwrap();
+    }
+    let file = || frozen.text("all.jsonl");
+    let (train, validation, test) = (file(), file(), file());
+    let data = AvformerData { train, validation, test, frames: 3, ..AvformerData::default() };
+    let corpus = Corpus::load(&data, 1, true).unwrap();
+    let clips = read_manifest(&frozen.path("all.jsonl")).unwrap();
+    for split in [Split::Validation, Split::Test] {
+        for (seen, clip) in corpus.evaluated(split, false).unwrap().iter().zip(&clips) {
+            let frames = evenly(&seen.frames, data.frames);
+            let shown = frames.map(|place| corpus.picture(*place).unwrap().1);
+            let all = clip.pictures(0.75).unwrap();
+            assert_eq!(shown.collect::<Vec<_>>(), evenly(&all, 3).cloned().collect::<Vec<_>>());
+        }
+    }
+    assert_eq!(corpus.training(0, &AvformerFeed::default()).unwrap().frames.len(), 24);
 }
 
 #[test]

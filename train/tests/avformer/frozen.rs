@@ -100,10 +100,7 @@ pub struct Frozen {
 impl Frozen {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let options = RecipeOptions::default();
-        let mut recipe = Recipe::parse(CLIP_RECIPE, Path::new("clip.toml"), &options).unwrap();
-        let run = RunOptions { run: folder.path().join("clip"), quiet: true, ..Default::default() };
-        train_clip(&mut recipe, &run).unwrap().unwrap();
+        train_image_encoder(&folder.path().join("clip"), 1);
         write_whisper(&folder.path().join("whisper"), 7);
         write_conformer(&folder.path().join("conformer"));
         Self { folder }
@@ -165,6 +162,14 @@ impl Frozen {
             assert!(told.contains(wanted), "{told}");
         }
     }
+}
+
+/// A small image encoder.
+pub fn train_image_encoder(folder: &Path, seed: u64) {
+    let options = RecipeOptions { tiny: false, set: vec![format!("seed={seed}")] };
+    let mut recipe = Recipe::parse(CLIP_RECIPE, Path::new("clip.toml"), &options).unwrap();
+    let run = RunOptions { run: folder.into(), quiet: true, ..Default::default() };
+    train_clip(&mut recipe, &run).unwrap().unwrap();
 }
 
 fn write_model(folder: &Path, config: &Value, tokenizer: &str, parameters: &Parameters) {

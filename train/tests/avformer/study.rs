@@ -12,7 +12,7 @@ use engram_train::studies::avformer::corpus::Corpus;
 use engram_train::studies::avformer::settings::AvformerData;
 use image::RgbImage;
 
-use crate::frozen::{Frozen, lines, tensor, write_whisper};
+use crate::frozen::{Frozen, lines, tensor, train_image_encoder, write_whisper};
 
 /// Both phases of both recognisers: each moves its own parameters, and nothing of the frozen models.
 #[test]
@@ -168,7 +168,7 @@ fn adapters_are_switched_on_and_off_by_name() {
         frames: 2,
         ..AvformerData::default()
     };
-    let corpus = Corpus::load(&data, 1).unwrap();
+    let corpus = Corpus::load(&data, 1, true).unwrap();
     let clips = corpus.evaluated(Split::Test, false).unwrap();
     let picture = |place: &usize| {
         let path = frozen.path(&format!("{place}.png"));
@@ -215,7 +215,9 @@ fn adapters_are_switched_on_and_off_by_name() {
     };
     write_whisper(&frozen.path("other"), 8);
     refused(Listener::open(&frozen.text("other")).unwrap(), None, "trained for the recogniser");
-    refused(whisper(), Some(&frozen.text("other-clip")), "other-clip");
+    train_image_encoder(&frozen.path("other-clip"), 2);
+    refused(whisper(), Some(&frozen.text("other-clip")), "trained for the image encoder");
+    refused(whisper(), Some(&frozen.text("no-clip")), "no-clip");
     let none = adapted.add("y", &frozen.path("clip"), None).unwrap_err().to_string();
     assert!(none.contains("config.json") && none.contains("engram train avformer"), "{none}");
 }
@@ -248,6 +250,11 @@ fn adapters_alone_see_nothing() {
     let start = format!("start.run={}", frozen.text("run"));
     let told = frozen.try_run("on", "other", &[&start], RunOptions::default()).unwrap_err();
     assert!(told.to_string().contains("trained for another recogniser"), "{told}");
+    train_image_encoder(&frozen.path("other-clip"), 2);
+    let other = format!("model.image_encoder={}", frozen.text("other-clip"));
+    let told = frozen.try_run("on", "whisper", &[&start, &other], RunOptions::default());
+    let told = told.unwrap_err().to_string();
+    assert!(told.contains("trained for another image encoder"), "{told}");
 }
 
 /// Speech that is rehearsed and speech that is measured come from manifests.

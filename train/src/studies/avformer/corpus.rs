@@ -13,10 +13,12 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-use super::manifest::Manifest;
+use super::manifest::{Listed, Manifest};
 use super::settings::{AvformerData, AvformerFeed, EVALUATED_VIEWS, OnError};
 use crate::error::{Result, TrainError};
 
+/// Pictures of a clip that training chooses from, as a multiple of those that are shown.
+const MOST_FRAMES: usize = 8;
 /// What draws which clips are without noise.
 const CLEAN_SEED: u64 = 0x0063_6c65_616e;
 
@@ -43,7 +45,6 @@ pub struct Corpus {
     clips: Clips,
     rehearsal: Option<Manifest>,
     kept: Option<Manifest>,
-    left_out: Vec<String>,
 }
 
 enum Clips {
@@ -58,42 +59,61 @@ enum Clips {
 }
 
 impl Corpus {
-    /// Reads what `[data]` names, and looks at the length of each sound; `fewest_samples` are those of the
-    /// shortest clip that the recogniser hears.
+    /// Reads what `[data]` names, and each sound once; `fewest_samples` are those of the shortest clip that the recogniser
+    /// hears. Frames are looked for where `data.frames` wants some.
     ///
     /// # Errors
     /// [`TrainError::Data`] for a manifest that cannot be read; [`TrainError::Recognise`] for a clip
     /// without sound, text or frames, and for one that is too long or too short.
-    pub fn load(data: &AvformerData, fewest_samples: usize) -> Result<Self> {
-        let read_manifest = |path: &str| -> Result<Manifest> {
-            let manifest = Manifest::read(path)?;
-            manifest.check_lengths(fewest_samples, data.max_seconds)?;
-            Ok(manifest)
-        };
-        let mut left_out = Vec::new();
+    pub fn load(data: &AvformerData, fewest_samples: usize, quiet: bool) -> Result<Self> {
+        let lengths = (fewest_samples, data.max_seconds);
+        let read = |path: &str| Manifest::read(path, lengths, data.on_error, quiet);
         let clips = if data.is_world() {
             Clips::World(Audiovisual::new(data.names, data.world_seed)?)
         } else {
             let mut pictures = Vec::new();
-            let mut read = |path: &str| {
-                let mut manifest = read_manifest(path)?;
+            let mut seen = |path: &str, most: usize| {
+                let mut manifest = read(path)?;
                 if data.frames > 0 {
-                    left_out.extend(manifest.find_frames(data, &mut pictures)?);
+                    manifest.find_frames(most, data.on_error, &mut pictures)?;
                 }
                 Ok::<_, TrainError>(manifest)
             };
-            let (train, validation, test) =
-                (read(&data.train)?, read(&data.validation)?, read(&data.test)?);
+            let (train, validation, test) = (
+                seen(&data.train, MOST_FRAMES * data.frames)?,
+                seen(&data.validation, data.frames)?,
+                seen(&data.test, data.frames)?,
+            );
             Clips::Files { train, validation, test, pictures }
         };
-        let optional = |path: &str| (!path.is_empty()).then(|| read_manifest(path)).transpose();
+        let optional = |path: &str| (!path.is_empty()).then(|| read(path)).transpose();
         let (rehearsal, kept) = (optional(&data.rehearsal)?, optional(&data.kept)?);
-        Ok(Self { data: data.clone(), clips, rehearsal, kept, left_out })
+        Ok(Self { data: data.clone(), clips, rehearsal, kept })
+    }
+
+    /// The manifests, by what their clips are for.
+    fn manifests(&self) -> impl Iterator<Item = (&'static str, &Manifest)> {
+        let files = match &self.clips {
+            Clips::World(_) => [None; 3],
+            Clips::Files { train, validation, test, .. } => {
+                [Some(("train", train)), Some(("validation", validation)), Some(("test", test))]
+            }
+        };
+        let optional = [("rehearsal", &self.rehearsal), ("kept", &self.kept)];
+        let optional = optional.into_iter().filter_map(|(name, one)| Some((name, one.as_ref()?)));
+        files.into_iter().flatten().chain(optional)
     }
 
     /// Clips that were left out, each with its manifest, its line and the reason.
-    pub fn left_out(&self) -> &[String] {
-        &self.left_out
+    pub fn left_out(&self) -> Vec<String> {
+        self.manifests().flat_map(|(_, manifest)| manifest.left_out()).cloned().collect()
+    }
+
+    /// The pictures of files that do not decode, by their places, each with the reason.
+    pub fn broken_pictures(&self) -> Vec<(usize, TrainError)> {
+        let Clips::Files { pictures, .. } = &self.clips else { return Vec::new() };
+        let error = |place: usize| Some((place, self.picture(place).err()?));
+        (0..pictures.len()).into_par_iter().filter_map(error).collect()
     }
 
     /// Leaves clips out whose pictures do not decode.
@@ -107,18 +127,12 @@ impl Corpus {
         };
         let broken: HashMap<usize, TrainError> = broken.into_iter().collect();
         for manifest in [train, validation, test] {
-            let mut kept = Vec::with_capacity(manifest.clips.len());
-            for (clip, frames) in std::mem::take(&mut manifest.clips) {
-                match frames.iter().find_map(|place| broken.get(place)) {
-                    None => kept.push((clip, frames)),
-                    Some(error) => {
-                        let told = manifest.tell(&clip, &error.to_string(), self.data.on_error)?;
-                        self.left_out.push(told);
-                    }
+            manifest.keep(self.data.on_error, |one| {
+                match one.frames.iter().find_map(|place| broken.get(place)) {
+                    None => Ok(()),
+                    Some(error) => Err(error.to_string()),
                 }
-            }
-            manifest.clips = kept;
-            manifest.check_not_empty()?;
+            })?;
         }
         Ok(())
     }
@@ -138,7 +152,7 @@ impl Corpus {
             Clips::Files { train, .. } => Some(train),
         };
         for manifest in train.into_iter().chain(&self.rehearsal) {
-            for (clip, _) in &manifest.clips {
+            for Listed { clip, .. } in manifest.clips() {
                 let reason = is_wrong(clip.text.as_deref().unwrap_or_default());
                 if let Some(reason) = reason {
                     return Err(manifest.bad(clip, &reason));
@@ -150,30 +164,22 @@ impl Corpus {
 
     /// What the manifests are and which sounds they name, by name and SHA-256 of texts, paths and sizes.
     pub fn inputs(&self) -> Vec<(String, String)> {
-        let files = match &self.clips {
-            Clips::World(_) => Vec::new(),
-            Clips::Files { train, validation, test, .. } => {
-                vec![("train", train), ("validation", validation), ("test", test)]
-            }
-        };
-        let optional = [("rehearsal", &self.rehearsal), ("kept", &self.kept)];
-        let optional = optional.into_iter().filter_map(|(name, one)| Some((name, one.as_ref()?)));
         let hashed = |(name, manifest): (&str, &Manifest)| {
             let mut hash = Sha256::new();
-            for (clip, _) in &manifest.clips {
+            for Listed { clip, .. } in manifest.clips() {
                 let size = std::fs::metadata(&clip.audio).map_or(0, |file| file.len());
                 hash.update(format!("{clip:?} {size}\n"));
             }
             (format!("{name} clips"), format!("{:x}", hash.finalize()))
         };
-        files.into_iter().chain(optional).map(hashed).collect()
+        self.manifests().map(hashed).collect()
     }
 
     /// How many clips there are to train on.
     pub fn training_len(&self) -> usize {
         match &self.clips {
             Clips::World(_) => self.data.clips,
-            Clips::Files { train, .. } => train.clips.len(),
+            Clips::Files { train, .. } => train.clips().len(),
         }
     }
 
@@ -192,7 +198,7 @@ impl Corpus {
                 let hearing = Hearing { noise, snr_db: feed.snr_db, blanked };
                 Ok(self.of_world(world, (Split::Train, number), &hearing))
             }
-            Clips::Files { train, .. } => train.seen(number, self.data.max_seconds),
+            Clips::Files { train, .. } => train.seen(number),
         }
     }
 
@@ -221,7 +227,7 @@ impl Corpus {
             }
             Clips::Files { validation, test, .. } => {
                 let manifest = if is_test { test } else { validation };
-                manifest.all(self.data.max_seconds)
+                manifest.all()
             }
         }
     }
@@ -253,7 +259,7 @@ impl Corpus {
     /// # Errors
     /// As [`Corpus::training`].
     pub fn rehearsal(&self) -> Result<Vec<SeenClip>> {
-        self.rehearsal.as_ref().map_or(Ok(Vec::new()), |one| one.all(self.data.max_seconds))
+        self.rehearsal.as_ref().map_or(Ok(Vec::new()), Manifest::all)
     }
 
     /// Other speech that is measured with and without adapters.
@@ -261,7 +267,7 @@ impl Corpus {
     /// # Errors
     /// As [`Corpus::training`].
     pub fn kept(&self) -> Result<Vec<SeenClip>> {
-        self.kept.as_ref().map_or(Ok(Vec::new()), |one| one.all(self.data.max_seconds))
+        self.kept.as_ref().map_or(Ok(Vec::new()), Manifest::all)
     }
 
     /// How many pictures there are.

@@ -220,14 +220,10 @@ impl AvformerStudy {
     /// The share of clips in whose texts the name stands that the frames of another clip show; written item by item.
     fn put_in(&self, clips: &[SeenClip], texts: &[String], file: &Path) -> StudyResult<Measure> {
         let names = NORMALISER.normalise_all(&self.corpus().names());
-        let has = |text: &str, name: &str| format!(" {text} ").contains(&format!(" {name} "));
         let value = |(place, text): (usize, &String)| {
             let shown = other(clips, place).and_then(|other| other.name);
-            let is_put_in = shown.is_some_and(|name| {
-                let said = NORMALISER.normalise(&clips[place].text);
-                has(text, &names[name]) && !has(&said, &names[name])
-            });
-            f64::from(u8::from(is_put_in))
+            let said = NORMALISER.normalise(&clips[place].text);
+            f64::from(u8::from(shown.is_some_and(|name| is_put_in(text, &said, &names[name]))))
         };
         let values: Vec<f64> = texts.iter().enumerate().map(value).collect();
         let topics: Vec<String> = clips.iter().map(SeenClip::topic).collect();
@@ -327,6 +323,12 @@ pub(super) fn items_file(utterances: &str, system: &str) -> String {
     format!("{utterances}.{system}.items.jsonl")
 }
 
+/// Whether a text has a name that was not said.
+fn is_put_in(text: &str, said: &str, name: &str) -> bool {
+    let has = |text: &str| format!(" {text} ").contains(&format!(" {name} "));
+    has(text) && !has(said)
+}
+
 /// What was seen, as files are named after it.
 fn name(shown: Shown) -> &'static str {
     match shown {
@@ -391,6 +393,19 @@ fn is_heard(said: &str, heard: &str) -> Vec<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_put_in_that_was_not_said() {
+        for (text, said, expected) in [
+            ("look at the red fox", "look at the owl", true),
+            ("red fox", "owl", true),
+            ("red foxes", "owl", false),
+            ("a red fox", "the red fox", false),
+            ("owl", "red fox", false),
+        ] {
+            assert_eq!(is_put_in(text, said, "red fox"), expected, "{text}, {said}");
+        }
+    }
 
     #[test]
     fn words_are_rescued_and_lost() {

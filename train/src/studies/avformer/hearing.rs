@@ -226,3 +226,22 @@ pub(super) fn other(clips: &[SeenClip], place: usize) -> Option<&SeenClip> {
     let mut others = (0..clips.len()).map(|i| &clips[(place + step + i) % clips.len()]);
     others.find(|other| other.topic() != topic)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_clip_shows_something_else() {
+        let clip = |name: usize| SeenClip { name: Some(name), ..SeenClip::default() };
+        let clips: Vec<SeenClip> = [0, 0, 0, 1, 0, 2].map(clip).into();
+        for (place, own) in clips.iter().enumerate() {
+            assert_ne!(other(&clips, place).expect("another").name, own.name, "{place}");
+        }
+        assert!((0..3).all(|place| other(&clips[..3], place).is_none()));
+        // Clips of files show the same where their texts are the same.
+        let said = |text: &str| SeenClip { text: text.into(), ..SeenClip::default() };
+        let clips = [said("an owl"), said("an owl"), said("a fox")];
+        assert_eq!(other(&clips, 0).expect("another").text, "a fox");
+    }
+}

@@ -8,103 +8,172 @@ use engram_data::world::speech::SAMPLE_RATE;
 use rayon::prelude::*;
 
 use super::corpus::SeenClip;
-use super::settings::{AvformerData, OnError};
+use super::settings::OnError;
 use crate::error::{Result, TrainError};
+use crate::log::Progress;
 use crate::recognise::evenly;
 
-/// Pictures of a clip that training chooses from, as a multiple of those that are shown.
-const MOST_FRAMES: usize = 8;
+/// Sounds that are read together.
+const READ_AT_ONCE: usize = 64;
 
-/// The clips of a file, and the places of their frames.
+/// The clips of a file.
 pub(super) struct Manifest {
-    pub(super) path: String,
-    pub(super) clips: Vec<(Clip, Vec<usize>)>,
+    path: String,
+    clips: Vec<Listed>,
+    /// Clips that were left out, each with its line and the reason.
+    left_out: Vec<String>,
 }
 
+/// A clip of the file.
+pub(super) struct Listed {
+    pub(super) clip: Clip,
+    /// Of its sound.
+    seconds: f64,
+    /// The places of its frames.
+    pub(super) frames: Vec<usize>,
+}
+
+/// How long clips may be: the fewest samples, and the most seconds.
+pub(super) type Lengths = (usize, f64);
+
 impl Manifest {
-    pub(super) fn read(path: &str) -> Result<Self> {
+    /// Reads a manifest, and each of its sounds once: what cannot be heard is found before anything is trained.
+    pub(super) fn read(
+        path: &str,
+        lengths: Lengths,
+        on_error: OnError,
+        quiet: bool,
+    ) -> Result<Self> {
         let clips = read_manifest(Path::new(path))?;
-        let clips = clips.into_iter().map(|clip| (clip, Vec::new())).collect();
-        let manifest = Self { path: path.to_string(), clips };
-        manifest.check_not_empty()?;
-        for (clip, _) in &manifest.clips {
-            if !clip.audio.is_file() {
-                let reason = format!("{}: there is no such sound file", clip.audio.display());
-                return Err(manifest.bad(clip, &reason));
-            }
-            if clip.text.is_none() {
-                let reason = "has no `text`; write one with `engram predict --recogniser`";
-                return Err(manifest.bad(clip, reason));
-            }
+        if clips.is_empty() {
+            return Err(DataError::EmptyFile { path: path.into() }.into());
         }
+        let listed = |clip| Listed { clip, seconds: 0.0, frames: Vec::new() };
+        let clips: Vec<Listed> = clips.into_iter().map(listed).collect();
+        let mut manifest = Self { path: path.to_string(), clips, left_out: Vec::new() };
+        if let Some(Listed { clip, .. }) = manifest.clips.iter().find(|one| one.clip.text.is_none())
+        {
+            let reason = "has no `text`; write one with `engram predict --recogniser`";
+            return Err(manifest.bad(clip, reason));
+        }
+        manifest.read_sounds(lengths, on_error, quiet)?;
         Ok(manifest)
     }
 
-    pub(super) fn check_not_empty(&self) -> Result<()> {
-        match self.clips.is_empty() {
-            true => Err(DataError::EmptyFile { path: self.path.clone().into() }.into()),
-            false => Ok(()),
+    /// Clips whose sound cannot be read are left out, or end it; those of another length end it in any case.
+    fn read_sounds(&mut self, lengths: Lengths, on_error: OnError, quiet: bool) -> Result<()> {
+        let mut progress = Progress::new(quiet, "sounds", 0, self.clips.len() as u64);
+        let mut seconds = Vec::with_capacity(self.clips.len());
+        for clips in self.clips.chunks(READ_AT_ONCE) {
+            let read = clips.par_iter().map(|one| self.seconds(&one.clip, lengths));
+            seconds.extend(read.collect::<Result<Vec<_>>>()?);
+            progress.count(seconds.len() as u64);
         }
+        let mut seconds = seconds.into_iter();
+        self.keep(on_error, |one| {
+            one.seconds = seconds.next().unwrap_or(Ok(0.0))?;
+            Ok(())
+        })
     }
 
-    /// Adds the pictures of all clips to `pictures`; clips without them are left out and told, or end it.
-    /// Of a clip with very many, some of them, evenly.
+    /// How long a clip's sound is, or why it cannot be read.
+    fn seconds(&self, clip: &Clip, lengths: Lengths) -> Result<std::result::Result<f64, String>> {
+        if !clip.audio.is_file() {
+            return Ok(Err(format!("{}: there is no such sound file", clip.audio.display())));
+        }
+        // A file that says how long it is, and is too long, is not read.
+        let told = clip.open(SAMPLE_RATE).map(|reader| reader.seconds());
+        if let Ok(Some(seconds)) = told {
+            self.check_length(clip, seconds, lengths)?;
+        }
+        let samples = match clip.samples(SAMPLE_RATE) {
+            Ok(samples) => samples.len(),
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let seconds = samples as f64 / f64::from(SAMPLE_RATE);
+        self.check_length(clip, seconds, lengths)?;
+        Ok(Ok(seconds))
+    }
+
+    /// Adds the pictures of all clips to `pictures`, of a clip with very many `most`, evenly; clips without them are left
+    /// out, or end it.
     pub(super) fn find_frames(
         &mut self,
-        data: &AvformerData,
+        most: usize,
+        on_error: OnError,
         pictures: &mut Vec<PathBuf>,
-    ) -> Result<Vec<String>> {
-        let (mut kept, mut left_out) = (Vec::with_capacity(self.clips.len()), Vec::new());
-        for (clip, _) in &self.clips {
-            match clip.pictures() {
-                Ok(files) => {
-                    let first = pictures.len();
-                    pictures.extend(evenly(&files, MOST_FRAMES * data.frames).cloned());
-                    kept.push((clip.clone(), (first..pictures.len()).collect()));
+    ) -> Result<()> {
+        self.keep(on_error, |one| {
+            let files = one.clip.pictures(one.seconds).map_err(|error| error.to_string())?;
+            let first = pictures.len();
+            pictures.extend(evenly(&files, most).cloned());
+            one.frames = (first..pictures.len()).collect();
+            Ok(())
+        })
+    }
+
+    /// Keeps the clips that nothing is wrong with; the others are left out and told, or end it, as it ends where no other
+    /// is left.
+    pub(super) fn keep(
+        &mut self,
+        on_error: OnError,
+        mut check: impl FnMut(&mut Listed) -> std::result::Result<(), String>,
+    ) -> Result<()> {
+        let clips = std::mem::take(&mut self.clips);
+        for mut one in clips {
+            match (check(&mut one), on_error) {
+                (Ok(()), _) => self.clips.push(one),
+                (Err(reason), OnError::Skip) => {
+                    self.left_out.push(self.bad(&one.clip, &reason).to_string());
                 }
-                Err(error) => left_out.push(self.tell(clip, &error.to_string(), data.on_error)?),
+                (Err(reason), OnError::Stop) => {
+                    let remedy = "(data.on_error = \"skip\" leaves such clips out)";
+                    return Err(self.bad(&one.clip, &format!("{reason} {remedy}")));
+                }
             }
         }
-        self.clips = kept;
-        self.check_not_empty()?;
-        Ok(left_out)
+        match self.left_out.first().filter(|_| self.clips.is_empty()) {
+            None => Ok(()),
+            Some(first) => {
+                let (path, count) = (&self.path, self.left_out.len());
+                let reason = format!("{path}: all {count} clips are left out, the first: {first}");
+                Err(TrainError::Recognise { reason })
+            }
+        }
     }
 
-    pub(super) fn all(&self, max_seconds: f64) -> Result<Vec<SeenClip>> {
-        (0..self.clips.len()).into_par_iter().map(|i| self.seen(i, max_seconds)).collect()
+    pub(super) fn clips(&self) -> &[Listed] {
+        &self.clips
     }
 
-    pub(super) fn seen(&self, number: usize, max_seconds: f64) -> Result<SeenClip> {
-        let clip = &self.clips[number].0;
-        let samples = clip.samples(SAMPLE_RATE)?;
-        // Not every file says how long it is before it is read.
-        self.check_length(clip, samples.len() as f64 / f64::from(SAMPLE_RATE), (1, max_seconds))?;
+    pub(super) fn left_out(&self) -> &[String] {
+        &self.left_out
+    }
+
+    pub(super) fn all(&self) -> Result<Vec<SeenClip>> {
+        (0..self.clips.len()).into_par_iter().map(|number| self.seen(number)).collect()
+    }
+
+    pub(super) fn seen(&self, number: usize) -> Result<SeenClip> {
+        let clip = &self.clips[number].clip;
+        // It was read before: what is wrong now has become so since.
+        let samples = clip.samples(SAMPLE_RATE);
+        let samples = samples.map_err(|error| self.bad(clip, &error.to_string()))?;
         Ok(SeenClip { samples, ..self.described(number) })
     }
 
     /// A clip without its sound.
     pub(super) fn described(&self, number: usize) -> SeenClip {
-        let (clip, frames) = &self.clips[number];
+        let Listed { clip, frames, .. } = &self.clips[number];
         let (id, text) = (clip.id.clone(), clip.text.clone().unwrap_or_default());
         SeenClip { id, text, frames: frames.clone(), ..SeenClip::default() }
-    }
-
-    pub(super) fn check_lengths(&self, fewest_samples: usize, max_seconds: f64) -> Result<()> {
-        self.clips.par_iter().try_for_each(|(clip, _)| {
-            let seconds =
-                clip.open(SAMPLE_RATE).map_err(|error| self.bad(clip, &error.to_string()))?;
-            match seconds.seconds() {
-                None => Ok(()),
-                Some(seconds) => self.check_length(clip, seconds, (fewest_samples, max_seconds)),
-            }
-        })
     }
 
     fn check_length(
         &self,
         clip: &Clip,
         seconds: f64,
-        (fewest_samples, max_seconds): (usize, f64),
+        (fewest_samples, max_seconds): Lengths,
     ) -> Result<()> {
         if seconds > max_seconds {
             let reason = format!(
@@ -119,17 +188,6 @@ impl Manifest {
                 Err(self.bad(clip, &format!("has {seconds:.3} s, less than a token; leave it out")))
             }
             false => Ok(()),
-        }
-    }
-
-    /// What is wrong with a clip, or the end.
-    pub(super) fn tell(&self, clip: &Clip, reason: &str, on_error: OnError) -> Result<String> {
-        match on_error {
-            OnError::Skip => Ok(self.bad(clip, reason).to_string()),
-            OnError::Stop => {
-                let remedy = "(data.on_error = \"skip\" leaves such clips out)";
-                Err(self.bad(clip, &format!("{reason} {remedy}")))
-            }
         }
     }
 

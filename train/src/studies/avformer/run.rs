@@ -188,7 +188,7 @@ fn finish(
         steps: trained.steps,
         parameters: [moved.values().sum(), study.listener().parameters().element_counts().0],
         frozen,
-        left_out: study.corpus().left_out().to_vec(),
+        left_out: study.corpus().left_out(),
         test: study.test(&avformer, &trained.run)?,
         check_failures: trained.check.failures.clone(),
     })

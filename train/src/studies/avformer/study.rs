@@ -25,7 +25,7 @@ use super::corpus::{Corpus, SeenClip};
 use super::embedding_store::EmbeddingStore;
 use super::gallery::Gallery;
 use super::hearing::Embedded;
-use super::settings::{AvformerData, AvformerFeed, AvformerModel, FirstToken};
+use super::settings::{AvformerData, AvformerFeed, AvformerModel, FirstToken, OnError};
 use crate::digest;
 use crate::encode::Encoder;
 use crate::log::{self, Progress};
@@ -96,13 +96,17 @@ impl AvformerStudy {
         let recogniser = listener.frozen()?;
         // Without frames in any phase there is nothing to see in the test.
         let sees = feeds.iter().any(|feed| feed.pictures);
-        let data = AvformerData { frames: if sees { data.frames } else { 0 }, ..data };
+        // Clips that cannot be seen are left out all the same: rows of a grid are to hear the same clips.
+        let looks = sees || data.on_error == OnError::Skip;
+        let [looked_for, frames] = [looks, sees].map(|wanted| if wanted { data.frames } else { 0 });
         if data.max_seconds > listener.max_seconds() {
             let (asked, most) = (data.max_seconds, listener.max_seconds());
             return Err(format!("data.max_seconds = {asked}: the recogniser hears {most} s").into());
         }
-        let mut corpus = Corpus::load(&data, listener.fewest_samples())?;
+        let data = AvformerData { frames: looked_for, ..data };
+        let mut corpus = Corpus::load(&data, listener.fewest_samples(), quiet)?;
         corpus.check_texts(|text| listener.cannot_write(text))?;
+        let data = AvformerData { frames, ..data };
         let (mut gallery, mut encoder_sha256) = (None, String::new());
         if data.frames > 0 {
             let encoder = Encoder::open(&model.image_encoder)?;
@@ -117,6 +121,9 @@ impl AvformerStudy {
             corpus.refuse(broken)?;
             gallery = Some(encoded);
             encoder_sha256 = encoder.sha256().to_string();
+        } else if looked_for > 0 {
+            let broken = corpus.broken_pictures();
+            corpus.refuse(broken)?;
         }
         for told in corpus.left_out() {
             log::print(&format!("left out: {told}"));
