@@ -123,6 +123,16 @@ fn a_memory_is_looked_into() {
     let in_words = explorer.search(r#"{"text": "east"}"#);
     assert_eq!(in_words.status, 422);
     assert!(in_words.body.contains("does not say which model made its keys"), "{}", in_words.body);
+    // What the server says by itself is JSON too.
+    for wanted in [r#"{"k": -1}"#, "nonsense", r#"{"kk": 1}"#] {
+        let answer = explorer.search(wanted);
+        let told: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+        assert!(
+            (400..500).contains(&answer.status) && told["error"].is_string(),
+            "{}",
+            answer.body
+        );
+    }
     let unknown = explorer.search(r#"{"like": 70}"#);
     assert!(unknown.status == 422 && unknown.body.contains("no entry 70"), "{}", unknown.body);
 
@@ -147,6 +157,23 @@ fn other_sites_get_nothing() {
         explorer.ask("POST /api/memories/0/search", &["Content-Type: text/plain"], r#"{"k": 1}"#);
     assert_eq!(simple.status, 415);
     assert!(!explorer.get("/").headers.contains("access-control"));
+    assert!(explorer.get("/").headers.contains("cross-origin-resource-policy: same-origin"));
+    // What it may ask for, but not read.
+    let own = format!("Origin: http://{}", explorer.address);
+    for (path, header, status) in [
+        ("/api/memories", "Origin: http://evil.example", 403),
+        ("/api/memories", "Origin: null", 403),
+        ("/api/memories", "Sec-Fetch-Site: cross-site", 403),
+        ("/api/memories/0/pictures/5", "Sec-Fetch-Site: same-site", 403),
+        ("/api/memories", own.as_str(), 200),
+        ("/api/memories", "Sec-Fetch-Site: same-origin", 200),
+        ("/api/memories", "Sec-Fetch-Site: none", 200),
+        // A link to the page.
+        ("/", "Sec-Fetch-Site: cross-site", 200),
+    ] {
+        let answer = explorer.ask(&format!("GET {path}"), &[header], "");
+        assert_eq!(answer.status, status, "{path} {header}");
+    }
     for path in ["/../Cargo.toml", "/m/CURRENT", "/api/memories/0/pictures/..%2f..%2fsecret", "/x"]
     {
         let found = explorer.get(path);
@@ -159,9 +186,24 @@ fn what_is_no_run_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("empty")).unwrap();
     refused(folder.path(), "explore none", "none: is no folder");
+    refused(folder.path(), "explore empty --images none", "none: is no folder; --images");
     refused(folder.path(), "explore empty", "has no run and no memory in it; give the folder of");
     memory(folder.path());
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     refused(folder.path(), &format!("explore m --port {port}"), "give another --port, or none");
+    // A memory that is broken is left out; beside another one, the other one is shown.
+    done(
+        folder.path(),
+        "memory build --keys keys.npy --entries entries.jsonl --out n/broken --quiet",
+    );
+    fs::write(folder.path().join("n/broken/CURRENT"), "nonsense").unwrap();
+    refused(folder.path(), "explore n", "nothing is left to look into");
+    let explorer = Explorer::open(folder.path(), &["n", "m"]);
+    let described = explorer.get("/api/memories").body;
+    assert!(
+        described.contains(r#""place":0"#) && !described.contains(r#""place":1"#),
+        "{described}"
+    );
+    assert_eq!(explorer.search(r#"{"k": 1}"#).status, 200);
 }

@@ -9,6 +9,7 @@
 mod download;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hf_hub::{Repo, RepoType};
@@ -36,6 +37,14 @@ pub struct HubSettings {
     pub stall_limit: Duration,
 }
 
+/// Whether this program asks no hub, whatever the variables say.
+static STAYS_OFFLINE: AtomicBool = AtomicBool::new(false);
+
+/// From now on [`HubSettings::from_env`] is offline in this program, as with `HF_HUB_OFFLINE=1`.
+pub fn stay_offline() {
+    STAYS_OFFLINE.store(true, Ordering::Relaxed);
+}
+
 impl HubSettings {
     /// Settings for a cache folder; everything else as for a user without settings.
     pub fn new(cache: impl Into<PathBuf>) -> Self {
@@ -55,7 +64,9 @@ impl HubSettings {
     /// `HF_HOME`, `XDG_CACHE_HOME`, `HF_ENDPOINT`, `HF_TOKEN`, `HF_TOKEN_PATH`,
     /// `HF_HUB_OFFLINE`.
     pub fn from_env() -> Self {
-        Self::from_variables(|name| std::env::var(name).ok())
+        let settings = Self::from_variables(|name| std::env::var(name).ok());
+        let offline = settings.offline || STAYS_OFFLINE.load(Ordering::Relaxed);
+        Self { offline, ..settings }
     }
 
     /// As [`from_env`](Self::from_env), with the variables looked up by `variable`.

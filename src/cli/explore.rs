@@ -24,6 +24,7 @@ mod uploads;
 use std::path::PathBuf;
 
 use clap::Args;
+use engram_data::hub::stay_offline;
 
 use super::{Outcome, output};
 use found::{Found, find};
@@ -58,10 +59,19 @@ pub struct Explore {
 impl Explore {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
+        if let Some(images) = self.images.as_ref().filter(|images| !images.is_dir()) {
+            anyhow::bail!(
+                "{}: is no folder; --images is where pictures' paths begin",
+                images.display()
+            );
+        }
+        stay_offline();
         let Found { runs, memories } = find(&self.folders)?;
-        let told = format!("{} runs, {} memories", runs.len(), memories.len());
-        let memories = Memories::open(memories, self.images)?;
-        output::note(&told, false);
+        let memories = Memories::open(memories, self.images.as_deref());
+        if runs.is_empty() && memories.len() == 0 {
+            anyhow::bail!("nothing is left to look into");
+        }
+        output::note(&format!("{} runs, {} memories", runs.len(), memories.len()), false);
         let (answerers, recognisers) = (LazyRuns::of(&runs), LazyRuns::of(&runs));
         serve(Explored { runs, memories, answerers, recognisers }, self.port)?;
         Ok(Outcome::Done)

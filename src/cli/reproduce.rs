@@ -8,16 +8,22 @@ mod report;
 mod reveal;
 mod values;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use engram_data::hub::WeightsLocation;
+use engram_data::patent::{Labels, read_pairs};
 use engram_train::recognise::Listener;
 use engram_train::{Program, RunOptions, is_finished};
 
 use super::{Outcome, output};
 use report::Report;
+
+/// The sentence encoder that real phrases are scored by.
+const ENCODER: &str = "hf://sentence-transformers/all-MiniLM-L6-v2";
 
 /// Run the studies on the embedded world and set the papers' figures beside ours.
 #[derive(Debug, Args)]
@@ -61,7 +67,7 @@ pub struct Reproduce {
         long,
         env = "ENGRAM_MINILM",
         value_name = "WEIGHTS",
-        default_value = "hf://sentence-transformers/all-MiniLM-L6-v2"
+        default_value = ENCODER
     )]
     encoder: String,
     /// The folder for runs and the report
@@ -108,7 +114,8 @@ impl Reproduce {
     pub fn run(mut self) -> anyhow::Result<Outcome> {
         let started = Instant::now();
         self.ablations |= self.scale == Scale::Full;
-        self.claim_folder()?;
+        let _claimed = self.claim_folder()?;
+        self.check_given()?;
         if let Some(whisper) = &self.whisper {
             // What is wrong with it is told before hours are spent.
             Listener::open(whisper)?;
@@ -182,8 +189,29 @@ impl Reproduce {
         }
     }
 
-    /// Makes the folder ours: what is cleared below must not be anybody else's.
-    fn claim_folder(&self) -> anyhow::Result<()> {
+    /// Fails for folders that are not there, before hours are spent.
+    fn check_given(&self) -> anyhow::Result<()> {
+        if let Some(data) = self.data.as_ref().filter(|data| !data.is_dir()) {
+            anyhow::bail!("{}: is no folder; give another --data (ENGRAM_DATA)", data.display());
+        }
+        let phrases = self.data.iter().map(|data| data.join("patent/validation.csv"));
+        for phrases in phrases.filter(|phrases| phrases.is_file()) {
+            read_pairs(phrases, Labels::Required)?;
+        }
+        // A model of the hub that is not at hand is only told of.
+        if let WeightsLocation::Folder(folder) = WeightsLocation::parse(&self.encoder)?
+            && !folder.join("model.safetensors").is_file()
+        {
+            anyhow::bail!(
+                "{}: has no model.safetensors; give another --encoder (ENGRAM_MINILM)",
+                folder.display()
+            );
+        }
+        self.keep.as_deref().map_or(Ok(()), kept::check_folder)
+    }
+
+    /// Makes the folder ours, until the file is dropped: what is cleared below must not be anybody else's.
+    fn claim_folder(&self) -> anyhow::Result<File> {
         let marker = self.out.join(".engram-reproduce");
         let folder = std::fs::read_dir(&self.out);
         if folder.is_ok_and(|mut entries| entries.next().is_some()) && !marker.exists() {
@@ -194,6 +222,14 @@ impl Reproduce {
         }
         std::fs::create_dir_all(&self.out)
             .with_context(|| format!("{}: could not be made", self.out.display()))?;
-        output::write_whole(&marker, b"")
+        let file = File::options().create(true).append(true).open(&marker);
+        let file = file.with_context(|| format!("{}: could not be made", marker.display()))?;
+        file.try_lock().with_context(|| {
+            let out = self.out.display();
+            format!(
+                "{out}: another `engram reproduce` is at it; wait for it, or give another --out"
+            )
+        })?;
+        Ok(file)
     }
 }

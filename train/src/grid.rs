@@ -23,4 +23,4 @@ pub mod settings;
 pub use ablated::{Ablated, Asked, Figure};
 pub use report::{ClaimReport, GridReport, RowReport, RowRun, Rule, Verdict};
 pub use rows::{GridOptions, GridProgress, run_grid};
-pub use settings::{ClaimSettings, Grid, RowSettings};
+pub use settings::{ClaimSettings, Grid, RowSettings, quoted};

@@ -90,7 +90,7 @@ impl Audiovisual {
         if let Some((key, reason)) = data.conflict() {
             anyhow::bail!("--{}: {reason}", key.trim_start_matches("test_").replace('_', "-"));
         }
-        let corpus = Corpus::load(&data, 1)?;
+        let corpus = Corpus::load(&data, 1, true)?;
         let made = |numbers: Range<usize>| -> anyhow::Result<Vec<SeenClip>> {
             Ok(match self.split {
                 SplitName::Train => {

@@ -1,10 +1,13 @@
 //! Runs of REVEAL: their questions, answers with evidence, and what a question finds.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use engram_data::world::World;
 use engram_data::world::questions::{Part, Split};
+use engram_memory::Memory;
+use engram_memory::format::manifest::CURRENT;
 use engram_train::studies::reveal::predict::{Answer, Answerer, Evidence};
 use serde::{Deserialize, Serialize};
 
@@ -16,9 +19,18 @@ const LISTED: usize = 50;
 
 /// A run that can be asked.
 pub(super) struct Asking {
-    answerer: Answerer,
+    run: PathBuf,
+    opened: Mutex<Opened>,
     /// What it was trained on, if that is the embedded world.
     world: Option<World>,
+}
+
+/// A run with one generation of its memory.
+struct Opened {
+    /// The memory's pointer as it was.
+    current: Vec<u8>,
+    generation: u64,
+    answerer: Arc<Answerer>,
 }
 
 /// A question of the run's test.
@@ -60,17 +72,40 @@ pub(super) struct Asked {
     without: Vec<i64>,
 }
 
+impl Opened {
+    fn of(run: &Path) -> anyhow::Result<Self> {
+        let memory = run.join("memory");
+        let pointer = memory.join(CURRENT);
+        let current = std::fs::read(&pointer).with_context(|| {
+            format!("{}: has no memory; `engram predict` makes it anew", run.display())
+        })?;
+        let generation = Memory::open(&memory)?.generation().manifest().generation;
+        let answerer = Arc::new(Answerer::open(run, None, None, Vec::new())?);
+        Ok(Self { current, generation, answerer })
+    }
+}
+
 impl FromRun for Asking {
     fn open(run: &Path) -> anyhow::Result<Self> {
-        let answerer = Answerer::open(run, None, None, Vec::new())?;
-        let world = answerer.world()?;
-        Ok(Self { answerer, world })
+        let opened = Opened::of(run)?;
+        let world = opened.answerer.world()?;
+        Ok(Self { run: run.to_path_buf(), opened: Mutex::new(opened), world })
     }
 }
 
 impl Asking {
+    /// The run with its memory as it is now, and the memory's generation.
+    fn now(&self) -> anyhow::Result<(Arc<Answerer>, u64)> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let pointer = std::fs::read(self.run.join("memory").join(CURRENT));
+        if !pointer.is_ok_and(|current| current == opened.current) {
+            *opened = Opened::of(&self.run)?;
+        }
+        Ok((Arc::clone(&opened.answerer), opened.generation))
+    }
+
     /// Questions of the test that have all these words, in the question, its answers or the picture's name.
-    pub(super) fn questions(&self, words: &str) -> Questions<'_> {
+    pub(super) fn questions(&self, words: &str) -> anyhow::Result<Questions<'_>> {
         let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
         let mut questions = Vec::new();
         for question in self.world.iter().flat_map(|world| &world.questions) {
@@ -98,7 +133,8 @@ impl Asking {
         // Some of all kinds: neighbours ask about the same picture.
         let distance = found.div_ceil(LISTED).max(1);
         let questions = questions.into_iter().step_by(distance).collect();
-        Questions { k: self.answerer.k(), world: self.world.is_some(), found, questions }
+        let k = self.now()?.0.k();
+        Ok(Questions { k, world: self.world.is_some(), found, questions })
     }
 
     /// A view of a picture of the embedded world as PNG; view 0 is the picture itself.
@@ -115,22 +151,24 @@ impl Asking {
     pub(super) fn answer(&self, asked: &Asked) -> anyhow::Result<Answer> {
         let picture = Upload::of(&asked.picture)?.context("a question needs a picture")?;
         let question = Some(asked.question.trim()).filter(|question| !question.is_empty());
-        let answer = self.answerer.answer_one(question, picture.path(), &asked.without);
+        let answer = self.now()?.0.answer_one(question, picture.path(), &asked.without);
         answer.map_err(|error| picture.told(anyhow::Error::from_boxed(error)))
     }
 
-    /// The entries that words, a picture or both find, with gated scores.
+    /// The entries that words, a picture or both find, with gated scores, and the memory's generation.
     pub(super) fn find(
         &self,
         (text, picture): (Option<&str>, Option<&Upload>),
         k: usize,
         sources: &[String],
-    ) -> anyhow::Result<Vec<Evidence>> {
-        let found = self.answerer.find((text, picture.map(Upload::path)), k, sources);
+    ) -> anyhow::Result<(u64, Vec<Evidence>)> {
+        let (answerer, generation) = self.now()?;
+        let found = answerer.find((text, picture.map(Upload::path)), k, sources);
         let told = |error| match picture {
             Some(picture) => picture.told(error),
             None => error,
         };
-        found.map_err(|error| told(anyhow::Error::from_boxed(error)))
+        let found = found.map_err(|error| told(anyhow::Error::from_boxed(error)))?;
+        Ok((generation, found))
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn read(run: &Path) -> anyhow::Result<Vec<Curve>> {
     // The last line of a run under way may be half written.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut curves: Vec<Curve> = Vec::new();
-    for (number, line) in (1..).zip(whole.lines()) {
+    for (number, line) in (1..).zip(whole.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         let fields: Map<String, Value> = serde_json::from_str(line)
             .with_context(|| format!("{}:{number}: is no line of metrics", path.display()))?;
         let field = |name: &str| fields.get(name);
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(read(folder.path()).expect("no curves"), []);
         let file = folder.path().join(METRICS);
         let lines = "{\"kind\":\"train\",\"step\":10,\"phase\":\"a\",\"epoch\":0,\"loss\":2.5}\n\
-                     {\"kind\":\"evaluation\",\"step\":10,\"accuracy\":0.5,\"recall\":null}\n\
+                     {\"kind\":\"evaluation\",\"step\":10,\"accuracy\":0.5,\"recall\":null}\n\n\
                      {\"kind\":\"train\",\"step\":20,\"loss\":1.5}\n{\"kind\":\"train\",\"st";
         fs::write(&file, lines).expect("written");
         let curve =

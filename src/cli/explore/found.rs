@@ -8,6 +8,8 @@ use engram_memory::format::manifest::CURRENT;
 use engram_train::{RECIPE, is_finished};
 use serde::Serialize;
 
+use crate::cli::output;
+
 /// Folders within folders that are looked into: `FOLDER/GRID/seed-1/ROW/memory`.
 const DEPTH: usize = 5;
 
@@ -27,7 +29,7 @@ pub(super) struct FoundMemory {
 }
 
 /// A run.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct Run {
     /// Its folder, without what the folders of all that was found begin with.
     pub(super) name: String,
@@ -41,25 +43,37 @@ pub(super) struct Run {
     pub(super) folder: PathBuf,
 }
 
-/// Finds runs and memories in folders, in the order of their names.
+impl Run {
+    /// The same as its folder is now: it may have come to its end, and have its memory.
+    pub(super) fn now(&self) -> Self {
+        let has_memory = self.folder.join("memory").join(CURRENT).is_file();
+        Self { finished: is_finished(&self.folder), has_memory, ..self.clone() }
+    }
+}
+
+/// Finds runs and memories in folders, in the order of their names. What is broken is told and left out.
 pub(super) fn find(folders: &[PathBuf]) -> anyhow::Result<Found> {
     let mut found = Found { runs: Vec::new(), memories: Vec::new() };
     // So that a folder is called by its own name, and found once, whatever it was called when it was given.
     let whole = |folder: &PathBuf| {
-        folder.canonicalize().with_context(|| format!("{}: is no folder", folder.display()))
+        let whole = folder.canonicalize().ok().filter(|folder| folder.is_dir());
+        whole.with_context(|| format!("{}: is no folder", folder.display()))
     };
-    let mut whole = folders.iter().map(whole).collect::<anyhow::Result<Vec<PathBuf>>>()?;
-    whole.dedup();
+    let whole = folders.iter().map(whole).collect::<anyhow::Result<Vec<PathBuf>>>()?;
     for folder in &whole {
-        let before = found.runs.len() + found.memories.len();
         look_into(folder, DEPTH, &mut found)?;
-        if found.runs.len() + found.memories.len() == before {
+        let mut all = found.runs.iter().map(|run| &run.folder);
+        let mut memories = found.memories.iter().map(|memory| &memory.folder);
+        if !all.any(|one| one.starts_with(folder)) && !memories.any(|one| one.starts_with(folder)) {
             anyhow::bail!(
                 "{}: has no run and no memory in it; give the folder of `engram train … --run` or \
                  `engram memory build --out`, or one around it",
                 folder.display()
             );
         }
+    }
+    for memory in &mut found.memories {
+        memory.run = found.runs.iter().position(|run| memory.folder.parent() == Some(&run.folder));
     }
     found.name();
     Ok(found)
@@ -86,16 +100,22 @@ fn common<'a>(one: &'a Path, other: &Path) -> &'a Path {
 
 fn look_into(folder: &Path, depth: usize, found: &mut Found) -> anyhow::Result<()> {
     let (name, path) = (String::new(), folder.to_path_buf());
+    let is_known = found.runs.iter().any(|run| run.folder == path)
+        || found.memories.iter().any(|memory| memory.folder == path);
     if folder.join(CURRENT).is_file() {
-        let run = found.runs.iter().position(|run| folder.parent() == Some(&run.folder));
-        found.memories.push(FoundMemory { name, folder: path, run });
+        if !is_known {
+            found.memories.push(FoundMemory { name, folder: path, run: None });
+        }
         return Ok(());
     }
-    if folder.join(RECIPE).is_file() {
-        let study = study(&folder.join(RECIPE))?;
-        let finished = is_finished(folder);
-        let has_memory = folder.join("memory").join(CURRENT).is_file();
-        found.runs.push(Run { name, study, finished, has_memory, folder: path });
+    if folder.join(RECIPE).is_file() && !is_known {
+        match study(&folder.join(RECIPE)) {
+            Ok(study) => {
+                let run = Run { name, study, finished: false, has_memory: false, folder: path };
+                found.runs.push(run.now());
+            }
+            Err(error) => output::note(&format!("left out: {error:#}"), false),
+        }
     }
     if depth == 0 {
         return Ok(());
@@ -149,6 +169,16 @@ mod tests {
         assert_eq!(memories, [("grid/seed-1/main/memory", Some(1))]);
         let alone = find(&[root.join("runs/a")]).expect("found");
         assert_eq!(alone.runs[0].name, "a");
+        // Each once, and a memory as its run's, whatever is given first.
+        let folders = ["runs/grid/seed-1/main/memory", "runs", "runs/a", "runs/../runs"];
+        let twice = find(&folders.map(|folder| root.join(folder))).expect("found");
+        assert_eq!((twice.runs.len(), twice.memories.len()), (2, 1));
+        assert_eq!(twice.memories[0].run, Some(1));
+        // What is broken is left out; what has come to its end since is finished.
+        write(root, "runs/broken/recipe.toml", "study = ");
+        assert_eq!(find(&[root.join("runs")]).expect("found").runs.len(), 2);
+        write(root, "runs/grid/seed-1/main/summary.json", "{}");
+        assert!(!found.runs[1].finished && found.runs[1].now().finished);
     }
 
     #[test]
@@ -158,6 +188,7 @@ mod tests {
         assert!(of(folder.path().to_path_buf()).contains("has no run and no memory in it"));
         assert!(of(folder.path().join("none")).contains("none: is no folder"));
         write(folder.path(), "recipe.toml", "study = ");
-        assert!(of(folder.path().to_path_buf()).contains("recipe.toml: is no recipe of a run"));
+        assert!(of(folder.path().to_path_buf()).contains("has no run and no memory in it"));
+        assert!(of(folder.path().join("recipe.toml")).contains("recipe.toml: is no folder"));
     }
 }

@@ -2,15 +2,19 @@
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::Context;
 use image::{ImageFormat, RgbImage};
 
 use super::found::Run;
 
-/// What is opened by who first wants it; the reason, told each time, where it cannot be.
-pub(super) struct Lazily<T>(OnceLock<Result<T, String>>);
+/// What is opened by who first wants it. Where it cannot be, the next one tries again.
+pub(super) struct Lazily<T> {
+    opened: OnceLock<T>,
+    /// Held by who opens it.
+    opening: Mutex<()>,
+}
 
 /// What is opened from a run's folder.
 pub(super) trait FromRun: Sized {
@@ -22,14 +26,20 @@ pub(super) struct LazyRuns<T>(Vec<(PathBuf, Lazily<T>)>);
 
 impl<T> Default for Lazily<T> {
     fn default() -> Self {
-        Self(OnceLock::new())
+        Self { opened: OnceLock::new(), opening: Mutex::new(()) }
     }
 }
 
 impl<T> Lazily<T> {
     pub(super) fn get(&self, open: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<&T> {
-        let opened = self.0.get_or_init(|| open().map_err(|error| format!("{error:#}")));
-        opened.as_ref().map_err(|reason| anyhow::anyhow!("{reason}"))
+        let _mine = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.opened.get() {
+            Some(opened) => Ok(opened),
+            None => {
+                let opened = open()?;
+                Ok(self.opened.get_or_init(|| opened))
+            }
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use super::found::FoundMemory;
 use super::lazily::{Lazily, LazyRuns};
 use super::uploads::Upload;
 use crate::cli::memory::{ShownHit, check_model};
+use crate::cli::output;
 
 /// The most entries that are shown.
 const MOST: usize = 200;
@@ -38,6 +39,8 @@ struct Explorable {
 /// What the page says of a memory.
 #[derive(Serialize)]
 pub(super) struct Described {
+    /// Its place among all: its name for the program.
+    place: usize,
     name: String,
     #[serde(flatten)]
     info: Info,
@@ -86,18 +89,32 @@ struct Found {
 }
 
 impl Memories {
-    pub(super) fn open(found: Vec<FoundMemory>, images: Option<PathBuf>) -> anyhow::Result<Self> {
+    /// Opens memories; those that are broken are told and left out.
+    pub(super) fn open(found: Vec<FoundMemory>, images: Option<&Path>) -> Self {
         let open = |FoundMemory { name, folder, run }: FoundMemory| {
-            let beside = folder.parent().unwrap_or(Path::new("")).to_path_buf();
-            let images = images.clone().unwrap_or(beside);
-            let memory = Memory::open(&folder)?;
-            anyhow::Ok(Explorable { name, memory, images, encoder: Lazily::default(), run })
+            let beside = folder.parent().unwrap_or(Path::new(""));
+            let images = images.unwrap_or(beside).to_path_buf();
+            let told = |error| {
+                output::note(&format!("left out: {:#}", anyhow::Error::from(error)), false);
+            };
+            let memory = Memory::open(&folder).map_err(told).ok()?;
+            Some(Explorable { name, memory, images, encoder: Lazily::default(), run })
         };
-        found.into_iter().map(open).collect::<anyhow::Result<_>>().map(Self)
+        Self(found.into_iter().filter_map(open).collect())
     }
 
-    pub(super) fn describe(&self) -> anyhow::Result<Vec<Described>> {
-        self.0.iter().map(Explorable::describe).collect()
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// All that can be read at the moment; the others are told.
+    pub(super) fn describe(&self) -> Vec<Described> {
+        let described = self.0.iter().enumerate().filter_map(|(place, memory)| {
+            let described = memory.describe(place);
+            let told = |error| output::note(&format!("{}: {error:#}", memory.name), false);
+            described.map_err(told).ok()
+        });
+        described.collect()
     }
 
     pub(super) fn search(
@@ -130,7 +147,7 @@ impl Memories {
         let absent = || format!("the picture {path} is not in {}", explorable.images.display());
         let folder = explorable.images.canonicalize().with_context(absent)?;
         let file = folder.join(path).canonicalize().with_context(absent)?;
-        anyhow::ensure!(file.starts_with(&folder), absent());
+        anyhow::ensure!(file.starts_with(&folder) && file.is_file(), absent());
         std::fs::read(&file).with_context(absent)
     }
 
@@ -140,7 +157,7 @@ impl Memories {
 }
 
 impl Explorable {
-    fn describe(&self) -> anyhow::Result<Described> {
+    fn describe(&self, place: usize) -> anyhow::Result<Described> {
         let generation = self.newest()?;
         let reads = |what: &str| {
             generation.manifest().encoders.iter().any(|encoder| encoder.reads.contains(what))
@@ -149,7 +166,7 @@ impl Explorable {
         let asked_by =
             AskedBy { text: is_run || reads("text"), pictures: is_run || reads("pictures") };
         let (name, info) = (self.name.clone(), generation.info()?);
-        Ok(Described { name, info, asked_by, run: self.run })
+        Ok(Described { place, name, info, asked_by, run: self.run })
     }
 
     /// Its current generation, which may be another one than before.
@@ -166,11 +183,11 @@ impl Explorable {
         let text = Some(text).filter(|text| !text.is_empty());
         let asks = text.is_some() || picture.is_some();
         if let (Some(run), None, true) = (self.run, wanted.like, asks) {
-            let found =
-                answerers.opened(run)?.find((text, picture.as_ref()), k, &wanted.sources)?;
+            let opened = answerers.opened(run)?;
+            let (generation, found) = opened.find((text, picture.as_ref()), k, &wanted.sources)?;
             let seconds = [0.0, started.elapsed().as_secs_f64()];
             let hits = found.into_iter().map(Found::of_run).collect();
-            return Ok(Hits { generation: generation.manifest().generation, seconds, hits });
+            return Ok(Hits { generation, seconds, hits });
         }
         let query = match wanted.like {
             Some(id) => {

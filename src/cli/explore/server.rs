@@ -1,17 +1,18 @@
 //! The page and its data, for this machine alone.
 //!
 //! It listens on 127.0.0.1. A page of another site that the browser shows at the same time gets nothing: names that
-//! lead here are refused (`Host`), what is sent has to be JSON, which no other site may send, and pictures are found by
-//! their entry's id within one folder. The page itself may load nothing but what stands here.
+//! lead here are refused (`Host`), and what such pages ask for (`Origin`, `Sec-Fetch-Site`); what is sent has to be JSON,
+//! and pictures are found by their entry's id within one folder. The page itself may load nothing but what stands here.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use axum::Json;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Path as InPath, Query, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -29,6 +30,12 @@ use crate::cli::output;
 
 /// Bytes of the largest request: a photograph in base64.
 const LARGEST_REQUEST: usize = 32 << 20;
+/// Bytes of the longest reason that is told.
+const LONGEST_REASON: usize = 1 << 16;
+/// How long requests under way are waited for at the end.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+/// Where a browser says from which page a request comes.
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Nothing but what comes from here, and pictures that were dropped on the page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self'; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -64,7 +71,8 @@ type Answered<T> = Result<Json<T>, Refused>;
 pub(super) fn serve(explored: Explored, port: u16) -> anyhow::Result<()> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.context("no threads for the page")?.block_on(async {
+    let runtime = runtime.context("no threads for the page")?;
+    let served = runtime.block_on(async {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.with_context(|| {
             format!("port {port} of 127.0.0.1 could not be taken; give another --port, or none")
         })?;
@@ -74,15 +82,30 @@ pub(super) fn serve(explored: Explored, port: u16) -> anyhow::Result<()> {
             let _ = tokio::signal::ctrl_c().await;
         };
         let app = app(explored, &address);
-        axum::serve(listener, app).with_graceful_shutdown(stopped).await?;
+        let served = axum::serve(listener, app).with_graceful_shutdown(stopped).into_future();
+        // Requests under way may be finished, but nobody waits long for them.
+        let waited = async {
+            let _ = tokio::signal::ctrl_c().await;
+            tokio::time::sleep(LAST_ANSWERS).await;
+        };
+        tokio::select! {
+            served = served => served?,
+            () = waited => {}
+        }
         Ok(())
-    })
+    });
+    runtime.shutdown_background();
+    served
 }
 
 /// The page at an address.
 fn app(explored: Explored, address: &str) -> Router {
-    let hosts: Arc<[String]> =
-        [address.to_owned(), address.replace("127.0.0.1", "localhost")].into();
+    let mut hosts = vec![address.to_owned(), address.replace("127.0.0.1", "localhost")];
+    // Browsers leave the usual port out.
+    let short: Vec<String> =
+        hosts.iter().filter_map(|host| host.strip_suffix(":80")).map(str::to_owned).collect();
+    hosts.extend(short);
+    let hosts: Arc<[String]> = hosts.into();
     let mut app = Router::new();
     for (path, kind, text) in PAGE {
         app = app.route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], text) }));
@@ -105,24 +128,55 @@ fn app(explored: Explored, address: &str) -> Router {
         .with_state(Arc::new(explored))
 }
 
-/// Refuses requests by another name, and says what the page may do.
+/// Refuses requests by another name and those of other sites' pages, and says what the page may do.
 async fn guard(State(hosts): State<Arc<[String]>>, request: Request, next: Next) -> Response {
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    let is_ours = host.is_some_and(|host| hosts.iter().any(|own| own == host));
-    let mut response = match is_ours {
-        true => next.run(request).await,
-        false => Refused(StatusCode::MISDIRECTED_REQUEST, format!("open http://{}/", hosts[0]))
-            .into_response(),
+    let mut response = match refused(&hosts, &request) {
+        Some(refused) => refused.into_response(),
+        None => in_json(next.run(request).await).await,
     };
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
         (header::CACHE_CONTROL, "no-store"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     ] {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     response
+}
+
+/// Why a request is not for this page, if it is not.
+fn refused(hosts: &[String], request: &Request) -> Option<Refused> {
+    let text = |name| request.headers().get(name).map(|value| value.to_str().unwrap_or_default());
+    let is_host = |host: &str| hosts.iter().any(|own| own == host);
+    let open = format!("open http://{}/", hosts.first()?);
+    if !text(header::HOST).is_some_and(is_host) {
+        return Some(Refused(StatusCode::MISDIRECTED_REQUEST, open));
+    }
+    let is_origin = |origin: &str| origin.strip_prefix("http://").is_some_and(is_host);
+    // A link on another site may lead to the page, and to nothing else.
+    let is_data = request.uri().path().starts_with("/api/");
+    let is_foreign = text(header::ORIGIN).is_some_and(|origin| !is_origin(origin))
+        || is_data && text(SITE).is_some_and(|site| !matches!(site, "same-origin" | "none"));
+    let reason = || format!("another site's page asks; {open}");
+    is_foreign.then(|| Refused(StatusCode::FORBIDDEN, reason()))
+}
+
+/// What the server itself says of a request that it cannot read, as JSON as well.
+async fn in_json(response: Response) -> Response {
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let is_text = kind.is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    if !(response.status().is_client_error() && is_text) {
+        return response;
+    }
+    let (head, body) = response.into_parts();
+    let body = axum::body::to_bytes(body, LONGEST_REASON).await.unwrap_or_default();
+    let reason = match body.is_empty() {
+        true => head.status.to_string(),
+        false => String::from_utf8_lossy(&body).into_owned(),
+    };
+    Refused(head.status, reason).into_response()
 }
 
 /// Why there is no answer, as JSON: `{"error": …}`.
@@ -148,7 +202,8 @@ async fn apart<T: Send + 'static>(
 }
 
 async fn runs(State(explored): Shared) -> Json<serde_json::Value> {
-    Json(serde_json::json!(explored.runs))
+    let now: Vec<Run> = explored.runs.iter().map(Run::now).collect();
+    Json(serde_json::json!(now))
 }
 
 async fn run_curves(
@@ -163,7 +218,7 @@ async fn run_curves(
 }
 
 async fn memories(State(explored): Shared) -> Answered<Vec<Described>> {
-    apart(move || explored.memories.describe()).await.map(Json)
+    apart(move || Ok(explored.memories.describe())).await.map(Json)
 }
 
 async fn search(
@@ -198,7 +253,8 @@ async fn questions(
     InPath(run): InPath<usize>,
     Query(Words { words }): Query<Words>,
 ) -> Answered<serde_json::Value> {
-    let work = move || Ok(serde_json::to_value(explored.answerers.opened(run)?.questions(&words))?);
+    let work =
+        move || Ok(serde_json::to_value(explored.answerers.opened(run)?.questions(&words)?)?);
     apart(work).await.map(Json)
 }
 

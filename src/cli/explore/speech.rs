@@ -27,6 +27,8 @@ use crate::cli::data::wav;
 const ADAPTERS: &str = "run";
 /// Parts of the sound whose lowest and highest samples are drawn.
 const PEAKS: usize = 300;
+/// The highest ratio of speech over noise, and its negative the lowest.
+const MOST_DB: f32 = 100.0;
 /// The loudest sample of what is played: noise may leave [-1, 1].
 const LOUDEST: f32 = 0.7;
 
@@ -177,6 +179,8 @@ impl Hearer {
     fn clip(&self, wanted: &Wanted) -> anyhow::Result<AudiovisualClip> {
         let names = self.world.names().len();
         anyhow::ensure!(wanted.name < names, "there are {names} names");
+        let is_ratio = wanted.snr_db.abs() <= MOST_DB;
+        anyhow::ensure!(is_ratio, "{} dB are not from -{MOST_DB} to {MOST_DB}", wanted.snr_db);
         let hearing = Hearing {
             noise: wanted.noise.into_iter().collect(),
             snr_db: [wanted.snr_db; 2],

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use engram_eval::items::{Items, Statistic};
 use engram_eval::metric::MetricInfo;
 use engram_eval::result::Measure;
-use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Verdict, run_grid};
+use engram_train::grid::{ClaimReport, Grid, GridOptions, GridReport, Verdict, quoted, run_grid};
 use engram_train::studies::avformer::evaluate::{PUT_IN_ITEMS, TEST};
 use engram_train::studies::avformer::run::AvformerSummary;
 use engram_train::studies::clip::run::train_clip;
@@ -125,8 +125,10 @@ impl Reproduce {
                 let what = format!("{} ({name})", claim.claim);
                 let mut row = self.avformer_row(&claim.id, what, untested(), verdict, name);
                 row.paper = claim.paper.clone();
-                row.command =
-                    row.command.replace("--scale smoke", "--scale laptop") + " --ablations";
+                row.command = row.command.replace("--scale smoke", "--scale laptop");
+                if !self.ablations {
+                    row.command += " --ablations";
+                }
                 rows.push(row);
             }
         }
@@ -198,8 +200,10 @@ impl Reproduce {
         let suffix = if is_whisper || self.whisper.is_none() { "" } else { ".conformer" };
         let by_recipe = is_whisper && !self.is_smoke();
         let expected = EXPECTED.contains(&id) || by_recipe && EXPECTED_OF_WHISPER.contains(&id);
-        let whisper =
-            self.whisper.as_ref().map_or(String::new(), |one| format!(" --whisper {one}"));
+        let whisper = self
+            .whisper
+            .as_ref()
+            .map_or(String::new(), |one| format!(" --whisper {}", quoted(one)));
         let more = if self.ablations { " --ablations" } else { "" };
         let (seeds, scale) = (self.seeds, self.scale_name());
         Row {

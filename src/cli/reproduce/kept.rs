@@ -100,11 +100,14 @@ impl Kept {
         })
     }
 
-    /// Keeps a run below a folder. In its files `out`, the folder of all runs, becomes the kept one's.
+    /// Keeps a run below a folder, in the place of what was kept there before. In its files `out`, the folder of all
+    /// runs, becomes the kept one's.
     pub(super) fn keep(&self, run: &Path, out: &Path, folder: &Path) -> anyhow::Result<()> {
-        let to = folder.join(self.name);
-        if to.exists() {
-            fs::remove_dir_all(&to).with_context(|| format!("{}: stays", to.display()))?;
+        let place = folder.join(self.name);
+        let [to, before] =
+            ["new", "before"].map(|what| folder.join(format!(".{what}-{}", self.name)));
+        for old in [&to, &before].into_iter().filter(|old| old.exists()) {
+            fs::remove_dir_all(old).with_context(|| format!("{}: stays", old.display()))?;
         }
         fs::create_dir_all(&to).with_context(|| format!("{}: could not be made", to.display()))?;
         for name in self.files {
@@ -122,10 +125,18 @@ impl Kept {
                 let _ = fs::remove_file(to.join(lock));
             }
         }
+        let moved = |from: &Path, to: &Path| {
+            fs::rename(from, to).with_context(|| format!("{}: could not be moved", from.display()))
+        };
+        if place.exists() {
+            moved(&place, &before)?;
+        }
+        moved(&to, &place)?;
+        let _ = fs::remove_dir_all(&before);
         let file = folder.join(SUMS);
-        let before = fs::read_to_string(&file).unwrap_or_default();
+        let known = fs::read_to_string(&file).unwrap_or_default();
         let weights = self.weights();
-        let mut lines: Vec<(String, String)> = sums(&before)
+        let mut lines: Vec<(String, String)> = sums(&known)
             .filter(|(_, name)| *name != weights)
             .map(|(sum, name)| (name.to_owned(), sum.to_owned()))
             .collect();
@@ -139,6 +150,17 @@ impl Kept {
     fn weights(&self) -> String {
         format!("{}/{WEIGHTS}", self.name)
     }
+}
+
+/// Fails for a folder with things in it that were not kept there: what is kept replaces folders.
+pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
+    let has_things = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+    anyhow::ensure!(
+        !has_things || folder.join(SUMS).is_file(),
+        "{}: holds something else than kept models ({SUMS} is missing); give another --keep",
+        folder.display()
+    );
+    Ok(())
 }
 
 /// The folder of what is unpacked, below that of all runs.
@@ -160,6 +182,28 @@ mod tests {
             let told = kept.compared(&folder).expect("compared");
             assert!(told.contains("the same weights, bit for bit"), "{told}");
         }
+    }
+
+    #[test]
+    fn only_what_was_kept_is_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [clip, _] = unpack(&folder.path().join("runs")).expect("unpacked");
+        let keep = folder.path().join("keep");
+        check_folder(&keep).expect("nothing is there");
+        for _ in 0..2 {
+            CLIP.keep(&clip, folder.path(), &keep).expect("kept");
+            assert!(CLIP.compared(&keep.join("clip")).expect("compared").contains("bit for bit"));
+            check_folder(&keep).expect("a folder of kept models");
+        }
+        let mut names: Vec<_> = fs::read_dir(&keep)
+            .expect("a folder")
+            .map(|entry| entry.expect("an entry").file_name())
+            .collect();
+        names.sort();
+        assert_eq!(names, [SUMS, "clip"]);
+        fs::remove_file(keep.join(SUMS)).expect("removed");
+        let told = check_folder(&keep).expect_err("refused").to_string();
+        assert!(told.contains("SHA256SUMS is missing"), "{told}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use engram_eval::result::Measure;
 use engram_eval::source::read_text;
 use engram_eval::wer::read::{TextFormat, Utterance, join, parse_texts};
 use engram_eval::wer::report::{WerOptions, evaluate};
-use engram_train::grid::{Rule, Verdict};
+use engram_train::grid::{Rule, Verdict, quoted};
 use engram_train::recognise::{Listener, RecogniseOptions};
 use engram_train::studies::patent::predict::predict;
 use engram_train::studies::patent::run::train_patent;
@@ -26,7 +26,7 @@ use engram_train::{Recipe, RecipeOptions};
 
 use super::patent::{System, patent_row};
 use super::report::{Measured, Row};
-use super::{Reproduce, Scale};
+use super::{ENCODER, Reproduce, Scale};
 
 /// Recipes, as they stand in the repository.
 const PHRASES: &str = include_str!("../../../train/recipes/patent/minilm.toml");
@@ -210,13 +210,16 @@ impl Reproduce {
     }
 
     fn real_command(&self, study: &str) -> String {
-        let data = self.data.as_deref().unwrap_or(Path::new("")).display();
-        let whisper = match (&self.whisper, study) {
-            (Some(whisper), "avformer") => format!(" --whisper {whisper}"),
+        let data = self.data.as_deref().unwrap_or(Path::new("")).display().to_string();
+        let more = match (&self.whisper, study) {
+            (Some(whisper), "avformer") => format!(" --whisper {}", quoted(whisper)),
+            (_, "patent") if self.encoder != ENCODER => {
+                format!(" --encoder {}", quoted(&self.encoder))
+            }
             _ => String::new(),
         };
-        let scale = self.scale_name();
-        format!("engram reproduce --study {study} --scale {scale} --data {data}{whisper}")
+        let (scale, data) = (self.scale_name(), quoted(&data));
+        format!("engram reproduce --study {study} --scale {scale} --data {data}{more}")
     }
 }
 

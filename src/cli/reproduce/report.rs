@@ -84,7 +84,7 @@ impl Report {
         let (untested, tested): (Vec<&Row>, Vec<&Row>) =
             self.rows.iter().partition(|row| row.verdict == Verdict::Untested);
         let ids: Vec<&str> = untested.iter().map(|row| row.id.as_str()).collect();
-        let told = format!("Untested without --ablations: {}.", ids.join(", "));
+        let told = format!("Untested, as nothing was trained for them: {}.", ids.join(", "));
         ((!ids.is_empty()).then_some(told), tested)
     }
 

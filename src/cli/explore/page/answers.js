@@ -1,7 +1,7 @@
 // Answers of REVEAL, and the entries that they come from.
 
 import { lookOf, written } from "./chart.js";
-import { ask, at, fill, make, pictureField, waiting } from "./page.js";
+import { ask, at, fill, keepingFocus, load, make, pictureField, waiting } from "./page.js";
 import { entryPicture } from "./memory.js";
 
 /** Below this credit, in nats, no entry has earned a token. */
@@ -35,10 +35,15 @@ async function listQuestions() {
 
 /** Asks a question of the test about its view of the picture. */
 async function take(one) {
+  asked += 1;
+  const mine = asked;
+  const seen = await load(`/api/runs/${run()}/views/${encodeURIComponent(one.picture)}/${one.view}`);
+  // Another question may have been chosen since.
+  if (!seen || mine !== asked) return;
+  await picture.take(seen);
+  if (mine !== asked) return;
   at("asked").value = one.text;
   at("gold").textContent = `Right: ${one.answers.join(", ")}; it stands in entry ${one.entry} (${one.source}).`;
-  const response = await fetch(`/api/runs/${run()}/views/${encodeURIComponent(one.picture)}/${one.view}`);
-  await picture.take(await response.blob());
   await start();
 }
 
@@ -59,8 +64,8 @@ async function answer() {
   const wanted = { question: at("asked").value, picture: picture.bytes(), without: [...off.keys()] };
   const read = await waiting(at("answer"), () => ask(`/api/runs/${run()}/answer`, wanted));
   if (!read || mine !== asked) return;
-  whole ??= read;
-  draw(read);
+  if (wanted.without.length === 0) whole = read;
+  keepingFocus(() => draw(read));
 }
 
 function draw(read) {
@@ -88,7 +93,7 @@ function draw(read) {
     return shown;
   });
   const text = make("strong", { id: "answer-text" }, read.answer || "nothing");
-  const changed = off.size > 0 ? ` With all entries: ${whole.answer || "nothing"} (${written(whole.log_probability)}).` : "";
+  const changed = off.size > 0 && whole ? ` With all entries: ${whole.answer || "nothing"} (${written(whole.log_probability)}).` : "";
   at("answer-about").replaceChildren("Answer: ", text,
     ` (log-probability ${written(read.log_probability)} nats).${changed}`);
   at("tokens").replaceChildren(...tokens);
@@ -106,7 +111,8 @@ function draw(read) {
 
 /** An entry with its switch. */
 function shown(entry, credit, look, on) {
-  const box = make("input", { type: "checkbox", checked: on });
+  const box = make("input", { type: "checkbox", checked: on, ariaLabel: `Entry ${entry.id} is read` });
+  box.dataset.control = `entry ${entry.id}`;
   box.addEventListener("change", () => {
     if (box.checked) off.delete(entry.id);
     else off.set(entry.id, entry);
@@ -127,6 +133,7 @@ function shown(entry, credit, look, on) {
 }
 
 async function chooseRun() {
+  asked += 1;
   whole = null;
   off = new Map();
   for (const id of ["answer-about", "token", "gold"]) at(id).textContent = "";
@@ -136,7 +143,7 @@ async function chooseRun() {
 }
 
 export async function startAnswers(runs, memories) {
-  memories.forEach((memory, place) => memoryOf.set(memory.run, place));
+  memories.forEach((memory) => memoryOf.set(memory.run, memory.place));
   picture = pictureField(at("asked-picture"), () => picture.bytes() && start());
   fill(at("answering"), runs.map(({ place, name }) => [place, name]));
   at("answering").addEventListener("change", chooseRun);

@@ -1,6 +1,8 @@
 // Curves as SVG: axes, lines, and the values where the pointer is.
 
-const SIZE = { width: 800, height: 420, left: 64, right: 14, top: 12, bottom: 40 };
+const SIZE = { height: 420, left: 64, right: 14, top: 12, bottom: 40 };
+/** The width of a drawing in pixels: as wide as its place, so that its letters are as large as others. */
+export const widthOf = (holder) => Math.min(Math.max(holder.clientWidth, 280), 1200) || 800;
 const COLOURS = 6;
 
 /** The class of a series: six colours, then the same ones dashed. */
@@ -27,9 +29,9 @@ function ticks(low, high, wanted) {
   const rough = (high - low) / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
-  const all = [];
-  for (let tick = Math.ceil(low / step); tick * step <= high + step * 1e-9; tick += 1) all.push(tick * step);
-  return all;
+  const first = Math.ceil(low / step);
+  const count = Math.floor(high / step + 1e-9) - first + 1;
+  return Array.from({ length: Math.min(Math.max(count, 0), 2 * wanted + 2) }, (_, i) => (first + i) * step);
 }
 
 function range(values) {
@@ -39,7 +41,11 @@ function range(values) {
     low = Math.min(low, value);
     high = Math.max(high, value);
   }
-  if (low === high) return [low - 0.5, high + 0.5];
+  // So near each other that no digits tell them apart.
+  if (high - low <= 1e-9 * Math.max(Math.abs(low), Math.abs(high))) {
+    const room = Math.max(0.5, 0.1 * Math.abs(low));
+    return [low - room, high + room];
+  }
   return [low, high];
 }
 
@@ -48,7 +54,8 @@ function range(values) {
  * or nothing.
  */
 export function draw(holder, series, title, logarithmic, read) {
-  const { width, height, left, right, top, bottom } = SIZE;
+  const { height, left, right, top, bottom } = SIZE;
+  const width = widthOf(holder);
   const placed = (value) => (logarithmic ? Math.log10(value) : value);
   const shown = series
     .map((one) => ({ ...one, points: one.points.filter(([, value]) => !logarithmic || value > 0) }))
@@ -70,7 +77,7 @@ export function draw(holder, series, title, logarithmic, read) {
     svg.append(element("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }));
     svg.append(element("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, written(value)));
   }
-  for (const tick of ticks(first, last, 7)) {
+  for (const tick of ticks(first, last, Math.min(7, Math.floor(width / 90)))) {
     svg.append(element("text", { x: x(tick), y: height - bottom + 18, "text-anchor": "middle" }, written(tick)));
   }
   svg.append(element("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, "step"));

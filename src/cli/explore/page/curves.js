@@ -11,6 +11,8 @@ const FIRST = 4;
 
 let runs = [];
 const curves = new Map();
+/** Drawings so far: what was read for one that was overtaken is not drawn. */
+let drawn = 0;
 const chosen = new Set();
 
 function listRuns() {
@@ -31,18 +33,23 @@ function listRuns() {
 }
 
 async function drawCurves(again = false) {
+  drawn += 1;
+  const mine = drawn;
   const wanted = [...chosen].sort((a, b) => a - b);
   for (const place of wanted) {
     if (!again && curves.has(place)) continue;
     const read = await ask(`/api/runs/${place}/curves`);
-    if (!read) return;
-    curves.set(place, read);
+    // Those of the other runs are drawn all the same.
+    curves.set(place, read ?? curves.get(place) ?? []);
   }
+  if (mine !== drawn) return;
   const names = [...new Set(wanted.flatMap((place) => curves.get(place).map((curve) => curve.name)))];
   const figure = at("figure");
   const before = figure.value;
-  fill(figure, names.map((name) => [name, name]));
-  if (names.includes(before)) figure.value = before;
+  if (names.join("\n") !== [...figure.options].map((one) => one.value).join("\n")) {
+    fill(figure, names.map((name) => [name, name]));
+    if (names.includes(before)) figure.value = before;
+  }
   const series = wanted.flatMap((place) =>
     curves.get(place)
       .filter((curve) => curve.name === figure.value)
@@ -55,7 +62,9 @@ async function drawCurves(again = false) {
     points.slice(-TABLE_ROWS).map(([step, value]) => make("tr", {},
       make("td", {}, name), make("td", {}, String(step)), make("td", {}, written(value)))));
   const head = make("tr", {}, ...["run", "step", figure.value].map((title) => make("th", { scope: "col" }, title)));
-  at("points").replaceChildren(head, ...rows);
+  const isCut = series.some(({ points }) => points.length > TABLE_ROWS);
+  const caption = isCut ? make("caption", {}, `The last ${TABLE_ROWS} points of each run`) : null;
+  at("points").replaceChildren(...[caption, head, ...rows].filter(Boolean));
 }
 
 export async function startCurves(found) {
@@ -69,6 +78,13 @@ export async function startCurves(found) {
     const underWay = [...chosen].some((place) => !runs[place].finished);
     if (at("live").checked && underWay && !document.hidden && !at("curves").hidden) drawCurves(true);
   }, REFRESH);
+  let width = 0;
+  new ResizeObserver(() => {
+    const now = at("chart").clientWidth;
+    if (now === width || now === 0) return;
+    width = now;
+    requestAnimationFrame(() => drawCurves());
+  }).observe(at("chart"));
   listRuns();
   await drawCurves();
 }

@@ -1,15 +1,22 @@
 // Memories: what they hold, and what is found in them.
 
 import { written } from "./chart.js";
-import { ask, at, fill, make, pictureField, waiting } from "./page.js";
+import { ask, at, fill, keepingFocus, make, pictureField, waiting } from "./page.js";
 
 let memories = [];
 let picture;
+/** The entry whose neighbours are shown, if any are. */
+let nearTo;
 /** Searches so far: an answer that was overtaken by a later question is not shown. */
 let asked = 0;
 
+/** The chosen memory. */
+const chosen = () => memories.find((memory) => String(memory.place) === at("memories").value);
+
 async function chooseMemory() {
-  const memory = memories[at("memories").value];
+  const memory = chosen();
+  at("hits").replaceChildren();
+  at("found").textContent = "";
   const models = memory.encoders?.map((encoder) => encoder.name).join(" and ");
   const made = models ? ` by ${models}` : memory.run !== null ? " by its run's model" : "";
   at("about").textContent = `${memory.entries.toLocaleString("en")} entries, keys of ${memory.width} numbers` +
@@ -23,7 +30,8 @@ async function chooseMemory() {
 }
 
 async function search(like) {
-  const place = at("memories").value;
+  const { place, asked_by: by } = chosen();
+  nearTo = like;
   const boxes = [...document.querySelectorAll("[name=source]")];
   const sources = boxes.filter((box) => box.checked).map((box) => box.value);
   if (sources.length === 0) {
@@ -31,9 +39,9 @@ async function search(like) {
     at("hits").replaceChildren();
     return;
   }
-  const wanted = { k: Number(at("k").value) || 10, sources: sources.length < boxes.length ? sources : [] };
+  const wanted = { k: Math.min(Math.max(Math.round(Number(at("k").value)) || 10, 1), 200), sources: sources.length < boxes.length ? sources : [] };
   if (like !== undefined) wanted.like = like;
-  else Object.assign(wanted, { text: at("words").value, picture: memories[place].asked_by.pictures ? picture.bytes() : "" });
+  else Object.assign(wanted, { text: by.text ? at("words").value : "", picture: by.pictures ? picture.bytes() : "" });
   asked += 1;
   const mine = asked;
   const read = await waiting(at("hits"), () => ask(`/api/memories/${place}/search`, wanted));
@@ -45,7 +53,7 @@ async function search(like) {
     : `searched in ${milliseconds(seconds)}, query made in ${milliseconds(making)}`;
   const order = like !== undefined ? `nearest to entry ${like}` : wanted.text || wanted.picture ? "nearest" : "the first";
   at("found").textContent = `${read.hits.length} entries, ${order}; generation ${read.generation}; ${took}`;
-  at("hits").replaceChildren(...read.hits.map((hit) => shown(place, hit)));
+  keepingFocus(() => at("hits").replaceChildren(...read.hits.map((hit) => shown(place, hit))));
 }
 
 /** The picture of an entry, or its name where there is no such file. */
@@ -64,7 +72,8 @@ function shown(place, hit) {
     hit.source,
     hit.document && `document ${hit.document}`,
   ].filter(Boolean).join(" · ");
-  const like = make("button", { type: "button" }, "Neighbours");
+  const like = make("button", { type: "button", ariaLabel: `Neighbours of entry ${hit.id}` }, "Neighbours");
+  like.dataset.control = `neighbours ${hit.id}`;
   like.addEventListener("click", () => search(hit.id));
   return make("li", { className: "card entry" }, make("div", {}, entryPicture(place, hit)),
     make("div", {}, make("p", {}, hit.text || hit.image || "no text"), make("p", { className: "soft" }, about)), like);
@@ -73,12 +82,12 @@ function shown(place, hit) {
 export async function startMemory(found) {
   memories = found;
   picture = pictureField(at("memory-picture"), () => search());
-  fill(at("memories"), memories.map((memory, place) => [place, memory.name]));
+  fill(at("memories"), memories.map((memory) => [memory.place, memory.name]));
   at("memories").addEventListener("change", chooseMemory);
   at("search").addEventListener("submit", (event) => {
     event.preventDefault();
     search();
   });
-  at("sources").addEventListener("change", () => search());
+  at("sources").addEventListener("change", () => search(nearTo));
   await chooseMemory();
 }

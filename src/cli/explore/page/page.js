@@ -22,11 +22,35 @@ export async function ask(address, body) {
     at("failure").hidden = true;
     return read;
   } catch (error) {
-    const gone = error instanceof TypeError ? "the program is not there: is `engram explore` still on?" : error.message;
-    at("failure").textContent = gone;
-    at("failure").hidden = false;
+    tell(error);
     return null;
   }
+}
+
+/** The bytes of an address; what went wrong is told on the page, and gives null. */
+export async function load(address) {
+  try {
+    const response = await fetch(address);
+    if (!response.ok) throw new Error((await response.json()).error ?? response.statusText);
+    return await response.blob();
+  } catch (error) {
+    tell(error);
+    return null;
+  }
+}
+
+function tell(error) {
+  const gone = error instanceof TypeError ? "the program is not there: is `engram explore` still on?" : error.message;
+  at("failure").textContent = gone;
+  at("failure").hidden = false;
+}
+
+/** Does what replaces parts of the page; the control that had the focus has it again, by its `data-control`. */
+export function keepingFocus(work) {
+  const control = document.activeElement?.dataset?.control;
+  work();
+  const again = [...document.querySelectorAll("[data-control]")].find((one) => one.dataset.control === control);
+  if (control !== undefined) again?.focus();
 }
 
 /** Fills a list to choose from: `[value, text]` each. */

@@ -1,6 +1,6 @@
 // AVFormer: a name that is said in noise, heard with and without pictures.
 
-import { written } from "./chart.js";
+import { widthOf, written } from "./chart.js";
 import { ask, at, fill, make, waiting } from "./page.js";
 
 const run = () => at("hearing").value;
@@ -12,7 +12,7 @@ function wanted() {
   const noise = at("noise").value;
   return new URLSearchParams({
     name: at("name").value,
-    take: at("take").value,
+    take: Math.max(Math.round(Number(at("take").value)) || 0, 0),
     other: at("other").value,
     ...(noise ? { noise, snr_db: at("snr").value } : {}),
   });
@@ -40,7 +40,8 @@ async function hear() {
     const aligned = make("span", {}, ...words.flatMap(([kind, was, is]) => [edit(kind, was, is), " "]));
     const plain = words.map(([, , is]) => is).filter(Boolean).join(" ");
     return make("tr", {}, make("th", { scope: "row" }, label, pictures), make("td", { className: "aligned" }, aligned,
-      plain === text ? null : make("small", { className: "soft" }, ` ${text}`)), make("td", {}, String(errors)));
+      plain === text ? null : make("small", { className: "soft" }, ` ${text}`)),
+      make("td", { className: "errors" }, String(errors)));
   });
   const head = make("tr", {}, ...["heard by", "what was said, and heard", "errors"].map((title) =>
     make("th", { scope: "col" }, title)));
@@ -67,7 +68,7 @@ function drawSound({ peaks, seconds, words }) {
     if (text !== undefined) one.textContent = text;
     return one;
   };
-  const [width, height] = [800, 140];
+  const [width, height] = [widthOf(at("waves")), 140];
   const told = words.map((word) => `${word.text.trim()} ${word.start} to ${word.end} s`).join(", ");
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `The sound. ${told}` });
   const loudest = peaks.reduce((most, [low, high]) => Math.max(most, -low, high), 1e-6);
