@@ -35,8 +35,8 @@ pub struct AvformerData {
     pub rehearsal_speeds: Vec<f64>,
     /// A manifest of other speech that is measured with and without adapters at the end; empty for none.
     pub kept: String,
-    /// What is done about clips without frames, with frames outside their time, or with one that does not
-    /// decode.
+    /// What is done about clips without frames, with frames outside their time, or with a frame or a sound
+    /// that cannot be read.
     pub on_error: OnError,
     /// A folder in which embeddings of pictures and texts of the frozen recogniser are kept for other
     /// runs, by content; empty for none.
@@ -87,7 +87,7 @@ pub struct AvformerData {
     pub frozen_baseline: bool,
 }
 
-/// What is done about a clip that cannot be seen.
+/// What is done about a clip that cannot be heard or seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
