@@ -144,6 +144,58 @@ fn a_memory_is_looked_into() {
     assert!(no_picture.status == 422 && no_picture.body.contains("is no picture"));
 }
 
+/// All of a folder.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
+        match path.is_dir() {
+            true => copy(&path, &to.join(name)),
+            false => fs::copy(&path, to.join(name)).map(|_| ()).unwrap(),
+        }
+    }
+}
+
+/// The models that the repository keeps: what is changed beside the page, and what is asked wrongly.
+#[test]
+fn runs_are_looked_into_as_they_are_now() {
+    let folder = tempfile::tempdir().unwrap();
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("train/kept"), &folder.path().join("kept"));
+    let explorer = Explorer::open(folder.path(), &["kept"]);
+    let read = |answer: Answer| -> serde_json::Value {
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        serde_json::from_str(&answer.body).unwrap()
+    };
+    let runs = read(explorer.get("/api/runs"));
+    let place = |name: &str| runs.as_array().unwrap().iter().position(|run| run["name"] == name);
+    let (reveal, avformer) = (place("reveal").unwrap(), place("avformer").unwrap());
+    // Entries that are deleted while the page is open are found no longer.
+    let spice = r#"{"text": "Which spice can be smelled near this?", "k": 3}"#;
+    let before = read(explorer.search(spice));
+    let id = before["hits"][0]["id"].as_i64().unwrap();
+    done(folder.path(), &format!("memory delete kept/reveal/memory --ids {id}"));
+    let after = read(explorer.search(spice));
+    assert_eq!(after["generation"], before["generation"].as_u64().unwrap() + 1);
+    assert_eq!(after["hits"].as_array().unwrap().len(), 3);
+    assert!(after["hits"].as_array().unwrap().iter().all(|hit| hit["id"] != id), "{after}");
+    // Ratios that are none.
+    for ratio in ["NaN", "inf", "1e39", "-101"] {
+        let clip = format!("/api/runs/{avformer}/sound?name=0&noise=bands&snr_db={ratio}");
+        let told = explorer.get(&clip);
+        assert!(told.status == 422 && told.body.contains("dB are not from"), "{}", told.body);
+    }
+    assert_eq!(explorer.get(&format!("/api/runs/{avformer}/names")).status, 200);
+    // A run without its memory is not given one.
+    fs::rename(folder.path().join("kept/reveal/memory"), folder.path().join("memory")).unwrap();
+    let told = explorer.get(&format!("/api/runs/{reveal}/questions"));
+    assert!(told.status == 422 && told.body.contains("has no memory"), "{}", told.body);
+    assert!(!folder.path().join("kept/reveal/memory").exists());
+    assert_eq!(read(explorer.get("/api/runs"))[reveal]["has_memory"], false);
+    // Back again it has answers again.
+    fs::rename(folder.path().join("memory"), folder.path().join("kept/reveal/memory")).unwrap();
+    assert_eq!(explorer.get(&format!("/api/runs/{reveal}/questions")).status, 200);
+}
+
 #[test]
 fn other_sites_get_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -32,6 +32,9 @@ impl<T> Default for Lazily<T> {
 
 impl<T> Lazily<T> {
     pub(super) fn get(&self, open: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<&T> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
         let _mine = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         match self.opened.get() {
             Some(opened) => Ok(opened),

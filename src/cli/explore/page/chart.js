@@ -1,9 +1,20 @@
 // Curves as SVG: axes, lines, and the values where the pointer is.
 
-const SIZE = { height: 420, left: 64, right: 14, top: 12, bottom: 40 };
+const SIZE = { height: 420, left: 64, right: 24, top: 12, bottom: 40 };
 /** The width of a drawing in pixels: as wide as its place, so that its letters are as large as others. */
 export const widthOf = (holder) => Math.min(Math.max(holder.clientWidth, 280), 1200) || 800;
 const COLOURS = 6;
+
+/** Draws again where the width of a place has changed. */
+export function whenWidthChanges(holder, work) {
+  let width = 0;
+  new ResizeObserver(() => {
+    const now = holder.clientWidth;
+    if (now === width || now === 0) return;
+    width = now;
+    requestAnimationFrame(work);
+  }).observe(holder);
+}
 
 /** The class of a series: six colours, then the same ones dashed. */
 export const lookOf = (place) =>

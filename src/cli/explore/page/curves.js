@@ -1,6 +1,6 @@
 // Curves of runs, side by side.
 
-import { draw, lookOf, written } from "./chart.js";
+import { draw, lookOf, whenWidthChanges, written } from "./chart.js";
 import { ask, at, fill, make } from "./page.js";
 
 /** Milliseconds between two looks at runs under way. */
@@ -78,13 +78,7 @@ export async function startCurves(found) {
     const underWay = [...chosen].some((place) => !runs[place].finished);
     if (at("live").checked && underWay && !document.hidden && !at("curves").hidden) drawCurves(true);
   }, REFRESH);
-  let width = 0;
-  new ResizeObserver(() => {
-    const now = at("chart").clientWidth;
-    if (now === width || now === 0) return;
-    width = now;
-    requestAnimationFrame(() => drawCurves());
-  }).observe(at("chart"));
+  whenWidthChanges(at("chart"), () => drawCurves());
   listRuns();
   await drawCurves();
 }

@@ -1,11 +1,13 @@
 // AVFormer: a name that is said in noise, heard with and without pictures.
 
-import { widthOf, written } from "./chart.js";
+import { whenWidthChanges, widthOf, written } from "./chart.js";
 import { ask, at, fill, make, waiting } from "./page.js";
 
 const run = () => at("hearing").value;
 /** The run's names, views and frames. */
 let said = null;
+/** What is drawn. */
+let drawn = null;
 let asked = 0;
 
 function wanted() {
@@ -28,6 +30,7 @@ async function hear() {
   const read = await waiting(at("heard"), () => ask(`/api/runs/${run()}/hear?${clip}`));
   if (!read || mine !== asked) return;
   at("said").textContent = `Said by ${read.voice}, ${written(read.seconds)} s: ${read.text}`;
+  drawn = read;
   drawSound(read);
   const names = { frozen: "frozen, times above", nothing: "adapters, no picture" };
   const rows = read.heard.map(({ seen, words, errors, text }, place) => {
@@ -102,6 +105,7 @@ export function startSpeech(runs) {
   at("listening").addEventListener("submit", (event) => event.preventDefault());
   for (const id of ["name", "take", "noise", "snr", "other"]) at(id).addEventListener("change", hear);
   at("snr").addEventListener("input", () => { at("snr-value").textContent = `${at("snr").value} dB`; });
+  whenWidthChanges(at("waves"), () => drawn && drawSound(drawn));
   // The run is opened when somebody looks.
   const first = new IntersectionObserver(([seen]) => {
     if (!seen.isIntersecting) return;
