@@ -17,7 +17,7 @@ const SUMS: &str = "SHA256SUMS";
 const KEPT_SUMS: &str = include_str!("../../../train/kept/SHA256SUMS");
 
 /// What AVFormer is added to at scale smoke: files by their places below a folder.
-const FROZEN: [(&str, &[u8]); 6] = [
+static FROZEN: [(&str, &[u8]); 6] = [
     ("clip/config.json", include_bytes!("../../../train/kept/clip/config.json")),
     (
         "clip/preprocessor_config.json",
