@@ -176,7 +176,6 @@ impl Explorable {
     }
 
     fn search(&self, wanted: &Wanted, answerers: &LazyRuns<Asking>) -> anyhow::Result<Hits> {
-        let generation = self.newest()?;
         let k = wanted.k.clamp(1, MOST);
         let started = Instant::now();
         let (text, picture) = (wanted.text.trim(), Upload::of(&wanted.picture)?);
@@ -189,6 +188,7 @@ impl Explorable {
             let hits = found.into_iter().map(Found::of_run).collect();
             return Ok(Hits { generation, seconds, hits });
         }
+        let generation = self.newest()?;
         let query = match wanted.like {
             Some(id) => {
                 let row = generation.row_of(id)?;
