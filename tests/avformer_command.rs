@@ -63,7 +63,15 @@ fn clips_are_heard_and_seen_from_files() {
     let heard = String::from_utf8(read("hyp.tsv")).unwrap();
     let own = String::from_utf8(read("run/test/noisy.right.tsv")).unwrap();
     assert_eq!(heard.strip_prefix("id\ttext\n").unwrap(), own);
+    // Who is to see nothing needs no image encoder.
+    fs::rename(folder.join("clip"), folder.join("elsewhere")).unwrap();
+    refused(folder, &format!("{predict} --output x.tsv"), "clip");
+    done(folder, &format!("{predict} --frames none --output blind.tsv"));
+    let blind = String::from_utf8(read("blind.tsv")).unwrap();
+    let own = String::from_utf8(read("run/test/noisy.nothing.tsv")).unwrap();
+    assert_eq!(blind.strip_prefix("id\ttext\n").unwrap(), own);
     done(folder, &format!("{predict} --frames none --output hyp.jsonl"));
+    fs::rename(folder.join("elsewhere"), folder.join("clip")).unwrap();
     let lines = String::from_utf8(read("hyp.jsonl")).unwrap();
     let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
     assert_eq!(line["frames"], 0);

@@ -9,6 +9,7 @@ mod variants;
 use std::path::Path;
 
 use engram_models::params::ParameterGroup;
+use engram_models::weights::Weights;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
@@ -145,8 +146,8 @@ impl Recipe {
     /// Fills in the hash of the weights that the run starts from; for studies that know `[start]`.
     ///
     /// # Errors
-    /// [`TrainError::Io`] where they cannot be read; [`TrainError::Recipe`] where the recipe has
-    /// another hash.
+    /// [`TrainError::Io`] where they cannot be read, [`TrainError::Model`] where they are no weights;
+    /// [`TrainError::Recipe`] where the recipe has another hash.
     pub(crate) fn pin_start(&mut self) -> Result<()> {
         let Some(start) = &self.body.start else { return Ok(()) };
         let weights = start.weights();
@@ -155,6 +156,8 @@ impl Recipe {
             let reason = format!("is not that of {}, which is {found}", weights.display());
             return Err(self.error("start.sha256", reason));
         }
+        // Before a run folder is made: files that were cut short.
+        Weights::open(&weights)?;
         if let Some(start) = &mut self.body.start {
             start.sha256 = Some(found);
         }

@@ -213,15 +213,20 @@ fn a_run_starts_from_the_weights_of_another() {
     assert_eq!(resumed.unwrap().recipe_hash, summary.recipe_hash);
     std::fs::rename(&moved, &before).unwrap();
 
+    let cut = folder.path().join("cut");
+    std::fs::create_dir(&cut).unwrap();
+    std::fs::write(cut.join("model.safetensors"), &weights(&before)[..5_000]).unwrap();
+    let cut = format!("start.run={}", cut.display());
     for (set, named) in [
+        (cut.as_str(), "cut/model.safetensors"),
         ("start.sha256=abc", "is not that of"),
         ("start.run=nowhere", "nowhere/model.safetensors"),
         ("model.value_tokens=3", "value_perceiver"),
         ("data.vocabulary=280", "tokens are others"),
         ("start.steps=3", "unknown key `steps`"),
     ] {
-        let set = [rest.as_slice(), &[set]].concat().iter().map(|set| (*set).to_owned()).collect();
-        let options = RecipeOptions { tiny: false, set };
+        let all = [rest.as_slice(), &[set]].concat().iter().map(|set| (*set).to_owned()).collect();
+        let options = RecipeOptions { tiny: false, set: all };
         let run = folder.path().join("refused");
         let options_of_run = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
         let recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options);
@@ -229,6 +234,8 @@ fn a_run_starts_from_the_weights_of_another() {
             recipe.and_then(|mut recipe| train_reveal(&mut recipe, &options_of_run)).unwrap_err();
         let told = told(&error);
         assert!(told.contains(named), "{told}");
+        // What is wrong with the file itself is found before there is a run.
+        assert!(!set.starts_with("start.") || !run.exists(), "{set}");
         let _ = std::fs::remove_dir_all(&run);
     }
     // A summary of another version.

@@ -35,11 +35,11 @@ pub struct Adapted {
     frames: FramesName,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, ValueEnum)]
 enum FramesName {
     /// Each clip's frames
     Own,
-    /// Nothing
+    /// Nothing: the run's image encoder is not opened
     None,
 }
 
@@ -83,9 +83,12 @@ impl Predict {
         let all = clips(input)?;
         let mut adapted = AdaptedRecogniser::new(Listener::open(recogniser)?);
         let name = run.display().to_string();
-        adapted.add(&name, run, self.adapted.image_encoder.as_deref())?;
+        match self.adapted.frames {
+            FramesName::Own => adapted.add(&name, run, self.adapted.image_encoder.as_deref())?,
+            FramesName::None => adapted.add_unseeing(&name, run)?,
+        }
         adapted.switch(Some(&name))?;
-        let sees = self.adapted.frames == FramesName::Own && adapted.frames() > 0;
+        let sees = adapted.frames() > 0;
         let (started, mut text, mut heard) = (Instant::now(), String::new(), Vec::new());
         let bar = output::progress_bar(all.len(), "clips", self.quiet);
         let mut summary = Summary {

@@ -77,7 +77,7 @@ pub struct AdaptedRecogniser {
 /// What one run has learnt.
 struct Added {
     avformer: Avformer,
-    /// `None` where it has learnt without frames.
+    /// `None` where it has learnt without frames, or is to see nothing.
     eyes: Option<Encoder>,
     frames: usize,
     /// Samples of silence behind each clip.
@@ -141,19 +141,7 @@ impl AdaptedRecogniser {
     /// [`TrainError::Recognise`] for a run that belongs to another recogniser or image encoder, and those
     /// of opening its files.
     pub fn add(&mut self, name: &str, run: &Path, image_encoder: Option<&str>) -> Result<()> {
-        let config = AddedTo::read(run)?;
-        let differs = |what: &str, wanted: &str, given: &str, found: &str| TrainError::Recognise {
-            reason: format!(
-                "{}: was trained for the {what} {wanted}; the weights of {given} are others (SHA-256 \
-                 {found}): give the one that it was trained for",
-                run.display()
-            ),
-        };
-        let found = self.listener.weights_sha256()?;
-        if found != config.recogniser_sha256 {
-            let given = "the recogniser that is given";
-            return Err(differs("recogniser", &config.recogniser, given, &found));
-        }
+        let config = self.config_of(run)?;
         let sees = config.frames > 0 && !config.image_encoder_sha256.is_empty();
         let eyes = match sees {
             false => None,
@@ -161,12 +149,43 @@ impl AdaptedRecogniser {
                 let given = image_encoder.unwrap_or(&config.image_encoder);
                 let encoder = Encoder::open(given)?;
                 if encoder.sha256() != config.image_encoder_sha256 {
-                    let wanted = &config.image_encoder;
-                    return Err(differs("image encoder", wanted, given, encoder.sha256()));
+                    let wanted = ("image encoder", config.image_encoder.as_str());
+                    return Err(differs(run, wanted, given, encoder.sha256()));
                 }
                 Some(encoder)
             }
         };
+        self.add_with(name, run, &config, eyes)
+    }
+
+    /// As [`AdaptedRecogniser::add`] for one that is to see nothing: its image encoder is not opened, and need not
+    /// be there.
+    ///
+    /// # Errors
+    /// As [`AdaptedRecogniser::add`], those of an image encoder aside.
+    pub fn add_unseeing(&mut self, name: &str, run: &Path) -> Result<()> {
+        let config = self.config_of(run)?;
+        self.add_with(name, run, &config, None)
+    }
+
+    /// What a run of this recogniser says of itself.
+    fn config_of(&self, run: &Path) -> Result<AddedTo> {
+        let config = AddedTo::read(run)?;
+        let found = self.listener.weights_sha256()?;
+        if found != config.recogniser_sha256 {
+            let wanted = ("recogniser", config.recogniser.as_str());
+            return Err(differs(run, wanted, "the recogniser that is given", &found));
+        }
+        Ok(config)
+    }
+
+    fn add_with(
+        &mut self,
+        name: &str,
+        run: &Path,
+        config: &AddedTo,
+        eyes: Option<Encoder>,
+    ) -> Result<()> {
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
         let builder = builder.with_weights(Arc::new(Weights::open(&run.join(WEIGHTS))?));
@@ -260,6 +279,16 @@ impl AdaptedRecogniser {
         let lengths: Vec<usize> = samples.iter().map(|samples| samples.len()).collect();
         self.listener.texts_of(&audio, &lengths)
     }
+}
+
+/// The error of a run that was trained for other weights of a model, `(what it is, its name)`.
+fn differs(run: &Path, (what, wanted): (&str, &str), given: &str, found: &str) -> TrainError {
+    let reason = format!(
+        "{}: was trained for the {what} {wanted}; the weights of {given} are others (SHA-256 {found}): give the \
+         one that it was trained for",
+        run.display()
+    );
+    TrainError::Recognise { reason }
 }
 
 /// So many of a list: the middle one of each of as many equal parts; all if there are fewer.

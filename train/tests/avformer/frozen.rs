@@ -129,6 +129,16 @@ impl Frozen {
         self.path(name).display().to_string()
     }
 
+    pub fn recipe(&self, recogniser: &str, set: &[impl ToString]) -> Result<Recipe, TrainError> {
+        let mut all = vec![
+            format!("model.recogniser={}", self.text(recogniser)),
+            format!("model.image_encoder={}", self.text("clip")),
+        ];
+        all.extend(set.iter().map(ToString::to_string));
+        let options = RecipeOptions { tiny: false, set: all };
+        Recipe::parse(RECIPE, Path::new("test.toml"), &options)
+    }
+
     pub fn try_run(
         &self,
         run: &str,
@@ -136,13 +146,7 @@ impl Frozen {
         set: &[&str],
         options: RunOptions,
     ) -> Result<Option<AvformerSummary>, TrainError> {
-        let mut all = vec![
-            format!("model.recogniser={}", self.text(recogniser)),
-            format!("model.image_encoder={}", self.text("clip")),
-        ];
-        all.extend(set.iter().map(|one| (*one).to_owned()));
-        let options_of_recipe = RecipeOptions { tiny: false, set: all };
-        let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options_of_recipe)?;
+        let mut recipe = self.recipe(recogniser, set)?;
         train_avformer(&mut recipe, &RunOptions { run: self.path(run), quiet: true, ..options })
     }
 

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use engram_data::world::questions::Split;
-use engram_train::RunOptions;
 use engram_train::recognise::{
     AdaptedClip, AdaptedRecogniser, AddedTo, Listener, RecogniseOptions, evenly,
 };
 use engram_train::studies::avformer::corpus::Corpus;
 use engram_train::studies::avformer::settings::AvformerData;
+use engram_train::studies::avformer::study::AvformerStudy;
+use engram_train::{RunOptions, train};
 use image::RgbImage;
+use serde_json::json;
 
 use crate::frozen::{Frozen, lines, tensor, train_image_encoder, write_whisper};
 
@@ -136,6 +138,54 @@ fn phases_may_alternate() {
     let [[first, map], [second, same_map], [same, second_map]] = runs;
     assert!(map == same_map && second == same);
     assert!(first != second && map != second_map);
+}
+
+/// What the pictures show is computed once, before the first step: image encoder and picture files are not needed
+/// after it, not even where the sounds are embedded in each step.
+#[test]
+fn no_picture_is_encoded_while_a_run_learns() {
+    let frozen = Frozen::new();
+    frozen.write_sound("a.wav", 12_000);
+    let clips: String = (0..6_u8)
+        .map(|i| {
+            let name = format!("{i}.png");
+            let colour = image::Rgb([40 * i, 255 - 40 * i, 90]);
+            RgbImage::from_pixel(16, 16, colour).save(frozen.path(&name)).unwrap();
+            let line = json!({"id": name, "audio": "a.wav", "text": "cat", "frames": [name]});
+            format!("{line}\n")
+        })
+        .collect();
+    std::fs::write(frozen.path("clips.jsonl"), clips).unwrap();
+    for states_gb in ["8", "0"] {
+        let mut set = ["train", "validation", "test"]
+            .map(|key| format!("data.{key}={}", frozen.text("clips.jsonl")))
+            .to_vec();
+        set.push(format!("data.states_gb={states_gb}"));
+        let mut recipe = frozen.recipe("whisper", &set).unwrap();
+        let settings = (recipe.data().unwrap(), recipe.model().unwrap());
+        let (feeds, batch) = (recipe.feed().unwrap(), recipe.batch().clone());
+        let mut study = AvformerStudy::new(settings, feeds, batch, recipe.seed(), true).unwrap();
+        let hidden = frozen.path("hidden");
+        std::fs::create_dir(&hidden).unwrap();
+        let names: Vec<String> =
+            (0..6).map(|i| format!("{i}.png")).chain(["clip".into()]).collect();
+        for name in &names {
+            std::fs::rename(frozen.path(name), hidden.join(name)).unwrap();
+        }
+        let run = frozen.path(&format!("run-{states_gb}"));
+        let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
+        let trained = train(&mut study, &recipe, &options).unwrap();
+        assert!(trained.finished && trained.steps == 10);
+        assert!(tensor(&run, "projection.weight").iter().any(|value| *value != 0.0));
+        let avformer = study.load(&trained.weights).unwrap();
+        assert!(
+            study.test(&avformer, &run).unwrap().systems.iter().any(|one| one.system == "right")
+        );
+        for name in &names {
+            std::fs::rename(hidden.join(name), frozen.path(name)).unwrap();
+        }
+        std::fs::remove_dir(&hidden).unwrap();
+    }
 }
 
 /// Clips that do not fit into memory are embedded in each step, to the same effect.
