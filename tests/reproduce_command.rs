@@ -14,22 +14,42 @@ fn what_is_given_is_looked_at_first() {
     fs::create_dir_all(root.join("data/patent")).unwrap();
     fs::write(root.join("data/patent/validation.csv"), "id,anchor,target,context,score\nx\n")
         .unwrap();
+    fs::create_dir_all(root.join("photographs/coco-captions")).unwrap();
+    for file in ["captions_val2017.json", "captions_train2017_mini.json"] {
+        fs::write(root.join("photographs/coco-captions").join(file), "{").unwrap();
+    }
+    fs::write(root.join("file"), "").unwrap();
+    let conformer = format!("--whisper {}/train/kept/conformer", env!("CARGO_MANIFEST_DIR"));
     fs::create_dir_all(root.join("mine/clip")).unwrap();
     fs::write(root.join("mine/clip/notes.txt"), "mine").unwrap();
     for (options, told) in [
         ("--data none", "none: is no folder; give another --data"),
         ("--data data", "validation.csv"),
+        ("--data photographs --scale laptop", "captions_val2017.json"),
         ("--encoder none", "none: has no model.safetensors; give another --encoder"),
         ("--whisper none", "none"),
+        (&conformer, "is no Whisper model; give another --whisper"),
         ("--keep mine", "mine: holds something else than kept models"),
+        ("--keep file", "file: cannot hold kept models; give another --keep"),
+        ("--out file", "file: could not be made; give another --out"),
+        ("--row reveal.x", "--row reveal.x: scale smoke makes no such row"),
+        ("--row avformer.tokens_help", "scale smoke makes no such row"),
+        ("--row patent.real_zero_shot", "no such row of what is given"),
+        ("--row reveal.needle --study reveal", "--study"),
         ("--out mine", "mine: holds something else than `engram reproduce` wrote"),
     ] {
         let out = if options.starts_with("--out") { "" } else { "--out runs " };
         refused(root, &format!("reproduce {out}{options}"), told);
     }
+    assert!(!root.join("runs").exists());
     assert_eq!(fs::read_to_string(root.join("mine/clip/notes.txt")).unwrap(), "mine");
     // One at a time in a folder.
-    let marker = File::options().append(true).open(root.join("runs/.engram-reproduce")).unwrap();
+    fs::create_dir(root.join("runs")).unwrap();
+    let marker = File::options()
+        .append(true)
+        .create(true)
+        .open(root.join("runs/.engram-reproduce"))
+        .unwrap();
     marker.try_lock().unwrap();
     refused(root, "reproduce --out runs", "another `engram reproduce` is at it");
     let names = fs::read_dir(root.join("runs")).unwrap().map(|entry| entry.unwrap().file_name());

@@ -2,6 +2,10 @@
 """Checks the report.json of `engram reproduce`: every claim is there once, with its figure or as untested.
 
     python3 tests/reproduce_report.py runs/reproduce/report.json
+
+With a second report, the first one's rows have to be those of the second.
+
+    python3 tests/reproduce_report.py runs/reproduce/report-of-rows.json runs/reproduce/report.json
 """
 
 import json
@@ -30,7 +34,7 @@ def problems(report):
         name, verdict = row["id"], row["verdict"]
         if not name.startswith(row["study"] + ".") or not row["claim"]:
             yield f"{name}: study or claim missing"
-        if not row["command"].startswith("engram reproduce "):
+        if f"{row['command']} ".split(" ")[:4] != ["engram", "reproduce", "--row", name]:
             yield f"{name}: its command is {row['command']!r}"
         reason = row["untested_because"]
         if (verdict == "untested") != (reason in ("not trained", "not decided")):
@@ -50,6 +54,15 @@ def problems(report):
             yield f"{name}: expected to hold, {verdict}"
 
 
-found = list(problems(json.load(open(sys.argv[1], encoding="utf-8"))))
-print("\n".join(found) or "every claim is there")
+def differences(rows, whole):
+    """Which rows of a report are not as those of another, a line each."""
+    if not rows["rows"]:
+        yield "no rows"
+    known = {row["id"]: row for row in whole["rows"]}
+    yield from (f"{row['id']}: not as before" for row in rows["rows"] if known.get(row["id"]) != row)
+
+
+reports = [json.load(open(path, encoding="utf-8")) for path in sys.argv[1:]]
+found = list(problems(*reports) if len(reports) == 1 else differences(*reports))
+print("\n".join(found) or ("every claim is there" if len(reports) == 1 else "the same rows"))
 sys.exit(1 if found else 0)

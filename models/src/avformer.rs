@@ -41,6 +41,17 @@ pub struct AvformerConfig {
     pub projection: ProjectionConfig,
 }
 
+impl AvformerConfig {
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`] naming the field.
+    pub fn validate(&self) -> Result<()> {
+        self.adapters.validate()?;
+        self.projection.validate()
+    }
+}
+
 /// Embeddings of the pictures of clips.
 #[derive(Debug, Clone, Copy)]
 pub struct VisualTokens<'a> {

@@ -1,6 +1,7 @@
 //! `engram reproduce`: the studies on the embedded world, beside what the papers say.
 
 mod avformer;
+mod given;
 mod kept;
 mod patent;
 mod real;
@@ -8,15 +9,10 @@ mod report;
 mod reveal;
 mod values;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
-use engram_data::hub::WeightsLocation;
-use engram_data::patent::{Labels, read_pairs};
-use engram_train::recognise::Listener;
 use engram_train::{Program, RunOptions, is_finished};
 
 use super::{Outcome, output};
@@ -36,6 +32,7 @@ train/kept.
 
 Examples:
   engram reproduce
+  engram reproduce --row reveal.k_curve,reveal.needle        # no training that these do not need
   engram reproduce --study reveal --scale laptop --seeds 3 --ablations --out runs/reveal
   engram reproduce --study avformer --scale laptop --whisper hf://openai/whisper-tiny.en
   engram reproduce --study patent --data ../shared/data      # with rows on real data")]
@@ -43,6 +40,11 @@ pub struct Reproduce {
     /// Only these studies
     #[arg(long, value_delimiter = ',', value_name = "STUDIES")]
     study: Vec<StudyName>,
+    /// Only these rows of the report, by their ids, and no training that they do not need; the report is
+    /// report-of-rows.html then
+    #[arg(long = "row", value_delimiter = ',', value_name = "IDS",
+        conflicts_with_all = ["study", "ablations", "keep"])]
+    rows: Vec<String>,
     /// How large the runs are; the patent study has one size
     #[arg(long, value_enum, default_value_t = Scale::Smoke)]
     scale: Scale,
@@ -114,25 +116,24 @@ impl Reproduce {
     pub fn run(mut self) -> anyhow::Result<Outcome> {
         let started = Instant::now();
         self.ablations |= self.scale == Scale::Full;
-        let _claimed = self.claim_folder()?;
         self.check_given()?;
-        if let Some(whisper) = &self.whisper {
-            // What is wrong with it is told before hours are spent.
-            Listener::open(whisper)?;
-        }
-        let wanted = |study| self.study.is_empty() || self.study.contains(&study);
+        let _claimed = self.claim_folder()?;
         let (mut rows, mut notes) = (Vec::new(), Vec::new());
-        if wanted(StudyName::Patent) {
-            rows.extend(patent::rows(&self.out, self.quiet)?);
+        if self.makes(StudyName::Patent) {
+            rows.extend(self.patent()?);
             rows.extend(self.real_phrases(&mut notes)?);
         }
-        if wanted(StudyName::Reveal) {
+        if self.makes(StudyName::Reveal) {
             rows.extend(self.reveal(&mut notes)?);
             rows.extend(self.real_captions(&mut notes)?);
         }
-        if wanted(StudyName::Avformer) {
+        if self.makes(StudyName::Avformer) {
             rows.extend(self.avformer(&mut notes)?);
             rows.extend(self.real_speech(&mut notes)?);
+        }
+        rows.retain(|row| self.wants(&row.id));
+        if let Some(id) = self.rows.iter().find(|id| rows.iter().all(|row| row.id != **id)) {
+            anyhow::bail!("--row {id}: could not be made. {}", notes.join(" "));
         }
         let report = Report {
             program: Program::running()?,
@@ -142,9 +143,10 @@ impl Reproduce {
             threads: rayon::current_num_threads(),
             rows,
         };
-        let file = self.out.join("report.html");
+        let name = if self.rows.is_empty() { "report" } else { "report-of-rows" };
+        let file = self.out.join(format!("{name}.html"));
         let json = serde_json::to_vec_pretty(&report)?;
-        output::write_whole(&self.out.join("report.json"), &json)?;
+        output::write_whole(&self.out.join(format!("{name}.json")), &json)?;
         output::write_whole(&file, report.to_html().as_bytes())?;
         output::print_report(self.json, &report, || report.to_text())?;
         let done = format!("{} s; report in {}", report.seconds, file.display());
@@ -173,6 +175,12 @@ impl Reproduce {
         RunOptions { run: run.into(), resume: true, quiet: self.quiet, ..RunOptions::default() }
     }
 
+    /// The command for a row alone.
+    fn command(&self, id: &str, more: &str) -> String {
+        let (scale, seeds) = (self.scale_name(), self.seeds);
+        format!("engram reproduce --row {id} --scale {scale} --seeds {seeds}{more}")
+    }
+
     fn tell(&self, what: &str) {
         output::note(what, self.quiet);
     }
@@ -187,49 +195,5 @@ impl Reproduce {
             Scale::Laptop => "laptop",
             Scale::Full => "full",
         }
-    }
-
-    /// Fails for folders that are not there, before hours are spent.
-    fn check_given(&self) -> anyhow::Result<()> {
-        if let Some(data) = self.data.as_ref().filter(|data| !data.is_dir()) {
-            anyhow::bail!("{}: is no folder; give another --data (ENGRAM_DATA)", data.display());
-        }
-        let phrases = self.data.iter().map(|data| data.join("patent/validation.csv"));
-        for phrases in phrases.filter(|phrases| phrases.is_file()) {
-            read_pairs(phrases, Labels::Required)?;
-        }
-        // A model of the hub that is not at hand is only told of.
-        if let WeightsLocation::Folder(folder) = WeightsLocation::parse(&self.encoder)?
-            && !folder.join("model.safetensors").is_file()
-        {
-            anyhow::bail!(
-                "{}: has no model.safetensors; give another --encoder (ENGRAM_MINILM)",
-                folder.display()
-            );
-        }
-        self.keep.as_deref().map_or(Ok(()), kept::check_folder)
-    }
-
-    /// Makes the folder ours, until the file is dropped: what is cleared below must not be anybody else's.
-    fn claim_folder(&self) -> anyhow::Result<File> {
-        let marker = self.out.join(".engram-reproduce");
-        let folder = std::fs::read_dir(&self.out);
-        if folder.is_ok_and(|mut entries| entries.next().is_some()) && !marker.exists() {
-            anyhow::bail!(
-                "{}: holds something else than `engram reproduce` wrote; give another --out",
-                self.out.display()
-            );
-        }
-        std::fs::create_dir_all(&self.out)
-            .with_context(|| format!("{}: could not be made", self.out.display()))?;
-        let file = File::options().create(true).append(true).open(&marker);
-        let file = file.with_context(|| format!("{}: could not be made", marker.display()))?;
-        file.try_lock().with_context(|| {
-            let out = self.out.display();
-            format!(
-                "{out}: another `engram reproduce` is at it; wait for it, or give another --out"
-            )
-        })?;
-        Ok(file)
     }
 }

@@ -15,6 +15,7 @@ use engram_train::{Recipe, RecipeOptions, RunOptions};
 use serde::Serialize;
 
 use super::{Outcome, output};
+pub(super) use tables::rescued_in_words;
 
 /// Train a study by a recipe.
 #[derive(Debug, Args)]

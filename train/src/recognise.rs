@@ -29,7 +29,8 @@ use engram_models::whisper::{AlignmentHeads, Heard, Rules, Task, Whisper, Whispe
 use crate::digest;
 use crate::error::{Result, TrainError};
 pub(crate) use adapted::embedding_scale;
-pub use adapted::{AdaptedClip, AdaptedRecogniser, AddedTo, Shown, evenly};
+pub use adapted::{AdaptedClip, AdaptedRecogniser, AddedTo, MOST_FRAMES, Shown, evenly, shown};
+pub(crate) use adapted::{MOST_SILENCE, open_avformer};
 pub use boost::{Booster, CONFORMER_BOOST_WEIGHT, WHISPER_BOOST_WEIGHT};
 pub use conformer::ConformerRecogniser;
 pub use listener::Listener;

@@ -22,7 +22,7 @@ pub struct Frame {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a frame is a path, or {\"image\": path, \"time\": seconds}")]
 enum Written {
     Image(PathBuf),
     Timed(Timed),

@@ -94,8 +94,15 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
             continue;
         }
         let bad = |reason: String| DataError::Manifest { path: path.into(), line, reason };
-        let mut clip: Clip = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
+        let mut clip: Clip = serde_json::from_str(text).map_err(|error| {
+            bad(format!(
+                "{error}; write {{\"audio\": \"a.flac\", \"text\": \"…\", \"frames\": [\"1.png\"]}}"
+            ))
+        })?;
         check_times(&clip).map_err(bad)?;
+        if clip.frames.iter().any(|frame| frame.image.as_os_str().is_empty()) {
+            return Err(bad("a frame has an empty path; name a picture, or leave it out".into()));
+        }
         if clip.id.is_empty() {
             clip.id = id_of(&clip.audio, Path::new(""));
             if clip.start > 0.0 {

@@ -29,6 +29,9 @@ pub struct Audiovisual {
     pictures: Vec<Picture>,
 }
 
+/// The largest ratio of speech over noise, and of noise over speech, in dB.
+pub const MOST_SNR_DB: f32 = 100.0;
+
 /// In which noise clips are heard.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hearing {
@@ -127,7 +130,7 @@ impl Audiovisual {
         let mut clip =
             AudiovisualClip { text, name, voice: voice.name, samples, snr_db: None, blanked };
         if let Some(kind) = pick(&hearing.noise, &mut rng) {
-            let [low, high] = hearing.snr_db;
+            let [low, high] = hearing.snr_db.map(|ratio| ratio.clamp(-MOST_SNR_DB, MOST_SNR_DB));
             let ratio = rng.random_range(low.min(high)..=high.max(low));
             let noise = kind.make(clip.samples.len(), &mut rng);
             clip.samples = match blanked {

@@ -57,6 +57,20 @@ impl Default for ProjectionConfig {
     }
 }
 
+impl ProjectionConfig {
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`] naming the field.
+    pub fn validate(&self) -> Result<()> {
+        let std = self.init_std;
+        match std.is_finite() && std >= 0.0 {
+            true => Ok(()),
+            false => Err(bad_field("init_std", format!("{std} is not a number from 0 on"))),
+        }
+    }
+}
+
 impl VisualProjection {
     /// A map of embeddings of `image_width` to tokens of `width`; parameters `weight` and `bias`.
     ///
@@ -67,10 +81,8 @@ impl VisualProjection {
         (image_width, width): (usize, usize),
         builder: &ParameterBuilder,
     ) -> Result<Self> {
+        config.validate()?;
         let std = config.init_std;
-        if !(std.is_finite() && std >= 0.0) {
-            return Err(bad_field("init_std", format!("{std} is not a number from 0 on")));
-        }
         let init = if std == 0.0 { Init::Zeros } else { Init::Normal(std) };
         let map = Linear {
             weight: builder.get("weight", &[width, image_width], init)?,

@@ -23,8 +23,8 @@ pub struct AvformerBench {
     #[arg(long, value_name = "WEIGHTS")]
     image_encoder: String,
     /// Clips of a step
-    #[arg(long, default_value_t = 16)]
-    batch: usize,
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    batch: u16,
     /// Steps that are timed
     #[arg(long, default_value_t = 20)]
     rounds: usize,
@@ -32,7 +32,7 @@ pub struct AvformerBench {
 
 impl AvformerBench {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let batch = self.batch.max(1);
+        let batch = usize::from(self.batch);
         let data = AvformerData {
             clips: batch * self.rounds.clamp(1, 20),
             validation_clips: 1,

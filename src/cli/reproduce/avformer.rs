@@ -12,10 +12,12 @@ use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::speech::run::train_speech;
 use engram_train::{Recipe, RecipeOptions, check_failures};
 
+use super::real::WHISPER;
 use super::report::{Row, untested};
 use super::values::{Values, beats};
 use super::{Reproduce, kept};
 use crate::cli::grid::time_left;
+use crate::cli::train::rescued_in_words;
 
 /// The grid and the recipes, as they stand in the repository.
 const GRID: &str = include_str!("../../../train/recipes/avformer/ablations.toml");
@@ -41,9 +43,27 @@ const EXPECTED_OF_WHISPER: [&str; 4] = [
 /// Shares up to which a wrong picture's name in clean speech, and what is trained, are small.
 const SMALL: f64 = 0.01;
 
+/// Rows that the main runs show by themselves.
+const OWN: [&str; 2] = ["avformer.wrong_picture_kept_out", "avformer.trained_share"];
+
 impl Reproduce {
+    /// The ids of the rows that can be made.
+    pub(super) fn avformer_ids(&self) -> anyhow::Result<Vec<String>> {
+        let grid = self.avformer_grid()?;
+        let claims = grid.claims().iter().map(|claim| claim.id.as_str());
+        let ids: Vec<&str> = OWN.into_iter().chain(claims).collect();
+        let of = |name: &str| ids.iter().map(|id| self.avformer_id(id, name)).collect();
+        let mut ids: Vec<String> =
+            self.recognisers("").iter().flat_map(|(name, _)| -> Vec<String> { of(name) }).collect();
+        ids.extend((self.data.is_some() && self.whisper.is_some()).then(|| WHISPER.to_owned()));
+        Ok(ids)
+    }
+
     /// The rows of the study, of each recogniser.
     pub(super) fn avformer(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
+        if self.rows.iter().all(|id| id == WHISPER) && !self.rows.is_empty() {
+            return Ok(Vec::new());
+        }
         let [encoder, speech] = match self.is_smoke() {
             true => kept::unpack(&self.out.join(kept::FOLDER))?,
             false => self.frozen_models(notes)?,
@@ -51,14 +71,23 @@ impl Reproduce {
         if self.is_smoke() && self.ablations {
             notes.push("AVFormer's further rows are trained at scale laptop alone.".to_owned());
         }
-        let speech = speech.display().to_string();
-        let mut recognisers = vec![("conformer", speech.as_str())];
-        recognisers.extend(self.whisper.as_deref().map(|whisper| ("whisper", whisper)));
         let mut rows = Vec::new();
-        for (name, recogniser) in recognisers {
+        for (name, recogniser) in self.recognisers(&speech.display().to_string()) {
             rows.extend(self.of_recogniser((name, recogniser), &encoder, notes)?);
         }
         Ok(rows)
+    }
+
+    /// What AVFormer is added to: the Conformer, and Whisper where it is given.
+    fn recognisers<'a>(&'a self, conformer: &'a str) -> Vec<(&'static str, &'a str)> {
+        let whisper = self.whisper.as_deref().map(|whisper| ("whisper", whisper));
+        [("conformer", conformer)].into_iter().chain(whisper).collect()
+    }
+
+    /// The grid of the scale.
+    fn avformer_grid(&self) -> anyhow::Result<Grid> {
+        let (grid, file) = if self.is_smoke() { (SMOKE, SMOKE_FILE) } else { (GRID, GRID_FILE) };
+        Ok(Grid::parse(grid, file.as_ref(), RECIPE, RECIPE_FILE.as_ref())?)
     }
 
     /// The image encoder and the recogniser, trained here.
@@ -89,11 +118,24 @@ impl Reproduce {
         encoder: &Path,
         notes: &mut Vec<String>,
     ) -> anyhow::Result<Vec<Row>> {
-        self.tell(&format!("AVFormer: {name}"));
         let is_smoke = self.is_smoke();
-        let (grid, file) = if is_smoke { (SMOKE, SMOKE_FILE) } else { (GRID, GRID_FILE) };
-        let grid = Grid::parse(grid, file.as_ref(), RECIPE, RECIPE_FILE.as_ref())?;
-        let grid = if self.ablations || is_smoke { grid } else { grid.only(&ROWS) };
+        let grid = self.avformer_grid()?;
+        let claims = grid.claims().iter().map(|claim| claim.id.clone());
+        let (own, asked): (Vec<String>, Vec<String>) = OWN
+            .map(str::to_owned)
+            .into_iter()
+            .chain(claims)
+            .filter(|id| self.wants(&self.avformer_id(id, name)))
+            .partition(|id| OWN.contains(&id.as_str()));
+        if own.is_empty() && asked.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.tell(&format!("AVFormer: {name}"));
+        let grid = match self.rows.is_empty() {
+            true if self.ablations || is_smoke => grid,
+            true => grid.only(&ROWS),
+            false => grid.clone().only(&grid.rows_of(&asked)),
+        };
         // A string in JSON is one in TOML.
         let value = |path: &str| serde_json::Value::from(path).to_string();
         let grid = grid.with_settings(&[
@@ -115,6 +157,7 @@ impl Reproduce {
         if is_smoke && name == "conformer" {
             self.keep(&kept::AVFORMER, &out.join("seed-1").join(&report.main), notes)?;
         }
+        notes.extend(rescued_note(&out.join("seed-1").join(&report.main), name)?);
         let mut rows: Vec<Row> =
             report.claims.iter().map(|claim| self.of_avformer_claim(claim, name)).collect();
         rows.extend(self.of_summaries(&report, &out, name)?);
@@ -126,9 +169,6 @@ impl Reproduce {
                 let mut row = self.avformer_row(&claim.id, what, untested(), verdict, name);
                 row.paper = claim.paper.clone();
                 row.command = row.command.replace("--scale smoke", "--scale laptop");
-                if !self.ablations {
-                    row.command += " --ablations";
-                }
                 rows.push(row);
             }
         }
@@ -170,19 +210,12 @@ impl Reproduce {
         let claim = format!(
             "at most one clean clip in a hundred has the name that a wrong picture shows ({recogniser})"
         );
-        let kept_out = self.avformer_row(
-            "avformer.wrong_picture_kept_out",
-            claim,
-            put_in,
-            verdict,
-            recogniser,
-        );
+        let kept_out = self.avformer_row(OWN[0], claim, put_in, verdict, recogniser);
         let info = MetricInfo { name: "trained_share", version: 1, higher_is_better: None };
         let figure = Measure::new(&info, 1, Ok(share), None);
         let claim = format!("at most one number in a hundred is trained ({recogniser})");
         let verdict = if share <= SMALL { Verdict::Holds } else { Verdict::Fails };
-        let mut trained =
-            self.avformer_row("avformer.trained_share", claim, figure, verdict, recogniser);
+        let mut trained = self.avformer_row(OWN[1], claim, figure, verdict, recogniser);
         trained.paper = "about 4 M of 600 M".to_owned();
         Ok(vec![kept_out, trained])
     }
@@ -195,32 +228,45 @@ impl Reproduce {
         verdict: Verdict,
         recogniser: &str,
     ) -> Row {
-        let is_whisper = recogniser == "whisper";
-        // The plain names are those of the Whisper model, where there is one.
-        let suffix = if is_whisper || self.whisper.is_none() { "" } else { ".conformer" };
-        let by_recipe = is_whisper && !self.is_smoke();
+        let by_recipe = recogniser == "whisper" && !self.is_smoke();
         let expected = EXPECTED.contains(&id) || by_recipe && EXPECTED_OF_WHISPER.contains(&id);
         let whisper = self
             .whisper
             .as_ref()
             .map_or(String::new(), |one| format!(" --whisper {}", quoted(one)));
-        let more = if self.ablations { " --ablations" } else { "" };
-        let (seeds, scale) = (self.seeds, self.scale_name());
+        let id = self.avformer_id(id, recogniser);
         Row {
             study: "avformer",
-            id: format!("{id}{suffix}"),
+            command: self.command(&id, &whisper),
+            id,
             claim,
             paper: String::new(),
             figure,
-            seeds,
+            seeds: self.seeds,
             verdict,
             expected,
-            command: format!(
-                "engram reproduce --study avformer --scale {scale} --seeds {seeds}{whisper}{more}"
-            ),
             compared: Vec::new(),
         }
     }
+
+    /// The id of a row of one recogniser: the plain names are those of the Whisper model, where there is one.
+    fn avformer_id(&self, id: &str, recogniser: &str) -> String {
+        let is_plain = recogniser == "whisper" || self.whisper.is_none();
+        format!("{id}{}", if is_plain { "" } else { ".conformer" })
+    }
+}
+
+/// Which words the right frames rescue in a run's test, for the report.
+fn rescued_note(run: &Path, recogniser: &str) -> anyhow::Result<Option<String>> {
+    let test = AvformerSummary::read(run)?.test;
+    let Some([rescued, lost]) = test.rescued else { return Ok(None) };
+    let words: Vec<String> = test.rescued_words.iter().map(rescued_in_words).collect();
+    let words = if words.is_empty() { String::new() } else { format!(": {}", words.join("; ")) };
+    let file = run.join(TEST).join("rescued.jsonl");
+    Ok(Some(format!(
+        "Words that the right frames rescue, {recogniser}, seed 1: {rescued}, and {lost} that they lose, aligned in {}{words}.",
+        file.display()
+    )))
 }
 
 /// What a run's own recipe found wrong with it, for the report.
@@ -268,7 +314,7 @@ mod tests {
         assert_eq!((whisper.id.as_str(), whisper.expected), (none, true));
         assert_eq!(
             whisper.command,
-            "engram reproduce --study avformer --scale laptop --seeds 1 --whisper w"
+            "engram reproduce --row avformer.right_picture_under_none --scale laptop --seeds 1 --whisper w"
         );
     }
 

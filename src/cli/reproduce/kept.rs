@@ -152,9 +152,13 @@ impl Kept {
     }
 }
 
-/// Fails for a folder with things in it that were not kept there: what is kept replaces folders.
+/// Makes the folder, if it is not there. Fails for one with things in it that were not kept there, as what is kept
+/// replaces folders, and for one that cannot be written.
 pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
-    let has_things = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+    let told = || format!("{}: cannot hold kept models; give another --keep", folder.display());
+    fs::create_dir_all(folder).with_context(told)?;
+    tempfile::NamedTempFile::new_in(folder).with_context(told)?;
+    let has_things = fs::read_dir(folder).with_context(told)?.next().is_some();
     anyhow::ensure!(
         !has_things || folder.join(SUMS).is_file(),
         "{}: holds something else than kept models ({SUMS} is missing); give another --keep",

@@ -17,6 +17,7 @@ use engram_train::{Recipe, RecipeOptions, RunOptions};
 
 use super::report::{Measured, Row};
 use super::values::{Values, beats};
+use super::{Reproduce, Scale, real};
 
 /// The recipe that is run, as it stands in the repository.
 const RECIPE: &str = include_str!("../../../train/recipes/patent/world.toml");
@@ -24,58 +25,96 @@ const RECIPE: &str = include_str!("../../../train/recipes/patent/world.toml");
 /// The seed of the embedded set (also in the recipe, as `data.fold_seed`).
 const WORLD_SEED: u64 = 1;
 
-/// From random weights: with the other targets of an anchor in the input, without them, and without the class title.
-pub(super) fn rows(out: &Path, quiet: bool) -> anyhow::Result<Vec<Row>> {
-    let test = phrase_world(WORLD_SEED).test;
-    let surface = System::new("shared words (Jaccard), no training", word_overlap(&test), &test)?;
-    let trained = |name: &str, folder: &str, set: &[&str]| {
-        System::new(name, trained(&out.join(folder), quiet, set, &test)?, &test)
-    };
-    let grouped = trained("listwise, all targets of the anchor", "patent", &[])?;
-    let pairs = ["model.layout=\"pairs\"", "model.pooling=\"mean\""];
-    let alone = trained("one pair at a time", "patent-pairs", &pairs)?;
-    let untitled = [pairs[0], pairs[1], "model.context_title=false"];
-    let untitled =
-        trained("one pair at a time, without the class title", "patent-untitled", &untitled)?;
+/// Ids of the rows.
+const TUNED: &str = "patent.finetuned_over_zero_shot";
+const OTHER_TARGETS: &str = "patent.other_targets_help";
+const CONTEXT: &str = "patent.context_helps";
+const DECOYS: &str = "patent.decoys_learnt";
 
-    let better = |one: &System, other: &System| -> anyhow::Result<(Measure, Verdict)> {
-        let difference = one.less(other, &test)?;
-        let verdict = beats(&difference, 0.0);
-        Ok((difference, verdict))
-    };
-    let shown = |systems: &[&System]| systems.iter().map(|system| system.measured()).collect();
-    let decoys = decoys(&test, &grouped.scores).measure("synonyms_above_decoys", "anchor");
-    let learnt = beats(&decoys, 0.5);
-    Ok(vec![
-        patent_row(
-            "finetuned_over_zero_shot",
-            "a trained encoder knows more than the words' spelling",
-            "word2vec 0.44, Sentence-BERT 0.60, fine-tuned 0.87 (Pearson, real data)",
-            better(&grouped, &surface)?,
-            shown(&[&surface, &grouped]),
-        ),
-        patent_row(
-            "other_targets_help",
-            "seeing the other targets of an anchor helps",
-            "+0.02 to +0.025 for one model (real data)",
-            better(&grouped, &alone)?,
-            shown(&[&alone, &grouped]),
-        ),
-        patent_row(
-            "context_helps",
-            "reading the class title helps, one pair at a time",
-            "the same phrases are rated by class",
-            better(&alone, &untitled)?,
-            shown(&[&untitled, &alone]),
-        ),
-        patent_row(
-            "decoys_learnt",
-            "a synonym without a shared word is scored above another thing that shares one, of the same anchor",
-            "",
-            (decoys, learnt),
-            Vec::new(),
-        ),
-    ])
+impl Reproduce {
+    /// The ids of the rows that can be made.
+    pub(super) fn patent_ids(&self) -> Vec<String> {
+        let mut ids = vec![TUNED, OTHER_TARGETS, CONTEXT, DECOYS];
+        ids.extend(self.data.is_some().then_some(real::ZERO_SHOT));
+        ids.extend((self.data.is_some() && self.scale == Scale::Full).then_some(real::TUNED));
+        ids.into_iter().map(str::to_owned).collect()
+    }
+
+    /// The rows of encoders from random weights: with the other targets of an anchor in the input, without them, and
+    /// without the class title.
+    pub(super) fn patent(&self) -> anyhow::Result<Vec<Row>> {
+        let test = phrase_world(WORLD_SEED).test;
+        let trained = |wanted: &[&str], name: &str, folder: &str, set: &[&str]| {
+            if !wanted.iter().any(|id| self.wants(id)) {
+                return Ok(None);
+            }
+            let scores = trained(&self.out.join(folder), self.quiet, set, &test)?;
+            anyhow::Ok(Some(System::new(name, scores, &test)?))
+        };
+        let grouped = trained(
+            &[TUNED, OTHER_TARGETS, DECOYS],
+            "listwise, all targets of the anchor",
+            "patent",
+            &[],
+        )?;
+        let pairs = ["model.layout=\"pairs\"", "model.pooling=\"mean\""];
+        let alone =
+            trained(&[OTHER_TARGETS, CONTEXT], "one pair at a time", "patent-pairs", &pairs)?;
+        let untitled = [pairs[0], pairs[1], "model.context_title=false"];
+        let name = "one pair at a time, without the class title";
+        let untitled = trained(&[CONTEXT], name, "patent-untitled", &untitled)?;
+        let by_words = "shared words (Jaccard), no training";
+        let by_words = System::new(by_words, word_overlap(&test), &test)?;
+
+        let mut rows = Vec::new();
+        let mut compared = |id: &str, claim: &str, paper: &str, better: &System, worse: &System| {
+            let difference = better.less(worse, &test)?;
+            let verdict = beats(&difference, 0.0);
+            let shown = vec![worse.measured(), better.measured()];
+            rows.push(patent_row(id, claim, paper, (difference, verdict), shown));
+            anyhow::Ok(())
+        };
+        if let Some(grouped) = &grouped {
+            compared(
+                TUNED,
+                "a trained encoder knows more than the words' spelling",
+                "word2vec 0.44, Sentence-BERT 0.60, fine-tuned 0.87 (Pearson, real data)",
+                grouped,
+                &by_words,
+            )?;
+        }
+        if let (Some(grouped), Some(alone)) = (&grouped, &alone) {
+            compared(
+                OTHER_TARGETS,
+                "seeing the other targets of an anchor helps",
+                "+0.02 to +0.025 for one model (real data)",
+                grouped,
+                alone,
+            )?;
+        }
+        if let (Some(alone), Some(untitled)) = (&alone, &untitled) {
+            compared(
+                CONTEXT,
+                "reading the class title helps, one pair at a time",
+                "the same phrases are rated by class",
+                alone,
+                untitled,
+            )?;
+        }
+        if let Some(grouped) = &grouped {
+            let decoys = decoys(&test, &grouped.scores).measure("synonyms_above_decoys", "anchor");
+            let learnt = beats(&decoys, 0.5);
+            rows.push(patent_row(
+                DECOYS,
+                "a synonym without a shared word is scored above another thing that shares one, of the same \
+                 anchor",
+                "",
+                (decoys, learnt),
+                Vec::new(),
+            ));
+        }
+        Ok(rows)
+    }
 }
 
 /// A claim that is expected to hold.
@@ -88,14 +127,14 @@ pub(super) fn patent_row(
 ) -> Row {
     Row {
         study: "patent",
-        id: format!("patent.{id}"),
+        id: id.to_owned(),
         claim: claim.to_owned(),
         paper: paper.to_owned(),
         figure,
         seeds: 1,
         verdict,
         expected: true,
-        command: "engram reproduce --study patent".to_owned(),
+        command: format!("engram reproduce --row {id}"),
         compared,
     }
 }

@@ -1,6 +1,6 @@
 //! Rows on real data: where `--data` has it, and published weights are at hand.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
 use engram_data::audio::read_audio;
@@ -29,8 +29,22 @@ use super::report::{Measured, Row};
 use super::{ENCODER, Reproduce, Scale};
 
 /// Recipes, as they stand in the repository.
-const PHRASES: &str = include_str!("../../../train/recipes/patent/minilm.toml");
-const CAPTIONS: &str = include_str!("../../../train/recipes/reveal/coco.toml");
+const PHRASES_RECIPE: &str = include_str!("../../../train/recipes/patent/minilm.toml");
+const CAPTIONS_RECIPE: &str = include_str!("../../../train/recipes/reveal/coco.toml");
+
+/// Folders of real data, with the files that have to be there.
+pub(super) const PHRASES: (&str, &[&str]) = ("patent", &["validation.csv"]);
+/// What fine-tuning needs as well.
+const TUNED_ON: (&str, &[&str]) = ("patent", &["train.csv", "ipc_class_titles.tsv"]);
+pub(super) const SPEECH: (&str, &[&str]) = ("speech", &["utterances.tsv", "tiny_en.hyp.tsv"]);
+pub(super) const CAPTIONS: (&str, &[&str]) =
+    ("coco-captions", &["captions_val2017.json", "captions_train2017_mini.json"]);
+
+/// Ids of the rows.
+pub(super) const ZERO_SHOT: &str = "patent.real_zero_shot";
+pub(super) const TUNED: &str = "patent.real_finetuned_over_zero_shot";
+pub(super) const WHISPER: &str = "avformer.real_whisper";
+pub(super) const DESCRIBED: &str = "reveal.real_captions";
 
 /// What published speech is at, in Hz.
 const SAMPLE_RATE: u32 = 16_000;
@@ -42,7 +56,10 @@ const NO_WORSE: f64 = 0.005;
 impl Reproduce {
     /// Real phrases with real ratings: a published encoder as it is, and, at full scale, fine-tuned.
     pub(super) fn real_phrases(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
-        let Some(folder) = self.real("patent", notes) else { return Ok(Vec::new()) };
+        if !self.wants(ZERO_SHOT) && !self.wants(TUNED) {
+            return Ok(Vec::new());
+        }
+        let Some(folder) = self.real(PHRASES, notes) else { return Ok(Vec::new()) };
         let encoder = &self.encoder;
         let offline = HubSettings { offline: true, ..HubSettings::from_env() };
         if WeightsLocation::parse(encoder)?.file("model.safetensors", &offline).is_err() {
@@ -63,23 +80,23 @@ impl Reproduce {
             let verdict = Verdict::of(&difference, Rule::Better);
             let compared = vec![worse.measured(), better.measured()];
             let mut row = patent_row(id, claim, paper, (difference, verdict), compared);
-            row.command = self.real_command("patent");
+            row.command = self.real_command(id);
             anyhow::Ok(row)
         };
         let mut rows = vec![row(
-            "real_zero_shot",
+            ZERO_SHOT,
             "a published sentence encoder knows more than the words' spelling (validation rows of the competition)",
             "word2vec 0.44, Sentence-BERT 0.60 (Pearson, test rows)",
             &cosines,
             &words,
         )?];
-        if self.scale == Scale::Full {
+        if self.scale == Scale::Full && self.wants(TUNED) && self.real(TUNED_ON, notes).is_some() {
             let run = self.out.join("patent-real");
             let set = [
                 format!("data.dir={}", in_toml(&folder)),
                 format!("model.weights={}", in_toml(Path::new(encoder))),
             ];
-            let mut recipe = recipe(PHRASES, "patent/minilm.toml", &set)?;
+            let mut recipe = recipe(PHRASES_RECIPE, "patent/minilm.toml", &set)?;
             if self.is_to_be_made(&run, notes)? {
                 train_patent(&mut recipe, &self.run_options(&run))?
                     .context("the run was stopped")?;
@@ -87,7 +104,7 @@ impl Reproduce {
             let tuned = predict(&run, &pairs, &|_| {})?;
             let tuned = System::new("fine-tuned on the training rows", tuned, &pairs)?;
             rows.push(row(
-                "real_finetuned_over_zero_shot",
+                TUNED,
                 "fine-tuning is worth more than the encoder as it is (validation rows of the competition)",
                 "Sentence-BERT 0.60, the best single model of the competition 0.87 (Pearson)",
                 &tuned,
@@ -99,15 +116,16 @@ impl Reproduce {
 
     /// Real speech: what Whisper writes with our layers, beside what faster-whisper wrote.
     pub(super) fn real_speech(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
-        let Some(whisper) = &self.whisper else { return Ok(Vec::new()) };
-        let Some(folder) = self.real("speech", notes) else { return Ok(Vec::new()) };
+        let Some(whisper) = self.whisper.as_ref().filter(|_| self.wants(WHISPER)) else {
+            return Ok(Vec::new());
+        };
+        let Some(folder) = self.real(SPEECH, notes) else { return Ok(Vec::new()) };
         self.tell("real speech");
         let read = |name: &str| {
             let path = folder.join(name);
             Ok::<_, anyhow::Error>((path.display().to_string(), read_text(&path)?))
         };
-        let [(said_file, said), (theirs_file, theirs)] =
-            [read("utterances.tsv")?, read("tiny_en.hyp.tsv")?];
+        let [(said_file, said), (theirs_file, theirs)] = [read(SPEECH.1[0])?, read(SPEECH.1[1])?];
         let said = parse_texts(&said_file, &said, TextFormat::Tsv)?;
         let theirs = parse_texts(&theirs_file, &theirs, TextFormat::Tsv)?;
         let listener = Listener::open(whisper)?;
@@ -141,7 +159,7 @@ impl Reproduce {
         let difference = compare_items(&ours, &theirs, &BootstrapOptions::default())?.difference;
         Ok(vec![Row {
             study: "avformer",
-            id: "avformer.real_whisper".to_owned(),
+            id: WHISPER.to_owned(),
             claim: "Whisper hears real utterances here as well as in faster-whisper (whisper-en)"
                 .to_owned(),
             paper: String::new(),
@@ -149,23 +167,23 @@ impl Reproduce {
             figure: difference,
             seeds: 1,
             expected: true,
-            command: self.real_command("avformer"),
+            command: self.real_command(WHISPER),
             compared,
         }])
     }
 
     /// Photographs, described with and without captions of others at hand.
     pub(super) fn real_captions(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
-        if self.is_smoke() {
+        if self.is_smoke() || !self.wants(DESCRIBED) {
             return Ok(Vec::new());
         }
-        let Some(folder) = self.real("coco-captions", notes) else { return Ok(Vec::new()) };
+        let Some(folder) = self.real(CAPTIONS, notes) else { return Ok(Vec::new()) };
         let described = |name: &str, run: &str, set: &[&str], notes: &mut Vec<String>| {
             self.tell(&format!("photographs: {name}"));
             let run = self.out.join(run);
             let data = format!("data.path={}", in_toml(&folder));
             let set = set.iter().map(|set| (*set).to_owned()).chain([data]);
-            let mut recipe = recipe(CAPTIONS, "reveal/coco.toml", &set.collect::<Vec<_>>())?;
+            let mut recipe = recipe(CAPTIONS_RECIPE, "reveal/coco.toml", &set.collect::<Vec<_>>())?;
             if self.is_to_be_made(&run, notes)? {
                 train_reveal(&mut recipe, &self.run_options(&run))?
                     .context("the run was stopped")?;
@@ -186,7 +204,7 @@ impl Reproduce {
         let difference = compare_items(&with, &without, &BootstrapOptions::default())?.difference;
         Ok(vec![Row {
             study: "reveal",
-            id: "reveal.real_captions".to_owned(),
+            id: DESCRIBED.to_owned(),
             claim: "photographs are described better with captions of others at hand (CIDEr-D, fresh weights)"
                 .to_owned(),
             paper: "1.454 (CIDEr on COCO, its largest model)".to_owned(),
@@ -194,32 +212,22 @@ impl Reproduce {
             figure: difference,
             seeds: 1,
             expected: false,
-            command: self.real_command("reveal"),
+            command: self.real_command(DESCRIBED),
             compared,
         }])
     }
 
-    /// A folder below `--data`; a note where that has none.
-    fn real(&self, name: &str, notes: &mut Vec<String>) -> Option<PathBuf> {
-        let folder = self.data.as_ref()?.join(name);
-        if folder.is_dir() {
-            return Some(folder);
-        }
-        notes.push(format!("{}: not there, so its real rows are not made.", folder.display()));
-        None
-    }
-
-    fn real_command(&self, study: &str) -> String {
+    fn real_command(&self, id: &str) -> String {
         let data = self.data.as_deref().unwrap_or(Path::new("")).display().to_string();
-        let more = match (&self.whisper, study) {
-            (Some(whisper), "avformer") => format!(" --whisper {}", quoted(whisper)),
-            (_, "patent") if self.encoder != ENCODER => {
+        let more = match (&self.whisper, id.split('.').next()) {
+            (Some(whisper), Some("avformer")) => format!(" --whisper {}", quoted(whisper)),
+            (_, Some("patent")) if self.encoder != ENCODER => {
                 format!(" --encoder {}", quoted(&self.encoder))
             }
             _ => String::new(),
         };
         let (scale, data) = (self.scale_name(), quoted(&data));
-        format!("engram reproduce --study {study} --scale {scale} --data {data}{more}")
+        format!("engram reproduce --row {id} --scale {scale} --data {data}{more}")
     }
 }
 

@@ -12,7 +12,7 @@ use engram_train::studies::reveal::run::RevealSummary;
 
 use super::report::{Measured, Row, untested};
 use super::values::{Values, beats};
-use super::{Reproduce, kept};
+use super::{Reproduce, kept, real};
 use crate::cli::grid::time_left;
 
 /// The grid and its recipe, as they stand in the repository.
@@ -53,28 +53,55 @@ const CREDITED: usize = 40;
 /// The share of questions whose entry is found that counts as finding it.
 const MORE_OFTEN_THAN_NOT: f64 = 0.5;
 
+/// Rows that the main runs show by themselves.
+const OWN: [&str; 4] =
+    ["reveal.knowledge_swap", "reveal.recall_at_10", "reveal.credit_beats_random", "reveal.needle"];
+
 impl Reproduce {
+    /// The ids of the rows that can be made.
+    pub(super) fn reveal_ids(&self) -> anyhow::Result<Vec<String>> {
+        let mut ids = OWN.map(str::to_owned).to_vec();
+        ids.extend(whole_grid()?.claims().iter().map(|claim| claim.id.clone()));
+        ids.extend((self.data.is_some() && !self.is_smoke()).then(|| real::DESCRIBED.to_owned()));
+        Ok(ids)
+    }
+
     /// The rows of the study.
     pub(super) fn reveal(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
-        let file = |name: &'static str| Path::new(name);
-        let grid = Grid::parse(GRID, file(GRID_FILE), RECIPE, file(RECIPE_FILE))?;
+        let grid = whole_grid()?;
         let main = grid.clone().at_recipe_scale().only(&ROWS);
-        let smoke: Vec<String> = SMOKE.iter().map(|set| (*set).to_owned()).collect();
-        let main = if self.is_smoke() { main.with_settings(&smoke)? } else { main };
-        let out = self.out.join(if self.is_smoke() { "reveal-smoke" } else { "reveal-laptop" });
-        let report = self.grid(&main, &out)?;
-        notes.extend(report.reused_note());
-        if self.is_smoke() {
-            self.keep(&kept::REVEAL, &out.join("seed-1").join(&report.main), notes)?;
+        let further = grid.claims().iter().filter(|claim| !main.claims().contains(claim));
+        let further: Vec<&str> = further.map(|claim| claim.id.as_str()).collect();
+        let main = match self.rows.is_empty() {
+            true => main,
+            false => main.clone().only(&main.rows_of(&self.rows)),
+        };
+        let mut rows = Vec::new();
+        if OWN.iter().any(|id| self.wants(id))
+            || main.claims().iter().any(|one| self.wants(&one.id))
+        {
+            let smoke: Vec<String> = SMOKE.iter().map(|set| (*set).to_owned()).collect();
+            let main = if self.is_smoke() { main.with_settings(&smoke)? } else { main };
+            let out = self.out.join(if self.is_smoke() { "reveal-smoke" } else { "reveal-laptop" });
+            let report = self.grid(&main, &out)?;
+            notes.extend(report.reused_note());
+            if self.is_smoke() {
+                self.keep(&kept::REVEAL, &out.join("seed-1").join(&report.main), notes)?;
+            }
+            rows.extend(self.of_main_runs(&report, &out)?);
+            rows.extend(report.claims.iter().map(|claim| self.of_claim(claim)));
         }
-        let mut rows = self.of_main_runs(&report, &out)?;
-        rows.extend(report.claims.iter().map(|claim| self.of_claim(claim, "")));
-        if self.ablations {
+        let asked = !self.rows.is_empty() && further.iter().any(|id| self.wants(id));
+        if self.ablations || asked {
+            let grid = match asked {
+                true => grid.clone().only(&grid.rows_of(&self.rows)),
+                false => grid.clone(),
+            };
             let report = self.grid(&grid, &self.out.join("reveal-ablations"))?;
             notes.extend(report.reused_note());
             for claim in &report.claims {
                 if rows.iter().all(|row| row.id != claim.claim.id) {
-                    rows.push(self.of_claim(claim, " --ablations"));
+                    rows.push(self.of_claim(claim));
                 }
             }
         }
@@ -89,7 +116,7 @@ impl Reproduce {
                     seeds: self.seeds,
                     verdict: Verdict::Untested,
                     expected: false,
-                    command: self.command(" --ablations"),
+                    command: self.command(&claim.id, ""),
                     compared: Vec::new(),
                 });
             }
@@ -107,12 +134,7 @@ impl Reproduce {
         Ok(run_grid(grid, &options, &mut time_left(self.quiet))?)
     }
 
-    fn command(&self, more: &str) -> String {
-        let (scale, seeds) = (self.scale_name(), self.seeds);
-        format!("engram reproduce --study reveal --scale {scale} --seeds {seeds}{more}")
-    }
-
-    fn of_claim(&self, claim: &ClaimReport, more: &str) -> Row {
+    fn of_claim(&self, claim: &ClaimReport) -> Row {
         Row {
             study: "reveal",
             id: claim.claim.id.clone(),
@@ -122,7 +144,7 @@ impl Reproduce {
             seeds: self.seeds,
             verdict: claim.verdict,
             expected: EXPECTED.contains(&claim.claim.id.as_str()),
-            command: self.command(more),
+            command: self.command(&claim.claim.id, ""),
             compared: Vec::new(),
         }
     }
@@ -153,14 +175,14 @@ impl Reproduce {
         }
         let row = |id: &str, claim: String, paper: &str, figure: Measure, verdict, compared| Row {
             study: "reveal",
-            id: format!("reveal.{id}"),
+            id: id.to_owned(),
             claim,
             paper: paper.to_owned(),
             figure,
             seeds: self.seeds,
             verdict,
-            expected: EXPECTED.contains(&format!("reveal.{id}").as_str()),
-            command: self.command(""),
+            expected: EXPECTED.contains(&id),
+            command: self.command(id, ""),
             compared,
         };
         let changed = follow.less(&stay).measure("follow_less_stay", "picture");
@@ -176,7 +198,7 @@ impl Reproduce {
             system("the new answer less the old one, by which it is judged", changed),
         ];
         let mut rows = vec![row(
-            "knowledge_swap",
+            OWN[0],
             "answers follow when facts are changed in the memory and nowhere else: more are the \
              new ones than still the old"
                 .to_owned(),
@@ -190,13 +212,13 @@ impl Reproduce {
                 main.figure("recall_at_10").cloned().context("no recall_at_10 was measured")?;
             let verdict = beats(&found, MORE_OFTEN_THAN_NOT);
             let claim = "the right entry is among the ten that are read, more often than not";
-            rows.push(row("recall_at_10", claim.to_owned(), "", found, verdict, Vec::new()));
+            rows.push(row(OWN[1], claim.to_owned(), "", found, verdict, Vec::new()));
         }
         // Leave-one-out orders by what the deletion measures: it is the bound, not what is judged.
         let less = gradient.measure("random_less_gradient", "picture");
         let bound = exact.measure("random_less_exact", "picture");
         rows.push(row(
-            "credit_beats_random",
+            OWN[2],
             "an answer falls sooner where entries are deleted by the gradient's credit than at random \
              (nats)"
                 .to_owned(),
@@ -216,10 +238,15 @@ impl Reproduce {
                 system(&size, values.measure("accuracy_plain", "task"))
             });
             let claim = format!("a picture is found among {others} others: above chance, 0.5");
-            rows.push(row("needle", claim, "", accuracy, verdict, compared.collect()));
+            rows.push(row(OWN[3], claim, "", accuracy, verdict, compared.collect()));
         }
         Ok(rows)
     }
+}
+
+/// The grid of the repository.
+fn whole_grid() -> anyhow::Result<Grid> {
+    Ok(Grid::parse(GRID, Path::new(GRID_FILE), RECIPE, Path::new(RECIPE_FILE))?)
 }
 
 /// Replies by numbers of needles and of others.

@@ -1,6 +1,7 @@
 //! The figures of finished runs, as they are printed.
 
 use engram_eval::result::Measure;
+use engram_train::studies::avformer::evaluate::RescuedWord;
 use engram_train::studies::avformer::run::AvformerSummary;
 use engram_train::studies::clip::run::ClipSummary;
 use engram_train::studies::patent::figure::in_words;
@@ -137,6 +138,7 @@ pub(super) fn avformer(summary: &AvformerSummary) -> String {
     }
     if let Some([rescued, lost]) = test.rescued {
         lines.push(format!("words that the right frames rescue {rescued}, lose {lost}"));
+        lines.extend(test.rescued_words.iter().map(|one| format!("  {}", rescued_in_words(one))));
     }
     if let Some(share) = &test.put_in {
         let share = in_words(share);
@@ -163,6 +165,14 @@ pub(super) fn avformer(summary: &AvformerSummary) -> String {
     ));
     lines.extend(summary.check_failures.iter().map(|failure| format!("check failed: {failure}")));
     lines.join("\n")
+}
+
+/// `chicken, which is heard as kitchen without frames: 3 clips`
+pub(in crate::cli) fn rescued_in_words(RescuedWord { word, clips }: &RescuedWord) -> String {
+    let without = word.without_frames.as_deref();
+    let without = without.map_or("not heard".to_owned(), |heard| format!("heard as {heard}"));
+    let clips = if *clips == 1 { "1 clip".to_owned() } else { format!("{clips} clips") };
+    format!("{}, which is {without} without frames: {clips}", word.said)
 }
 
 /// The figures of an encoder of pictures.

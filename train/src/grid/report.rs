@@ -253,7 +253,10 @@ impl GridReport {
         lines.push("| claim | compared | difference | verdict |".to_owned());
         lines.push("|---|---|---|---|".to_owned());
         for claim in &self.claims {
-            let (difference, verdict) = (in_words(&claim.difference), claim.verdict.name());
+            let (mut difference, verdict) = (in_words(&claim.difference), claim.verdict.name());
+            if let Some(reason) = &claim.difference.reason {
+                difference += &format!(" ({})", reason.replace('|', "\\|"));
+            }
             let (what, compared) = (&claim.claim.claim, &claim.compared);
             lines.push(format!("| {what} | {compared} | {difference} | **{verdict}** |"));
         }

@@ -311,6 +311,12 @@ impl Grid {
         self
     }
 
+    /// The rows that these claims are about, by name.
+    pub fn rows_of(&self, claims: &[String]) -> Vec<&str> {
+        let asked = self.claims.iter().filter(|claim| claims.contains(&claim.id));
+        asked.flat_map(ClaimSettings::rows).collect()
+    }
+
     /// The command for a row alone, beside the main one; `None` where no command line says the same.
     pub fn command(&self, row: &RowSettings, seeds: u64, out: &Path) -> Option<String> {
         if self.at_recipe_scale {

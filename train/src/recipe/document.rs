@@ -182,9 +182,31 @@ impl Document {
         self.place(found.unwrap_or(&wanted))
     }
 
+    /// A path in which entries of lists go by their positions, not by their names.
+    fn by_position(&self, path: &str) -> String {
+        let (mut value, mut levels): (Option<&Value>, Vec<String>) = (None, Vec::new());
+        for level in path.split('.') {
+            let level = match value {
+                Some(Value::Array(list)) => {
+                    position_of(list, "", level).map_or(level.to_owned(), |at| at.to_string())
+                }
+                _ => level.to_owned(),
+            };
+            value = match value {
+                Some(Value::Array(list)) => level.parse().ok().and_then(|at: usize| list.get(at)),
+                Some(above) => above.get(&level),
+                None if levels.is_empty() => self.table.get(&level),
+                None => None,
+            };
+            levels.push(level);
+        }
+        levels.join(".")
+    }
+
     /// The place of the value at `path`, or of the nearest level above it.
     fn place(&self, path: &str) -> String {
-        let mut path = path;
+        let path = self.by_position(path);
+        let mut path = path.as_str();
         loop {
             match self.places.get(path) {
                 Some(Place::Line(line)) => return format!("{}:{line}", self.file.display()),

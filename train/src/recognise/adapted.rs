@@ -7,7 +7,7 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Tensor};
 use engram_data::image::Picture;
 use engram_models::ModelError;
-use engram_models::avformer::{Avformer, AvformerConfig, VisualTokens};
+use engram_models::avformer::{Avformer, AvformerConfig, FrozenRecogniser, VisualTokens};
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::speech::log_mel::samples_of;
@@ -43,6 +43,11 @@ pub struct AddedTo {
     #[serde(default)]
     pub silence: f64,
 }
+
+/// Pictures of a clip that are chosen from: of more, so many evenly.
+pub const MOST_FRAMES: usize = 32;
+/// The most silence behind a clip, in seconds.
+pub(crate) const MOST_SILENCE: f64 = 30.0;
 
 /// What is seen while a clip is heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +113,7 @@ impl AddedTo {
         if read.model_type != Self::MODEL_TYPE {
             return Err(bad(format!("is of a `{}`", read.model_type)));
         }
+        read.check(&bytes).map_err(bad)?;
         // Models that lie beside a run may move with it.
         let beside = |name: String| match run.join(&name) {
             path if path.is_dir() && !Path::new(&name).exists() => path.display().to_string(),
@@ -116,6 +122,53 @@ impl AddedTo {
         let (recogniser, image_encoder) = (beside(read.recogniser), beside(read.image_encoder));
         Ok(Self { recogniser, image_encoder, ..read })
     }
+
+    /// Fails for what no run writes; `written` are the bytes of the file.
+    fn check(&self, written: &[u8]) -> std::result::Result<(), String> {
+        let bad = |error: &dyn std::fmt::Display| error.to_string();
+        let written: serde_json::Value = serde_json::from_slice(written).map_err(|e| bad(&e))?;
+        // What is left out of it would be taken to be as usual.
+        if serde_json::to_value(&self.avformer).map_err(|e| bad(&e))? != written["avformer"] {
+            return Err("`avformer` does not say all of what was added".to_owned());
+        }
+        self.avformer.validate().map_err(|error| format!("`avformer`: {error}"))?;
+        if self.frames > MOST_FRAMES {
+            return Err(format!("`frames` is {}, more than {MOST_FRAMES}", self.frames));
+        }
+        if (self.frames > 0) == self.image_encoder_sha256.is_empty() {
+            return Err("`frames` and `image_encoder_sha256` do not go together".to_owned());
+        }
+        match (0.0..=MOST_SILENCE).contains(&self.silence) {
+            true => Ok(()),
+            false => Err(format!("`silence` is {}, not 0 to {MOST_SILENCE} seconds", self.silence)),
+        }
+    }
+}
+
+/// Adapters and map of a run's weights, for its recogniser.
+///
+/// # Errors
+/// [`TrainError::Model`] for weights that cannot be read, or are of another model; [`TrainError::Recognise`] for those
+/// with numbers that are none.
+pub(crate) fn open_avformer(
+    recogniser: FrozenRecogniser,
+    (config, image_width): (&AvformerConfig, usize),
+    weights: &Path,
+) -> Result<Avformer> {
+    let frozen = vec![ParameterGroup::all_frozen()];
+    let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
+    let builder = builder.with_weights(Arc::new(Weights::open(weights)?));
+    let avformer = Avformer::new(recogniser, config, image_width, &builder)?;
+    for parameter in builder.finish()?.iter() {
+        if !parameter.read(|values| values.iter().all(|value| value.is_finite()))? {
+            let (file, name) = (weights.display(), parameter.name());
+            let reason = format!(
+                "{file}: `{name}` has numbers that are not finite; train the run again, or give another"
+            );
+            return Err(TrainError::Recognise { reason });
+        }
+    }
+    Ok(avformer)
 }
 
 /// Embeddings as the projection takes them: unit vectors times this, so that their mean square is 1.
@@ -142,12 +195,17 @@ impl AdaptedRecogniser {
     /// of opening its files.
     pub fn add(&mut self, name: &str, run: &Path, image_encoder: Option<&str>) -> Result<()> {
         let config = self.config_of(run)?;
-        let sees = config.frames > 0 && !config.image_encoder_sha256.is_empty();
-        let eyes = match sees {
-            false => None,
-            true => {
+        let eyes = match config.frames {
+            0 => None,
+            _ => {
                 let given = image_encoder.unwrap_or(&config.image_encoder);
-                let encoder = Encoder::open(given)?;
+                let encoder = Encoder::open(given).map_err(|error| TrainError::Recognise {
+                    reason: format!(
+                        "{}: its image encoder could not be opened ({error}); give where it lies \
+                         (--image-encoder), or show no frames (--frames none)",
+                        run.display()
+                    ),
+                })?;
                 if encoder.sha256() != config.image_encoder_sha256 {
                     let wanted = ("image encoder", config.image_encoder.as_str());
                     return Err(differs(run, wanted, given, encoder.sha256()));
@@ -186,11 +244,8 @@ impl AdaptedRecogniser {
         config: &AddedTo,
         eyes: Option<Encoder>,
     ) -> Result<()> {
-        let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
-        let builder = builder.with_weights(Arc::new(Weights::open(&run.join(WEIGHTS))?));
-        let (recogniser, width) = (self.listener.frozen()?, config.image_width);
-        let avformer = Avformer::new(recogniser, &config.avformer, width, &builder)?;
+        let added_to = (&config.avformer, config.image_width);
+        let avformer = open_avformer(self.listener.frozen()?, added_to, &run.join(WEIGHTS))?;
         let silence = samples_of(config.silence);
         let added = Added { avformer, eyes, frames: config.frames, silence };
         self.added.insert(name.to_string(), added);
@@ -235,8 +290,8 @@ impl AdaptedRecogniser {
             return Ok(Vec::new());
         };
         let prepare = |path: &PathBuf| encoder.prepare_picture(&Picture::open(path)?, path);
-        let prepared: Vec<Prepared> =
-            evenly(pictures, *frames).map(prepare).collect::<Result<_>>()?;
+        let shown = shown(pictures, *frames).into_iter();
+        let prepared: Vec<Prepared> = shown.map(prepare).collect::<Result<_>>()?;
         let scale = embedding_scale(encoder.width());
         let mut embeddings = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
         embeddings.iter_mut().for_each(|value| *value *= scale);
@@ -295,6 +350,12 @@ fn differs(run: &Path, (what, wanted): (&str, &str), given: &str, found: &str) -
 pub fn evenly<T>(all: &[T], count: usize) -> impl Iterator<Item = &T> {
     let (length, count) = (all.len(), count.min(all.len()));
     (0..count).map(move |i| &all[(2 * i + 1) * length / (2 * count)])
+}
+
+/// The pictures of a clip that are seen with it: so many of those that are chosen from, as the test of a run has them.
+pub fn shown<T>(pictures: &[T], count: usize) -> Vec<&T> {
+    let chosen: Vec<&T> = evenly(pictures, MOST_FRAMES).collect();
+    evenly(&chosen, count).copied().collect()
 }
 
 #[cfg(test)]

@@ -107,12 +107,15 @@ impl Listener {
     /// Why the model cannot write a text; `None` if it can.
     pub fn cannot_write(&self, text: &str) -> Option<String> {
         match (self.tokens_of(text), self) {
+            (Err(DataError::Tokenizer { reason, .. }), _) => Some(format!(
+                "its text cannot be written: {reason}; correct it, or leave the clip out"
+            )),
             (Err(error), _) => Some(error.to_string()),
             (Ok(tokens), Self::Whisper(whisper)) => {
                 let positions = whisper.whisper.config().max_target_positions;
                 let read = tokens.len() + whisper.prompt().map_or(0, |prompt| prompt.len());
                 (read > positions).then(|| {
-                    format!("a text of {read} tokens; the model has {positions} positions")
+                    format!("its text is {read} tokens; the model has {positions} positions: shorten it, or leave the clip out")
                 })
             }
             (Ok(_), Self::Conformer(_)) => None,

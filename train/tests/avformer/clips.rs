@@ -4,7 +4,7 @@ use engram_data::speech::manifest::read_manifest;
 use engram_data::world::questions::Split;
 use engram_train::recognise::evenly;
 use engram_train::studies::avformer::corpus::Corpus;
-use engram_train::studies::avformer::settings::{AvformerData, AvformerFeed};
+use engram_train::studies::avformer::settings::{AvformerData, AvformerFeed, OnError};
 use image::RgbImage;
 use serde_json::json;
 
@@ -63,7 +63,7 @@ fn clips_that_cannot_be_seen_are_named() {
     for (audio, text, wanted) in [
         ("long.wav", "cat", "3.0 s are more than data.max_seconds = 2"),
         ("short.wav", "cat", "less than a token"),
-        ("a.wav", "CAF\u{c9}", "is not in the vocabulary"),
+        ("a.wav", "CAF\u{c9}", "its text cannot be written"),
         ("a.wav", &long, "positions"),
     ] {
         let line = json!({"id": "x", "audio": audio, "text": text, "frames": ["a.png"]});
@@ -107,9 +107,9 @@ fn clips_that_cannot_be_seen_are_named() {
 fn many_pictures_are_seen_alike_in_the_test_and_in_use() {
     let frozen = Frozen::new();
     frozen.write_sound("a.wav", 12_000);
-    let names: Vec<String> = (0..37).map(|i| format!("{i}.png")).collect();
+    let names: Vec<String> = (0..45).map(|i| format!("{i}.png")).collect();
     let line = |id: usize| {
-        let frames = &names[id..id + 31];
+        let frames = &names[id..id + 40];
         json!({"id": id.to_string(), "audio": "a.wav", "text": "cat", "frames": frames}).to_string()
     };
     std::fs::write(frozen.path("all.jsonl"), (0..6).map(line).collect::<Vec<_>>().join("\n"))
@@ -127,10 +127,22 @@ fn many_pictures_are_seen_alike_in_the_test_and_in_use() {
             let frames = evenly(&seen.frames, data.frames);
             let shown = frames.map(|place| corpus.picture(*place).unwrap().1);
             let all = clip.pictures(0.75).unwrap();
-            assert_eq!(shown.collect::<Vec<_>>(), evenly(&all, 3).cloned().collect::<Vec<_>>());
+            let in_use = engram_train::recognise::shown(&all, 3);
+            assert_eq!(shown.collect::<Vec<_>>(), in_use.into_iter().cloned().collect::<Vec<_>>());
         }
     }
-    assert_eq!(corpus.training(0, &AvformerFeed::default()).unwrap().frames.len(), 24);
+    assert_eq!(corpus.training(0, &AvformerFeed::default()).unwrap().frames.len(), 32);
+
+    // Which clips are left out does not depend on how many pictures are shown.
+    std::fs::write(frozen.path("6.png"), "no picture").unwrap();
+    let left_out = [1, 2, 3, 8].map(|frames| {
+        let data = AvformerData { frames, on_error: OnError::Skip, ..data.clone() };
+        let mut corpus = Corpus::load(&data, 1, true).unwrap();
+        corpus.refuse(corpus.broken_pictures()).unwrap();
+        corpus.left_out()
+    });
+    assert!(left_out.iter().all(|one| *one == left_out[0]));
+    assert!((3..18).contains(&left_out[0].len()), "{:?}", left_out[0]);
 }
 
 #[test]
@@ -155,7 +167,20 @@ fn settings_that_cannot_be_are_named() {
         ("data.test_noise=[]", "data.noise"),
         ("data.frames=3", "data.frames"),
         ("data.view_size=5000", "data.view_size"),
+        ("data.clips=99999999999999", "--set data.clips"),
+        ("data.test_clips=9223372036854775807", "--set data.test_clips"),
+        ("data.views=0", "--set data.views"),
+        ("data.views=1000000000", "--set data.views"),
+        ("data.frames=2305843009213693952", "--set data.frames"),
+        ("data.test=x.jsonl", "--set data.test"),
+        ("data.test_snr_db=[-3300.0, -3300.0]", "within 100 dB"),
+        ("data.sweep_snr_db=[3e38]", "within 100 dB"),
+        ("phase.adapters.feed.snr_db=[-3e38, 3e38]", "--set phase.adapters.feed.snr_db"),
+        ("phase.adapters.feed.share=0", "--set phase.adapters.feed.share"),
+        ("model.adapters.bottleneck=0", "--set model.adapters.bottleneck"),
+        ("model.projection.init_std=nan", "--set model.projection.init_std"),
     ] {
         frozen.refused(&[set], &[wanted]);
+        assert!(!frozen.path("refused").exists(), "{set}");
     }
 }

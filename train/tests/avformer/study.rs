@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use candle_core::Device;
 use engram_data::world::questions::Split;
 use engram_train::recognise::{
     AdaptedClip, AdaptedRecogniser, AddedTo, Listener, RecogniseOptions, evenly,
@@ -268,8 +269,45 @@ fn adapters_are_switched_on_and_off_by_name() {
     train_image_encoder(&frozen.path("other-clip"), 2);
     refused(whisper(), Some(&frozen.text("other-clip")), "trained for the image encoder");
     refused(whisper(), Some(&frozen.text("no-clip")), "no-clip");
+    refused(whisper(), Some(&frozen.text("no-clip")), "--image-encoder");
     let none = adapted.add("y", &frozen.path("clip"), None).unwrap_err().to_string();
     assert!(none.contains("config.json") && none.contains("engram train avformer"), "{none}");
+}
+
+/// What was changed or damaged behind a run's back is told, not heard with.
+#[test]
+fn a_run_that_was_tampered_with_is_refused() {
+    let frozen = Frozen::new();
+    frozen.run("run", "whisper", &["data.sweep_clips=0", "data.frozen_baseline=false"]);
+    let run = frozen.path("run");
+    let listener = Listener::open(&frozen.text("whisper")).unwrap();
+    let mut adapted = AdaptedRecogniser::new(listener);
+    let mut told = || adapted.add("x", &run, None).map_err(|error| error.to_string());
+    told().unwrap();
+    let config = std::fs::read(run.join("config.json")).unwrap();
+    for (at, value, wanted) in [
+        ("/image_encoder_sha256", json!(""), "do not go together"),
+        ("/frames", json!(1_000_000_000_000_000_000_u64), "`frames` is"),
+        ("/silence", json!(-5.0), "`silence` is"),
+        ("/silence", json!(1e308), "`silence` is"),
+        ("/avformer", json!({}), "does not say all"),
+        ("/avformer/adapters/bottleneck", json!(0), "bottleneck"),
+        ("/avformer/projection/init_std", json!(-1.0), "init_std"),
+    ] {
+        let mut edited: serde_json::Value = serde_json::from_slice(&config).unwrap();
+        *edited.pointer_mut(at).unwrap() = value;
+        std::fs::write(run.join("config.json"), edited.to_string()).unwrap();
+        let told = told().unwrap_err();
+        assert!(told.contains("config.json") && told.contains(wanted), "{told}");
+    }
+    std::fs::write(run.join("config.json"), &config).unwrap();
+    let weights = run.join("model.safetensors");
+    let mut tensors = candle_core::safetensors::load(&weights, &Device::Cpu).unwrap();
+    let bias = tensors.get_mut("projection.bias").unwrap();
+    *bias = (&*bias * f64::NAN).unwrap();
+    candle_core::safetensors::save(&tensors, &weights).unwrap();
+    let told = told().unwrap_err();
+    assert!(told.contains("model.safetensors: `projection.bias` has numbers"), "{told}");
 }
 
 /// A run without frames needs no image encoder, and sees nothing as adapters either.

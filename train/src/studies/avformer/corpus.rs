@@ -16,9 +16,8 @@ use sha2::{Digest, Sha256};
 use super::manifest::{Listed, Manifest};
 use super::settings::{AvformerData, AvformerFeed, EVALUATED_VIEWS, OnError};
 use crate::error::{Result, TrainError};
+use crate::recognise::evenly;
 
-/// Pictures of a clip that training chooses from, as a multiple of those that are shown.
-const MOST_FRAMES: usize = 8;
 /// What draws which clips are without noise.
 const CLEAN_SEED: u64 = 0x0063_6c65_616e;
 
@@ -54,8 +53,15 @@ enum Clips {
         validation: Manifest,
         test: Manifest,
         /// The frames of all clips.
-        pictures: Vec<PathBuf>,
+        pictures: Vec<Candidate>,
     },
+}
+
+/// A picture of a file that is chosen from.
+struct Candidate {
+    file: PathBuf,
+    /// Whether any phase or test may show it.
+    is_shown: bool,
 }
 
 impl Corpus {
@@ -72,18 +78,21 @@ impl Corpus {
             Clips::World(Audiovisual::new(data.names, data.world_seed)?)
         } else {
             let mut pictures = Vec::new();
-            let mut seen = |path: &str, most: usize| {
+            let mut seen = |path: &str| {
                 let mut manifest = read(path)?;
                 if data.frames > 0 {
-                    manifest.find_frames(most, data.on_error, &mut pictures)?;
+                    manifest.find_frames(data.on_error, &mut pictures)?;
                 }
                 Ok::<_, TrainError>(manifest)
             };
-            let (train, validation, test) = (
-                seen(&data.train, MOST_FRAMES * data.frames)?,
-                seen(&data.validation, data.frames)?,
-                seen(&data.test, data.frames)?,
-            );
+            let (train, validation, test) =
+                (seen(&data.train)?, seen(&data.validation)?, seen(&data.test)?);
+            let candidate = |file| Candidate { file, is_shown: false };
+            let mut pictures: Vec<Candidate> = pictures.into_iter().map(candidate).collect();
+            let every = train.clips().iter().flat_map(|one| one.frames.iter());
+            let evaluated = validation.clips().iter().chain(test.clips());
+            let evaluated = evaluated.flat_map(|one| evenly(&one.frames, data.frames));
+            every.chain(evaluated).for_each(|place| pictures[*place].is_shown = true);
             Clips::Files { train, validation, test, pictures }
         };
         let optional = |path: &str| (!path.is_empty()).then(|| read(path)).transpose();
@@ -278,6 +287,15 @@ impl Corpus {
         }
     }
 
+    /// Whether a picture is ever shown. Of those that are chosen from all have to decode, so that clips do not depend on
+    /// how many are shown.
+    pub fn is_shown(&self, place: usize) -> bool {
+        match &self.clips {
+            Clips::World(_) => true,
+            Clips::Files { pictures, .. } => pictures[place].is_shown,
+        }
+    }
+
     /// A picture, and its name in messages.
     ///
     /// # Errors
@@ -302,7 +320,8 @@ impl Corpus {
                 Ok((picture.ok_or_else(none)?, path))
             }
             Clips::Files { pictures, .. } => {
-                Ok((Picture::open(&pictures[place])?, pictures[place].clone()))
+                let file = &pictures[place].file;
+                Ok((Picture::open(file)?, file.clone()))
             }
         }
     }

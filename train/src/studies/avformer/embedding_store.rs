@@ -101,7 +101,11 @@ fn read(bytes: &[u8], width: usize) -> Result<BTreeMap<ContentHash, Vec<f32>>, S
     let rows = hashes.data().chunks_exact(32).zip(values.data().chunks_exact(4 * width.max(1)));
     let rows = rows.map(|(hash, row)| {
         let hash = hash.try_into().map_err(|_| "holds no hashes".to_string())?;
-        Ok((hash, numbers(row)))
+        let row: Vec<f32> = numbers(row);
+        match row.iter().all(|number| number.is_finite()) {
+            true => Ok((hash, row)),
+            false => Err("holds numbers that are not finite".to_string()),
+        }
     });
     rows.collect()
 }

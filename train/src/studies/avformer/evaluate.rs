@@ -2,6 +2,8 @@
 //! of another clip, zeros or none are seen.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use engram_data::world::questions::Split;
@@ -31,6 +33,8 @@ use crate::study::StudyResult;
 /// The share of clips that have a name which is shown and not said.
 const PUT_IN: MetricInfo =
     MetricInfo { name: "shown_name_in_text", version: 1, higher_is_better: Some(false) };
+/// Words that are told of a summary's most rescued.
+const MOST_RESCUED: usize = 10;
 /// The folder of references, hypotheses and items.
 pub const TEST: &str = "test";
 /// In it: of each clean clip whether its text has the name that the wrong frames show.
@@ -85,6 +89,9 @@ pub struct TestFigures {
     pub put_in: Option<Measure>,
     /// Words that are heard with the right frames and not without, and the other way round.
     pub rescued: Option<[usize; 2]>,
+    /// Those that are rescued most often, first; all of them stand in `test/rescued.jsonl`.
+    #[serde(default)]
+    pub rescued_words: Vec<RescuedWord>,
     /// The noise sweep.
     pub sweep: Vec<AtRatio>,
 }
@@ -100,6 +107,29 @@ struct Rescued<'a> {
     rescued: Vec<&'a str>,
     /// Words that only the text without frames has.
     lost: Vec<&'a str>,
+    /// These words, and what was heard in the place of each.
+    aligned: Vec<HeardWord>,
+}
+
+/// A word that was said, and what was heard in its place: nothing where it is `None`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct HeardWord {
+    /// The word.
+    pub said: String,
+    /// Without frames.
+    pub without_frames: Option<String>,
+    /// With the right ones.
+    pub with_frames: Option<String>,
+}
+
+/// How often the right frames rescue a word from what is heard without.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RescuedWord {
+    /// The word.
+    #[serde(flatten)]
+    pub word: HeardWord,
+    /// In how many clips.
+    pub clips: usize,
 }
 
 /// A set of utterances and what systems heard in it.
@@ -134,7 +164,8 @@ impl AvformerStudy {
             (&folder, &mut figures),
         )?;
         if let (Some(without), Some(with)) = (heard.text("nothing"), heard.text("right")) {
-            figures.rescued = Some(write_rescued(&folder, heard.clips, without, with)?);
+            let (counts, words) = write_rescued(&folder, heard.clips, without, with)?;
+            (figures.rescued, figures.rescued_words) = (Some(counts), words);
         }
         if is_world {
             let clean = self.corpus().evaluated(Split::Test, true)?;
@@ -358,36 +389,64 @@ fn write_rescued(
     clips: &[SeenClip],
     without: &[String],
     with: &[String],
-) -> StudyResult<[usize; 2]> {
+) -> StudyResult<([usize; 2], Vec<RescuedWord>)> {
     let (mut lines, mut counts) = (String::new(), [0; 2]);
+    let mut clips_of: BTreeMap<HeardWord, usize> = BTreeMap::new();
     for ((clip, without), with) in clips.iter().zip(without).zip(with) {
         let said = NORMALISER.normalise(&clip.text);
-        let [before, after] = [without, with].map(|heard| is_heard(&said, heard));
-        let words = said.split_whitespace().zip(before.into_iter().zip(after));
-        let words: Vec<(&str, (bool, bool))> = words.collect();
-        let only = |wanted: (bool, bool)| -> Vec<&str> {
-            words.iter().filter(|(_, heard)| *heard == wanted).map(|(word, _)| *word).collect()
-        };
-        let (rescued, lost) = (only((false, true)), only((true, false)));
+        let (mut rescued, mut lost, mut aligned) = (Vec::new(), Vec::new(), Vec::new());
+        let heard = heard_as(&said, without).into_iter().zip(heard_as(&said, with));
+        for (word, (before, after)) in said.split_whitespace().zip(heard) {
+            let heard = HeardWord {
+                said: word.to_string(),
+                without_frames: before.map(str::to_string),
+                with_frames: after.map(str::to_string),
+            };
+            match (before == Some(word), after == Some(word)) {
+                (false, true) => {
+                    *clips_of.entry(heard.clone()).or_default() += 1;
+                    rescued.push(word);
+                }
+                (true, false) => lost.push(word),
+                _ => continue,
+            }
+            aligned.push(heard);
+        }
         counts[0] += rescued.len();
         counts[1] += lost.len();
-        if rescued.len() + lost.len() > 0 {
-            let (id, said) = (clip.id.as_str(), said.as_str());
-            let line =
-                Rescued { id, said, without_frames: without, with_frames: with, rescued, lost };
+        if !aligned.is_empty() {
+            let line = Rescued {
+                id: &clip.id,
+                said: &said,
+                without_frames: without,
+                with_frames: with,
+                rescued,
+                lost,
+                aligned,
+            };
             lines += &serde_json::to_string(&line)?;
             lines.push('\n');
         }
     }
     write_file(&folder.join("rescued.jsonl"), lines.as_bytes())?;
-    Ok(counts)
+    let mut words: Vec<RescuedWord> =
+        clips_of.into_iter().map(|(word, clips)| RescuedWord { word, clips }).collect();
+    words.sort_by_key(|word| Reverse(word.clips));
+    words.truncate(MOST_RESCUED);
+    Ok((counts, words))
 }
 
-/// Whether each word that was said was heard.
-fn is_heard(said: &str, heard: &str) -> Vec<bool> {
-    let edits = align(Unit::Word, said, heard);
-    let of_said = edits.into_iter().filter(|edit| *edit != Edit::Insertion);
-    of_said.map(|edit| edit == Edit::Hit).collect()
+/// What was heard in the place of each word that was said.
+fn heard_as<'a>(said: &str, heard: &'a str) -> Vec<Option<&'a str>> {
+    let mut words = heard.split_whitespace();
+    let mut all = Vec::new();
+    for edit in align(Unit::Word, said, heard) {
+        let word = if edit == Edit::Deletion { None } else { words.next() };
+        if edit != Edit::Insertion {
+            all.push(word);
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -409,17 +468,25 @@ mod tests {
 
     #[test]
     fn words_are_rescued_and_lost() {
-        assert_eq!(is_heard("a red fox", "red box"), [false, true, false]);
+        assert_eq!(heard_as("a red fox", "red box"), [None, Some("red"), Some("box")]);
+        assert_eq!(heard_as("fox", "the red fox"), [Some("fox")]);
         let folder = tempfile::tempdir().expect("a folder");
         let clip = |text: &str| SeenClip { text: text.into(), ..SeenClip::default() };
         let clips = [clip("a red fox"), clip("Bear!"), clip("owl")];
         let texts = |texts: [&str; 3]| texts.map(str::to_string);
         let without = texts(["a red box", "bear", "owl"]);
         let with = texts(["a fox", "bear", "owl"]);
-        let counts = write_rescued(folder.path(), &clips, &without, &with).expect("written");
+        let written = write_rescued(folder.path(), &clips, &without, &with);
+        let (counts, words) = written.expect("written");
         assert_eq!(counts, [1, 1]);
+        let [RescuedWord { word, clips: 1 }] = words.as_slice() else { panic!("{words:?}") };
+        let heard =
+            [Some(word.said.as_str()), word.without_frames.as_deref(), word.with_frames.as_deref()];
+        assert_eq!(heard, [Some("fox"), Some("box"), Some("fox")]);
         let lines = std::fs::read_to_string(folder.path().join("rescued.jsonl")).expect("lines");
         assert_eq!(lines.lines().count(), 1);
-        assert!(lines.contains(r#""rescued":["fox"],"lost":["red"]"#), "{lines}");
+        assert!(lines.contains(r#""rescued":["fox"],"lost":["red"],"aligned":["#), "{lines}");
+        let red = r#"{"said":"red","without_frames":"red","with_frames":null}"#;
+        assert!(lines.contains(red), "{lines}");
     }
 }

@@ -28,7 +28,8 @@ pub struct Gallery {
 }
 
 impl Gallery {
-    /// The embeddings of all pictures of a corpus: those of the store, and what is encoded now, each picture once.
+    /// The embeddings of all pictures of a corpus that are shown: those of the store, and what is encoded now, each picture
+    /// once.
     /// Pictures that do not decode are given back with the reason.
     ///
     /// # Errors
@@ -53,7 +54,9 @@ impl Gallery {
                 places.par_iter().map(decode).collect();
             let fresh: BTreeMap<ContentHash, &Prepared> = decoded
                 .iter()
-                .flatten()
+                .zip(places)
+                .filter(|(_, place)| corpus.is_shown(**place))
+                .filter_map(|(decoded, _)| decoded.as_ref().ok())
                 .filter(|(hash, _)| !store.has(hash))
                 .map(|(hash, prepared)| (*hash, prepared))
                 .collect();
@@ -72,6 +75,8 @@ impl Gallery {
                         0
                     }
                     Err(error) => return Err(error),
+                    // It is never asked for.
+                    Ok(_) if !corpus.is_shown(*place) => 0,
                     Ok((hash, _)) => *known.entry(hash).or_insert_with(|| {
                         gallery.embeddings.extend(store.get(&hash).unwrap_or_default());
                         gallery.embeddings.len() / gallery.width - 1

@@ -11,7 +11,7 @@ use super::corpus::SeenClip;
 use super::settings::OnError;
 use crate::error::{Result, TrainError};
 use crate::log::Progress;
-use crate::recognise::evenly;
+use crate::recognise::{MOST_FRAMES, evenly};
 
 /// Sounds that are read together.
 const READ_AT_ONCE: usize = 64;
@@ -84,7 +84,7 @@ impl Manifest {
         // A file that says how long it is, and is too long, is not read.
         let told = clip.open(SAMPLE_RATE).map(|reader| reader.seconds());
         if let Ok(Some(seconds)) = told {
-            self.check_length(clip, seconds, lengths)?;
+            self.check_length(clip, seconds, (0, lengths.1))?;
         }
         let samples = match clip.samples(SAMPLE_RATE) {
             Ok(samples) => samples.len(),
@@ -95,18 +95,17 @@ impl Manifest {
         Ok(Ok(seconds))
     }
 
-    /// Adds the pictures of all clips to `pictures`, of a clip with very many `most`, evenly; clips without them are left
+    /// Adds the pictures of all clips to `pictures`, of a clip with very many [`MOST_FRAMES`]; clips without them are left
     /// out, or end it.
     pub(super) fn find_frames(
         &mut self,
-        most: usize,
         on_error: OnError,
         pictures: &mut Vec<PathBuf>,
     ) -> Result<()> {
         self.keep(on_error, |one| {
             let files = one.clip.pictures(one.seconds).map_err(|error| error.to_string())?;
             let first = pictures.len();
-            pictures.extend(evenly(&files, most).cloned());
+            pictures.extend(evenly(&files, MOST_FRAMES).cloned());
             one.frames = (first..pictures.len()).collect();
             Ok(())
         })

@@ -118,6 +118,9 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
     if let Some((key, reason)) = data.conflict() {
         return Err(recipe.error(&format!("data.{key}"), reason));
     }
+    if let Some((key, reason)) = model.conflict() {
+        return Err(recipe.error(&format!("model.{key}"), reason));
+    }
     for (phase, feed) in recipe.phases().iter().zip(&feeds) {
         if let Some((key, reason)) = feed.conflict(&data) {
             let place = format!("phase.{}.feed.{key}", phase.name);

@@ -1,11 +1,13 @@
 //! What a recipe of the study says in `[data]`, `[model]` and in the feed of a phase.
 
 use engram_data::audio::noise::NoiseKind;
-use engram_data::world::audiovisual::Hearing;
+use engram_data::world::audiovisual::{Hearing, MOST_SNR_DB};
 use engram_models::adapter::AdapterConfig;
 use engram_models::avformer::{AvformerConfig, ProjectionConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::recognise::{MOST_FRAMES, MOST_SILENCE};
 
 /// Views of each name's picture in validation and test.
 pub const EVALUATED_VIEWS: usize = 8;
@@ -13,10 +15,12 @@ pub const EVALUATED_VIEWS: usize = 8;
 const STATES_GB: f64 = 8.0;
 /// The weight at which rehearsed clips keep tiny.en as it was (docs/avformer.md).
 const DISTILLATION: f64 = 40.0;
-/// The longest silence behind a clip, in seconds.
-const MOST_SILENCE: f64 = 30.0;
 /// The largest edge of a view.
 const MOST_PIXELS: u32 = 1024;
+/// The most clips and names of the embedded world.
+const MOST_CLIPS: usize = 1_000_000;
+/// The most views of a name.
+const MOST_VIEWS: usize = 1_000;
 
 /// `[data]`: clips of speech with their frames.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -146,7 +150,8 @@ impl AvformerData {
             return Some(("train", "needs `validation` and `test` beside it".into()));
         }
         if self.is_world() && !(self.validation.is_empty() && self.test.is_empty()) {
-            return Some(("train", "is empty, but `validation` or `test` is not".into()));
+            let key = if self.test.is_empty() { "validation" } else { "test" };
+            return Some((key, "is given, but `data.train` is empty".into()));
         }
         if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
             return Some(("max_seconds", format!("{} is no length", self.max_seconds)));
@@ -166,13 +171,33 @@ impl AvformerData {
             return Some(("rehearsal_speeds", "wants one speed at least".into()));
         }
         if !is_range(self.test_snr_db) {
-            return Some(("test_snr_db", "wants the lowest and the highest ratio".into()));
+            return Some(("test_snr_db", wants_range()));
         }
-        if let Some(ratio) = self.sweep_snr_db.iter().find(|ratio| !ratio.is_finite()) {
-            return Some(("sweep_snr_db", format!("{ratio} is no ratio in dB")));
+        if let Some(ratio) = self.sweep_snr_db.iter().find(|ratio| !is_range([**ratio; 2])) {
+            let reason = format!("has {ratio}, which is no ratio within {MOST_SNR_DB} dB of 0");
+            return Some(("sweep_snr_db", reason));
         }
         if self.is_world() && (self.noise.is_empty() || self.test_noise.is_empty()) {
             return Some(("noise", "and `test_noise` want one kind at least".into()));
+        }
+        let counts = [
+            ("names", self.names),
+            ("clips", self.clips),
+            ("validation_clips", self.validation_clips),
+            ("test_clips", self.test_clips),
+            ("views", self.views),
+            ("view_size", self.view_size as usize),
+        ];
+        let is_wrong = |(_, count): &&(_, usize)| !(1..=MOST_CLIPS).contains(count);
+        let wrong = counts.iter().find(is_wrong).filter(|_| self.is_world());
+        if let Some((key, count)) = wrong {
+            return Some((*key, format!("is {count}, not 1 to {MOST_CLIPS}")));
+        }
+        if self.frames > MOST_FRAMES {
+            return Some(("frames", format!("are more than {MOST_FRAMES}")));
+        }
+        if self.is_world() && self.views > MOST_VIEWS {
+            return Some(("views", format!("are more than {MOST_VIEWS}")));
         }
         if self.is_world() && self.frames > self.views.min(EVALUATED_VIEWS) {
             let most = self.views.min(EVALUATED_VIEWS);
@@ -184,16 +209,7 @@ impl AvformerData {
         if self.is_world() && self.view_size > MOST_PIXELS {
             return Some(("view_size", format!("is more than {MOST_PIXELS} pixels")));
         }
-        let counts = [
-            ("names", self.names),
-            ("clips", self.clips),
-            ("validation_clips", self.validation_clips),
-            ("test_clips", self.test_clips),
-            ("views", self.views),
-            ("view_size", self.view_size as usize),
-        ];
-        let zero = counts.iter().find(|(_, count)| *count == 0).filter(|_| self.is_world());
-        zero.map(|(key, _)| (*key, "has to be 1 at least".into()))
+        None
     }
 }
 
@@ -230,6 +246,14 @@ impl AvformerModel {
     /// What is added to the recogniser.
     pub fn avformer(&self) -> AvformerConfig {
         AvformerConfig { adapters: self.adapters.clone(), projection: self.projection.clone() }
+    }
+
+    /// A value that cannot be, and why.
+    pub fn conflict(&self) -> Option<(&'static str, String)> {
+        let adapters = self.adapters.validate().err().map(|error| ("adapters.bottleneck", error));
+        let wrong =
+            adapters.or_else(|| Some(("projection.init_std", self.projection.validate().err()?)));
+        wrong.map(|(key, error)| (key, format!("cannot be: {error}")))
     }
 }
 
@@ -308,8 +332,7 @@ impl AvformerFeed {
             let reason = "takes names away that nothing else tells where no `pictures` are shown";
             return Some(("blanked", reason.into()));
         }
-        (!is_range(self.snr_db))
-            .then(|| ("snr_db", "wants the lowest and the highest ratio".into()))
+        (!is_range(self.snr_db)).then(|| ("snr_db", wants_range()))
     }
 }
 
@@ -319,5 +342,9 @@ fn is_usual_size(gigabytes: &f64) -> bool {
 }
 
 fn is_range([low, high]: [f32; 2]) -> bool {
-    low.is_finite() && high.is_finite() && low <= high
+    low <= high && low >= -MOST_SNR_DB && high <= MOST_SNR_DB
+}
+
+fn wants_range() -> String {
+    format!("wants the lowest and the highest ratio, within {MOST_SNR_DB} dB of 0")
 }

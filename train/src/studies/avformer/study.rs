@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use engram_data::world::questions::Split;
@@ -14,7 +13,6 @@ use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::speech::AudioStates;
 use engram_models::speech::ctc::is_feasible;
-use engram_models::weights::Weights;
 use rand::seq::{SliceRandom, index};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -30,7 +28,7 @@ use crate::digest;
 use crate::encode::Encoder;
 use crate::log::{self, Progress};
 use crate::recipe::{BatchSettings, Phase};
-use crate::recognise::{Listener, Shown};
+use crate::recognise::{Listener, Shown, open_avformer};
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
@@ -211,12 +209,10 @@ impl AvformerStudy {
     /// What a file's parameters make of the recogniser.
     ///
     /// # Errors
-    /// A file that cannot be read, or is of another model.
+    /// A file that cannot be read, is of another model, or has numbers that are none.
     pub fn load(&self, weights: &Path) -> StudyResult<Avformer> {
-        let frozen = vec![ParameterGroup::all_frozen()];
-        let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
-        let builder = builder.with_weights(Arc::new(Weights::open(weights)?));
-        self.avformer(&builder)
+        let config = self.model.avformer();
+        Ok(open_avformer(self.recogniser.clone(), (&config, self.image_width()), weights)?)
     }
 
     /// The names of the parameters that move in a phase with these groups, and how many numbers each has.

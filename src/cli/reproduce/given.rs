@@ -1,0 +1,155 @@
+//! What the command is given, looked at before anything is trained.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use engram_data::hub::WeightsLocation;
+use engram_data::patent::{Labels, read_pairs};
+use engram_eval::caption::read_annotations;
+use engram_eval::source::read_text;
+use engram_eval::wer::read::{TextFormat, parse_texts};
+use engram_train::recognise::Listener;
+
+use super::real::{CAPTIONS, PHRASES, SPEECH};
+use super::{Reproduce, Scale, StudyName, kept};
+
+impl StudyName {
+    /// What the ids of its rows begin with.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Patent => "patent",
+            Self::Reveal => "reveal",
+            Self::Avformer => "avformer",
+        }
+    }
+}
+
+impl Reproduce {
+    /// Whether rows of a study are to be made.
+    pub(super) fn makes(&self, study: StudyName) -> bool {
+        let begins = |id: &String| id.split('.').next() == Some(study.name());
+        match self.rows.is_empty() {
+            true => self.study.is_empty() || self.study.contains(&study),
+            false => self.rows.iter().any(begins),
+        }
+    }
+
+    /// Whether a row is to be made.
+    pub(super) fn wants(&self, id: &str) -> bool {
+        self.rows.is_empty() || self.rows.iter().any(|row| row == id)
+    }
+
+    /// A folder below `--data` with all these files; a note where one is not there.
+    pub(super) fn real(
+        &self,
+        (name, files): (&str, &[&str]),
+        notes: &mut Vec<String>,
+    ) -> Option<PathBuf> {
+        let folder = self.data.as_ref()?.join(name);
+        match files.iter().map(|file| folder.join(file)).find(|file| !file.is_file()) {
+            None => Some(folder),
+            Some(missing) => {
+                let missing = missing.display();
+                notes.push(format!("{missing}: not there, so its real rows are not made."));
+                None
+            }
+        }
+    }
+
+    /// Fails for what cannot be used, before hours are spent.
+    pub(super) fn check_given(&self) -> anyhow::Result<()> {
+        self.check_rows()?;
+        if let Some(data) = self.data.as_ref().filter(|data| !data.is_dir()) {
+            anyhow::bail!("{}: is no folder; give another --data (ENGRAM_DATA)", data.display());
+        }
+        self.check_data()?;
+        // A model of the hub that is not at hand is only told of.
+        if let WeightsLocation::Folder(folder) = WeightsLocation::parse(&self.encoder)?
+            && !folder.join("model.safetensors").is_file()
+        {
+            anyhow::bail!(
+                "{}: has no model.safetensors; give another --encoder (ENGRAM_MINILM)",
+                folder.display()
+            );
+        }
+        if let Some(whisper) = &self.whisper {
+            let is_whisper = matches!(Listener::open(whisper)?, Listener::Whisper(_));
+            anyhow::ensure!(is_whisper, "{whisper}: is no Whisper model; give another --whisper");
+        }
+        self.keep.as_deref().map_or(Ok(()), kept::check_folder)
+    }
+
+    /// Reads the files of real data that are there.
+    fn check_data(&self) -> anyhow::Result<()> {
+        let notes = &mut Vec::new();
+        if self.makes(StudyName::Patent)
+            && let Some(folder) = self.real(PHRASES, notes)
+        {
+            read_pairs(folder.join("validation.csv"), Labels::Required)?;
+            let train = folder.join("train.csv");
+            if self.scale == Scale::Full && train.is_file() {
+                read_pairs(train, Labels::Required)?;
+            }
+        }
+        if self.makes(StudyName::Reveal)
+            && !self.is_smoke()
+            && let Some(folder) = self.real(CAPTIONS, notes)
+        {
+            for file in CAPTIONS.1 {
+                read_annotations(&folder.join(file))?;
+            }
+        }
+        if self.makes(StudyName::Avformer)
+            && self.whisper.is_some()
+            && let Some(folder) = self.real(SPEECH, notes)
+        {
+            for file in SPEECH.1 {
+                let path = folder.join(file);
+                let text = read_text(&path)?;
+                parse_texts(&path.display().to_string(), &text, TextFormat::Tsv)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails for ids that are of no row that can be made.
+    fn check_rows(&self) -> anyhow::Result<()> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let known = [self.patent_ids(), self.reveal_ids()?, self.avformer_ids()?].concat();
+        if let Some(id) = self.rows.iter().find(|id| !known.contains(id)) {
+            let scale = self.scale_name();
+            anyhow::bail!(
+                "--row {id}: scale {scale} makes no such row of what is given; those it makes are {}",
+                known.join(", ")
+            );
+        }
+        Ok(())
+    }
+
+    /// Makes the folder ours, until the file is dropped: what is cleared below must not be anybody else's.
+    pub(super) fn claim_folder(&self) -> anyhow::Result<File> {
+        let out = self.out.display();
+        let marker = self.out.join(".engram-reproduce");
+        let folder = std::fs::read_dir(&self.out);
+        if folder.is_ok_and(|mut entries| entries.next().is_some()) && !marker.exists() {
+            anyhow::bail!(
+                "{out}: holds something else than `engram reproduce` wrote; give another --out"
+            );
+        }
+        std::fs::create_dir_all(&self.out)
+            .with_context(|| format!("{out}: could not be made; give another --out"))?;
+        let file = File::options().create(true).append(true).open(&marker);
+        let file = file.with_context(|| {
+            format!("{}: could not be made; give another --out", marker.display())
+        })?;
+        file.try_lock().with_context(|| {
+            format!(
+                "{out}: another `engram reproduce` is at it; wait for it, or give another --out"
+            )
+        })?;
+        Ok(file)
+    }
+}
