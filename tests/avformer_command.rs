@@ -103,6 +103,15 @@ fn clips_are_heard_and_seen_from_files() {
     let bad = odd.replace("odd.jsonl", "bad.jsonl");
     refused(folder, &format!("{bad} --quiet --on-error skip"), "all 2 clips are left out");
     assert!(!folder.join("odd.tsv").exists());
+    // Learning from them stops or leaves them out too.
+    let manifests =
+        ["train", "validation", "test"].map(|key| format!(" --set data.{key}=seen/odd.jsonl"));
+    let learn = train.clone() + &manifests.concat();
+    refused(folder, &format!("{learn} --run files"), "line 2");
+    assert!(!folder.join("files").exists());
+    done(folder, &format!("{learn} --on-error skip --run files"));
+    let summary: Value = serde_json::from_slice(&read("files/summary.json")).unwrap();
+    assert_eq!(summary["left_out"].as_array().unwrap().len(), 6);
     let told = done(folder, &format!("{odd} --quiet --on-error skip --json"));
     let summary: Value = serde_json::from_str(&told).unwrap();
     assert_eq!((&summary["clips"], &summary["with_frames"]), (&14.into(), &14.into()));

@@ -133,6 +133,13 @@ fn a_memory_is_looked_into() {
             answer.body
         );
     }
+    let long = explorer.search(&format!(r#"{{"text": "{}"}}"#, "a ".repeat(2_000)));
+    assert!(long.status == 422 && long.body.contains("ask with 2000 at most"), "{}", long.body);
+    for wanted in [r#"{"sources": ["x"]}"#, r#"{"like": 7, "sources": ["kg", "x"]}"#] {
+        let told = explorer.search(wanted);
+        let reason = "there is no source \\\"x\\\"; there are kg, wit";
+        assert!(told.status == 422 && told.body.contains(reason), "{}", told.body);
+    }
     let unknown = explorer.search(r#"{"like": 70}"#);
     assert!(unknown.status == 422 && unknown.body.contains("no entry 70"), "{}", unknown.body);
 
@@ -185,6 +192,11 @@ fn runs_are_looked_into_as_they_are_now() {
         assert!(told.status == 422 && told.body.contains("dB are not from"), "{}", told.body);
     }
     assert_eq!(explorer.get(&format!("/api/runs/{avformer}/names")).status, 200);
+    assert_eq!(runs[avformer]["is_world"], true);
+    let told = explorer.get(&format!("/api/runs/{avformer}/questions"));
+    assert!(told.status == 422 && told.body.contains("this is asked of reveal"), "{}", told.body);
+    let told = explorer.get(&format!("/api/runs/{reveal}/names"));
+    assert!(told.status == 422 && told.body.contains("this is asked of avformer"), "{}", told.body);
     // A run without its memory is not given one.
     fs::rename(folder.path().join("kept/reveal/memory"), folder.path().join("memory")).unwrap();
     let told = explorer.get(&format!("/api/runs/{reveal}/questions"));

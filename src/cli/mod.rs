@@ -29,7 +29,15 @@ pub enum Outcome {
 /// Exit codes: 0 done; 1 finished, but a check or threshold failed; 2 could not run.
 #[derive(Debug, Parser)]
 #[command(name = "engram", version, max_term_width = 100)]
-#[command(after_help = "Start with `engram reproduce`: it needs no data, no weights, no network.")]
+#[command(after_help = "\
+Start with `engram reproduce`: it needs no data, no weights, no network.
+
+Examples:
+  engram reproduce
+  engram explore train/kept
+  engram eval wer --ref ref.tsv --hyp hyp.tsv --normalizer whisper-en
+  engram train patent --recipe train/recipes/patent/world.toml --run runs/p0
+  engram grid --help                      # each command's help has more")]
 pub struct Cli {
     /// Threads to use; all cores without it. Results do not depend on it.
     #[arg(long, global = true, value_name = "N",

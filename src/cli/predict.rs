@@ -19,6 +19,7 @@ use engram_train::studies::patent::{predict, zero_shot};
 use engram_train::studies::reveal;
 
 use super::{Outcome, output};
+pub(super) use speech::OnError;
 
 /// Score phrase pairs or answer questions with a trained run, or with a baseline that trains nothing;
 /// transcribe speech.

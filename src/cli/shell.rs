@@ -71,3 +71,20 @@ fn pages(command: &clap::Command) -> anyhow::Result<Vec<(String, String)>> {
     }
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_of_each_command_has_examples() {
+        fn check(command: &clap::Command) {
+            let told = command.get_after_help().map(|help| help.to_string()).unwrap_or_default();
+            assert!(told.contains("Example"), "engram … {}", command.get_name());
+            command.get_subcommands().for_each(check);
+        }
+        let mut command = Cli::command().disable_help_subcommand(true);
+        command.build();
+        check(&command);
+    }
+}

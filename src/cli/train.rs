@@ -14,6 +14,7 @@ use engram_train::studies::speech::run::train_speech;
 use engram_train::{Recipe, RecipeOptions, RunOptions};
 use serde::Serialize;
 
+use super::predict::OnError;
 use super::{Outcome, output};
 pub(super) use tables::rescued_in_words;
 
@@ -43,6 +44,9 @@ pub struct Train {
     /// Change a value of the recipe, for example `optimiser.learning_rate=2e-5` (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// What becomes of clips of files that cannot be heard or seen, in AVFormer: the recipe's data.on_error
+    #[arg(long, value_name = "WHAT")]
+    on_error: Option<OnError>,
     /// Go on with a run that was stopped, to the same bytes
     #[arg(long)]
     resume: bool,
@@ -75,7 +79,18 @@ pub enum Study {
 impl Train {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
-        let options = RecipeOptions { tiny: self.tiny, set: self.set.clone() };
+        let mut set = self.set.clone();
+        if let Some(what) = self.on_error {
+            anyhow::ensure!(
+                matches!(self.study, Study::Avformer),
+                "--on-error is for avformer; leave it out"
+            );
+            set.push(format!(
+                "data.on_error={}",
+                if what == OnError::Skip { "skip" } else { "stop" }
+            ));
+        }
+        let options = RecipeOptions { tiny: self.tiny, set };
         let mut recipe = Recipe::load(&self.recipe, &options)?;
         let options = RunOptions {
             run: self.run.clone(),

@@ -19,6 +19,12 @@ use super::{Outcome, output};
 
 /// Fetch published weights, write the embedded data, read published data sets.
 #[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Examples:
+  engram data fetch hf://openai/whisper-tiny.en
+  engram data world pictures --pictures 100 --split test
+  engram data phrases phrases
+  engram data clips librispeech LibriSpeech/test-clean --out clips.jsonl")]
 pub enum Data {
     Fetch(Fetch),
     Phrases(Phrases),

@@ -19,6 +19,12 @@ use shared::Intervals;
 
 /// Measure predictions.
 #[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Examples:
+  engram eval wer --ref ref.trn --hyp hyp.trn --normalizer whisper-en --align 10
+  engram eval caption --references captions_val2017.json --results mine.json
+  engram eval phrase --gold validation.csv --predictions mine.csv --baseline cosine.csv
+  engram eval compare a.items.jsonl b.items.jsonl")]
 pub enum Eval {
     Wer(wer::Wer),
     Caption(caption::Caption),

@@ -12,7 +12,7 @@ use engram_train::studies::reveal::predict::{Answer, Answerer, Evidence};
 use serde::{Deserialize, Serialize};
 
 use super::lazily::{FromRun, png};
-use super::uploads::Upload;
+use super::uploads::{self, Upload};
 
 /// The most questions of a test that are listed at a time.
 const LISTED: usize = 50;
@@ -86,6 +86,8 @@ impl Opened {
 }
 
 impl FromRun for Asking {
+    const STUDY: &'static str = "reveal";
+
     fn open(run: &Path) -> anyhow::Result<Self> {
         let opened = Opened::of(run)?;
         let world = opened.answerer.world()?;
@@ -106,6 +108,7 @@ impl Asking {
 
     /// Questions of the test that have all these words, in the question, its answers or the picture's name.
     pub(super) fn questions(&self, words: &str) -> anyhow::Result<Questions<'_>> {
+        let words = uploads::words(words)?.unwrap_or_default();
         let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
         let mut questions = Vec::new();
         for question in self.world.iter().flat_map(|world| &world.questions) {
@@ -150,7 +153,7 @@ impl Asking {
 
     pub(super) fn answer(&self, asked: &Asked) -> anyhow::Result<Answer> {
         let picture = Upload::of(&asked.picture)?.context("a question needs a picture")?;
-        let question = Some(asked.question.trim()).filter(|question| !question.is_empty());
+        let question = uploads::words(&asked.question)?;
         let answer = self.now()?.0.answer_one(question, picture.path(), &asked.without);
         answer.map_err(|error| picture.told(anyhow::Error::from_boxed(error)))
     }

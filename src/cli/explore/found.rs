@@ -35,6 +35,8 @@ pub(super) struct Run {
     pub(super) name: String,
     /// `patent`, `reveal`, …
     pub(super) study: String,
+    /// Whether it learns from the embedded world.
+    pub(super) is_world: bool,
     /// Whether it has come to its end.
     pub(super) finished: bool,
     /// Whether it has a memory. Grids keep that of their main row; `engram predict` makes others anew.
@@ -57,11 +59,15 @@ pub(super) fn find(folders: &[PathBuf]) -> anyhow::Result<Found> {
     // So that a folder is called by its own name, and found once, whatever it was called when it was given.
     let whole = |folder: &PathBuf| {
         let whole = folder.canonicalize().ok().filter(|folder| folder.is_dir());
-        whole.with_context(|| format!("{}: is no folder", folder.display()))
+        whole.with_context(|| {
+            format!("{}: is no folder; give one with runs or memories in it", folder.display())
+        })
     };
     let whole = folders.iter().map(whole).collect::<anyhow::Result<Vec<PathBuf>>>()?;
     for folder in &whole {
-        look_into(folder, DEPTH, &mut found)?;
+        fs::read_dir(folder)
+            .with_context(|| format!("{}: could not be read; give another", folder.display()))?;
+        look_into(folder, DEPTH, &mut found);
         let mut all = found.runs.iter().map(|run| &run.folder);
         let mut memories = found.memories.iter().map(|memory| &memory.folder);
         if !all.any(|one| one.starts_with(folder)) && !memories.any(|one| one.starts_with(folder)) {
@@ -98,7 +104,8 @@ fn common<'a>(one: &'a Path, other: &Path) -> &'a Path {
     one.ancestors().find(|folder| other.starts_with(folder)).unwrap_or(Path::new(""))
 }
 
-fn look_into(folder: &Path, depth: usize, found: &mut Found) -> anyhow::Result<()> {
+/// Adds the runs and memories of a folder; what cannot be read is told and left out.
+fn look_into(folder: &Path, depth: usize, found: &mut Found) {
     let (name, path) = (String::new(), folder.to_path_buf());
     let is_known = found.runs.iter().any(|run| run.folder == path)
         || found.memories.iter().any(|memory| memory.folder == path);
@@ -106,34 +113,43 @@ fn look_into(folder: &Path, depth: usize, found: &mut Found) -> anyhow::Result<(
         if !is_known {
             found.memories.push(FoundMemory { name, folder: path, run: None });
         }
-        return Ok(());
+        return;
     }
     if folder.join(RECIPE).is_file() && !is_known {
         match study(&folder.join(RECIPE)) {
-            Ok(study) => {
-                let run = Run { name, study, finished: false, has_memory: false, folder: path };
+            Ok((study, is_world)) => {
+                let (finished, has_memory) = (false, false);
+                let run = Run { name, study, is_world, finished, has_memory, folder: path };
                 found.runs.push(run.now());
             }
             Err(error) => output::note(&format!("left out: {error:#}"), false),
         }
     }
     if depth == 0 {
-        return Ok(());
+        return;
     }
-    let entries =
-        fs::read_dir(folder).with_context(|| format!("{}: could not be read", folder.display()))?;
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => {
+            return output::note(&format!("left out: {}: {error}", folder.display()), false);
+        }
+    };
     let mut below: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     below.retain(|path| path.is_dir() && !path.is_symlink());
     below.sort();
-    below.iter().try_for_each(|path| look_into(path, depth - 1, found))
+    below.iter().for_each(|path| look_into(path, depth - 1, found));
 }
 
-/// The study of a run's recipe.
-fn study(recipe: &Path) -> anyhow::Result<String> {
+/// The study of a run's recipe, and whether it learns from the embedded world.
+fn study(recipe: &Path) -> anyhow::Result<(String, bool)> {
     let unread = || format!("{}: is no recipe of a run", recipe.display());
     let text = fs::read_to_string(recipe).with_context(unread)?;
     let table: toml::Table = text.parse().with_context(unread)?;
-    Ok(table.get("study").and_then(|study| study.as_str()).unwrap_or_default().to_owned())
+    let text = |value: Option<&toml::Value>| {
+        value.and_then(|value| value.as_str()).unwrap_or_default().to_owned()
+    };
+    let files = table.get("data").and_then(|data| data.get("train"));
+    Ok((text(table.get("study")), text(files).is_empty()))
 }
 
 #[cfg(test)]

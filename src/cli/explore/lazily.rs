@@ -18,11 +18,20 @@ pub(super) struct Lazily<T> {
 
 /// What is opened from a run's folder.
 pub(super) trait FromRun: Sized {
+    /// The study of its runs.
+    const STUDY: &'static str;
+
     fn open(run: &Path) -> anyhow::Result<Self>;
 }
 
 /// All runs, of which those are opened that are asked for.
-pub(super) struct LazyRuns<T>(Vec<(PathBuf, Lazily<T>)>);
+pub(super) struct LazyRuns<T>(Vec<LazyRun<T>>);
+
+struct LazyRun<T> {
+    study: String,
+    folder: PathBuf,
+    opened: Lazily<T>,
+}
 
 impl<T> Default for Lazily<T> {
     fn default() -> Self {
@@ -48,13 +57,20 @@ impl<T> Lazily<T> {
 
 impl<T: FromRun> LazyRuns<T> {
     pub(super) fn of(runs: &[Run]) -> Self {
-        Self(runs.iter().map(|run| (run.folder.clone(), Lazily::default())).collect())
+        let lazy = |run: &Run| LazyRun {
+            study: run.study.clone(),
+            folder: run.folder.clone(),
+            opened: Lazily::default(),
+        };
+        Self(runs.iter().map(lazy).collect())
     }
 
     /// Opens a run, unless it is open.
     pub(super) fn opened(&self, run: usize) -> anyhow::Result<&T> {
-        let (folder, opened) = self.0.get(run).with_context(|| format!("there is no run {run}"))?;
-        opened.get(|| T::open(folder))
+        let one = self.0.get(run).with_context(|| format!("there is no run {run}"))?;
+        let (study, wanted) = (&one.study, T::STUDY);
+        anyhow::ensure!(study == wanted, "run {run} is of {study}; this is asked of {wanted}");
+        one.opened.get(|| T::open(&one.folder))
     }
 }
 

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::answers::Asking;
 use super::found::FoundMemory;
 use super::lazily::{Lazily, LazyRuns};
-use super::uploads::Upload;
+use super::uploads::{Upload, words};
 use crate::cli::memory::{ShownHit, check_model};
 use crate::cli::output;
 
@@ -178,8 +178,7 @@ impl Explorable {
     fn search(&self, wanted: &Wanted, answerers: &LazyRuns<Asking>) -> anyhow::Result<Hits> {
         let k = wanted.k.clamp(1, MOST);
         let started = Instant::now();
-        let (text, picture) = (wanted.text.trim(), Upload::of(&wanted.picture)?);
-        let text = Some(text).filter(|text| !text.is_empty());
+        let (text, picture) = (words(&wanted.text)?, Upload::of(&wanted.picture)?);
         let asks = text.is_some() || picture.is_some();
         if let (Some(run), None, true) = (self.run, wanted.like, asks) {
             let opened = answerers.opened(run)?;
@@ -189,6 +188,10 @@ impl Explorable {
             return Ok(Hits { generation, seconds, hits });
         }
         let generation = self.newest()?;
+        let known = &generation.manifest().sources;
+        if let Some(other) = wanted.sources.iter().find(|source| !known.contains(source)) {
+            anyhow::bail!("there is no source {other:?}; there are {}", known.join(", "));
+        }
         let query = match wanted.like {
             Some(id) => {
                 let row = generation.row_of(id)?;

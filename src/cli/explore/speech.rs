@@ -92,6 +92,8 @@ struct Heard {
 }
 
 impl FromRun for Hearer {
+    const STUDY: &'static str = "avformer";
+
     fn open(run: &Path) -> anyhow::Result<Self> {
         let mut recipe = Recipe::load(&run.join(engram_train::RECIPE), &RecipeOptions::default())?;
         let data: AvformerData = recipe.data()?;

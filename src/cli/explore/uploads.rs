@@ -1,4 +1,4 @@
-//! Pictures that the page sends.
+//! Words and pictures that the page sends.
 
 use std::path::Path;
 
@@ -6,6 +6,20 @@ use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tempfile::NamedTempFile;
+
+/// Characters of the longest text that is read.
+const LONGEST_TEXT: usize = 2_000;
+
+/// What was typed; none where that is nothing.
+pub(super) fn words(text: &str) -> anyhow::Result<Option<&str>> {
+    let text = text.trim();
+    let length = text.chars().count();
+    anyhow::ensure!(
+        length <= LONGEST_TEXT,
+        "the text has {length} characters; ask with {LONGEST_TEXT} at most"
+    );
+    Ok(Some(text).filter(|text| !text.is_empty()))
+}
 
 /// A picture, in a file for as long as this lives.
 pub(super) struct Upload(NamedTempFile);

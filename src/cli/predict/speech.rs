@@ -67,9 +67,10 @@ pub struct Speech {
     streaming: Streaming,
 }
 
+/// What becomes of clips that cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum OnError {
-    /// Nothing is written
+pub(in crate::cli) enum OnError {
+    /// It ends the command, and nothing is written
     Stop,
     /// The clip is named and left out
     Skip,

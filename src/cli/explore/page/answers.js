@@ -13,6 +13,8 @@ let off = new Map();
 /** The answer out of all entries. */
 let whole = null;
 let asked = 0;
+/** Lists of questions so far. */
+let listings = 0;
 /** The memory of each run, by its place. */
 const memoryOf = new Map();
 
@@ -20,9 +22,11 @@ const total = (entry) => (entry.credit ?? []).reduce((sum, one) => sum + one, 0)
 const run = () => at("answering").value;
 
 async function listQuestions() {
+  listings += 1;
+  const mine = listings;
   const words = new URLSearchParams({ words: at("question-words").value });
   const read = await ask(`/api/runs/${run()}/questions?${words}`);
-  if (!read) return;
+  if (!read || mine !== listings) return;
   at("examples").hidden = !read.world;
   at("listed").textContent = `${read.questions.length} of ${read.found.toLocaleString("en")} questions of the test`;
   at("questions").replaceChildren(...read.questions.map((one) => {

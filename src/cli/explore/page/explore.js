@@ -48,7 +48,7 @@ if (runs && memories) {
     start("curves", startCurves, all),
     start("memory", startMemory, memories),
     start("answers", (found) => startAnswers(found, memories), finished("reveal").filter((run) => run.has_memory)),
-    start("speech", startSpeech, finished("avformer")),
+    start("speech", startSpeech, finished("avformer").filter((run) => run.is_world)),
   ].flat();
   show(there.find((tab) => location.hash === `#${shownBy(tab)}`) ?? there[0]);
 }

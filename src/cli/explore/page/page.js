@@ -8,6 +8,9 @@ export function make(name, properties, ...children) {
   return made;
 }
 
+/** The address whose failure is shown. */
+let failing = null;
+
 /** The JSON of an address; what went wrong is told on the page, and gives null. */
 export async function ask(address, body) {
   const options = body === undefined ? {} : {
@@ -19,10 +22,11 @@ export async function ask(address, body) {
     const response = await fetch(address, options);
     const read = await response.json();
     if (!response.ok) throw new Error(read.error ?? response.statusText);
-    at("failure").hidden = true;
+    // That something else went well does not mend it.
+    if (failing === pathOf(address)) forget();
     return read;
   } catch (error) {
-    tell(error);
+    tell(error, address);
     return null;
   }
 }
@@ -34,12 +38,23 @@ export async function load(address) {
     if (!response.ok) throw new Error((await response.json()).error ?? response.statusText);
     return await response.blob();
   } catch (error) {
-    tell(error);
+    tell(error, address);
     return null;
   }
 }
 
-function tell(error) {
+const pathOf = (address) => address.split("?")[0];
+
+function forget() {
+  failing = null;
+  at("failure").hidden = true;
+}
+
+// What went wrong is shown until something else is wanted.
+for (const event of ["change", "submit", "click"]) document.addEventListener(event, forget, true);
+
+function tell(error, address) {
+  failing = pathOf(address);
   const gone = error instanceof TypeError ? "the program is not there: is `engram explore` still on?" : error.message;
   at("failure").textContent = gone;
   at("failure").hidden = false;

@@ -21,6 +21,7 @@ function wanted() {
 }
 
 async function hear() {
+  if (!at("name").value) return;
   at("snr-value").textContent = at("noise").value ? `${at("snr").value} dB` : "no noise";
   at("snr").disabled = !at("noise").value;
   asked += 1;
@@ -89,8 +90,16 @@ function drawSound({ peaks, seconds, words }) {
 }
 
 async function chooseRun() {
-  said = await ask(`/api/runs/${run()}/names`);
-  if (!said) return;
+  asked += 1;
+  const mine = asked;
+  // Nothing of the run before stands under this one's name.
+  drawn = null;
+  at("sound").removeAttribute("src");
+  at("said").textContent = "";
+  for (const part of ["waves", "heard", "name", "other"]) at(part).replaceChildren();
+  const read = await ask(`/api/runs/${run()}/names`);
+  if (!read || mine !== asked) return;
+  said = read;
   const names = said.names.map((name, place) => [place, name]);
   fill(at("name"), names);
   fill(at("other"), names);
