@@ -4,6 +4,7 @@
     pip install nbclient                     # and: cargo install evcxr_jupyter --locked; evcxr_jupyter --install
     python3 notebooks/execute.py             # all of them; exit code 1 if a cell fails
     python3 notebooks/execute.py --write 04-memory.ipynb    # keeps the new outputs
+    python3 notebooks/execute.py --lab       # Jupyter Lab with the same build (pip install jupyterlab)
 
 All of them share one build, of the dependencies that Cargo.lock names, in the system's temporary folder: one
 notebook at a time.
@@ -79,11 +80,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="all where none is named")
     parser.add_argument("--write", action="store_true", help="keep the new outputs")
+    parser.add_argument("--lab", action="store_true", help="open Jupyter Lab in the place of executing them")
     options = parser.parse_args()
     names = options.notebooks or sorted(path.name for path in HERE.glob("*.ipynb"))
     BUILD.mkdir(parents=True, exist_ok=True)
     shutil.copy(HERE.parent / "Cargo.lock", BUILD)
     os.environ["EVCXR_TMPDIR"] = str(BUILD)
+    if options.lab:
+        os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", str(HERE)])
     sys.exit(1 if sum([execute(HERE / pathlib.Path(name).name, options.write) for name in names]) else 0)
 
 

@@ -107,7 +107,7 @@ fn clips_are_heard_and_seen_from_files() {
     let manifests =
         ["train", "validation", "test"].map(|key| format!(" --set data.{key}=seen/odd.jsonl"));
     let learn = train.clone() + &manifests.concat();
-    refused(folder, &format!("{learn} --run files"), "line 2");
+    refused(folder, &format!("{learn} --run files"), "line 3");
     assert!(!folder.join("files").exists());
     done(folder, &format!("{learn} --on-error skip --run files"));
     let summary: Value = serde_json::from_slice(&read("files/summary.json")).unwrap();
