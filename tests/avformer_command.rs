@@ -118,4 +118,42 @@ fn clips_are_heard_and_seen_from_files() {
     let skipped = summary["skipped"].to_string();
     assert!(skipped.contains("broken.png") && skipped.contains("has no frames"), "{skipped}");
     assert_eq!(fs::read_to_string(folder.join("odd.tsv")).unwrap().lines().count(), 15);
+    published_sets_are_learnt_from(folder, &train);
+}
+
+/// Videos with their pictures, listed as HowTo100M and VisSpeech list theirs, become manifests that a recipe takes.
+fn published_sets_are_learnt_from(folder: &Path, train: &str) {
+    let manifest = fs::read_to_string(folder.join("seen/clips.jsonl")).unwrap();
+    let (mut captions, mut list) = (serde_json::Map::new(), String::new());
+    list += "key,yt_id,start_time,end_time,annotation\n";
+    fs::create_dir(folder.join("videos")).unwrap();
+    for (number, line) in manifest.lines().take(8).enumerate() {
+        let clip: Value = serde_json::from_str(line).unwrap();
+        let video = format!("video{number}");
+        let beside = |path: &Value| folder.join("seen").join(path.as_str().unwrap());
+        fs::copy(beside(&clip["audio"]), folder.join(format!("videos/{video}.wav"))).unwrap();
+        let pictures = folder.join("frames").join(&video);
+        fs::create_dir_all(&pictures).unwrap();
+        for (place, frame) in clip["frames"].as_array().unwrap().iter().enumerate() {
+            fs::copy(beside(frame), pictures.join(format!("{place}.png"))).unwrap();
+        }
+        let text = clip["text"].as_str().unwrap();
+        let times = serde_json::json!({"start": [0.1], "end": [0.6], "text": [text]});
+        captions.insert(video.clone(), times);
+        list += &format!("{video}-100000-600000,{video},100000,600000,{text}\n");
+    }
+    fs::write(folder.join("howto100m.json"), Value::from(captions).to_string()).unwrap();
+    fs::write(folder.join("visspeech.csv"), list).unwrap();
+    for (set, file) in [("howto100m", "howto100m.json"), ("visspeech", "visspeech.csv")] {
+        let read = format!("data clips {set} {file} --audio videos --frames frames --frame-rate 4");
+        done(folder, &format!("{read} --out {set}.jsonl"));
+        let manifests =
+            ["train", "validation", "test"].map(|key| format!(" --set data.{key}={set}.jsonl"));
+        done(folder, &format!("{train}{} --run {set}", manifests.concat()));
+        let summary = fs::read(folder.join(set).join("summary.json")).unwrap();
+        let summary: Value = serde_json::from_slice(&summary).unwrap();
+        let right = summary["systems"].as_array().unwrap().iter();
+        let mut right = right.filter(|one| one["utterances"] == "test" && one["system"] == "right");
+        assert_eq!(right.next().unwrap()["wer"]["n"], 8, "{set}");
+    }
 }

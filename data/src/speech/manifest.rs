@@ -367,7 +367,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("m.jsonl");
         for (line, reason) in [
-            ("{\"audio\": 3}", "line 2"),
+            ("{\"audio\": 3}", "write {\"audio\": \"a.flac\""),
+            ("{\"audio\": \"a.wav\", \"frames\": [3]}", "a frame is a path, or {\"image\""),
+            ("{\"audio\": \"a.wav\", \"frames\": [\"\"]}", "a frame has an empty path"),
             ("{\"audio\": \"a.wav\", \"strat\": 1}", "strat"),
             ("{\"audio\": \"a.wav\", \"start\": -1}", "start -1"),
             ("{\"audio\": \"a.wav\", \"start\": 2, \"end\": 2}", "end 2 is not after"),
