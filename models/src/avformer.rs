@@ -45,7 +45,7 @@ impl AvformerConfig {
     /// Checks what the types do not.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] naming the field.
+    /// [`crate::ModelError::BadConfig`] naming the field.
     pub fn validate(&self) -> Result<()> {
         self.adapters.validate()?;
         self.projection.validate()
