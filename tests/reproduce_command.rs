@@ -34,7 +34,7 @@ fn what_is_given_is_looked_at_first() {
         ("--out file", "file: could not be made; give another --out"),
         ("--row reveal.x", "--row reveal.x: scale smoke makes no such row"),
         ("--row avformer.tokens_help", "scale smoke makes no such row"),
-        ("--row patent.real_zero_shot", "no such row of what is given"),
+        ("--row avformer.real_whisper", "no such row of what is given"),
         ("--row reveal.needle --study reveal", "--study"),
         ("--out mine", "mine: holds something else than `engram reproduce` wrote"),
     ] {

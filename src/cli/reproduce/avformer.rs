@@ -61,7 +61,8 @@ impl Reproduce {
 
     /// The rows of the study, of each recogniser.
     pub(super) fn avformer(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
-        if self.rows.iter().all(|id| id == WHISPER) && !self.rows.is_empty() {
+        // A row on real speech alone needs no training.
+        if !self.avformer_ids()?.iter().any(|id| id != WHISPER && self.wants(id)) {
             return Ok(Vec::new());
         }
         let [encoder, speech] = match self.is_smoke() {
