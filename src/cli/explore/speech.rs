@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use engram_data::audio::noise::NoiseKind;
-use engram_data::world::audiovisual::{Audiovisual, AudiovisualClip, Hearing};
+use engram_data::world::audiovisual::{Audiovisual, AudiovisualClip, Hearing, MOST_SNR_DB};
 use engram_data::world::questions::Split;
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::align;
@@ -27,8 +27,6 @@ use crate::cli::data::wav;
 const ADAPTERS: &str = "run";
 /// Parts of the sound whose lowest and highest samples are drawn.
 const PEAKS: usize = 300;
-/// The highest ratio of speech over noise, and its negative the lowest.
-const MOST_DB: f32 = 100.0;
 /// The loudest sample of what is played: noise may leave [-1, 1].
 const LOUDEST: f32 = 0.7;
 
@@ -181,8 +179,12 @@ impl Hearer {
     fn clip(&self, wanted: &Wanted) -> anyhow::Result<AudiovisualClip> {
         let names = self.world.names().len();
         anyhow::ensure!(wanted.name < names, "there are {names} names");
-        let is_ratio = wanted.snr_db.abs() <= MOST_DB;
-        anyhow::ensure!(is_ratio, "{} dB are not from -{MOST_DB} to {MOST_DB}", wanted.snr_db);
+        let is_ratio = wanted.snr_db.abs() <= MOST_SNR_DB;
+        anyhow::ensure!(
+            is_ratio,
+            "{} dB are not from -{MOST_SNR_DB} to {MOST_SNR_DB}",
+            wanted.snr_db
+        );
         let hearing = Hearing {
             noise: wanted.noise.into_iter().collect(),
             snr_db: [wanted.snr_db; 2],

@@ -24,11 +24,10 @@ const RECIPE_FILE: &str = "train/recipes/reveal/laptop.toml";
 /// Rows that are always made.
 const ROWS: [&str; 3] = ["main", "main-asked-with-k-0", "frozen-retriever"];
 /// Claims that are expected to hold at any scale.
-const EXPECTED: [&str; 3] =
-    ["reveal.memory_over_none", "reveal.knowledge_swap", "reveal.credit_beats_random"];
+const EXPECTED: [&str; 3] = ["reveal.memory_over_none", KNOWLEDGE_SWAP, CREDIT];
 
 /// Those that are expected by the recipe as well.
-const EXPECTED_BY_RECIPE: [&str; 2] = ["reveal.recall_at_10", "reveal.needle"];
+const EXPECTED_BY_RECIPE: [&str; 2] = [RECALL, NEEDLE];
 
 /// What `smoke` sets over the recipe: all of it in two minutes, and a model that is small enough to be kept.
 const SMOKE: [&str; 17] = [
@@ -57,8 +56,11 @@ const CREDITED: usize = 40;
 const MORE_OFTEN_THAN_NOT: f64 = 0.5;
 
 /// Rows that the main runs show by themselves.
-const OWN: [&str; 4] =
-    ["reveal.knowledge_swap", "reveal.recall_at_10", "reveal.credit_beats_random", "reveal.needle"];
+const OWN: [&str; 4] = [KNOWLEDGE_SWAP, RECALL, CREDIT, NEEDLE];
+const KNOWLEDGE_SWAP: &str = "reveal.knowledge_swap";
+const RECALL: &str = "reveal.recall_at_10";
+const CREDIT: &str = "reveal.credit_beats_random";
+const NEEDLE: &str = "reveal.needle";
 
 impl Reproduce {
     /// The ids of the rows that can be made.
@@ -77,7 +79,7 @@ impl Reproduce {
         let further: Vec<&str> = further.map(|claim| claim.id.as_str()).collect();
         let main = match self.rows.is_empty() {
             true => main,
-            false => main.clone().only(&main.rows_of(&self.rows)),
+            false => main.about(&self.rows),
         };
         let mut rows = Vec::new();
         if OWN.iter().any(|id| self.wants(id))
@@ -97,7 +99,7 @@ impl Reproduce {
         let asked = !self.rows.is_empty() && further.iter().any(|id| self.wants(id));
         if self.ablations || asked {
             let grid = match asked {
-                true => grid.clone().only(&grid.rows_of(&self.rows)),
+                true => grid.clone().about(&self.rows),
                 false => grid.clone(),
             };
             let report = self.grid(&grid, &self.out.join("reveal-ablations"))?;
@@ -202,7 +204,7 @@ impl Reproduce {
             system("the new answer less the old one, by which it is judged", changed),
         ];
         let mut rows = vec![row(
-            OWN[0],
+            KNOWLEDGE_SWAP,
             "answers follow when facts are changed in the memory and nowhere else: more are the \
              new ones than still the old"
                 .to_owned(),
@@ -216,13 +218,13 @@ impl Reproduce {
                 main.figure("recall_at_10").cloned().context("no recall_at_10 was measured")?;
             let verdict = beats(&found, MORE_OFTEN_THAN_NOT);
             let claim = "the right entry is among the ten that are read, more often than not";
-            rows.push(row(OWN[1], claim.to_owned(), "", found, verdict, Vec::new()));
+            rows.push(row(RECALL, claim.to_owned(), "", found, verdict, Vec::new()));
         }
         // Leave-one-out orders by what the deletion measures: it is the bound, not what is judged.
         let less = gradient.measure("random_less_gradient", "picture");
         let bound = exact.measure("random_less_exact", "picture");
         rows.push(row(
-            OWN[2],
+            CREDIT,
             "an answer falls sooner where entries are deleted by the gradient's credit than at random \
              (nats)"
                 .to_owned(),
@@ -242,7 +244,7 @@ impl Reproduce {
                 system(&size, values.measure("accuracy_plain", "task"))
             });
             let claim = format!("a picture is found among {others} others: above chance, 0.5");
-            rows.push(row(OWN[3], claim, "", accuracy, verdict, compared.collect()));
+            rows.push(row(NEEDLE, claim, "", accuracy, verdict, compared.collect()));
         }
         Ok(rows)
     }

@@ -311,10 +311,11 @@ impl Grid {
         self
     }
 
-    /// The rows that these claims are about, by name.
-    pub fn rows_of(&self, claims: &[String]) -> Vec<&str> {
+    /// The same grid with the rows alone that claims of these ids are about, as [`Grid::only`] has them.
+    pub fn about(self, claims: &[String]) -> Self {
         let asked = self.claims.iter().filter(|claim| claims.contains(&claim.id));
-        asked.flat_map(ClaimSettings::rows).collect()
+        let names: Vec<String> = asked.flat_map(ClaimSettings::rows).map(str::to_owned).collect();
+        self.only(&names.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// The command for a row alone, beside the main one; `None` where no command line says the same.

@@ -15,8 +15,8 @@ pub const EVALUATED_VIEWS: usize = 8;
 const STATES_GB: f64 = 8.0;
 /// The weight at which rehearsed clips keep tiny.en as it was (docs/avformer.md).
 const DISTILLATION: f64 = 40.0;
-/// The largest edge of a view.
-const MOST_PIXELS: u32 = 1024;
+/// The largest edge of a view, in pixels.
+const MOST_PIXELS: usize = 1024;
 /// The most clips and names of the embedded world.
 const MOST_CLIPS: usize = 1_000_000;
 /// The most views of a name.
@@ -181,23 +181,20 @@ impl AvformerData {
             return Some(("noise", "and `test_noise` want one kind at least".into()));
         }
         let counts = [
-            ("names", self.names),
-            ("clips", self.clips),
-            ("validation_clips", self.validation_clips),
-            ("test_clips", self.test_clips),
-            ("views", self.views),
-            ("view_size", self.view_size as usize),
+            ("names", self.names, MOST_CLIPS),
+            ("clips", self.clips, MOST_CLIPS),
+            ("validation_clips", self.validation_clips, MOST_CLIPS),
+            ("test_clips", self.test_clips, MOST_CLIPS),
+            ("views", self.views, MOST_VIEWS),
+            ("view_size", self.view_size as usize, MOST_PIXELS),
         ];
-        let is_wrong = |(_, count): &&(_, usize)| !(1..=MOST_CLIPS).contains(count);
+        let is_wrong = |(_, count, most): &&(_, usize, usize)| !(1..=*most).contains(count);
         let wrong = counts.iter().find(is_wrong).filter(|_| self.is_world());
-        if let Some((key, count)) = wrong {
-            return Some((*key, format!("is {count}, not 1 to {MOST_CLIPS}")));
+        if let Some((key, count, most)) = wrong {
+            return Some((*key, format!("is {count}, not 1 to {most}")));
         }
         if self.frames > MOST_FRAMES {
             return Some(("frames", format!("are more than {MOST_FRAMES}")));
-        }
-        if self.is_world() && self.views > MOST_VIEWS {
-            return Some(("views", format!("are more than {MOST_VIEWS}")));
         }
         if self.is_world() && self.frames > self.views.min(EVALUATED_VIEWS) {
             let most = self.views.min(EVALUATED_VIEWS);
@@ -205,9 +202,6 @@ impl AvformerData {
                 "are more than there are views: {most} (data.views in training, {EVALUATED_VIEWS} in the test)"
             );
             return Some(("frames", reason));
-        }
-        if self.is_world() && self.view_size > MOST_PIXELS {
-            return Some(("view_size", format!("is more than {MOST_PIXELS} pixels")));
         }
         None
     }
