@@ -1,6 +1,7 @@
 //! `engram reproduce`: the studies on the embedded world, beside what the papers say.
 
 mod avformer;
+mod correlation;
 mod given;
 mod kept;
 mod patent;
@@ -48,7 +49,7 @@ pub struct Reproduce {
     /// How large the runs are; the patent study has one size
     #[arg(long, value_enum, default_value_t = Scale::Smoke)]
     scale: Scale,
-    /// How many seeds REVEAL and AVFormer are trained with, for intervals over them; 1, at scale full 3
+    /// How many seeds everything is trained with, for intervals over them; 1, at scale full 3
     #[arg(long, default_value_t = 1, default_value_if("scale", "full", "3"), value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,

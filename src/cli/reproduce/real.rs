@@ -24,7 +24,7 @@ use engram_train::studies::patent::zero_shot::{encoder_cosines, word_overlap};
 use engram_train::studies::reveal::run::train_reveal;
 use engram_train::{Recipe, RecipeOptions};
 
-use super::patent::{System, patent_row};
+use super::correlation::System;
 use super::report::{Measured, Row};
 use super::{ENCODER, Reproduce, Scale};
 
@@ -70,18 +70,24 @@ impl Reproduce {
         }
         self.tell("real phrases");
         let pairs = read_pairs(folder.join("validation.csv"), Labels::Required)?;
-        let words =
-            System::new("shared words (Jaccard), no training", word_overlap(&pairs), &pairs)?;
+        let words = System::new("shared words (Jaccard), no training", vec![word_overlap(&pairs)]);
         let cosines =
             encoder_cosines(encoder, &pairs, &|_| {}).map_err(anyhow::Error::from_boxed)?;
-        let cosines = System::new(&format!("{encoder}, cosine"), cosines, &pairs)?;
+        let cosines = System::new(&format!("{encoder}, cosine"), vec![cosines]);
         let row = |id: &str, claim: &str, paper: &str, better: &System, worse: &System| {
             let difference = better.less(worse, &pairs)?;
-            let verdict = Verdict::of(&difference, Rule::Better);
-            let compared = vec![worse.measured(), better.measured()];
-            let mut row = patent_row(id, claim, paper, (difference, verdict), compared);
-            row.command = self.real_command(id);
-            anyhow::Ok(row)
+            anyhow::Ok(Row {
+                study: "patent",
+                id: id.to_owned(),
+                claim: claim.to_owned(),
+                paper: paper.to_owned(),
+                verdict: Verdict::of(&difference, Rule::Better),
+                figure: difference,
+                seeds: 1,
+                expected: true,
+                command: self.real_command(id),
+                compared: vec![worse.measured(&pairs)?, better.measured(&pairs)?],
+            })
         };
         let mut rows = vec![row(
             ZERO_SHOT,
@@ -102,7 +108,7 @@ impl Reproduce {
                     .context("the run was stopped")?;
             }
             let tuned = predict(&run, &pairs, &|_| {})?;
-            let tuned = System::new("fine-tuned on the training rows", tuned, &pairs)?;
+            let tuned = System::new("fine-tuned on the training rows", vec![tuned]);
             rows.push(row(
                 TUNED,
                 "fine-tuning is worth more than the encoder as it is (validation rows of the competition)",

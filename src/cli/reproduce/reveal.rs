@@ -27,7 +27,7 @@ const ROWS: [&str; 3] = ["main", "main-asked-with-k-0", "frozen-retriever"];
 const EXPECTED: [&str; 3] = ["reveal.memory_over_none", KNOWLEDGE_SWAP, CREDIT];
 
 /// Those that are expected by the recipe as well.
-const EXPECTED_BY_RECIPE: [&str; 2] = [RECALL, NEEDLE];
+const EXPECTED_BY_RECIPE: [&str; 3] = [RECALL, NEEDLE, "reveal.end_to_end_over_frozen_retriever"];
 
 /// What `smoke` sets over the recipe: all of it in two minutes, and a model that is small enough to be kept.
 const SMOKE: [&str; 17] = [
@@ -148,10 +148,14 @@ impl Reproduce {
             figure: claim.difference.clone(),
             seeds: self.seeds,
             verdict: claim.verdict,
-            expected: EXPECTED.contains(&claim.claim.id.as_str()),
+            expected: self.is_reveal_expected(&claim.claim.id),
             command: self.command(&claim.claim.id, ""),
             compared: Vec::new(),
         }
+    }
+
+    fn is_reveal_expected(&self, id: &str) -> bool {
+        EXPECTED.contains(&id) || !self.is_smoke() && EXPECTED_BY_RECIPE.contains(&id)
     }
 
     /// The rows that the main runs show by themselves.
@@ -186,8 +190,7 @@ impl Reproduce {
             figure,
             seeds: self.seeds,
             verdict,
-            expected: EXPECTED.contains(&id)
-                || !self.is_smoke() && EXPECTED_BY_RECIPE.contains(&id),
+            expected: self.is_reveal_expected(id),
             command: self.command(id, ""),
             compared,
         };

@@ -1,0 +1,151 @@
+//! Pearson's r of systems that were trained with several seeds.
+
+use engram_data::patent::PhrasePair;
+use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
+use engram_eval::metric::MetricInfo;
+use engram_eval::metric::mean::mean;
+use engram_eval::metric::pearson::{self, WeightedPearson};
+use engram_eval::result::Measure;
+
+use super::report::Measured;
+
+/// The scores that a system gives the same pairs, of each seed.
+pub(super) struct System {
+    name: String,
+    scores: Vec<Vec<f64>>,
+}
+
+impl System {
+    /// `scores` has those of each seed; one alone is for a system that has none.
+    pub(super) fn new(name: &str, scores: Vec<Vec<f64>>) -> Self {
+        Self { name: name.to_owned(), scores }
+    }
+
+    /// The scores of each seed.
+    pub(super) fn scores(&self) -> &[Vec<f64>] {
+        &self.scores
+    }
+
+    /// Pearson's r with the pairs' own scores.
+    pub(super) fn measured(&self, pairs: &[PhrasePair]) -> anyhow::Result<Measured> {
+        let figure = correlation(&pearson::INFO, [Some(self), None], pairs)?;
+        Ok(Measured { system: self.name.clone(), figure })
+    }
+
+    /// The difference of the correlations, seed by seed.
+    pub(super) fn less(&self, other: &Self, pairs: &[PhrasePair]) -> anyhow::Result<Measure> {
+        let info = MetricInfo { name: "pearson_difference", ..pearson::INFO };
+        correlation(&info, [Some(self), Some(other)], pairs)
+    }
+}
+
+/// The mean over seeds of Pearson's r of the first system, less that of the second. The interval draws anchors and, where
+/// there are several, seeds.
+fn correlation(
+    info: &MetricInfo,
+    systems: [Option<&System>; 2],
+    pairs: &[PhrasePair],
+) -> anyhow::Result<Measure> {
+    let gold: Vec<f64> = pairs.iter().map(|row| row.score.map_or(f64::NAN, f64::from)).collect();
+    let seeds = systems.iter().flatten().map(|system| system.scores.len()).max().unwrap_or(0);
+    let (mut values, mut drawn) = (Vec::with_capacity(seeds), Vec::with_capacity(seeds));
+    for seed in 0..seeds {
+        let (mut value, mut parts) = (0.0, Vec::with_capacity(2));
+        for (system, sign) in systems.iter().flatten().zip([1.0, -1.0]) {
+            let scores = &system.scores[seed % system.scores.len()];
+            value += sign * pearson::pearson(&gold, scores)?;
+            parts.push((sign, WeightedPearson::new(&gold, scores)?));
+        }
+        values.push(value);
+        drawn.push(parts);
+    }
+    let anchors: Vec<&str> =
+        (0..seeds).flat_map(|_| pairs.iter().map(|row| row.anchor.as_str())).collect();
+    let of_seeds: Vec<usize> =
+        (0..seeds).flat_map(|seed| std::iter::repeat_n(seed, pairs.len())).collect();
+    let resampling = Resampling::by_crossed_groups(["anchor", "seed"], &anchors, &of_seeds);
+    let interval = interval(&resampling, &BootstrapOptions::default(), |counts| {
+        let (mut sum, mut total) = (0.0, 0.0);
+        for (parts, counts) in drawn.iter().zip(counts.chunks(pairs.len())) {
+            // All pairs of a seed stand as often as the seed was drawn, times their anchor.
+            let times = f64::from(counts.iter().sum::<u32>());
+            if times > 0.0 {
+                let r = parts.iter().map(|(sign, pearson)| sign * pearson.value(counts));
+                sum += times * r.sum::<f64>();
+                total += times;
+            }
+        }
+        sum / total
+    });
+    let value = mean(&values);
+    let value = if value.is_finite() { Ok(value) } else { Err("undefined".to_owned()) };
+    Ok(Measure::new(info, anchors.len(), value, interval))
+}
+
+#[cfg(test)]
+mod tests {
+    use engram_data::world::phrases::phrase_world;
+    use engram_eval::compare::compare_pearson;
+    use engram_train::studies::patent::zero_shot::word_overlap;
+
+    use super::*;
+
+    /// The pairs, their shared words, and their own scores with some noise for each seed.
+    fn systems(seeds: usize) -> (Vec<PhrasePair>, System, System) {
+        let pairs = phrase_world(1).test;
+        let noisy = |seed: usize| {
+            let noise = |row: usize| ((row * (seed + 3)) as f64 * 12.9898).sin();
+            let score = |(row, pair): (usize, &PhrasePair)| {
+                f64::from(pair.score.unwrap_or(0.0)) + 0.1 * (seed + 1) as f64 * noise(row)
+            };
+            pairs.iter().enumerate().map(score).collect::<Vec<f64>>()
+        };
+        let words = System::new("words", vec![word_overlap(&pairs)]);
+        let noisy = System::new("noisy", (0..seeds).map(noisy).collect());
+        (pairs, words, noisy)
+    }
+
+    #[test]
+    fn one_seed_is_the_comparison_of_the_evaluation() {
+        let (pairs, words, noisy) = systems(1);
+        let gold: Vec<f64> = pairs.iter().map(|row| f64::from(row.score.unwrap_or(0.0))).collect();
+        let anchors: Vec<&str> = pairs.iter().map(|row| row.anchor.as_str()).collect();
+        let (by_anchor, options) =
+            (Resampling::by_group("anchor", &anchors), BootstrapOptions::default());
+        let (a, b) = (&noisy.scores[0], &words.scores[0]);
+        let theirs = compare_pearson(&gold, a, b, &by_anchor, &options).unwrap();
+        let alike = |ours: &Measure, theirs: &Measure| {
+            assert_eq!((&ours.metric, ours.n), (&theirs.metric, theirs.n));
+            assert!((ours.value - theirs.value).abs() < 1e-12);
+            let (ours, theirs) =
+                (ours.interval.as_ref().unwrap(), theirs.interval.as_ref().unwrap());
+            assert!(
+                (ours.low - theirs.low).abs() < 1e-12 && (ours.high - theirs.high).abs() < 1e-12
+            );
+            assert_eq!((&ours.method, ours.units), (&theirs.method, theirs.units));
+        };
+        alike(&noisy.less(&words, &pairs).unwrap(), &theirs.difference);
+        alike(&noisy.measured(&pairs).unwrap().figure, &theirs.a);
+        alike(&words.measured(&pairs).unwrap().figure, &theirs.b);
+    }
+
+    #[test]
+    fn seeds_are_averaged_and_drawn() {
+        let (pairs, words, noisy) = systems(3);
+        let alone = |seed: usize| System::new("alone", vec![noisy.scores[seed].clone()]);
+        let of_seeds: Vec<f64> =
+            (0..3).map(|seed| alone(seed).less(&words, &pairs).unwrap().value).collect();
+        let all = noisy.less(&words, &pairs).unwrap();
+        assert!((all.value - mean(&of_seeds)).abs() < 1e-12);
+        assert_eq!(all.n, 3 * pairs.len());
+        let interval = all.interval.unwrap();
+        assert_eq!(interval.method, "percentile bootstrap by anchor and seed");
+        // Seeds that say the same widen nothing; these differ.
+        let same = System::new("same", vec![noisy.scores[1].clone(); 3]);
+        let (same, one) =
+            (same.less(&words, &pairs).unwrap(), alone(1).less(&words, &pairs).unwrap());
+        assert!((same.value - one.value).abs() < 1e-12);
+        let width = |interval: &engram_eval::result::Interval| interval.high - interval.low;
+        assert!(width(&interval) > width(&same.interval.unwrap()));
+    }
+}
