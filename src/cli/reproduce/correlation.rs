@@ -28,30 +28,30 @@ impl System {
 
     /// Pearson's r with the pairs' own scores.
     pub(super) fn measured(&self, pairs: &[PhrasePair]) -> anyhow::Result<Measured> {
-        let figure = correlation(&pearson::INFO, [Some(self), None], pairs)?;
+        let figure = correlation(&pearson::INFO, &[self], pairs)?;
         Ok(Measured { system: self.name.clone(), figure })
     }
 
     /// The difference of the correlations, seed by seed.
     pub(super) fn less(&self, other: &Self, pairs: &[PhrasePair]) -> anyhow::Result<Measure> {
         let info = MetricInfo { name: "pearson_difference", ..pearson::INFO };
-        correlation(&info, [Some(self), Some(other)], pairs)
+        correlation(&info, &[self, other], pairs)
     }
 }
 
-/// The mean over seeds of Pearson's r of the first system, less that of the second. The interval draws anchors and, where
-/// there are several, seeds.
+/// The mean over seeds of Pearson's r of the first system, less that of the second where there is one. The interval draws
+/// anchors and, where there are several, seeds.
 fn correlation(
     info: &MetricInfo,
-    systems: [Option<&System>; 2],
+    systems: &[&System],
     pairs: &[PhrasePair],
 ) -> anyhow::Result<Measure> {
     let gold: Vec<f64> = pairs.iter().map(|row| row.score.map_or(f64::NAN, f64::from)).collect();
-    let seeds = systems.iter().flatten().map(|system| system.scores.len()).max().unwrap_or(0);
+    let seeds = systems.iter().map(|system| system.scores.len()).max().unwrap_or(0);
     let (mut values, mut drawn) = (Vec::with_capacity(seeds), Vec::with_capacity(seeds));
     for seed in 0..seeds {
         let (mut value, mut parts) = (0.0, Vec::with_capacity(2));
-        for (system, sign) in systems.iter().flatten().zip([1.0, -1.0]) {
+        for (system, sign) in systems.iter().zip([1.0, -1.0]) {
             let scores = &system.scores[seed % system.scores.len()];
             value += sign * pearson::pearson(&gold, scores)?;
             parts.push((sign, WeightedPearson::new(&gold, scores)?));
@@ -78,7 +78,11 @@ fn correlation(
         sum / total
     });
     let value = mean(&values);
-    let value = if value.is_finite() { Ok(value) } else { Err("undefined".to_owned()) };
+    let value = if value.is_finite() {
+        Ok(value)
+    } else {
+        Err("undefined: scores that are all the same".to_owned())
+    };
     Ok(Measure::new(info, anchors.len(), value, interval))
 }
 
