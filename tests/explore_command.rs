@@ -120,6 +120,14 @@ fn a_memory_is_looked_into() {
     assert_eq!(ids, [7, 6], "the entry itself, then the nearest");
     let of_kg = explorer.search(r#"{"k": 2, "like": 7, "sources": ["kg"]}"#).body;
     assert!(of_kg.contains("east") && !of_kg.contains("north"), "{of_kg}");
+    let having = |words: &str| explorer.search(&format!(r#"{{"k": 2, "like": 7, {words}}}"#)).body;
+    let north = having(r#""having": "NORTH""#);
+    assert!(north.contains("north") && !north.contains("east"), "{north}");
+    assert!(north.contains(r#""looked_through":3"#) && like.contains(r#""looked_through":null"#));
+    let both = having(r#""having": "north", "sources": ["kg"]"#);
+    assert!(both.contains(r#""hits":[]"#) && both.contains(r#""looked_through":"#), "{both}");
+    let secret = having(r#""having": " secret  .png ""#);
+    assert!(secret.contains("north") && !secret.contains("east"), "the picture's name: {secret}");
     let in_words = explorer.search(r#"{"text": "east"}"#);
     assert_eq!(in_words.status, 422);
     assert!(in_words.body.contains("does not say which model made its keys"), "{}", in_words.body);

@@ -22,6 +22,9 @@ use crate::cli::output;
 /// The most entries that are shown.
 const MOST: usize = 200;
 
+/// How many of the nearest entries are looked through at first for those that have some words, and at most.
+const LOOKED_THROUGH: [usize; 2] = [1_000, 100_000];
+
 /// The memories that are explored.
 pub(super) struct Memories(Vec<Explorable>);
 
@@ -68,6 +71,8 @@ pub(super) struct Wanted {
     k: usize,
     /// All sources where it is empty.
     sources: Vec<String>,
+    /// Words each of which an entry has in its text, its document's name or its picture's, whatever their case.
+    having: String,
 }
 
 /// What was found.
@@ -77,6 +82,8 @@ pub(super) struct Hits {
     /// Of the search; and of making its query.
     seconds: [f64; 2],
     hits: Vec<Found>,
+    /// How many of the nearest entries were looked through for the words that are wanted in them.
+    looked_through: Option<usize>,
 }
 
 /// An entry that was found.
@@ -180,12 +187,18 @@ impl Explorable {
         let started = Instant::now();
         let (text, picture) = (words(&wanted.text)?, Upload::of(&wanted.picture)?);
         let asks = text.is_some() || picture.is_some();
+        let having = Having::of(&wanted.having)?;
         if let (Some(run), None, true) = (self.run, wanted.like, asks) {
             let opened = answerers.opened(run)?;
-            let (generation, found) = opened.find((text, picture.as_ref()), k, &wanted.sources)?;
+            let mut generation = 0;
+            let (hits, looked_through) = having.fill(k, |depth| {
+                let asked = (text, picture.as_ref());
+                let (now, found) = opened.find(asked, depth, &wanted.sources)?;
+                generation = now;
+                Ok(found.into_iter().map(Found::of_run).collect())
+            })?;
             let seconds = [0.0, started.elapsed().as_secs_f64()];
-            let hits = found.into_iter().map(Found::of_run).collect();
-            return Ok(Hits { generation, seconds, hits });
+            return Ok(Hits { generation, seconds, hits, looked_through });
         }
         let generation = self.newest()?;
         let known = &generation.manifest().sources;
@@ -203,21 +216,24 @@ impl Explorable {
         };
         let asked = started.elapsed().as_secs_f64();
         let started = Instant::now();
-        let found: Vec<(Row, f32)> = match query {
-            Some(keys) => {
-                let sources = (!wanted.sources.is_empty()).then(|| wanted.sources.clone());
-                let filter = Filter { sources, ..Filter::default() };
-                let found = Exact.search(&generation, Queries { keys: &keys, k }, &filter)?;
-                found.hits.into_iter().flatten().map(|hit| (hit.row, hit.score)).collect()
-            }
-            None => first(&generation, k, &wanted.sources)?,
-        };
-        let seconds = [started.elapsed().as_secs_f64(), asked];
         let shown = |(row, score): (Row, f32)| {
             Ok(Found { hit: ShownHit::of(&generation, row, score)?, gate: None })
         };
-        let hits = found.into_iter().map(shown).collect::<anyhow::Result<_>>()?;
-        Ok(Hits { generation: generation.manifest().generation, seconds, hits })
+        let (hits, looked_through) = having.fill(k, |k| {
+            let found: Vec<(Row, f32)> = match &query {
+                Some(keys) => {
+                    let sources = (!wanted.sources.is_empty()).then(|| wanted.sources.clone());
+                    let filter = Filter { sources, ..Filter::default() };
+                    let found = Exact.search(&generation, Queries { keys, k }, &filter)?;
+                    found.hits.into_iter().flatten().map(|hit| (hit.row, hit.score)).collect()
+                }
+                None => first(&generation, k, &wanted.sources)?,
+            };
+            found.into_iter().map(shown).collect()
+        })?;
+        let seconds = [started.elapsed().as_secs_f64(), asked];
+        let generation = generation.manifest().generation;
+        Ok(Hits { generation, seconds, hits, looked_through })
     }
 
     /// The vector of words, a picture or both.
@@ -239,6 +255,45 @@ impl Explorable {
             None => error.into(),
         })?;
         Ok(encoder.encode(&[prepared])?)
+    }
+}
+
+/// Words that are wanted in entries, in lower case.
+struct Having(Vec<String>);
+
+impl Having {
+    fn of(typed: &str) -> anyhow::Result<Self> {
+        let typed = words(typed)?.unwrap_or_default().to_lowercase();
+        Ok(Self(typed.split_whitespace().map(str::to_owned).collect()))
+    }
+
+    /// The first `k` of what `search` finds that have the words, and of how many these are; `search` is asked for ever
+    /// more until there are as many.
+    fn fill(
+        &self,
+        k: usize,
+        mut search: impl FnMut(usize) -> anyhow::Result<Vec<Found>>,
+    ) -> anyhow::Result<(Vec<Found>, Option<usize>)> {
+        if self.0.is_empty() {
+            return Ok((search(k)?, None));
+        }
+        let [mut depth, most] = LOOKED_THROUGH;
+        loop {
+            let found = search(depth)?;
+            let looked_through = found.len();
+            let mut hits: Vec<Found> = found.into_iter().filter(|hit| self.are_in(hit)).collect();
+            if hits.len() >= k || looked_through < depth || depth >= most {
+                hits.truncate(k);
+                return Ok((hits, Some(looked_through)));
+            }
+            depth = (8 * depth).min(most);
+        }
+    }
+
+    fn are_in(&self, Found { hit, .. }: &Found) -> bool {
+        let other = [&hit.document, &hit.image].map(|name| name.as_deref().unwrap_or_default());
+        let all = format!("{} {} {}", hit.text, other[0], other[1]).to_lowercase();
+        self.0.iter().all(|word| all.contains(word))
     }
 }
 

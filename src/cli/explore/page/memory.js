@@ -39,7 +39,11 @@ async function search(like) {
     at("hits").replaceChildren();
     return;
   }
-  const wanted = { k: Math.min(Math.max(Math.round(Number(at("k").value)) || 10, 1), 200), sources: sources.length < boxes.length ? sources : [] };
+  const wanted = {
+    k: Math.min(Math.max(Math.round(Number(at("k").value)) || 10, 1), 200),
+    sources: sources.length < boxes.length ? sources : [],
+    having: at("having").value,
+  };
   if (like !== undefined) wanted.like = like;
   else Object.assign(wanted, { text: by.text ? at("words").value : "", picture: by.pictures ? picture.bytes() : "" });
   asked += 1;
@@ -52,7 +56,8 @@ async function search(like) {
     ? `asked and searched in ${milliseconds(making)}`
     : `searched in ${milliseconds(seconds)}, query made in ${milliseconds(making)}`;
   const order = like !== undefined ? `nearest to entry ${like}` : wanted.text || wanted.picture ? "nearest" : "the first";
-  at("found").textContent = `${read.hits.length} entries, ${order}; generation ${read.generation}; ${took}`;
+  const among = read.looked_through === null ? "" : ` of ${read.looked_through.toLocaleString("en")} that were looked through`;
+  at("found").textContent = `${read.hits.length} entries, ${order}${among}; generation ${read.generation}; ${took}`;
   keepingFocus(() => at("hits").replaceChildren(...read.hits.map((hit) => shown(place, hit))));
 }
 
@@ -86,8 +91,9 @@ export async function startMemory(found) {
   at("memories").addEventListener("change", chooseMemory);
   at("search").addEventListener("submit", (event) => {
     event.preventDefault();
-    search();
+    search(document.activeElement === at("having") ? nearTo : undefined);
   });
   at("sources").addEventListener("change", () => search(nearTo));
+  at("having").addEventListener("change", () => search(nearTo));
   await chooseMemory();
 }
