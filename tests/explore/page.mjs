@@ -116,6 +116,7 @@ tests["a run's memory is searched by a picture, with gates"] = async () => {
   await page.fill("#having", "");
   await page.press("#having", "Enter");
   await page.waitForFunction(() => !document.getElementById("found").textContent.includes("looked through"));
+  await page.focus("#words");
   await look("memory");
 };
 
@@ -125,8 +126,10 @@ tests["an entry that is switched off changes the answer, and back on restores it
   let changed = false;
   // A question whose answer one entry earns.
   for (let question = 0; question < (screenshots ? 48 : 12) && !changed; question += 1) {
+    // Its picture is fetched first, while the last answer still stands there.
+    const answered = page.waitForResponse((response) => response.url().endsWith("/answer"));
     await page.locator("#questions button").nth(question).click();
-    await page.waitForFunction((asked) => document.getElementById("asked").value !== "" && document.querySelector("#evidence li") && asked === asked, question);
+    await answered;
     await idle();
     const before = await text("#answer-text");
     const earned = page.locator("#evidence li", { has: page.locator(".swatch.series-0") });
