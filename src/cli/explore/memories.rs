@@ -332,3 +332,37 @@ fn open_encoder(generation: &Generation) -> anyhow::Result<JointEncoder> {
     check_model(&encoder, generation)?;
     Ok(encoder)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The ids of what is found in `entries` texts `entry 0`, `entry 1`, …, how many were looked through, and what was asked.
+    fn looked_for(having: &str, k: usize, entries: usize) -> (Vec<i64>, Option<usize>, Vec<usize>) {
+        let found = |id: usize| {
+            let (source, text) = ("all".to_owned(), format!("Entry {id}"));
+            let hit =
+                ShownHit { id: id as i64, score: 0.0, source, document: None, image: None, text };
+            Found { hit, gate: None }
+        };
+        let mut asked = Vec::new();
+        let search = |depth: usize| {
+            asked.push(depth);
+            Ok((0..entries.min(depth)).map(found).collect())
+        };
+        let (hits, looked_through) = Having::of(having).unwrap().fill(k, search).unwrap();
+        (hits.iter().map(|found| found.hit.id).collect(), looked_through, asked)
+    }
+
+    #[test]
+    fn more_is_looked_through_until_there_are_enough() {
+        assert_eq!(looked_for(" ", 3, 9), (vec![0, 1, 2], None, vec![3]));
+        assert_eq!(looked_for("ENTRY 7", 2, 2_000), (vec![7, 17], Some(1_000), vec![1_000]));
+        let found = looked_for("5000 entry", 2, 90_000);
+        assert_eq!(found, (vec![5_000, 15_000], Some(64_000), vec![1_000, 8_000, 64_000]));
+        let none = looked_for("exit", 1, 20_000);
+        assert_eq!(none, (vec![], Some(20_000), vec![1_000, 8_000, 64_000]));
+        let most = looked_for("exit", 1, 200_000);
+        assert_eq!(most, (vec![], Some(100_000), vec![1_000, 8_000, 64_000, 100_000]));
+    }
+}
