@@ -10,6 +10,7 @@ use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{Generation, Memory, Row};
 use engram_train::encode::{Item, JointEncoder};
 use engram_train::studies::reveal::predict::Evidence;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::answers::Asking;
@@ -22,7 +23,8 @@ use crate::cli::output;
 /// The most entries that are shown.
 const MOST: usize = 200;
 
-/// How many of the nearest entries are looked through at first for those that have some words, and at most.
+/// How many of the nearest entries are looked through for those that have some words: where the first number is too few,
+/// the second.
 const LOOKED_THROUGH: [usize; 2] = [1_000, 100_000];
 
 /// The memories that are explored.
@@ -229,7 +231,7 @@ impl Explorable {
                 }
                 None => first(&generation, k, &wanted.sources)?,
             };
-            found.into_iter().map(shown).collect()
+            found.into_par_iter().map(shown).collect()
         })?;
         let seconds = [started.elapsed().as_secs_f64(), asked];
         let generation = generation.manifest().generation;
@@ -267,8 +269,8 @@ impl Having {
         Ok(Self(typed.split_whitespace().map(str::to_owned).collect()))
     }
 
-    /// The first `k` of what `search` finds that have the words, and of how many these are; `search` is asked for ever
-    /// more until there are as many.
+    /// The first `k` of what `search` finds that have the words, and of how many these are; `search` is asked for more
+    /// where there are fewer.
     fn fill(
         &self,
         k: usize,
@@ -277,17 +279,17 @@ impl Having {
         if self.0.is_empty() {
             return Ok((search(k)?, None));
         }
-        let [mut depth, most] = LOOKED_THROUGH;
-        loop {
+        let (mut hits, mut looked_through) = (Vec::new(), 0);
+        for depth in LOOKED_THROUGH {
             let found = search(depth)?;
-            let looked_through = found.len();
-            let mut hits: Vec<Found> = found.into_iter().filter(|hit| self.are_in(hit)).collect();
-            if hits.len() >= k || looked_through < depth || depth >= most {
-                hits.truncate(k);
-                return Ok((hits, Some(looked_through)));
+            looked_through = found.len();
+            hits = found.into_par_iter().filter(|hit| self.are_in(hit)).collect();
+            if hits.len() >= k || looked_through < depth {
+                break;
             }
-            depth = (8 * depth).min(most);
         }
+        hits.truncate(k);
+        Ok((hits, Some(looked_through)))
     }
 
     fn are_in(&self, Found { hit, .. }: &Found) -> bool {
@@ -359,10 +361,10 @@ mod tests {
         assert_eq!(looked_for(" ", 3, 9), (vec![0, 1, 2], None, vec![3]));
         assert_eq!(looked_for("ENTRY 7", 2, 2_000), (vec![7, 17], Some(1_000), vec![1_000]));
         let found = looked_for("5000 entry", 2, 90_000);
-        assert_eq!(found, (vec![5_000, 15_000], Some(64_000), vec![1_000, 8_000, 64_000]));
+        assert_eq!(found, (vec![5_000, 15_000], Some(90_000), vec![1_000, 100_000]));
         let none = looked_for("exit", 1, 20_000);
-        assert_eq!(none, (vec![], Some(20_000), vec![1_000, 8_000, 64_000]));
+        assert_eq!(none, (vec![], Some(20_000), vec![1_000, 100_000]));
         let most = looked_for("exit", 1, 200_000);
-        assert_eq!(most, (vec![], Some(100_000), vec![1_000, 8_000, 64_000, 100_000]));
+        assert_eq!(most, (vec![], Some(100_000), vec![1_000, 100_000]));
     }
 }
