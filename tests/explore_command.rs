@@ -123,9 +123,11 @@ fn a_memory_is_looked_into() {
     let having = |words: &str| explorer.search(&format!(r#"{{"k": 2, "like": 7, {words}}}"#)).body;
     let north = having(r#""having": "NORTH""#);
     assert!(north.contains("north") && !north.contains("east"), "{north}");
-    assert!(north.contains(r#""looked_through":3"#) && like.contains(r#""looked_through":null"#));
+    assert!(north.contains(r#""having":1"#) && like.contains(r#""having":null"#));
+    let first = explorer.search(r#"{"k": 1, "having": "TH nor"}"#).body;
+    assert!(first.contains("north") && first.contains(r#""having":1"#), "{first}");
     let both = having(r#""having": "north", "sources": ["kg"]"#);
-    assert!(both.contains(r#""hits":[]"#) && both.contains(r#""looked_through":"#), "{both}");
+    assert!(both.contains(r#""hits":[]"#) && both.contains(r#""having":0"#), "{both}");
     let secret = having(r#""having": " secret  .png ""#);
     assert!(secret.contains("north") && !secret.contains("east"), "the picture's name: {secret}");
     let in_words = explorer.search(r#"{"text": "east"}"#);

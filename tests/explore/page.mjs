@@ -111,11 +111,11 @@ tests["a run's memory is searched by a picture, with gates"] = async () => {
   assert.doesNotMatch(await text("#hits"), / · kg/);
   await page.fill("#having", "SMELL");
   await page.press("#having", "Enter");
-  await page.waitForFunction(() => document.getElementById("found").textContent.includes("looked through"));
+  await page.waitForFunction(() => document.getElementById("found").textContent.includes("have these words"));
   for (const hit of await page.locator("#hits li p:first-child").allTextContents()) assert.match(hit, /smell/i);
   await page.fill("#having", "");
   await page.press("#having", "Enter");
-  await page.waitForFunction(() => !document.getElementById("found").textContent.includes("looked through"));
+  await page.waitForFunction(() => !document.getElementById("found").textContent.includes("have these words"));
   await page.focus("#words");
   await look("memory");
 };

@@ -8,6 +8,7 @@ use engram_data::world::World;
 use engram_data::world::questions::{Part, Split};
 use engram_memory::Memory;
 use engram_memory::format::manifest::CURRENT;
+use engram_memory::search::Filter;
 use engram_train::studies::reveal::predict::{Answer, Answerer, Evidence};
 use serde::{Deserialize, Serialize};
 
@@ -163,10 +164,10 @@ impl Asking {
         &self,
         (text, picture): (Option<&str>, Option<&Upload>),
         k: usize,
-        sources: &[String],
+        filter: Filter,
     ) -> anyhow::Result<(u64, Vec<Evidence>)> {
         let (answerer, generation) = self.now()?;
-        let found = answerer.find((text, picture.map(Upload::path)), k, sources);
+        let found = answerer.find((text, picture.map(Upload::path)), k, filter);
         let told = |error| match picture {
             Some(picture) => picture.told(error),
             None => error,

@@ -23,10 +23,6 @@ use crate::cli::output;
 /// The most entries that are shown.
 const MOST: usize = 200;
 
-/// How many of the nearest entries are looked through for those that have some words: where the first number is too few,
-/// the second.
-const LOOKED_THROUGH: [usize; 2] = [1_000, 100_000];
-
 /// The memories that are explored.
 pub(super) struct Memories(Vec<Explorable>);
 
@@ -81,11 +77,11 @@ pub(super) struct Wanted {
 #[derive(Serialize)]
 pub(super) struct Hits {
     generation: u64,
-    /// Of the search; and of making its query.
+    /// Of the search; and of making its query, or of both where a run's model asks.
     seconds: [f64; 2],
     hits: Vec<Found>,
-    /// How many of the nearest entries were looked through for the words that are wanted in them.
-    looked_through: Option<usize>,
+    /// How many entries of these sources have the words that are wanted in them.
+    having: Option<usize>,
 }
 
 /// An entry that was found.
@@ -189,53 +185,64 @@ impl Explorable {
         let started = Instant::now();
         let (text, picture) = (words(&wanted.text)?, Upload::of(&wanted.picture)?);
         let asks = text.is_some() || picture.is_some();
-        let having = Having::of(&wanted.having)?;
-        if let (Some(run), None, true) = (self.run, wanted.like, asks) {
-            let opened = answerers.opened(run)?;
-            let mut generation = 0;
-            let (hits, looked_through) = having.fill(k, |depth| {
-                let asked = (text, picture.as_ref());
-                let (now, found) = opened.find(asked, depth, &wanted.sources)?;
-                generation = now;
-                Ok(found.into_iter().map(Found::of_run).collect())
-            })?;
-            let seconds = [0.0, started.elapsed().as_secs_f64()];
-            return Ok(Hits { generation, seconds, hits, looked_through });
-        }
         let generation = self.newest()?;
         let known = &generation.manifest().sources;
         if let Some(other) = wanted.sources.iter().find(|source| !known.contains(source)) {
             anyhow::bail!("there is no source {other:?}; there are {}", known.join(", "));
         }
+        let run = self.run.filter(|_| wanted.like.is_none() && asks);
         let query = match wanted.like {
             Some(id) => {
                 let row = generation.row_of(id)?;
                 let row = row.with_context(|| format!("there is no entry {id}"))?;
                 Some(generation.key(row)?.to_vec())
             }
-            None if !asks => None,
-            None => Some(self.query(&generation, (text, picture.as_ref()))?),
+            None if asks && run.is_none() => {
+                Some(self.query(&generation, (text, picture.as_ref()))?)
+            }
+            None => None,
         };
         let asked = started.elapsed().as_secs_f64();
-        let started = Instant::now();
-        let shown = |(row, score): (Row, f32)| {
-            Ok(Found { hit: ShownHit::of(&generation, row, score)?, gate: None })
+        let having = match words(&wanted.having)? {
+            Some(words) => Some(having_words(&generation, words, &wanted.sources)?),
+            None => None,
         };
-        let (hits, looked_through) = having.fill(k, |k| {
-            let found: Vec<(Row, f32)> = match &query {
-                Some(keys) => {
-                    let sources = (!wanted.sources.is_empty()).then(|| wanted.sources.clone());
-                    let filter = Filter { sources, ..Filter::default() };
-                    let found = Exact.search(&generation, Queries { keys, k }, &filter)?;
-                    found.hits.into_iter().flatten().map(|hit| (hit.row, hit.score)).collect()
-                }
-                None => first(&generation, k, &wanted.sources)?,
-            };
-            found.into_par_iter().map(shown).collect()
-        })?;
-        let seconds = [started.elapsed().as_secs_f64(), asked];
-        let generation = generation.manifest().generation;
-        Ok(Hits { generation, seconds, hits, looked_through })
+        let filter = Filter {
+            sources: (!wanted.sources.is_empty()).then(|| wanted.sources.clone()),
+            ids: having.as_ref().map(|entries| entries.iter().map(|(_, id)| *id).collect()),
+            ..Filter::default()
+        };
+        let shown = |row, score| {
+            anyhow::Ok(Found { hit: ShownHit::of(&generation, row, score)?, gate: None })
+        };
+        let mut number = generation.manifest().generation;
+        let hits = match (&query, run, &having) {
+            (.., Some(having)) if having.is_empty() => Vec::new(),
+            (Some(keys), ..) => {
+                let found = Exact.search(&generation, Queries { keys, k }, &filter)?.hits;
+                let found = found.into_iter().flatten().map(|hit| shown(hit.row, hit.score));
+                found.collect::<anyhow::Result<_>>()?
+            }
+            (None, Some(run), _) => {
+                let opened = answerers.opened(run)?;
+                let found;
+                (number, found) = opened.find((text, picture.as_ref()), k, filter)?;
+                found.into_iter().map(Found::of_run).collect()
+            }
+            (None, None, having) => {
+                let first = match having {
+                    Some(having) => having.iter().take(k).map(|(row, _)| *row).collect(),
+                    None => first(&generation, k, &wanted.sources)?,
+                };
+                let first = first.into_iter().map(|row| shown(row, f32::NAN));
+                first.collect::<anyhow::Result<_>>()?
+            }
+        };
+        let seconds = match (started.elapsed().as_secs_f64(), run) {
+            (all, Some(_)) => [0.0, all],
+            (all, None) => [all - asked, asked],
+        };
+        Ok(Hits { generation: number, seconds, hits, having: having.map(|having| having.len()) })
     }
 
     /// The vector of words, a picture or both.
@@ -260,43 +267,25 @@ impl Explorable {
     }
 }
 
-/// Words that are wanted in entries, in lower case.
-struct Having(Vec<String>);
-
-impl Having {
-    fn of(typed: &str) -> anyhow::Result<Self> {
-        let typed = words(typed)?.unwrap_or_default().to_lowercase();
-        Ok(Self(typed.split_whitespace().map(str::to_owned).collect()))
-    }
-
-    /// The first `k` of what `search` finds that have the words, and of how many these are; `search` is asked for more
-    /// where there are fewer.
-    fn fill(
-        &self,
-        k: usize,
-        mut search: impl FnMut(usize) -> anyhow::Result<Vec<Found>>,
-    ) -> anyhow::Result<(Vec<Found>, Option<usize>)> {
-        if self.0.is_empty() {
-            return Ok((search(k)?, None));
-        }
-        let (mut hits, mut looked_through) = (Vec::new(), 0);
-        for depth in LOOKED_THROUGH {
-            let found = search(depth)?;
-            looked_through = found.len();
-            hits = found.into_par_iter().filter(|hit| self.are_in(hit)).collect();
-            if hits.len() >= k || looked_through < depth {
-                break;
-            }
-        }
-        hits.truncate(k);
-        Ok((hits, Some(looked_through)))
-    }
-
-    fn are_in(&self, Found { hit, .. }: &Found) -> bool {
-        let other = [&hit.document, &hit.image].map(|name| name.as_deref().unwrap_or_default());
-        let all = format!("{} {} {}", hit.text, other[0], other[1]).to_lowercase();
-        self.0.iter().all(|word| all.contains(word))
-    }
+/// The entries of some sources, all where none is named, that have all of some words in their text, their document's name
+/// or their picture's, whatever their case.
+fn having_words(
+    generation: &Generation,
+    words: &str,
+    sources: &[String],
+) -> anyhow::Result<Vec<(Row, i64)>> {
+    let words = words.to_lowercase();
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let having = |row: Row| {
+        let entry = generation.entry(row)?;
+        let names = [entry.document.as_deref(), entry.image()].map(Option::unwrap_or_default);
+        let all = format!("{} {} {}", entry.text(), names[0], names[1]).to_lowercase();
+        let is_of_sources = sources.is_empty() || sources.contains(&entry.source);
+        let has = is_of_sources && words.iter().all(|word| all.contains(word));
+        Ok(has.then_some((row, entry.id)))
+    };
+    let rows: Vec<Row> = generation.live_rows().collect();
+    rows.into_par_iter().filter_map(|row| having(row).transpose()).collect()
 }
 
 impl Found {
@@ -307,12 +296,12 @@ impl Found {
     }
 }
 
-/// The first entries of some sources, all where none is named; without scores.
-fn first(generation: &Generation, k: usize, sources: &[String]) -> anyhow::Result<Vec<(Row, f32)>> {
+/// The first entries of some sources, all where none is named.
+fn first(generation: &Generation, k: usize, sources: &[String]) -> anyhow::Result<Vec<Row>> {
     let mut first = Vec::new();
     for row in generation.live_rows() {
         if sources.is_empty() || sources.contains(&generation.entry(row)?.source) {
-            first.push((row, f32::NAN));
+            first.push(row);
         }
         if first.len() == k {
             break;
@@ -333,38 +322,4 @@ fn open_encoder(generation: &Generation) -> anyhow::Result<JointEncoder> {
     let encoder = JointEncoder::open(&first.name, encoders.get(1).map(|one| one.name.as_str()))?;
     check_model(&encoder, generation)?;
     Ok(encoder)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The ids of what is found in `entries` texts `entry 0`, `entry 1`, …, how many were looked through, and what was asked.
-    fn looked_for(having: &str, k: usize, entries: usize) -> (Vec<i64>, Option<usize>, Vec<usize>) {
-        let found = |id: usize| {
-            let (source, text) = ("all".to_owned(), format!("Entry {id}"));
-            let hit =
-                ShownHit { id: id as i64, score: 0.0, source, document: None, image: None, text };
-            Found { hit, gate: None }
-        };
-        let mut asked = Vec::new();
-        let search = |depth: usize| {
-            asked.push(depth);
-            Ok((0..entries.min(depth)).map(found).collect())
-        };
-        let (hits, looked_through) = Having::of(having).unwrap().fill(k, search).unwrap();
-        (hits.iter().map(|found| found.hit.id).collect(), looked_through, asked)
-    }
-
-    #[test]
-    fn more_is_looked_through_until_there_are_enough() {
-        assert_eq!(looked_for(" ", 3, 9), (vec![0, 1, 2], None, vec![3]));
-        assert_eq!(looked_for("ENTRY 7", 2, 2_000), (vec![7, 17], Some(1_000), vec![1_000]));
-        let found = looked_for("5000 entry", 2, 90_000);
-        assert_eq!(found, (vec![5_000, 15_000], Some(90_000), vec![1_000, 100_000]));
-        let none = looked_for("exit", 1, 20_000);
-        assert_eq!(none, (vec![], Some(20_000), vec![1_000, 100_000]));
-        let most = looked_for("exit", 1, 200_000);
-        assert_eq!(most, (vec![], Some(100_000), vec![1_000, 100_000]));
-    }
 }

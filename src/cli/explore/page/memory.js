@@ -56,7 +56,7 @@ async function search(like) {
     ? `asked and searched in ${milliseconds(making)}`
     : `searched in ${milliseconds(seconds)}, query made in ${milliseconds(making)}`;
   const order = like !== undefined ? `nearest to entry ${like}` : wanted.text || wanted.picture ? "nearest" : "the first";
-  const among = read.looked_through === null ? "" : ` of ${read.looked_through.toLocaleString("en")} that were looked through`;
+  const among = read.having === null ? "" : ` of ${read.having.toLocaleString("en")} that have these words`;
   at("found").textContent = `${read.hits.length} entries, ${order}${among}; generation ${read.generation}; ${took}`;
   keepingFocus(() => at("hits").replaceChildren(...read.hits.map((hit) => shown(place, hit))));
 }

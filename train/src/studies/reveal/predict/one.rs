@@ -58,7 +58,7 @@ impl Answerer {
         answers.pop().ok_or_else(|| "no answer was made".into())
     }
 
-    /// The `k` entries of some sources (all, where none is named) that a question, a picture or both find.
+    /// The `k` entries that a question, a picture or both find among those that `filter` lets through; gates are the model's.
     ///
     /// # Errors
     /// As those of [`Answerer::answer_one`]; a run without a memory.
@@ -66,7 +66,7 @@ impl Answerer {
         &self,
         (question, picture): (Option<&str>, Option<&Path>),
         k: usize,
-        sources: &[String],
+        filter: Filter,
     ) -> StudyResult<Vec<Evidence>> {
         let retriever = self.retriever.as_ref().ok_or(NO_MEMORY)?;
         let (sequencer, mode) = (&self.encoding.sequencer, Mode::predict());
@@ -78,8 +78,6 @@ impl Answerer {
         let input = sequencer.input(&self.pictures(picture), &[text], &[view])?;
         let query = self.model.query(&self.model.encode(&input, &mode)?, &mode)?;
         let gates = self.model.gates(&query)?;
-        let sources = (!sources.is_empty()).then(|| sources.to_vec());
-        let filter = Filter { sources, ..Filter::default() };
         let found = retriever.filtered(&query, &gates, k, filter)?;
         let (generation, gates) = (retriever.generation(), gates.flatten_all()?.to_vec1::<f32>()?);
         let entry = |hit: Hit| Ok(Evidence::of(generation.entry(hit.row)?, &hit, &gates));
