@@ -6,8 +6,8 @@
     python3 notebooks/execute.py --write 04-memory.ipynb    # keeps the new outputs
     python3 notebooks/execute.py --lab       # Jupyter Lab with the same build (pip install jupyterlab)
 
-All of them share one build, of the dependencies that Cargo.lock names, in the system's temporary folder: one
-notebook at a time.
+All of them share one build in the system's temporary folder: one notebook at a time. Cargo.lock is copied to it, but
+evcxr forgets what it names before the first cell: newer dependencies may be built.
 """
 
 import argparse
