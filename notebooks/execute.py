@@ -6,8 +6,8 @@
     python3 notebooks/execute.py --write 04-memory.ipynb    # keeps the new outputs
     python3 notebooks/execute.py --lab       # Jupyter Lab with the same build (pip install jupyterlab)
 
-All of them share one build in the system's temporary folder: one notebook at a time. Cargo.lock is copied to it, but
-evcxr forgets what it names before the first cell: newer dependencies may be built.
+All of them share one build, below `cells-library`: one notebook at a time. How it is compiled says Cargo.toml beside this
+file, of which versions the repository's Cargo.lock.
 """
 
 import argparse
@@ -15,15 +15,14 @@ import os
 import pathlib
 import shutil
 import sys
-import tempfile
 import time
 
 import nbformat
 from nbclient import NotebookClient
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Not below the repository: cargo would take it for a member of its workspace.
-BUILD = pathlib.Path(tempfile.gettempdir()) / "engram-notebooks"
+# A member of the workspace beside this file.
+BUILD = HERE / "cells-library"
 
 
 def shown(cell):
@@ -83,8 +82,7 @@ def main():
     parser.add_argument("--lab", action="store_true", help="open Jupyter Lab in the place of executing them")
     options = parser.parse_args()
     names = options.notebooks or sorted(path.name for path in HERE.glob("*.ipynb"))
-    BUILD.mkdir(parents=True, exist_ok=True)
-    shutil.copy(HERE.parent / "Cargo.lock", BUILD)
+    shutil.copy(HERE.parent / "Cargo.lock", HERE)
     os.environ["EVCXR_TMPDIR"] = str(BUILD)
     if options.lab:
         os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", str(HERE)])

@@ -110,7 +110,7 @@ impl Asking {
     /// Questions of the test that have all these words, in the question, its answers or the picture's name.
     pub(super) fn questions(&self, words: &str) -> anyhow::Result<Questions<'_>> {
         let words = uploads::words(words)?.unwrap_or_default();
-        let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
+        let has_all = uploads::has_all(words);
         let mut questions = Vec::new();
         for question in self.world.iter().flat_map(|world| &world.questions) {
             let all = format!(
@@ -120,8 +120,7 @@ impl Asking {
                 question.picture,
                 question.part.name()
             );
-            let all = all.to_lowercase();
-            if question.split == Split::Test && words.iter().all(|word| all.contains(word)) {
+            if question.split == Split::Test && has_all(&all) {
                 questions.push(Listed {
                     text: &question.text,
                     picture: &question.picture,

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::answers::Asking;
 use super::found::FoundMemory;
 use super::lazily::{Lazily, LazyRuns};
-use super::uploads::{Upload, words};
+use super::uploads::{Upload, has_all, words};
 use crate::cli::memory::{ShownHit, check_model};
 use crate::cli::output;
 
@@ -274,14 +274,14 @@ fn having_words(
     words: &str,
     sources: &[String],
 ) -> anyhow::Result<Vec<(Row, i64)>> {
-    let words = words.to_lowercase();
-    let words: Vec<&str> = words.split_whitespace().collect();
+    let has_words = has_all(words);
     let having = |row: Row| {
         let entry = generation.entry(row)?;
+        if !sources.is_empty() && !sources.contains(&entry.source) {
+            return Ok(None);
+        }
         let names = [entry.document.as_deref(), entry.image()].map(Option::unwrap_or_default);
-        let all = format!("{} {} {}", entry.text(), names[0], names[1]).to_lowercase();
-        let is_of_sources = sources.is_empty() || sources.contains(&entry.source);
-        let has = is_of_sources && words.iter().all(|word| all.contains(word));
+        let has = has_words(&format!("{} {} {}", entry.text(), names[0], names[1]));
         Ok(has.then_some((row, entry.id)))
     };
     let rows: Vec<Row> = generation.live_rows().collect();

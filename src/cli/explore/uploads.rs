@@ -21,6 +21,15 @@ pub(super) fn words(text: &str) -> anyhow::Result<Option<&str>> {
     Ok(Some(text).filter(|text| !text.is_empty()))
 }
 
+/// A test of texts for all of some words, whatever their case.
+pub(super) fn has_all(words: &str) -> impl Fn(&str) -> bool {
+    let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
+    move |text| {
+        let text = text.to_lowercase();
+        words.iter().all(|word| text.contains(word))
+    }
+}
+
 /// A picture, in a file for as long as this lives.
 pub(super) struct Upload(NamedTempFile);
 
