@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         Ok(cli::Outcome::CheckFailed) => ExitCode::from(1),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", one_line(&error));
+            eprintln!("error: {}", cli::output::with_causes(&error));
             ExitCode::from(2)
         }
     }
@@ -78,17 +78,6 @@ fn set_purge_delay(milliseconds: c_long) {
     const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
     // SAFETY: sets one number of the allocator that this program uses.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, milliseconds) };
-}
-
-/// The error and its causes on one line; a cause that the text before already tells is left out.
-fn one_line(error: &anyhow::Error) -> String {
-    let mut text = error.to_string();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
 }
 
 /// Whether whoever read our output has stopped reading, as `head` does.

@@ -218,6 +218,26 @@ fn runs_are_looked_into_as_they_are_now() {
     assert_eq!(explorer.get(&format!("/api/runs/{reveal}/questions")).status, 200);
 }
 
+/// The model cannot be read, the memory can.
+#[test]
+fn what_is_damaged_is_told_once_and_the_rest_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/kept/reveal");
+    copy(&kept, &folder.path().join("reveal"));
+    let model =
+        fs::OpenOptions::new().write(true).open(folder.path().join("reveal/model.safetensors"));
+    model.unwrap().set_len(100_000).unwrap();
+    let explorer = Explorer::open(folder.path(), &["reveal"]);
+    let told = explorer.get("/api/runs/0/questions");
+    assert_eq!(
+        (told.status, told.body.matches("file not fully covered").count()),
+        (422, 1),
+        "{}",
+        told.body
+    );
+    assert_eq!(explorer.search(r#"{"k": 1}"#).status, 200);
+}
+
 #[test]
 fn other_sites_get_nothing() {
     let folder = tempfile::tempdir().unwrap();

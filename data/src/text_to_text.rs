@@ -14,6 +14,7 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::{AddedToken, Tokenizer, TokenizerBuilder};
 
 use crate::DataError;
+use crate::tokenise::parse;
 
 const PAD: &str = "<pad>";
 const END: &str = "</s>";
@@ -69,13 +70,13 @@ impl TextToText {
             .build()
             .map_err(failed(path))?;
         tokenizer.train(&mut trainer, texts).map_err(failed(path))?;
-        let json = tokenizer.to_string(true).map_err(failed(path))?;
+        let json = Tokenizer::from(tokenizer).to_string(true).map_err(failed(path))?;
         Self::parse(&json, path)
     }
 
     /// Reads the content of a `tokenizer.json`; `path` is its name in messages.
     pub fn parse(json: &str, path: &Path) -> Result<Self, DataError> {
-        let mut tokenizer = Tokenizer::from_bytes(json).map_err(failed(path))?;
+        let mut tokenizer = parse(json.as_bytes()).map_err(failed(path))?;
         tokenizer.with_truncation(None).map_err(failed(path))?;
         tokenizer.with_padding(None);
         let find = |role, name: &str| {

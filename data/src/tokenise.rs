@@ -52,6 +52,12 @@ pub struct Tokeniser {
     remembered: Mutex<HashMap<String, Arc<[u32]>>>,
 }
 
+/// Reads the content of a `tokenizer.json`. (`Tokenizer::from_bytes` is generic: with it, serde's code for all kinds of
+/// tokenizers would be compiled here once more.)
+pub(crate) fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, tokenizers::Error> {
+    std::str::from_utf8(json)?.parse()
+}
+
 impl Tokeniser {
     /// Reads a `tokenizer.json`.
     ///
@@ -72,7 +78,7 @@ impl Tokeniser {
             path: path.into(),
             reason: error.to_string(),
         };
-        let mut tokenizer = tokenizers::Tokenizer::from_bytes(bytes).map_err(failed)?;
+        let mut tokenizer = parse(bytes).map_err(failed)?;
         tokenizer.with_truncation(None).map_err(failed)?;
         tokenizer.with_padding(None);
         let find = |names: &[&str]| names.iter().find_map(|name| tokenizer.token_to_id(name));

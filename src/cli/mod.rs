@@ -6,7 +6,7 @@ mod eval;
 mod explore;
 mod grid;
 mod memory;
-mod output;
+pub mod output;
 mod predict;
 mod recipe;
 mod reproduce;

@@ -154,6 +154,17 @@ pub fn print_report(
     if json { print_json(report) } else { print(&text()) }
 }
 
+/// The error and its causes on one line; a cause that the text before already tells is left out.
+pub fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
 /// Tells the user something on standard error, unless `quiet`; nobody listening is no error.
 pub fn note(text: &str, quiet: bool) {
     if !quiet {

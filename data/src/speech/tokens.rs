@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use tokenizers::Tokenizer;
 
 use crate::DataError;
+use crate::tokenise::parse;
 
 /// The tokens of [`SpeechTokeniser::letters`], in order.
 const LETTERS: &str = " 'abcdefghijklmnopqrstuvwxyz";
@@ -22,7 +23,7 @@ impl SpeechTokeniser {
     pub fn from_file(path: &Path) -> Result<Self, DataError> {
         let bytes =
             std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
-        let mut tokenizer = Tokenizer::from_bytes(&bytes).map_err(|error| failed(path, &*error))?;
+        let mut tokenizer = parse(&bytes).map_err(|error| failed(path, &*error))?;
         tokenizer.with_truncation(None).map_err(|error| failed(path, &*error))?;
         tokenizer.with_padding(None);
         Ok(Self { path: path.into(), tokenizer })
@@ -52,7 +53,7 @@ impl SpeechTokeniser {
             "model": { "type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>" },
         });
         let path = Path::new("the letters");
-        let tokenizer = Tokenizer::from_bytes(json.to_string().as_bytes());
+        let tokenizer = parse(json.to_string().as_bytes());
         Ok(Self { path: path.into(), tokenizer: tokenizer.map_err(|e| failed(path, &*e))? })
     }
 

@@ -122,7 +122,9 @@ fn look_into(folder: &Path, depth: usize, found: &mut Found) {
                 let run = Run { name, study, is_world, finished, has_memory, folder: path };
                 found.runs.push(run.now());
             }
-            Err(error) => output::note(&format!("left out: {error:#}"), false),
+            Err(error) => {
+                output::note(&format!("left out: {}", output::with_causes(&error)), false)
+            }
         }
     }
     if depth == 0 {

@@ -7,7 +7,7 @@ use anyhow::Context;
 use engram_memory::generation::Info;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Index, Queries};
-use engram_memory::{Generation, Memory, Row};
+use engram_memory::{Entry, Generation, Memory, Row};
 use engram_train::encode::{Item, JointEncoder};
 use engram_train::studies::reveal::predict::Evidence;
 use rayon::prelude::*;
@@ -100,7 +100,8 @@ impl Memories {
             let beside = folder.parent().unwrap_or(Path::new(""));
             let images = images.unwrap_or(beside).to_path_buf();
             let told = |error| {
-                output::note(&format!("left out: {:#}", anyhow::Error::from(error)), false);
+                let why = output::with_causes(&anyhow::Error::from(error));
+                output::note(&format!("left out: {why}"), false);
             };
             let memory = Memory::open(&folder).map_err(told).ok()?;
             Some(Explorable { name, memory, images, encoder: Lazily::default(), run })
@@ -116,7 +117,9 @@ impl Memories {
     pub(super) fn describe(&self) -> Vec<Described> {
         let described = self.0.iter().enumerate().filter_map(|(place, memory)| {
             let described = memory.describe(place);
-            let told = |error| output::note(&format!("{}: {error:#}", memory.name), false);
+            let told = |error| {
+                output::note(&format!("{}: {}", memory.name, output::with_causes(&error)), false);
+            };
             described.map_err(told).ok()
         });
         described.collect()
@@ -277,7 +280,7 @@ fn having_words(
     let has_words = has_all(words);
     let having = |row: Row| {
         let entry = generation.entry(row)?;
-        if !sources.is_empty() && !sources.contains(&entry.source) {
+        if !is_of(&entry, sources) {
             return Ok(None);
         }
         let names = [entry.document.as_deref(), entry.image()].map(Option::unwrap_or_default);
@@ -286,6 +289,11 @@ fn having_words(
     };
     let rows: Vec<Row> = generation.live_rows().collect();
     rows.into_par_iter().filter_map(|row| having(row).transpose()).collect()
+}
+
+/// Whether an entry is of one of the sources, or any is asked for.
+fn is_of(entry: &Entry, sources: &[String]) -> bool {
+    sources.is_empty() || sources.contains(&entry.source)
 }
 
 impl Found {
@@ -300,7 +308,7 @@ impl Found {
 fn first(generation: &Generation, k: usize, sources: &[String]) -> anyhow::Result<Vec<Row>> {
     let mut first = Vec::new();
     for row in generation.live_rows() {
-        if sources.is_empty() || sources.contains(&generation.entry(row)?.source) {
+        if is_of(&generation.entry(row)?, sources) {
             first.push(row);
         }
         if first.len() == k {

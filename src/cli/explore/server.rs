@@ -198,7 +198,8 @@ async fn apart<T: Send + 'static>(
 ) -> Result<T, Refused> {
     let told = |reason: String| Refused(StatusCode::UNPROCESSABLE_ENTITY, reason);
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| told(error.to_string()))?.map_err(|error| told(format!("{error:#}")))
+    done.map_err(|error| told(error.to_string()))?
+        .map_err(|error| told(output::with_causes(&error)))
 }
 
 async fn runs(State(explored): Shared) -> Json<serde_json::Value> {

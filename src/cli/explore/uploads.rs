@@ -7,6 +7,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tempfile::NamedTempFile;
 
+use crate::cli::output;
+
 /// Characters of the longest text that is read.
 const LONGEST_TEXT: usize = 2_000;
 
@@ -52,6 +54,6 @@ impl Upload {
     /// What went wrong with it, without the place where it lies for the moment.
     pub(super) fn told(&self, error: anyhow::Error) -> anyhow::Error {
         let place = self.path().display().to_string();
-        anyhow::anyhow!("{}", format!("{error:#}").replace(&place, "the picture"))
+        anyhow::anyhow!("{}", output::with_causes(&error).replace(&place, "the picture"))
     }
 }
