@@ -25,7 +25,7 @@ const ENCODER: &str = "hf://sentence-transformers/all-MiniLM-L6-v2";
 /// Run the studies on the embedded world and set the papers' figures beside ours.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Needs no data, no weights and no network; about four minutes on 2 cores. The embedded world is
+Needs no data, no weights and no network; a few minutes on 2 cores. The embedded world is
 small: it shows mechanisms and directions, not the papers' absolute figures. The folder gets
 report.json and report.html; runs of REVEAL and AVFormer that are finished are not made again.
 At --scale laptop AVFormer's recogniser and image encoder are trained first; smoke takes those of
@@ -104,7 +104,7 @@ enum StudyName {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Scale {
-    /// Small models on a small world, in four minutes
+    /// Small models on a small world, in minutes
     Smoke,
     /// The laptop recipes
     Laptop,
