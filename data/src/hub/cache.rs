@@ -57,6 +57,13 @@ impl CachedModel {
         names::is_plain_name(commit).then(|| commit.to_owned())
     }
 
+    /// The snapshot that a file of a commit belongs to. A folder that the user has filled by hand, with no reference,
+    /// stays the model's: what is missing joins it.
+    fn snapshot_of(&self, commit: &str) -> String {
+        let is_filled_by_hand = self.known_commit().is_none() && self.has_files();
+        if is_filled_by_hand { self.repo.revision().to_owned() } else { commit.to_owned() }
+    }
+
     fn reference(&self) -> PathBuf {
         self.folder.join("refs").join(self.repo.revision())
     }
@@ -170,11 +177,12 @@ impl CachedModel {
     /// Links a blob into its snapshot, then lets the revision name the commit: a reader sees the file whole or not at
     /// all.
     pub(super) fn publish(&self, file: &str, facts: &Facts) -> Result<PathBuf, DataError> {
-        let path = self.folder.join("snapshots").join(&facts.commit).join(file);
+        let snapshot = self.snapshot_of(&facts.commit);
+        let path = self.folder.join("snapshots").join(&snapshot).join(file);
         if let Some(folder) = path.parent() {
             self.make_folder(folder)?;
         }
-        let up = "../".repeat(1 + file.split('/').count());
+        let up = "../".repeat(snapshot.split('/').count() + file.split('/').count());
         let target = PathBuf::from(format!("{up}blobs/{}", facts.etag));
         let linked = match durable::write_link(&target, &path) {
             // Some disks have no links: there the snapshot holds the file itself.
@@ -182,18 +190,19 @@ impl CachedModel {
             linked => linked,
         };
         linked.map_err(|source| disk_error(&path, source))?;
-        self.write_reference(&facts.commit)?;
+        self.write_reference(&snapshot)?;
         Ok(path)
     }
 
     /// Notes that a commit has no such file, for runs without a network.
     pub(super) fn note_absence(&self, file: &str, commit: &str) -> Result<(), DataError> {
-        let path = self.no_exist(commit, file);
+        let snapshot = self.snapshot_of(commit);
+        let path = self.no_exist(&snapshot, file);
         if let Some(folder) = path.parent() {
             self.make_folder(folder)?;
         }
         durable::write_file(&path, b"").map_err(|source| disk_error(&path, source))?;
-        self.write_reference(commit)
+        self.write_reference(&snapshot)
     }
 
     fn write_reference(&self, commit: &str) -> Result<(), DataError> {

@@ -112,10 +112,10 @@ mod tests {
 
     #[test]
     fn sizes() {
-        let size = |status, name, value| {
+        fn size(status: u16, name: &str, value: &str) -> Result<Option<u64>, String> {
             let headers = [("x-repo-commit", COMMIT), ("etag", COMMIT), (name, value)];
             read(status, &headers).map(|facts| facts.unwrap().size)
-        };
+        }
         assert_eq!(size(206, "content-range", "bytes 0-0/12"), Ok(Some(12)));
         assert_eq!(size(416, "content-range", "bytes */0"), Ok(Some(0)));
         assert_eq!(size(206, "content-range", "bytes 0-0/*"), Ok(None));

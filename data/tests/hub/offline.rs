@@ -156,6 +156,22 @@ fn the_listing_of_huggingface_hub_is_read() {
     }
 }
 
+/// A model that was copied into the cache by hand stays that model when a file of the hub joins it.
+#[test]
+fn a_folder_that_was_filled_by_hand() {
+    let hub = Hub::start();
+    let folder = hub.model_folder().join("snapshots/main");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("big.safetensors"), "by hand").unwrap();
+    assert_eq!(model().optional_file("vocab.txt", &hub.settings).unwrap(), None);
+    assert_eq!(model().optional_file("vocab.txt", &hub.settings).unwrap(), None);
+    assert_eq!(hub.server.requests().len(), 1, "what is absent is asked for once");
+    let nested = hub.fetch("onnx/model.onnx").unwrap();
+    assert_eq!(nested, folder.join("onnx/model.onnx"));
+    assert_eq!(fs::read(nested).unwrap(), b"nested");
+    assert_eq!(fs::read(hub.fetch("big.safetensors").unwrap()).unwrap(), b"by hand");
+}
+
 #[test]
 fn a_reference_that_is_broken_is_written_again() {
     for broken in ["", "../../..", "a/b", "\0", "/etc"] {
