@@ -110,7 +110,7 @@ impl<'a> Client<'a> {
     }
 
     /// Asks the endpoint for bytes of a file, and follows redirects. `is_enough` sees each answer, and ends the chain
-    /// where it returns true.
+    /// where it returns true; as in huggingface_hub, it does not see redirects within the endpoint.
     pub(super) fn get(
         &self,
         path: &str,
@@ -122,11 +122,15 @@ impl<'a> Client<'a> {
         let mut token = self.settings.token.as_deref();
         for _ in 0..=MOST_REDIRECTS {
             let answer = self.ask(&url, range, token)?;
-            if is_enough(&answer.head).map_err(Trouble::Refused)? || !answer.head.is_redirect() {
-                return Ok(answer);
-            }
-            url = next_address(&url, &answer.head).map_err(Trouble::Refused)?;
-            if url.origin() != self.endpoint.origin() {
+            let head = &answer.head;
+            let next = head.is_redirect().then(|| next_address(&url, head)).transpose();
+            let next = next.map_err(Trouble::Refused)?;
+            let stays = next.as_ref().is_some_and(|next| self.is_endpoint(next));
+            let is_enough =
+                !(head.is_endpoint && stays) && is_enough(head).map_err(Trouble::Refused)?;
+            let Some(next) = next.filter(|_| !is_enough) else { return Ok(answer) };
+            url = next;
+            if !self.is_endpoint(&url) {
                 // A redirect back does not bring it back.
                 token = None;
             }
@@ -140,7 +144,7 @@ impl<'a> Client<'a> {
         if let Some(token) = token {
             request = request.set("Authorization", &format!("Bearer {token}"));
         }
-        let is_endpoint = url.origin() == self.endpoint.origin();
+        let is_endpoint = self.is_endpoint(url);
         // Without a buffer, the body is read no faster than it is written.
         let (sender, events) = sync_channel(0);
         let work = move || transfer(request, is_endpoint, &sender);
@@ -153,6 +157,11 @@ impl<'a> Client<'a> {
             Err(RecvTimeoutError::Timeout) => Err(silence(self.answer_limit)),
             _ => Err(Trouble::Unreachable("the connection ended".to_owned())),
         }
+    }
+
+    /// Whether an address is on the endpoint's host, port and scheme.
+    fn is_endpoint(&self, url: &Url) -> bool {
+        url.origin() == self.endpoint.origin()
     }
 
     fn agent(&self, url: &Url) -> Agent {

@@ -82,6 +82,14 @@ enum Failure {
 }
 
 impl Failure {
+    /// A hub that has just answered is there.
+    fn after_an_answer(self) -> Self {
+        match self {
+            Self::Unreachable(error) => Self::Passing(error),
+            other => other,
+        }
+    }
+
     fn into_error(self) -> DataError {
         match self {
             Self::Unreachable(error) | Self::Passing(error) | Self::Final(error) => error,
@@ -116,7 +124,7 @@ impl Transfer<'_> {
             return Ok(self.model.publish(self.file, &facts)?);
         }
         let part = self.model.part(self.file, &facts.etag)?;
-        self.fill(client, &part, size)?;
+        self.fill(client, &part, size).map_err(Failure::after_an_answer)?;
         if !self.is_right(&part, &facts.etag)? {
             self.remove(&part)?;
             return Err(Failure::Passing(DataError::WrongChecksum {
@@ -139,6 +147,9 @@ impl Transfer<'_> {
             }
             Ok(facts.as_ref().is_some_and(|facts| facts.size.is_some()))
         });
+        if facts.is_some() {
+            reach::note_answer(&self.settings.endpoint);
+        }
         let head = match answer {
             Ok(answer) => answer.head,
             Err(trouble) => {
@@ -159,7 +170,6 @@ impl Transfer<'_> {
         if names::commit(&asked).is_some_and(|asked| asked != facts.commit) {
             return Err(refused(&format!("commit {} for commit {asked}", facts.commit)));
         }
-        reach::note_answer(&self.settings.endpoint);
         Ok((facts, size))
     }
 

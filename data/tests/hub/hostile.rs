@@ -225,6 +225,24 @@ fn the_token_follows_a_renamed_model_but_does_not_come_back() {
     assert!(other.requests().iter().all(|request| request.authorization == "none"));
 }
 
+/// A redirect within the hub has an etag of its own, and a redirect to others has the file's.
+#[test]
+fn facts_are_those_of_the_last_answer_of_the_hub() {
+    let hub = Scripted::start(|request, out| match request.path.as_str() {
+        "/cached/config.json" => honest(request, out),
+        _ => {
+            let headers = [
+                ("Location", "/cached/config.json"),
+                ("ETag", "W/\"7d-x\""),
+                ("X-Repo-Commit", COMMIT),
+                ("X-Linked-Size", "125"),
+            ];
+            reply(out, 307, &headers, b"")
+        }
+    });
+    assert_eq!(fs::read(Place::new(&hub.endpoint).fetch().unwrap()).unwrap(), BODY);
+}
+
 #[test]
 fn neither_token_nor_password_is_printed() {
     let mut place = Place::new("http://user:pa55word@127.0.0.1:9");

@@ -261,7 +261,7 @@ fn refusals() {
         (403, ["status 403", "HF_TOKEN"]),
         (503, ["status 503", "run again when online"]),
         (418, ["status 418", "check HF_ENDPOINT"]),
-        (302, ["an ETag that is no SHA-1 or SHA-256", "check HF_ENDPOINT"]),
+        (302, ["a redirect without an address", "check HF_ENDPOINT"]),
     ] {
         hub.server.refuse(status);
         assert_has(&hub.fetch("config.json").unwrap_err().to_string(), &parts);
