@@ -138,6 +138,25 @@ impl CachedModel {
         Ok(part)
     }
 
+    /// Removes parts of earlier contents of a file, which nothing will complete. What is in use or unknown stays.
+    pub(super) fn sweep_parts(&self, file: &str) {
+        let start = format!("{}.", file.replace('/', "--"));
+        let locks = self.cache.join(".locks").join(self.repo.folder_name());
+        for entry in fs::read_dir(self.folder.join("incoming")).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let etag = name
+                .to_str()
+                .and_then(|name| name.strip_prefix(&start)?.strip_suffix(".part"))
+                .and_then(names::etag);
+            let lock =
+                etag.and_then(|etag| fs::File::open(locks.join(format!("{etag}.lock"))).ok());
+            if lock.is_some_and(|lock| lock.try_lock().is_ok()) {
+                // A leftover that cannot be removed does no harm.
+                let _ = durable::remove_file(&entry.path());
+            }
+        }
+    }
+
     /// Keeps other processes from this content until it is dropped. huggingface_hub takes the same lock.
     pub(super) fn lock(&self, etag: &str) -> Result<fs::File, DataError> {
         let folder = self.cache.join(".locks").join(self.repo.folder_name());
@@ -179,8 +198,10 @@ impl CachedModel {
     pub(super) fn publish(&self, file: &str, facts: &Facts) -> Result<PathBuf, DataError> {
         let snapshot = self.snapshot_of(&facts.commit);
         let path = self.folder.join("snapshots").join(&snapshot).join(file);
-        if let Some(folder) = path.parent() {
+        if let (Some(folder), Some(name)) = (path.parent(), file.rsplit('/').next()) {
             self.make_folder(folder)?;
+            // Nobody else links this file: the lock of its content is held.
+            durable::sweep(folder, &[name]).map_err(|source| disk_error(folder, source))?;
         }
         let up = "../".repeat(snapshot.split('/').count() + file.split('/').count());
         let target = PathBuf::from(format!("{up}blobs/{}", facts.etag));

@@ -134,6 +134,7 @@ impl Transfer<'_> {
             }));
         }
         self.model.keep_blob(&part, &facts.etag)?;
+        self.model.sweep_parts(self.file);
         Ok(self.model.publish(self.file, &facts)?)
     }
 
@@ -186,7 +187,9 @@ impl Transfer<'_> {
             return Ok(());
         }
         if let Some(free) = self.model.free_space().filter(|free| *free < size - length) {
-            self.remove(part)?;
+            if length == 0 {
+                self.remove(part)?;
+            }
             return Err(Failure::Final(DataError::NoSpace {
                 location: self.location.to_string(),
                 file: self.file.to_owned(),

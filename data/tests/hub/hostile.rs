@@ -538,6 +538,42 @@ fn blobs_are_used_again() {
     }
 }
 
+/// Parts of contents that the hub no longer has, and links that a kill left, are removed; other names stay.
+#[test]
+fn leftovers() {
+    let server = Scripted::start(honest);
+    let place = Place::new(&server.endpoint);
+    let locks = place.settings.cache.join(".locks/models--owner--name");
+    let incoming = place.model_folder().join("incoming");
+    let snapshot = place.model_folder().join("snapshots").join(COMMIT);
+    for folder in [&locks, &incoming, &snapshot] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    let (old, busy) = ("1".repeat(40), "2".repeat(40));
+    for etag in [&old, &busy] {
+        fs::write(locks.join(format!("{etag}.lock")), "").unwrap();
+        fs::write(incoming.join(format!("config.json.{etag}.part")), "part").unwrap();
+    }
+    let lock = fs::File::open(locks.join(format!("{busy}.lock"))).unwrap();
+    lock.lock().unwrap();
+    fs::write(incoming.join("config.json.mine.part"), "").unwrap();
+    fs::write(incoming.join(format!("other.json.{old}.part")), "").unwrap();
+    symlink("nowhere", snapshot.join(".config.json.engram-aB3dE6")).unwrap();
+    fs::write(snapshot.join(".config.json.mine"), "").unwrap();
+    place.fetch().unwrap();
+    let names = |folder: &Path| {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let kept = format!("config.json.{busy}.part");
+    let other = format!("other.json.{old}.part");
+    assert_eq!(names(&incoming), [kept, "config.json.mine.part".to_owned(), other]);
+    assert_eq!(names(&snapshot), [".config.json.mine", "config.json"]);
+}
+
 /// A cache that is itself a link is the user's choice.
 #[test]
 fn a_cache_on_another_disk() {
