@@ -38,8 +38,8 @@ fn main() -> ExitCode {
 /// Sets up the allocator for a command and runs it.
 fn run(cli: cli::Cli) -> anyhow::Result<cli::Outcome> {
     // An evaluation goes from one form of its input to the next: it hands freed pages back at once, and in pages
-    // of 2 MB most would take twice the memory.
-    if cli.is_evaluation() {
+    // of 2 MB most would take twice the memory. So does the explorer, which mostly waits.
+    if cli.is_evaluation() || cli.is_explorer() {
         set_purge_delay(0);
     } else {
         keep_freed_pages();

@@ -81,6 +81,11 @@ impl Cli {
         matches!(self.command, Command::Eval(_))
     }
 
+    /// Whether the command serves the explorer's page.
+    pub fn is_explorer(&self) -> bool {
+        matches!(self.command, Command::Explore(_))
+    }
+
     /// Whether memory goes to a few large things, for which large pages pay: tensors, or the files of `eval vqa`, of
     /// which little is made.
     pub fn has_large_parts(&self) -> bool {

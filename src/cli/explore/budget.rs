@@ -2,6 +2,7 @@
 //!
 //! A request that needs more than what is free waits; one that waits too long is told to try again.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -20,15 +21,17 @@ pub(super) const LARGEST_IMAGE: usize = 32 << 20;
 /// Requests up to this size never wait.
 const SMALL: usize = 1 << 16;
 /// Bytes of request bodies: read, parsed and decoded they take up to three times as much.
-const BODIES: usize = 64 << 20;
+const BODIES: usize = LARGEST_REQUEST;
 /// Bytes of images that are sent.
 const IMAGES: usize = 32 << 20;
 /// Searches and models that run at a time.
 const AT_WORK: usize = 4;
 /// How long the body of a request may take.
 const BODY: Duration = Duration::from_secs(10);
-/// How long a request waits for memory.
-const WAIT: Duration = Duration::from_secs(20);
+/// How long the body of a refused request is read and forgotten.
+const DRAIN: Duration = Duration::from_secs(2);
+/// How long a request waits for its share.
+const WAIT: Duration = Duration::from_secs(30);
 /// The unit in which memory is counted.
 const KIBIBYTE: usize = 1 << 10;
 /// Bytes of an image that are handed on at a time.
@@ -65,18 +68,12 @@ impl Budget {
 
     /// The body of a request with its share, once all of it is there.
     pub(super) async fn body(&self, body: Body) -> Result<(Bytes, Share), Refusal> {
-        let too_large = || {
-            let most = LARGEST_REQUEST >> 20;
-            let reason = format!("the request is larger than {most} MiB; send a smaller image");
-            (StatusCode::PAYLOAD_TOO_LARGE, reason)
-        };
-        // The announced length; the longest for a body that does not say.
-        let size = body.size_hint().upper().unwrap_or(LARGEST_REQUEST as u64);
-        let size = usize::try_from(size).ok().filter(|size| *size <= LARGEST_REQUEST);
-        let size = size.ok_or_else(too_large)?;
-        let share = match size <= SMALL {
-            true => Share::default(),
-            false => take(&self.bodies, size.div_ceil(KIBIBYTE)).await?,
+        let share = match self.share_of(body.size_hint().upper()).await {
+            Ok(share) => share,
+            Err(refusal) => {
+                drain(body).await;
+                return Err(refusal);
+            }
         };
         let read = timeout(BODY, axum::body::to_bytes(body, LARGEST_REQUEST)).await;
         let read = read.map_err(|_| {
@@ -84,10 +81,23 @@ impl Budget {
             let reason = format!("the body of the request did not come within {seconds} s");
             (StatusCode::REQUEST_TIMEOUT, reason)
         })?;
-        read.map(|bytes| (bytes, share)).map_err(|error| match size == LARGEST_REQUEST {
-            true => too_large(),
-            false => (StatusCode::BAD_REQUEST, error.to_string()),
+        read.map(|bytes| (bytes, share)).map_err(|error| {
+            (StatusCode::BAD_REQUEST, format!("{error}; send at most {LARGEST_REQUEST} bytes"))
         })
+    }
+
+    /// Memory for a body, by its announced length; that of the longest for a body without one.
+    async fn share_of(&self, announced: Option<u64>) -> Result<Share, Refusal> {
+        let size = announced.unwrap_or(LARGEST_REQUEST as u64);
+        match usize::try_from(size).ok().filter(|size| *size <= LARGEST_REQUEST) {
+            Some(size) if size <= SMALL => Ok(Share::default()),
+            Some(size) => take(&self.bodies, size.div_ceil(KIBIBYTE)).await,
+            None => {
+                let most = LARGEST_REQUEST >> 20;
+                let reason = format!("the request is larger than {most} MiB; send a smaller image");
+                Err((StatusCode::PAYLOAD_TOO_LARGE, reason))
+            }
+        }
     }
 
     /// The right to decode an image: one at a time.
@@ -104,6 +114,14 @@ impl Budget {
     pub(super) async fn image(&self, bytes: usize) -> Result<Share, Refusal> {
         take(&self.images, bytes.div_ceil(KIBIBYTE)).await
     }
+}
+
+/// Reads and forgets a body for a moment: a browser that is still sending would not see the answer.
+async fn drain(mut body: Body) {
+    let all = async {
+        while let Some(Ok(_)) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {}
+    };
+    let _ = timeout(DRAIN, all).await;
 }
 
 async fn take(from: &Arc<Semaphore>, permits: usize) -> Result<Share, Refusal> {
