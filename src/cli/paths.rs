@@ -39,7 +39,7 @@ fn with_streams(command: Command, name: &str) -> Command {
         command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
     let command = command.mut_args(|arg| match role(name, arg.get_id().as_str()) {
         Some(Role::OutputFile | Role::OutputFileOrFolder) => arg.value_parser(dash_as(STDOUT)),
-        Some(Role::Input) if roles::is_path(&arg) => arg.value_parser(dash_as(STDIN)),
+        Some(Role::Input) if roles::reads_once(name) => arg.value_parser(dash_as(STDIN)),
         _ => arg,
     });
     below.into_iter().fold(command, |command, one| {
@@ -110,7 +110,7 @@ fn given(command: &Command, matches: &ArgMatches) -> Vec<Given> {
             let Some(role) = role(&name, arg.get_id().as_str()) else { continue };
             let values = matches.try_get_raw(arg.get_id().as_str()).ok().flatten();
             for value in values.into_iter().flatten() {
-                given.push(Given { argument: shown(arg), path: path(value, role), role });
+                given.push(Given { argument: shown(arg), path: path(value, role, &name), role });
             }
         }
         let Some((one, below)) = matches.subcommand() else { return given };
@@ -121,10 +121,10 @@ fn given(command: &Command, matches: &ArgMatches) -> Vec<Given> {
 }
 
 /// A path as the command gets it.
-fn path(value: &OsStr, role: Role) -> PathBuf {
+fn path(value: &OsStr, role: Role, command: &str) -> PathBuf {
     match role {
         Role::OutputFile | Role::OutputFileOrFolder if value == "-" => STDOUT.into(),
-        Role::Input if value == "-" => STDIN.into(),
+        Role::Input if value == "-" && roles::reads_once(command) => STDIN.into(),
         _ => value.into(),
     }
 }

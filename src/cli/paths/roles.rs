@@ -1,10 +1,5 @@
 //! What each path on the command line is for.
 
-use std::any::TypeId;
-use std::path::PathBuf;
-
-use clap::Arg;
-
 /// What a path is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
@@ -81,9 +76,9 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
     })
 }
 
-/// Whether an argument is read as a path.
-pub(super) fn is_path(arg: &Arg) -> bool {
-    arg.get_value_parser().type_id() == TypeId::of::<PathBuf>()
+/// Whether a command reads its inputs from start to end, once: they may come from standard input.
+pub(super) fn reads_once(command: &str) -> bool {
+    command.starts_with("eval ") || command.starts_with("data entries ")
 }
 
 /// The name of a command below another.
@@ -93,7 +88,10 @@ pub(super) fn join(name: &str, below: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Command, CommandFactory};
+    use std::any::TypeId;
+    use std::path::PathBuf;
+
+    use clap::{Arg, Command, CommandFactory};
 
     use super::*;
     use crate::cli::Cli;
@@ -101,6 +99,11 @@ mod tests {
     /// Placeholders of arguments that take a path, or a name on the hub, as text.
     const PLACEHOLDERS: [&str; 8] =
         ["FILE", "FOLDER", "DIR", "PATH", "RUN", "WEIGHTS", "MODEL", "MEMORY"];
+
+    /// Whether an argument is read as a path.
+    fn is_path(arg: &Arg) -> bool {
+        arg.get_value_parser().type_id() == TypeId::of::<PathBuf>()
+    }
 
     fn unregistered(command: &Command, name: &str, found: &mut Vec<String>) {
         for arg in command.get_arguments() {
