@@ -27,7 +27,7 @@ const ENCODER: &str = "hf://sentence-transformers/all-MiniLM-L6-v2";
 #[command(after_help = "\
 Needs no data, no weights and no network; a few minutes on 2 cores. The embedded world is
 small: it shows mechanisms and directions, not the papers' absolute figures. The folder gets
-report.json and report.html; runs of REVEAL and AVFormer that are finished are not made again.
+report.json and report.html; finished runs are not trained again.
 At --scale laptop AVFormer's recogniser and image encoder are trained first; smoke takes those of
 train/kept.
 
@@ -80,8 +80,7 @@ pub struct Reproduce {
     /// AVFormer's and REVEAL's, at laptop the image encoder and the Conformer
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
-    /// Take runs of REVEAL and AVFormer in the folder that another build of this program trained, and say so
-    /// in the report
+    /// Take runs in the folder that another build of this program trained, and say so in the report
     #[arg(long)]
     reuse: bool,
     /// Show no progress
@@ -121,7 +120,7 @@ impl Reproduce {
         let _claimed = self.claim_folder()?;
         let (mut rows, mut notes) = (Vec::new(), Vec::new());
         if self.makes(StudyName::Patent) {
-            rows.extend(self.patent()?);
+            rows.extend(self.patent(&mut notes)?);
             rows.extend(self.real_phrases(&mut notes)?);
         }
         if self.makes(StudyName::Reveal) {
