@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::MemoryError;
 use crate::generation::Generation;
-use crate::memory::{Memory, Writer};
+use crate::memory::Memory;
 use crate::search::{Found, length};
 use crate::segment::Batch;
+use crate::writer::Writer;
 
 /// When a refresh begins and ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
