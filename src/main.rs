@@ -26,6 +26,8 @@ static BEFORE_MAIN: extern "C" fn() = {
 
 fn main() -> ExitCode {
     leave_small_operations_to_one_thread();
+    #[cfg(target_os = "linux")]
+    cli::truncated::explain_truncated_files();
     let cli = cli::Cli::parse();
     // An evaluation goes from one form of its input to the next: it hands freed pages back at once, and in pages
     // of 2 MB most would take twice the memory.

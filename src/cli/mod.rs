@@ -12,6 +12,8 @@ mod recipe;
 mod reproduce;
 mod shell;
 mod train;
+#[cfg(target_os = "linux")]
+pub mod truncated;
 
 use clap::{Parser, Subcommand};
 
