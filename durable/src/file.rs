@@ -77,6 +77,22 @@ impl Seek for FileWriter {
     }
 }
 
+/// Makes a symbolic link to `target`, or replaces what is at `path` by one.
+///
+/// # Errors   those of making the link, of the rename and of syncing the folder
+pub fn write_link(target: &Path, path: &Path) -> io::Result<()> {
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))?;
+    let prefix = prefix(name);
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix).rand_bytes(RANDOM);
+    let link =
+        builder.make_in(parent(path), |temporary| std::os::unix::fs::symlink(target, temporary))?;
+    link.persist(path)?;
+    sync_folder(parent(path))
+}
+
 /// Makes a file inside a folder that is not yet in its final place. The caller syncs it.
 ///
 /// # Errors   the file is there already, no permission, no space
