@@ -24,6 +24,8 @@ static BEFORE_MAIN: extern "C" fn() = {
 
 fn main() -> ExitCode {
     leave_small_operations_to_one_thread();
+    #[cfg(target_os = "linux")]
+    cli::truncated::explain_truncated_files();
     match cli::parse().and_then(run) {
         Ok(cli::Outcome::Done) => ExitCode::SUCCESS,
         Ok(cli::Outcome::CheckFailed) => ExitCode::from(1),

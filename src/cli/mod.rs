@@ -13,6 +13,8 @@ mod recipe;
 mod reproduce;
 mod shell;
 mod train;
+#[cfg(target_os = "linux")]
+pub mod truncated;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 

@@ -103,6 +103,7 @@ impl MemoryBench {
         lines.push("| search | k | ms | queries / s | recall | time / faiss-flat |".to_owned());
         lines.push("|---|---|---|---|---|---|".to_owned());
         for k in &self.k {
+            let k = &(*k).min(self.rows);
             let queries = Queries { keys: &queries, k: *k };
             let exact = Exact.search(generation, queries, &Filter::default())?;
             let mut times = vec![Vec::new(); ours.len() + theirs.len()];
