@@ -1,7 +1,5 @@
 //! The patent study on the embedded phrase set.
 
-use std::path::Path;
-
 use anyhow::Context;
 use engram_data::patent::PhrasePair;
 use engram_data::world::phrases::phrase_world;
@@ -10,7 +8,7 @@ use engram_train::grid::Verdict;
 use engram_train::studies::patent::predict::predict;
 use engram_train::studies::patent::run::train_patent;
 use engram_train::studies::patent::zero_shot::word_overlap;
-use engram_train::{Recipe, RecipeOptions, RunOptions};
+use engram_train::{Recipe, RecipeOptions, RunOptions, remove_run};
 
 use super::correlation::System;
 use super::report::{Measured, Row};
@@ -48,7 +46,7 @@ impl Reproduce {
             }
             let of_seed = |seed| {
                 let folder = if seed == 1 { folder.to_owned() } else { format!("{folder}-{seed}") };
-                trained(&self.out.join(folder), self.quiet, seed, set, &test)
+                trained(self.run_options(&self.out.join(folder)), seed, set, &test)
             };
             let scores = (1..=self.seeds).map(of_seed).collect::<anyhow::Result<_>>()?;
             anyhow::Ok(Some(System::new(name, scores)))
@@ -170,20 +168,18 @@ fn decoys(test: &[PhrasePair], scores: &[Vec<f64>]) -> Values {
 
 /// The scores of the recipe with changes, trained.
 fn trained(
-    run: &Path,
-    quiet: bool,
+    options: RunOptions,
     seed: u64,
     set: &[&str],
     test: &[PhrasePair],
 ) -> anyhow::Result<Vec<f64>> {
     let set = set.iter().map(|s| s.to_string()).chain([format!("seed={seed}")]).collect();
-    let options = RecipeOptions { tiny: false, set };
-    let mut recipe = Recipe::parse(RECIPE, "world.toml".as_ref(), &options)?;
-    if run.exists() {
-        std::fs::remove_dir_all(run)
-            .with_context(|| format!("{}: could not be cleared", run.display()))?;
-    }
-    let options = RunOptions { run: run.to_path_buf(), quiet, ..RunOptions::default() };
+    let settings = RecipeOptions { tiny: false, set };
+    let mut recipe = Recipe::parse(RECIPE, "world.toml".as_ref(), &settings)?;
+    let run = options.run.as_path();
+    // Always trained anew, in place of what an earlier call trained.
+    remove_run(run)?;
+    let options = RunOptions { resume: false, ..options.clone() };
     train_patent(&mut recipe, &options)?.context("the run was stopped")?;
     Ok(predict(run, test, &|_| {})?)
 }
