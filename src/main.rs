@@ -29,6 +29,7 @@ fn main() -> ExitCode {
     match cli::parse().and_then(run) {
         Ok(cli::Outcome::Done) => ExitCode::SUCCESS,
         Ok(cli::Outcome::CheckFailed) => ExitCode::from(1),
+        Ok(cli::Outcome::Stopped(code)) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", cli::output::with_causes(&error));

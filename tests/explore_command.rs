@@ -248,7 +248,7 @@ fn what_is_damaged_is_told_once_and_the_rest_is_shown() {
     let explorer = Explorer::open(folder.path(), &["reveal"]);
     let told = explorer.get("/api/runs/0/questions");
     assert_eq!(
-        (told.status, told.body.matches("file not fully covered").count()),
+        (told.status, told.body.matches("does not match its SHA-256").count()),
         (422, 1),
         "{}",
         told.body

@@ -5,6 +5,7 @@ mod data;
 mod eval;
 mod explore;
 mod grid;
+mod interrupt;
 mod memory;
 pub mod output;
 mod paths;
@@ -25,11 +26,14 @@ pub enum Outcome {
     Done,
     /// Finished, but a check or a threshold failed: exit code 1.
     CheckFailed,
+    /// Stopped by a signal: exit code 128 and its number.
+    Stopped(u8),
 }
 
 /// Research toolkit for models that read from a memory or from a second sense.
 ///
-/// Exit codes: 0 done; 1 finished, but a check or threshold failed; 2 could not run.
+/// Exit codes: 0 done; 1 finished, but a check or threshold failed; 2 could not run; 130, 143
+/// training was stopped by Ctrl-C or SIGTERM, with a checkpoint.
 #[derive(Debug, Parser)]
 #[command(name = "engram", version, max_term_width = 100)]
 #[command(after_help = "\

@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-use engram_train::{Program, RunOptions, is_finished};
+use engram_train::{Program, RunOptions, Stop, is_finished};
 
+use super::interrupt::Interrupt;
 use super::{Outcome, output};
 use report::Report;
 
@@ -89,6 +90,9 @@ pub struct Reproduce {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+    /// Through which runs are asked to stop
+    #[arg(skip)]
+    stop: Stop,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -114,6 +118,12 @@ enum Scale {
 impl Reproduce {
     /// Runs the command.
     pub fn run(mut self) -> anyhow::Result<Outcome> {
+        let interrupt = Interrupt::watch(None)?;
+        self.stop = interrupt.stop();
+        interrupt.ended(self.make())
+    }
+
+    fn make(mut self) -> anyhow::Result<Outcome> {
         let started = Instant::now();
         self.ablations |= self.scale == Scale::Full;
         self.check_given()?;
@@ -172,7 +182,13 @@ impl Reproduce {
     }
 
     fn run_options(&self, run: &Path) -> RunOptions {
-        RunOptions { run: run.into(), resume: true, quiet: self.quiet, ..RunOptions::default() }
+        RunOptions {
+            run: run.into(),
+            resume: true,
+            quiet: self.quiet,
+            stop: self.stop.clone(),
+            ..RunOptions::default()
+        }
     }
 
     /// The command for a row alone.

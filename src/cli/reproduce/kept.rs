@@ -8,6 +8,7 @@ use anyhow::Context;
 use engram_durable::{FolderWriter, create_folder, remove_file, remove_folder, rename, sweep};
 use engram_models::weights::halved;
 use engram_train::studies::reveal::finished::FinishedRun;
+use engram_train::{CHECKSUMS, write_checksums};
 use sha2::{Digest, Sha256};
 
 use crate::cli::output;
@@ -20,7 +21,9 @@ const SUMS: &str = "SHA256SUMS";
 const KEPT_SUMS: &str = include_str!("../../../train/kept/SHA256SUMS");
 
 /// What AVFormer is added to at scale smoke: files by their places below a folder.
-static FROZEN: [(&str, &[u8]); 6] = [
+static FROZEN: [(&str, &[u8]); 8] = [
+    ("clip/run.sha256", include_bytes!("../../../train/kept/clip/run.sha256")),
+    ("conformer/run.sha256", include_bytes!("../../../train/kept/conformer/run.sha256")),
     ("clip/config.json", include_bytes!("../../../train/kept/clip/config.json")),
     (
         "clip/preprocessor_config.json",
@@ -131,6 +134,7 @@ impl Kept {
         }
         let bytes = halved(&run.join(WEIGHTS), self.left_out)?;
         output::write_new(&to.join(WEIGHTS), &bytes)?;
+        write_checksums(to)?;
         if self.name == REVEAL.name {
             FinishedRun::open(to)?.restore_memory()?;
             for lock in [".lock", "memory/LOCK"] {
@@ -167,6 +171,7 @@ impl Kept {
             let name = entry.file_name();
             let is_ours = self.files.iter().any(|file| name == *file)
                 || name == WEIGHTS
+                || name == CHECKSUMS
                 || (self.name == REVEAL.name && name == MEMORY);
             anyhow::ensure!(
                 is_ours,
@@ -208,6 +213,8 @@ fn sums(text: &str) -> impl Iterator<Item = (&str, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use engram_train::check_checksums;
+
     use super::*;
 
     #[test]
@@ -260,5 +267,15 @@ mod tests {
         // What is not as it should be is unpacked again.
         unpack(folder.path()).expect("unpacked");
         assert!(CONFORMER.compared(&conformer).expect("compared").contains("bit for bit"));
+    }
+
+    #[test]
+    fn the_checksums_of_what_is_kept_are_right() {
+        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/kept");
+        for name in ["avformer", "clip", "conformer", "reveal"] {
+            let folder = kept.join(name);
+            assert!(folder.join(CHECKSUMS).is_file(), "{name}");
+            check_checksums(&folder).expect("whole");
+        }
     }
 }
