@@ -137,6 +137,7 @@ fn wer_rare_words(bytes: &[u8]) {
         ids: vec!["u1".into()],
         references: vec!["a b".into()],
         hypotheses: vec!["a c d".into()],
+        ..Pairs::default()
     };
     let list = check(rare_words::parse_word_list(FILE, &text)).map(RareWords::List);
     let lists = check(rare_words::parse_biasing_lists(FILE, &text)).map(RareWords::OfPair);
