@@ -372,3 +372,32 @@ fn items(pairs: &Pairs<'_>, info: &MetricInfo, errors: &Errors, options: &WerOpt
     };
     errors.pairs.iter().enumerate().map(item).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Characters that look random.
+    fn noise(seed: u64, length: usize) -> String {
+        let mut random = crate::random::SplitMix64::stream(seed, 0);
+        (0..length).map(|_| char::from(b'a' + random.below(26) as u8)).collect()
+    }
+
+    #[test]
+    fn texts_that_would_take_minutes_are_refused() {
+        let (reference, hypothesis) = (noise(1, 400_000), noise(2, 400_000));
+        let options = WerOptions { unit: Unit::Char, ..WerOptions::default() };
+        let pairs = Pairs::of(std::slice::from_ref(&reference), std::slice::from_ref(&hypothesis));
+        let error = evaluate(&pairs.unwrap(), &options).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "utterance 1: has 400000 and 400000 characters, with little in common: more than \
+             40000000000 cells to align; divide it into shorter utterances"
+        );
+        // Long texts that are alike are not.
+        let alike = reference.replacen("ab", "x", 400);
+        let pairs = Pairs::of(std::slice::from_ref(&reference), std::slice::from_ref(&alike));
+        let found = evaluate(&pairs.unwrap(), &options).unwrap().counts;
+        assert_eq!((found.substitutions, found.deletions), (400, 400));
+    }
+}

@@ -251,3 +251,111 @@ fn like_id(word: &str) -> bool {
 fn has_letter_and_digit(word: &str) -> bool {
     word.contains(|c: char| c.is_alphabetic()) && word.contains(|c: char| c.is_ascii_digit())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str, format: TextFormat) -> String {
+        check("f", text, format).err().map_or_else(String::new, |error| error.to_string())
+    }
+
+    #[test]
+    fn other_formats_are_told_from_plain_lines() {
+        for (text, wanted) in [
+            ("a b (u-1)\nc (u-2)\n;; note\n", "f: looks like sclite's trn"),
+            ("hello you (s1)\n", "f: looks like sclite's trn"),
+            (
+                "{\"id\": 1, \"text\": \"a\"}\n{\"id\": 2, \"text\": \"b\"}\n",
+                "f:1: looks like JSON",
+            ),
+            ("\n[\n{\"id\": 1}\n]\n", "f:2: looks like JSON"),
+            ("[\"u1\", \"a b\"]\n", "f:1: looks like JSON"),
+            (
+                "{\"audio_filepath\": \"a.wav\", \"duration\": 1, \"text\": \"a\"}\n",
+                "f:1: looks like a manifest of NeMo",
+            ),
+            ("u1\ta b\nu2\tc\n", "f: looks like a table"),
+            ("id\ttext\nu1\ta b\n", "f: looks like a table"),
+            ("id,text\nu1,\"well, yes\"\n", "f: looks like comma-separated values"),
+            ("path,sentence,age\na.mp3,Well then,5\n", "f: looks like comma-separated values"),
+            ("utt1,hello you\nutt2,and, then\n", "f: looks like comma-separated values"),
+            ("f 1 spk 0.0 1.5 <o> hello\nf 1 spk 1.5 2 you\n", "f: looks like an stm or ctm file"),
+            (";; x\nf A 0.10 0.25 hello 0.9\nf A 0.4 0.2 you\n", "f: looks like an stm or ctm"),
+            ("1\n00:00:01,000 --> 00:00:02,500\nhello\n", "f:2: looks like subtitles"),
+            ("WEBVTT\n\n00:01.000 --> 00:02.500 align:start\nhello\n", "f:3: looks like subtitles"),
+            ("spk1-u1 hello\nspk1-u2 you\n", "f: looks like Kaldi's `text`"),
+            ("a\ni am { going to / gonna } go\n", "f:2: has sclite's alternatives"),
+        ] {
+            let message = found(text, TextFormat::Lines);
+            assert!(message.starts_with(wanted), "{text:?}: {message:?}");
+            assert!(message.contains("--format") || message.contains("--pairs"), "{message}");
+        }
+    }
+
+    #[test]
+    fn plain_text_stays_plain() {
+        for text in [
+            "",
+            "\n\n",
+            "well, that is fine\nno, not (yet)\n",
+            "yes (laughs)\nno (laughs)\n",
+            "hello (world)\n",
+            "[noise] a\n{laughs} b\n",
+            "12\n34\n",
+            "a / b\n1/2 of it\n",
+            "a\tb\nc\n",
+            "yes, I do\nno, I do not\nwell, maybe\n",
+            "1,000 of them\n1,000 more\n",
+            "go --> there\n",
+            "mp3 files\nother files\n",
+            "we met at 3 5 6\nthen 1 2 3 4 5\n",
+        ] {
+            assert_eq!(found(text, TextFormat::Lines), "", "{text:?}");
+        }
+    }
+
+    #[test]
+    fn alternatives_and_manifests_are_told_in_other_formats() {
+        let trn = "u1\tam { going to / gonna } go\n";
+        assert!(found(trn, TextFormat::Tsv).starts_with("f:1: has sclite's alternatives"));
+        assert_eq!(found("u1\ta {b} / c\n", TextFormat::Tsv), "");
+        let manifest = "{\"audio_filepath\": \"a\", \"text\": \"a\"}\n";
+        assert!(found(manifest, TextFormat::Jsonl).starts_with("f:1: looks like a manifest"));
+        assert_eq!(found("{\"id\": 1, \"audio_filepath\": \"a\"}\n", TextFormat::Jsonl), "");
+    }
+
+    #[test]
+    fn the_same_first_words_are_the_ids_of_kaldi() {
+        let refused = |a: &str, b: &str| match check_pair(("r", a), b) {
+            Ok(()) => false,
+            Err(error) => {
+                assert!(error.to_string().starts_with("r: looks like Kaldi's `text`"), "{error}");
+                true
+            }
+        };
+        for (a, b) in [
+            ("spk1-u1 a b\nspk1-u2 c\n", "spk1-u1 a\nspk1-u2 c d\n"),
+            ("utt1 a b\n", "utt1 a\n"),
+            ("0001 a\n0002 b\n", "0001 a\n0002\n"),
+            ("anna_a a\nanna_b b\n", "anna_b b\nanna_a a\n"),
+            // Words without a digit, in another order.
+            ("anna a\nbert b\n", "bert b\nanna a\n"),
+            ("anna a\nbert b\ncarl c\ndora d\nemil e\n", "anna x\nbert\ncarl c\ndora d\nemil e\n"),
+            // Some ids are missing.
+            ("u-1 a\nu-2 b\nu-3 c\n", "u-1 a\nu-3 c\n"),
+        ] {
+            assert!(refused(a, b), "{a:?} {b:?}");
+        }
+        for (a, b) in [
+            ("", ""),
+            ("hello you\nyes\n", "hello you\nyes\n"),
+            ("the cat\nthe dog\n", "the cat\nthe dog\n"),
+            ("5 3 2\n1 7\n", "5 3 2\n1 7\n"),
+            ("uh-huh yes\n", "uh-huh yes\n"),
+            ("so it is\nand then\nbut no\nwell\na dog\n", "so it is\nand then\nbut no\nwell\na\n"),
+        ] {
+            assert!(!refused(a, b), "{a:?} {b:?}");
+        }
+    }
+}

@@ -444,6 +444,11 @@ mod tests {
             of(&[("s1-2", "hello (laughs) you"), ("s1-3", "")])
         );
         assert_eq!(
+            texts("s1-2 hello  you\n\ns1-3\ns1-4\ta\n", TextFormat::Kaldi),
+            of(&[("s1-2", "hello  you"), ("s1-3", ""), ("s1-4", "a")])
+        );
+        assert_eq!(texts(";; a comment\na (1)\n;; another\n", TextFormat::Trn), of(&[("1", "a")]));
+        assert_eq!(
             texts("1\ta b\t[\"x\"]\n2\t\n", TextFormat::Tsv),
             of(&[("1", "a b"), ("2", "")])
         );
@@ -464,6 +469,12 @@ mod tests {
         let tab = refused("id\ttext\nu\ta\tb\n", TextFormat::Tsv);
         assert!(tab.starts_with("f:2: has 3 fields, the header 2"), "{tab}");
         assert!(refused("a\rb", TextFormat::Lines).starts_with("f:1: ends its lines with"));
+        // The header of Common Voice, and one of another name for the id.
+        for header in ["client_id\tpath\tsentence\n", "utt\ttext\n"] {
+            let header = refused(&format!("{header}a\tb\tc\n"), TextFormat::Tsv);
+            assert!(header.starts_with("f:1: has a header without `id`"), "{header}");
+        }
+        assert!(refused("1 a\n1 b\n", TextFormat::Kaldi).starts_with("f:2: id `1` was already"));
         let list = refused("[\"1\", \"a\"]\n", TextFormat::Jsonl);
         assert!(list.contains("invalid type: sequence, expected an object"), "{list}");
         assert!(refused("1\ta\n\n1\tb\n", TextFormat::Tsv).starts_with("f:3: id `1` was already"));

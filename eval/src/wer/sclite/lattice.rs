@@ -1,12 +1,13 @@
 //! The cheapest alignment of two lattices, of all paths through them.
 
-/// Costs in thousandths: with 4, 3 and 3 a substitution is cheaper than a deletion and an insertion. A null word costs
-/// next to nothing, so that of equal alignments the one with fewer of them is taken.
-const SUBSTITUTION: u32 = 4000;
-const ONE_SIDE: u32 = 3000;
-const OPTIONAL: u32 = 2000;
-const NULL: u32 = 1;
-const BOTH_NULL: u32 = 1000;
+/// A substitution is cheaper than a deletion and an insertion. A null word costs next to nothing, so that of equal
+/// alignments the one with fewer of them is taken. Sums are of single precision, as in sclite: their last bits decide
+/// between alignments with the same null words.
+const SUBSTITUTION: f32 = 4.0;
+const ONE_SIDE: f32 = 3.0;
+const OPTIONAL: f32 = 2.0;
+const NULL: f32 = 0.001;
+const BOTH_NULL: f32 = 1.0;
 
 /// What an alignment needs to know of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,13 +73,13 @@ struct Matrix<'a> {
     reference: &'a Arcs,
     hypothesis: &'a Arcs,
     columns: usize,
-    costs: Vec<u32>,
+    costs: Vec<f32>,
 }
 
 impl<'a> Matrix<'a> {
     fn fill(reference: &'a Arcs, hypothesis: &'a Arcs) -> Self {
         let columns = hypothesis.arcs.len() + 1;
-        let mut matrix = Self { reference, hypothesis, columns, costs: vec![0] };
+        let mut matrix = Self { reference, hypothesis, columns, costs: vec![0.0] };
         matrix.costs.reserve((reference.arcs.len() + 1) * columns - 1);
         for row in 0..=reference.arcs.len() {
             for column in usize::from(row == 0)..columns {
@@ -89,7 +90,7 @@ impl<'a> Matrix<'a> {
         matrix
     }
 
-    fn cost(&self, (row, column): (usize, usize)) -> u32 {
+    fn cost(&self, (row, column): (usize, usize)) -> f32 {
         self.costs[row * self.columns + column]
     }
 
@@ -100,12 +101,12 @@ impl<'a> Matrix<'a> {
         columns: impl Fn() -> C,
     ) -> (usize, usize) {
         let cells = rows.flat_map(|row| columns().map(move |column| (row, column)));
-        // `min_by_key` keeps the first of equal ones.
-        cells.min_by_key(|cell| self.cost(*cell)).unwrap_or((0, 0))
+        // `min_by` keeps the first of equal ones.
+        cells.min_by(|a, b| self.cost(*a).total_cmp(&self.cost(*b))).unwrap_or((0, 0))
     }
 
     /// The cost of a cell, and its last step.
-    fn best(&self, row: usize, column: usize) -> (u32, Step, (usize, usize)) {
+    fn best(&self, row: usize, column: usize) -> (f32, Step, (usize, usize)) {
         let said = row.checked_sub(1).map(|arc| (arc, self.reference.arcs[arc]));
         let heard = column.checked_sub(1).map(|arc| (arc, self.hypothesis.arcs[arc]));
         let deletion = said.map(|(arc, word)| {
@@ -122,7 +123,7 @@ impl<'a> Matrix<'a> {
             (self.cost(from) + together(said, heard), (Some(i), Some(j)), from)
         });
         let steps = [pair, insertion, deletion].into_iter().flatten();
-        steps.min_by_key(|(cost, ..)| *cost).unwrap_or((0, (None, None), (0, 0)))
+        steps.min_by(|(a, ..), (b, ..)| a.total_cmp(b)).unwrap_or((0.0, (None, None), (0, 0)))
     }
 
     fn step(&self, row: usize, column: usize) -> (Step, (usize, usize)) {
@@ -131,7 +132,7 @@ impl<'a> Matrix<'a> {
     }
 }
 
-fn alone(word: Arc) -> u32 {
+fn alone(word: Arc) -> f32 {
     match word {
         Arc { token: None, .. } => NULL,
         Arc { optional: true, .. } => OPTIONAL,
@@ -139,10 +140,10 @@ fn alone(word: Arc) -> u32 {
     }
 }
 
-fn together(said: Arc, heard: Arc) -> u32 {
+fn together(said: Arc, heard: Arc) -> f32 {
     match (said.token, heard.token) {
         (None, None) => BOTH_NULL,
-        (said, heard) if said == heard => 0,
+        (said, heard) if said == heard => 0.0,
         _ => SUBSTITUTION,
     }
 }
