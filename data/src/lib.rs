@@ -23,6 +23,7 @@ pub mod augmentation;
 pub mod error;
 pub mod folds;
 pub mod groups;
+mod guard;
 pub mod hub;
 pub mod image;
 pub mod knowledge;
