@@ -88,10 +88,10 @@ impl AudioReader {
     /// # Errors   `Audio`
     pub fn from_bytes(
         name: impl AsRef<Path>,
-        bytes: &'static [u8],
+        bytes: impl AsRef<[u8]> + Send + Sync + 'static,
         rate: u32,
     ) -> Result<Self, DataError> {
-        let length = bytes.len() as u64;
+        let length = bytes.as_ref().len() as u64;
         Self::from_source(name.as_ref(), Box::new(Cursor::new(bytes)), Some(length), rate)
     }
 

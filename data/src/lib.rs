@@ -21,6 +21,7 @@
 pub mod audio;
 pub mod augmentation;
 pub mod error;
+pub mod folder;
 pub mod folds;
 pub mod groups;
 mod guard;

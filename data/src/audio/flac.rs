@@ -123,7 +123,15 @@ struct Streams {
 impl Streams {
     fn new(input: Input) -> Self {
         let (buffer, metadata) = (Vec::new(), MARKER);
-        Self { input, buffer, at: 0, searched: 0, metadata, is_in_metadata: true, is_at_next: false }
+        Self {
+            input,
+            buffer,
+            at: 0,
+            searched: 0,
+            metadata,
+            is_in_metadata: true,
+            is_at_next: false,
+        }
     }
 
     /// Passes over what is left of this stream; `false` at the end of the file.

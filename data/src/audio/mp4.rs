@@ -75,7 +75,8 @@ impl Edits {
         let count = (samples.len() / format.channels) as u64;
         let (mut kept, rate) = (0, u128::from(format.rate));
         for (i, part) in self.parts.iter().enumerate() {
-            let place = |units: u64, scale: u32| (u128::from(units) * rate / u128::from(scale)) as u64;
+            let place =
+                |units: u64, scale: u32| (u128::from(units) * rate / u128::from(scale)) as u64;
             let start = place(part.start, part.scale);
             // The movie's units are long; a part of one is of the sound.
             let end = part.length.map_or(u64::MAX, |(length, scale)| {

@@ -81,7 +81,8 @@ impl PacketBlocks {
         let (decoded, format) = (self.decoded, self.format);
         match (self.edits.as_ref().and_then(|edits| edits.counted), format) {
             (Some((units, scale)), Some(format)) => {
-                let counted = (u128::from(units) * u128::from(format.rate) / u128::from(scale)) as u64;
+                let counted =
+                    (u128::from(units) * u128::from(format.rate) / u128::from(scale)) as u64;
                 // The last packet may be counted shorter or longer than it is.
                 match decoded + mp4::PACKET < counted {
                     true => Err(format!("is cut: {decoded} of {counted} samples are there")),
@@ -180,7 +181,9 @@ impl Demuxer {
     pub(super) fn next(&mut self) -> Result<Next, String> {
         loop {
             match guarded(|| self.format.next_packet()).ok_or(PANICKED)? {
-                Ok(Some(packet)) if packet.track_id == self.track => return Ok(Next::Packet(packet)),
+                Ok(Some(packet)) if packet.track_id == self.track => {
+                    return Ok(Next::Packet(packet));
+                }
                 Ok(Some(_)) => {}
                 Ok(None) => return Ok(Next::End),
                 Err(Error::ResetRequired) => {
@@ -220,7 +223,5 @@ pub(super) fn decode(
         let (rate, channels) = (decoded.spec().rate(), decoded.spec().channels().count());
         Ok(Format { rate, channels })
     });
-    decoded
-        .ok_or(PANICKED)?
-        .map_err(|error: Error| format!("cannot be decoded ({error})"))
+    decoded.ok_or(PANICKED)?.map_err(|error: Error| format!("cannot be decoded ({error})"))
 }

@@ -6,7 +6,9 @@ pub(super) enum Encoding {
     /// From 0 to 255, with silence at 128.
     Unsigned8,
     /// With sign, of 1 to 8 bytes.
-    Integer { bytes: usize },
+    Integer {
+        bytes: usize,
+    },
     Float32,
     Float64,
     ALaw,

@@ -92,12 +92,13 @@ impl Frames {
     fn resume(&mut self) -> io::Result<Option<Found>> {
         let found = self.search(1, NEXT)?;
         let skipped = found.unwrap_or(self.rest().len());
-        let is_sound = self.rest()[..skipped].iter().any(|byte| *byte != 0);
+        // Zeros are filling.
+        let junk = self.rest()[..skipped].iter().filter(|byte| **byte != 0).count();
         self.skip(skipped);
-        if !is_sound {
+        if junk == 0 {
             return Ok(None);
         }
-        self.junk += skipped as u64;
+        self.junk += junk as u64;
         let last = self.last.filter(|_| found.is_some() && skipped <= MOST_LOST);
         Ok(last.map(|last| Found::Lost((skipped + last.length / 2) / last.length)))
     }

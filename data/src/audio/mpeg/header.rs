@@ -98,7 +98,8 @@ impl Info {
         if header.layer != 3 {
             return None;
         }
-        let number = |at: usize| frame.get(at..at + 4)?.first_chunk().copied().map(u32::from_be_bytes);
+        let number =
+            |at: usize| frame.get(at..at + 4)?.first_chunk().copied().map(u32::from_be_bytes);
         if frame.get(36..40) == Some(b"VBRI") {
             return Some(Self { frames: number(36 + 14).map(u64::from), ..Self::default() });
         }
