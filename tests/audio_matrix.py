@@ -188,7 +188,7 @@ def mp3():
         at = start + 20 * length
         assert data[at] == 0xFF
         data[at + bit // 8] ^= 0x80 >> bit % 8
-        case(write(f"header_bit_{bit}.mp3", data), FRAME)
+        case(write(f"header_bit_{bit}.mp3", data), FRAME, seconds=3.0)
     case(write("hole.mp3", plain[: start + 20 * length] + plain[start + 21 * length :]), FRAME)
     case(write("cut.mp3", plain[: len(plain) // 2 + 77]), FRAME)
     tag = b"ID3\x03\0\0\0\0\x10\0" + bytes(2048)

@@ -11,6 +11,8 @@ use engram_data::speech::{SpeechFormat, SpeechSource, read};
 const RATE: u32 = 16_000;
 /// The samples of the speech.
 const WHOLE: usize = 64_000;
+/// Of the files, in Hz.
+const RATE_IN_FILES: u32 = 24_000;
 /// Of two MP3 frames.
 const FRAMES: usize = 1_152;
 
@@ -24,6 +26,15 @@ fn samples(bytes: Vec<u8>) -> Result<Vec<f32>, String> {
     let mut reader = AudioReader::from_bytes("a.mp3", bytes, RATE).map_err(|e| e.to_string())?;
     while reader.read(&mut samples).map_err(|e| e.to_string())? {}
     Ok(samples)
+}
+
+/// Whether samples are the same but for their ends, where a resampler has other neighbours.
+fn check_alike(found: &[f32], wanted: &[f32]) {
+    assert_eq!(found.len(), wanted.len());
+    let inner = 1_000..wanted.len() - 1_000;
+    let pairs = found[inner.clone()].iter().zip(&wanted[inner]);
+    let most = pairs.map(|(found, wanted)| (found - wanted).abs()).fold(0.0, f32::max);
+    assert!(most < 1e-3, "{most}");
 }
 
 fn count(bytes: Vec<u8>) -> usize {
@@ -89,8 +100,8 @@ fn mp3s_that_were_joined_are_all_read() {
     let one = samples(whole.clone()).expect("audio");
     let both = samples(joined).expect("audio");
     assert_eq!(both.len(), 2 * WHOLE);
-    assert_eq!(both[..WHOLE], one);
-    assert_eq!(both[WHOLE..], one);
+    check_alike(&both[..WHOLE], &one);
+    check_alike(&both[WHOLE..], &one);
     // With tags between and behind.
     let mut tagged = whole.clone();
     tagged.extend([b"TAG".as_slice(), &[0; 125]].concat());
@@ -134,11 +145,12 @@ fn an_mp4_is_what_its_edit_list_says() {
     let list = whole.windows(4).position(|part| part == b"elst").expect("an edit list");
     // From a second later on.
     let mut later = whole.clone();
-    later[list + 16..list + 20].copy_from_slice(&(1_024u32 + RATE).to_be_bytes());
+    later[list + 16..list + 20].copy_from_slice(&(1_024u32 + RATE_IN_FILES).to_be_bytes());
     let (later, whole_samples) =
         (samples(later).expect("audio"), samples(whole.clone()).expect("audio"));
     assert!((WHOLE - RATE as usize..).contains(&later.len()), "{}", later.len());
-    assert_eq!(later[..1_000], whole_samples[RATE as usize..RATE as usize + 1_000]);
+    let rest = &whole_samples[RATE as usize..];
+    check_alike(&later[..40_000], &rest[..40_000]);
     let mut fast = whole.clone();
     fast[list + 20..list + 24].copy_from_slice(&[0, 2, 0, 0]);
     assert!(samples(fast).expect_err("a speed").contains("changes the speed"));
@@ -221,8 +233,10 @@ fn what_a_mac_leaves_beside_files_is_passed_over() {
     }
     let source = SpeechSource {
         path: root.path().join("LibriSpeech"),
+        audio: None,
         frames: Some(frames),
-        ..SpeechSource::default()
+        frame_rate: None,
+        skip_missing: false,
     };
     let found = read(SpeechFormat::LibriSpeech, &source).expect("clips");
     assert_eq!((found.clips.len(), found.clips[0].frames.len()), (1, 2));
