@@ -2,7 +2,9 @@
 //! of the readers kept.
 
 use engram_data::DataError;
+use engram_data::audio::AudioReader;
 use engram_data::hub::{Facts, HubSettings, WeightsLocation};
+use engram_data::image::Picture;
 use engram_data::knowledge::coco::CocoOptions;
 use engram_data::knowledge::vqa::VqaOptions;
 use engram_data::knowledge::web::WebOptions;
@@ -19,11 +21,13 @@ const FILE: &str = "input.file";
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 10] = [
     ("aokvqa", aokvqa),
+    ("audio", audio),
     ("coco", coco),
     ("edges", edges),
     ("hub", hub),
+    ("image", image),
     ("labels", labels),
     ("vqa", vqa),
     ("web", web),
@@ -180,5 +184,37 @@ fn hub(bytes: &[u8]) {
                 assert!(!matches!(part, "" | "." | "..") && !part.contains(['\\', '\0']));
             }
         }
+    }
+}
+
+/// Samples that a byte becomes at most: a FLAC frame of silence has 65,535 of 8 channels in 20 bytes, and 1,000 Hz
+/// become 16,000.
+const MOST_SAMPLES: usize = 1 << 16;
+
+fn audio(bytes: &[u8]) {
+    let mut all = 0;
+    let mut samples = Vec::new();
+    let mut read = || -> Result<(), DataError> {
+        let mut reader = AudioReader::from_bytes(FILE, bytes.to_vec(), 16_000)?;
+        while reader.read(&mut samples)? {
+            assert!(samples.iter().all(|sample| sample.is_finite()));
+            all += samples.len();
+            assert!(all <= MOST_SAMPLES * bytes.len(), "{all} samples of {} bytes", bytes.len());
+            samples.clear();
+        }
+        Ok(())
+    };
+    if let Err(error) = read() {
+        check_message(&error.to_string());
+    }
+}
+
+fn image(bytes: &[u8]) {
+    match Picture::from_bytes(FILE, bytes) {
+        Ok(picture) => {
+            let pixels = u64::from(picture.width()) * u64::from(picture.height());
+            assert_eq!(picture.pixels().len() as u64, 3 * pixels);
+        }
+        Err(error) => assert!(error.to_string().starts_with(FILE), "{error}"),
     }
 }

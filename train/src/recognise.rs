@@ -199,7 +199,7 @@ impl Recogniser {
         }
         let mut transcripts: Vec<Transcript> =
             clips.iter().map(|clip| Transcript::nothing(clip.samples.len())).collect();
-        let changes = |clip: &Clip<'_>| !steady::is_steady(clip.samples);
+        let changes = |clip: &Clip<'_>| !steady::is_without_speech(clip.samples);
         let (places, clips): (Vec<usize>, Vec<Clip<'_>>) =
             clips.into_iter().enumerate().filter(|(_, clip)| changes(clip)).unzip();
         for (place, transcript) in places.into_iter().zip(self.listen(&clips, options)?) {

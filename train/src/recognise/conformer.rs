@@ -21,7 +21,7 @@ use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, seconds};
 use engram_models::weights::Weights;
 
 use super::RecogniseOptions;
-use super::steady::is_steady;
+use super::steady::is_without_speech;
 use super::transcript::{Segment, Transcript, Word};
 use crate::checksums::check_model;
 use crate::digest;
@@ -193,7 +193,7 @@ impl ConformerRecogniser {
     fn paths(&self, clips: &[&[f32]], searches: &[Search]) -> Result<Vec<BestPath>> {
         let frames: Vec<Frames> = clips
             .iter()
-            .map(|clip| self.mel.frames(if is_steady(clip) { &[] } else { clip }, 0))
+            .map(|clip| self.mel.frames(if is_without_speech(clip) { &[] } else { clip }, 0))
             .collect();
         let mut paths = vec![nothing(); clips.len()];
         let places: Vec<usize> = (0..clips.len()).filter(|i| !frames[*i].is_empty()).collect();
