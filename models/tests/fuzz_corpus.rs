@@ -1,0 +1,41 @@
+//! Every kept input of the fuzzer, through the same functions, without the fuzzer.
+
+#[path = "../fuzz/targets.rs"]
+mod targets;
+
+use std::fs;
+use std::panic::catch_unwind;
+use std::path::Path;
+
+#[test]
+fn every_kept_input_is_read_or_refused() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+    let mut failed = Vec::new();
+    for (name, _) in targets::TARGETS {
+        let entries = fs::read_dir(corpus.join(name)).expect("a corpus for each target");
+        let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+        paths.sort();
+        assert!(paths.len() >= 10, "{name} has {} inputs", paths.len());
+        for path in paths {
+            let bytes = fs::read(&path).expect("a readable input");
+            if catch_unwind(|| targets::run(name, &bytes)).is_err() {
+                failed.push(path);
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn no_corpus_is_without_its_target() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+    for entry in fs::read_dir(corpus).expect("a corpus") {
+        let name = entry.expect("an entry").file_name();
+        assert!(
+            targets::TARGETS.iter().any(|(known, _)| name.to_str() == Some(*known)),
+            "{name:?}"
+        );
+        let program = format!("fuzz/fuzz_targets/{}.rs", name.display());
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(&program).exists(), "{program}");
+    }
+}
