@@ -46,6 +46,7 @@ from transformers import (
     DebertaV2Model,
     DebertaV2Tokenizer,
 )
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 FIXTURE = Path(__file__).resolve().parents[2] / "train/tests/fixtures/sentence_transformers"
 TEXTS = [
@@ -137,8 +138,10 @@ def saved(published, *modules, **settings):
     """The folder that sentence-transformers saves of a Transformer and modules after it."""
     folder = Path(tempfile.mkdtemp(dir=work))
     torch.manual_seed(4)
+    # transformers draws a pooler, which nothing uses; here it is the same in each folder.
+    transformer = models.Transformer(str(published))
     modules = [module() if callable(module) and not isinstance(module, torch.nn.Module) else module for module in modules]
-    SentenceTransformer(modules=[models.Transformer(str(published)), *modules], device="cpu", **settings).save_pretrained(
+    SentenceTransformer(modules=[transformer, *modules], device="cpu", **settings).save_pretrained(
         str(folder), create_model_card=False
     )
     return folder
@@ -177,6 +180,11 @@ def rounded(vectors):
 def add(name, folder, image=None):
     """Keeps a folder with the embeddings that sentence-transformers makes of it."""
     model = SentenceTransformer(str(folder), device="cpu")
+    if image is not None:
+        # Images are resized as Pillow does it; torchvision rounds otherwise.
+        processor = model[0].processor
+        settings = processor.image_processor.to_dict()
+        processor.image_processor = CLIPImageProcessorPil(**settings)
     options = {"batch_size": 2}
     expected = {
         "default": rounded(model.encode(TEXTS, **options)),

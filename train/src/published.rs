@@ -206,7 +206,7 @@ impl PublishedFolder {
         let mut lines = Vec::new();
         let (from, to) = self.python_names();
         let mut add = |wanted: &str, other: &str, class: &str| {
-            found.push(format!("no {wanted}, only {other}"));
+            found.push(format!("no {wanted} (only {other})"));
             lines.push(format!(
                 "\n  python3 -c 'import transformers as t; t.{class}.from_pretrained({from:?}).save_pretrained({to:?})'"
             ));

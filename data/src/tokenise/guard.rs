@@ -32,7 +32,7 @@ pub(crate) fn guarded<T>(call: impl FnOnce() -> Result<T, tokenizers::Error>) ->
     QUIET.set(outer);
     match outcome {
         Ok(result) => result.map_err(|error| shown(&error.to_string())),
-        Err(panic) => Err(format!("the tokenizers library panicked: {}", shown(message(&*panic)))),
+        Err(panic) => Err(format!("the tokenizers library gave up: {}", shown(message(&*panic)))),
     }
 }
 
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn a_panic_becomes_an_error() {
         let error = guarded(|| -> Result<(), tokenizers::Error> { panic!("slice {}", 7) });
-        assert_eq!(error.unwrap_err(), "the tokenizers library panicked: slice 7");
+        assert_eq!(error.unwrap_err(), "the tokenizers library gave up: slice 7");
         assert!(!QUIET.get());
         assert_eq!(guarded(|| Ok(3)).unwrap(), 3);
     }
