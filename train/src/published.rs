@@ -9,6 +9,7 @@ use engram_data::image::Preprocessing;
 use engram_models::weights::{FILE, INDEX, shards_of_index};
 use serde::Deserialize;
 
+use crate::checksums::check_model;
 use crate::digest;
 use crate::error::{Result, TrainError};
 
@@ -59,12 +60,13 @@ pub(crate) struct PublishedWeights {
 }
 
 impl PublishedFolder {
-    /// The folder, or `hf://owner/name[@revision]`.
+    /// The folder, or `hf://owner/name[@revision]`. The files of a run are checked against its checksums.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for an address that names no model.
+    /// [`TrainError::Data`] for an address that names no model; those of the check.
     pub(crate) fn open(location: &str) -> Result<Self> {
         let place = WeightsLocation::parse(location)?;
+        check_model(&place)?;
         Ok(Self { place, settings: HubSettings::from_env(), inner: String::new() })
     }
 
