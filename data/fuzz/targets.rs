@@ -13,6 +13,8 @@ use engram_data::knowledge::wit::WitOptions;
 use engram_data::knowledge::{
     Collector, Counts, Input, Knowledge, Reason, coco, vqa, web, wikidata, wit,
 };
+use engram_data::text_to_text::TextToText;
+use engram_data::tokenise::{TextForm, Tokeniser};
 
 /// The name that every message must give.
 const FILE: &str = "input.file";
@@ -29,6 +31,7 @@ pub const TARGETS: [Target; 10] = [
     ("hub", hub),
     ("image", image),
     ("labels", labels),
+    ("tokenizer", tokenizer),
     ("vqa", vqa),
     ("web", web),
     ("wit", wit),
@@ -106,6 +109,28 @@ fn edges(bytes: &[u8]) {
             ..TripleOptions::default()
         };
         check(bytes, &|input, to| wikidata::read_triples(input, &options, to));
+    }
+}
+
+/// A `tokenizer.json` that encodes texts, or a refusal; the library's panics are errors.
+fn tokenizer(bytes: &[u8]) {
+    if let Ok(json) = std::str::from_utf8(bytes)
+        && let Err(error) = TextToText::parse(json, FILE.as_ref())
+    {
+        check_message(&error.to_string());
+    }
+    let tokeniser = match Tokeniser::from_bytes(FILE, bytes) {
+        Ok(tokeniser) => tokeniser,
+        Err(error) => return check_message(&error.to_string()),
+    };
+    for text in ["", "a joint of two pipes", "Caf\u{e9} \u{1f600}\u{4e2d}\0"] {
+        for as_file in [false, true] {
+            let form = TextForm { longest: 7, cut_start: as_file, as_file };
+            match tokeniser.encode_text(text, &form) {
+                Ok(ids) => assert!(as_file || ids.len() <= form.longest),
+                Err(error) => check_message(&error.to_string()),
+            }
+        }
     }
 }
 
