@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::invariants::{Case, Unbroken};
-use crate::program::{Engram, Waited};
+use crate::program::Engram;
 use crate::random::Random;
 use crate::report::Report;
 use crate::scratch::{self, Scratch};
@@ -35,10 +35,10 @@ pub fn attack(report: &Report) -> Result<()> {
                 let command = if kill == 0 { subject.command(&place) } else { subject.again(&place) };
                 let running = command.start()?;
                 thread::sleep(Duration::from_secs_f64(random.unit() * seconds));
-                if matches!(running.state(), Waited::Ended { .. }) {
+                if running.kill().signal != Some(libc::SIGKILL) {
                     break;
                 }
-                killed += usize::from(running.kill().signal == Some(libc::SIGKILL));
+                killed += 1;
             }
             for _ in 0..killed {
                 report.case();

@@ -120,6 +120,11 @@ impl Engram {
         Ok(self.start()?.wait(limit))
     }
 
+    /// The command itself, for attacks that talk to it while it runs.
+    pub fn into_command(self) -> Command {
+        self.command
+    }
+
     /// Runs a command that a set-up needs; any exit code but 0 (or 1 of a training) is an error.
     pub fn must_run(self) -> Result<Ended> {
         let line = format!("{:?}", self.command);
@@ -141,7 +146,7 @@ fn reader(from: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
 }
 
 /// The state of a child process that `wait4` reports.
-pub enum Waited {
+enum Waited {
     Running,
     Stopped,
     Ended { code: Option<i32>, signal: Option<i32>, megabytes: u64 },
@@ -157,8 +162,19 @@ impl Running {
         unsafe { libc::kill(self.id(), signal) };
     }
 
+    /// Whether the process has not ended.
+    pub fn is_running(&self) -> bool {
+        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        // SAFETY: all zeros is a valid `siginfo_t`, which the call fills; `si_pid` reads what it filled.
+        unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            libc::waitid(libc::P_PID, self.child.id(), &mut info, flags);
+            info.si_pid() == 0
+        }
+    }
+
     /// The state of the process; once it has ended, this may not be called again.
-    pub fn state(&self) -> Waited {
+    fn state(&self) -> Waited {
         let mut status = 0;
         // SAFETY: all zeros is a valid `rusage`, and both pointers live until the call returns.
         let (id, usage) = unsafe {

@@ -89,6 +89,12 @@ impl Shared {
             at("ctranslate2/tokenizer.json"),
             r#"{"added_tokens": [{"id": 2, "content": "<|startoftranscript|>"}, {"id": 1, "content": "<|endoftext|>"}]}"#,
         )?;
+        shared.engram("predict {s}/run --input {s}/phrases/test.csv --output {s}/scores.csv --quiet")?;
+        let mut images = String::new();
+        for frame in fs::read_dir(at("seen/frames"))? {
+            images += &format!("{{\"image\":\"{}\"}}\n", frame?.file_name().to_string_lossy());
+        }
+        fs::write(at("images.jsonl"), images)?;
         fs::create_dir(at("old"))?;
         for name in ["out.csv", "out.tsv", "ids.npy", "scores.npy", "items.jsonl", "out.jsonl"] {
             fs::write(at("old").join(name), "the old file\n")?;
@@ -141,6 +147,19 @@ impl Shared {
             run("train avformer", 2.2, format!("{AVFORMER} --run {{}}/run")),
             run("train speech", 3.6, format!("{SPEECH} --run {{}}/run")),
             run("train reveal", 5.0, format!("{REVEAL} --run {{}}/run")),
+        ]
+    }
+}
+
+impl Shared {
+    /// Commands with models whose output must not depend on threads.
+    pub fn of_models(&self) -> Vec<Subject> {
+        use Kind::{Files, Memory};
+        vec![
+            self.subject("memory build --model", Memory, "", 0.2, "memory build --model {r}/train/kept/clip --entries {s}/images.jsonl --images {s}/seen/frames --out {}/memory --quiet"),
+            self.subject("memory search --index hnsw", Files, "old", 0.1, "memory search {s}/start/memory --index hnsw --queries {s}/queries.npy -k 30 --output {}/ids.npy --scores {}/scores.npy"),
+            self.subject("predict --encoder", Files, "old", 0.1, "predict --encoder {s}/run --input {s}/phrases/test.csv --output {}/out.csv --quiet"),
+            self.subject("eval phrase", Files, "old", 0.1, "eval phrase --gold {s}/phrases/test.csv --predictions {s}/scores.csv --items {}/items.jsonl"),
         ]
     }
 }
