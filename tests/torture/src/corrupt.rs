@@ -7,39 +7,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::formats::{self, Format, Promise};
 use crate::program::{Ended, Engram};
 use crate::random::Random;
 use crate::report::Report;
 use crate::scratch::{self, Scratch, Snapshot};
 use crate::subjects::Shared;
-use crate::{formats, tokenizers};
-
-/// What a command may do with changed bytes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Promise {
-    /// The files carry checksums: the same output, or a refusal.
-    SameOrRefused,
-    /// Changed bytes may mean something else: any output, or a refusal.
-    AnyOrRefused,
-    /// The command is refused in any case, for this file or for a later reason that its message names.
-    Refused(&'static str),
-}
-
-/// A format: a folder with a good example, and a command that reads it.
-pub struct Format {
-    pub name: &'static str,
-    /// The folder with the example; files in it are changed one at a time.
-    pub example: PathBuf,
-    /// Only files whose paths end so; all where it is empty.
-    pub only: &'static [&'static str],
-    /// The command, with `{}` for a copy of the folder and `{o}` for an empty folder for output.
-    pub line: String,
-    pub promise: Promise,
-    /// Whether the command changes the folder itself.
-    pub in_place: bool,
-    /// Seconds of one run, roughly.
-    pub seconds: f64,
-}
+use crate::tokenizers;
 
 /// A change of a file.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +61,7 @@ pub fn attack(report: &Report) -> Result<()> {
 
 fn run(report: &Report, scratch: &Scratch, format: &Format, number: u64) -> Result<()> {
     let mut files = Vec::new();
-    list(&format.example, &format.example, format.only, &mut files)?;
+    list(&format.example, &format.example, &format.only, &mut files)?;
     let mut random = Random::new(report.seed, number);
     let most = |short: f64, long: usize| match report.long {
         true => (long as f64 * (0.05 / format.seconds).min(1.0)) as usize,
@@ -112,7 +86,7 @@ fn run(report: &Report, scratch: &Scratch, format: &Format, number: u64) -> Resu
     scratch::copy(&format.example, &place.join("example"))?;
     let (unbroken, written) = command(format, &place)?;
     anyhow::ensure!(
-        matches!(format.promise, Promise::Refused(_)) || matches!(unbroken.code, Some(0 | 1)),
+        format.promise == Promise::Refused || matches!(unbroken.code, Some(0 | 1)),
         "{}: the good example is refused: {unbroken}",
         format.name
     );
@@ -125,7 +99,8 @@ fn run(report: &Report, scratch: &Scratch, format: &Format, number: u64) -> Resu
         }
         fs::write(example.join(file), change.apply(bytes))?;
         let (ended, written) = command(format, folder)?;
-        fs::write(example.join(file), bytes).or_else(|error| if format.in_place { Ok(()) } else { Err(error) })?;
+        fs::write(example.join(file), bytes)
+            .or_else(|error| if format.in_place { Ok(()) } else { Err(error) })?;
         report.case();
         let at = format!("{}, {file}, {change:?}", format.name);
         if report.sound(&ended, &at) {
@@ -141,20 +116,16 @@ fn run(report: &Report, scratch: &Scratch, format: &Format, number: u64) -> Resu
 fn judge(report: &Report, format: &Format, example: &Path, ended: &Ended, changed: bool, at: &str) {
     let mut errors = ended.stderr.lines().filter(|line| !line.starts_with("warning: "));
     match ended.code {
-        Some(0 | 1) if changed && format.promise == Promise::SameOrRefused => {
+        Some(0 | 1) if changed && format.promise == Promise::Same => {
             report.loss("other output of a changed file", at);
         }
         Some(0 | 1) => {}
         Some(2) => {
             let folder = example.to_string_lossy();
-            let other = match format.promise {
-                Promise::Refused(other) => other,
-                _ => &*folder,
-            };
             let error = errors.next().unwrap_or_default();
             if errors.next().is_some() {
                 report.loss("an error of several lines", format!("{at}: {}", ended.error()));
-            } else if !error.contains(&*folder) && !error.contains(other) {
+            } else if !error.contains(&*folder) && format.promise != Promise::Refused {
                 report.loss("an error that names no file", format!("{at}: {}", ended.error()));
             }
         }

@@ -38,7 +38,8 @@ impl Drop for Explorer {
 impl Explorer {
     fn start(folders: &[&str]) -> Result<Self> {
         let mut command = Engram::new(["explore"]).into_command();
-        let mut child = command.args(folders).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut child =
+            command.args(folders).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let mut line = String::new();
         let stdout = child.stdout.take().context("no output")?;
         BufReader::new(stdout).read_line(&mut line)?;
@@ -73,15 +74,20 @@ impl Explorer {
     /// The status of a request, 0 without an answer, and the answer.
     fn ask(&self, request: &Request) -> (u32, String) {
         let host = self.address.to_string();
-        let mut head = format!("{} {} HTTP/1.1\r\nConnection: close\r\n", request.method, request.path);
+        let mut head =
+            format!("{} {} HTTP/1.1\r\nConnection: close\r\n", request.method, request.path);
         if !request.headers.to_ascii_lowercase().contains("host:") {
             head += &format!("Host: {host}\r\n");
         }
         if !request.body.is_empty() {
-            head += &format!("Content-Type: application/json\r\nContent-Length: {}\r\n", request.body.len());
+            head += &format!(
+                "Content-Type: application/json\r\nContent-Length: {}\r\n",
+                request.body.len()
+            );
         }
         let bytes = format!("{head}{}\r\n{}", request.headers, request.body);
-        let answer = String::from_utf8_lossy(&self.send(bytes.as_bytes(), Duration::from_secs(60))).into_owned();
+        let answer = String::from_utf8_lossy(&self.send(bytes.as_bytes(), Duration::from_secs(60)))
+            .into_owned();
         let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
         (status, answer)
     }
@@ -114,7 +120,8 @@ pub fn attack(report: &Report) -> Result<()> {
     let shared = Shared::make(&scratch)?;
     let kept = checkout().join("train/kept");
     let images = scratch.join("images");
-    let line = "memory build --model {r}/train/kept/clip --entries {s}/images.jsonl --images {s}/seen/frames --out {o} --quiet";
+    let line = "memory build --model {r}/train/kept/clip --entries {s}/images.jsonl --images \
+        {s}/seen/frames --out {o} --quiet";
     shared.engram(&line.replace("{o}", &images.to_string_lossy()))?;
     let explorer = Explorer::start(&[&images.to_string_lossy(), &kept.to_string_lossy()])?;
     anyhow::ensure!(explorer.is_alive(), "the explorer does not answer");
@@ -152,34 +159,69 @@ pub fn attack(report: &Report) -> Result<()> {
 fn strangers(report: &Report, explorer: &Explorer) -> Result<()> {
     let port = explorer.address.port();
     let runs = explorer.path("/api/runs");
-    let mut refused = |what: &str, (status, answer): (u32, String)| {
+    let refused = |what: &str, (status, answer): (u32, String)| {
         report.case();
         if status == 200 || answer.contains("root:") {
             report.loss("a stranger is let in", what);
         }
     };
-    for host in ["evil.com", &format!("evil.com:{port}"), &format!("127.0.0.1:{port}.evil.com"), &format!("127.1:{port}"),
-        &format!("evil@127.0.0.1:{port}"), &format!("0.0.0.0:{port}"), &format!("127.0.0.1.nip.io:{port}"), " "] {
+    for host in [
+        "evil.com",
+        &format!("evil.com:{port}"),
+        &format!("127.0.0.1:{port}.evil.com"),
+        &format!("127.1:{port}"),
+        &format!("evil@127.0.0.1:{port}"),
+        &format!("0.0.0.0:{port}"),
+        &format!("127.0.0.1.nip.io:{port}"),
+        " ",
+    ] {
         refused(host, explorer.get(&runs, &format!("Host: {host}\r\n")));
     }
-    refused("two hosts", explorer.get(&runs, &format!("Host: evil.com\r\nHost: 127.0.0.1:{port}\r\n")));
-    for header in ["Origin: http://evil.com", "Origin: null", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-site"] {
+    refused(
+        "two hosts",
+        explorer.get(&runs, &format!("Host: evil.com\r\nHost: 127.0.0.1:{port}\r\n")),
+    );
+    for header in [
+        "Origin: http://evil.com",
+        "Origin: null",
+        "Sec-Fetch-Site: cross-site",
+        "Sec-Fetch-Site: same-site",
+    ] {
         let headers = format!("{header}\r\n");
         refused(header, explorer.get(&runs, &headers));
         let path = explorer.path("/api/memories/0/search");
-        refused(header, explorer.ask(&Request { method: "POST", path, headers: &headers, body: r#"{"k":1}"# }));
+        refused(
+            header,
+            explorer.ask(&Request { method: "POST", path, headers: &headers, body: r#"{"k":1}"# }),
+        );
     }
     let value = explorer.token.trim_start_matches("token=");
     let almost = value.get(1..).unwrap_or_default();
-    for token in ["", "?token=", "?token=0", &format!("?token={almost}"), &format!("?token={value}0"), "?token=%00"] {
+    for token in [
+        "",
+        "?token=",
+        "?token=0",
+        &format!("?token={almost}"),
+        &format!("?token={value}0"),
+        "?token=%00",
+    ] {
         for path in ["/api/runs", "/api/memories", "/api/runs/0/curves"] {
             let path = format!("{path}{token}");
             refused(&path, explorer.get(&path, ""));
         }
     }
-    for path in ["/../../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/..%2f..%2fetc/passwd", "//etc/passwd",
-        "/api/runs/0/views/..%2f..%2f..%2fetc%2fpasswd/0", "/api/runs/-1/curves", "/api/runs/99999999999999999999/curves",
-        "/api/memories/0/pictures/..%2f", "/api/memories/18446744073709551615/pictures/1", "/page/../server.rs"] {
+    for path in [
+        "/../../../etc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/..%2f..%2fetc/passwd",
+        "//etc/passwd",
+        "/api/runs/0/views/..%2f..%2f..%2fetc%2fpasswd/0",
+        "/api/runs/-1/curves",
+        "/api/runs/99999999999999999999/curves",
+        "/api/memories/0/pictures/..%2f",
+        "/api/memories/18446744073709551615/pictures/1",
+        "/page/../server.rs",
+    ] {
         refused(path, explorer.get(&explorer.path(path), ""));
     }
     Ok(())
@@ -189,7 +231,8 @@ fn malformed(report: &Report, explorer: &Explorer) -> Result<()> {
     let mut random = Random::new(report.seed, 5);
     let path = explorer.path("/api/memories/0/search");
     let good = format!(
-        "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: 7\r\nConnection: close\r\n\r\n{{\"k\":1}}",
+        "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: \
+            7\r\nConnection: close\r\n\r\n{{\"k\":1}}",
         explorer.address
     );
     for _ in 0..report.size(100, 5000) {
@@ -210,8 +253,11 @@ fn malformed(report: &Report, explorer: &Explorer) -> Result<()> {
         vec![0; 100_000],
         good.replace("Content-Length: 7", "Content-Length: -1").into_bytes(),
         good.replace("Content-Length: 7", "Content-Length: 99999999999999999999").into_bytes(),
-        good.replace("Content-Length: 7", "Content-Length: 7\r\nTransfer-Encoding: chunked").into_bytes(),
-        good.replace("{\"k\":1}", &"[".repeat(200_000)).replace("Length: 7", "Length: 200000").into_bytes(),
+        good.replace("Content-Length: 7", "Content-Length: 7\r\nTransfer-Encoding: chunked")
+            .into_bytes(),
+        good.replace("{\"k\":1}", &"[".repeat(200_000))
+            .replace("Length: 7", "Length: 200000")
+            .into_bytes(),
     ] {
         report.case();
         explorer.send(&bytes, Duration::from_secs(2));
@@ -228,7 +274,10 @@ fn many(report: &Report, explorer: &Explorer) -> Result<()> {
                 report.case();
                 let (status, _) = explorer.get(&explorer.path(path), "");
                 if status != 200 {
-                    report.hang("a request of many is not answered", format!("{path}: status {status}"));
+                    report.hang(
+                        "a request of many is not answered",
+                        format!("{path}: status {status}"),
+                    );
                 }
             });
         }
@@ -248,12 +297,22 @@ fn slow(report: &Report, explorer: &Explorer) -> Result<()> {
     }
     let started = Instant::now();
     if !explorer.is_alive() || started.elapsed() > Duration::from_secs(15) {
-        report.hang("slow headers keep others waiting", format!("{} half requests", halves.len()));
+        report.hang(
+            "slow headers keep others waiting",
+            format!(
+                "{} half \
+            requests",
+                halves.len()
+            ),
+        );
     }
     let first = halves.first().context("no connection")?;
     first.set_read_timeout(Some(Duration::from_secs(45)))?;
     // Either the end of the connection, or an answer such as 408.
-    if (&*first).read(&mut [0; 64]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock) {
+    if (&*first)
+        .read(&mut [0; 64])
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    {
         report.hang("a slow header is waited for without end", "45 s");
     }
     Ok(())
@@ -271,9 +330,15 @@ fn bodies(report: &Report, explorer: &Explorer) -> Result<()> {
                     report.case();
                     let mut stream = explorer.connect(Duration::from_secs(5)).ok()?;
                     let host = explorer.address;
-                    write!(stream, "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n").ok()?;
-                    // What the server does not take stays here.
-                    let _ = stream.write_all(&vec![b' '; size - 10]);
+                    write!(
+                        stream,
+                        "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: \
+                        application/json\r\nContent-Length: {size}\r\n\r\n"
+                    )
+                    .ok()?;
+                    // Until the server takes no more, or nearly to the end.
+                    let piece = [b' '; 1 << 16];
+                    (1..size / piece.len()).try_for_each(|_| stream.write_all(&piece)).ok();
                     Some(stream)
                 })
             })
@@ -303,9 +368,13 @@ fn bombs(report: &Report, explorer: &Explorer) -> Result<()> {
                     let field = ["image", "picture"][number % 2];
                     let body = format!(r#"{{"{field}":"{text}","k":3}}"#);
                     let path = explorer.path("/api/memories/0/search");
-                    let (status, _) = explorer.ask(&Request { method: "POST", path, headers: "", body: &body });
+                    let (status, _) =
+                        explorer.ask(&Request { method: "POST", path, headers: "", body: &body });
                     if status == 0 {
-                        report.hang("an image is not answered", format!("{} bytes", image_size(text)));
+                        report.hang(
+                            "an image is not answered",
+                            format!("{} bytes of base64", text.len()),
+                        );
                     }
                 });
             }
@@ -314,15 +383,12 @@ fn bombs(report: &Report, explorer: &Explorer) -> Result<()> {
     Ok(())
 }
 
-fn image_size(text: &str) -> usize {
-    text.len() / 4 * 3
-}
-
 fn base64(bytes: &[u8]) -> String {
     let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for three in bytes.chunks(3) {
-        let number = three.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        let number = three.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte))
+            << (8 * (3 - three.len()));
         for place in 0..4 {
             let letter = letters[(number >> (18 - 6 * place) & 63) as usize];
             text.push(if place > three.len() { '=' } else { char::from(letter) });

@@ -56,7 +56,7 @@ pub fn attack(report: &Report) -> Result<()> {
     let scratch = Scratch::new("faults")?;
     let preload = Preload::build(scratch.path())?;
     let shared = Shared::make(&scratch)?;
-    let subjects = shared.subjects();
+    let subjects = shared.subjects()?;
     let known = Mutex::new(BTreeMap::new());
     let numbers: Vec<usize> = (0..subjects.len()).collect();
     let faults = Mutex::new(Vec::new());
@@ -80,18 +80,21 @@ pub fn attack(report: &Report) -> Result<()> {
     faults.sort_by_key(|fault| fault.subject);
     scratch::each(&faults, &scratch, |fault, folder| {
         let Fault { subject, call, act } = fault;
-        let (subject, unbroken, place) = (&subjects[*subject], &known[subject], folder.join("place"));
+        let (subject, unbroken, place) =
+            (&subjects[*subject], &known[subject], folder.join("place"));
         subject.prepare(&place)?;
         report.case();
         let ended = preload.armed(subject.command(&place), &place, call.number, *act).run()?;
         let name = call.path.rsplit("/place/").next().unwrap_or(&call.path);
-        let at = format!("{}, {act} at operation {} ({} {name})", subject.name, call.number, call.operation);
+        let at = format!(
+            "{}, {act} at operation {} ({} {name})",
+            subject.name, call.number, call.operation
+        );
         let case = Case { report, subject, unbroken, place: &place, at };
         if act.kills() && ended.signal == Some(libc::SIGKILL) {
             case.after_stop(false)
         } else {
-            let failed = act.fails() && !may_pass_over(call);
-            case.after_end(&ended, failed)
+            case.after_end(&ended, *act, !may_pass_over(call))
         }
     })
 }

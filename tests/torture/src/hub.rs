@@ -29,10 +29,38 @@ const SECONDS: u64 = 150;
 
 /// How the hub answers: the name is the owner of the model.
 const BEHAVIOURS: [&str; 32] = [
-    "good", "wronghash", "etag-absolute", "etag-parents", "etag-slash", "etag-empty", "etag-long", "commit-absolute",
-    "commit-parents", "commit-dots", "short", "cut", "long", "endless", "huge-size", "negative-size", "overflow-size",
-    "redirect-file", "redirect-host", "redirect-other-scheme", "redirect-loop", "redirect-nowhere", "no-location",
-    "no-headers", "gzip", "control", "hang", "drip", "headers-endless", "status-204", "status-401", "status-500",
+    "good",
+    "wronghash",
+    "etag-absolute",
+    "etag-parents",
+    "etag-slash",
+    "etag-empty",
+    "etag-long",
+    "commit-absolute",
+    "commit-parents",
+    "commit-dots",
+    "short",
+    "cut",
+    "long",
+    "endless",
+    "huge-size",
+    "negative-size",
+    "overflow-size",
+    "redirect-file",
+    "redirect-host",
+    "redirect-other-scheme",
+    "redirect-loop",
+    "redirect-nowhere",
+    "no-location",
+    "no-headers",
+    "gzip",
+    "control",
+    "hang",
+    "drip",
+    "headers-endless",
+    "status-204",
+    "status-401",
+    "status-500",
 ];
 
 /// What the servers saw.
@@ -76,12 +104,17 @@ pub fn attack(report: &Report) -> Result<()> {
         });
     }
     let fetch = "data fetch hf://BEHAVIOUR/x --file config.json";
-    let build = "memory build --model hf://BEHAVIOUR/x --entries {s}/entries.jsonl --out {c}-memory --quiet";
+    let build = "memory build --model hf://BEHAVIOUR/x --entries {s}/entries.jsonl --out \
+        {c}-memory --quiet";
     thread::scope(|scope| {
         for behaviour in BEHAVIOURS {
+            if behaviour == "drip" && !report.long {
+                continue;
+            }
             for (number, line) in [fetch, build].into_iter().enumerate() {
                 let cache = scratch.join(&format!("cache-{behaviour}-{number}"));
-                let line = line.replace("BEHAVIOUR", behaviour).replace("{c}", &cache.to_string_lossy());
+                let line =
+                    line.replace("BEHAVIOUR", behaviour).replace("{c}", &cache.to_string_lossy());
                 let line = line.replace("{s}", &scratch.path().to_string_lossy());
                 let (endpoint, seen) = (&endpoint, &seen);
                 scope.spawn(move || {
@@ -102,7 +135,14 @@ pub fn attack(report: &Report) -> Result<()> {
     Ok(())
 }
 
-fn case(report: &Report, behaviour: &str, line: &str, endpoint: &str, cache: &Path, seen: &Mutex<Seen>) -> Result<()> {
+fn case(
+    report: &Report,
+    behaviour: &str,
+    line: &str,
+    endpoint: &str,
+    cache: &Path,
+    seen: &Mutex<Seen>,
+) -> Result<()> {
     scratch::empty(cache)?;
     let ended = Engram::line(line)
         .env("HF_ENDPOINT", endpoint)
@@ -115,7 +155,7 @@ fn case(report: &Report, behaviour: &str, line: &str, endpoint: &str, cache: &Pa
     let at = format!("{behaviour}: {line}");
     report.sound(&ended, &at);
     let is_fetch = line.starts_with("data fetch");
-    let may_succeed = is_fetch && ["good", "redirect-host"].contains(&behaviour);
+    let may_succeed = is_fetch && ["good", "redirect-host", "drip"].contains(&behaviour);
     if behaviour == "good" && is_fetch && ended.code != Some(0) {
         report.loss("a good hub is refused", format!("{at}: {ended}"));
     } else if ended.code == Some(0) && !may_succeed {
@@ -183,9 +223,17 @@ impl Hub {
         self.behave(stream, behaviour, path, head, facts)
     }
 
-    fn behave(&self, mut to: TcpStream, behaviour: &str, path: &str, head: bool, facts: bool) -> Result<()> {
+    fn behave(
+        &self,
+        mut to: TcpStream,
+        behaviour: &str,
+        path: &str,
+        head: bool,
+        facts: bool,
+    ) -> Result<()> {
         let victim = &self.victim;
-        let (mut etag, mut commit, mut size) = (ETAG.to_owned(), COMMIT.to_owned(), BODY.len().to_string());
+        let (mut etag, mut commit, mut size) =
+            (ETAG.to_owned(), COMMIT.to_owned(), BODY.len().to_string());
         let up = "../".repeat(20);
         match behaviour {
             "wronghash" => etag = "0".repeat(64),
@@ -205,26 +253,53 @@ impl Hub {
         }
         let known = format!("ETag: \"{etag}\"\r\nX-Repo-Commit: {commit}\r\n");
         let redirect = |location: &str| {
-            format!("HTTP/1.1 302 Found\r\n{known}Location: {location}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            format!(
+                "HTTP/1.1 302 Found\r\n{known}Location: {location}\r\nContent-Length: \
+                    0\r\nConnection: close\r\n\r\n"
+            )
         };
-        let host = |scheme: &str| redirect(&format!("{scheme}://{}/good/x{}", self.other, path.rsplit("/x").next().unwrap_or("")));
+        let host = |scheme: &str| {
+            redirect(&format!(
+                "{scheme}://{}/good/x{}",
+                self.other,
+                path.rsplit("/x").next().unwrap_or("")
+            ))
+        };
         let whole = match behaviour {
             "redirect-file" => redirect("file:///etc/passwd"),
             "redirect-host" => host("http"),
             "redirect-other-scheme" => host("ftp"),
             "redirect-loop" => redirect(path),
             "redirect-nowhere" => redirect("?"),
-            "no-location" => format!("HTTP/1.1 302 Found\r\n{known}Content-Length: 0\r\nConnection: close\r\n\r\n"),
+            "no-location" => format!(
+                "HTTP/1.1 302 Found\r\n{known}Content-Length: 0\r\nConnection: close\r\n\r\n"
+            ),
             "no-headers" => format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{BODY}"),
-            "hang" => return Ok(thread::sleep(Duration::from_secs(SECONDS))),
-            "headers-endless" => return self.pour(to, behaviour, b"HTTP/1.1 200 OK\r\n", &b"X-More: again and again\r\n".repeat(1000)),
+            "hang" => {
+                thread::sleep(Duration::from_secs(SECONDS));
+                return Ok(());
+            }
+            "headers-endless" => {
+                return self.pour(
+                    to,
+                    behaviour,
+                    b"HTTP/1.1 200 OK\r\n",
+                    &b"X-More: again and again\r\n".repeat(1000),
+                );
+            }
             name if name.starts_with("status-") => {
-                format!("HTTP/1.1 {} Status\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", &name[7..])
+                format!(
+                    "HTTP/1.1 {} Status\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+                    &name[7..]
+                )
             }
             _ if facts => {
                 let status = if head { "200 OK" } else { "206 Partial Content" };
                 let (length, body) = if head { (size.as_str(), "") } else { ("1", "{") };
-                format!("HTTP/1.1 {status}\r\n{known}Content-Range: bytes 0-0/{size}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
+                format!(
+                    "HTTP/1.1 {status}\r\n{known}Content-Range: bytes \
+                        0-0/{size}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+                )
             }
             _ => String::new(),
         };
@@ -235,21 +310,33 @@ impl Hub {
         match behaviour {
             "short" => write!(to, "{ok}Content-Length: 9\r\n\r\n{}", &BODY[..9])?,
             "cut" => write!(to, "{ok}Content-Length: {}\r\n\r\n{}", BODY.len(), &BODY[..9])?,
-            "long" => write!(to, "{ok}Content-Length: {}\r\n\r\n{BODY}{}", BODY.len() + 5000, "y".repeat(5000))?,
-            "endless" => return self.pour(to, behaviour, format!("{ok}\r\n").as_bytes(), &[b'z'; 1 << 16]),
+            "long" => write!(
+                to,
+                "{ok}Content-Length: {}\r\n\r\n{BODY}{}",
+                BODY.len() + 5000,
+                "y".repeat(5000)
+            )?,
+            "endless" => {
+                return self.pour(to, behaviour, format!("{ok}\r\n").as_bytes(), &[b'z'; 1 << 16]);
+            }
             "gzip" => {
                 let mut bomb = GzEncoder::new(Vec::new(), Compression::fast());
                 for _ in 0..300 {
                     bomb.write_all(&[0; 1 << 20])?;
                 }
                 let bomb = bomb.finish()?;
-                write!(to, "{ok}Content-Encoding: gzip\r\nContent-Length: {}\r\n\r\n", bomb.len())?;
+                write!(
+                    to,
+                    "{ok}Content-Encoding: gzip\r\nContent-Length: \
+                    {}\r\n\r\n",
+                    bomb.len()
+                )?;
                 to.write_all(&bomb)?;
             }
             "drip" => {
                 write!(to, "{ok}Content-Length: {}\r\n\r\n", BODY.len())?;
                 for byte in BODY.bytes() {
-                    thread::sleep(Duration::from_secs(8));
+                    thread::sleep(Duration::from_secs(4));
                     to.write_all(&[byte])?;
                 }
             }

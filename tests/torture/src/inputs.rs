@@ -7,7 +7,9 @@ use std::path::Path;
 use anyhow::Result;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
+use serde_json::json;
 
+use crate::program::checkout;
 use crate::random::Random;
 
 /// Writes rows of seeded numbers in [-1, 1) as `.npy`, 32 bits each.
@@ -92,7 +94,9 @@ fn chunk(to: &mut Vec<u8>, name: &[u8; 4], data: &[u8]) {
 /// A safetensors file with one tensor `keys` of seeded numbers.
 pub fn safetensors(rows: usize, width: usize) -> Vec<u8> {
     let size = rows * width * 4;
-    let header = format!(r#"{{"keys":{{"dtype":"F32","shape":[{rows},{width}],"data_offsets":[0,{size}]}}}}"#);
+    let header = format!(
+        r#"{{"keys":{{"dtype":"F32","shape":[{rows},{width}],"data_offsets":[0,{size}]}}}}"#
+    );
     let header = format!("{header:64}");
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
@@ -101,4 +105,18 @@ pub fn safetensors(rows: usize, width: usize) -> Vec<u8> {
         bytes.extend(((random.unit() - 0.5) as f32).to_le_bytes());
     }
     bytes
+}
+
+/// The smallest Whisper model of CTranslate2: weights of the tests, with a configuration.
+pub fn ctranslate2(folder: &Path) -> Result<()> {
+    fs::create_dir(folder)?;
+    let weights = checkout().join("models/tests/fixtures/whisper/model_int8.bin");
+    fs::copy(weights, folder.join("model.bin"))?;
+    let config = json!({"suppress_ids": [5], "suppress_ids_begin": [6], "lang_ids": []});
+    fs::write(folder.join("config.json"), config.to_string())?;
+    let tokens = json!({"added_tokens": [
+        {"id": 2, "content": "<|startoftranscript|>"},
+        {"id": 1, "content": "<|endoftext|>"},
+    ]});
+    Ok(fs::write(folder.join("tokenizer.json"), tokens.to_string())?)
 }

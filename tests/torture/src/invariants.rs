@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::Value;
 
+use crate::preload::Act;
 use crate::program::{Ended, Engram};
 use crate::report::Report;
 use crate::scratch::Snapshot;
@@ -67,15 +68,15 @@ impl Case<'_> {
     }
 
     /// After a command that ended by itself: its exit code must tell what it left.
-    /// `failed` is whether an operation that matters has failed.
-    pub fn after_end(&self, ended: &Ended, failed: bool) -> Result<()> {
+    /// `matters` is whether a command may not go on after a failure of the operation.
+    pub fn after_end(&self, ended: &Ended, act: Act, matters: bool) -> Result<()> {
         self.report.sound(ended, &self.at);
         let now = Snapshot::of(self.place)?;
         if ended.code == self.unbroken.code {
             let seen = self.visible_part(&now);
             if seen != self.visible_part(&self.unbroken.after) {
                 self.loss("success, but other files", seen.difference(&self.unbroken.after));
-            } else if failed {
+            } else if act.fails() && matters {
                 self.loss("a failure is passed over", ended.error());
             }
             return Ok(());
@@ -87,7 +88,8 @@ impl Case<'_> {
         }
         self.check_state(&now, Some(ended))?;
         let left = self.leftovers(&now);
-        if !left.is_empty() {
+        // Without files to open, folders cannot be removed.
+        if !left.is_empty() && act != Act::FailOn(libc::EMFILE) {
             self.loss("left behind after a failure", left);
         }
         self.recover()
@@ -96,7 +98,10 @@ impl Case<'_> {
     /// After a kill or a power cut. `acknowledged` is whether the command had ended well before.
     pub fn after_stop(&self, acknowledged: bool) -> Result<()> {
         let now = Snapshot::of(self.place)?;
-        if acknowledged && self.subject.kind != Kind::Run && self.visible_part(&now) != self.visible_part(&self.unbroken.after) {
+        if acknowledged
+            && self.subject.kind != Kind::Run
+            && self.visible_part(&now) != self.visible_part(&self.unbroken.after)
+        {
             self.loss("acknowledged, then lost", now.difference(&self.unbroken.after));
         }
         self.check_state(&now, None)?;
@@ -110,7 +115,10 @@ impl Case<'_> {
             Kind::Memory => {
                 let (seen, error) = visible(self.place)?;
                 if seen != *old && seen != *new {
-                    self.loss("neither the old memory nor the new one", format!("{seen:?} {error}"));
+                    self.loss(
+                        "neither the old memory nor the new one",
+                        format!("{seen:?} {error}"),
+                    );
                     return Ok(());
                 }
                 if let Some(ended) = ended
@@ -167,7 +175,7 @@ impl Case<'_> {
             }
         }
         let now = Snapshot::of(place)?;
-        if !done && now != unbroken.after && self.leftovers(&now).is_empty() {
+        if !done && self.visible_part(&now) != self.visible_part(&unbroken.after) {
             self.loss("other bytes than an unbroken command", now.difference(&unbroken.after));
         }
         if done && subject.kind == Kind::Memory {
@@ -179,7 +187,8 @@ impl Case<'_> {
             }
         }
         let left = self.leftovers(&Snapshot::of(place)?);
-        if !left.is_empty() && !(done && subject.kind == Kind::Folder) {
+        // Beside files and folders of a user, only the command that made a temporary removes it.
+        if !left.is_empty() && matches!(subject.kind, Kind::Memory | Kind::Run) {
             self.loss("left behind after the next command", left);
         }
         Ok(())
@@ -193,8 +202,15 @@ impl Case<'_> {
 
     /// Temporary files, and generations that nothing names.
     fn leftovers(&self, now: &Snapshot) -> String {
-        let known = |path: &str| self.unbroken.before.0.contains_key(path) || self.unbroken.after.0.contains_key(path);
-        let mut left: Vec<&str> = now.0.keys().map(String::as_str).filter(|path| is_temporary(path) && !known(path)).collect();
+        let known = |path: &str| {
+            self.unbroken.before.0.contains_key(path) || self.unbroken.after.0.contains_key(path)
+        };
+        let mut left: Vec<&str> = now
+            .0
+            .keys()
+            .map(String::as_str)
+            .filter(|path| is_temporary(path) && !known(path))
+            .collect();
         left.truncate(3);
         left.join(", ")
     }
@@ -202,5 +218,7 @@ impl Case<'_> {
 
 /// Whether a part of the path is a name that only an unfinished command uses.
 fn is_temporary(path: &str) -> bool {
-    path.split('/').any(|part| part.starts_with('.') || part.ends_with(".partial") || part.contains(".unfinished"))
+    path.split('/').any(|part| {
+        part.starts_with('.') || part.ends_with(".partial") || part.contains(".unfinished")
+    })
 }

@@ -85,7 +85,12 @@ fn run() -> Result<bool> {
     let options = options()?;
     program::lower_limits();
     let path = program::path();
-    anyhow::ensure!(path.is_file(), "{}: not there; set ENGRAM_BIN to the command", path.display());
+    anyhow::ensure!(
+        path.is_file(),
+        "{}: not there; set ENGRAM_BIN to the \
+        command",
+        path.display()
+    );
     let mut reports = Vec::new();
     let mut broken = false;
     for (name, attack) in options.attacks {

@@ -35,12 +35,24 @@ impl Disk {
     fn format(&self) -> Result<()> {
         self.unmount();
         tool("truncate", &["-s", "64M", &self.image.to_string_lossy()])?;
-        tool("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", &self.image.to_string_lossy()])?;
+        tool(
+            "mkfs.ext4",
+            &[
+                "-q",
+                "-F",
+                "-E",
+                "lazy_itable_init=0,lazy_journal_init=0",
+                &self.image.to_string_lossy(),
+            ],
+        )?;
         self.mount("loop,commit=300,noauto_da_alloc")
     }
 
     fn mount(&self, options: &str) -> Result<()> {
-        tool("mount", &["-o", options, &self.image.to_string_lossy(), &self.mounted.to_string_lossy()])
+        tool(
+            "mount",
+            &["-o", options, &self.image.to_string_lossy(), &self.mounted.to_string_lossy()],
+        )
     }
 
     fn unmount(&self) {
@@ -51,7 +63,10 @@ impl Disk {
     /// What another disk holds at this moment, as after a power cut.
     fn cut(&self, from: &Self) -> Result<()> {
         self.unmount();
-        tool("cp", &["--sparse=always", &from.image.to_string_lossy(), &self.image.to_string_lossy()])?;
+        tool(
+            "cp",
+            &["--sparse=always", &from.image.to_string_lossy(), &self.image.to_string_lossy()],
+        )?;
         self.mount("loop")
     }
 }
@@ -82,19 +97,29 @@ pub fn attack(report: &Report) -> Result<()> {
     let scratch = Scratch::new("power")?;
     let disk = Disk::new(scratch.path(), "probe")?;
     if let Err(error) = disk.format() {
-        report.skip(&format!("no file system can be mounted here (root and loop devices needed): {error:#}"));
+        report.skip(&format!(
+            "no file system can be mounted here (root and loop devices needed): {error:#}"
+        ));
         return Ok(());
     }
     drop(disk);
     let preload = Preload::build(scratch.path())?;
     let shared = Shared::make(&scratch)?;
-    let subjects = shared.subjects();
+    let subjects = shared.subjects()?;
     let numbers: Vec<usize> = (0..subjects.len()).collect();
-    scratch::each(&numbers, &scratch, |number, folder| cuts(report, &preload, &subjects[*number], *number, folder))
+    scratch::each(&numbers, &scratch, |number, folder| {
+        cuts(report, &preload, &subjects[*number], *number, folder)
+    })
 }
 
 /// All cuts of one command.
-fn cuts(report: &Report, preload: &Preload, subject: &Subject, number: usize, folder: &Path) -> Result<()> {
+fn cuts(
+    report: &Report,
+    preload: &Preload,
+    subject: &Subject,
+    number: usize,
+    folder: &Path,
+) -> Result<()> {
     let unbroken = Unbroken::of(subject, &folder.join("place"), Engram::must_run)?;
     let (disk, copy) = (Disk::new(folder, "disk")?, Disk::new(folder, "copy")?);
     let (place, copied) = (disk.mounted.join("place"), copy.mounted.join("place"));
@@ -121,7 +146,10 @@ fn cuts(report: &Report, preload: &Preload, subject: &Subject, number: usize, fo
                 let command = preload.armed(subject.command(&place), &place, call, Act::Stop);
                 let path = calls[call - 1].path.rsplit("/place/").next().unwrap_or_default();
                 let operation = &calls[call - 1].operation;
-                let at = format!("{}, power cut before operation {call} ({operation} {path})", subject.name);
+                let at = format!(
+                    "{}, power cut before operation {call} ({operation} {path})",
+                    subject.name
+                );
                 (at, command.start()?.until_stopped(LIMIT).ok())
             }
         };
@@ -130,7 +158,8 @@ fn cuts(report: &Report, preload: &Preload, subject: &Subject, number: usize, fo
         if let Some(running) = stopped {
             running.kill();
         }
-        Case { report, subject, unbroken: &unbroken, place: &copied, at }.after_stop(acknowledged)?;
+        Case { report, subject, unbroken: &unbroken, place: &copied, at }
+            .after_stop(acknowledged)?;
         copy.unmount();
     }
     Ok(())

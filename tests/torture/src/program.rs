@@ -219,7 +219,15 @@ impl Running {
                     let seconds = self.started.elapsed().as_secs_f64();
                     let stdout = self.stdout.join().unwrap_or_default();
                     let stderr = self.stderr.join().unwrap_or_default();
-                    return Err(Ended { code, signal, stdout, stderr, seconds, megabytes, timed_out });
+                    return Err(Ended {
+                        code,
+                        signal,
+                        stdout,
+                        stderr,
+                        seconds,
+                        megabytes,
+                        timed_out,
+                    });
                 }
                 Waited::Running | Waited::Stopped => {}
             }

@@ -16,7 +16,8 @@ pub struct Scratch(PathBuf);
 
 impl Scratch {
     pub fn new(name: &str) -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("engram-torture-{}-{name}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("engram-torture-{}-{name}", std::process::id()));
         empty(&path)?;
         Ok(Self(path))
     }
@@ -40,7 +41,8 @@ impl Drop for Scratch {
 /// Makes `folder` exist and be empty.
 pub fn empty(folder: &Path) -> Result<()> {
     remove(folder)?;
-    fs::create_dir_all(folder).with_context(|| format!("{}: no folder could be made", folder.display()))
+    fs::create_dir_all(folder)
+        .with_context(|| format!("{}: no folder could be made", folder.display()))
 }
 
 /// Removes a folder or a file, if it is there.
@@ -142,7 +144,9 @@ pub fn each<T: Sync>(
                 let folder = scratch.join(&format!("worker{thread}"));
                 let mut done = empty(&folder);
                 while done.is_ok() {
-                    let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+                    let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                        return;
+                    };
                     done = work(item, &folder);
                 }
                 if let Ok(mut failed) = failed.lock() {

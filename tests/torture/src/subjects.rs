@@ -1,9 +1,9 @@
-//! Commands that write: what each starts from, and its arguments.
+//! Commands that write (`subjects.txt`), and the inputs that all attacks share.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 
 use crate::inputs;
 use crate::program::{Engram, checkout};
@@ -29,7 +29,7 @@ pub struct Subject {
     /// What lies in the place before.
     start: Option<PathBuf>,
     /// Arguments, with `{}` for the place.
-    line: String,
+    pub line: String,
     /// Seconds of one run, roughly.
     pub seconds: f64,
 }
@@ -51,6 +51,12 @@ impl Subject {
         let line = self.line.replace("{}", &place.to_string_lossy());
         Engram::line(&(line + resume))
     }
+}
+
+/// Fields of the lines of a table, without comments.
+pub fn table(text: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| line.split('|').map(str::trim).collect())
 }
 
 /// Inputs of all subjects, made by the command itself where it has a writer for them.
@@ -75,26 +81,21 @@ impl Shared {
         fs::write(at("web.tsv"), "http://a/1.jpg\ta cat on a mat\nhttp://a/2.jpg\ta dog\n")?;
         fs::write(at("ref.tsv"), "a\tturn the light on\nb\tplay some jazz\n")?;
         fs::write(at("hyp.tsv"), "a\tturn the light off\nb\tplay jazz\n")?;
-        shared.engram("memory build --keys {s}/keys.npy --values {s}/values.npy --entries {s}/entries.jsonl --out {s}/start/memory --quiet")?;
+        let rows = "--keys {s}/keys.npy --values {s}/values.npy --entries {s}/entries.jsonl";
+        shared.engram(&format!("memory build {rows} --out {{s}}/start/memory --quiet"))?;
         shared.engram("memory index {s}/start/memory --quiet")?;
         shared.engram("memory delete {s}/start/memory --ids 3,5")?;
         shared.engram("data phrases {s}/phrases")?;
         shared.engram("data audiovisual {s}/seen --count 2 --names 2")?;
-        shared.engram(&format!("{PATENT} --run {{s}}/run"))?;
-        let whisper = checkout().join("models/tests/fixtures/whisper/model_int8.bin");
-        fs::create_dir(at("ctranslate2"))?;
-        fs::copy(whisper, at("ctranslate2/model.bin"))?;
-        fs::write(at("ctranslate2/config.json"), r#"{"suppress_ids": [5], "suppress_ids_begin": [6], "lang_ids": []}"#)?;
-        fs::write(
-            at("ctranslate2/tokenizer.json"),
-            r#"{"added_tokens": [{"id": 2, "content": "<|startoftranscript|>"}, {"id": 1, "content": "<|endoftext|>"}]}"#,
-        )?;
-        shared.engram("predict {s}/run --input {s}/phrases/test.csv --output {s}/scores.csv --quiet")?;
+        shared.engram(&shared.line("train patent")?.replace("{}", "{s}"))?;
+        let pairs = "--input {s}/phrases/test.csv --output {s}/scores.csv";
+        shared.engram(&format!("predict {{s}}/run {pairs} --quiet"))?;
         let mut images = String::new();
         for frame in fs::read_dir(at("seen/frames"))? {
             images += &format!("{{\"image\":\"{}\"}}\n", frame?.file_name().to_string_lossy());
         }
         fs::write(at("images.jsonl"), images)?;
+        inputs::ctranslate2(&at("ctranslate2"))?;
         fs::create_dir(at("old"))?;
         for name in ["out.csv", "out.tsv", "ids.npy", "scores.npy", "items.jsonl", "out.jsonl"] {
             fs::write(at("old").join(name), "the old file\n")?;
@@ -113,60 +114,30 @@ impl Shared {
         line.replace("{s}", &self.folder.display().to_string()).replace("{r}", &repository)
     }
 
-    fn subject(&self, name: &'static str, kind: Kind, start: &str, seconds: f64, line: &str) -> Subject {
+    /// All commands that write.
+    pub fn subjects(&self) -> Result<Vec<Subject>> {
+        table(include_str!("../subjects.txt")).map(|fields| self.subject(&fields)).collect()
+    }
+
+    /// The arguments of the subject of a name, with `{}` for the place.
+    pub fn line(&self, name: &str) -> Result<String> {
+        let mut subjects = self.subjects()?.into_iter();
+        let subject = subjects.find(|subject| subject.name == name);
+        subject.map(|subject| subject.line).with_context(|| format!("subjects.txt: no {name}"))
+    }
+
+    fn subject(&self, fields: &[&'static str]) -> Result<Subject> {
+        let [name, kind, start, seconds, line] = fields else {
+            bail!("subjects.txt: {fields:?}: five fields are needed");
+        };
+        let kind = match *kind {
+            "memory" => Kind::Memory,
+            "run" => Kind::Run,
+            "files" => Kind::Files,
+            "folder" => Kind::Folder,
+            other => bail!("subjects.txt: {other}: no such kind"),
+        };
         let start = (!start.is_empty()).then(|| self.folder.join(start));
-        Subject { name, kind, start, line: self.fill(line), seconds }
-    }
-
-    /// All commands that write, the quick ones first.
-    pub fn subjects(&self) -> Vec<Subject> {
-        use Kind::{Files, Folder, Memory, Run};
-        let memory = |name, line: &str| self.subject(name, Memory, "start", 0.02, line);
-        let files = |name, line: &str| self.subject(name, Files, "old", 0.1, line);
-        let folder = |name, line: &str| self.subject(name, Folder, "", 0.3, line);
-        let run = |name, seconds, line: String| self.subject(name, Run, "", seconds, &line);
-        vec![
-            self.subject("memory build", Memory, "", 0.02, "memory build --keys {s}/keys.npy --values {s}/values.npy --entries {s}/entries.jsonl --value-type int8 --out {}/memory --quiet"),
-            memory("memory add", "memory add {}/memory --keys {s}/keys2.npy --values {s}/values2.npy --entries {s}/more.jsonl --quiet"),
-            memory("memory update", "memory update {}/memory --keys {s}/keys2.npy --values {s}/values2.npy --entries {s}/same.jsonl --quiet"),
-            memory("memory delete", "memory delete {}/memory --ids 100,200"),
-            memory("memory compact", "memory compact {}/memory --quiet"),
-            memory("memory index", "memory index {}/memory --quiet"),
-            files("memory search", "memory search {s}/start/memory --queries {s}/queries.npy -k 3 --output {}/ids.npy --scores {}/scores.npy"),
-            files("predict", "predict {s}/run --input {s}/phrases/test.csv --output {}/out.csv --quiet"),
-            files("predict --recogniser", "predict --recogniser {r}/train/kept/conformer --input {s}/seen/clips.jsonl --output {}/out.tsv --quiet"),
-            files("eval wer", "eval wer --ref {s}/ref.tsv --hyp {s}/hyp.tsv --resamples 5 --items {}/items.jsonl --html {}/out.html"),
-            files("data entries", "data entries web {s}/web.tsv --out {}/out.jsonl --quiet"),
-            folder("data phrases", "data phrases {}/phrases"),
-            folder("data speech", "data speech {}/spoken --count 2"),
-            folder("data audiovisual", "data audiovisual {}/seen --count 2 --names 2"),
-            folder("data convert", "data convert ctranslate2 {s}/ctranslate2 --out {}/whisper"),
-            folder("data world", "data world {}/world --pictures 40 --split test"),
-            run("train patent", 0.8, format!("{PATENT} --run {{}}/run")),
-            run("train clip", 0.9, format!("{CLIP} --run {{}}/run")),
-            run("train avformer", 2.2, format!("{AVFORMER} --run {{}}/run")),
-            run("train speech", 3.6, format!("{SPEECH} --run {{}}/run")),
-            run("train reveal", 5.0, format!("{REVEAL} --run {{}}/run")),
-        ]
+        Ok(Subject { name, kind, start, line: self.fill(line), seconds: seconds.parse()? })
     }
 }
-
-impl Shared {
-    /// Commands with models whose output must not depend on threads.
-    pub fn of_models(&self) -> Vec<Subject> {
-        use Kind::{Files, Memory};
-        vec![
-            self.subject("memory build --model", Memory, "", 0.2, "memory build --model {r}/train/kept/clip --entries {s}/images.jsonl --images {s}/seen/frames --out {}/memory --quiet"),
-            self.subject("memory search --index hnsw", Files, "old", 0.1, "memory search {s}/start/memory --index hnsw --queries {s}/queries.npy -k 30 --output {}/ids.npy --scores {}/scores.npy"),
-            self.subject("predict --encoder", Files, "old", 0.1, "predict --encoder {s}/run --input {s}/phrases/test.csv --output {}/out.csv --quiet"),
-            self.subject("eval phrase", Files, "old", 0.1, "eval phrase --gold {s}/phrases/test.csv --predictions {s}/scores.csv --items {}/items.jsonl"),
-        ]
-    }
-}
-
-/// A training of each study that ends in seconds and writes several checkpoints.
-pub const PATENT: &str = "train patent --recipe {r}/train/recipes/patent/world.toml --tiny --quiet --set checkpoint.every_steps=4 --set phase.train.epochs=1";
-pub const CLIP: &str = "train clip --recipe {r}/train/recipes/clip/tiny.toml --tiny --quiet --set checkpoint.every_steps=2 --set phase.clip.epochs=3";
-pub const AVFORMER: &str = "train avformer --recipe {r}/train/recipes/avformer/tiny.toml --tiny --quiet --set checkpoint.every_steps=4 --set model.recogniser={r}/train/kept/conformer --set model.image_encoder={r}/train/kept/clip";
-pub const SPEECH: &str = "train speech --recipe {r}/train/recipes/speech/tiny.toml --tiny --quiet --set checkpoint.every_steps=2 --set phase.best_rq.steps=2 --set phase.ctc.steps=3 --set data.sentences=16 --set data.evaluated=4";
-pub const REVEAL: &str = "train reveal --recipe {r}/train/recipes/reveal/laptop.toml --tiny --quiet --set checkpoint.every_steps=15 --set phase.pictures.steps=2 --set phase.warm-start.steps=4 --set phase.questions.steps=4 --set data.evaluated_questions=8";

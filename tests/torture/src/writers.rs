@@ -13,7 +13,7 @@ use crate::inputs;
 use crate::program::{Ended, Engram};
 use crate::report::Report;
 use crate::scratch::{self, Scratch, Snapshot};
-use crate::subjects::{PATENT, Shared};
+use crate::subjects::Shared;
 
 const WRITERS: usize = 4;
 
@@ -34,8 +34,10 @@ fn entries(memory: &Path) -> Result<u64> {
 }
 
 fn add(shared: &Shared, memory: &Path, entries: &Path) -> Result<Ended> {
-    let line = "memory add {} --keys {s}/keys2.npy --values {s}/values2.npy --entries {e} --quiet";
-    let line = line.replace("{}", &memory.to_string_lossy()).replace("{e}", &entries.to_string_lossy());
+    let line = "memory add {} --keys {s}/keys2.npy --values {s}/values2.npy --entries {e} \
+        --quiet";
+    let line =
+        line.replace("{}", &memory.to_string_lossy()).replace("{e}", &entries.to_string_lossy());
     Engram::line(&shared.fill(&line)).run()
 }
 
@@ -48,7 +50,10 @@ fn readers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
     let folder = memory.display();
     let lines = [
         shared.fill(&format!("memory search {folder} --queries {{s}}/queries.npy -k 5")),
-        shared.fill(&format!("memory search {folder} --queries {{s}}/queries.npy -k 5 --index hnsw")),
+        shared.fill(&format!(
+            "memory search {folder} --queries {{s}}/queries.npy -k 5 --index \
+                hnsw"
+        )),
         format!("memory verify {folder}"),
     ];
     thread::scope(|scope| -> Result<()> {
@@ -59,7 +64,10 @@ fn readers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
                     let Ok(ended) = Engram::line(line).run() else { return };
                     report.case();
                     if report.sound(&ended, line) && ended.code != Some(0) {
-                        report.loss("a reader failed while another process wrote", format!("{line}: {ended}"));
+                        report.loss(
+                            "a reader failed while another process wrote",
+                            format!("{line}: {ended}"),
+                        );
                     }
                 }
             });
@@ -84,7 +92,10 @@ fn readers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
         wrote
     })?;
     if entries(memory)? != before {
-        report.loss("entries after all generations", format!("{} instead of {before}", entries(memory)?));
+        report.loss(
+            "entries after all generations",
+            format!("{} instead of {before}", entries(memory)?),
+        );
     }
     Ok(())
 }
@@ -134,7 +145,8 @@ fn builders(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
         scratch::remove(memory)?;
         report.case();
         let build = |keys: &str| {
-            let line = format!("memory build --keys {{s}}/{keys} --out {} --quiet", memory.display());
+            let line =
+                format!("memory build --keys {{s}}/{keys} --out {} --quiet", memory.display());
             Engram::line(&shared.fill(&line)).run()
         };
         let (small, large) = thread::scope(|scope| {
@@ -155,7 +167,8 @@ fn builders(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
         match acknowledged.len() {
             1 if acknowledged.contains(&entries(memory)?) => {}
             1 => report.loss("an acknowledged build is gone", format!("race {race}")),
-            0 => report.loss("neither builder made a memory", format!("race {race}: {small} / {large}")),
+            0 => report
+                .loss("neither builder made a memory", format!("race {race}: {small} / {large}")),
             _ => report.loss("both builders were acknowledged", format!("race {race}")),
         }
     }
@@ -164,7 +177,8 @@ fn builders(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
 
 /// A second trainer of a running run is refused, and disturbs nothing.
 fn trainers(report: &Report, shared: &Shared, scratch: &Scratch) -> Result<()> {
-    let line = |run: &Path| shared.fill(&format!("{PATENT} --run {}", run.display()));
+    let line = shared.line("train patent")?;
+    let line = |place: &Path| line.replace("{}", &place.to_string_lossy());
     let (alone, both) = (scratch.join("alone"), scratch.join("both"));
     Engram::line(&line(&alone)).must_run()?;
     let first = Engram::line(&line(&both)).start()?;
