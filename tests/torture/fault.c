@@ -9,7 +9,8 @@
 //   kill        ends the process by SIGKILL before the operation
 //   kill-after  the same, after the operation
 //   stop        stops the process by SIGSTOP before the operation
-// FAULT_LOG names a file that gets a line "OPERATION PATH" for each operation.
+// FAULT_LOG names a file that gets a line for each operation: "OPERATION PATH", and after a tab the size of a file that
+// is synced, or the former path of one that is renamed.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -58,12 +59,12 @@ static int can_fail(const char *operation) {
     return strcmp(operation, "read") && strcmp(operation, "unlink");
 }
 
-static enum verdict judge(const char *operation, const char *path) {
+static enum verdict judge(const char *operation, const char *path, const char *note) {
     if (!under || strncmp(path, under, strlen(under))) return GO;
     long n = atomic_fetch_add(&counted, 1) + 1;
     if (log_file >= 0) {
-        char line[PATH_MAX + 32];
-        int length = snprintf(line, sizeof line, "%s %s\n", operation, path);
+        char line[4 * PATH_MAX + 32];
+        int length = snprintf(line, sizeof line, "%s %s\t%s\n", operation, path, note);
         syscall(SYS_write, log_file, line, length);
     }
     if (!at || n < at) return GO;
@@ -108,11 +109,18 @@ static const char *below(int folder, const char *name, char *path) {
 // The function of the C library that this one stands before.
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
+// The size of an open file.
+static const char *size_of(int file, char *text) {
+    struct stat data;
+    snprintf(text, 32, "%lld", fstat(file, &data) ? 0LL : (long long)data.st_size);
+    return text;
+}
+
 // Asks for the verdict, then does `call` or not. A call that cannot be halved fails.
-#define GUARD(operation, path, call)                     \
-    char room[2 * PATH_MAX];                             \
-    (void)room;                                          \
-    enum verdict verdict = judge(operation, path);       \
+#define GUARD(operation, path, note, call)               \
+    char room[2 * PATH_MAX], more[2 * PATH_MAX];         \
+    (void)room, (void)more;                              \
+    enum verdict verdict = judge(operation, path, note); \
     if (verdict == FAIL || verdict == HALF) return -1;   \
     __typeof__(call) result = call;                      \
     if (verdict == DIE_AFTER) die();                     \
@@ -121,7 +129,7 @@ static const char *below(int folder, const char *name, char *path) {
 // The same for calls that write `size` bytes.
 #define GUARD_WRITE(file, size, call)                    \
     char room[PATH_MAX];                                 \
-    enum verdict verdict = judge("write", of_file(file, room)); \
+    enum verdict verdict = judge("write", of_file(file, room), ""); \
     if (verdict == FAIL) return -1;                      \
     if (verdict == HALF && size > 1) size /= 2;          \
     ssize_t result = call;                               \
@@ -141,19 +149,19 @@ static const char *opening(int flags) { return flags & (O_WRONLY | O_RDWR | O_CR
 
 int open(const char *name, int flags, ...) {
     MODE(flags)
-    GUARD(opening(flags), below(AT_FDCWD, name, room), REAL(open)(name, flags, mode));
+    GUARD(opening(flags), below(AT_FDCWD, name, room), "", REAL(open)(name, flags, mode));
 }
 int open64(const char *name, int flags, ...) {
     MODE(flags)
-    GUARD(opening(flags), below(AT_FDCWD, name, room), REAL(open64)(name, flags, mode));
+    GUARD(opening(flags), below(AT_FDCWD, name, room), "", REAL(open64)(name, flags, mode));
 }
 int openat(int folder, const char *name, int flags, ...) {
     MODE(flags)
-    GUARD(opening(flags), below(folder, name, room), REAL(openat)(folder, name, flags, mode));
+    GUARD(opening(flags), below(folder, name, room), "", REAL(openat)(folder, name, flags, mode));
 }
 int openat64(int folder, const char *name, int flags, ...) {
     MODE(flags)
-    GUARD(opening(flags), below(folder, name, room), REAL(openat64)(folder, name, flags, mode));
+    GUARD(opening(flags), below(folder, name, room), "", REAL(openat64)(folder, name, flags, mode));
 }
 
 ssize_t write(int file, const void *bytes, size_t size) {
@@ -169,33 +177,33 @@ ssize_t sendfile64(int out, int in, off64_t *from, size_t size) {
     GUARD_WRITE(out, size, REAL(sendfile64)(out, in, from, size));
 }
 ssize_t writev(int file, const struct iovec *parts, int count) {
-    GUARD("write", of_file(file, room), REAL(writev)(file, parts, count));
+    GUARD("write", of_file(file, room), "", REAL(writev)(file, parts, count));
 }
 
-int fsync(int file) { GUARD("fsync", of_file(file, room), REAL(fsync)(file)); }
-int fdatasync(int file) { GUARD("fsync", of_file(file, room), REAL(fdatasync)(file)); }
-int ftruncate64(int file, off64_t size) { GUARD("truncate", of_file(file, room), REAL(ftruncate64)(file, size)); }
+int fsync(int file) { GUARD("fsync", of_file(file, room), size_of(file, more), REAL(fsync)(file)); }
+int fdatasync(int file) { GUARD("fsync", of_file(file, room), size_of(file, more), REAL(fdatasync)(file)); }
+int ftruncate64(int file, off64_t size) { GUARD("truncate", of_file(file, room), "", REAL(ftruncate64)(file, size)); }
 
 int rename(const char *from, const char *to) {
-    GUARD("rename", below(AT_FDCWD, to, room), REAL(rename)(from, to));
+    GUARD("rename", below(AT_FDCWD, to, room), below(AT_FDCWD, from, more), REAL(rename)(from, to));
 }
 int renameat(int from_folder, const char *from, int folder, const char *to) {
-    GUARD("rename", below(folder, to, room), REAL(renameat)(from_folder, from, folder, to));
+    GUARD("rename", below(folder, to, room), below(from_folder, from, more), REAL(renameat)(from_folder, from, folder, to));
 }
 int renameat2(int from_folder, const char *from, int folder, const char *to, unsigned flags) {
-    GUARD("rename", below(folder, to, room), REAL(renameat2)(from_folder, from, folder, to, flags));
+    GUARD("rename", below(folder, to, room), below(from_folder, from, more), REAL(renameat2)(from_folder, from, folder, to, flags));
 }
-int link(const char *from, const char *to) { GUARD("link", below(AT_FDCWD, to, room), REAL(link)(from, to)); }
+int link(const char *from, const char *to) { GUARD("link", below(AT_FDCWD, to, room), "", REAL(link)(from, to)); }
 int linkat(int from_folder, const char *from, int folder, const char *to, int flags) {
-    GUARD("link", below(folder, to, room), REAL(linkat)(from_folder, from, folder, to, flags));
+    GUARD("link", below(folder, to, room), "", REAL(linkat)(from_folder, from, folder, to, flags));
 }
-int symlink(const char *to, const char *name) { GUARD("link", below(AT_FDCWD, name, room), REAL(symlink)(to, name)); }
-int mkdir(const char *name, mode_t mode) { GUARD("mkdir", below(AT_FDCWD, name, room), REAL(mkdir)(name, mode)); }
+int symlink(const char *to, const char *name) { GUARD("link", below(AT_FDCWD, name, room), "", REAL(symlink)(to, name)); }
+int mkdir(const char *name, mode_t mode) { GUARD("mkdir", below(AT_FDCWD, name, room), "", REAL(mkdir)(name, mode)); }
 int mkdirat(int folder, const char *name, mode_t mode) {
-    GUARD("mkdir", below(folder, name, room), REAL(mkdirat)(folder, name, mode));
+    GUARD("mkdir", below(folder, name, room), "", REAL(mkdirat)(folder, name, mode));
 }
-int unlink(const char *name) { GUARD("unlink", below(AT_FDCWD, name, room), REAL(unlink)(name)); }
+int unlink(const char *name) { GUARD("unlink", below(AT_FDCWD, name, room), "", REAL(unlink)(name)); }
 int unlinkat(int folder, const char *name, int flags) {
-    GUARD("unlink", below(folder, name, room), REAL(unlinkat)(folder, name, flags));
+    GUARD("unlink", below(folder, name, room), "", REAL(unlinkat)(folder, name, flags));
 }
-int rmdir(const char *name) { GUARD("unlink", below(AT_FDCWD, name, room), REAL(rmdir)(name)); }
+int rmdir(const char *name) { GUARD("unlink", below(AT_FDCWD, name, room), "", REAL(rmdir)(name)); }

@@ -15,6 +15,7 @@ mod random;
 mod report;
 mod scratch;
 mod signals;
+mod simulate;
 mod sizes;
 mod subjects;
 mod sweep;

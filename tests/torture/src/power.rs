@@ -1,6 +1,8 @@
-//! Power cuts: an ext4 file system in an image, which is copied while the command is stopped.
+//! Power cuts, before file operations of each command and after its success.
 //!
-//! The copy holds what the kernel had written to the disk at that moment; what was not synced is lost.
+//! An ext4 file system lies in an image, which is copied while the command is stopped. The copy holds what the kernel
+//! had written to the disk at that moment; what was not synced is lost. Where nothing can be mounted, the cuts are
+//! simulated from the order of writes and syncs; the long form does both.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,11 +11,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::invariants::{Case, Unbroken};
-use crate::preload::{Act, Preload};
-use crate::program::Engram;
+use crate::preload::{self, Act, Call, Preload};
 use crate::random::Random;
 use crate::report::Report;
 use crate::scratch::{self, Scratch};
+use crate::simulate;
 use crate::subjects::{Shared, Subject};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -84,83 +86,126 @@ fn tool(name: &str, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A moment at which the power goes.
-#[derive(Clone, Copy)]
-enum Cut {
-    /// Before an operation.
-    Before(usize),
-    /// After the command has ended well.
-    AtEnd,
+/// What a command's cuts need.
+struct Cuts<'a> {
+    report: &'a Report,
+    preload: &'a Preload,
+    subject: &'a Subject,
+    folder: &'a Path,
+    unbroken: Unbroken,
+    /// The operation before which the power goes; the end without one.
+    moments: Vec<Option<Call>>,
 }
 
 pub fn attack(report: &Report) -> Result<()> {
     let scratch = Scratch::new("power")?;
-    let disk = Disk::new(scratch.path(), "probe")?;
-    if let Err(error) = disk.format() {
-        report.skip(&format!(
-            "no file system can be mounted here (root and loop devices needed): {error:#}"
-        ));
-        return Ok(());
+    let probe = Disk::new(scratch.path(), "probe")?.format();
+    if let Err(error) = &probe {
+        let why = "no file system can be mounted (root and loop devices are needed)";
+        report.skip(&format!("{why}; power cuts are simulated instead: {error:#}"));
     }
-    drop(disk);
     let preload = Preload::build(scratch.path())?;
     let shared = Shared::make(&scratch)?;
-    let subjects = shared.subjects()?;
-    let numbers: Vec<usize> = (0..subjects.len()).collect();
-    scratch::each(&numbers, &scratch, |number, folder| {
-        cuts(report, &preload, &subjects[*number], *number, folder)
+    let subjects: Vec<(usize, Subject)> = shared.subjects()?.into_iter().enumerate().collect();
+    scratch::each(&subjects, &scratch, |(number, subject), folder| {
+        let cuts = Cuts::new(report, &preload, subject, *number as u64, folder)?;
+        if probe.is_ok() {
+            cuts.real()?;
+        }
+        if probe.is_err() || report.long {
+            cuts.simulated()?;
+        }
+        Ok(())
     })
 }
 
-/// All cuts of one command.
-fn cuts(
-    report: &Report,
-    preload: &Preload,
-    subject: &Subject,
-    number: usize,
-    folder: &Path,
-) -> Result<()> {
-    let unbroken = Unbroken::of(subject, &folder.join("place"), Engram::must_run)?;
-    let (disk, copy) = (Disk::new(folder, "disk")?, Disk::new(folder, "copy")?);
-    let (place, copied) = (disk.mounted.join("place"), copy.mounted.join("place"));
-    let restart = || -> Result<()> {
-        disk.format()?;
-        subject.prepare(&place)?;
-        tool("sync", &["-f", &disk.mounted.to_string_lossy()])
-    };
-    restart()?;
-    let (calls, _) = preload.calls(subject.command(&place), &place, &folder.join("calls"))?;
-    let count = (if report.long { 300.0 } else { 3.0 } / (subject.seconds + 0.3)).ceil() as usize;
-    let mut random = Random::new(report.seed, number as u64);
-    let mut moments = vec![Cut::AtEnd];
-    moments.extend(random.sample(calls.len(), count).into_iter().map(|call| Cut::Before(call + 1)));
-    for moment in moments {
-        restart()?;
-        report.case();
-        let (at, stopped) = match moment {
-            Cut::AtEnd => {
-                subject.command(&place).must_run()?;
-                (format!("{}, power cut after success", subject.name), None)
-            }
-            Cut::Before(call) => {
-                let command = preload.armed(subject.command(&place), &place, call, Act::Stop);
-                let path = calls[call - 1].path.rsplit("/place/").next().unwrap_or_default();
-                let operation = &calls[call - 1].operation;
-                let at = format!(
-                    "{}, power cut before operation {call} ({operation} {path})",
-                    subject.name
-                );
-                (at, command.start()?.until_stopped(LIMIT).ok())
+impl<'a> Cuts<'a> {
+    fn new(
+        report: &'a Report,
+        preload: &'a Preload,
+        subject: &'a Subject,
+        number: u64,
+        folder: &'a Path,
+    ) -> Result<Self> {
+        let place = folder.join("place");
+        let mut calls = Vec::new();
+        let unbroken = Unbroken::of(subject, &place, |command| {
+            let (found, ended) = preload.calls(command, &place, &folder.join("calls"))?;
+            calls = found;
+            Ok(ended)
+        })?;
+        let seconds = if report.long { 300.0 } else { 3.0 };
+        let count = (seconds / (subject.seconds + 0.3)).ceil() as usize;
+        let chosen = Random::new(report.seed, number).sample(calls.len(), count);
+        let mut moments = vec![None];
+        moments.extend(chosen.into_iter().map(|call| Some(calls[call].clone())));
+        Ok(Self { report, preload, subject, folder, unbroken, moments })
+    }
+
+    fn check(&self, how: &str, moment: Option<&Call>, place: &Path, ended: bool) -> Result<()> {
+        let name = self.subject.name;
+        let at = match moment {
+            None => format!("{name}, {how} power cut after success"),
+            Some(Call { number, operation, path, .. }) => {
+                let path = path.rsplit("/place/").next().unwrap_or(path);
+                format!("{name}, {how} power cut before operation {number} ({operation} {path})")
             }
         };
-        copy.cut(&disk)?;
-        let acknowledged = stopped.is_none();
-        if let Some(running) = stopped {
-            running.kill();
-        }
-        Case { report, subject, unbroken: &unbroken, place: &copied, at }
-            .after_stop(acknowledged)?;
-        copy.unmount();
+        let (report, subject, unbroken) = (self.report, self.subject, &self.unbroken);
+        report.case();
+        Case { report, subject, unbroken, place, at }.after_stop(ended)
     }
-    Ok(())
+
+    /// Cuts of a real file system.
+    fn real(&self) -> Result<()> {
+        let (disk, copy) = (Disk::new(self.folder, "disk")?, Disk::new(self.folder, "copy")?);
+        let (place, copied) = (disk.mounted.join("place"), copy.mounted.join("place"));
+        for moment in &self.moments {
+            disk.format()?;
+            self.subject.prepare(&place)?;
+            tool("sync", &["-f", &disk.mounted.to_string_lossy()])?;
+            let command = self.subject.command(&place);
+            let stopped = match moment {
+                None => {
+                    command.must_run()?;
+                    None
+                }
+                Some(call) => {
+                    let command = self.preload.armed(command, &place, call.number, Act::Stop);
+                    command.start()?.until_stopped(LIMIT).ok()
+                }
+            };
+            copy.cut(&disk)?;
+            let ended = stopped.is_none();
+            if let Some(running) = stopped {
+                running.kill();
+            }
+            self.check("", moment.as_ref(), &copied, ended)?;
+            copy.unmount();
+        }
+        Ok(())
+    }
+
+    /// Cuts by the order of writes and syncs.
+    fn simulated(&self) -> Result<()> {
+        let (place, start) = (self.folder.join("place"), self.folder.join("start"));
+        let log = self.folder.join("calls");
+        self.subject.prepare(&start)?;
+        for moment in &self.moments {
+            self.subject.prepare(&place)?;
+            scratch::remove(&log)?;
+            let number = moment.as_ref().map_or(0, |call| call.number);
+            let command = self.subject.command(&place).env("FAULT_LOG", &log);
+            let ended = self.preload.armed(command, &place, number, Act::Kill).run()?;
+            let mut calls = preload::read(&log)?;
+            let killed = ended.signal.is_some();
+            if killed {
+                // The operation at which the process was killed was not done.
+                calls.pop();
+            }
+            simulate::lose(&place, &start, &calls)?;
+            self.check("simulated", moment.as_ref(), &place, !killed)?;
+        }
+        Ok(())
+    }
 }

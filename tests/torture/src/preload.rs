@@ -18,6 +18,8 @@ pub struct Call {
     pub number: usize,
     pub operation: String,
     pub path: String,
+    /// The size of a file that is synced; the former path of one that is renamed.
+    pub note: String,
 }
 
 /// What happens at one operation; `fault.c` explains each.
@@ -93,12 +95,7 @@ impl Preload {
     pub fn calls(&self, engram: Engram, under: &Path, log: &Path) -> Result<(Vec<Call>, Ended)> {
         crate::scratch::remove(log)?;
         let ended = self.below(engram, under).env("FAULT_LOG", log).must_run()?;
-        let text = fs::read_to_string(log).unwrap_or_default();
-        let calls = text.lines().zip(1..).filter_map(|(line, number)| {
-            let (operation, path) = line.split_once(' ')?;
-            Some(Call { number, operation: operation.to_owned(), path: path.to_owned() })
-        });
-        Ok((calls.collect(), ended))
+        Ok((read(log)?, ended))
     }
 
     /// The same command, with an act at operation `number` below `under`.
@@ -116,4 +113,16 @@ impl Preload {
     fn below(&self, engram: Engram, under: &Path) -> Engram {
         engram.env("LD_PRELOAD", &self.0).env("FAULT_UNDER", under)
     }
+}
+
+/// The operations that a log lists.
+pub fn read(log: &Path) -> Result<Vec<Call>> {
+    let text = fs::read_to_string(log).with_context(|| log.display().to_string())?;
+    let calls = text.lines().zip(1..).filter_map(|(line, number)| {
+        let (operation, rest) = line.split_once(' ')?;
+        let (path, note) = rest.split_once('\t')?;
+        let (operation, path, note) = (operation.to_owned(), path.to_owned(), note.to_owned());
+        Some(Call { number, operation, path, note })
+    });
+    Ok(calls.collect())
 }
