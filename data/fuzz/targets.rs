@@ -2,6 +2,7 @@
 //! of the readers kept.
 
 use engram_data::DataError;
+use engram_data::hub::{Facts, HubSettings, WeightsLocation};
 use engram_data::knowledge::coco::CocoOptions;
 use engram_data::knowledge::vqa::VqaOptions;
 use engram_data::knowledge::web::WebOptions;
@@ -18,10 +19,11 @@ const FILE: &str = "input.file";
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     ("aokvqa", aokvqa),
     ("coco", coco),
     ("edges", edges),
+    ("hub", hub),
     ("labels", labels),
     ("vqa", vqa),
     ("web", web),
@@ -151,5 +153,32 @@ fn vqa(bytes: &[u8]) {
 fn aokvqa(bytes: &[u8]) {
     for options in vqa_options() {
         check(bytes, &|input, to| vqa::read_aokvqa(input, &options, to));
+    }
+}
+
+/// Headers of a hub, a line each after its status; the same lines are variables and addresses.
+fn hub(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let value = |name: &str, mark: char| {
+        let lines = text.lines().filter_map(|line| line.split_once(mark));
+        let mut values = lines.filter(|(known, _)| known.trim() == name);
+        values.next().map(|(_, value)| value.trim())
+    };
+    let is_hexadecimal = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let status = text.lines().next().and_then(|line| line.trim().parse().ok()).unwrap_or(200);
+    if let Ok(Some(facts)) = Facts::read(status, |name| value(name, ':')) {
+        assert!(facts.commit.len() == 40 && is_hexadecimal(&facts.commit));
+        assert!([40, 64].contains(&facts.etag.len()) && is_hexadecimal(&facts.etag));
+    }
+    // With a token among the variables, no file is read.
+    let variable = |name: &str| value(name, '=').or((name == "HF_TOKEN").then_some("token"));
+    let settings = HubSettings::from_variables(|name| variable(name).map(str::to_owned));
+    assert!(settings.token.is_none_or(|token| !token.contains(['\r', '\n'])));
+    for line in text.lines() {
+        if let Ok(WeightsLocation::Hub { repository, revision }) = WeightsLocation::parse(line) {
+            for part in repository.split('/').chain(revision.split('/')) {
+                assert!(!matches!(part, "" | "." | "..") && !part.contains(['\\', '\0']));
+            }
+        }
     }
 }

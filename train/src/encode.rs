@@ -25,6 +25,7 @@ use engram_models::clip::CLIP_VISION;
 use engram_models::mobilenet::OPS_FILE;
 use serde::Deserialize;
 
+use crate::checksums::check_model;
 use crate::digest;
 use crate::error::{Result, TrainError};
 pub use files::EncoderFiles;
@@ -88,6 +89,7 @@ impl Encoder {
     pub fn open(location: &str) -> Result<Self> {
         let settings = HubSettings::from_env();
         let place = WeightsLocation::parse(location)?;
+        check_model(&place)?;
         let find = |file: &str| place.file(file, &settings);
         let hash = |weights: &Path| match digest::of_file(weights) {
             Ok((_, sha256)) => Ok(sha256),

@@ -8,6 +8,7 @@ use engram_data::tokenise::Tokeniser;
 use engram_models::params::ParameterBuilder;
 use engram_models::text_encoder::{TextEncoder, TextEncoderConfig};
 
+use crate::checksums::check_model;
 use crate::digest;
 use crate::error::{Result, TrainError};
 use crate::study::Inputs;
@@ -36,6 +37,7 @@ impl EncoderFiles {
     pub fn find(location: &str) -> Result<Self> {
         let settings = HubSettings::from_env();
         let location = WeightsLocation::parse(location)?;
+        check_model(&location)?;
         let config = location.file("config.json", &settings)?;
         let tokenizer = location.file("tokenizer.json", &settings)?;
         let weights = location.file("model.safetensors", &settings)?;

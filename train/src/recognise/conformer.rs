@@ -23,6 +23,7 @@ use engram_models::weights::Weights;
 use super::RecogniseOptions;
 use super::steady::is_steady;
 use super::transcript::{Segment, Transcript, Word};
+use crate::checksums::check_model;
 use crate::digest;
 use crate::error::{Result, TrainError};
 
@@ -71,6 +72,7 @@ impl ConformerRecogniser {
     /// not known or does not fit its weights; [`TrainError::Recognise`] for the tokenizer of another.
     pub fn open(location: &str) -> Result<Self> {
         let (settings, place) = (HubSettings::from_env(), WeightsLocation::parse(location)?);
+        check_model(&place)?;
         let find = |file: &str| place.file(file, &settings);
         let config = ConformerCtcConfig::read(&find("config.json")?)?;
         let tokeniser = SpeechTokeniser::from_file(&find("tokenizer.json")?)?;

@@ -12,6 +12,7 @@ use engram_models::whisper::{AlignmentHeads, Whisper, WhisperConfig, WhisperToke
 use serde::Deserialize;
 
 use super::Recogniser;
+use crate::checksums::check_model;
 use crate::error::{Result, TrainError};
 
 /// What is read of `generation_config.json`: the tokens that are never written, which older folders have
@@ -45,6 +46,7 @@ impl Recogniser {
             );
             return Err(TrainError::Recognise { reason });
         }
+        check_model(&place)?;
         let find = |file: &str| place.file(file, &settings);
         let config_file = find("config.json")?;
         let config = WhisperConfig::read(&config_file)?;

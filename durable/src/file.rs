@@ -1,0 +1,172 @@
+//! Files: written beside the target, synced, renamed.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use crate::folder::{parent, sync_folder};
+use crate::leftover::{RANDOM, prefix};
+
+/// Replaces a file by these bytes, or makes it.
+///
+/// # Errors   as [`FileWriter::commit`]
+pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = FileWriter::create(path)?;
+    file.write_all(bytes)?;
+    file.commit()
+}
+
+/// Copies a file as [`write_file`] writes one.
+///
+/// # Errors   those of reading `from`; as [`FileWriter::commit`]
+pub fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
+    let mut file = FileWriter::create(to)?;
+    io::copy(&mut File::open(from)?, &mut file)?;
+    file.commit()
+}
+
+/// Makes `to` the same file as `from`, without a copy where the file system can.
+///
+/// # Errors   those of reading `from`; as [`FileWriter::commit`]
+pub fn link_file(from: &Path, to: &Path) -> io::Result<()> {
+    File::open(from)?.sync_all()?;
+    // A rename between two names of one file would do nothing and leave both.
+    if !is_same_file(from, to)? {
+        let mut builder = tempfile::Builder::new();
+        let prefix = prefix(file_name(to)?);
+        builder.prefix(&prefix).rand_bytes(RANDOM);
+        match builder.make_in(parent(to), |temporary| fs::hard_link(from, temporary)) {
+            Ok(link) => link.persist(to).map(drop)?,
+            Err(_) => return copy_file(from, to),
+        }
+    }
+    sync_folder(parent(to))
+}
+
+fn is_same_file(from: &Path, to: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let from = fs::metadata(from)?;
+    Ok(fs::symlink_metadata(to).is_ok_and(|to| (to.dev(), to.ino()) == (from.dev(), from.ino())))
+}
+
+fn file_name(path: &Path) -> io::Result<&OsStr> {
+    path.file_name()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))
+}
+
+/// A file that is written piece by piece, through a buffer. Dropped without a commit, it leaves nothing.
+#[derive(Debug)]
+pub struct FileWriter {
+    temporary: BufWriter<NamedTempFile>,
+    path: PathBuf,
+}
+
+impl FileWriter {
+    /// Starts a file that takes its place at [`FileWriter::commit`]. The folder must be there.
+    ///
+    /// # Errors   no file name, no such folder, no permission, no space
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let mut builder = tempfile::Builder::new();
+        let prefix = prefix(file_name(path)?);
+        builder.prefix(&prefix).rand_bytes(RANDOM).permissions(permissions(path));
+        let temporary = BufWriter::new(builder.tempfile_in(parent(path))?);
+        Ok(Self { temporary, path: path.to_path_buf() })
+    }
+
+    /// Syncs the file, renames it over the target and syncs the folder.
+    ///
+    /// # Errors   Before the rename the target is unchanged. An error of the last sync comes after the rename: the
+    /// target is the new file, but a power cut may still undo it.
+    pub fn commit(self) -> io::Result<()> {
+        let temporary = self.temporary.into_inner().map_err(io::IntoInnerError::into_error)?;
+        temporary.as_file().sync_all()?;
+        temporary.persist(&self.path)?;
+        sync_folder(parent(&self.path))
+    }
+}
+
+impl Write for FileWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.temporary.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.temporary.flush()
+    }
+}
+
+impl Seek for FileWriter {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.temporary.seek(to)
+    }
+}
+
+/// Makes a symbolic link to `target`, or replaces what is at `path` by one.
+///
+/// # Errors   those of making the link, of the rename and of syncing the folder
+pub fn write_link(target: &Path, path: &Path) -> io::Result<()> {
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))?;
+    let prefix = prefix(name);
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix).rand_bytes(RANDOM);
+    let link =
+        builder.make_in(parent(path), |temporary| std::os::unix::fs::symlink(target, temporary))?;
+    link.persist(path)?;
+    sync_folder(parent(path))
+}
+
+/// Makes a file inside a folder that is not yet in its final place. The caller syncs it.
+///
+/// # Errors   the file is there already, no permission, no space
+pub fn create_new_file(path: &Path) -> io::Result<File> {
+    File::create_new(path)
+}
+
+/// Opens a file to write at its end, and makes it where it is missing. The caller syncs what it appends.
+///
+/// # Errors   those of opening and of syncing the folder
+pub fn append_to(path: &Path) -> io::Result<File> {
+    open_or_create(path, OpenOptions::new().append(true))
+}
+
+/// Opens a lock file without changing it, and makes it where it is missing.
+///
+/// # Errors   those of opening and of syncing the folder
+pub fn open_lock(path: &Path) -> io::Result<File> {
+    open_or_create(path, OpenOptions::new().read(true).write(true))
+}
+
+/// Opens a pipe or a device that is there already, to write into it.
+///
+/// # Errors   those of opening; [`io::ErrorKind::InvalidInput`] for a file, which is replaced and not written into
+pub fn write_into(path: &Path) -> io::Result<File> {
+    if fs::metadata(path)?.is_file() {
+        let reason = "a regular file is replaced as a whole, never written into";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    }
+    OpenOptions::new().write(true).open(path)
+}
+
+fn open_or_create(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    let file = options.create(true).open(path)?;
+    sync_folder(parent(path))?;
+    Ok(file)
+}
+
+/// The permissions of the file that is replaced, or those of any new file (the umask is taken off them).
+fn permissions(path: &Path) -> Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    match fs::metadata(path) {
+        Ok(there) if there.is_file() => there.permissions(),
+        _ => Permissions::from_mode(0o666),
+    }
+}

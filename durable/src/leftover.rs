@@ -1,0 +1,55 @@
+//! Temporaries: how they are named, and how a later process removes those that a killed one left.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::folder::{remove_file, remove_folder};
+
+/// What stands between the target's name and the random part.
+const MARK: &str = ".engram-";
+/// Random letters and digits at the end of a temporary's name.
+pub(crate) const RANDOM: usize = 6;
+
+/// What the name of each temporary of the file or folder `name` starts with.
+pub(crate) fn prefix(name: &OsStr) -> OsString {
+    let mut prefix = OsString::from(".");
+    prefix.push(name);
+    prefix.push(MARK);
+    prefix
+}
+
+/// Whether `file_name` is a temporary of `of` that a killed [`write_file`](crate::write_file) or
+/// [`FolderWriter`](crate::FolderWriter) left.
+pub fn is_leftover(file_name: &OsStr, of: &str) -> bool {
+    let random = file_name
+        .to_str()
+        .and_then(|name| name.strip_prefix('.')?.strip_prefix(of)?.strip_prefix(MARK));
+    random.is_some_and(|random| {
+        random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    })
+}
+
+/// Removes the temporaries of these targets from a folder. Other names stay, and a missing folder is fine.
+///
+/// Call it only while no other process writes these targets, for instance under a lock.
+///
+/// # Errors   those of reading the folder and of removing
+pub fn sweep(folder: &Path, targets: &[&str]) -> io::Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if targets.iter().any(|target| is_leftover(&entry.file_name(), target)) {
+            if entry.file_type()?.is_dir() {
+                remove_folder(&entry.path())?;
+            } else {
+                remove_file(&entry.path())?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! Durable writes: a file or a folder is there whole or not at all, whatever happens.
+//!
+//! Every write goes to a temporary beside the target, is synced, and is renamed over the target; then the folder is
+//! synced. A kill leaves the old state or the new one, and a write that returned `Ok` survives a power cut.
+//! No other crate of the workspace opens a file for writing: `clippy.toml` disallows it.
+//!
+//! Temporaries are named `.NAME.engram-XXXXXX`, so that [`sweep`] can tell them from files of the user.
+//!
+//! ```
+//! # fn main() -> std::io::Result<()> {
+//! # let place = tempfile::tempdir()?;
+//! # let folder = place.path().join("set");
+//! let set = engram_durable::FolderWriter::create(&folder)?;
+//! engram_durable::write_file(&set.path().join("rows.jsonl"), b"{}\n")?;
+//! set.commit()?;
+//! assert!(folder.join("rows.jsonl").is_file());
+//! # Ok(())
+//! # }
+//! ```
+
+mod file;
+mod folder;
+mod leftover;
+
+pub use file::{
+    FileWriter, append_to, copy_file, create_new_file, link_file, open_lock, write_file,
+    write_into, write_link,
+};
+pub use folder::{
+    FolderWriter, create_folder, remove_file, remove_folder, rename, sync_folder, sync_tree,
+};
+pub use leftover::{is_leftover, sweep};

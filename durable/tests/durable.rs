@@ -1,0 +1,133 @@
+//! Whole or not at all; what a kill leaves is found again, and nothing else is touched.
+
+use std::fs;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use engram_durable as durable;
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder").flatten();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_file_is_replaced_only_at_its_commit_and_keeps_its_mode() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("scores.csv");
+    durable::write_file(&path, b"old").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let mut file = durable::FileWriter::create(&path).unwrap();
+    file.write_all(b"new!").unwrap();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.write_all(b"N").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"old");
+    file.commit().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"New!");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(names(folder.path()), ["scores.csv"]);
+}
+
+#[test]
+fn a_file_without_a_commit_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = durable::FileWriter::create(&folder.path().join("scores.csv")).unwrap();
+    file.write_all(b"half").unwrap();
+    let [temporary] = &names(folder.path())[..] else { panic!("one temporary") };
+    assert!(durable::is_leftover(temporary.as_ref(), "scores.csv"));
+    drop(file);
+    assert!(names(folder.path()).is_empty());
+}
+
+#[test]
+fn a_folder_is_there_only_after_its_commit() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("a/b/set");
+    let set = durable::FolderWriter::create(&folder).unwrap();
+    durable::write_file(&set.path().join("one"), b"1").unwrap();
+    assert!(!folder.exists());
+    set.commit().unwrap();
+    assert_eq!(names(&folder), ["one"]);
+    let default = place.path().join("default");
+    fs::create_dir(&default).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+    assert_eq!(mode(&folder), mode(&default), "the umask's mode, not that of a private temporary");
+    assert_eq!(names(&place.path().join("a/b")), ["set"]);
+    drop(durable::FolderWriter::create(&place.path().join("other")).unwrap());
+    assert_eq!(names(place.path()), ["a", "default"]);
+}
+
+#[test]
+fn a_folder_replaces_an_empty_one_and_refuses_any_other() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("set");
+    fs::create_dir(&folder).unwrap();
+    let set = durable::FolderWriter::create(&folder).unwrap();
+    // Another process fills the folder meanwhile.
+    fs::write(folder.join("theirs"), b"x").unwrap();
+    assert_eq!(set.commit().unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(names(place.path()), ["set"]);
+    assert_eq!(names(&folder), ["theirs"]);
+    assert!(durable::FolderWriter::create(&folder).is_err());
+    assert!(durable::FolderWriter::create(&folder.join("theirs")).is_err());
+}
+
+#[test]
+fn a_sweep_removes_leftovers_of_the_named_targets_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let stay =
+        [".notes.Xy12Zw", ".summary.json.engram-short", ".other.engram-a1B2c3", "summary.json"];
+    let go = [".summary.json.engram-a1B2c3", ".best.engram-000000"];
+    for name in stay.iter().chain(&go) {
+        fs::write(folder.path().join(name), b"x").unwrap();
+    }
+    let left_folder = folder.path().join(".step.engram-zzzzzz");
+    fs::create_dir(&left_folder).unwrap();
+    fs::write(left_folder.join("weights"), b"x").unwrap();
+    durable::sweep(folder.path(), &["summary.json", "best", "step"]).unwrap();
+    let mut expected = stay.map(str::to_owned);
+    expected.sort();
+    assert_eq!(names(folder.path()), expected);
+    durable::sweep(&folder.path().join("missing"), &["best"]).unwrap();
+}
+
+#[test]
+fn appending_locking_copying_renaming_removing() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for line in ["one\n", "two\n"] {
+        durable::append_to(&at("log")).unwrap().write_all(line.as_bytes()).unwrap();
+    }
+    assert_eq!(fs::read(at("log")).unwrap(), b"one\ntwo\n");
+    durable::open_lock(&at("log")).unwrap();
+    assert_eq!(fs::read(at("log")).unwrap(), b"one\ntwo\n");
+    durable::copy_file(&at("log"), &at("copy")).unwrap();
+    durable::create_folder(&at("deep/er")).unwrap();
+    durable::rename(&at("copy"), &at("deep/er/copy")).unwrap();
+    assert_eq!(fs::read(at("deep/er/copy")).unwrap(), b"one\ntwo\n");
+    assert!(durable::write_into(&at("log")).is_err(), "a regular file is never written into");
+    assert!(durable::create_new_file(&at("log")).is_err());
+    durable::remove_folder(&at("deep")).unwrap();
+    durable::remove_file(&at("log")).unwrap();
+    durable::remove_file(&at("log")).unwrap();
+    assert!(names(folder.path()).is_empty());
+}
+
+#[test]
+fn a_linked_file_is_whole_and_leaves_no_temporary() {
+    let place = tempfile::tempdir().unwrap();
+    let [from, to] = ["from", "to"].map(|name| place.path().join(name));
+    std::fs::write(&from, "new").unwrap();
+    std::fs::write(&to, "old").unwrap();
+    for _ in 0..2 {
+        engram_durable::link_file(&from, &to).unwrap();
+        assert_eq!(std::fs::read(&to).unwrap(), b"new");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2);
+    }
+    assert!(engram_durable::link_file(&place.path().join("none"), &to).is_err());
+    assert_eq!(std::fs::read(&to).unwrap(), b"new");
+}
