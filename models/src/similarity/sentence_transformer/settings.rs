@@ -116,10 +116,9 @@ impl TransformerSettings {
                     max_seq_length = longest.and_then(|n| n.try_into().ok()).or(max_seq_length);
                     check_harmless(key, &Value::Object(rest), &refuse)?;
                 }
+                "backend" if value.as_str() == Some("torch") => {}
                 "query_expansion" | "processing_kwargs" | "backend" if !is_nothing(value) => {
-                    if (key.as_str(), value.as_str()) != ("backend", Some("torch")) {
-                        return Err(refuse(key, value));
-                    }
+                    return Err(refuse(key, value));
                 }
                 _ => {}
             }
