@@ -270,11 +270,21 @@ fn published_configurations_are_read() {
     assert_eq!(clip, read(new).unwrap());
     assert_eq!((clip.resize, clip.filter), (Some(Resize::ShortestEdge(224)), Filter::Bicubic));
     assert_eq!((clip.output_size(), clip.rescale), (Some((224, 224)), 1.0 / 255.0));
+    // transformers 5 writes the same inside of processor_config.json.
+    let inside = format!(r#"{{"image_processor": {new}, "processor_class": "CLIPProcessor"}}"#);
+    assert_eq!(clip, read(&inside).unwrap());
+    // What is null has the default of its class.
+    let null = new.replace(r#""do_center_crop": true"#, r#""do_center_crop": null"#);
+    assert_eq!(clip, read(&null).unwrap());
+    let square = r#"{"feature_extractor_type": "ViTFeatureExtractor", "size": 6, "resample": 2,
+        "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}"#;
+    assert_eq!(read(square).unwrap().output_size(), Some((6, 6)));
     let vit = read(r#"{"do_normalize": false, "resample": 2, "size": {"height": 3, "width": 5}}"#);
     assert_eq!(vit.unwrap().output_size(), Some((3, 5)));
     for (text, wanted) in [
         ("{", "is no configuration"),
         ("{}", "`size` is missing"),
+        (r#"{"size": 224, "do_pad": true}"#, "`do_pad` is true"),
         (r#"{"size": 224}"#, "`resample` is missing"),
         (r#"{"size": 224, "resample": 1}"#, "`resample` is 1"),
         (r#"{"size": 0, "resample": 2}"#, "`size` has 0 pixels"),

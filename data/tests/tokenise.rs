@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
 
-use engram_data::tokenise::{SpecialTokens, Tokeniser, longest_first};
+use engram_data::tokenise::{SpecialTokens, TextForm, Tokeniser, longest_first};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -26,6 +26,25 @@ const WORD_PIECE: &str = r###"{
 
 fn word_piece() -> Tokeniser {
     Tokeniser::from_bytes("tokenizer.json", WORD_PIECE.as_bytes()).unwrap()
+}
+
+#[test]
+fn a_text_is_cut_at_the_side_that_its_form_names() {
+    let tokeniser = word_piece();
+    let special = tokeniser.special();
+    let pieces = tokeniser.encode_piece("metal fastener").unwrap();
+    let form = |longest, cut_start| TextForm { longest, cut_start, as_file: false };
+    let ids = |form: TextForm| tokeniser.encode_text("metal fastener", &form).unwrap();
+    let framed = |ids: &[u32]| [&[special.cls], ids, &[special.sep]].concat();
+    assert_eq!(ids(form(99, false)), framed(&pieces));
+    assert_eq!(ids(form(4, false)), framed(&pieces[..2]));
+    assert_eq!(ids(form(4, true)), framed(&pieces[pieces.len() - 2..]));
+    assert_eq!(tokeniser.encode_text("", &form(4, true)).unwrap(), framed(&[]));
+    // The file's own post-processor adds the same tokens.
+    for cut in [form(4, false), form(4, true), form(99, true), form(1, true)] {
+        let as_file = TextForm { as_file: true, ..cut };
+        assert_eq!(ids(as_file), ids(cut), "{cut:?}");
+    }
 }
 
 #[test]

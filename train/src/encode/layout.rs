@@ -39,7 +39,7 @@ impl Layout {
             let modules = modules::default_modules();
             let layout = Self { folder, modules, modules_json: None, prompts };
             layout.check_plain()?;
-            return Ok(layout);
+            return Ok(Self { prompts: Prompts::default(), ..layout });
         };
         let modules = modules::parse(&text, &name)?;
         Ok(Self { folder, modules, modules_json: Some(name), prompts })
@@ -79,27 +79,34 @@ impl Layout {
     /// The settings of the Transformer; `is_clip` says that it is CLIP.
     ///
     /// # Errors
-    /// [`TrainError::Model`] for a setting that is not implemented.
+    /// [`TrainError::Model`] for a setting that is not implemented; [`TrainError::Encoder`] for a CLIP that
+    /// sentence-transformers would take as a text encoder.
     pub(super) fn settings(&self, is_clip: bool) -> Result<TransformerSettings> {
-        let transformer = self.transformer();
-        for file in TransformerSettings::FILES {
-            if let Some((text, name)) = transformer.optional_text(file)? {
-                let is_legacy = self.modules[0].kind == ModuleKind::Clip;
-                let settings = TransformerSettings::parse(&text, &name, is_clip)?;
-                let has_modalities = text.contains("modality_config");
-                if is_clip && self.has_modules() && !is_legacy && !has_modalities {
-                    return Err(
-                        self.refuse("its Transformer is CLIP, but has no `modality_config`")
-                    );
-                }
-                return Ok(settings);
-            }
-            // On the hub only the usual name is asked for, unless the model has modules.
-            if !self.has_modules() {
-                break;
+        let found = self.settings_file()?;
+        let names_modalities =
+            found.as_ref().is_some_and(|(text, _)| text.contains("modality_config"));
+        let needs_modalities =
+            is_clip && self.has_modules() && self.modules[0].kind == ModuleKind::Transformer;
+        if needs_modalities && !names_modalities {
+            let file = TransformerSettings::FILES[0];
+            return Err(self
+                .refuse(&format!("its Transformer is CLIP, but {file} has no `modality_config`")));
+        }
+        match found {
+            Some((text, name)) => Ok(TransformerSettings::parse(&text, &name, is_clip)?),
+            None => Ok(TransformerSettings::default()),
+        }
+    }
+
+    /// The text and the name of the first settings file that exists. Without `modules.json` only the usual name counts.
+    fn settings_file(&self) -> Result<Option<(String, String)>> {
+        let names = if self.has_modules() { TransformerSettings::FILES.len() } else { 1 };
+        for file in &TransformerSettings::FILES[..names] {
+            if let Some(found) = self.transformer().optional_text(file)? {
+                return Ok(Some(found));
             }
         }
-        Ok(TransformerSettings::default())
+        Ok(None)
     }
 
     /// The modules after the Transformer, with their weights. Beside them: what names their files and hashes, for the
