@@ -10,7 +10,7 @@ use crate::log::METRICS;
 use crate::program::Program;
 use crate::recipe::Recipe;
 use crate::study::{Inputs, Study};
-use crate::trainer::{RunSummary, study_error};
+use crate::trainer::RunSummary;
 
 /// A model card under construction: a title, then a table of facts, then whatever is appended.
 pub(crate) struct Card {
@@ -72,6 +72,7 @@ pub(crate) fn of_run<S: Study>(
     recipe: &Recipe,
     summary: &RunSummary,
     counts: Option<(usize, usize)>,
+    inputs: &Inputs,
 ) -> Result<String> {
     let metric = study.primary_metric();
     let direction = if metric.higher_is_better { "higher" } else { "lower" };
@@ -91,7 +92,7 @@ pub(crate) fn of_run<S: Study>(
     }
     card.row("steps", &summary.steps.to_string());
     card.rows_of_run(recipe)?;
-    card.rows_of_inputs(&study.inputs().map_err(study_error(study, "inputs"))?);
+    card.rows_of_inputs(inputs);
     card.append("\n## Evaluations\n\n");
     card.append(&evaluations(summary)?);
     let command = format!("engram train {} --recipe recipe.toml --run AGAIN", study.name());

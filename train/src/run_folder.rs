@@ -73,6 +73,7 @@ pub type Inputs = BTreeMap<String, String>;
 /// A run folder that this process may write to as long as it holds this.
 pub(crate) struct RunFolder {
     path: PathBuf,
+    inputs: Inputs,
     _lock: File,
 }
 
@@ -115,7 +116,12 @@ impl RunFolder {
             }
             Start::Resumed => Program::note_in(path, false)?,
         }
-        Ok(Self { path: path.to_path_buf(), _lock: lock })
+        Ok(Self { path: path.to_path_buf(), inputs: inputs.clone(), _lock: lock })
+    }
+
+    /// What the run reads beside its recipe.
+    pub(crate) fn inputs(&self) -> &Inputs {
+        &self.inputs
     }
 
     /// The folder.

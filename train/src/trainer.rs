@@ -15,8 +15,7 @@ use crate::run_folder::RunFolder;
 use crate::stop::Stop;
 use crate::study::{Evaluation, Study};
 pub(crate) use finish::WEIGHTS;
-pub(crate) use phase::study_error;
-use phase::{Outcome, PhaseRun};
+use phase::{Outcome, PhaseRun, study_error};
 pub(crate) use state::State;
 
 /// How a run is started.

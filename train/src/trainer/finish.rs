@@ -31,7 +31,7 @@ pub(super) fn finish<S: Study>(
     let mut summary = summary(session)?;
     summary.finished = true;
     let counts = parameters.map(Parameters::element_counts);
-    let card = card::of_run(study, session.recipe, &summary, counts)?;
+    let card = card::of_run(study, session.recipe, &summary, counts, session.folder.inputs())?;
     write_file(&run.join(CARD), card.as_bytes())?;
     summary.check = check(session, study, &summary);
     Ok(summary)

@@ -370,7 +370,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
 }
 
 /// An error of the study's own code, for use in `map_err`.
-pub(crate) fn study_error<S: Study>(
+pub(super) fn study_error<S: Study>(
     study: &S,
     part: &'static str,
 ) -> impl FnOnce(StudyError) -> TrainError + use<S> {

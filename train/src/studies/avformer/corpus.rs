@@ -172,8 +172,8 @@ impl Corpus {
         Ok(())
     }
 
-    /// What is read of the manifests, by name and SHA-256: what each clip is, the bytes of its audio and of the images
-    /// that are shown.
+    /// What is read of the manifests, by name and SHA-256: what each clip is, and the bytes of its audio. Images are
+    /// known by their embeddings.
     ///
     /// # Errors
     /// [`TrainError::Io`] for a file that cannot be read.
@@ -185,10 +185,6 @@ impl Corpus {
             inputs.push((format!("{name} clips"), format!("{:x}", hash.finalize())));
             let audio = manifest.clips().iter().map(|one| one.clip.audio.as_path());
             inputs.push((format!("{name} audio"), digest::of_files(audio)?));
-        }
-        if let Clips::Files { pictures, .. } = &self.clips {
-            let shown = pictures.iter().filter(|one| one.is_shown).map(|one| one.file.as_path());
-            inputs.push(("images".to_owned(), digest::of_files(shown)?));
         }
         Ok(inputs)
     }
