@@ -128,6 +128,14 @@ impl Picture {
     }
 }
 
+/// Width and height of an image, from the header of its file: nothing is decoded. `None` for bytes that are no image
+/// that [`Picture::open`] knows.
+pub fn size(bytes: &[u8]) -> Option<(u32, u32)> {
+    let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().ok()?;
+    reader.limits(limit(MOST_BESIDE_PIXELS));
+    Some(reader.into_decoder().ok()?.dimensions())
+}
+
 fn limit(bytes: u64) -> Limits {
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(bytes);

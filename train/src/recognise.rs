@@ -26,8 +26,8 @@ use engram_models::speech::boosting::BoostTree;
 use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, seconds};
 use engram_models::whisper::{AlignmentHeads, Heard, Rules, Task, Whisper, WhisperTokens};
 
-use crate::digest;
 use crate::error::{Result, TrainError};
+use crate::published;
 pub(crate) use adapted::embedding_scale;
 pub use adapted::{AdaptedClip, AdaptedRecogniser, AddedTo, MOST_FRAMES, Shown, evenly, shown};
 pub(crate) use adapted::{MOST_SILENCE, open_avformer};
@@ -138,8 +138,7 @@ impl Recogniser {
     /// # Errors
     /// [`TrainError::Io`]
     pub fn weights_sha256(&self) -> Result<String> {
-        let path = &self.weights;
-        Ok(digest::of_file(path).map_err(TrainError::io(path))?.1)
+        published::weights_sha256(&self.weights)
     }
 
     /// Checks that the model can do what is asked for.

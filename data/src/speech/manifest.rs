@@ -5,10 +5,9 @@
 //! manifest's folder, times in seconds. A [`Frame`] may have its time, and be a folder of pictures.
 
 use std::collections::{HashMap, HashSet};
-use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use atomic_write_file::AtomicWriteFile;
+use engram_durable::write_file;
 use serde::{Deserialize, Serialize};
 
 use super::frames::Frame;
@@ -136,12 +135,20 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
     Ok(clips)
 }
 
-/// Writes clips as a manifest that [`read_manifest`] reads: beside its place, synced, renamed. Files in
-/// the manifest's folder are named from there, others by their whole paths.
+/// Writes clips as a manifest that [`read_manifest`] reads, whole or not at all.
+///
+/// # Errors   those of [`manifest`]; `Io`
+pub fn write_manifest(path: &Path, clips: &[Clip]) -> Result<(), DataError> {
+    let io = |source| DataError::Io { path: path.into(), source };
+    write_file(path, &manifest(path, clips)?).map_err(io)
+}
+
+/// The bytes of a manifest that is to stand at `path`. Files in the manifest's folder are named from there, others by
+/// their whole paths.
 ///
 /// # Errors   `Io`; `Malformed` with the clip, for one that a manifest cannot hold: times that are none,
 /// an id that is empty, twice there or has control characters, a path that is not UTF-8
-pub fn write_manifest(path: &Path, clips: &[Clip]) -> Result<(), DataError> {
+pub fn manifest(path: &Path, clips: &[Clip]) -> Result<Vec<u8>, DataError> {
     let io = |source| DataError::Io { path: path.into(), source };
     let place = std::path::absolute(path).map_err(io)?;
     let folder = place.parent().unwrap_or(Path::new(""));
@@ -149,8 +156,7 @@ pub fn write_manifest(path: &Path, clips: &[Clip]) -> Result<(), DataError> {
         let file = std::path::absolute(file).map_err(io)?;
         Ok(file.strip_prefix(folder).map(Path::to_path_buf).unwrap_or(file))
     };
-    let mut file = BufWriter::new(AtomicWriteFile::open(path).map_err(io)?);
-    let mut seen = HashSet::new();
+    let (mut lines, mut seen) = (String::new(), HashSet::new());
     for clip in clips {
         let bad = |reason: String| DataError::Malformed {
             path: path.into(),
@@ -167,10 +173,10 @@ pub fn write_manifest(path: &Path, clips: &[Clip]) -> Result<(), DataError> {
         let frames = clip.frames.iter().map(frame).collect::<Result<_, _>>()?;
         let line = serde_json::to_string(&Clip { audio, frames, ..clip.clone() })
             .map_err(|error| bad(error.to_string()))?;
-        writeln!(file, "{line}").map_err(io)?;
+        lines += &line;
+        lines.push('\n');
     }
-    let file = file.into_inner().map_err(|error| io(io::Error::from(error)))?;
-    file.commit().map_err(io)
+    Ok(lines.into_bytes())
 }
 
 pub(super) fn check_times(clip: &Clip) -> Result<(), String> {

@@ -123,7 +123,7 @@ pub fn evaluate(
     let accuracy = mean(&drawn);
     let squares: Vec<f64> = drawn.iter().map(|value| (value - accuracy).powi(2)).collect();
     let plain = |info: &MetricInfo, values: &[f64]| {
-        measure_of_mean(info, "question", values, &options.bootstrap)
+        measure_of_mean((info.name, info), "question", values, &options.bootstrap)
     };
     let secondary =
         vec![plain(&PLAIN, &right), plain(&STRICT, &strict), plain(&COMPLIANCE, &compliance)];
@@ -187,7 +187,8 @@ fn breakdown(
     let parts = ["yes", "no", "both", "neither"].into_iter().filter_map(|part| {
         let of_part = labels.iter().zip(right).filter(|(label, _)| **label == part);
         let values: Vec<f64> = of_part.map(|(_, right)| *right).collect();
-        let measure = || measure_of_mean(&PLAIN, "question", &values, &options.bootstrap);
+        let measure =
+            || measure_of_mean((PLAIN.name, &PLAIN), "question", &values, &options.bootstrap);
         (!values.is_empty()).then(|| (part.to_owned(), measure()))
     });
     Breakdown::new(name, &PLAIN, parts.collect())

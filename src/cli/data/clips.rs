@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use engram_data::speech::manifest::write_manifest;
+use engram_data::speech::manifest::manifest;
 use engram_data::speech::{SpeechClips, SpeechFormat, SpeechSource, read};
 use serde::Serialize;
 
-use super::super::{Outcome, output};
+use super::super::predict::files_of;
+use super::super::{Outcome, output, paths};
 
 /// Missing files that are named.
 const MOST_TOLD: usize = 20;
@@ -68,7 +69,8 @@ impl Clips {
         let source = SpeechSource { path, audio, frames, frame_rate, skip_missing };
         let SpeechClips { clips, missing, without_text, without_length, hidden } =
             read(self.format, &source)?;
-        write_manifest(&self.out, &clips)?;
+        paths::check_named(&self.out, files_of(&clips))?;
+        output::write_whole(&self.out, &manifest(&self.out, &clips)?)?;
         if self.json {
             let with_frames = clips.iter().filter(|clip| !clip.frames.is_empty()).count();
             let clips = clips.len();

@@ -18,8 +18,8 @@ use serde::Serialize;
 use super::Predict;
 use super::boost::Boost;
 use super::streaming::{self, Report, Streaming};
-use super::transcripts::Format;
-use crate::cli::{Outcome, output};
+use super::transcripts::{Format, files_of};
+use crate::cli::{Outcome, output, paths};
 
 /// How speech is transcribed.
 #[derive(Debug, Args)]
@@ -140,6 +140,8 @@ impl Predict {
         }
         if subtitles {
             self.check_subtitle_files(&clips, format)?;
+        } else {
+            paths::check_named(&self.output, files_of(&clips))?;
         }
         if self.speech.word_times && format != Format::Jsonl {
             anyhow::bail!("--word-times is for JSON lines; give --format jsonl, or leave it out");
