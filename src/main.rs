@@ -3,8 +3,6 @@
 use std::ffi::c_long;
 use std::process::ExitCode;
 
-use clap::Parser;
-
 mod cli;
 
 /// Tensors come and go with every step: an allocator that keeps their memory at hand pays.
@@ -26,24 +24,31 @@ static BEFORE_MAIN: extern "C" fn() = {
 
 fn main() -> ExitCode {
     leave_small_operations_to_one_thread();
-    let cli = cli::Cli::parse();
-    // An evaluation goes from one form of its input to the next: it hands freed pages back at once, and in pages
-    // of 2 MB most would take twice the memory.
-    if cli.is_evaluation() {
-        set_purge_delay(0);
-    } else {
-        keep_freed_pages();
-    }
-    use_huge_pages(cli.has_large_parts());
-    match cli::run(cli) {
+    #[cfg(target_os = "linux")]
+    cli::truncated::explain_truncated_files();
+    match cli::parse().and_then(run) {
         Ok(cli::Outcome::Done) => ExitCode::SUCCESS,
         Ok(cli::Outcome::CheckFailed) => ExitCode::from(1),
+        Ok(cli::Outcome::Stopped(code)) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", cli::output::with_causes(&error));
             ExitCode::from(2)
         }
     }
+}
+
+/// Sets up the allocator for a command and runs it.
+fn run(cli: cli::Cli) -> anyhow::Result<cli::Outcome> {
+    // An evaluation goes from one form of its input to the next: it hands freed pages back at once, and in pages
+    // of 2 MB most would take twice the memory. So does the explorer, which mostly waits.
+    if cli.is_evaluation() || cli.is_explorer() {
+        set_purge_delay(0);
+    } else {
+        keep_freed_pages();
+    }
+    use_huge_pages(cli.has_large_parts());
+    cli::run(cli)
 }
 
 /// candle shares additions and the like with threads that wait for each other by spinning, which takes

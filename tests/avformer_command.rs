@@ -53,7 +53,7 @@ fn clips_are_heard_and_seen_from_files() {
     done(folder, "data audiovisual again --count 16 --names 8");
     let read = |file: &str| fs::read(folder.join(file)).unwrap();
     assert!(read("seen/clips.jsonl") == read("again/clips.jsonl"));
-    refused(folder, "data audiovisual seen", "is there already");
+    refused(folder, "data audiovisual seen", "has files already");
     refused(folder, "data audiovisual new --names 0", "--names");
     refused(folder, "data audiovisual new --snr-db 3 1", "--snr-db");
 

@@ -8,14 +8,17 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
+use base64::Engine;
 use engram::memory::vectors::npy_bytes;
 use running::{done, refused};
 
-/// The program with its address; ended with the test.
+/// The program with its address and token; ended with the test.
 struct Explorer {
     program: Child,
     address: String,
+    token: String,
 }
 
 /// What it answers.
@@ -32,13 +35,27 @@ impl Explorer {
         let mut program = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().trim_start_matches("http://").trim_end_matches('/').to_owned();
+        let (address, token) =
+            line.trim().trim_start_matches("http://").split_once("/?token=").unwrap();
         assert!(address.starts_with("127.0.0.1:"), "{line}");
-        Self { program, address }
+        assert!(token.len() == 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit()), "{line}");
+        Self { program, address: address.to_owned(), token: token.to_owned() }
+    }
+
+    /// The cookie by which the browser is known.
+    fn cookie(&self) -> String {
+        let (_, port) = self.address.split_once(':').unwrap();
+        format!("Cookie: other=1; engram-{port}={}", self.token)
+    }
+
+    /// Asks as the browser does that opened the page, with these lines behind the first one.
+    fn ask(&self, request: &str, headers: &[&str], body: &str) -> Answer {
+        let cookie = self.cookie();
+        self.ask_bare(request, &[headers, &[cookie.as_str()]].concat(), body)
     }
 
     /// Asks with these lines behind the first one; `Host` is the address unless they say otherwise.
-    fn ask(&self, request: &str, headers: &[&str], body: &str) -> Answer {
+    fn ask_bare(&self, request: &str, headers: &[&str], body: &str) -> Answer {
         let host = format!("Host: {}", self.address);
         let mut lines = vec![format!("{request} HTTP/1.1"), "Connection: close".to_owned()];
         if !headers.iter().any(|header| header.starts_with("Host")) {
@@ -47,9 +64,10 @@ impl Explorer {
         lines.extend(headers.iter().map(|header| header.to_string()));
         lines.push(format!("Content-Length: {}\r\n\r\n{body}", body.len()));
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.write_all(lines.join("\r\n").as_bytes()).unwrap();
+        // An answer may come before all of the body is taken.
+        let _ = stream.write_all(lines.join("\r\n").as_bytes());
         let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).unwrap();
+        let _ = stream.read_to_end(&mut bytes);
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let (headers, body) = text.split_once("\r\n\r\n").unwrap();
         let status = headers.split(' ').nth(1).unwrap().parse().unwrap();
@@ -230,7 +248,7 @@ fn what_is_damaged_is_told_once_and_the_rest_is_shown() {
     let explorer = Explorer::open(folder.path(), &["reveal"]);
     let told = explorer.get("/api/runs/0/questions");
     assert_eq!(
-        (told.status, told.body.matches("file not fully covered").count()),
+        (told.status, told.body.matches("does not match its SHA-256").count()),
         (422, 1),
         "{}",
         told.body
@@ -300,4 +318,158 @@ fn what_is_no_run_is_refused() {
         "{described}"
     );
     assert_eq!(explorer.search(r#"{"k": 1}"#).status, 200);
+}
+
+/// An account on this machine is not enough: each request needs the token.
+#[test]
+fn without_the_token_nothing_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    memory(folder.path());
+    let [explorer, other] = [(); 2].map(|()| Explorer::open(folder.path(), &["m"]));
+    assert_ne!(explorer.token, other.token);
+    let (_, port) = explorer.address.split_once(':').unwrap();
+    let wrong = [
+        String::new(),
+        format!("Cookie: engram-{port}={}", other.token),
+        format!("Cookie: engram-{port}={}", &explorer.token[1..]),
+        format!("Cookie: engram-{port}={}0", explorer.token),
+        format!("Cookie: token={}", explorer.token),
+        format!("Cookie: engram-{port}="),
+        "Authorization: token ".to_owned(),
+    ];
+    for header in &wrong {
+        let headers: Vec<&str> = header.lines().collect();
+        for request in [
+            "GET /api/memories",
+            "GET /api/runs",
+            "GET /api/memories/0/pictures/5",
+            "GET /api/nothing",
+            "POST /api/memories/0/search",
+            "GET /api/runs?token=",
+            &format!("GET /api/runs?token={}", other.token),
+        ] {
+            let answer = explorer.ask_bare(request, &headers, "");
+            assert_eq!(answer.status, 403, "{request} {header}");
+            assert!(answer.body.contains("printed in its terminal"), "{}", answer.body);
+            assert!(!answer.headers.contains("set-cookie"));
+        }
+        let page = explorer.ask_bare("GET /", &headers, "");
+        assert!(page.status == 403 && page.headers.contains("text/html"), "{}", page.headers);
+        assert!(page.body.contains("engram explore") && !page.body.contains("explore.js"));
+    }
+    // The printed address opens the page and gives the cookie; other programs may have it in the address.
+    let opened = explorer.ask_bare(&format!("GET /?token={}", explorer.token), &[], "");
+    assert!(opened.status == 200 && opened.body.contains("<title>Engram</title>"));
+    let cookie =
+        format!("set-cookie: engram-{port}={}; path=/; httponly; samesite=strict", explorer.token);
+    assert!(opened.headers.contains(&cookie), "{}", opened.headers);
+    let asked = explorer.ask_bare(&format!("GET /api/memories?token={}", explorer.token), &[], "");
+    assert!(asked.status == 200 && !asked.headers.contains("set-cookie"));
+    // The token does not open the page under another name.
+    let named = explorer.ask("GET /", &["Host: evil.example"], "");
+    assert_eq!(named.status, 421);
+}
+
+/// Resident memory of a process, in bytes.
+fn resident(program: &Child) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", program.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// Half a request, many times, does not keep others out.
+#[test]
+fn slow_requests_keep_nobody_out() {
+    let folder = tempfile::tempdir().unwrap();
+    memory(folder.path());
+    let explorer = Explorer::open(folder.path(), &["m"]);
+    let half = format!("GET /api/runs HTTP/1.1\r\nHost: {}\r\nX", explorer.address);
+    let slow: Vec<TcpStream> = (0..400)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&explorer.address).unwrap();
+            let _ = stream.write_all(half.as_bytes());
+            stream
+        })
+        .collect();
+    let started = Instant::now();
+    assert_eq!(explorer.get("/api/runs").status, 200);
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    let open = fs::read_dir(format!("/proc/{}/fd", explorer.program.id())).unwrap().count();
+    assert!(open < 320, "{open} open files");
+    // A header that does not come ends its connection.
+    let mut last = slow.last().unwrap();
+    last.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut bytes = Vec::new();
+    let _ = last.read_to_end(&mut bytes);
+    assert!(started.elapsed() < Duration::from_secs(25), "{:?}", started.elapsed());
+}
+
+/// Bodies that do not come to their end hold little memory, and not for long.
+#[test]
+fn slow_bodies_hold_little_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    memory(folder.path());
+    let explorer = Explorer::open(folder.path(), &["m"]);
+    let before = resident(&explorer.program);
+    let head = |cookie: &str| {
+        format!(
+            "POST /api/memories/0/search HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
+             {cookie}Content-Length: {}\r\n\r\n",
+            explorer.address,
+            31 << 20
+        )
+    };
+    let started = Instant::now();
+    let cookie = format!("{}\r\n", explorer.cookie());
+    let slow: Vec<TcpStream> = (0..8)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&explorer.address).unwrap();
+            stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+            stream.write_all(head(&cookie).as_bytes()).unwrap();
+            let _ = stream.write_all(&vec![b' '; (31 << 20) - 10]);
+            stream
+        })
+        .collect();
+    let more = resident(&explorer.program).saturating_sub(before) >> 20;
+    assert!(more < 300, "{more} MiB for bodies that do not end");
+    // Others are answered meanwhile.
+    assert_eq!(explorer.search(r#"{"k": 1}"#).status, 200);
+    let mut first = &slow[0];
+    first.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut answer = String::new();
+    let _ = first.read_to_string(&mut answer);
+    assert!(answer.contains("408"), "{answer}");
+    assert!(started.elapsed() < Duration::from_secs(25), "{:?}", started.elapsed());
+    drop(slow);
+    // Without the token no body is read at all.
+    let mut stream = TcpStream::connect(&explorer.address).unwrap();
+    stream.write_all(head("").as_bytes()).unwrap();
+    let mut start = [0; 12];
+    stream.read_exact(&mut start).unwrap();
+    assert_eq!(&start, b"HTTP/1.1 403");
+}
+
+/// What is too large is told, and never unpacked.
+#[test]
+fn large_pictures_are_refused_by_their_header() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/kept/reveal");
+    copy(&kept, &folder.path().join("reveal"));
+    let explorer = Explorer::open(folder.path(), &["reveal"]);
+    let asked = |side: u32| {
+        let mut png = std::io::Cursor::new(Vec::new());
+        image::GrayImage::new(side, side).write_to(&mut png, image::ImageFormat::Png).unwrap();
+        let picture = base64::engine::general_purpose::STANDARD.encode(png.get_ref());
+        let json = ["Content-Type: application/json"];
+        let body = format!(r#"{{"question": "What is it?", "picture": "{picture}"}}"#);
+        explorer.ask("POST /api/runs/0/answer", &json, &body)
+    };
+    assert_eq!(asked(100).status, 200);
+    let before = resident(&explorer.program);
+    let told = asked(9_400);
+    assert!(told.status == 422 && told.body.contains("9400 x 9400 pixels"), "{}", told.body);
+    let more = resident(&explorer.program).saturating_sub(before) >> 20;
+    assert!(more < 50, "{more} MiB");
+    let long = explorer.search(&format!(r#"{{"text": "{}"}}"#, "a".repeat(33 << 20)));
+    assert!(long.status == 413 && long.body.contains("larger than 32 MiB"), "{}", long.body);
 }

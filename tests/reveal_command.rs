@@ -142,7 +142,9 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     for output in
         ["world/few.jsonl", "world/../world/few.jsonl", "run/model.safetensors", "run/new"]
     {
-        refused(at, &format!("{predict} {output}"), "would replace what is read");
+        let told =
+            if output.starts_with("run") { "change the run" } else { "replace what is read" };
+        refused(at, &format!("{predict} {output}"), told);
     }
     refused(at, &format!("{predict} world"), "is a folder");
     assert_eq!(fs::read(at.join("world/few.jsonl")).unwrap(), few);

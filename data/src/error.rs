@@ -122,7 +122,7 @@ pub enum DataError {
     PadMismatch { path: PathBuf, tokenizer: u32, model: u32 },
 
     /// A text cannot be expressed in the vocabulary.
-    #[error("{path}: cannot encode {piece:?}: {reason}; use a tokenizer with an unknown token", path = path.display())]
+    #[error("{path}: cannot encode {piece:?}: {reason}; fetch tokenizer.json again, or take one with an unknown token", path = path.display())]
     Encode { path: PathBuf, piece: String, reason: String },
 
     // Pictures
@@ -201,15 +201,28 @@ pub enum DataError {
 
     /// A download is not what the hub says it is.
     #[error(
-        "{location}: what arrived as {file} does not match its SHA-256; run again, over another network if it stays so"
+        "{location}: what arrived as {file} does not match its checksum ({hash}); run again, over another network if it stays so"
     )]
-    WrongChecksum { location: String, file: String },
+    WrongChecksum { location: String, file: String, hash: &'static str },
+
+    /// A file is larger than the disk can hold.
+    #[error(
+        "{location}: {file} has {size} bytes on the hub, and {path} has {free} free; free some space, or set HF_HUB_CACHE to a folder on a larger disk",
+        path = path.display()
+    )]
+    NoSpace { location: String, file: String, size: u64, free: u64, path: PathBuf },
+
+    /// A link in the cache leads out of it.
+    #[error("{path}: this link leads out of the hub's cache, so nothing is written through it; remove the link, or set HF_HUB_CACHE to another folder", path = path.display())]
+    CacheLink { path: PathBuf },
+
+    /// The access token cannot be sent.
+    #[error(
+        "{location}: the access token holds characters that no HTTP header can carry; set HF_TOKEN to the token alone"
+    )]
+    BadToken { location: String },
 
     /// The cache cannot grow.
     #[error("{path}: no space left; free some, or set HF_HOME to a folder on a larger disk", path = path.display())]
     DiskFull { path: PathBuf },
-
-    /// Another process downloads the same file.
-    #[error("{path}: another process is downloading this file; wait for it and run again", path = path.display())]
-    Locked { path: PathBuf },
 }

@@ -6,8 +6,9 @@
 //! it is the tokeniser's business.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
+
+use engram_durable::write_file;
 
 use crate::DataError;
 use crate::table::{Row, Table, read_text};
@@ -85,7 +86,7 @@ pub fn write_pairs(path: impl AsRef<Path>, pairs: &[PhrasePair]) -> Result<(), D
         write(&fields)?;
     }
     let bytes = writer.into_inner().map_err(|error| io_error(error.into_error()))?;
-    fs::write(path, bytes).map_err(io_error)
+    write_file(path, &bytes).map_err(io_error)
 }
 
 /// Predictions as CSV: `id,score`, one line for each pair.

@@ -1,5 +1,6 @@
 //! Files: written beside the target, synced, renamed.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -27,6 +28,35 @@ pub fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     file.commit()
 }
 
+/// Makes `to` the same file as `from`, without a copy where the file system can.
+///
+/// # Errors   those of reading `from`; as [`FileWriter::commit`]
+pub fn link_file(from: &Path, to: &Path) -> io::Result<()> {
+    File::open(from)?.sync_all()?;
+    // A rename between two names of one file would do nothing and leave both.
+    if !is_same_file(from, to)? {
+        let mut builder = tempfile::Builder::new();
+        let prefix = prefix(file_name(to)?);
+        builder.prefix(&prefix).rand_bytes(RANDOM);
+        match builder.make_in(parent(to), |temporary| fs::hard_link(from, temporary)) {
+            Ok(link) => link.persist(to).map(drop)?,
+            Err(_) => return copy_file(from, to),
+        }
+    }
+    sync_folder(parent(to))
+}
+
+fn is_same_file(from: &Path, to: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let from = fs::metadata(from)?;
+    Ok(fs::symlink_metadata(to).is_ok_and(|to| (to.dev(), to.ino()) == (from.dev(), from.ino())))
+}
+
+fn file_name(path: &Path) -> io::Result<&OsStr> {
+    path.file_name()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))
+}
+
 /// A file that is written piece by piece, through a buffer. Dropped without a commit, it leaves nothing.
 #[derive(Debug)]
 pub struct FileWriter {
@@ -39,11 +69,8 @@ impl FileWriter {
     ///
     /// # Errors   no file name, no such folder, no permission, no space
     pub fn create(path: &Path) -> io::Result<Self> {
-        let name = path.file_name().ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name")
-        })?;
         let mut builder = tempfile::Builder::new();
-        let prefix = prefix(name);
+        let prefix = prefix(file_name(path)?);
         builder.prefix(&prefix).rand_bytes(RANDOM).permissions(permissions(path));
         let temporary = BufWriter::new(builder.tempfile_in(parent(path))?);
         Ok(Self { temporary, path: path.to_path_buf() })
@@ -75,6 +102,22 @@ impl Seek for FileWriter {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.temporary.seek(to)
     }
+}
+
+/// Makes a symbolic link to `target`, or replaces what is at `path` by one.
+///
+/// # Errors   those of making the link, of the rename and of syncing the folder
+pub fn write_link(target: &Path, path: &Path) -> io::Result<()> {
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))?;
+    let prefix = prefix(name);
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix).rand_bytes(RANDOM);
+    let link =
+        builder.make_in(parent(path), |temporary| std::os::unix::fs::symlink(target, temporary))?;
+    link.persist(path)?;
+    sync_folder(parent(path))
 }
 
 /// Makes a file inside a folder that is not yet in its final place. The caller syncs it.

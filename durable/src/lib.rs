@@ -23,7 +23,8 @@ mod folder;
 mod leftover;
 
 pub use file::{
-    FileWriter, append_to, copy_file, create_new_file, open_lock, write_file, write_into,
+    FileWriter, append_to, copy_file, create_new_file, link_file, open_lock, write_file,
+    write_into, write_link,
 };
 pub use folder::{
     FolderWriter, create_folder, remove_file, remove_folder, rename, sync_folder, sync_tree,

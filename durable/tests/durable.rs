@@ -116,3 +116,18 @@ fn appending_locking_copying_renaming_removing() {
     durable::remove_file(&at("log")).unwrap();
     assert!(names(folder.path()).is_empty());
 }
+
+#[test]
+fn a_linked_file_is_whole_and_leaves_no_temporary() {
+    let place = tempfile::tempdir().unwrap();
+    let [from, to] = ["from", "to"].map(|name| place.path().join(name));
+    std::fs::write(&from, "new").unwrap();
+    std::fs::write(&to, "old").unwrap();
+    for _ in 0..2 {
+        engram_durable::link_file(&from, &to).unwrap();
+        assert_eq!(std::fs::read(&to).unwrap(), b"new");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2);
+    }
+    assert!(engram_durable::link_file(&place.path().join("none"), &to).is_err());
+    assert_eq!(std::fs::read(&to).unwrap(), b"new");
+}

@@ -25,6 +25,17 @@ pub enum MemoryError {
         #[source]
         source: io::Error,
     },
+    /// A change was made, and a step after it failed.
+    #[error("{}: the change is made: generation {generation} is the current one. A later step failed; check the memory with `engram memory verify`", .folder.display())]
+    Made {
+        /// The memory's folder.
+        folder: PathBuf,
+        /// The generation that the change has made.
+        generation: u64,
+        /// What failed.
+        #[source]
+        source: Box<Self>,
+    },
     /// A folder holds no memory.
     #[error("{}: holds no memory; make one with `engram memory build`", .folder.display())]
     NoMemory {
@@ -176,6 +187,18 @@ impl MemoryError {
     }
 
     pub(crate) fn corrupt(file: &Path, reason: impl Into<String>) -> Self {
-        Self::Corrupt { file: file.to_owned(), reason: reason.into() }
+        Self::Corrupt { file: file.to_owned(), reason: one_line(&reason.into()) }
+    }
+}
+
+/// Characters of a reason: it may quote what a file holds.
+const REASON: usize = 300;
+
+/// A reason that may quote a file, short and on one line.
+pub(crate) fn one_line(reason: &str) -> String {
+    let shown = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
+    match reason.chars().count() > REASON {
+        true => shown.take(REASON).chain(['…']).collect(),
+        false => shown.collect(),
     }
 }

@@ -1,5 +1,6 @@
 //! A generation: one state of the memory, held by its readers for as long as they like.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::entry::Entry;
 use crate::error::MemoryError;
 use crate::format::file::{CheckedFile, FileRecord};
-use crate::format::manifest::{EncoderRecord, Manifest, SegmentRecord};
+use crate::format::manifest::{EncoderRecord, GraphRecord, Manifest, SegmentRecord};
 use crate::search::graph::Graph;
 use crate::segment::{Segment, StoredValue};
 
@@ -19,6 +20,8 @@ pub struct Generation {
     folder: PathBuf,
     manifest: Manifest,
     parts: Vec<Part>,
+    /// The manifest's file with a shared lock, so that no writer sweeps the generation away.
+    _held: File,
 }
 
 /// A segment with the rows that are deleted in this generation.
@@ -30,11 +33,29 @@ pub(crate) struct Part {
     pub(crate) start: usize,
     /// Tells the values of this segment from those of all others.
     values: u64,
+    graph: Option<OpenedGraph>,
 }
+
+/// A graph that was opened with its generation, or why it could not be: an exact search does without it.
+type OpenedGraph = Result<Arc<Graph>, (PathBuf, String)>;
 
 impl Part {
     fn is_deleted(&self, row: usize) -> bool {
         self.deleted.as_ref().is_some_and(|deleted| deleted.get(row))
+    }
+
+    /// The graph over its keys, checked; `None` where it has none.
+    ///
+    /// # Errors   [`MemoryError::Corrupt`]
+    pub(crate) fn graph(&self) -> Result<Option<&Graph>, MemoryError> {
+        match &self.graph {
+            None => Ok(None),
+            Some(Err((file, reason))) => Err(MemoryError::corrupt(file, reason)),
+            Some(Ok(graph)) => {
+                graph.check()?;
+                Ok(Some(graph))
+            }
+        }
     }
 }
 
@@ -100,30 +121,34 @@ pub(crate) const MOST_ROWS: usize = u32::MAX as usize;
 impl Generation {
     /// Opens the current generation; segments that `before` has open are taken from there.
     pub(crate) fn open(memory: &Path, before: Option<&Self>) -> Result<Self, MemoryError> {
-        let manifest = Manifest::current(memory)?;
+        let (manifest, held) = Manifest::open_current(memory)?;
         let mut parts = Vec::new();
         let mut start = 0;
         for record in &manifest.segments {
             let opened = before.and_then(|before| before.part_of(record));
             let segment = match opened {
-                Some(part) => Arc::clone(&part.segment),
+                Some((part, _)) => Arc::clone(&part.segment),
                 None => Arc::new(Segment::open(memory, record, &manifest)?),
             };
+            let graph = record.graph.as_ref().map(|graph| match opened {
+                Some((Part { graph: Some(Ok(open)), .. }, before))
+                    if before.graph.as_ref() == Some(graph) =>
+                {
+                    Ok(Arc::clone(open))
+                }
+                _ => open_graph(memory, graph, record.rows),
+            });
             let deleted = deleted_rows(memory, record)?;
-            parts.push(Part { segment, deleted, start, values: known_by(record) });
+            parts.push(Part { segment, deleted, start, values: known_by(record), graph });
             start += record.rows;
         }
-        if start > MOST_ROWS {
-            let reason = format!("has {start} rows, more than {MOST_ROWS}");
-            return Err(MemoryError::corrupt(memory, reason));
-        }
-        Ok(Self { folder: memory.to_owned(), manifest, parts })
+        Ok(Self { folder: memory.to_owned(), manifest, parts, _held: held })
     }
 
     /// The part that holds the same rows; a memory may have been removed and built again in its place.
-    fn part_of(&self, record: &SegmentRecord) -> Option<&Part> {
-        let same = self.manifest.segments.iter().position(|own| own.has_rows_of(record));
-        same.map(|at| &self.parts[at])
+    fn part_of(&self, record: &SegmentRecord) -> Option<(&Part, &SegmentRecord)> {
+        let mut all = self.parts.iter().zip(&self.manifest.segments);
+        all.find(|(_, own)| own.has_rows_of(record))
     }
 
     pub(crate) fn parts(&self) -> &[Part] {
@@ -287,16 +312,25 @@ impl Generation {
 
     /// Reads every file against its checksums; the faults, one for each broken file.
     pub fn verify(&self) -> Vec<MemoryError> {
-        let checked = self.parts.iter().flat_map(|part| part.segment.verify());
-        let segments = self.manifest.segments.iter();
-        let graphs = segments.filter_map(|segment| Some((segment.graph.as_ref()?, segment.rows)));
-        let graph_files =
-            graphs.flat_map(|(graph, rows)| match Graph::open(&self.folder, graph, rows) {
-                Ok(graph) => Vec::from(graph.verify()),
-                Err(error) => vec![Err(error)],
-            });
-        checked.chain(graph_files).filter_map(Result::err).collect()
+        let segments = self.parts.iter().flat_map(|part| part.segment.verify());
+        let graphs = self.parts.iter().flat_map(|part| match &part.graph {
+            None => Vec::new(),
+            Some(Ok(graph)) => {
+                let files: Vec<Result<(), MemoryError>> = graph.verify().into();
+                // Of files that are not what was written, nothing else need be said.
+                if files.iter().all(Result::is_ok) { vec![graph.check()] } else { files }
+            }
+            Some(Err((file, reason))) => vec![Err(MemoryError::corrupt(file, reason))],
+        });
+        segments.chain(graphs).filter_map(Result::err).collect()
     }
+}
+
+fn open_graph(memory: &Path, record: &GraphRecord, rows: usize) -> OpenedGraph {
+    Graph::open(memory, record, rows).map(Arc::new).map_err(|error| match error {
+        MemoryError::Corrupt { file, reason } => (file, reason),
+        other => (memory.join(&record.folder), other.to_string()),
+    })
 }
 
 /// A number that tells the values of a segment from those of all others, which may have the same int8 numbers with
@@ -314,7 +348,12 @@ fn deleted_rows(memory: &Path, record: &SegmentRecord) -> Result<Option<Bits>, M
     let Some(deleted) = &record.deleted else { return Ok(None) };
     let file = CheckedFile::open(&memory.join(&deleted.folder), &deleted.bits)?;
     let bits = Bits(file.bytes(0..file.len())?.to_vec());
-    if bits.0.len() != record.rows.div_ceil(8) || bits.count() != deleted.rows {
+    // Bits behind the last row stand for nothing.
+    let behind = bits.0.last().is_some_and(|last| match record.rows % 8 {
+        0 => false,
+        rows => last >> rows != 0,
+    });
+    if bits.0.len() != record.rows.div_ceil(8) || bits.count() != deleted.rows || behind {
         return Err(MemoryError::corrupt(
             file.path(),
             "has other deleted rows than the manifest says",

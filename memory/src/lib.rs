@@ -5,7 +5,10 @@
 //!
 //! | file | what it is responsible for |
 //! |---|---|
-//! | [`memory`] | opening a memory; its one writer: build, add, update, delete, compact, refresh |
+//! | [`memory`] | opening a memory |
+//! | [`writer`] | its one writer: build, add, update, delete, compact, refresh |
+//! | `commit` | how a change becomes the current generation |
+//! | `sweep` | what may be removed from a memory's folder |
 //! | [`generation`] | one state of the memory: entries, keys, values, what it holds |
 //! | [`search`] | filters, gates, exact search, graphs |
 //! | [`cache`] | hot values in main memory |
@@ -36,6 +39,7 @@
 compile_error!("memories are read in place, which needs a little-endian machine");
 
 pub mod cache;
+mod commit;
 pub mod entry;
 pub mod error;
 pub mod format;
@@ -45,11 +49,14 @@ pub mod refresh;
 pub mod rows;
 pub mod search;
 mod segment;
+mod sweep;
 pub mod vectors;
+pub mod writer;
 
 pub use entry::{Entry, Kind};
 pub use error::MemoryError;
 pub use format::manifest::{EncoderRecord, ValueFormat, ValueNumber};
 pub use generation::{Generation, Row};
-pub use memory::{Memory, MemoryFormat, Writer};
+pub use memory::Memory;
 pub use segment::Batch;
+pub use writer::{MemoryFormat, Writer};

@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::MemoryError;
 use crate::generation::Generation;
-use crate::memory::{Memory, Writer};
+use crate::memory::Memory;
 use crate::search::{Found, length};
 use crate::segment::Batch;
+use crate::writer::Writer;
 
 /// When a refresh begins and ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +93,7 @@ impl Refresh {
 
     /// At the step of adoption, or after it, waits for the worker and makes `memory` take up the new generation.
     ///
-    /// # Errors   those of the worker: the memory then stays as it was
+    /// # Errors   those of the worker: the memory then stays as it was, but for [`MemoryError::Made`]
     pub fn adopt(self, step: u64, memory: &Memory) -> Result<Adoption, MemoryError> {
         let RefreshSteps { start, lag } = self.steps;
         if step < start.saturating_add(lag) {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
@@ -86,6 +87,9 @@ pub(crate) struct Segment {
     values: Option<Values>,
     ids: MappedTensor<i64>,
     sources: MappedTensor<u32>,
+    /// Sources of the manifest.
+    known_sources: usize,
+    are_sources_checked: AtomicBool,
     documents: MappedTensor<u64>,
     entries: CheckedFile,
     offsets: MappedTensor<u64>,
@@ -139,6 +143,8 @@ impl Segment {
             values,
             ids,
             sources: MappedTensor::open(folder, &record.sources, "sources", &[rows])?,
+            known_sources: manifest.sources.len(),
+            are_sources_checked: AtomicBool::new(false),
             documents: MappedTensor::open(folder, &record.documents, "documents", &[rows])?,
             entries: CheckedFile::open(folder, &record.entries)?,
             offsets: MappedTensor::open(folder, &record.offsets, "offsets", &[rows + 1])?,
@@ -155,9 +161,18 @@ impl Segment {
         self.ids.read(0..self.rows)
     }
 
-    /// Places in the manifest's list of sources.
+    /// Places in the manifest's list of sources; all are in it.
     pub(crate) fn sources(&self) -> Result<&[u32], MemoryError> {
-        self.sources.read(0..self.rows)
+        let sources = self.sources.read(0..self.rows)?;
+        if !self.are_sources_checked.load(Ordering::Acquire) {
+            let known = self.known_sources;
+            if let Some(row) = sources.iter().position(|source| *source as usize >= known) {
+                let reason = format!("row {row} has source {}, of {known}", sources[row]);
+                return Err(self.sources.corrupt(reason));
+            }
+            self.are_sources_checked.store(true, Ordering::Release);
+        }
+        Ok(sources)
     }
 
     pub(crate) fn documents(&self) -> Result<&[u64], MemoryError> {

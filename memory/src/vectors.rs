@@ -1,53 +1,128 @@
 //! Vectors from files: NumPy's `.npy` and safetensors, row by row; and `.npy` files of results.
+//!
+//! Files are read through a buffer, so that a file which becomes shorter meanwhile is an error. A pipe is read as well.
+
+mod npy;
+mod tensors;
 
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io::{self, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
-use memmap2::Mmap;
-use npyz::{NpyFile, Order, WriterBuilder};
-use safetensors::{Dtype, SafeTensors};
+use npyz::WriterBuilder;
 
-use crate::error::MemoryError;
+use crate::error::{MemoryError, one_line};
 
 const REMEDY: &str =
     "give a .npy file (C order) or a safetensors file of 16-, 32- or 64-bit floating point";
+/// Numbers that are converted at a time.
+const CONVERTED: usize = 1 << 16;
 
 /// A file of vectors that is read row by row.
 pub struct VectorFile {
     path: PathBuf,
     shape: Vec<usize>,
-    numbers: Box<dyn Iterator<Item = io::Result<f32>>>,
+    number: NumberType,
+    numbers: BufReader<File>,
+    /// Numbers that were not read yet.
+    left: usize,
+}
+
+/// What the header of a file says.
+#[derive(Debug, PartialEq)]
+struct Layout {
+    shape: Vec<usize>,
+    number: NumberType,
+    /// Bytes between the header and the first number.
+    skipped: u64,
+}
+
+/// A type of numbers that can be read as `f32`; little endian where the name does not say otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NumberType {
+    F16,
+    BF16,
+    F32,
+    F64,
+    BigEndianF16,
+    BigEndianF32,
+    BigEndianF64,
+}
+
+impl NumberType {
+    fn bytes(self) -> usize {
+        match self {
+            Self::F16 | Self::BF16 | Self::BigEndianF16 => 2,
+            Self::F32 | Self::BigEndianF32 => 4,
+            Self::F64 | Self::BigEndianF64 => 8,
+        }
+    }
+
+    /// Appends the numbers of full `bytes`.
+    fn convert(self, bytes: &[u8], out: &mut Vec<f32>) {
+        fn each<const N: usize>(bytes: &[u8], out: &mut Vec<f32>, of: impl Fn([u8; N]) -> f32) {
+            out.extend(bytes.as_chunks().0.iter().map(|bytes| of(*bytes)));
+        }
+        match self {
+            Self::F16 => each(bytes, out, |bytes| f16::from_le_bytes(bytes).to_f32()),
+            Self::BF16 => each(bytes, out, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+            Self::F32 => each(bytes, out, f32::from_le_bytes),
+            Self::F64 => each(bytes, out, |bytes| f64::from_le_bytes(bytes) as f32),
+            Self::BigEndianF16 => each(bytes, out, |bytes| f16::from_be_bytes(bytes).to_f32()),
+            Self::BigEndianF32 => each(bytes, out, f32::from_be_bytes),
+            Self::BigEndianF64 => each(bytes, out, |bytes| f64::from_be_bytes(bytes) as f32),
+        }
+    }
 }
 
 impl VectorFile {
     /// Opens a file. In a safetensors file the tensor `name` is taken, or the only one that there is.
     ///
-    /// # Errors   [`MemoryError::Read`]; [`MemoryError::Malformed`] for other formats, types and orders
+    /// # Errors   [`MemoryError::Read`]; [`MemoryError::Malformed`] for other formats, types and orders, and for a file
+    /// that is shorter than its header says
     pub fn open(path: &Path, name: &str) -> Result<Self, MemoryError> {
         let file = File::open(path).map_err(MemoryError::read(path))?;
+        let found = file.metadata().map_err(MemoryError::read(path))?;
+        if found.is_dir() {
+            let source = io::Error::from(io::ErrorKind::IsADirectory);
+            return Err(MemoryError::Read { file: path.to_owned(), source });
+        }
+        // The size of a pipe is not known.
+        let bytes = found.is_file().then_some(found.len());
         let malformed = |reason: String| MemoryError::Malformed {
             file: path.to_owned(),
             line: None,
-            reason,
+            reason: one_line(&reason),
             remedy: REMEDY,
         };
-        let npy = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"));
-        let (shape, numbers) = match npy {
-            true => read_npy(file).map_err(malformed)?,
-            false => read_safetensors(&file, name).map_err(malformed)?,
+        let is_npy = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npy"));
+        let mut numbers = BufReader::with_capacity(1 << 20, file);
+        let header = match is_npy {
+            true => npy::read_header(&mut numbers),
+            false => tensors::read_header(&mut numbers, bytes, name),
         };
+        let Layout { shape, number, skipped } = header.map_err(malformed)?;
         if shape.len() < 2 {
             return Err(malformed(format!("has the shape {shape:?}, not one row for each vector")));
         }
         if shape.contains(&0) {
             return Err(malformed(format!("is empty: it has the shape {shape:?}")));
         }
-        if shape.iter().try_fold(4usize, |bytes, size| bytes.checked_mul(*size)).is_none() {
+        let needed = shape.iter().try_fold(number.bytes(), |all, size| all.checked_mul(*size));
+        let Some(needed) = needed.filter(|needed| *needed <= isize::MAX as usize) else {
             return Err(malformed(format!("cannot have the shape {shape:?}")));
+        };
+        let read = numbers.stream_position().unwrap_or(0);
+        if bytes.is_some_and(|bytes| bytes.saturating_sub(read + skipped) < needed as u64) {
+            return Err(malformed(format!(
+                "ends before its last row: the shape {shape:?} needs {needed} bytes"
+            )));
         }
-        Ok(Self { path: path.to_owned(), shape, numbers })
+        let skip = io::copy(&mut numbers.by_ref().take(skipped), &mut io::sink());
+        skip.map_err(MemoryError::read(path))?;
+        let left = needed / number.bytes();
+        Ok(Self { path: path.to_owned(), shape, number, numbers, left })
     }
 
     /// The whole shape, rows first.
@@ -64,80 +139,29 @@ impl VectorFile {
     ///
     /// # Errors   [`MemoryError::Malformed`] where the file ends before
     pub fn read_rows(&mut self, rows: usize) -> Result<Vec<f32>, MemoryError> {
-        let numbers = rows * self.row_len();
-        let read: io::Result<Vec<f32>> = self.numbers.by_ref().take(numbers).collect();
-        let reason = match read {
-            Ok(read) if read.len() == numbers => return Ok(read),
-            Ok(_) => "ends before its last row".to_owned(),
-            Err(error) => format!("ends before its last row, or cannot be read ({error})"),
-        };
+        let wanted = rows.saturating_mul(self.row_len());
+        if wanted > self.left {
+            return Err(self.ended("ends before its last row".to_owned()));
+        }
+        // Memory grows with what is read, not with what the header says.
+        let (mut read, mut bytes) = (Vec::new(), Vec::new());
+        while read.len() < wanted {
+            let now = CONVERTED.min(wanted - read.len());
+            bytes.resize(now * self.number.bytes(), 0);
+            if let Err(error) = self.numbers.read_exact(&mut bytes) {
+                let reason = format!("ends before its last row, or cannot be read ({error})");
+                return Err(self.ended(reason));
+            }
+            self.number.convert(&bytes, &mut read);
+        }
+        self.left -= wanted;
+        Ok(read)
+    }
+
+    fn ended(&self, reason: String) -> MemoryError {
         let (file, remedy) = (self.path.clone(), "write or copy the file again");
-        Err(MemoryError::Malformed { file, line: None, reason, remedy })
+        MemoryError::Malformed { file, line: None, reason, remedy }
     }
-}
-
-type Numbers = (Vec<usize>, Box<dyn Iterator<Item = io::Result<f32>>>);
-
-fn read_npy(file: File) -> Result<Numbers, String> {
-    let npy = NpyFile::new(BufReader::with_capacity(1 << 20, file))
-        .map_err(|error| format!("is no .npy file: {error}"))?;
-    if npy.order() != Order::C {
-        return Err("is in Fortran order".to_owned());
-    }
-    let shape = npy.shape().iter().map(|size| *size as usize).collect();
-    let npy = match npy.try_data::<f32>() {
-        Ok(numbers) => return Ok((shape, Box::new(numbers))),
-        Err(npy) => npy,
-    };
-    let npy = match npy.try_data::<f16>() {
-        Ok(numbers) => return Ok((shape, Box::new(numbers.map(|n| n.map(f16::to_f32))))),
-        Err(npy) => npy,
-    };
-    match npy.try_data::<f64>() {
-        Ok(numbers) => Ok((shape, Box::new(numbers.map(|n| n.map(|n| n as f32))))),
-        Err(npy) => Err(format!("has numbers of type {}", npy.dtype().descr())),
-    }
-}
-
-fn read_safetensors(file: &File, name: &str) -> Result<Numbers, String> {
-    // SAFETY: as with any mapped file, who truncates it meanwhile ends this process.
-    let map = unsafe { Mmap::map(file) }.map_err(|error| format!("cannot be mapped: {error}"))?;
-    let (header_len, header) = SafeTensors::read_metadata(&map)
-        .map_err(|error| format!("is neither .npy nor safetensors: {error}"))?;
-    let names = header.offset_keys();
-    let found = match (header.info(name), names.as_slice()) {
-        (Some(found), _) => found,
-        (None, [only]) => header.info(only).ok_or("has no tensor")?,
-        (None, _) => return Err(format!("has no tensor `{name}`, but {}", names.join(", "))),
-    };
-    let start = 8 + header_len;
-    let (shape, dtype) = (found.shape.clone(), found.dtype);
-    let range = start + found.data_offsets.0..start + found.data_offsets.1;
-    let size = match dtype {
-        Dtype::F32 => 4,
-        Dtype::F16 | Dtype::BF16 => 2,
-        Dtype::F64 => 8,
-        other => return Err(format!("has numbers of type {other:?}")),
-    };
-    let number = move |at: usize| {
-        let bytes = map.get(at..at + size).ok_or(io::ErrorKind::UnexpectedEof)?;
-        let pair = || [bytes[0], bytes[1]];
-        Ok(match dtype {
-            Dtype::F16 => f16::from_le_bytes(pair()).to_f32(),
-            Dtype::BF16 => bf16::from_le_bytes(pair()).to_f32(),
-            Dtype::F64 => {
-                let mut number = [0; 8];
-                number.copy_from_slice(bytes);
-                f64::from_le_bytes(number) as f32
-            }
-            _ => {
-                let mut number = [0; 4];
-                number.copy_from_slice(bytes);
-                f32::from_le_bytes(number)
-            }
-        })
-    };
-    Ok((shape, Box::new(range.step_by(size).map(number))))
 }
 
 /// A `.npy` file of a matrix, `[rows, columns]`.
@@ -179,6 +203,7 @@ pub fn npy_bytes_of_rows<T: npyz::AutoSerialize + Copy>(
 
 #[cfg(test)]
 mod tests {
+    use safetensors::Dtype;
     use safetensors::tensor::TensorView;
 
     use super::*;
@@ -223,7 +248,50 @@ mod tests {
         let cut = npy_bytes(&[1f32; 8], 2).unwrap();
         let path = folder.path().join("c.npy");
         std::fs::write(&path, &cut[..cut.len() - 5]).unwrap();
-        let mut file = VectorFile::open(&path, "keys").unwrap();
-        assert!(file.read_rows(4).is_err());
+        let Err(error) = VectorFile::open(&path, "keys") else { panic!("a cut file is read") };
+        assert!(error.to_string().contains("ends before its last row"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_becomes_shorter_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let numbers = vec![1f32; 1 << 20];
+        let path = folder.path().join("a.npy");
+        std::fs::write(&path, npy_bytes(&numbers, 1 << 10).unwrap()).unwrap();
+        let tensors = folder.path().join("b.safetensors");
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let view = TensorView::new(Dtype::F32, vec![1 << 10, 1 << 10], &bytes).unwrap();
+        std::fs::write(&tensors, safetensors::serialize([("x", view)], None).unwrap()).unwrap();
+        for path in [path, tensors] {
+            let mut file = VectorFile::open(&path, "keys").unwrap();
+            file.read_rows(1).unwrap();
+            File::options().write(true).open(&path).unwrap().set_len(5000).unwrap();
+            let error = file.read_rows(1023).unwrap_err().to_string();
+            assert!(error.contains("ends before its last row"), "{error}");
+        }
+    }
+
+    #[test]
+    fn sizes_in_headers_take_no_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = |name: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            let Err(error) = VectorFile::open(&path, "keys") else { panic!("{name} is read") };
+            let error = error.to_string();
+            assert!(!error.contains('\n'), "{error:?}");
+            error
+        };
+        let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (400000000000, 2)}";
+        let npy = [b"\x93NUMPY\x01\0".as_slice(), &[header.len() as u8, 0], header.as_bytes()];
+        assert!(refused("a.npy", &npy.concat()).contains("ends before its last row"));
+        let long = [u64::MAX.to_le_bytes().as_slice(), b"{}"].concat();
+        assert!(refused("b.safetensors", &long).contains("it has no header"));
+        let header = br#"{"x":{"dtype":"F\n32","shape":[1,1],"data_offsets":[0,4]}}"#;
+        let bytes = [(header.len() as u64).to_le_bytes().as_slice(), header, &[0; 4]].concat();
+        refused("c.safetensors", &bytes);
+        let nested = "(".repeat(9000);
+        let npy = [b"\x93NUMPY\x01\0".as_slice(), &9000u16.to_le_bytes(), nested.as_bytes()];
+        refused("d.npy", &npy.concat());
     }
 }

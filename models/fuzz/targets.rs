@@ -3,22 +3,33 @@
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device};
+use engram_models::ModelError;
 use engram_models::clip::{ClipConfig, ClipVisionConfig};
 use engram_models::conformer::ConformerCtcConfig;
 use engram_models::ctranslate2::PublishedWhisper;
 use engram_models::mobilenet::MobileNet;
+use engram_models::similarity::sentence_transformer::{
+    DenseConfig, PoolingConfig, PromptChoice, Prompts, SentenceModule, TransformerSettings, modules,
+};
 use engram_models::t5::T5Config;
 use engram_models::text_encoder::TextEncoderConfig;
 use engram_models::vit::ViTConfig;
-use engram_models::weights::{Weights, halved};
+use engram_models::weights::{Weights, halved, shards_of_index};
 use engram_models::whisper::WhisperConfig;
+
+/// The name of a text that is in no file.
+const FILE: &str = "input.file";
 
 /// A function and its name, which is that of its corpus too.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 3] =
-    [("configs", configs), ("ctranslate2", ctranslate2), ("safetensors", safetensors)];
+pub const TARGETS: [Target; 4] = [
+    ("configs", configs),
+    ("ctranslate2", ctranslate2),
+    ("safetensors", safetensors),
+    ("sentence_transformers", sentence_transformers),
+];
 
 /// Runs the target of a name.
 pub fn run(name: &str, bytes: &[u8]) {
@@ -82,4 +93,39 @@ fn configs(bytes: &[u8]) {
     check(&path, TextEncoderConfig::read(&path));
     check(&path, ViTConfig::read(&path));
     check(&path, WhisperConfig::read(&path));
+}
+
+/// What was read; `None` for a refusal, which names the file.
+fn check_text<T>(read: Result<T, ModelError>) -> Option<T> {
+    let refused = |error: ModelError| {
+        assert!(error.to_string().starts_with(FILE), "{error} names no file");
+        None
+    };
+    read.map_or_else(refused, Some)
+}
+
+/// Each configuration file of sentence-transformers, and the index of weights in several files.
+fn sentence_transformers(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    for module in check_text(modules::parse(text, FILE)).into_iter().flatten() {
+        assert!(!module.file("x").starts_with('/') && !module.path.contains(".."));
+    }
+    if let Some(pooling) = check_text(PoolingConfig::parse(text, FILE)) {
+        assert!((1..=6).contains(&pooling.modes.len()));
+    }
+    if let Some(prompts) = check_text(Prompts::parse(text, FILE)) {
+        for choice in [PromptChoice::Default, PromptChoice::Query, PromptChoice::Document] {
+            assert!(prompts.text(&choice, FILE).is_ok());
+        }
+    }
+    for is_clip in [false, true] {
+        if let Some(settings) = check_text(TransformerSettings::parse(text, FILE, is_clip)) {
+            assert_ne!(settings.max_seq_length, Some(0));
+        }
+    }
+    check_text(DenseConfig::parse(text, FILE));
+    check_text(SentenceModule::normalize(Some(text), FILE));
+    for file in check_text(shards_of_index(text, FILE)).into_iter().flatten() {
+        assert!(!file.contains('/'));
+    }
 }

@@ -1,4 +1,4 @@
-//! `engram explore`: runs and memories on a page that this machine alone can open.
+//! `engram explore`: runs and memories on a page for the browser of this machine.
 //!
 //! | file | what it is responsible for |
 //! |---|---|
@@ -9,10 +9,16 @@
 //! | `speech` | runs of AVFormer: clips in noise, heard with and without pictures |
 //! | `lazily` | models that are opened when they are first needed |
 //! | `uploads` | pictures that the page sends |
-//! | `server` | the page, its data, and who may ask for them |
+//! | `access` | who may ask: the token of the printed address |
+//! | `budget` | how much memory requests take at a time |
+//! | `connections` | how many there are, and how long each may do nothing |
+//! | `server` | the page and its data |
 //! | `page/` | HTML, CSS and JavaScript, as the browser gets them |
 
+mod access;
 mod answers;
+mod budget;
+mod connections;
 mod curves;
 mod found;
 mod lazily;
@@ -27,12 +33,15 @@ use clap::Args;
 use engram_data::hub::stay_offline;
 
 use super::{Outcome, output};
+use budget::Budget;
 use found::{Found, find};
 use lazily::LazyRuns;
 use memories::Memories;
 use server::{Explored, serve};
 
-/// Look into runs and memories: a page for the browser, served to this machine alone.
+/// Look into runs and memories: a page for the browser of this machine.
+///
+/// Open the address that is printed: its token lets your browser in, and nobody else.
 ///
 /// Curves of runs side by side, those under way among them; memories, searched by words, by a picture or by an
 /// entry; REVEAL's answers, with entries to switch off; names in noise as AVFormer hears them with other pictures.
@@ -73,7 +82,8 @@ impl Explore {
         }
         output::note(&format!("{} runs, {} memories", runs.len(), memories.len()), false);
         let (answerers, recognisers) = (LazyRuns::of(&runs), LazyRuns::of(&runs));
-        serve(Explored { runs, memories, answerers, recognisers }, self.port)?;
+        let budget = Budget::new();
+        serve(Explored { runs, memories, answerers, recognisers, budget }, self.port)?;
         Ok(Outcome::Done)
     }
 }

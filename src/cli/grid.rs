@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use engram_train::Stop;
 use engram_train::grid::{Grid, GridOptions, GridProgress, GridReport, run_grid};
 use indicatif::HumanDuration;
 
+use super::interrupt::Interrupt;
 use super::{Outcome, output};
 
 /// Train the rows of a grid of ablations, compare them, and say which claims hold.
@@ -51,6 +53,11 @@ pub struct GridCommand {
 impl GridCommand {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
+        let interrupt = Interrupt::watch(None)?;
+        interrupt.ended(self.make(interrupt.stop()))
+    }
+
+    fn make(&self, stop: Stop) -> anyhow::Result<Outcome> {
         let mut grid = Grid::load(&self.file)?;
         if !self.rows.is_empty() {
             let known: Vec<&str> = grid.rows().iter().map(|row| row.name.as_str()).collect();
@@ -67,6 +74,7 @@ impl GridCommand {
             seeds: self.seeds,
             quiet: self.quiet,
             reuse: self.reuse,
+            stop,
         };
         let report = run_grid(&grid, &options, &mut time_left(self.quiet))?;
         self.write(&report)?;

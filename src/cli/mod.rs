@@ -5,15 +5,19 @@ mod data;
 mod eval;
 mod explore;
 mod grid;
+mod interrupt;
 mod memory;
 pub mod output;
+mod paths;
 mod predict;
 mod recipe;
 mod reproduce;
 mod shell;
 mod train;
+#[cfg(target_os = "linux")]
+pub mod truncated;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// How a command ended, if it could run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,11 +26,14 @@ pub enum Outcome {
     Done,
     /// Finished, but a check or a threshold failed: exit code 1.
     CheckFailed,
+    /// Stopped by a signal: exit code 128 and its number.
+    Stopped(u8),
 }
 
 /// Research toolkit for models that read from a memory or from a second sense.
 ///
-/// Exit codes: 0 done; 1 finished, but a check or threshold failed; 2 could not run.
+/// Exit codes: 0 done; 1 finished, but a check or threshold failed; 2 could not run; 130, 143
+/// training was stopped by Ctrl-C or SIGTERM, with a checkpoint.
 #[derive(Debug, Parser)]
 #[command(name = "engram", version, max_term_width = 100)]
 #[command(after_help = "\
@@ -80,11 +87,26 @@ impl Cli {
         matches!(self.command, Command::Eval(_))
     }
 
+    /// Whether the command serves the explorer's page.
+    pub fn is_explorer(&self) -> bool {
+        matches!(self.command, Command::Explore(_))
+    }
+
     /// Whether memory goes to a few large things, for which large pages pay: tensors, or the files of `eval vqa`, of
     /// which little is made.
     pub fn has_large_parts(&self) -> bool {
         !self.is_evaluation() || matches!(self.command, Command::Eval(eval::Eval::Vqa(_)))
     }
+}
+
+/// Reads the command line. Ends the program for one that is wrong; an error says which path cannot be used.
+pub fn parse() -> anyhow::Result<Cli> {
+    let mut command = paths::with_standard_streams(Cli::command());
+    let matches = command.get_matches_mut();
+    let cli =
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
+    paths::check(&command, &matches)?;
+    Ok(cli)
 }
 
 /// Bytes of stack of the pool's threads: as much as `main` has.

@@ -3,10 +3,16 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
-use atomic_write_file::AtomicWriteFile;
+use engram_durable::{FileWriter, FolderWriter, create_new_file, write_into};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// The path of standard output; `-` on the command line.
+pub const STDOUT: &str = "/dev/stdout";
+/// Whether an output is written to standard output: reports go to standard error then.
+static STDOUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Links that a path may lead through, as many as Linux follows.
 const LINKS: usize = 40;
@@ -23,20 +29,9 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     write().map_err(|error| not_written(path, error))
 }
 
-/// Whether writing to a path would change what is read from another: the same file, or one in a folder that is read.
-/// What is no file, as a pipe or `/dev/null`, may be both.
-pub fn would_replace(output: &Path, read: &Path) -> bool {
-    let real = |path: &Path| match (fs::canonicalize(path), path.parent(), path.file_name()) {
-        (Ok(real), ..) => real,
-        // A file that is not there yet.
-        (Err(_), Some(folder), Some(name)) => {
-            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-            fs::canonicalize(folder).map_or_else(|_| path.to_owned(), |folder| folder.join(name))
-        }
-        _ => path.to_owned(),
-    };
-    let is_device = |found: fs::Metadata| !found.is_file() && !found.is_dir();
-    !output.metadata().is_ok_and(is_device) && real(output).starts_with(real(read))
+/// Leaves standard output to an output; reports go to standard error from here on.
+pub fn leave_stdout_to_an_output() {
+    STDOUT_IS_TAKEN.store(true, Ordering::Relaxed);
 }
 
 /// That a file could not be written, and what to do.
@@ -56,18 +51,18 @@ pub enum WholeFile {
     /// A pipe or a device.
     Device(fs::File),
     /// Beside its place.
-    Beside(AtomicWriteFile),
+    Beside(FileWriter),
 }
 
 impl WholeFile {
     pub fn create(path: &Path) -> io::Result<Self> {
-        if path == Path::new("/dev/stdout") {
+        if path == Path::new(STDOUT) {
             return Ok(Self::Stdout(io::stdout().lock()));
         }
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            return fs::OpenOptions::new().write(true).open(path).map(Self::Device);
+            return write_into(path).map(Self::Device);
         }
-        AtomicWriteFile::open(behind_links(path)?).map(Self::Beside)
+        FileWriter::create(&behind_links(path)?).map(Self::Beside)
     }
 
     /// Puts the file in its place.
@@ -99,7 +94,7 @@ impl Write for WholeFile {
 }
 
 /// The place that a path leads to, whether or not a file is there yet.
-fn behind_links(path: &Path) -> io::Result<PathBuf> {
+pub fn behind_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_path_buf();
     for _ in 0..LINKS {
         let Ok(target) = fs::read_link(&path) else { return Ok(path) };
@@ -109,27 +104,42 @@ fn behind_links(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("too many links, most likely in a circle"))
 }
 
-/// Makes a folder whose files `write` writes beside its place first, so that it is whole when it is there. An empty
-/// folder may stand there.
+/// Makes a folder, which `write` fills beside its place: it is there whole or not at all. An empty folder may stand there.
 pub fn write_folder(
     folder: &Path,
     write: impl FnOnce(&Path) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let parent = match folder.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
     let make = || -> anyhow::Result<()> {
-        fs::create_dir_all(parent)?;
-        let beside = tempfile::Builder::new().prefix(".engram-unfinished-").tempdir_in(parent)?;
-        let whole = beside.path().join("folder");
-        fs::create_dir(&whole)?;
-        write(&whole)?;
-        // Only some systems rename over an empty folder.
-        let _ = fs::remove_dir(folder);
-        Ok(fs::rename(&whole, folder)?)
+        let whole = FolderWriter::create(folder)?;
+        write(whole.path())?;
+        Ok(whole.commit()?)
     };
     make().with_context(|| format!("{}: could not be written", folder.display()))
+}
+
+/// Writes a file of a folder that is not in its place yet. [`write_folder`] syncs it.
+pub fn write_new(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let write = || create_new_file(path)?.write_all(bytes);
+    write().map_err(|error| not_written(path, error))
+}
+
+/// Fails for a folder that holds files, before they are made.
+pub fn check_new_folder(folder: &Path) -> anyhow::Result<()> {
+    let reason = match fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
+        _ if folder.file_name().is_none() => "has no name of its own",
+        Ok(true) => return Ok(()),
+        Ok(false) => "has files already",
+        Err(_) if folder.exists() => "is no folder that can be read",
+        Err(_) => return Ok(()),
+    };
+    anyhow::bail!("{}: {reason}; give a new folder", folder.display())
+}
+
+/// Makes a folder and its missing parents.
+pub fn create_folder(folder: &Path) -> anyhow::Result<()> {
+    let told =
+        || format!("{}: could not be made; check the path and its permissions", folder.display());
+    engram_durable::create_folder(folder).with_context(told)
 }
 
 /// Prints to standard output, as text or as pretty JSON.
@@ -137,9 +147,12 @@ pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&serde_json::to_string_pretty(value)?)
 }
 
-/// Prints a text with a final line end.
+/// Prints a text with a final line end: to standard output, unless an output is written there.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out: Box<dyn Write> = match STDOUT_IS_TAKEN.load(Ordering::Relaxed) {
+        true => Box::new(io::stderr().lock()),
+        false => Box::new(io::stdout().lock()),
+    };
     out.write_all(text.trim_end().as_bytes())?;
     out.write_all(b"\n")?;
     Ok(())

@@ -15,11 +15,14 @@ use clap::Args;
 use engram_data::patent::{
     Labels, PhrasePair, predictions_csv, read_pairs, read_pairs_with_titles,
 };
+use engram_train::encode::PromptChoice;
 use engram_train::studies::patent::{predict, zero_shot};
 use engram_train::studies::reveal;
 
-use super::{Outcome, output};
+use super::memory::prompt_choice;
+use super::{Outcome, output, paths};
 pub(super) use speech::OnError;
+pub(super) use transcripts::files_of;
 
 /// Score phrase pairs or answer questions with a trained run, or with a baseline that trains nothing;
 /// transcribe speech.
@@ -56,6 +59,9 @@ pub struct Predict {
     /// Baseline: the cosine of a sentence encoder, `hf://owner/name` or a folder
     #[arg(long, value_name = "WEIGHTS", conflicts_with_all = ["run", "vectors"])]
     encoder: Option<String>,
+    /// Baseline of --encoder: the prompt before each phrase, by its name in config_sentence_transformers.json; '' for none
+    #[arg(long, value_name = "NAME", requires = "encoder")]
+    prompt: Option<String>,
     /// Baseline: the cosine of mean word vectors, a GloVe or word2vec text file
     #[arg(long, value_name = "FILE", conflicts_with = "run")]
     vectors: Option<PathBuf>,
@@ -93,13 +99,15 @@ pub struct Predict {
 impl Predict {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
-        self.check_output()?;
         if let Some(recogniser) = &self.speech.recogniser {
             let input = self.input.as_deref().context("give --input")?;
             return match &self.adapted.adapters {
                 Some(run) => self.transcribe_adapted((recogniser, run), input),
                 None => self.transcribe(recogniser, input),
             };
+        }
+        if self.output.is_dir() {
+            anyhow::bail!("{}: is a folder; name a file for --output", self.output.display());
         }
         if let Some(run) = self.run.as_ref().filter(|run| reveal::run::is_run(run)) {
             return match (&self.haystack, &self.input) {
@@ -119,7 +127,10 @@ impl Predict {
             let (run, reason) = (run.display(), "is a run of REVEAL that is not finished");
             anyhow::bail!("{run}: {reason}; go on with `engram train reveal … --resume`");
         }
-        let input = self.input.as_deref().context("give --input")?;
+        let input = match self.input.as_deref().context("give --input")? {
+            dash if dash == Path::new("-") => Path::new(paths::STDIN),
+            input => input,
+        };
         let rows = match &self.run {
             Some(run) => {
                 let titles = predict::titles(run)?;
@@ -138,34 +149,6 @@ impl Predict {
         Ok(Outcome::Done)
     }
 
-    /// Fails if the output has no place, or would replace what is read: before anything is computed.
-    fn check_output(&self) -> anyhow::Result<()> {
-        let output = self.output.display();
-        if self.output.is_dir() && self.speech.recogniser.is_none() {
-            anyhow::bail!("{output}: is a folder; name a file for --output");
-        }
-        let folder = match self.output.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        if !folder.is_dir() {
-            anyhow::bail!("{}: no such folder for --output; make it first", folder.display());
-        }
-        let encoder = self.encoder.as_ref().map(PathBuf::from);
-        let recogniser = self.speech.recogniser.as_ref().map(PathBuf::from);
-        let adapters = &self.adapted.adapters;
-        let models = [&self.vectors, &self.run, &self.memory, &encoder, &recogniser, adapters];
-        let read = [&self.input, &self.haystack].into_iter().chain(models).flatten();
-        let mut read = read.map(PathBuf::as_path).chain(self.speech.boost.file());
-        match read.find(|read| output::would_replace(&self.output, read)) {
-            Some(read) => anyhow::bail!(
-                "{output}: --output would replace what is read from {}; give another",
-                read.display()
-            ),
-            None => Ok(()),
-        }
-    }
-
     fn scores(&self, rows: &[PhrasePair]) -> anyhow::Result<Vec<f64>> {
         match (&self.run, &self.encoder, &self.vectors) {
             (Some(folder), _, _) => {
@@ -177,9 +160,9 @@ impl Predict {
             }
             (None, Some(weights), _) => {
                 let bar = output::progress_bar(rows.len(), "scores", self.quiet);
-                let scores =
-                    zero_shot::encoder_cosines(weights, rows, &|done| bar.inc(done as u64))
-                        .map_err(anyhow::Error::from_boxed)?;
+                let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Default);
+                let count = |done: usize| bar.inc(done as u64);
+                let scores = zero_shot::encoder_cosines(weights, &prompt, rows, &count)?;
                 bar.finish_and_clear();
                 Ok(scores)
             }

@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-use engram_train::{Program, RunOptions, is_finished};
+use engram_train::{Program, RunOptions, Stop, is_finished};
 
+use super::interrupt::Interrupt;
 use super::{Outcome, output};
 use report::Report;
 
@@ -27,7 +28,7 @@ const ENCODER: &str = "hf://sentence-transformers/all-MiniLM-L6-v2";
 #[command(after_help = "\
 Needs no data, no weights and no network; a few minutes on 2 cores. The embedded world is
 small: it shows mechanisms and directions, not the papers' absolute figures. The folder gets
-report.json and report.html; runs of REVEAL and AVFormer that are finished are not made again.
+report.json and report.html; finished runs are not trained again.
 At --scale laptop AVFormer's recogniser and image encoder are trained first; smoke takes those of
 train/kept.
 
@@ -80,8 +81,7 @@ pub struct Reproduce {
     /// AVFormer's and REVEAL's, at laptop the image encoder and the Conformer
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
-    /// Take runs of REVEAL and AVFormer in the folder that another build of this program trained, and say so
-    /// in the report
+    /// Take runs in the folder that another build of this program trained, and say so in the report
     #[arg(long)]
     reuse: bool,
     /// Show no progress
@@ -90,6 +90,9 @@ pub struct Reproduce {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+    /// Through which runs are asked to stop
+    #[arg(skip)]
+    stop: Stop,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -115,13 +118,19 @@ enum Scale {
 impl Reproduce {
     /// Runs the command.
     pub fn run(mut self) -> anyhow::Result<Outcome> {
+        let interrupt = Interrupt::watch(None)?;
+        self.stop = interrupt.stop();
+        interrupt.ended(self.make())
+    }
+
+    fn make(mut self) -> anyhow::Result<Outcome> {
         let started = Instant::now();
         self.ablations |= self.scale == Scale::Full;
         self.check_given()?;
         let _claimed = self.claim_folder()?;
         let (mut rows, mut notes) = (Vec::new(), Vec::new());
         if self.makes(StudyName::Patent) {
-            rows.extend(self.patent()?);
+            rows.extend(self.patent(&mut notes)?);
             rows.extend(self.real_phrases(&mut notes)?);
         }
         if self.makes(StudyName::Reveal) {
@@ -173,7 +182,13 @@ impl Reproduce {
     }
 
     fn run_options(&self, run: &Path) -> RunOptions {
-        RunOptions { run: run.into(), resume: true, quiet: self.quiet, ..RunOptions::default() }
+        RunOptions {
+            run: run.into(),
+            resume: true,
+            quiet: self.quiet,
+            stop: self.stop.clone(),
+            ..RunOptions::default()
+        }
     }
 
     /// The command for a row alone.

@@ -1,9 +1,7 @@
 //! `engram completions` and `engram man`: the command line as shells and readers of manuals want it.
 
-use std::fs;
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
@@ -48,7 +46,7 @@ impl ManPages {
         let mut command = Cli::command().disable_help_subcommand(true);
         command.build();
         let folder = self.folder.display();
-        fs::create_dir_all(&self.folder).with_context(|| format!("{folder}: could not be made"))?;
+        output::create_folder(&self.folder)?;
         let pages = pages(&command)?;
         for (name, page) in &pages {
             output::write_whole(&self.folder.join(name), page.as_bytes())?;

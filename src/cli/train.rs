@@ -11,9 +11,10 @@ use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::patent::run::train_patent;
 use engram_train::studies::reveal::run::train_reveal;
 use engram_train::studies::speech::run::train_speech;
-use engram_train::{Recipe, RecipeOptions, RunOptions};
+use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
 use serde::Serialize;
 
+use super::interrupt::Interrupt;
 use super::predict::OnError;
 use super::{Outcome, output};
 pub(super) use tables::rescued_in_words;
@@ -47,7 +48,7 @@ pub struct Train {
     /// What becomes of clips of files that cannot be heard or seen, in AVFormer: the recipe's data.on_error
     #[arg(long, value_name = "WHAT")]
     on_error: Option<OnError>,
-    /// Go on with a run that was stopped, to the same bytes
+    /// Go on with a run that was stopped, to the same bytes; Ctrl-C stops one with a checkpoint
     #[arg(long)]
     resume: bool,
     /// Use the recipe's `[tiny]` sizes: the same code in a minute or two
@@ -79,6 +80,11 @@ pub enum Study {
 impl Train {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
+        let interrupt = Interrupt::watch(Some(self.run.clone()))?;
+        interrupt.ended(self.train(interrupt.stop()))
+    }
+
+    fn train(&self, stop: Stop) -> anyhow::Result<Outcome> {
         let mut set = self.set.clone();
         if let Some(what) = self.on_error {
             anyhow::ensure!(
@@ -96,6 +102,7 @@ impl Train {
             run: self.run.clone(),
             resume: self.resume,
             quiet: self.quiet,
+            stop,
             ..RunOptions::default()
         };
         if self.resume && !self.run.join("recipe.toml").is_file() {

@@ -1,6 +1,6 @@
 // The page of `engram explore` in Chromium: `.ci/run` starts the program and calls
 //
-//   node tests/explore/page.mjs ADDRESS [SCREENSHOTS]
+//   node tests/explore/page.mjs ADDRESS [SCREENSHOTS]      # the address that it printed, with its token
 //
 // with train/kept and a memory under MiniLM's keys called `capitals`.
 
@@ -8,6 +8,8 @@ import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
 
 const [address, screenshots] = process.argv.slice(2);
+// Without its token.
+const { origin } = new URL(address);
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
 const page = await browser.newPage({ viewport: { width: 1280, height: 900 } });
 page.setDefaultTimeout(60_000);
@@ -19,7 +21,7 @@ page.on("pageerror", (error) => faults.push(`error: ${error.message}`));
 page.on("requestfailed", (request) => faults.push(`failed: ${request.url()}`));
 page.on("response", (response) => response.status() >= 400 && faults.push(`${response.status()}: ${response.url()}`));
 page.on("request", (request) => {
-  if (!request.url().startsWith(address) && !request.url().startsWith("blob:")) faults.push(`elsewhere: ${request.url()}`);
+  if (!request.url().startsWith(origin) && !request.url().startsWith("blob:")) faults.push(`elsewhere: ${request.url()}`);
 });
 
 async function look(name) {

@@ -10,7 +10,7 @@ use crate::log::METRICS;
 use crate::program::Program;
 use crate::recipe::Recipe;
 use crate::study::{Inputs, Study};
-use crate::trainer::RunSummary;
+use crate::trainer::{RunSummary, study_error};
 
 /// A model card under construction: a title, then a table of facts, then whatever is appended.
 pub(crate) struct Card {
@@ -91,7 +91,7 @@ pub(crate) fn of_run<S: Study>(
     }
     card.row("steps", &summary.steps.to_string());
     card.rows_of_run(recipe)?;
-    card.rows_of_inputs(&study.inputs());
+    card.rows_of_inputs(&study.inputs().map_err(study_error(study, "inputs"))?);
     card.append("\n## Evaluations\n\n");
     card.append(&evaluations(summary)?);
     let command = format!("engram train {} --recipe recipe.toml --run AGAIN", study.name());

@@ -3,23 +3,26 @@
 //! `checkpoints/step-00000123/` holds `parameters.safetensors`, `optimiser.safetensors`, with a
 //! running mean `ema.safetensors`, the training state as `state.json`, and, written last,
 //! `manifest.json` with the size and SHA-256 of each. `LATEST` and `BEST` name a folder each.
+//! A run that is asked to stop between two of them leaves `stop-00000123/`: the next checkpoint
+//! replaces it, so that the folder ends as that of an unbroken run.
 
 mod manifest;
 mod tensors;
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use atomic_write_file::AtomicWriteFile;
 use candle_core::{DType, Device};
+use engram_durable::{self as durable, FolderWriter};
 use engram_models::params::Parameters;
 use engram_models::weights::Weights;
 
 use crate::ema::Ema;
 use crate::error::{Result, TrainError};
 use crate::optimiser::Optimiser;
+use crate::run_folder::sweep_names;
 use crate::trainer::State;
 use tensors::Source;
 
@@ -33,7 +36,35 @@ const OPTIMISER: &str = "optimiser.safetensors";
 const STATE: &str = "state.json";
 const LATEST: &str = "LATEST";
 const BEST: &str = "BEST";
-const UNFINISHED: &str = ".unfinished-";
+/// Digits of the step in a folder's name, at least.
+const DIGITS: usize = 8;
+
+/// Which checkpoint a folder of this name is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Name {
+    step: u64,
+    /// At the same step the regular one is the newer.
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// Written because the run was asked to stop.
+    Stop,
+    /// Written where the recipe says.
+    Regular,
+}
+
+/// Why a checkpoint is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The recipe says so.
+    Due,
+    /// The recipe says so, and the evaluation is the best so far.
+    Best,
+    /// The run was asked to stop.
+    Stop,
+}
 
 /// The checkpoints of a run.
 pub(crate) struct Checkpoints {
@@ -54,34 +85,33 @@ impl Checkpoints {
     /// Opens the folder of checkpoints of a run and removes what a killed writer left there.
     pub(crate) fn open(run: &Path) -> Result<Self> {
         let folder = run.join(FOLDER);
-        fs::create_dir_all(&folder).map_err(TrainError::io(&folder))?;
-        sweep(&folder)?;
-        for entry in fs::read_dir(&folder).map_err(TrainError::io(&folder))?.flatten() {
-            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
-                fs::remove_dir_all(entry.path()).map_err(TrainError::io(&entry.path()))?;
-            }
-        }
+        durable::create_folder(&folder).map_err(TrainError::io(&folder))?;
+        let is_own = |name: &str| [LATEST, BEST].contains(&name) || Name::parse(name).is_some();
+        sweep_names(&folder, is_own)?;
         Ok(Self { folder })
     }
 
     /// Writes a checkpoint, points `LATEST` to it (`BEST` too if it is the best one) and removes
     /// old ones. After an error the older checkpoints and pointers are as they were.
-    pub(crate) fn save(&self, contents: &Contents<'_>, best: bool, keep: usize) -> Result<PathBuf> {
-        let name = folder_name(contents.state.step);
-        let unfinished = self.folder.join(format!("{UNFINISHED}{name}"));
+    pub(crate) fn save(
+        &self,
+        contents: &Contents<'_>,
+        reason: Reason,
+        keep: usize,
+    ) -> Result<PathBuf> {
+        let kind = if reason == Reason::Stop { Kind::Stop } else { Kind::Regular };
+        let name = Name { step: contents.state.step, kind }.to_string();
         let target = self.folder.join(&name);
-        if let Err(error) = write_all(&unfinished, contents) {
-            // The error that matters is the first one.
-            let _ = fs::remove_dir_all(&unfinished);
-            return Err(error);
-        }
         if target.exists() {
-            fs::remove_dir_all(&target).map_err(TrainError::io(&target))?;
+            // A run only comes to the same step again from an older checkpoint: this one was
+            // damaged, or given up.
+            durable::remove_folder(&target).map_err(TrainError::io(&target))?;
         }
-        fs::rename(&unfinished, &target).map_err(TrainError::io(&target))?;
-        sync(&self.folder)?;
+        let folder = FolderWriter::create(&target).map_err(TrainError::io(&target))?;
+        write_all(folder.path(), contents)?;
+        folder.commit().map_err(TrainError::io(&target))?;
         self.point(LATEST, &name)?;
-        if best {
+        if reason == Reason::Best {
             self.point(BEST, &name)?;
         }
         self.prune(keep)?;
@@ -98,7 +128,8 @@ impl Checkpoints {
         warn: &mut dyn FnMut(&TrainError),
     ) -> Result<Option<(PathBuf, State)>> {
         let mut reasons = Vec::new();
-        for path in self.list()?.into_iter().rev() {
+        for name in self.list()?.into_iter().rev() {
+            let path = self.folder.join(name.to_string());
             match manifest::verify(&path).and_then(|()| read_state(&path)) {
                 Ok(state) => return Ok(Some((path, state))),
                 Err(error) => {
@@ -125,14 +156,13 @@ impl Checkpoints {
         if let Some(name) = restored.and_then(Path::file_name) {
             self.point(LATEST, &name.to_string_lossy())?;
         }
-        match best.map(folder_name).filter(|name| self.folder.join(name).exists()) {
+        let best = best.map(|step| Name { step, kind: Kind::Regular }.to_string());
+        match best.filter(|name| self.folder.join(name).exists()) {
             Some(name) => self.point(BEST, &name)?,
-            None => match fs::remove_file(self.folder.join(BEST)) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(TrainError::Io { path: self.folder.join(BEST), source: e });
-                }
-                _ => {}
-            },
+            None => {
+                let path = self.folder.join(BEST);
+                durable::remove_file(&path).map_err(TrainError::io(&path))?;
+            }
         }
         self.prune(keep)
     }
@@ -156,26 +186,55 @@ impl Checkpoints {
         write_file(&self.folder.join(pointer), format!("{name}\n").as_bytes())
     }
 
-    fn list(&self) -> Result<Vec<PathBuf>> {
-        let entries = fs::read_dir(&self.folder).map_err(TrainError::io(&self.folder))?;
-        let mut found: Vec<PathBuf> = entries
-            .flatten()
-            .filter(|entry| is_one(&entry.file_name()))
-            .map(|entry| entry.path())
-            .collect();
+    /// All checkpoints, the newest last.
+    fn list(&self) -> Result<Vec<Name>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(TrainError::io(&self.folder))? {
+            let entry = entry.map_err(TrainError::io(&self.folder))?;
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            found.extend(entry.file_name().to_str().and_then(Name::parse).filter(|_| is_folder));
+        }
         found.sort();
         Ok(found)
     }
 
+    /// Removes old checkpoints. One of a stop goes as soon as there is a newer one, and does not
+    /// count: the others are those of a run that was never stopped.
     fn prune(&self, keep: usize) -> Result<()> {
         let all = self.list()?;
         let spared = [self.latest(), self.best()];
-        for path in &all[..all.len().saturating_sub(keep)] {
-            if !spared.iter().flatten().any(|spared| spared == path) {
-                fs::remove_dir_all(path).map_err(TrainError::io(path))?;
+        let newest = all.last().copied();
+        let regular: Vec<Name> =
+            all.iter().copied().filter(|name| name.kind == Kind::Regular).collect();
+        let old = &regular[..regular.len().saturating_sub(keep)];
+        let stops = all.iter().filter(|name| name.kind == Kind::Stop && Some(**name) != newest);
+        for name in old.iter().chain(stops) {
+            let path = self.folder.join(name.to_string());
+            if !spared.iter().flatten().any(|spared| *spared == path) {
+                durable::remove_folder(&path).map_err(TrainError::io(&path))?;
             }
         }
         Ok(())
+    }
+}
+
+impl Name {
+    /// `step-00000123` or `stop-00000123`; `None` for any other name.
+    fn parse(name: &str) -> Option<Self> {
+        let (kind, digits) = match name.split_once('-')? {
+            ("step", digits) => (Kind::Regular, digits),
+            ("stop", digits) => (Kind::Stop, digits),
+            _ => return None,
+        };
+        let parsed = Self { step: digits.parse().ok()?, kind };
+        (parsed.to_string() == name).then_some(parsed)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.kind == Kind::Stop { "stop" } else { "step" };
+        write!(f, "{kind}-{:0DIGITS$}", self.step)
     }
 }
 
@@ -200,38 +259,36 @@ pub(crate) fn load(
     Ok(())
 }
 
-/// Writes parameters to a file of their own.
-pub(crate) fn write_parameters(path: &Path, parameters: &Parameters) -> Result<()> {
-    tensors::write(path, parameters.iter().map(Source::parameter).collect::<Result<_>>()?)
-}
-
-/// Removes what a killed [`write_file`] left in a folder: `.NAME.XXXXXX`.
-pub(crate) fn sweep(folder: &Path) -> Result<()> {
-    for entry in fs::read_dir(folder).map_err(TrainError::io(folder))?.flatten() {
-        let name = entry.file_name();
-        let parts = name.to_str().and_then(|name| name.strip_prefix('.')?.rsplit_once('.'));
-        let unfinished = parts.is_some_and(|(_, suffix)| {
-            suffix.len() == 6 && suffix.bytes().all(|letter| letter.is_ascii_alphanumeric())
-        });
-        if unfinished && entry.path().is_file() {
-            fs::remove_file(entry.path()).map_err(TrainError::io(&entry.path()))?;
-        }
+/// Removes the checkpoints of a run that is finished; other files in their folder stay.
+pub(crate) fn remove_all(run: &Path) -> Result<()> {
+    let folder = run.join(FOLDER);
+    if !folder.is_dir() {
+        return Ok(());
     }
+    let checkpoints = Checkpoints::open(run)?;
+    for pointer in [LATEST, BEST].map(|pointer| folder.join(pointer)) {
+        durable::remove_file(&pointer).map_err(TrainError::io(&pointer))?;
+    }
+    for name in checkpoints.list()? {
+        let path = folder.join(name.to_string());
+        durable::remove_folder(&path).map_err(TrainError::io(&path))?;
+    }
+    // Fails where something else is in it.
+    let _ = fs::remove_dir(&folder);
     Ok(())
 }
 
-/// Writes a file beside, synced, renamed.
+/// Writes parameters to a file of their own.
+pub(crate) fn write_parameters(path: &Path, parameters: &Parameters) -> Result<()> {
+    tensors::write(path, parameters.iter().map(Source::parameter).collect())
+}
+
+/// Writes a file durably.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut file = AtomicWriteFile::open(path).map_err(TrainError::io(path))?;
-    file.write_all(bytes).map_err(TrainError::io(path))?;
-    file.commit().map_err(TrainError::io(path))
+    durable::write_file(path, bytes).map_err(TrainError::io(path))
 }
 
 fn write_all(folder: &Path, contents: &Contents<'_>) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder).map_err(TrainError::io(folder))?;
-    }
-    fs::create_dir(folder).map_err(TrainError::io(folder))?;
     let parameters = contents.parameters;
     write_parameters(&folder.join(PARAMETERS), parameters)?;
     let state = contents.optimiser.state();
@@ -241,21 +298,18 @@ fn write_all(folder: &Path, contents: &Contents<'_>) -> Result<()> {
         let mut means = ema.mean.iter();
         let all = parameters.iter().map(|parameter| {
             match if parameter.is_trainable() { means.next() } else { None } {
-                Some(mean) => Ok(Source::shaped(parameter, mean)),
+                Some(mean) => Source::shaped(parameter, mean),
                 None => Source::parameter(parameter),
             }
         });
-        tensors::write(&folder.join(EMA), all.collect::<Result<_>>()?)?;
+        tensors::write(&folder.join(EMA), all.collect())?;
     }
     (contents.study)(folder)?;
     let state = serde_json::to_vec_pretty(contents.state).map_err(|e| {
         TrainError::BadCheckpoint { path: folder.join(STATE), reason: e.to_string() }
     })?;
-    let path = folder.join(STATE);
-    fs::write(&path, state).map_err(TrainError::io(&path))?;
-    sync(&path)?;
-    manifest::write(folder)?;
-    sync(folder)
+    write_file(&folder.join(STATE), &state)?;
+    manifest::write(folder)
 }
 
 fn read_state(folder: &Path) -> Result<State> {
@@ -272,15 +326,7 @@ fn read_tensor(weights: &Weights, name: &str, shape: &[usize], values: &mut [f32
     Ok(())
 }
 
-fn sync(path: &Path) -> Result<()> {
-    fs::File::open(path).and_then(|file| file.sync_all()).map_err(TrainError::io(path))
-}
-
 /// Whether a name in the folder is that of a checkpoint.
 pub(crate) fn is_one(name: &OsStr) -> bool {
-    name.to_string_lossy().starts_with("step-")
-}
-
-fn folder_name(step: u64) -> String {
-    format!("step-{step:08}")
+    name.to_str().and_then(Name::parse).is_some()
 }

@@ -99,10 +99,20 @@ pub enum TrainError {
     },
 
     /// The run folder holds other things.
-    #[error("{} holds other files and no run; choose an empty or a new folder", run.display())]
+    #[error("{} holds other files and no run (recipe.toml with inputs.json); choose an empty or a new folder", run.display())]
     NoRun {
         /// The run folder.
         run: PathBuf,
+    },
+
+    /// A file that no run writes, where one would be removed or replaced.
+    #[error(
+        "{} was not written by a run, so it is not removed; move it elsewhere, or choose another folder",
+        path.display()
+    )]
+    OtherFile {
+        /// The file or folder.
+        path: PathBuf,
     },
 
     /// Another process writes to the run folder.
@@ -142,6 +152,27 @@ pub enum TrainError {
         run: PathBuf,
         /// Which of the run's inputs.
         name: String,
+    },
+
+    /// A file of a finished run is damaged or missing.
+    #[error(
+        "{} {reason}; take it from a copy of the run, or train the run again",
+        path.display()
+    )]
+    BadChecksum {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit.
+        reason: String,
+    },
+
+    /// The run was asked to stop, and did.
+    #[error("{} was stopped at step {step}; --resume goes on with it", run.display())]
+    Stopped {
+        /// The run folder.
+        run: PathBuf,
+        /// Steps that its newest checkpoint has.
+        step: u64,
     },
 
     /// A checkpoint is incomplete or damaged.

@@ -5,6 +5,7 @@
 //! | [`settings`] | what a grid's file says |
 //! | `check` | what is wrong with it |
 //! | [`ablated`] | what a study brings: which figures there are, how a row is trained |
+//! | `folder` | whose the folder is, and who makes which run |
 //! | [`rows`] | training and asking the rows, where it was not done before |
 //! | `measure` | figures, paired differences |
 //! | [`report`] | verdicts, tables, the page |
@@ -15,6 +16,7 @@
 
 pub mod ablated;
 mod check;
+mod folder;
 mod measure;
 pub mod report;
 pub mod rows;

@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
+use crate::checksums::check_checksums;
 use crate::digest;
 use crate::error::{Result, TrainError};
 use crate::schedule::Schedule;
@@ -150,6 +151,7 @@ impl Recipe {
     /// [`TrainError::Recipe`] where the recipe has another hash.
     pub(crate) fn pin_start(&mut self) -> Result<()> {
         let Some(start) = &self.body.start else { return Ok(()) };
+        check_checksums(&start.run)?;
         let weights = start.weights();
         let (_, found) = digest::of_file(&weights).map_err(TrainError::io(&weights))?;
         if start.sha256.as_ref().is_some_and(|wanted| *wanted != found) {

@@ -2,18 +2,24 @@
 //!
 //! Start-up, in this order of precedence:
 //! 1. the folder is missing or empty: a new run, with or without `resume`;
-//! 2. it holds a run that ended before its first checkpoint: nothing is lost, so a new run;
-//! 3. it holds no run, or a run and `resume` is not given: refused;
-//! 4. it holds a run whose checkpoints were removed: refused;
-//! 5. it holds another recipe than the present one, or one of other inputs: refused;
-//! 6. otherwise its newest whole checkpoint is continued (all damaged: refused).
+//! 2. it holds other files and no run (a run has `recipe.toml` and `inputs.json`): refused;
+//! 3. it holds a run that ended before its first checkpoint: nothing is lost, so a new run;
+//! 4. it holds a run and `resume` is not given: refused;
+//! 5. it holds a run whose checkpoints were removed: refused;
+//! 6. it holds another recipe than the present one, or one of other inputs: refused;
+//! 7. otherwise its newest whole checkpoint is continued (all damaged: refused).
+//!
+//! A folder that is refused stays as it is, its lock file included.
+
+mod own;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
+use engram_durable as durable;
 use fs4::fs_std::FileExt;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -21,16 +27,17 @@ use serde::de::DeserializeOwned;
 use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
 use crate::log::METRICS;
-use crate::program::{PROGRAMS, Program};
+use crate::program::Program;
 use crate::recipe::identity;
 use crate::trainer::WEIGHTS;
+pub(crate) use own::{is_run, sweep_names};
 
 /// The file that a finished run of any study leaves last: what it came to.
 pub(crate) const SUMMARY: &str = "summary.json";
 const LOCK: &str = ".lock";
 /// What the folder of a run has from its beginning on.
 pub const RECIPE: &str = "recipe.toml";
-const INPUTS: &str = "inputs.json";
+pub(crate) const INPUTS: &str = "inputs.json";
 
 /// Reads what a finished run came to.
 ///
@@ -69,65 +76,98 @@ pub(crate) struct RunFolder {
     _lock: File,
 }
 
+/// How a run in a folder starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Start {
+    /// From its first step.
+    New,
+    /// From its newest checkpoint.
+    Resumed,
+}
+
 impl RunFolder {
     /// Takes the folder for a run of this resolved recipe on these inputs.
     pub(crate) fn open(path: &Path, resume: bool, recipe: &str, inputs: &Inputs) -> Result<Self> {
-        fs::create_dir_all(path).map_err(TrainError::io(path))?;
-        let lock = lock(path)?;
-        let folder = Self { path: path.to_path_buf(), _lock: lock };
-        checkpoint::sweep(path)?;
-        let stored = path.join(RECIPE);
-        let inputs_path = path.join(INPUTS);
-        let broken = |e: serde_json::Error| TrainError::io(&inputs_path)(e.into());
-        if folder.is_empty()? || folder.has_unstarted_run() {
-            let json = serde_json::to_vec_pretty(inputs).map_err(broken)?;
-            write_file(&inputs_path, &json)?;
-            Program::note_in(path, true)?;
-            write_file(&stored, recipe.as_bytes())?;
-        } else if !stored.is_file() {
-            return Err(TrainError::NoRun { run: path.to_path_buf() });
-        } else if !resume {
-            return Err(TrainError::RunExists { run: path.to_path_buf() });
-        } else if folder.has_lost_checkpoints() {
-            return Err(TrainError::CheckpointsGone { run: path.to_path_buf() });
-        } else {
-            let before = fs::read_to_string(&stored).map_err(TrainError::io(&stored))?;
-            refuse_another_recipe(path, &before, recipe)?;
-            check_inputs(path, inputs)?;
-            Program::note_in(path, false)?;
+        let given = (resume, recipe, inputs);
+        // Twice: a folder that is refused stays as it is, and another process may begin a run
+        // before the lock is taken.
+        if path.exists() {
+            if is_run(path)
+                && let Some(holder) = own::holder(path)
+            {
+                return Err(TrainError::Locked { run: path.to_path_buf(), holder });
+            }
+            start_in(path, given)?;
         }
-        Ok(folder)
+        durable::create_folder(path).map_err(TrainError::io(path))?;
+        let lock = lock(path)?;
+        let start = start_in(path, given)?;
+        own::sweep(path)?;
+        match start {
+            Start::New => {
+                let inputs_path = path.join(INPUTS);
+                let json = serde_json::to_vec_pretty(inputs)
+                    .map_err(|error| TrainError::io(&inputs_path)(error.into()))?;
+                write_file(&inputs_path, &json)?;
+                Program::note_in(path, true)?;
+                // Last: with its recipe the folder is a run's.
+                write_file(&path.join(RECIPE), recipe.as_bytes())?;
+            }
+            Start::Resumed => Program::note_in(path, false)?,
+        }
+        Ok(Self { path: path.to_path_buf(), _lock: lock })
     }
 
     /// The folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+}
 
-    /// Whether all that is here is a run that never wrote a checkpoint, its members included.
-    fn has_unstarted_run(&self) -> bool {
-        let below = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        self.path.join(RECIPE).is_file()
-            && !self.has_lost_checkpoints()
-            && !has_checkpoint(&self.path)
-            && !below.map(|entry| entry.path()).any(|path| has_checkpoint(&path))
+/// How a run of this recipe on these inputs starts in a folder that exists; changes nothing.
+fn start_in(run: &Path, (resume, recipe, inputs): (bool, &str, &Inputs)) -> Result<Start> {
+    let path = || run.to_path_buf();
+    if own::is_unused(run)? {
+        return Ok(Start::New);
     }
+    if !is_run(run) {
+        return Err(TrainError::NoRun { run: path() });
+    }
+    if is_unstarted(run)? {
+        return Ok(Start::New);
+    }
+    if !resume {
+        return Err(TrainError::RunExists { run: path() });
+    }
+    if has_lost_checkpoints(run) {
+        return Err(TrainError::CheckpointsGone { run: path() });
+    }
+    let stored = run.join(RECIPE);
+    let before = fs::read_to_string(&stored).map_err(TrainError::io(&stored))?;
+    refuse_another_recipe(run, &before, recipe)?;
+    check_inputs(run, inputs)?;
+    Ok(Start::Resumed)
+}
 
-    /// Whether this is a run that had checkpoints and has none: it is finished, or its folder of them, which is
-    /// there before the first step, is gone.
-    fn has_lost_checkpoints(&self) -> bool {
-        let began = self.path.join(METRICS).is_file();
-        let has_none = !has_checkpoint(&self.path);
-        let finished = self.path.join(WEIGHTS).is_file();
-        began && has_none && (finished || !self.path.join(checkpoint::FOLDER).is_dir())
+/// Whether a run never wrote a checkpoint, its members included.
+fn is_unstarted(run: &Path) -> Result<bool> {
+    if has_lost_checkpoints(run) || has_checkpoint(run) {
+        return Ok(false);
     }
+    for entry in fs::read_dir(run).map_err(TrainError::io(run))? {
+        if has_checkpoint(&entry.map_err(TrainError::io(run))?.path()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
 
-    fn is_empty(&self) -> Result<bool> {
-        let mut entries = fs::read_dir(&self.path).map_err(TrainError::io(&self.path))?.flatten();
-        // Written before the recipe, which makes the folder a run's.
-        Ok(entries
-            .all(|entry| [LOCK, INPUTS, PROGRAMS].iter().any(|name| entry.file_name() == *name)))
-    }
+/// Whether a run had checkpoints and has none: it is finished, or its folder of them, which is
+/// there before the first step, is gone.
+fn has_lost_checkpoints(run: &Path) -> bool {
+    let began = run.join(METRICS).is_file();
+    let finished = run.join(WEIGHTS).is_file();
+    began && !has_checkpoint(run) && (finished || !run.join(checkpoint::FOLDER).is_dir())
 }
 
 fn has_checkpoint(run: &Path) -> bool {
@@ -140,10 +180,13 @@ pub fn is_finished(run: &Path) -> bool {
     run.join(SUMMARY).is_file()
 }
 
-/// Opens a file that is there to be locked, as it is.
+/// Opens a lock file as it is, and makes it where it is missing.
 pub(crate) fn open_lock(path: &Path) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.create(true).truncate(false).write(true).open(path).map_err(TrainError::io(path))
+    if path.is_symlink() {
+        // What it leads to is not ours.
+        return Err(TrainError::OtherFile { path: path.to_path_buf() });
+    }
+    durable::open_lock(path).map_err(TrainError::io(path))
 }
 
 /// Takes a run's folder until the file is dropped.

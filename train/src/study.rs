@@ -8,6 +8,7 @@ use engram_models::params::{ParameterGroup, Parameters};
 pub use crate::error::StudyError;
 use crate::recipe::Phase;
 pub use crate::run_folder::Inputs;
+use crate::stop::Stop;
 
 /// Results of a study's own code; any error converts into it with `?`.
 pub type StudyResult<T> = Result<T, StudyError>;
@@ -60,8 +61,8 @@ pub trait Study {
 
     /// Everything that the study reads beside the recipe, by name and SHA-256: a run is only
     /// resumed on the same.
-    fn inputs(&self) -> Inputs {
-        Inputs::new()
+    fn inputs(&self) -> StudyResult<Inputs> {
+        Ok(Inputs::new())
     }
 
     /// Further facts for the model card: data sets with their counts, base model, licence.
@@ -142,6 +143,9 @@ pub struct EvaluationContext<'a> {
     pub epoch: usize,
     /// The run folder, for samples that the study wants to keep.
     pub run: &'a Path,
+    /// To be checked between batches: an evaluation may end with [`Stopped`](crate::Stopped), and
+    /// the run that resumes makes it from its beginning.
+    pub stop: &'a Stop,
 }
 
 /// What an evaluation found.

@@ -12,8 +12,10 @@ use crate::error::{Result, TrainError};
 use crate::log::{self, EventWriter, Metrics, Timing};
 use crate::recipe::Recipe;
 use crate::run_folder::RunFolder;
+use crate::stop::Stop;
 use crate::study::{Evaluation, Study};
 pub(crate) use finish::WEIGHTS;
+pub(crate) use phase::study_error;
 use phase::{Outcome, PhaseRun};
 pub(crate) use state::State;
 
@@ -30,6 +32,9 @@ pub struct RunOptions {
     pub label: Option<String>,
     /// Stops dead after this many steps of this call, as a kill would; for tests.
     pub stop_after_steps: Option<u64>,
+    /// Through which the run is asked to stop: it then writes a checkpoint and ends with
+    /// [`TrainError::Stopped`].
+    pub stop: Stop,
 }
 
 /// What a run came to.
@@ -84,6 +89,15 @@ struct Session<'a> {
     steps_left: Option<u64>,
 }
 
+impl Session<'_> {
+    /// Makes all log lines durable.
+    fn sync_logs(&self) -> Result<()> {
+        self.metrics.sync()?;
+        self.timing.sync()?;
+        self.events.as_ref().map_or(Ok(()), EventWriter::sync)
+    }
+}
+
 /// Trains `study` by `recipe` and leaves everything in the run folder.
 ///
 /// The study's model ends with the last step's values; the ones to use are in
@@ -101,7 +115,8 @@ pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> 
         return Err(recipe.error("variant", "is not known to this study; leave variants out"));
     }
     let recipe_text = recipe.resolved()?;
-    let folder = RunFolder::open(&options.run, options.resume, &recipe_text, &study.inputs())?;
+    let inputs = study.inputs().map_err(study_error(study, "inputs"))?;
+    let folder = RunFolder::open(&options.run, options.resume, &recipe_text, &inputs)?;
     train_in(&folder, study, recipe, options)
 }
 
@@ -142,10 +157,15 @@ pub(crate) fn train_in<S: Study>(
             Some(path) => PhaseRun::restore(&mut session, study, phase, &path)?,
             None => PhaseRun::begin(&mut session, study, phase, before)?,
         };
-        if run.train(study)? == Outcome::Stopped {
+        if run.train(study)? == Outcome::OutOfSteps {
             return finish::summary(&session);
         }
         before = Some(run.into_parameters());
+        if options.stop.is_requested() {
+            // The phase ended with a checkpoint.
+            let (run, step) = (folder.path().to_path_buf(), session.state.step);
+            return Err(TrainError::Stopped { run, step });
+        }
     }
     finish::finish(&session, study, before.as_ref())
 }

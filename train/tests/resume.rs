@@ -85,9 +85,12 @@ fn pointers_that_a_killed_run_left_behind_are_set_right() {
         whole(&reference, &[keep_best]);
         whole(&run, &[keep_best]);
         fs::write(run.join("checkpoints/LATEST"), "step-00000001\n").expect("a file");
-        for left in [".recipe.toml.Ab12Cd", "checkpoints/.LATEST.zZ9aaa"] {
+        for left in [".recipe.toml.engram-Ab12Cd", "checkpoints/.LATEST.engram-zZ9aaa"] {
             fs::write(run.join(left), "half").expect("a file");
         }
+        let unfinished = run.join("checkpoints/.step-00000017.engram-Ab12Cd");
+        fs::create_dir(&unfinished).expect("a folder");
+        fs::write(unfinished.join("state.json"), "half").expect("a file");
         fs::remove_file(run.join("model.safetensors")).expect("a file");
         kill_and_resume(&run, &[keep_best], &[]);
         assert_equal_runs(&reference, &run);
@@ -98,11 +101,12 @@ fn pointers_that_a_killed_run_left_behind_are_set_right() {
 fn a_folder_is_taken_again_after_a_kill_at_its_first_file() {
     let folder = tempdir().expect("a temporary folder");
     let run = folder.path().join("run");
-    for (left, resume) in [(".inputs.json.Ab12Cd", true), ("inputs.json", false)] {
+    let half = ".inputs.json.engram-Ab12Cd";
+    for (left, bytes, resume) in [(half, "half", true), ("inputs.json", "{}", false)] {
         fs::create_dir_all(&run).expect("a folder");
-        fs::write(run.join(left), "half").expect("a file");
+        fs::write(run.join(left), bytes).expect("a file");
         let summary = train(&mut Toy::default(), &run, &[], resume, None).expect("a new run");
-        assert!(summary.finished && !run.join(".inputs.json.Ab12Cd").exists());
+        assert!(summary.finished && !run.join(half).exists());
         fs::remove_dir_all(&run).expect("a folder");
     }
     fs::create_dir_all(&run).expect("a folder");
@@ -239,4 +243,110 @@ fn old_checkpoints_go_and_the_best_stays() {
     assert_eq!(names, ["BEST", "LATEST", "step-00000015", "step-00000016"]);
     let best = run.join("checkpoints/step-00000015/parameters.safetensors");
     assert_eq!(fs::read(&summary.weights).expect("weights"), fs::read(best).expect("the best"));
+}
+
+/// Everything in a folder, with the bytes of files.
+fn everything(folder: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+    let (mut found, mut folders) = (Vec::new(), vec![folder.to_path_buf()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder").flatten() {
+            let path = entry.path();
+            found.push((path.clone(), fs::read(&path).ok()));
+            if path.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_refused_folder_stays_as_it_is() {
+    let place = tempdir().expect("a temporary folder");
+    let whole_run = place.path().join("whole");
+    whole(&whole_run, &[]);
+    let files: [&[(&str, &str)]; 8] = [
+        &[(".env.sample", "precious"), (".bashrc.backup", "precious"), ("notes.txt", "precious")],
+        &[(".lock", "mine")],
+        &[("inputs.json", "[1, 2]")],
+        &[("programs.json", "{}")],
+        &[("recipe.toml", "study = \"toy\"\n"), (".git.bundle", "precious")],
+        &[("recipe.toml", "bread = 1\n"), ("inputs.json", "{}"), ("memory/CURRENT", "gen-000001")],
+        &[(".recipe.toml.Ab12Cd", "of another program")],
+        &[("checkpoints/step-00000001/state.json", "{}")],
+    ];
+    for (number, files) in files.into_iter().enumerate() {
+        let folder = place.path().join(number.to_string());
+        for (name, bytes) in files {
+            let path = folder.join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, bytes).expect("written");
+        }
+        let before = everything(&folder);
+        for resume in [false, true] {
+            let error = train(&mut Toy::default(), &folder, &[], resume, None).expect_err("no run");
+            assert!(matches!(error, TrainError::NoRun { .. }), "{files:?}: {error}");
+            assert_eq!(everything(&folder), before);
+        }
+    }
+    // A run that is refused loses nothing either, not even its lock file's bytes.
+    fs::write(whole_run.join(".lock"), "1\n").expect("written");
+    let before = everything(&whole_run);
+    train(&mut Toy::default(), &whole_run, &[], false, None).expect_err("a run is there");
+    train(&mut Toy::default(), &whole_run, &["seed=8"], true, None).expect_err("another recipe");
+    assert_eq!(everything(&whole_run), before);
+}
+
+#[test]
+fn only_leftovers_of_the_runs_own_files_are_swept() {
+    let place = tempdir().expect("a temporary folder");
+    let run = place.path().join("run");
+    train(&mut Toy::default(), &run, &[], false, Some(9)).expect("a start");
+    let kept = [
+        ".env.sample",
+        ".notes.txt.engram-Ab12Cd",
+        "checkpoints/step-00000001.bak",
+        "checkpoints/.unfinished-notes",
+        "model.unfinished",
+    ];
+    let swept = [".metrics.jsonl.engram-Ab12Cd", "checkpoints/.BEST.engram-Ab12Cd"];
+    for name in kept.iter().chain(&swept) {
+        fs::write(run.join(name), "precious").expect("written");
+    }
+    fs::create_dir(run.join("checkpoints/step-1")).expect("made");
+    kill_and_resume(&run, &[], &[]);
+    for name in kept {
+        assert_eq!(fs::read(run.join(name)).expect("there"), b"precious", "{name}");
+    }
+    assert!(run.join("checkpoints/step-1").is_dir());
+    assert!(swept.iter().all(|name| !run.join(name).exists()));
+}
+
+#[test]
+fn a_run_that_is_asked_to_stop_resumes_to_the_same_bytes() {
+    for set in [&[][..], &EMA_AND_AWP, &["checkpoint.every_steps=0"]] {
+        let folder = tempdir().expect("a temporary folder");
+        let reference = folder.path().join("reference");
+        whole(&reference, set);
+        // Within a step, and within the evaluation after one.
+        let at_loss = [0, 1, 6, 9, 12, 18, 27, 31].map(|loss| (Some(loss), None));
+        let at_evaluation = [0, 1, 2, 3].map(|evaluation| (None, Some(evaluation)));
+        for (number, (loss, evaluation)) in at_loss.into_iter().chain(at_evaluation).enumerate() {
+            let run = folder.path().join(format!("stopped-{number}"));
+            let broken = Breakage {
+                stop_at_loss: loss,
+                stop_at_evaluation: evaluation,
+                ..Breakage::default()
+            };
+            let error = train(&mut Toy::broken(broken), &run, set, false, None);
+            let Err(TrainError::Stopped { step, .. }) = error else {
+                panic!("{loss:?} {evaluation:?}: {error:?}")
+            };
+            let pointer = fs::read_to_string(run.join("checkpoints/LATEST")).expect("a pointer");
+            assert!(pointer.trim().ends_with(&format!("{step:08}")), "{pointer} {step}");
+            kill_and_resume(&run, set, &[]);
+            assert_equal_runs(&reference, &run);
+        }
+    }
 }

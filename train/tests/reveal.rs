@@ -8,7 +8,7 @@ use std::path::Path;
 use engram_train::grid::{Grid, GridOptions, GridReport, Verdict, run_grid};
 use engram_train::studies::reveal::evidence::{area, order};
 use engram_train::studies::reveal::run::{RevealSummary, Tested, train_reveal};
-use engram_train::{Recipe, RecipeOptions, RunOptions};
+use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
 
 const RECIPE: &str = r#"
 study = "reveal"
@@ -297,7 +297,13 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let grid =
         |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"));
-    let options = GridOptions { out: folder.path().into(), seeds: 2, quiet: true, reuse: false };
+    let options = GridOptions {
+        out: folder.path().into(),
+        seeds: 2,
+        quiet: true,
+        reuse: false,
+        stop: Stop::default(),
+    };
     let mut begun = Vec::new();
     let whole = grid(GRID).unwrap();
     let report: GridReport =
@@ -447,7 +453,13 @@ fn a_row_whose_memory_was_tidied_away_can_be_asked_later() {
     let folder = tempfile::tempdir().unwrap();
     let grid =
         |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"));
-    let options = GridOptions { out: folder.path().into(), seeds: 1, quiet: true, reuse: false };
+    let options = GridOptions {
+        out: folder.path().into(),
+        seeds: 1,
+        quiet: true,
+        reuse: false,
+        stop: Stop::default(),
+    };
     run_grid(&grid(GRID).unwrap().only(&["k-2"]), &options, &mut |_| {}).unwrap();
     let seed = folder.path().join("seed-1");
     assert!(seed.join("main/memory").is_dir() && !seed.join("k-2/memory").exists());

@@ -12,7 +12,7 @@ use engram_train::studies::reveal::corpus::pictures::squared;
 use engram_train::studies::reveal::corpus::{Corpus, Judge, Task};
 use engram_train::studies::reveal::run::train_reveal;
 use engram_train::studies::reveal::settings::{BadPictures, RevealData};
-use engram_train::{Recipe, RecipeOptions, RunOptions};
+use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
 use files::{PICTURES, RECIPE, data_of, write};
 use image::{Rgb, RgbImage};
 use serde_json::{Value, json};
@@ -277,7 +277,8 @@ fn training_reads_nothing_of_an_examples_own_document() {
     let encoding = study.encoding();
     let (corpus, sequencer) = (&encoding.corpus, &encoding.sequencer);
     let model = Reveal::new(&encoding.config, &ParameterBuilder::on_cpu(1)).unwrap();
-    let (retriever, _writer) = Retriever::build(&run, &model, corpus, sequencer).unwrap();
+    let (retriever, _writer) =
+        Retriever::build(&run, &model, (corpus, sequencer), &Stop::default()).unwrap();
     let first = &corpus.train[0];
     let second = corpus.train.iter().find(|one| one.document != first.document).unwrap();
     let asked = [first, second];

@@ -12,7 +12,7 @@ use engram_train::recognise::{
     ConformerRecogniser, Listener, Padding, RecogniseOptions, StreamOptions,
 };
 use engram_train::studies::speech::run::{SpeechSummary, train_speech};
-use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError};
+use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError, write_checksums};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
@@ -121,6 +121,7 @@ fn talkative(run: &Path) {
     tensors.insert("ctc_head.weight".into(), weight);
     std::fs::remove_file(&path).unwrap();
     candle_core::safetensors::save(&tensors, &path).unwrap();
+    write_checksums(run).unwrap();
 }
 
 #[test]
@@ -312,6 +313,9 @@ fn sound_without_texts_is_a_start_for_another_run() {
     assert!(codebook(&first) == codebook(&second));
 
     std::fs::write(first.join("tokenizer.json"), "{}").unwrap();
+    let damaged = try_run(&folder.path().join("third"), &[start.clone()], RunOptions::default());
+    assert!(matches!(damaged, Err(TrainError::BadChecksum { .. })), "{damaged:?}");
+    write_checksums(&first).unwrap();
     let error = try_run(&folder.path().join("third"), &[start], RunOptions::default());
     assert!(error.unwrap_err().to_string().contains("tokens"));
 }

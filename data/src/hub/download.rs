@@ -1,26 +1,39 @@
 //! Downloads that end as a whole file in the cache, or not in the cache at all.
 //!
-//! hf-hub 0.4.3 does the transfer: it asks for size and etag, continues a `.part` file with a
-//! range request, and draws the bar. It does not compare what arrived with the announced size,
-//! renames a short body into the cache, appends to a part even when the server ignores the
-//! range, waits for ever on a silent server and panics on some answers. So each transfer runs
-//! in a folder of its own (`models--owner--name/incoming`) on a thread of its own; the result is
-//! checked by size, and by SHA-256 where the etag is one, before it is renamed into the cache.
+//! The hub is asked for the facts of a file (commit, etag, size), which are checked before any path is made of them. The
+//! bytes go to a part beside the cache, never more than announced. A part whose size and checksum are right moves into
+//! the cache; one that was broken off is resumed, in this run or the next.
 
 use std::fs;
-use std::io;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
-use hf_hub::api::Progress;
-use hf_hub::api::sync::{ApiBuilder, ApiError};
-use hf_hub::{Cache, Repo, RepoType};
+use engram_durable as durable;
+use hf_hub::{Repo, RepoType};
 use indicatif::{ProgressBar, ProgressStyle};
-use sha2::{Digest, Sha256};
 
-use super::{CachedModel, HubSettings, WeightsLocation, absolute, is_plain_name};
+use super::cache::{Cached, CachedModel, disk_error};
+use super::client::{Answer, Client, Head, Trouble};
+use super::facts::{Facts, first_byte, total_size};
+use super::settings::without_password;
+use super::{HubSettings, WeightsLocation, checksum, names, reach};
 use crate::DataError;
+
+/// A slower download is given up.
+const LEAST_BYTES_PER_SECOND: f64 = 1_000.0;
+/// How long a hub may take to answer where the cached files would do without it.
+const SHORT_ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// How hard to try to reach the hub.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effort {
+    /// As often as the settings say.
+    Full,
+    /// Once and briefly: the cached files would do.
+    Brief,
+}
 
 /// Fetches one file into the cache and returns its path there.
 pub(super) fn download(
@@ -28,29 +41,66 @@ pub(super) fn download(
     model: &CachedModel,
     file: &str,
     settings: &HubSettings,
+    effort: Effort,
 ) -> Result<PathBuf, DataError> {
-    let transfer =
-        Transfer { location, model, file, settings, incoming: absolute(&model.incoming(file))? };
-    // Who comes second waits here, and then finds the file in the cache.
-    let _lock = transfer.lock()?;
+    let transfer = Transfer { location, model, file, settings };
+    let silence = reach::recent_silence(&settings.endpoint);
+    let retries = if silence.is_some() { 0 } else { settings.retries };
+    if let Some(reason) = silence.filter(|_| effort == Effort::Brief) {
+        return Err(transfer.no_network(reason));
+    }
+    let answer_limit = match effort {
+        Effort::Full => settings.answer_limit,
+        Effort::Brief => settings.answer_limit.min(SHORT_ANSWER_LIMIT),
+    };
+    let client = Client::new(settings, answer_limit)
+        .map_err(|trouble| transfer.failure(trouble).into_error())?;
+    if settings.token.as_ref().is_some_and(|token| !token.bytes().all(|b| b.is_ascii_graphic())) {
+        return Err(DataError::BadToken { location: location.to_string() });
+    }
     let mut pause = settings.retry_pause;
-    for _ in 0..settings.retries {
-        match transfer.attempt() {
-            Err(Failure::Passing(_)) => thread::sleep(pause),
-            Err(Failure::Final(error)) => return Err(error),
-            Ok(path) => return Ok(path),
+    for _ in 0..retries {
+        match transfer.attempt(&client) {
+            Err(Failure::Unreachable(_)) if effort == Effort::Full => {}
+            Err(Failure::Passing(_)) => {}
+            ended => return ended.map_err(Failure::into_error),
         }
+        thread::sleep(pause);
         pause *= 2;
     }
-    transfer.attempt().map_err(|failure| match failure {
-        Failure::Passing(error) | Failure::Final(error) => error,
-    })
+    transfer.attempt(&client).map_err(Failure::into_error)
 }
 
-/// Why an attempt failed: worth another one, or not.
+/// Why an attempt failed.
 enum Failure {
+    /// There is no network, or no hub: worth another attempt, if the file is needed.
+    Unreachable(DataError),
+    /// Worth another attempt.
     Passing(DataError),
+    /// No other attempt would end better.
     Final(DataError),
+}
+
+impl Failure {
+    /// A hub that has just answered is there.
+    fn after_an_answer(self) -> Self {
+        match self {
+            Self::Unreachable(error) => Self::Passing(error),
+            other => other,
+        }
+    }
+
+    fn into_error(self) -> DataError {
+        match self {
+            Self::Unreachable(error) | Self::Passing(error) | Self::Final(error) => error,
+        }
+    }
+}
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Self {
+        Self::Final(error)
+    }
 }
 
 struct Transfer<'a> {
@@ -58,240 +108,268 @@ struct Transfer<'a> {
     model: &'a CachedModel,
     file: &'a str,
     settings: &'a HubSettings,
-    incoming: PathBuf,
-}
-
-/// What the transfer thread reports.
-enum Event {
-    /// The announced size in bytes.
-    Size(u64),
-    /// Bytes that arrived.
-    Bytes(u64),
-}
-
-struct Reporter(mpsc::Sender<Event>);
-
-impl Progress for Reporter {
-    fn init(&mut self, size: usize, _: &str) {
-        // The receiver is gone only when the transfer was given up; nobody listens then.
-        let _ = self.0.send(Event::Size(size as u64));
-    }
-
-    fn update(&mut self, size: usize) {
-        let _ = self.0.send(Event::Bytes(size as u64));
-    }
-
-    fn finish(&mut self) {}
 }
 
 impl Transfer<'_> {
-    /// Keeps other processes and threads from this file until it is dropped.
-    fn lock(&self) -> Result<fs::File, DataError> {
-        let mut path = self.incoming.clone().into_os_string();
-        path.push(".lock");
-        let path = PathBuf::from(path);
-        let lock = || {
-            if let Some(folder) = path.parent() {
-                fs::create_dir_all(folder)?;
-            }
-            let file = fs::File::create(&path)?;
-            file.lock()?;
-            Ok(file)
-        };
-        lock().map_err(|error| self.disk_error(error))
-    }
-
-    fn attempt(&self) -> Result<PathBuf, Failure> {
-        // Another process may have been faster, while this one waited for the lock.
-        if let Some(path) = self.model.lookup(self.file) {
+    fn attempt(&self, client: &Client<'_>) -> Result<PathBuf, Failure> {
+        let (facts, size) = self.facts(client)?;
+        // The second of two processes waits here, and then finds the file in the cache.
+        let _lock = self.model.lock(&facts.etag)?;
+        if let Cached::File(path) = self.model.lookup(self.file) {
             return Ok(path);
         }
-        fs::create_dir_all(&self.incoming).map_err(|e| Failure::Final(self.disk_error(e)))?;
-        let api = ApiBuilder::from_cache(Cache::new(self.incoming.clone()))
-            .with_endpoint(self.settings.endpoint.clone())
-            .with_token(self.settings.token.clone())
-            .with_retries(0)
-            .build()
-            .map_err(|error| self.api_failure(error))?
-            .repo(Repo::with_revision(
-                self.model.repository.clone(),
-                RepoType::Model,
-                self.model.commit(),
-            ));
-        let (sender, events) = mpsc::channel();
-        let name = self.file.to_owned();
-        let worker = thread::spawn(move || api.download_with_progress(&name, Reporter(sender)));
-        let announced = self.follow(&events)?;
-        let arrived = match worker.join() {
-            Ok(Ok(pointer)) => pointer,
-            Ok(Err(error)) => return Err(self.api_failure(error)),
-            Err(_) => {
-                return Err(Failure::Final(self.refused("an answer that makes no sense")));
-            }
-        };
-        self.adopt(&arrived, announced)
+        if let Some(blob) = self.model.find_blob(&facts)
+            && self.is_right(&blob, &facts.etag)?
+        {
+            return Ok(self.model.publish(self.file, &facts)?);
+        }
+        let part = self.model.part(self.file, &facts.etag)?;
+        self.fill(client, &part, size).map_err(Failure::after_an_answer)?;
+        if !self.is_right(&part, &facts.etag)? {
+            self.remove(&part)?;
+            return Err(Failure::Passing(DataError::WrongChecksum {
+                location: self.location.to_string(),
+                file: self.file.to_owned(),
+                hash: checksum::kind(&facts.etag),
+            }));
+        }
+        self.model.keep_blob(&part, &facts.etag)?;
+        self.model.sweep_parts(self.file);
+        Ok(self.model.publish(self.file, &facts)?)
     }
 
-    /// Draws the bar until the transfer ends; returns the announced size.
-    fn follow(&self, events: &mpsc::Receiver<Event>) -> Result<u64, Failure> {
+    /// Asks for commit, etag and size. The bytes of large files are elsewhere; the hub's redirect has the facts.
+    fn facts(&self, client: &Client<'_>) -> Result<(Facts, u64), Failure> {
+        let asked = self.model.commit();
+        let mut facts: Option<Facts> = None;
+        let answer = client.get(&self.address(&asked), "bytes=0-0", |head| {
+            if facts.is_none() && (head.status < 400 || head.status == 416) {
+                facts = Facts::read(head.status, |name| head.header(name))?;
+            }
+            Ok(facts.as_ref().is_some_and(|facts| facts.size.is_some()))
+        });
+        if facts.is_some() {
+            reach::note_answer(&self.settings.endpoint);
+        }
+        let head = match answer {
+            Ok(answer) => answer.head,
+            Err(trouble) => {
+                if let Trouble::Unreachable(reason) | Trouble::Slow(reason) = &trouble {
+                    reach::note_silence(&self.settings.endpoint, reason);
+                }
+                return Err(self.failure(trouble));
+            }
+        };
+        let refused = |reason: &str| Failure::Final(self.refused(reason));
+        let is_known = facts.as_ref().is_some_and(|facts| facts.size.is_some());
+        if !is_known && !matches!(head.status, 200 | 206) {
+            return Err(self.status_failure(&head, &asked));
+        }
+        let facts = facts.ok_or_else(|| refused("no X-Repo-Commit header"))?;
+        let total = total_size(head.status, |name| head.header(name)).map_err(|e| refused(&e))?;
+        let size = facts.size.or(total).ok_or_else(|| refused("no size"))?;
+        if names::commit(&asked).is_some_and(|asked| asked != facts.commit) {
+            return Err(refused(&format!("commit {} for commit {asked}", facts.commit)));
+        }
+        Ok((facts, size))
+    }
+
+    /// Downloads what is missing of the part.
+    fn fill(&self, client: &Client<'_>, part: &Path, size: u64) -> Result<(), Failure> {
+        let disk = |source| Failure::Final(disk_error(part, source));
+        let mut file = durable::append_to(part).map_err(disk)?;
+        let mut length = file.metadata().map_err(disk)?.len();
+        if length > size {
+            file.set_len(0).map_err(disk)?;
+            length = 0;
+        }
+        if length == size {
+            return Ok(());
+        }
+        if let Some(free) = self.model.free_space().filter(|free| *free < size - length) {
+            if length == 0 {
+                self.remove(part)?;
+            }
+            return Err(Failure::Final(DataError::NoSpace {
+                location: self.location.to_string(),
+                file: self.file.to_owned(),
+                size,
+                free,
+                path: self.model.cache().to_path_buf(),
+            }));
+        }
+        let asked = self.model.commit();
+        let answer = client
+            .get(&self.address(&asked), &format!("bytes={length}-"), |_| Ok(false))
+            .map_err(|trouble| self.failure(trouble))?;
+        let head = &answer.head;
+        let first = first_byte(|name| head.header(name));
+        match head.status {
+            206 if first == Some(length) || first.is_none() && length == 0 => {}
+            // This server ignores ranges.
+            200 => {
+                file.set_len(0).map_err(disk)?;
+                length = 0;
+            }
+            // The part does not fit the file.
+            206 | 416 => {
+                self.remove(part)?;
+                let reason = format!("bytes other than those from {length} on");
+                return Err(Failure::Passing(self.refused(&reason)));
+            }
+            _ => return Err(self.status_failure(head, &asked)),
+        }
+        let announced = head.header("content-length").and_then(|length| length.parse().ok());
+        if announced.is_some_and(|announced: u64| announced > size - length) {
+            return Err(self.too_long(part, size));
+        }
+        self.receive(&answer, &mut file, part, length, size)
+    }
+
+    /// Writes a body to the part, never more than announced.
+    fn receive(
+        &self,
+        answer: &Answer,
+        file: &mut fs::File,
+        part: &Path,
+        start: u64,
+        size: u64,
+    ) -> Result<(), Failure> {
+        let bar = self.bar(start, size);
+        let limit = self.settings.stall_limit;
+        let least = (LEAST_BYTES_PER_SECOND * limit.as_secs_f64()) as u64;
+        let mut length = start;
+        let (mut window, mut window_start) = (Instant::now(), length);
+        loop {
+            let left = limit.saturating_sub(window.elapsed());
+            let slow = match answer.next(left) {
+                Ok(None) => break,
+                Ok(Some(bytes)) => {
+                    length += bytes.len() as u64;
+                    if length > size {
+                        return Err(self.too_long(part, size));
+                    }
+                    file.write_all(&bytes)
+                        .map_err(|source| Failure::Final(disk_error(part, source)))?;
+                    bar.set_position(length);
+                    window.elapsed() >= limit && length - window_start < least
+                }
+                Err(Trouble::Slow(_)) => length - window_start < least,
+                Err(trouble) => return Err(self.failure(trouble)),
+            };
+            if slow {
+                let (bytes, seconds) = (length - window_start, limit.as_secs_f64());
+                let reason = match bytes {
+                    0 => format!("nothing arrived for {seconds} s"),
+                    _ => format!("only {bytes} bytes arrived in {seconds} s"),
+                };
+                let error = self.no_network(reason);
+                let has_been_fast = window_start > start;
+                return Err(if has_been_fast {
+                    Failure::Passing(error)
+                } else {
+                    Failure::Final(error)
+                });
+            }
+            if window.elapsed() >= limit {
+                (window, window_start) = (Instant::now(), length);
+            }
+        }
+        bar.finish_and_clear();
+        if length < size {
+            return Err(Failure::Passing(DataError::WrongSize {
+                location: self.location.to_string(),
+                file: self.file.to_owned(),
+                announced: size,
+                found: length,
+            }));
+        }
+        Ok(())
+    }
+
+    fn bar(&self, start: u64, size: u64) -> ProgressBar {
         let bar =
-            if self.settings.progress { ProgressBar::no_length() } else { ProgressBar::hidden() };
+            if self.settings.progress { ProgressBar::new(size) } else { ProgressBar::hidden() };
         if let Ok(style) = ProgressStyle::with_template(
             "{msg} [{elapsed_precise}] [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} ({eta})",
         ) {
             bar.set_style(style);
         }
         bar.set_message(self.file.to_owned());
-        let mut announced = 0;
-        loop {
-            match events.recv_timeout(self.settings.stall_limit) {
-                Ok(Event::Size(size)) => {
-                    announced = size;
-                    bar.set_length(size);
-                    bar.set_position(0);
-                }
-                Ok(Event::Bytes(bytes)) => bar.inc(bytes),
-                Err(mpsc::RecvTimeoutError::Disconnected) => {
-                    bar.finish_and_clear();
-                    return Ok(announced);
-                }
-                // The thread stays behind and holds the part's lock: no retry in this process.
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    bar.abandon();
-                    let limit = self.settings.stall_limit.as_secs_f64();
-                    return Err(Failure::Final(
-                        self.no_network(format!("nothing arrived for {limit} s")),
-                    ));
-                }
-            }
+        bar.set_position(start);
+        bar
+    }
+
+    fn is_right(&self, path: &Path, etag: &str) -> Result<bool, Failure> {
+        checksum::matches(path, etag).map_err(|source| Failure::Final(disk_error(path, source)))
+    }
+
+    fn remove(&self, part: &Path) -> Result<(), Failure> {
+        durable::remove_file(part).map_err(|source| Failure::Final(disk_error(part, source)))
+    }
+
+    /// The path of the file on the hub, at a commit or a revision.
+    fn address(&self, revision: &str) -> String {
+        let repo = &self.model.repo;
+        let revision = Repo::with_revision(repo.url(), RepoType::Model, revision.to_owned());
+        format!("{}/resolve/{}/{}", repo.url(), revision.url_revision(), self.file)
+    }
+
+    fn failure(&self, trouble: Trouble) -> Failure {
+        match trouble {
+            Trouble::Unreachable(reason) => Failure::Unreachable(self.no_network(reason)),
+            Trouble::Broken(reason) => Failure::Passing(self.no_network(reason)),
+            // One wait is enough.
+            Trouble::Slow(reason) => Failure::Final(self.no_network(reason)),
+            Trouble::Refused(reason) => Failure::Final(self.refused(&reason)),
         }
     }
 
-    /// Checks a finished transfer and moves it into the cache.
-    fn adopt(&self, pointer: &Path, announced: u64) -> Result<PathBuf, Failure> {
-        let disk = |error| Failure::Final(self.disk_error(error));
-        let blob = fs::canonicalize(pointer).map_err(disk)?;
-        let etag = name_of(&blob);
-        let snapshots = pointer
-            .ancestors()
-            .find(|folder| folder.parent().is_some_and(|parent| parent.ends_with("snapshots")));
-        let commit = snapshots.map(name_of).unwrap_or_default();
-        if !is_plain_name(&etag) || !is_plain_name(&commit) {
-            return Err(Failure::Final(self.refused("an unusable etag or commit")));
+    fn status_failure(&self, head: &Head, asked: &str) -> Failure {
+        let reason = format!("status {}", head.status);
+        if matches!(head.status, 429 | 500..=599) {
+            reach::note_silence(&self.settings.endpoint, &reason);
+            return Failure::Unreachable(self.no_network(reason));
         }
-        // Left dangling, the link would make hf-hub's next attempt fail.
-        fs::remove_file(pointer).map_err(disk)?;
-
-        let found = fs::metadata(&blob).map_err(disk)?.len();
-        if found != announced {
-            if found < announced {
-                fs::rename(&blob, blob.with_extension("part")).map_err(disk)?;
-            } else {
-                fs::remove_file(&blob).map_err(disk)?;
-            }
-            return Err(Failure::Passing(DataError::WrongSize {
-                location: self.location.to_string(),
-                file: self.file.to_owned(),
-                announced,
-                found,
-            }));
+        if !head.is_endpoint {
+            return Failure::Final(
+                self.refused(&format!("{reason} of the server that it redirects to")),
+            );
         }
-        let is_sha256 = etag.len() == 64 && etag.bytes().all(|b| b.is_ascii_hexdigit());
-        if is_sha256 && sha256(&blob).map_err(disk)? != etag.to_lowercase() {
-            fs::remove_file(&blob).map_err(disk)?;
-            return Err(Failure::Passing(DataError::WrongChecksum {
-                location: self.location.to_string(),
-                file: self.file.to_owned(),
-            }));
-        }
-        self.publish(&blob, &etag, &commit).map_err(disk)
-    }
-
-    /// Blob first, then the snapshot's link, then the reference: whoever reads in between sees
-    /// the file whole or not at all.
-    fn publish(&self, blob: &Path, etag: &str, commit: &str) -> io::Result<PathBuf> {
-        fs::File::open(blob)?.sync_all()?;
-        let kept = self.model.blobs().join(etag);
-        fs::create_dir_all(self.model.blobs())?;
-        fs::rename(blob, &kept)?;
-
-        let path = self.model.snapshots().join(commit).join(self.file);
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        self.link(&kept, etag, &path)?;
-
-        let reference = self.model.reference();
-        if self.model.revision != commit && !reference.exists() {
-            if let Some(folder) = reference.parent() {
-                fs::create_dir_all(folder)?;
-            }
-            let unfinished = self.incoming.join("reference");
-            fs::write(&unfinished, commit)?;
-            fs::rename(&unfinished, &reference)?;
-        }
-        fs::remove_dir_all(&self.incoming)?;
-        Ok(path)
-    }
-
-    #[cfg(unix)]
-    fn link(&self, _blob: &Path, etag: &str, path: &Path) -> io::Result<()> {
-        let up = "../".repeat(1 + self.file.split('/').count());
-        let unfinished = self.incoming.join("link");
-        std::os::unix::fs::symlink(format!("{up}blobs/{etag}"), &unfinished)?;
-        fs::rename(&unfinished, path)
-    }
-
-    /// Where links need a privilege, the snapshot holds the file itself.
-    #[cfg(not(unix))]
-    fn link(&self, blob: &Path, _etag: &str, path: &Path) -> io::Result<()> {
-        fs::rename(blob, path)
-    }
-
-    fn api_failure(&self, error: ApiError) -> Failure {
-        match error {
-            ApiError::RequestError(error) => {
-                let reason = error.to_string();
-                match error.into_response().map(|response| response.status()) {
-                    None => Failure::Passing(self.no_network(reason)),
-                    Some(404) => Failure::Final(DataError::MissingFile {
-                        location: self.location.to_string(),
-                        file: self.file.to_owned(),
-                    }),
-                    Some(status @ (401 | 403)) => Failure::Final(DataError::AccessRefused {
-                        location: self.location.to_string(),
-                        status,
-                    }),
-                    // The part does not fit the file: a complete or an outdated one.
-                    Some(416) => self.start_afresh(reason),
-                    Some(429 | 500..) => Failure::Passing(self.no_network(reason)),
-                    Some(_) => Failure::Final(self.refused(&reason)),
+        Failure::Final(match head.status {
+            404 => {
+                reach::note_answer(&self.settings.endpoint);
+                self.note_absence(head, asked);
+                DataError::MissingFile {
+                    location: self.location.to_string(),
+                    file: self.file.to_owned(),
                 }
             }
-            ApiError::IoError(error) if is_about_the_disk(&error) => {
-                Failure::Final(self.disk_error(error))
+            status @ (401 | 403) => {
+                reach::note_answer(&self.settings.endpoint);
+                DataError::AccessRefused { location: self.location.to_string(), status }
             }
-            ApiError::IoError(error) => Failure::Passing(self.no_network(error.to_string())),
-            ApiError::InvalidResume => self.start_afresh("a part larger than the file".into()),
-            ApiError::LockAcquisition(path) => Failure::Final(DataError::Locked { path }),
-            other => Failure::Final(self.refused(&other.to_string())),
+            _ => self.refused(&reason),
+        })
+    }
+
+    /// Keeps for later runs that the commit has no such file, where the hub says so of this commit.
+    fn note_absence(&self, head: &Head, asked: &str) {
+        let is_entry = head.header("x-error-code").is_none_or(|code| code == "EntryNotFound");
+        let commit = head.header("x-repo-commit").and_then(names::commit);
+        let Some(commit) = commit.filter(|_| is_entry) else { return };
+        if names::commit(asked).is_none_or(|asked| asked == commit) {
+            // A cache that cannot be written serves as well without the note.
+            let _ = self.model.note_absence(self.file, &commit);
         }
     }
 
-    fn start_afresh(&self, reason: String) -> Failure {
-        match fs::remove_dir_all(&self.incoming) {
-            Ok(()) => Failure::Passing(self.no_network(reason)),
-            Err(error) => Failure::Final(self.disk_error(error)),
-        }
-    }
-
-    fn disk_error(&self, source: io::Error) -> DataError {
-        let path = self.settings.cache.clone();
-        match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                DataError::DiskFull { path }
+    fn too_long(&self, part: &Path, size: u64) -> Failure {
+        match self.remove(part) {
+            Ok(()) => {
+                Failure::Final(self.refused(&format!("more than the {size} bytes announced")))
             }
-            _ => DataError::Io { path, source },
+            Err(failure) => failure,
         }
     }
 
@@ -299,7 +377,7 @@ impl Transfer<'_> {
         DataError::NoNetwork {
             location: self.location.to_string(),
             file: self.file.to_owned(),
-            endpoint: self.settings.endpoint.clone(),
+            endpoint: without_password(&self.settings.endpoint),
             reason,
             put: self.model.snapshot().join(self.file),
         }
@@ -309,74 +387,8 @@ impl Transfer<'_> {
         DataError::HubAnswer {
             location: self.location.to_string(),
             file: self.file.to_owned(),
-            endpoint: self.settings.endpoint.clone(),
+            endpoint: without_password(&self.settings.endpoint),
             reason: reason.to_owned(),
         }
-    }
-}
-
-/// Errors of writing, among those that may as well come from the network.
-fn is_about_the_disk(error: &io::Error) -> bool {
-    use io::ErrorKind::{
-        FileTooLarge, IsADirectory, NotADirectory, PermissionDenied, QuotaExceeded,
-        ReadOnlyFilesystem, StorageFull,
-    };
-    matches!(
-        error.kind(),
-        StorageFull
-            | QuotaExceeded
-            | PermissionDenied
-            | ReadOnlyFilesystem
-            | FileTooLarge
-            | NotADirectory
-            | IsADirectory
-    )
-}
-
-fn name_of(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default();
-    name.to_string_lossy().into_owned()
-}
-
-fn sha256(path: &Path) -> io::Result<String> {
-    let mut hasher = Sha256::new();
-    io::copy(&mut fs::File::open(path)?, &mut hasher)?;
-    Ok(format!("{:x}", hasher.finalize()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Neither can be had from a test server: errors of writing that hf-hub reports.
-    #[test]
-    fn errors_of_the_disk_are_not_taken_for_the_network() {
-        let settings = HubSettings::new("/cache");
-        let location = WeightsLocation::Folder("x".into());
-        let model = CachedModel::new("owner/name", "main", &settings);
-        let transfer = Transfer {
-            location: &location,
-            model: &model,
-            file: "config.json",
-            settings: &settings,
-            incoming: PathBuf::new(),
-        };
-        let failure = |kind: io::ErrorKind| transfer.api_failure(ApiError::IoError(kind.into()));
-        assert!(matches!(
-            failure(io::ErrorKind::StorageFull),
-            Failure::Final(DataError::DiskFull { .. })
-        ));
-        assert!(matches!(
-            failure(io::ErrorKind::PermissionDenied),
-            Failure::Final(DataError::Io { .. })
-        ));
-        assert!(matches!(
-            failure(io::ErrorKind::ConnectionReset),
-            Failure::Passing(DataError::NoNetwork { .. })
-        ));
-        assert!(matches!(
-            transfer.api_failure(ApiError::LockAcquisition("l".into())),
-            Failure::Final(DataError::Locked { .. })
-        ));
     }
 }

@@ -5,14 +5,14 @@
 //! manifest's folder, times in seconds. A [`Frame`] may have its time, and be a folder of pictures.
 
 use std::collections::{HashMap, HashSet};
-use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use atomic_write_file::AtomicWriteFile;
+use engram_durable::write_file;
 use serde::{Deserialize, Serialize};
 
 use super::frames::Frame;
 use crate::audio::AudioReader;
+use crate::folder::{self, FolderFiles, PassedOver};
 use crate::{DataError, read_text};
 
 /// Endings of sound files that a folder is searched for; of files of one name the first is the best.
@@ -52,14 +52,23 @@ pub struct Clip {
 ///
 /// # Errors   those of [`read_manifest`]; `Io`; `Audio` for a folder without sound
 pub fn clips(path: &Path) -> Result<Vec<Clip>, DataError> {
+    Ok(clips_and_passed_over(path)?.0)
+}
+
+/// The same with what was passed over in a folder.
+///
+/// # Errors   those of [`clips`]
+pub fn clips_and_passed_over(path: &Path) -> Result<(Vec<Clip>, PassedOver), DataError> {
     if path.is_dir() {
-        let mut files = Vec::new();
-        find(path, &is_sound, &mut files)?;
+        let FolderFiles { files, passed_over } = folder::files(path, &is_sound)?;
         if files.is_empty() {
-            let reason = format!("no sound files ({}) in this folder", ENDINGS.join(", "));
+            let PassedOver { hidden, others } = passed_over;
+            let reason = format!(
+                "no sound files ({}) in this folder; passed over {hidden} hidden files and {others} others",
+                ENDINGS.join(", ")
+            );
             return Err(DataError::Audio { path: path.into(), reason });
         }
-        files.sort();
         let mut clips: Vec<Clip> =
             files.into_iter().map(|file| whole(id_of(&file, path), file)).collect();
         let mut count: HashMap<String, usize> = HashMap::new();
@@ -71,15 +80,17 @@ pub fn clips(path: &Path) -> Result<Vec<Clip>, DataError> {
                 clip.id = file.to_string_lossy().into_owned();
             }
         }
-        return Ok(clips);
+        return Ok((clips, passed_over));
     }
-    match path.extension().is_some_and(|ending| ending == "jsonl" || ending == "ndjson") {
+    let clips = match path.extension().is_some_and(|ending| ending == "jsonl" || ending == "ndjson")
+    {
         true => read_manifest(path),
         false => {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             Ok(vec![whole(name, path.to_path_buf())])
         }
-    }
+    };
+    Ok((clips?, PassedOver::default()))
 }
 
 /// Reads a manifest. The files that it names are not opened.
@@ -124,12 +135,20 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
     Ok(clips)
 }
 
-/// Writes clips as a manifest that [`read_manifest`] reads: beside its place, synced, renamed. Files in
-/// the manifest's folder are named from there, others by their whole paths.
+/// Writes clips as a manifest that [`read_manifest`] reads, whole or not at all.
+///
+/// # Errors   those of [`manifest`]; `Io`
+pub fn write_manifest(path: &Path, clips: &[Clip]) -> Result<(), DataError> {
+    let io = |source| DataError::Io { path: path.into(), source };
+    write_file(path, &manifest(path, clips)?).map_err(io)
+}
+
+/// The bytes of a manifest that is to stand at `path`. Files in the manifest's folder are named from there, others by
+/// their whole paths.
 ///
 /// # Errors   `Io`; `Malformed` with the clip, for one that a manifest cannot hold: times that are none,
 /// an id that is empty, twice there or has control characters, a path that is not UTF-8
-pub fn write_manifest(path: &Path, clips: &[Clip]) -> Result<(), DataError> {
+pub fn manifest(path: &Path, clips: &[Clip]) -> Result<Vec<u8>, DataError> {
     let io = |source| DataError::Io { path: path.into(), source };
     let place = std::path::absolute(path).map_err(io)?;
     let folder = place.parent().unwrap_or(Path::new(""));
@@ -137,8 +156,7 @@ pub fn write_manifest(path: &Path, clips: &[Clip]) -> Result<(), DataError> {
         let file = std::path::absolute(file).map_err(io)?;
         Ok(file.strip_prefix(folder).map(Path::to_path_buf).unwrap_or(file))
     };
-    let mut file = BufWriter::new(AtomicWriteFile::open(path).map_err(io)?);
-    let mut seen = HashSet::new();
+    let (mut lines, mut seen) = (String::new(), HashSet::new());
     for clip in clips {
         let bad = |reason: String| DataError::Malformed {
             path: path.into(),
@@ -155,10 +173,10 @@ pub fn write_manifest(path: &Path, clips: &[Clip]) -> Result<(), DataError> {
         let frames = clip.frames.iter().map(frame).collect::<Result<_, _>>()?;
         let line = serde_json::to_string(&Clip { audio, frames, ..clip.clone() })
             .map_err(|error| bad(error.to_string()))?;
-        writeln!(file, "{line}").map_err(io)?;
+        lines += &line;
+        lines.push('\n');
     }
-    let file = file.into_inner().map_err(|error| io(io::Error::from(error)))?;
-    file.commit().map_err(io)
+    Ok(lines.into_bytes())
 }
 
 pub(super) fn check_times(clip: &Clip) -> Result<(), String> {
@@ -206,24 +224,6 @@ pub(super) fn is_sound(path: &Path) -> bool {
 pub(super) fn rank(path: &Path) -> Option<usize> {
     let ending = path.extension()?;
     ENDINGS.iter().position(|known| ending.eq_ignore_ascii_case(known))
-}
-
-/// Adds the wanted files of a folder and the folders in it. Links to folders are not followed.
-pub(super) fn find(
-    folder: &Path,
-    wanted: &dyn Fn(&Path) -> bool,
-    files: &mut Vec<PathBuf>,
-) -> Result<(), DataError> {
-    let io = |source| DataError::Io { path: folder.into(), source };
-    for entry in std::fs::read_dir(folder).map_err(io)? {
-        let path = entry.map_err(io)?.path();
-        if path.is_dir() && !path.is_symlink() {
-            find(&path, wanted, files)?;
-        } else if wanted(&path) {
-            files.push(path);
-        }
-    }
-    Ok(())
 }
 
 /// A clip that is being read.

@@ -57,12 +57,13 @@ impl PhraseWorld {
     pub fn write(&self, folder: impl AsRef<Path>) -> Result<(), DataError> {
         let folder = folder.as_ref();
         let io_error = |source| DataError::Io { path: folder.into(), source };
-        std::fs::create_dir_all(folder).map_err(io_error)?;
+        engram_durable::create_folder(folder).map_err(io_error)?;
         write_pairs(folder.join("train.csv"), &self.train)?;
         write_pairs(folder.join("validation.csv"), &self.validation)?;
         write_pairs(folder.join("test.csv"), &self.test)?;
         let titles = self.titles.to_tsv();
-        std::fs::write(folder.join("ipc_class_titles.tsv"), titles).map_err(io_error)
+        engram_durable::write_file(&folder.join("ipc_class_titles.tsv"), titles.as_bytes())
+            .map_err(io_error)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A small server that speaks the hub's download route, with faults on order.
+//! Small servers: one that speaks the hub's download route, with faults on order, and one whose answers a test writes.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
@@ -76,24 +76,8 @@ impl Server {
 
 /// Big files are on a CDN, as on the hub: a redirection with the facts, then the bytes.
 fn answer(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
+    let Request { path, range, authorization, .. } = Request::read(&stream)?;
     let mut out = stream;
-    let mut line = String::new();
-    reader.read_line(&mut line)?;
-    let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
-    let (mut range, mut authorization) = ("none".to_owned(), "none".to_owned());
-    loop {
-        line.clear();
-        reader.read_line(&mut line)?;
-        let Some((name, value)) = line.trim().split_once(": ") else {
-            break;
-        };
-        match name.to_lowercase().as_str() {
-            "range" => range = value.trim_start_matches("bytes=").to_owned(),
-            "authorization" => authorization = value.to_owned(),
-            _ => {}
-        }
-    }
     let mut locked = state.lock().unwrap();
     locked.requests.push(format!("{path} {range} {authorization}"));
     if let Some(status) = locked.status {
@@ -106,7 +90,14 @@ fn answer(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::R
     let prefix = ["main", COMMIT].map(|revision| format!("/owner/name/resolve/{revision}/"));
     let name = prefix.iter().find_map(|prefix| route.strip_prefix(prefix.as_str()));
     let Some(bytes) = name.and_then(|name| locked.files.get(name)).cloned() else {
-        return write!(out, "HTTP/1.1 404 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        let reason = match name {
+            Some(_) => format!("X-Error-Code: EntryNotFound\r\nX-Repo-Commit: {COMMIT}"),
+            None => "X-Error-Code: RevisionNotFound".to_owned(),
+        };
+        return write!(
+            out,
+            "HTTP/1.1 404 No\r\n{reason}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
     };
     let redirected = name == Some("big.safetensors") && !path.starts_with("/cdn");
     let is_transfer = range != "0-0" && !redirected;
@@ -159,4 +150,78 @@ fn answer(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::R
         }
     }
     out.write_all(&body)
+}
+
+/// A request as the scripted server sees it.
+pub struct Request {
+    pub path: String,
+    /// Without `bytes=`; `none` where there is none.
+    pub range: String,
+    pub authorization: String,
+    pub encoding: String,
+}
+
+impl Request {
+    fn read(stream: &TcpStream) -> std::io::Result<Self> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        let mut headers = HashMap::new();
+        loop {
+            line.clear();
+            reader.read_line(&mut line)?;
+            let Some((name, value)) = line.trim().split_once(": ") else {
+                break;
+            };
+            headers.insert(name.to_lowercase(), value.to_owned());
+        }
+        let mut header = |name: &str| headers.remove(name).unwrap_or_else(|| "none".to_owned());
+        Ok(Self {
+            path,
+            range: header("range").trim_start_matches("bytes=").to_owned(),
+            authorization: header("authorization"),
+            encoding: header("accept-encoding"),
+        })
+    }
+
+    /// Whether this asks for the facts of a file, not for its bytes.
+    pub fn asks_for_facts(&self) -> bool {
+        self.range == "0-0"
+    }
+}
+
+/// A server whose answers are written by a function, byte for byte.
+pub struct Scripted {
+    pub endpoint: String,
+    requests: Arc<Mutex<Vec<Request>>>,
+}
+
+impl Scripted {
+    pub fn start(
+        answer: impl Fn(&Request, &mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (seen, answer) = (Arc::clone(&requests), Arc::new(answer));
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
+                thread::spawn(move || {
+                    let request = Request::read(&stream)?;
+                    // A client that hangs up early is part of the tests.
+                    let answered = answer(&request, &mut stream);
+                    seen.lock().unwrap().push(request);
+                    answered
+                });
+            }
+        });
+        Self { endpoint, requests }
+    }
+
+    /// The requests since the last call that have been answered.
+    pub fn requests(&self) -> Vec<Request> {
+        std::mem::take(&mut self.requests.lock().unwrap())
+    }
 }

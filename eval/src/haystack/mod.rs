@@ -101,14 +101,15 @@ pub struct WrongReply {
 
 /// The figures of replies.
 ///
-/// # Errors   [`EvalError::BadOption`]
+/// # Errors   [`EvalError::BadOption`], [`EvalError::Pattern`]
 pub fn evaluate(
     replies: &[Reply<'_>],
     options: &HaystackOptions,
 ) -> Result<HaystackReport, EvalError> {
     options.bootstrap.validate()?;
+    let replies_in_parallel = replies.par_iter().with_min_len(64);
     let said: Vec<(bool, bool)> =
-        replies.par_iter().with_min_len(64).map(|reply| says(&reply.response)).collect();
+        replies_in_parallel.map(|reply| says(&reply.response)).collect::<Result<_, _>>()?;
     let column = |score: &dyn Fn(bool, (bool, bool)) -> bool| -> Vec<f64> {
         let scores = replies.iter().zip(&said).map(|(reply, said)| score(reply.yes, *said));
         scores.map(|right| f64::from(u8::from(right))).collect()

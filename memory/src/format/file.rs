@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::mapping::Mapping;
 use crate::error::MemoryError;
 
 /// Bytes of a block, which has a checksum of its own.
@@ -41,7 +41,7 @@ pub(crate) struct FileWriter {
 
 impl FileWriter {
     pub(crate) fn create(path: PathBuf) -> Result<Self, MemoryError> {
-        let file = File::create_new(&path).map_err(MemoryError::write(&path))?;
+        let file = engram_durable::create_new_file(&path).map_err(MemoryError::write(&path))?;
         Ok(Self {
             path,
             file: BufWriter::with_capacity(BLOCK, file),
@@ -95,7 +95,7 @@ impl FileWriter {
 pub(crate) struct CheckedFile {
     path: PathBuf,
     /// `None` for an empty file, which cannot be mapped.
-    map: Option<Mmap>,
+    map: Option<Mapping>,
     sha256: String,
     crc32: Vec<u32>,
     checked: Vec<AtomicBool>,
@@ -120,9 +120,10 @@ impl CheckedFile {
             .ok_or_else(|| MemoryError::corrupt(&path, "has no checksums in the manifest"))?;
         let map = match found {
             0 => None,
-            // SAFETY: files of a generation are never changed after they were written; who truncates one while it is
-            // mapped ends this process, as with any mapped file.
-            _ => Some(unsafe { Mmap::map(&file) }.map_err(MemoryError::read(&path))?),
+            _ => {
+                let mapped = Mapping::new(&file, &path, found as usize);
+                Some(mapped.map_err(MemoryError::read(&path))?)
+            }
         };
         let checked = crc32.iter().map(|_| AtomicBool::new(false)).collect();
         Ok(Self { path, map, sha256: record.sha256.clone(), crc32, checked })

@@ -1,16 +1,19 @@
-//! The manifest of a generation, and the pointer to the current one.
+//! The manifest of a generation.
 
 use std::fmt;
-use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::Path;
 
-use atomic_write_file::AtomicWriteFile;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::file::{FileRecord, check_is_file, hex};
+pub use super::pointer::CURRENT;
+use super::pointer::Pointer;
+pub(crate) use super::pointer::folder_name;
 use crate::error::MemoryError;
+use crate::sweep::has_finished_generation;
 
 /// The last version of the format that is read. A memory that names its encoders has this one; others have 1,
 /// so that programs which know no encoders read them.
@@ -18,9 +21,8 @@ pub const FORMAT_VERSION: u64 = 2;
 /// The version of a memory that names no encoders.
 const PLAIN_VERSION: u64 = 1;
 
-const MANIFEST: &str = "manifest.json";
-/// Names the current generation, and the SHA-256 of its manifest.
-pub const CURRENT: &str = "CURRENT";
+/// The manifest's file in the folder of its generation.
+pub(crate) const MANIFEST: &str = "manifest.json";
 
 /// All that a generation consists of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -60,6 +62,9 @@ pub struct EncoderRecord {
     pub reads: String,
     /// Numbers of a key that are its own.
     pub width: usize,
+    /// What stood before each text when it was encoded; `None` for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
 }
 
 /// How the value of an entry is kept: `[tokens, width]` numbers.
@@ -192,11 +197,6 @@ impl fmt::Display for ValueFormat {
     }
 }
 
-/// The name of a generation's folder.
-pub(crate) fn folder_name(generation: u64) -> String {
-    format!("gen-{generation:06}")
-}
-
 impl Manifest {
     /// The version that a memory of these encoders has.
     pub(crate) fn version_with(encoders: &[EncoderRecord]) -> u64 {
@@ -223,123 +223,79 @@ impl Manifest {
     ///
     /// # Errors   [`MemoryError::NoMemory`], [`MemoryError::Newer`], [`MemoryError::Corrupt`]
     pub(crate) fn current(memory: &Path) -> Result<Self, MemoryError> {
-        let pointer = memory.join(CURRENT);
-        if pointer.exists() {
-            check_is_file(&pointer)?;
-        }
-        let text = match fs::read_to_string(&pointer) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let folders = generation_folders(memory).unwrap_or_default();
-                return Err(match folders.iter().any(|(_, path)| path.join(MANIFEST).exists()) {
-                    true => MemoryError::corrupt(&pointer, "is missing"),
-                    false => MemoryError::NoMemory { folder: memory.to_owned() },
-                });
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                return Err(MemoryError::corrupt(&pointer, "is not text"));
-            }
-            Err(source) => return Err(MemoryError::Read { file: pointer, source }),
+        Ok(Self::open_current(memory)?.0)
+    }
+
+    /// The current generation's manifest, and its file with a shared lock: while a reader holds it, no writer sweeps the
+    /// generation away.
+    ///
+    /// # Errors   as [`Manifest::current`]
+    pub(crate) fn open_current(memory: &Path) -> Result<(Self, File), MemoryError> {
+        let Some(pointer) = Pointer::read(memory)? else {
+            // A first build that was killed has told nobody of its generation.
+            return Err(match has_finished_generation(memory) {
+                true => MemoryError::corrupt(&memory.join(CURRENT), "is missing"),
+                false => MemoryError::NoMemory { folder: memory.to_owned() },
+            });
         };
-        let Some((name, sha256)) = text.trim_end().split_once(' ') else {
-            return Err(MemoryError::corrupt(&pointer, "does not name a generation"));
-        };
-        if !is_generation(name) {
-            return Err(MemoryError::corrupt(&pointer, "does not name a generation"));
-        }
-        let path = memory.join(name).join(MANIFEST);
+        let path = memory.join(folder_name(pointer.generation)).join(MANIFEST);
         check_is_file(&path)?;
-        let bytes = fs::read(&path).map_err(MemoryError::read(&path))?;
+        let mut file = File::open(&path).map_err(MemoryError::read(&path))?;
+        // Not every file system has locks.
+        let _ = file.try_lock_shared();
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(MemoryError::read(&path))?;
+        let manifest = Self::parse(&path, &bytes, &pointer)?;
+        Ok((manifest, file))
+    }
+
+    /// The manifest that a pointer names.
+    fn parse(path: &Path, bytes: &[u8], pointer: &Pointer) -> Result<Self, MemoryError> {
         #[derive(Deserialize)]
         struct Version {
             format_version: u64,
         }
-        if let Ok(Version { format_version: found }) = serde_json::from_slice(&bytes)
+        if let Ok(Version { format_version: found }) = serde_json::from_slice(bytes)
             && found > FORMAT_VERSION
         {
-            return Err(MemoryError::Newer { file: path, found, known: FORMAT_VERSION });
+            return Err(MemoryError::Newer { file: path.to_owned(), found, known: FORMAT_VERSION });
         }
-        if hex(&Sha256::digest(&bytes)) != sha256 {
-            return Err(MemoryError::corrupt(
-                &path,
-                "does not have the SHA-256 that CURRENT names",
-            ));
+        if hex(&Sha256::digest(bytes)) != pointer.sha256 {
+            return Err(MemoryError::corrupt(path, "does not have the SHA-256 that CURRENT names"));
         }
-        serde_json::from_slice(&bytes)
-            .map_err(|error| MemoryError::corrupt(&path, format!("is no manifest: {error}")))
+        let manifest: Self = serde_json::from_slice(bytes)
+            .map_err(|error| MemoryError::corrupt(path, format!("is no manifest: {error}")))?;
+        let fault = match manifest.generation == pointer.generation {
+            true => manifest.check().err(),
+            false => Some(format!("is of generation {}", manifest.generation)),
+        };
+        fault.map_or(Ok(manifest), |fault| Err(MemoryError::corrupt(path, fault)))
     }
 
     /// The folder of the generation that is current, whether it is there or not.
     pub(crate) fn current_folder(memory: &Path) -> Option<String> {
-        let pointer = memory.join(CURRENT);
-        // A pipe would be waited for.
-        check_is_file(&pointer).ok()?;
-        let text = fs::read_to_string(pointer).ok()?;
-        let name = text.trim_end().split_once(' ')?.0;
-        is_generation(name).then(|| name.to_owned())
+        Some(folder_name(Pointer::read(memory).ok()??.generation))
     }
 
-    /// Writes the manifest into a folder, which makes that folder a generation.
-    pub(crate) fn write(&self, folder: &Path) -> Result<Written, MemoryError> {
+    /// The generation in a folder that a manifest in it makes one of ours; `None` without such a manifest.
+    pub(crate) fn of_folder(folder: &Path) -> Option<Self> {
+        let path = folder.join(MANIFEST);
+        check_is_file(&path).ok()?;
+        serde_json::from_slice(&fs::read(path).ok()?).ok()
+    }
+
+    /// Writes the manifest into a folder, which makes that folder a generation; the pointer to it.
+    pub(crate) fn write(&self, folder: &Path) -> Result<Pointer, MemoryError> {
         let path = folder.join(MANIFEST);
         let mut bytes = serde_json::to_vec_pretty(self)
             .map_err(|error| MemoryError::write(&path)(error.into()))?;
         bytes.push(b'\n');
         let write = || -> std::io::Result<()> {
-            let mut file = fs::File::create_new(&path)?;
+            let mut file = engram_durable::create_new_file(&path)?;
             file.write_all(&bytes)?;
             file.sync_all()
         };
         write().map_err(MemoryError::write(&path))?;
-        Ok(Written { name: folder_name(self.generation), sha256: hex(&Sha256::digest(&bytes)) })
+        Ok(Pointer { generation: self.generation, sha256: hex(&Sha256::digest(&bytes)) })
     }
-}
-
-/// Whether a folder is called as a generation is.
-fn is_generation(name: &str) -> bool {
-    let digits = name.strip_prefix("gen-").filter(|digits| !digits.is_empty());
-    digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-/// A manifest that was written.
-pub(crate) struct Written {
-    name: String,
-    sha256: String,
-}
-
-impl Written {
-    /// Makes the generation the current one.
-    pub(crate) fn make_current(&self, memory: &Path) -> Result<(), MemoryError> {
-        let path = memory.join(CURRENT);
-        let write = || -> std::io::Result<()> {
-            let mut file = AtomicWriteFile::open(&path)?;
-            writeln!(file, "{} {}", self.name, self.sha256)?;
-            file.commit()
-        };
-        write().map_err(MemoryError::write(&path))?;
-        sync_folder(memory)
-    }
-}
-
-/// Makes the names in a folder last.
-pub(crate) fn sync_folder(folder: &Path) -> Result<(), MemoryError> {
-    let sync = || fs::File::open(folder)?.sync_all();
-    sync().map_err(MemoryError::write(folder))
-}
-
-/// Folders of generations in a memory, finished and unfinished.
-pub(crate) fn generation_folders(memory: &Path) -> Result<Vec<(String, PathBuf)>, MemoryError> {
-    let read = || -> std::io::Result<Vec<(String, PathBuf)>> {
-        let mut found = Vec::new();
-        for entry in fs::read_dir(memory)? {
-            let entry = entry?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with("gen-") && entry.file_type()?.is_dir() {
-                found.push((name, entry.path()));
-            }
-        }
-        found.sort();
-        Ok(found)
-    };
-    read().map_err(MemoryError::read(memory))
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::entry::{DEFAULT_SOURCE, Entry};
-use crate::error::MemoryError;
+use crate::error::{MemoryError, one_line};
 
 /// A line of so many bytes is no entry: most likely the line ends are lost.
 const LONGEST_LINE: u64 = 16 << 20;
@@ -141,6 +141,7 @@ impl EntryLines {
     }
 
     fn malformed(&self, line: Option<u64>, reason: String, remedy: &'static str) -> MemoryError {
+        let reason = one_line(&reason);
         MemoryError::Malformed { file: self.path.clone(), line, reason, remedy }
     }
 }

@@ -19,6 +19,8 @@ use crate::generation::{Generation, Part, Row};
 
 /// Queries that are searched together.
 const QUERIES: usize = 1024;
+/// Candidates of the queries that are searched together, for each thread.
+const MOST_CANDIDATES: usize = 1 << 22;
 /// Keys of a block: their products with the queries stay in the processor's cache.
 const KEYS: usize = 512;
 
@@ -56,7 +58,6 @@ pub(super) struct QueryBatch<'a> {
     keys: &'a [f32],
     /// The number of the first query.
     first: usize,
-    k: usize,
     /// The same, rounded, where that is quicker.
     rounded: Option<bf16::Queries>,
     /// Twice the largest error of a score, of each query.
@@ -80,7 +81,6 @@ impl<'a> QueryBatch<'a> {
         prepared: &'a Prepared<'a>,
         keys: &'a [f32],
         first: usize,
-        k: usize,
     ) -> Self {
         let largest = |of: fn(&SegmentRecord) -> f32| {
             let segments = generation.manifest().segments.iter();
@@ -112,7 +112,7 @@ impl<'a> QueryBatch<'a> {
         let rounded = rounded.then(|| bf16::Queries::new(keys, prepared.width));
         let start = rising(f32::NEG_INFINITY);
         let thresholds = margins.iter().map(|_| AtomicU32::new(start)).collect();
-        Self { generation, prepared, keys, rounded, first, k, margins, thresholds }
+        Self { generation, prepared, keys, rounded, first, margins, thresholds }
     }
 
     /// All queries, batch by batch.
@@ -121,10 +121,9 @@ impl<'a> QueryBatch<'a> {
         prepared: &'a Prepared<'a>,
         queries: Queries<'a>,
     ) -> impl Iterator<Item = Self> {
-        let batches = queries.keys.chunks(QUERIES * prepared.width).enumerate();
-        batches.map(move |(number, keys)| {
-            Self::new(generation, prepared, keys, number * QUERIES, queries.k)
-        })
+        let together = (MOST_CANDIDATES / prepared.k).clamp(1, QUERIES);
+        let batches = queries.keys.chunks(together * prepared.width).enumerate();
+        batches.map(move |(number, keys)| Self::new(generation, prepared, keys, number * together))
     }
 
     /// The number of the first query, and the keys of all.
@@ -144,7 +143,7 @@ impl<'a> QueryBatch<'a> {
         });
         let blocks: Vec<Block<'_>> = blocks.filter(|block| self.has_rows(block)).collect();
         let empty = || -> Vec<TopK> {
-            self.margins.iter().map(|margin| TopK::new(self.k, *margin)).collect()
+            self.margins.iter().map(|margin| TopK::new(self.prepared.k, *margin)).collect()
         };
         let best = blocks
             .into_par_iter()
@@ -241,6 +240,7 @@ impl<'a> QueryBatch<'a> {
     /// The best `k` candidates by their scores in double precision.
     fn order(&self, query: usize, candidates: Vec<Candidate>) -> Result<Vec<Hit>, MemoryError> {
         let key = &self.keys[query * self.prepared.width..][..self.prepared.width];
+        let scale = self.prepared.scale(key);
         let mut scored = Vec::with_capacity(candidates.len());
         for candidate in candidates {
             let row = Row(candidate.row);
@@ -248,17 +248,18 @@ impl<'a> QueryBatch<'a> {
             let found = part.segment.keys(in_part..in_part + 1)?;
             let source = part.segment.sources()?[in_part];
             let gate = f64::from(self.prepared.gate(self.first + query, source));
-            let score = gate * dot(key, found);
-            scored.push((
-                score,
-                Hit { id: part.segment.ids()?[in_part], score: score as f32, source, row },
-            ));
+            let product = dot(key, found);
+            // Rounded keys of unit length may have a product of a little more than 1.
+            let cosine = scale.map(|scale| (product * scale).clamp(-1.0, 1.0));
+            let score = (gate * cosine.unwrap_or(product)) as f32;
+            let hit = Hit { id: part.segment.ids()?[in_part], score, source, row };
+            scored.push((gate * product, hit));
         }
         // Adding zero turns -0 into 0, so that the two are equal.
         scored.sort_unstable_by(|(a, hit_a), (b, hit_b)| {
             (b + 0.0).total_cmp(&(a + 0.0)).then(hit_a.id.cmp(&hit_b.id))
         });
-        scored.truncate(self.k);
+        scored.truncate(self.prepared.k);
         Ok(scored.into_iter().map(|(_, hit)| hit).collect())
     }
 }

@@ -4,11 +4,14 @@
 //! A node is a key in a layer. Those of layer 0 have the numbers of their rows; those of the layers above follow, layer
 //! by layer, each with its row and with its node in the layer below. Searching begins at a node of the highest layer.
 
-use std::cmp::{Ordering, Reverse};
+mod check;
+
+use std::cmp::{self, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::RangeInclusive;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hnsw_rs::hnsw::Hnsw;
 use hnsw_rs::prelude::Distance;
@@ -227,6 +230,8 @@ pub(crate) struct Graph {
     offsets: MappedTensor<u64>,
     neighbours: MappedTensor<u32>,
     upper: MappedTensor<u32>,
+    upper_nodes: usize,
+    is_checked: AtomicBool,
 }
 
 /// A row with its score; of equal scores the lower row is the better one.
@@ -239,13 +244,13 @@ pub(crate) struct Scored {
 impl Eq for Scored {}
 
 impl PartialOrd for Scored {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+    fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl Ord for Scored {
-    fn cmp(&self, other: &Self) -> Ordering {
+    fn cmp(&self, other: &Self) -> cmp::Ordering {
         self.score.total_cmp(&other.score).then(other.row.cmp(&self.row))
     }
 }
@@ -257,15 +262,25 @@ impl Graph {
         rows: usize,
     ) -> Result<Self, MemoryError> {
         let folder = memory.join(&record.folder);
-        let Some(upper) = record.nodes.checked_sub(rows) else {
+        let Some(upper_nodes) = record.nodes.checked_sub(rows) else {
             let reason = format!("has a graph of {} nodes for {rows} rows", record.nodes);
             return Err(MemoryError::corrupt(&folder, reason));
         };
         let offsets = MappedTensor::open(&folder, &record.offsets, "offsets", &[record.nodes + 1])?;
         let neighbours =
             MappedTensor::open(&folder, &record.neighbours, "neighbours", &[record.edges])?;
-        let upper = MappedTensor::open(&folder, &record.upper, "upper", &[upper, 2])?;
-        Ok(Self { rows, edges: record.edges, entry: record.entry, offsets, neighbours, upper })
+        let upper = MappedTensor::open(&folder, &record.upper, "upper", &[upper_nodes, 2])?;
+        let (edges, entry, is_checked) = (record.edges, record.entry, AtomicBool::new(false));
+        Ok(Self { rows, edges, entry, offsets, neighbours, upper, upper_nodes, is_checked })
+    }
+
+    /// Fails unless every number in its files leads to a node of the right layer; looks at them once.
+    pub(crate) fn check(&self) -> Result<(), MemoryError> {
+        if !self.is_checked.load(Ordering::Acquire) {
+            self.check_lists()?;
+            self.is_checked.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Reads every file against its checksums.

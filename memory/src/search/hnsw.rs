@@ -7,21 +7,19 @@
 use rayon::prelude::*;
 
 use super::exact::QueryBatch;
-use super::graph::{Graph, Scored};
+use super::graph::Scored;
 use super::top_k::Candidate;
 use super::{Filter, Found, Hidden, Hit, Index, Prepared, Queries};
 use crate::error::MemoryError;
-use crate::format::manifest::SegmentRecord;
 use crate::generation::{Bits, Generation, Part};
 
 /// A graph is used where at least this share of a segment's rows may be found.
 const FEWEST: f64 = 0.05;
 
-/// Search through graphs.
+/// Search through the graphs that were opened with a generation.
 pub struct Hnsw {
     generation: u64,
-    /// Of each segment.
-    graphs: Vec<Option<Graph>>,
+    has_graphs: bool,
     ef_search: usize,
 }
 
@@ -29,28 +27,28 @@ impl Hnsw {
     /// Candidates that a search keeps where nothing else is said; it keeps at least twice as many as are wanted.
     pub const EF_SEARCH: usize = 96;
 
-    /// Opens the graphs of a generation; segments without one are searched exactly.
+    /// Checks the graphs of a generation, once; segments without one are searched exactly. It opens no file: whatever is
+    /// written meanwhile, the generation keeps its graphs.
     ///
     /// # Errors   [`MemoryError::Corrupt`]
     pub fn open(generation: &Generation, ef_search: usize) -> Result<Self, MemoryError> {
-        let open = |segment: &SegmentRecord| {
-            let graph = segment.graph.as_ref();
-            graph.map(|graph| Graph::open(generation.folder(), graph, segment.rows)).transpose()
-        };
-        let graphs = generation.manifest().segments.iter().map(open).collect::<Result<_, _>>()?;
-        Ok(Self { generation: generation.manifest().generation, graphs, ef_search })
+        let mut has_graphs = false;
+        for part in generation.parts() {
+            has_graphs |= part.graph()?.is_some();
+        }
+        Ok(Self { generation: generation.manifest().generation, has_graphs, ef_search })
     }
 
     /// Whether any segment has a graph.
     pub fn has_graphs(&self) -> bool {
-        self.graphs.iter().any(Option::is_some)
+        self.has_graphs
     }
 
     /// Divides the rows of each segment between graph and exact search.
     fn plan(&self, generation: &Generation, prepared: &Prepared<'_>) -> Result<Plan, MemoryError> {
         let mut plan = Plan { groups: Vec::new(), exact: prepared.hidden.clone() };
-        for (number, (part, graph)) in generation.parts().iter().zip(&self.graphs).enumerate() {
-            if graph.is_none() {
+        for (number, part) in generation.parts().iter().enumerate() {
+            if part.graph()?.is_none() {
                 continue;
             }
             let (hidden, rows) = (&prepared.hidden[number], part.segment.rows);
@@ -110,7 +108,7 @@ impl Hnsw {
                     && group.source.is_none_or(|source| sources[row] == source)
                     && !excluded.is_some_and(|excluded| excluded.contains(&documents[row]))
             };
-            let Some(graph) = &self.graphs[group.part] else { return Ok(None) };
+            let Some(graph) = part.graph()? else { return Ok(None) };
             let found = graph.search(&part.segment, &key, self.ef_search.max(2 * k), visible)?;
             let before = candidates.len();
             for Scored { score, row } in found {
@@ -165,7 +163,7 @@ impl Index for Hnsw {
                 .into_par_iter()
                 .enumerate()
                 .map(|(at, key)| {
-                    self.propose(generation, &prepared, &plan, (first + at, key), queries.k)
+                    self.propose(generation, &prepared, &plan, (first + at, key), prepared.k)
                 })
                 .collect::<Result<_, _>>()?;
             let mut candidates = batch.candidates()?;
@@ -194,7 +192,7 @@ fn exactly(
     query: usize,
 ) -> Result<Vec<Hit>, MemoryError> {
     let key = &queries.keys[query * prepared.width..][..prepared.width];
-    let batch = QueryBatch::new(generation, prepared, key, query, queries.k);
+    let batch = QueryBatch::new(generation, prepared, key, query);
     let mut found = batch.order_all(batch.candidates()?)?;
     Ok(found.pop().unwrap_or_default())
 }

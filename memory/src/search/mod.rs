@@ -9,8 +9,8 @@
 //! | `bf16` | many products at once, rounded: quicker, and off by no more than is known |
 //! | `top_k` | the best of a stream of scores |
 //!
-//! A score is the product of query and key, times the gate of the key's source where gates are given. There is one
-//! joint list of the best `k` over all sources, ordered by the gated score (REVEAL's released code, not a quota for each
+//! A score is the cosine of query and key where the memory's keys have unit length, whatever the query's length, and the
+//! product of both elsewhere; times the gate of the key's source where gates are given. There is one joint list of the best `k` over all sources, ordered by the gated score (REVEAL's released code, not a quota for each
 //! source); of equal scores the entry with the lower id comes first.
 
 pub(crate) mod bf16;
@@ -25,7 +25,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use crate::entry::document_hash;
-use crate::error::MemoryError;
+use crate::error::{MemoryError, one_line};
 use crate::generation::{Bits, Generation, Part, Row};
 
 /// What is searched for.
@@ -33,7 +33,7 @@ use crate::generation::{Bits, Generation, Part, Row};
 pub struct Queries<'a> {
     /// `[queries, width]`.
     pub keys: &'a [f32],
-    /// How many entries are wanted for each.
+    /// How many entries are wanted for each; more than the memory has are as many as it has.
     pub k: usize,
 }
 
@@ -55,7 +55,8 @@ pub struct Filter {
 pub struct Hit {
     /// Its id.
     pub id: i64,
-    /// Its score; gated where gates were given.
+    /// The cosine of query and key, in -1..=1, where the memory is [normalised](crate::MemoryFormat::normalised); the
+    /// product elsewhere. Times the gate, where gates were given.
     pub score: f32,
     /// Its source's place in the manifest's list.
     pub source: u32,
@@ -93,7 +94,7 @@ pub trait Index {
     /// The best `k` entries for each query among those that the filter lets through.
     ///
     /// # Errors   [`MemoryError::Width`], [`MemoryError::BadVector`] and [`MemoryError::BadOption`] for queries and
-    /// filters that do not fit; [`MemoryError::UnknownSource`], [`MemoryError::UnknownId`]; [`MemoryError::Corrupt`]
+    /// filters that do not fit, and for a query of zeros where scores are cosines; [`MemoryError::UnknownSource`], [`MemoryError::UnknownId`]; [`MemoryError::Corrupt`]
     fn search(
         &self,
         generation: &Generation,
@@ -102,8 +103,6 @@ pub trait Index {
     ) -> Result<Found, MemoryError>;
 }
 
-/// The most entries that a query may ask for.
-const MOST: usize = 1_000_000;
 /// Scores up to here stay far from the largest number of single precision.
 const LARGEST_SCORE: f64 = 1e37;
 
@@ -131,6 +130,10 @@ pub(crate) struct Prepared<'a> {
     /// Numbers of a query.
     pub(crate) width: usize,
     pub(crate) queries: usize,
+    /// How many entries are wanted for each, no more than there are; at least 1.
+    pub(crate) k: usize,
+    /// Whether scores are cosines.
+    cosines: bool,
     /// Of each segment the rows that may not be found.
     pub(crate) hidden: Vec<Hidden>,
     /// For each query the documents it may not get, as hashes.
@@ -148,11 +151,11 @@ impl<'a> Prepared<'a> {
     ) -> Result<Self, MemoryError> {
         let manifest = generation.manifest();
         let (width, sources) = (manifest.width, manifest.sources.len());
-        if !(1..=MOST).contains(&queries.k) {
+        if queries.k == 0 {
             return Err(MemoryError::BadOption {
                 option: "k",
-                found: queries.k.to_string(),
-                expected: "at least 1 and at most 1,000,000",
+                found: "0".to_owned(),
+                expected: "at least 1",
             });
         }
         if !queries.keys.len().is_multiple_of(width) {
@@ -161,7 +164,7 @@ impl<'a> Prepared<'a> {
         }
         let count = queries.keys.len() / width;
         for (row, query) in queries.keys.chunks(width).enumerate() {
-            check_query(row, query)?;
+            check_query(row, query, manifest.normalised)?;
         }
         let fits = |what: &'static str, found: usize, expected: usize, each: &'static str| {
             if found == expected {
@@ -191,6 +194,8 @@ impl<'a> Prepared<'a> {
         let prepared = Self {
             width,
             queries: count,
+            k: queries.k.min(generation.len()).max(1),
+            cosines: manifest.normalised,
             hidden: hidden_rows(generation, filter)?,
             excluded: filter.excluded_documents.iter().map(hashes).collect(),
             gates: filter.gates.as_deref(),
@@ -208,6 +213,14 @@ impl<'a> Prepared<'a> {
         Ok(prepared)
     }
 
+    /// What makes a cosine of a query's product with a key; `None` where scores are products.
+    pub(crate) fn scale(&self, query: &[f32]) -> Option<f64> {
+        let length = length(query);
+        // As in keys, a length that is off by rounding alone counts as 1.
+        let is_unit = (length - 1.0).abs() <= f64::from(f32::EPSILON);
+        self.cosines.then_some(if is_unit { 1.0 } else { 1.0 / length })
+    }
+
     /// The weight of a source for a query.
     pub(crate) fn gate(&self, query: usize, source: u32) -> f32 {
         let gate = |gates: &[f32]| gates.get(query * self.sources + source as usize).copied();
@@ -221,13 +234,16 @@ impl<'a> Prepared<'a> {
     }
 }
 
-fn check_query(row: usize, query: &[f32]) -> Result<(), MemoryError> {
+fn check_query(row: usize, query: &[f32], normalised: bool) -> Result<(), MemoryError> {
     let bad = |reason| MemoryError::BadVector { what: "query", row, reason };
     if query.iter().any(|number| !number.is_finite()) {
         return Err(bad("has a number that is not finite"));
     }
     if length(query) > 1e18 {
         return Err(bad("is too long to be multiplied"));
+    }
+    if normalised && length(query) == 0.0 {
+        return Err(bad("is zero and has no direction, so it has no cosine with a key"));
     }
     Ok(())
 }
@@ -274,7 +290,7 @@ fn hidden_by_source(generation: &Generation, filter: &Filter) -> Result<Vec<Hidd
     let known = &generation.manifest().sources;
     let unknown = |name: &String| {
         let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
-        MemoryError::UnknownSource { name: name.clone(), known: known.join(", ") }
+        MemoryError::UnknownSource { name: name.clone(), known: one_line(&known.join(", ")) }
     };
     let place =
         |name: &String| known.iter().position(|known| known == name).ok_or_else(|| unknown(name));

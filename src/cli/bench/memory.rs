@@ -1,12 +1,12 @@
 //! `engram bench memory`.
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Context;
 use clap::Args;
+use engram_durable::create_new_file;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::search::hnsw::Hnsw;
@@ -69,7 +69,7 @@ impl MemoryBench {
         let mut clustered = ClusteredKeys::new(self.width);
         let queries = clustered.rows(self.queries);
         output::write_whole(&place("queries.f32"), &bytes(&queries))?;
-        let mut copy = BufWriter::new(File::create(place("keys.f32"))?);
+        let mut copy = BufWriter::new(create_new_file(&place("keys.f32"))?);
         let copied = |keys: &[f32]| {
             let written = copy.write_all(&bytes(keys));
             written.map_err(|source| MemoryError::Write { file: place("keys.f32"), source })
@@ -103,6 +103,7 @@ impl MemoryBench {
         lines.push("| search | k | ms | queries / s | recall | time / faiss-flat |".to_owned());
         lines.push("|---|---|---|---|---|---|".to_owned());
         for k in &self.k {
+            let k = &(*k).min(self.rows);
             let queries = Queries { keys: &queries, k: *k };
             let exact = Exact.search(generation, queries, &Filter::default())?;
             let mut times = vec![Vec::new(); ours.len() + theirs.len()];

@@ -67,8 +67,7 @@ pub struct TradeoffBench {
 
 impl TradeoffBench {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        std::fs::create_dir_all(&self.out)
-            .with_context(|| format!("{}: could not be made", self.out.display()))?;
+        output::create_folder(&self.out)?;
         let folder = tempfile::tempdir().context("no temporary folder could be made")?;
         let mut lines: Vec<Line> = Vec::new();
         for batch in BATCHES {

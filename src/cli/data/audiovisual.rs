@@ -1,19 +1,19 @@
 //! `engram data audiovisual`: names of the embedded world in noise, with pictures, as files.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::io::Cursor;
 use std::ops::Range;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use engram_data::speech::frames::Frame;
-use engram_data::speech::manifest::{Clip, write_manifest};
+use engram_data::speech::manifest::{Clip, manifest};
 use engram_data::world::questions::Split;
 use engram_train::recognise::evenly;
 use engram_train::studies::avformer::corpus::{Corpus, SeenClip};
 use engram_train::studies::avformer::settings::{AvformerData, AvformerFeed};
-use image::RgbImage;
+use image::{ImageFormat, RgbImage};
 use rayon::prelude::*;
 
 use super::super::{Outcome, output};
@@ -70,11 +70,7 @@ enum SplitName {
 
 impl Audiovisual {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let folder = &self.folder;
-        if fs::read_dir(folder).map_or_else(|_| folder.exists(), |mut files| files.next().is_some())
-        {
-            anyhow::bail!("{}: is there already; give a new folder", folder.display());
-        }
+        output::check_new_folder(&self.folder)?;
         let &[low, high] = self.snr_db.as_slice() else { anyhow::bail!("--snr-db wants two") };
         let count = self.count as usize;
         let data = AvformerData {
@@ -107,11 +103,11 @@ impl Audiovisual {
         output::write_folder(&self.folder, |whole| {
             let (mut clips, mut said, mut shown) = (Vec::new(), String::new(), BTreeSet::new());
             let picture = |place: usize| whole.join(format!("frames/{place:05}.png"));
-            fs::create_dir(whole.join("frames"))?;
+            output::create_folder(&whole.join("frames"))?;
             for first in (0..count).step_by(AT_ONCE) {
                 for one in made(first..count.min(first + AT_ONCE))? {
                     let audio = whole.join(format!("{}.wav", one.id));
-                    fs::write(&audio, wav(&one.samples)?)?;
+                    output::write_new(&audio, &wav(&one.samples)?)?;
                     said += &format!("{}\t{}\n", one.id, one.text);
                     let places = evenly(&one.frames, usize::from(self.frames));
                     let frames = places.map(|place| Frame::from(picture(*place))).collect();
@@ -124,11 +120,13 @@ impl Audiovisual {
                 let (seen, _) = corpus.picture(place)?;
                 let (width, height, pixels) = (seen.width(), seen.height(), seen.pixels().to_vec());
                 let image = RgbImage::from_raw(width, height, pixels).context("no pixels")?;
-                image.save(picture(place))?;
+                let mut png = Cursor::new(Vec::new());
+                image.write_to(&mut png, ImageFormat::Png)?;
+                output::write_new(&picture(place), png.get_ref())?;
             }
-            write_manifest(&whole.join("clips.jsonl"), &clips)?;
-            fs::write(whole.join("ref.tsv"), said)?;
-            Ok(())
+            output::write_new(&whole.join("ref.tsv"), said.as_bytes())?;
+            let list = whole.join("clips.jsonl");
+            output::write_new(&list, &manifest(&list, &clips)?)
         })?;
         output::print(&format!("{}: {} clips", self.folder.display(), count))?;
         Ok(Outcome::Done)

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use engram_data::speech::manifest::write_manifest;
+use engram_data::speech::manifest::manifest;
 use engram_data::speech::{SpeechClips, SpeechFormat, SpeechSource, read};
 use serde::Serialize;
 
-use super::super::{Outcome, output};
+use super::super::predict::files_of;
+use super::super::{Outcome, output, paths};
 
 /// Missing files that are named.
 const MOST_TOLD: usize = 20;
@@ -58,6 +59,7 @@ struct Summary<'a> {
     with_frames: usize,
     without_text: usize,
     without_length: usize,
+    hidden: usize,
     missing: &'a [engram_data::speech::MissingAudio],
 }
 
@@ -65,9 +67,10 @@ impl Clips {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let Self { path, audio, frames, frame_rate, skip_missing, .. } = self;
         let source = SpeechSource { path, audio, frames, frame_rate, skip_missing };
-        let SpeechClips { clips, missing, without_text, without_length } =
+        let SpeechClips { clips, missing, without_text, without_length, hidden } =
             read(self.format, &source)?;
-        write_manifest(&self.out, &clips)?;
+        paths::check_named(&self.out, files_of(&clips))?;
+        output::write_whole(&self.out, &manifest(&self.out, &clips)?)?;
         if self.json {
             let with_frames = clips.iter().filter(|clip| !clip.frames.is_empty()).count();
             let clips = clips.len();
@@ -77,6 +80,7 @@ impl Clips {
                 with_frames,
                 without_text,
                 without_length,
+                hidden,
                 missing,
             })?;
             return Ok(Outcome::Done);
@@ -97,6 +101,9 @@ impl Clips {
             if count > 0 {
                 told += &format!("; {count} {what} left out");
             }
+        }
+        if hidden > 0 {
+            told += &format!("; {hidden} hidden files passed over");
         }
         output::print(&told)?;
         Ok(Outcome::Done)

@@ -1,9 +1,9 @@
 //! `engram data convert`.
 
-use std::fs;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use engram_durable::copy_file;
 use engram_models::ctranslate2::PublishedWhisper;
 
 use super::super::{Outcome, output};
@@ -45,14 +45,12 @@ impl Convert {
 impl Ctranslate2 {
     fn run(&self) -> anyhow::Result<()> {
         let out = &self.out;
-        if fs::read_dir(out).map_or_else(|_| out.exists(), |mut files| files.next().is_some()) {
-            anyhow::bail!("{}: is there already; give a new folder for --out", out.display());
-        }
+        output::check_new_folder(out)?;
         let model = PublishedWhisper::read_ctranslate2(&self.folder)?;
         output::write_folder(out, |whole| {
             model.save(whole)?;
-            fs::copy(self.folder.join("tokenizer.json"), whole.join("tokenizer.json"))?;
-            Ok(())
+            let tokenizer = "tokenizer.json";
+            Ok(copy_file(&self.folder.join(tokenizer), &whole.join(tokenizer))?)
         })?;
         output::print(&format!("{}: {} tensors", out.display(), model.tensors().len()))
     }

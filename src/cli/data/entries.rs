@@ -337,7 +337,6 @@ impl Output {
         files: &[PathBuf],
         read: impl FnOnce(&Reading, &mut Collector<'_>) -> Result<(), DataError>,
     ) -> anyhow::Result<()> {
-        self.refuse_inputs(files)?;
         let bytes = files.iter().filter_map(|path| fs::metadata(path).ok()).map(|f| f.len()).sum();
         let bar = output::byte_progress_bar(bytes, self.quiet);
         let reading = Reading { bar, skips_bad_rows: self.skip_bad_lines };
@@ -374,24 +373,10 @@ impl Output {
         self.report(&counts)
     }
 
-    fn refuse_inputs(&self, files: &[PathBuf]) -> anyhow::Result<()> {
-        if files.iter().any(|path| output::would_replace(&self.out, path)) {
-            let out = self.out.display();
-            anyhow::bail!("{out}: is read and cannot be written; give another --out");
-        }
-        Ok(())
-    }
-
     fn report(&self, counts: &Counts) -> anyhow::Result<()> {
         let summary = Summary { out: &self.out, counts };
         let text =
             || format!("{}: {} entries of {}", self.out.display(), counts.entries, told(counts));
-        // Where the entries go to standard output, nothing else may.
-        if fs::metadata(&self.out).is_ok_and(|found| !found.is_file()) {
-            let text = if self.json { serde_json::to_string_pretty(&summary)? } else { text() };
-            output::note(&text, false);
-            return Ok(());
-        }
         output::print_report(self.json, &summary, text)
     }
 }

@@ -83,14 +83,12 @@ impl Data {
                 }
             }
             Self::Phrases(phrases) => {
-                let names = ["train.csv", "validation.csv", "test.csv", "ipc_class_titles.tsv"];
-                let files = names.map(|name| phrases.folder.join(name));
-                if let Some(file) = files.iter().find(|file| file.exists()) {
-                    anyhow::bail!("{}: is there already; give another folder", file.display());
-                }
-                phrase_world(phrases.seed).write(&phrases.folder)?;
-                for file in files {
-                    output::print(&file.display().to_string())?;
+                output::check_new_folder(&phrases.folder)?;
+                output::write_folder(&phrases.folder, |whole| {
+                    Ok(phrase_world(phrases.seed).write(whole)?)
+                })?;
+                for name in ["train.csv", "validation.csv", "test.csv", "ipc_class_titles.tsv"] {
+                    output::print(&phrases.folder.join(name).display().to_string())?;
                 }
             }
             Self::World(world) => world.run()?,

@@ -1,11 +1,10 @@
 //! `engram data speech`: sentences of the embedded world's voices as sound files.
 
-use std::fs;
 use std::io::Cursor;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use engram_data::speech::manifest::{Clip, write_manifest};
+use engram_data::speech::manifest::{Clip, manifest};
 use engram_data::world::questions::Split;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_train::studies::speech::corpus::Corpus;
@@ -54,11 +53,7 @@ enum SplitName {
 
 impl Speech {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let folder = &self.folder;
-        if fs::read_dir(folder).map_or_else(|_| folder.exists(), |mut files| files.next().is_some())
-        {
-            anyhow::bail!("{}: is there already; give a new folder", folder.display());
-        }
+        output::check_new_folder(&self.folder)?;
         let data = SpeechData {
             evaluated: usize::from(self.count),
             evaluated_snr_db: self.snr_db,
@@ -75,14 +70,14 @@ impl Speech {
             let (mut clips, mut said) = (Vec::new(), String::new());
             for one in &utterances {
                 let audio = whole.join(format!("{}.wav", one.id));
-                fs::write(&audio, wav(&one.samples)?)?;
+                output::write_new(&audio, &wav(&one.samples)?)?;
                 said += &format!("{}\t{}\n", one.id, one.text);
                 let (id, text) = (one.id.clone(), Some(one.text.clone()));
                 clips.push(Clip { id, audio, text, ..Clip::default() });
             }
-            write_manifest(&whole.join("clips.jsonl"), &clips)?;
-            fs::write(whole.join("ref.tsv"), said)?;
-            Ok(())
+            output::write_new(&whole.join("ref.tsv"), said.as_bytes())?;
+            let list = whole.join("clips.jsonl");
+            output::write_new(&list, &manifest(&list, &clips)?)
         })?;
         output::print(&format!("{}: {} sentences", self.folder.display(), utterances.len()))?;
         Ok(Outcome::Done)

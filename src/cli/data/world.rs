@@ -1,8 +1,6 @@
 //! `engram data world`: the embedded world as files that `engram memory` and `engram eval` read.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -73,15 +71,7 @@ impl From<SplitName> for Split {
 impl World {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let folder = &self.folder;
-        let refuse = |reason| anyhow::bail!("{}: {reason}; give a new folder", folder.display());
-        if folder.file_name().is_none() {
-            return refuse("has no name of its own");
-        }
-        match fs::read_dir(folder).map(|mut files| files.next().is_none()) {
-            Ok(false) => return refuse("has files already"),
-            Err(_) if folder.exists() => return refuse("is no folder that can be read"),
-            _ => {}
-        }
+        output::check_new_folder(folder)?;
         let options = WorldOptions {
             seed: self.seed,
             pictures: self.pictures,
@@ -114,9 +104,9 @@ impl World {
     }
 
     fn write(&self, world: &EmbeddedWorld, folder: &Path) -> anyhow::Result<()> {
-        let file = |name: &str, bytes: &[u8]| write_synced(&folder.join(name), bytes);
-        fs::create_dir(folder.join("pictures"))?;
-        fs::create_dir(folder.join("views"))?;
+        let file = |name: &str, bytes: &[u8]| output::write_new(&folder.join(name), bytes);
+        output::create_folder(&folder.join("pictures"))?;
+        output::create_folder(&folder.join("views"))?;
         world.pictures.par_iter().enumerate().try_for_each(|(place, picture)| {
             file(&format!("pictures/{}.png", picture.slug), picture.png)?;
             (1..=self.views).try_for_each(|number| {
@@ -174,10 +164,4 @@ fn lines<T: Serialize>(rows: impl IntoIterator<Item = T>) -> anyhow::Result<Vec<
         bytes.push(b'\n');
     }
     Ok(bytes)
-}
-
-fn write_synced(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(bytes)?;
-    Ok(file.sync_all()?)
 }

@@ -53,7 +53,6 @@ pub struct Caption {
 impl Caption {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let df = self.df.as_deref();
-        self.outputs.check(&[Some(&*self.references), Some(&*self.results), df])?;
         let annotations = read_annotations(&self.references)?;
         let results = read_results(&self.results)?;
         let options = ReportOptions {

@@ -32,7 +32,6 @@ pub struct Haystack {
 
 impl Haystack {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        self.outputs.check(&[Some(&*self.replies)])?;
         let text = read_text(&self.replies)?;
         let replies = parse_replies(&self.replies.display().to_string(), &text)?;
         let options = HaystackOptions {

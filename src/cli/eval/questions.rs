@@ -42,8 +42,6 @@ pub struct Vqa {
 
 impl Vqa {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let inputs = [Some(&*self.annotations), Some(&*self.results), self.questions.as_deref()];
-        self.outputs.check(&inputs)?;
         let (annotation_text, result_text) =
             (read_text(&self.annotations)?, read_text(&self.results)?);
         let files = [&self.annotations, &self.results].map(|path| path.display().to_string());
@@ -102,7 +100,6 @@ pub struct Aokvqa {
 
 impl Aokvqa {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        self.outputs.check(&[Some(&*self.questions), Some(&*self.predictions)])?;
         let (questions, predictions) = (read_text(&self.questions)?, read_text(&self.predictions)?);
         let files = [&self.questions, &self.predictions].map(|path| path.display().to_string());
         let questions = aokvqa::parse_questions(&files[0], &questions)?;

@@ -39,7 +39,6 @@ pub struct Retrieval {
 
 impl Retrieval {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        self.outputs.check(&[Some(&*self.queries)])?;
         let text = read_text(&self.queries)?;
         let queries = parse_queries(&self.queries.display().to_string(), &text)?;
         let options = RetrievalOptions {

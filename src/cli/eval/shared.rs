@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
 use clap::Args;
 use engram_eval::bootstrap::BootstrapOptions;
 use engram_eval::html::WORST_CASES;
@@ -50,19 +49,6 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Refuses a file that would be written over one of the inputs, or over the other output.
-    pub fn check(&self, inputs: &[Option<&Path>]) -> anyhow::Result<()> {
-        let mut taken: Vec<&Path> = inputs.iter().copied().flatten().collect();
-        for (option, path) in [("--items", &self.items), ("--html", &self.html)] {
-            let Some(path) = path else { continue };
-            if taken.iter().any(|other| output::would_replace(path, other)) {
-                bail!("{}: is read or written already; give {option} another file", path.display());
-            }
-            taken.push(path);
-        }
-        Ok(())
-    }
-
     /// Whether there is a page to write.
     pub fn page(&self) -> bool {
         self.html.is_some()

@@ -134,9 +134,6 @@ enum UnitName {
 
 impl Wer {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let inputs =
-            [&self.pairs, &self.reference, &self.hyp, &self.table, &self.rare_words, &self.biasing];
-        self.outputs.check(&inputs.map(Option::as_deref))?;
         let alignments = self.align.unwrap_or(0);
         let confusions = self.confusions.unwrap_or(if self.outputs.json { 0 } else { 10 });
         let mut options = WerOptions {

@@ -8,7 +8,7 @@ use engram_memory::generation::Info;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{Entry, Generation, Memory, Row};
-use engram_train::encode::{Item, JointEncoder};
+use engram_train::encode::{Item, JointEncoder, PromptChoice};
 use engram_train::studies::reveal::predict::Evidence;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ struct AskedBy {
 pub(super) struct Wanted {
     text: String,
     /// A picture's file in base64.
-    picture: String,
+    pub(super) picture: String,
     /// An entry whose neighbours are wanted.
     like: Option<i64>,
     k: usize,
@@ -91,6 +91,12 @@ struct Found {
     hit: ShownHit,
     /// The weight of its source for the query, by which its score was multiplied; of runs alone.
     gate: Option<f64>,
+}
+
+/// The image of an entry.
+pub(super) enum EntryImage {
+    Made(Vec<u8>),
+    File(PathBuf),
 }
 
 impl Memories {
@@ -134,13 +140,13 @@ impl Memories {
         self.get(memory)?.search(wanted, answerers)
     }
 
-    /// The bytes of an entry's picture: a file within the folder of pictures, or what a run on the embedded world shows.
+    /// An entry's picture: a file within the folder of pictures, or what a run on the embedded world shows.
     pub(super) fn picture(
         &self,
         memory: usize,
         id: i64,
         answerers: &LazyRuns<Asking>,
-    ) -> anyhow::Result<Vec<u8>> {
+    ) -> anyhow::Result<EntryImage> {
         let explorable = self.get(memory)?;
         let generation = explorable.memory.generation();
         let row = generation.row_of(id)?.with_context(|| format!("there is no entry {id}"))?;
@@ -150,13 +156,13 @@ impl Memories {
             && let Some(slug) = path.strip_prefix("pictures/").and_then(|p| p.strip_suffix(".png"))
             && let Ok(png) = answerers.opened(run).and_then(|opened| opened.view(slug, 0))
         {
-            return Ok(png);
+            return Ok(EntryImage::Made(png));
         }
         let absent = || format!("the picture {path} is not in {}", explorable.images.display());
         let folder = explorable.images.canonicalize().with_context(absent)?;
         let file = folder.join(path).canonicalize().with_context(absent)?;
         anyhow::ensure!(file.starts_with(&folder) && file.is_file(), absent());
-        std::fs::read(&file).with_context(absent)
+        Ok(EntryImage::File(file))
     }
 
     fn get(&self, memory: usize) -> anyhow::Result<&Explorable> {
@@ -327,7 +333,8 @@ fn open_encoder(generation: &Generation) -> anyhow::Result<JointEncoder> {
              it with `engram memory build --model`"
         );
     };
-    let encoder = JointEncoder::open(&first.name, encoders.get(1).map(|one| one.name.as_str()))?;
+    let second = encoders.get(1).map(|one| one.name.as_str());
+    let encoder = JointEncoder::open(&first.name, second, &PromptChoice::Query)?;
     check_model(&encoder, generation)?;
     Ok(encoder)
 }

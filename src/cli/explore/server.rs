@@ -1,18 +1,19 @@
-//! The page and its data, for this machine alone.
+//! The page and its data, for the browser that opened the printed address.
 //!
-//! It listens on 127.0.0.1. A page of another site that the browser shows at the same time gets nothing: names that
-//! lead here are refused (`Host`), and what such pages ask for (`Origin`, `Sec-Fetch-Site`); what is sent has to be JSON,
-//! and pictures are found by their entry's id within one folder. The page itself may load nothing but what stands here.
+//! It listens on 127.0.0.1, and `access` says who may ask. What is sent has to be JSON, and pictures are found by their
+//! entry's id within one folder. The page itself may load nothing but what stands here.
 
+use std::fs::File;
+use std::io::Read;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use axum::Json;
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Path as InPath, Query, Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, Extension, Path as InPath, Query, Request, State};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -20,22 +21,19 @@ use engram_train::studies::reveal::predict::Answer;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
+use super::access::{Access, Verdict};
 use super::answers::{Asked, Asking};
+use super::budget::{Budget, LARGEST_IMAGE, Sent, Share};
+use super::connections;
 use super::curves;
 use super::found::Run;
 use super::lazily::LazyRuns;
-use super::memories::{Described, Hits, Memories, Wanted};
+use super::memories::{Described, EntryImage, Hits, Memories, Wanted};
 use super::speech::{self, HeardClip, Hearer, Said};
 use crate::cli::output;
 
-/// Bytes of the largest request: a photograph in base64.
-const LARGEST_REQUEST: usize = 32 << 20;
 /// Bytes of the longest reason that is told.
 const LONGEST_REASON: usize = 1 << 16;
-/// How long requests under way are waited for at the end.
-const LAST_ANSWERS: Duration = Duration::from_secs(1);
-/// Where a browser says from which page a request comes.
-const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Nothing but what comes from here, and pictures that were dropped on the page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self'; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -62,6 +60,17 @@ pub(super) struct Explored {
     pub(super) memories: Memories,
     pub(super) answerers: LazyRuns<Asking>,
     pub(super) recognisers: LazyRuns<Hearer>,
+    pub(super) budget: Budget,
+}
+
+impl Explored {
+    /// The right to decode an image, where a request has one.
+    async fn decoding(&self, has_image: bool) -> Result<Share, Refused> {
+        match has_image {
+            true => Ok(self.budget.decoding().await?),
+            false => Ok(Share::default()),
+        }
+    }
 }
 
 type Shared = State<Arc<Explored>>;
@@ -76,36 +85,21 @@ pub(super) fn serve(explored: Explored, port: u16) -> anyhow::Result<()> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.with_context(|| {
             format!("port {port} of 127.0.0.1 could not be taken; give another --port, or none")
         })?;
-        let address = listener.local_addr()?.to_string();
-        output::print(&format!("http://{address}/"))?;
+        let access = Access::new(&listener.local_addr()?.to_string())?;
+        output::print(&access.url())?;
         let stopped = async {
             let _ = tokio::signal::ctrl_c().await;
         };
-        let app = app(explored, &address);
-        let served = axum::serve(listener, app).with_graceful_shutdown(stopped).into_future();
-        // Requests under way may be finished, but nobody waits long for them.
-        let waited = async {
-            let _ = tokio::signal::ctrl_c().await;
-            tokio::time::sleep(LAST_ANSWERS).await;
-        };
-        tokio::select! {
-            served = served => served?,
-            () = waited => {}
-        }
+        connections::serve(listener, app(explored, access), stopped).await;
         Ok(())
     });
     runtime.shutdown_background();
     served
 }
 
-/// The page at an address.
-fn app(explored: Explored, address: &str) -> Router {
-    let mut hosts = vec![address.to_owned(), address.replace("127.0.0.1", "localhost")];
-    // Browsers leave the usual port out.
-    let short: Vec<String> =
-        hosts.iter().filter_map(|host| host.strip_suffix(":80")).map(str::to_owned).collect();
-    hosts.extend(short);
-    let hosts: Arc<[String]> = hosts.into();
+/// The page, for those who have access.
+fn app(explored: Explored, access: Access) -> Router {
+    let gate = Gate { access: Arc::new(access), budget: explored.budget.clone() };
     let mut app = Router::new();
     for (path, kind, text) in PAGE {
         app = app.route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], text) }));
@@ -123,16 +117,34 @@ fn app(explored: Explored, address: &str) -> Router {
         .route("/api/memories/{memory}/search", post(search))
         .route("/api/memories/{memory}/pictures/{entry}", get(picture))
         .fallback(|| async { Refused(StatusCode::NOT_FOUND, "there is no such page".to_owned()) })
-        .layer(DefaultBodyLimit::max(LARGEST_REQUEST))
-        .layer(from_fn_with_state(hosts, guard))
+        // The gate has read the body, and limited it.
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(gate, guard))
         .with_state(Arc::new(explored))
 }
 
-/// Refuses requests by another name and those of other sites' pages, and says what the page may do.
-async fn guard(State(hosts): State<Arc<[String]>>, request: Request, next: Next) -> Response {
-    let mut response = match refused(&hosts, &request) {
-        Some(refused) => refused.into_response(),
-        None => in_json(next.run(request).await).await,
+/// What each request passes.
+#[derive(Clone)]
+struct Gate {
+    access: Arc<Access>,
+    budget: Budget,
+}
+
+/// Refuses requests of those without access, reads bodies within their limits, and says what the page may do.
+async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let is_public = PAGE.iter().any(|(own, ..)| *own == path);
+    let mut cookie = None;
+    let mut response = match gate.access.verdict(&request, is_public) {
+        Verdict::Allowed => gate.answer(request, next).await,
+        Verdict::AllowedWithCookie(token) => {
+            cookie = Some(token);
+            gate.answer(request, next).await
+        }
+        Verdict::PageRefused(page) => {
+            (StatusCode::FORBIDDEN, [(header::CONTENT_TYPE, PAGE[0].1)], page).into_response()
+        }
+        Verdict::Refused(status, reason) => Refused(status, reason).into_response(),
     };
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -143,24 +155,30 @@ async fn guard(State(hosts): State<Arc<[String]>>, request: Request, next: Next)
     ] {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
+    if let Some(cookie) = cookie {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
     response
 }
 
-/// Why a request is not for this page, if it is not.
-fn refused(hosts: &[String], request: &Request) -> Option<Refused> {
-    let text = |name| request.headers().get(name).map(|value| value.to_str().unwrap_or_default());
-    let is_host = |host: &str| hosts.iter().any(|own| own == host);
-    let open = format!("open http://{}/", hosts.first()?);
-    if !text(header::HOST).is_some_and(is_host) {
-        return Some(Refused(StatusCode::MISDIRECTED_REQUEST, open));
+impl Gate {
+    async fn answer(&self, request: Request, next: Next) -> Response {
+        let (mut head, body) = request.into_parts();
+        // What is only asked for has no body that is read.
+        if head.method != Method::POST {
+            return in_json(next.run(Request::from_parts(head, Body::empty())).await).await;
+        }
+        match self.budget.body(body).await {
+            Ok((bytes, share)) => {
+                head.extensions.insert(share);
+                in_json(next.run(Request::from_parts(head, Body::from(bytes))).await).await
+            }
+            Err((status, reason)) => {
+                let close = [(header::CONNECTION, HeaderValue::from_static("close"))];
+                (close, Refused(status, reason)).into_response()
+            }
+        }
     }
-    let is_origin = |origin: &str| origin.strip_prefix("http://").is_some_and(is_host);
-    // A link on another site may lead to the page, and to nothing else.
-    let is_data = request.uri().path().starts_with("/api/");
-    let is_foreign = text(header::ORIGIN).is_some_and(|origin| !is_origin(origin))
-        || is_data && text(SITE).is_some_and(|site| !matches!(site, "same-origin" | "none"));
-    let reason = || format!("another site's page asks; {open}");
-    is_foreign.then(|| Refused(StatusCode::FORBIDDEN, reason()))
 }
 
 /// What the server itself says of a request that it cannot read, as JSON as well.
@@ -192,13 +210,27 @@ impl IntoResponse for Refused {
     }
 }
 
-/// What takes a while is done where other requests do not wait for it.
+impl From<(StatusCode, String)> for Refused {
+    fn from((status, reason): (StatusCode, String)) -> Self {
+        Self(status, reason)
+    }
+}
+
+/// What takes a while is done where other requests do not wait for it. It goes on, and keeps its share, when the browser
+/// no longer waits.
 async fn apart<T: Send + 'static>(
-    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+    explored: Arc<Explored>,
+    shares: impl Send + 'static,
+    work: impl FnOnce(&Explored) -> anyhow::Result<T> + Send + 'static,
 ) -> Result<T, Refused> {
     let told = |reason: String| Refused(StatusCode::UNPROCESSABLE_ENTITY, reason);
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| told(error.to_string()))?
+    let at_work = explored.budget.work().await?;
+    let done = tokio::task::spawn_blocking(move || {
+        let _shares = (at_work, shares);
+        work(&explored)
+    });
+    done.await
+        .map_err(|error| told(error.to_string()))?
         .map_err(|error| told(output::with_causes(&error)))
 }
 
@@ -211,36 +243,55 @@ async fn run_curves(
     State(explored): Shared,
     InPath(run): InPath<usize>,
 ) -> Answered<Vec<curves::Curve>> {
-    let work = move || {
+    let work = move |explored: &Explored| {
         let run = explored.runs.get(run).with_context(|| format!("there is no run {run}"))?;
         curves::read(&run.folder)
     };
-    apart(work).await.map(Json)
+    apart(explored, (), work).await.map(Json)
 }
 
 async fn memories(State(explored): Shared) -> Answered<Vec<Described>> {
-    apart(move || Ok(explored.memories.describe())).await.map(Json)
+    apart(explored, (), move |explored| Ok(explored.memories.describe())).await.map(Json)
 }
 
 async fn search(
     State(explored): Shared,
     InPath(memory): InPath<usize>,
+    Extension(share): Extension<Share>,
     Json(wanted): Json<Wanted>,
 ) -> Answered<Hits> {
-    apart(move || explored.memories.search(memory, &wanted, &explored.answerers)).await.map(Json)
+    let shares = (share, explored.decoding(!wanted.picture.is_empty()).await?);
+    let work =
+        move |explored: &Explored| explored.memories.search(memory, &wanted, &explored.answerers);
+    apart(explored, shares, work).await.map(Json)
 }
 
 async fn picture(
     State(explored): Shared,
     InPath((memory, entry)): InPath<(usize, i64)>,
 ) -> Result<Response, Refused> {
-    let work = move || {
-        let bytes = explored.memories.picture(memory, entry, &explored.answerers)?;
+    let find =
+        move |explored: &Explored| explored.memories.picture(memory, entry, &explored.answerers);
+    let file = match apart(Arc::clone(&explored), (), find).await? {
+        EntryImage::Made(bytes) => return Ok(png(bytes)),
+        EntryImage::File(file) => file,
+    };
+    let size = file.metadata().map_or(0, |found| found.len());
+    let size = usize::try_from(size).ok().filter(|size| *size <= LARGEST_IMAGE);
+    let too_large = || {
+        let reason = format!("the picture is larger than {} MiB", LARGEST_IMAGE >> 20);
+        Refused(StatusCode::UNPROCESSABLE_ENTITY, reason)
+    };
+    let share = explored.budget.image(size.ok_or_else(too_large)?).await?;
+    let read = move |_: &Explored| {
+        let mut bytes = Vec::new();
+        File::open(&file)?.take(LARGEST_IMAGE as u64).read_to_end(&mut bytes)?;
         // Whatever else an entry may name is not shown.
         let format = image::guess_format(&bytes).context("the file is no picture")?;
-        anyhow::Ok(([(header::CONTENT_TYPE, format.to_mime_type())], bytes))
+        anyhow::Ok((format.to_mime_type(), bytes))
     };
-    apart(work).await.map(IntoResponse::into_response)
+    let (kind, bytes) = apart(explored, share.clone(), read).await?;
+    Ok(([(header::CONTENT_TYPE, kind)], Sent::body(bytes, share)).into_response())
 }
 
 #[derive(Deserialize)]
@@ -254,35 +305,46 @@ async fn questions(
     InPath(run): InPath<usize>,
     Query(Words { words }): Query<Words>,
 ) -> Answered<serde_json::Value> {
-    let work =
-        move || Ok(serde_json::to_value(explored.answerers.opened(run)?.questions(&words)?)?);
-    apart(work).await.map(Json)
+    let work = move |explored: &Explored| {
+        Ok(serde_json::to_value(explored.answerers.opened(run)?.questions(&words)?)?)
+    };
+    apart(explored, (), work).await.map(Json)
 }
 
 async fn view(
     State(explored): Shared,
     InPath((run, picture, view)): InPath<(usize, String, u32)>,
 ) -> Result<Response, Refused> {
-    apart(move || explored.answerers.opened(run)?.view(&picture, view)).await.map(png)
+    apart(explored, (), move |explored| explored.answerers.opened(run)?.view(&picture, view))
+        .await
+        .map(png)
 }
 
 async fn answer(
     State(explored): Shared,
     InPath(run): InPath<usize>,
+    Extension(share): Extension<Share>,
     Json(asked): Json<Asked>,
 ) -> Answered<Answer> {
-    apart(move || explored.answerers.opened(run)?.answer(&asked)).await.map(Json)
+    let shares = (share, explored.decoding(true).await?);
+    apart(explored, shares, move |explored| explored.answerers.opened(run)?.answer(&asked))
+        .await
+        .map(Json)
 }
 
 async fn names(State(explored): Shared, InPath(run): InPath<usize>) -> Answered<Said> {
-    apart(move || Ok(explored.recognisers.opened(run)?.said())).await.map(Json)
+    apart(explored, (), move |explored| Ok(explored.recognisers.opened(run)?.said()))
+        .await
+        .map(Json)
 }
 
 async fn frame(
     State(explored): Shared,
     InPath((run, name, view)): InPath<(usize, usize, usize)>,
 ) -> Result<Response, Refused> {
-    apart(move || explored.recognisers.opened(run)?.view(name, view)).await.map(png)
+    apart(explored, (), move |explored| explored.recognisers.opened(run)?.view(name, view))
+        .await
+        .map(png)
 }
 
 async fn sound(
@@ -290,7 +352,8 @@ async fn sound(
     InPath(run): InPath<usize>,
     Query(wanted): Query<speech::Wanted>,
 ) -> Result<Response, Refused> {
-    let wav = apart(move || explored.recognisers.opened(run)?.sound(&wanted)).await?;
+    let wav = apart(explored, (), move |explored| explored.recognisers.opened(run)?.sound(&wanted))
+        .await?;
     Ok(([(header::CONTENT_TYPE, "audio/wav")], wav).into_response())
 }
 
@@ -299,7 +362,9 @@ async fn hear(
     InPath(run): InPath<usize>,
     Query(wanted): Query<speech::Wanted>,
 ) -> Answered<HeardClip> {
-    apart(move || explored.recognisers.opened(run)?.hear(&wanted)).await.map(Json)
+    apart(explored, (), move |explored| explored.recognisers.opened(run)?.hear(&wanted))
+        .await
+        .map(Json)
 }
 
 fn png(bytes: Vec<u8>) -> Response {

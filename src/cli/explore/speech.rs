@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::lazily::{FromRun, png};
 use crate::cli::data::wav;
+use crate::cli::output;
 
 /// The name of what the run has learnt.
 const ADAPTERS: &str = "run";
@@ -170,7 +171,7 @@ impl Hearer {
         let mut files = Vec::new();
         for view in 0..EVALUATED_VIEWS {
             let file = folder.path().join(format!("{view}.png"));
-            std::fs::write(&file, self.view(name, view)?).context("no file for a picture")?;
+            output::write_new(&file, &self.view(name, view)?)?;
             files.push(file);
         }
         Ok(adapted.see(&files)?)

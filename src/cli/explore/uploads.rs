@@ -1,16 +1,20 @@
 //! Words and pictures that the page sends.
 
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use engram_data::image;
 use tempfile::NamedTempFile;
 
 use crate::cli::output;
 
 /// Characters of the longest text that is read.
 const LONGEST_TEXT: usize = 2_000;
+/// Pixels of the largest picture: decoded it takes up to 300 MB, with 16 bits for each number.
+const MOST_PIXELS: u64 = 25_000_000;
 
 /// What was typed; none where that is nothing.
 pub(super) fn words(text: &str) -> anyhow::Result<Option<&str>> {
@@ -42,8 +46,15 @@ impl Upload {
             return Ok(None);
         }
         let bytes = STANDARD.decode(base64).context("the picture is no base64")?;
-        let file = NamedTempFile::new().context("no file for the picture")?;
-        std::fs::write(file.path(), bytes).context("no file for the picture")?;
+        // What is no picture is told by who decodes it.
+        if let Some((width, height)) = image::size(&bytes) {
+            anyhow::ensure!(
+                u64::from(width) * u64::from(height) <= MOST_PIXELS,
+                "the picture has {width} x {height} pixels; the page takes {MOST_PIXELS} at most: make it smaller"
+            );
+        }
+        let mut file = NamedTempFile::new().context("no file for the picture")?;
+        file.write_all(&bytes).context("no file for the picture")?;
         Ok(Some(Self(file)))
     }
 

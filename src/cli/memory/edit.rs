@@ -125,7 +125,7 @@ A line of entries.jsonl: {\"id\": 7, \"source\": \"wit\", \"document\": \"Q64\",
 pub struct Build {
     #[command(flatten)]
     rows: Rows,
-    /// Keep keys as they are; without it they are brought to unit length, and scores are cosines
+    /// Keep keys as they are: scores are products then. Without it keys get unit length, and scores are cosines
     #[arg(long)]
     no_normalize: bool,
     /// How numbers of values are kept

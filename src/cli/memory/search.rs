@@ -34,9 +34,10 @@ Examples:
   engram memory search memory --text \"a bridge at night\"
   engram memory search memory --image photograph.jpg --model clip
 
-Scores are products of query and key (cosines, where both have unit length), times the gate of the
-entry's source where --gates are given; of equal scores the lower id comes first. Where fewer than
-k entries may be found, ids.npy is filled with -1 and scores.npy with -inf.
+Scores are cosines of query and key, whatever the query's length; in a memory that was built with
+--no-normalize they are products. --gates multiply them by the gate of the entry's source. Of equal
+scores the lower id comes first. The files have k columns, or as many as the memory has entries where
+these are fewer. Where fewer entries may be found, ids.npy is filled with -1 and scores.npy with -inf.
 
 With --index hnsw, up to 100 of the queries are searched exactly as well, and the recall and both
 speeds are told on standard error and in the JSON.")]
@@ -48,7 +49,7 @@ pub struct Search {
     queries: Option<PathBuf>,
     #[command(flatten)]
     question: Question,
-    /// How many entries are wanted for each query
+    /// How many entries are wanted for each query; at most all of the memory
     #[arg(short, default_value_t = 10)]
     k: usize,
     /// How to search
@@ -141,7 +142,8 @@ impl Search {
             }
         };
         let filter = self.filter(&generation, queries.len() / generation.manifest().width)?;
-        let queries = Queries { keys: &queries, k: self.k };
+        let k = self.k.min(generation.len().max(1));
+        let queries = Queries { keys: &queries, k };
         let searched = match self.index {
             IndexName::Exact => {
                 Exact.search(&generation, queries, &filter).map(|found| (found, None))
@@ -151,15 +153,15 @@ impl Search {
         let (found, graph) =
             searched.map_err(|error| with_place(error, self.queries.as_deref(), None, None))?;
         if let Some(path) = &self.output {
-            output::write_whole(path, &npy_bytes(&self.matrix(&found, |hit| hit.id, -1), self.k)?)?;
+            output::write_whole(path, &npy_bytes(&matrix(&found, k, |hit| hit.id, -1), k)?)?;
         }
         if let Some(path) = &self.scores {
-            let scores = self.matrix(&found, |hit| hit.score, f32::NEG_INFINITY);
-            output::write_whole(path, &npy_bytes(&scores, self.k)?)?;
+            let scores = matrix(&found, k, |hit| hit.score, f32::NEG_INFINITY);
+            output::write_whole(path, &npy_bytes(&scores, k)?)?;
         }
         if self.json {
             let queries = shown(&generation, &found, usize::MAX)?;
-            let report = Report { generation: found.generation, k: self.k, graph, queries };
+            let report = Report { generation: found.generation, k, graph, queries };
             output::print_json(&report)?;
         } else if self.output.is_none() && self.scores.is_none() {
             output::print(&self.text(&shown(&generation, &found, SHOWN)?, found.hits.len()))?;
@@ -191,7 +193,7 @@ impl Search {
         let measured: Vec<usize> = (0..all).step_by(all.div_ceil(MEASURED).max(1)).collect();
         let (keys, filter) = of_queries(&measured, generation, queries, filter);
         let start = Instant::now();
-        let exact = Exact.search(generation, Queries { keys: &keys, k: self.k }, &filter)?;
+        let exact = Exact.search(generation, Queries { keys: &keys, k: queries.k }, &filter)?;
         let exact_seconds = start.elapsed().as_secs_f64();
         let hits = measured.iter().map(|query| found.hits[*query].clone()).collect();
         let figures = GraphFigures {
@@ -202,7 +204,7 @@ impl Search {
         };
         let note = format!(
             "recall@{} {:.4} (of {} queries, against the exact search); {:.0} queries a second, exact {:.0}",
-            self.k,
+            queries.k,
             figures.recall,
             figures.measured_queries,
             figures.queries_per_second,
@@ -225,16 +227,6 @@ impl Search {
             filter.gates = Some(gates(path, queries, generation.manifest().sources.len())?);
         }
         Ok(filter)
-    }
-
-    /// One column for each rank.
-    fn matrix<T: Copy>(&self, found: &Found, of: impl Fn(&Hit) -> T, missing: T) -> Vec<T> {
-        let mut matrix = Vec::with_capacity(found.hits.len() * self.k);
-        for hits in &found.hits {
-            matrix.extend(hits.iter().map(&of));
-            matrix.extend(std::iter::repeat_n(missing, self.k - hits.len()));
-        }
-        matrix
     }
 
     fn text(&self, shown: &[QueryHits], queries: usize) -> String {
@@ -261,6 +253,16 @@ impl Search {
         }
         text
     }
+}
+
+/// One column for each of `k` ranks.
+fn matrix<T: Copy>(found: &Found, k: usize, of: impl Fn(&Hit) -> T, missing: T) -> Vec<T> {
+    let mut matrix = Vec::with_capacity(found.hits.len() * k);
+    for hits in &found.hits {
+        matrix.extend(hits.iter().map(&of));
+        matrix.extend(std::iter::repeat_n(missing, k - hits.len()));
+    }
+    matrix
 }
 
 /// Some of the queries, with what the filter says of them.

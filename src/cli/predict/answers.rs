@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Predict;
-use crate::cli::{Outcome, output};
+use crate::cli::{Outcome, output, paths};
 
 /// Questions that are answered at a time.
 const ANSWERED_AT_A_TIME: usize = 32;
@@ -83,6 +83,7 @@ impl Predict {
 impl Predict {
     /// Opens a run; fails for options that would do nothing.
     fn open(&self, run: &Path, pictures: Vec<PathBuf>) -> anyhow::Result<Answerer> {
+        paths::check_named(&self.output, pictures.iter().map(PathBuf::as_path))?;
         let answerer = Answerer::open(run, self.memory.as_deref(), self.k, pictures)?;
         let wanted = [
             ("--evidence", self.evidence),

@@ -50,11 +50,6 @@ fn weight(text: &str) -> Result<f32, String> {
 }
 
 impl Boost {
-    /// The file of words.
-    pub fn file(&self) -> Option<&Path> {
-        self.boost.as_deref()
-    }
-
     /// Reads the lists, and tells which of them belong to no clip.
     pub fn read(&self, clips: &[Clip], quiet: bool) -> anyhow::Result<Option<Lists>> {
         let Some(file) = &self.boost else { return Ok(None) };
@@ -80,7 +75,7 @@ impl Boost {
         lists: Option<&'a Lists>,
         recogniser: &'a Listener,
     ) -> anyhow::Result<Option<Trees<'a>>> {
-        let (Some(lists), Some(file)) = (lists, self.file()) else { return Ok(None) };
+        let (Some(lists), Some(file)) = (lists, self.boost.as_deref()) else { return Ok(None) };
         let booster = recogniser.booster(self.boost_weight)?;
         let mut trees = Trees { booster, lists, of_all: None, file };
         match lists {

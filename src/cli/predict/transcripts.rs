@@ -3,15 +3,14 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::ValueEnum;
-use engram_data::speech::manifest::{Clip, write_manifest};
+use engram_data::speech::manifest::{Clip, manifest};
 use engram_train::recognise::{FinalWord, Streamed, Transcript};
 use serde::Serialize;
 
 use super::Predict;
 use super::subtitles::{one_line, subtitles};
-use crate::cli::output;
+use crate::cli::{output, paths};
 
 /// How transcripts are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -84,7 +83,7 @@ impl Predict {
         }
     }
 
-    /// Fails if two clips have one file of subtitles, before anything is computed.
+    /// Fails if two clips have one file of subtitles, or if one would replace a file of the clips: before anything is computed.
     pub(super) fn check_subtitle_files(
         &self,
         clips: &[Clip],
@@ -100,7 +99,7 @@ impl Predict {
                 );
             }
         }
-        Ok(())
+        files.keys().try_for_each(|file| paths::check_named(file, files_of(clips)))
     }
 
     fn subtitle_path(&self, clip: &Clip, format: Format) -> PathBuf {
@@ -119,11 +118,18 @@ impl Predict {
     fn subtitle_file(&self, clip: &Clip, format: Format) -> anyhow::Result<PathBuf> {
         let file = self.subtitle_path(clip, format);
         if let Some(folder) = file.parent().filter(|folder| *folder != Path::new("")) {
-            let failed = || format!("{}: could not be made", folder.display());
-            std::fs::create_dir_all(folder).with_context(failed)?;
+            output::create_folder(folder)?;
         }
         Ok(file)
     }
+}
+
+/// The files that clips are read from.
+pub(in crate::cli) fn files_of(clips: &[Clip]) -> impl Iterator<Item = &Path> {
+    clips.iter().flat_map(|clip| {
+        let frames = clip.frames.iter().map(|frame| frame.image.as_path());
+        std::iter::once(clip.audio.as_path()).chain(frames)
+    })
 }
 
 /// Writes clips with what was heard in them, to be trained on; one in which nothing was heard teaches nothing.
@@ -149,7 +155,7 @@ pub(super) fn write_labelled<'c>(
         let (count, first) = (silent.len(), &silent[0].id);
         output::note(&format!("{count} clips without a text are left out, first `{first}`"), quiet);
     }
-    Ok(write_manifest(path, &labelled)?)
+    output::write_whole(path, &manifest(path, &labelled)?)
 }
 
 #[cfg(test)]

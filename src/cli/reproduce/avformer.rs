@@ -154,6 +154,7 @@ impl Reproduce {
             seeds: self.seeds,
             quiet: self.quiet,
             reuse: self.reuse,
+            stop: self.stop.clone(),
         };
         let report = run_grid(&grid, &options, &mut time_left(self.quiet))?;
         notes.extend(report.reused_note());

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use engram_data::hub::WeightsLocation;
 use engram_data::patent::{Labels, read_pairs};
+use engram_durable::{create_folder, open_lock};
 use engram_eval::caption::read_annotations;
 use engram_eval::source::read_text;
 use engram_eval::wer::read::{TextFormat, parse_texts};
@@ -139,9 +140,9 @@ impl Reproduce {
                 "{out}: holds something else than `engram reproduce` wrote; give another --out"
             );
         }
-        std::fs::create_dir_all(&self.out)
+        create_folder(&self.out)
             .with_context(|| format!("{out}: could not be made; give another --out"))?;
-        let file = File::options().create(true).append(true).open(&marker);
+        let file = open_lock(&marker);
         let file = file.with_context(|| {
             format!("{}: could not be made; give another --out", marker.display())
         })?;

@@ -5,19 +5,25 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use engram_durable::{FolderWriter, create_folder, remove_file, remove_folder, rename, sweep};
 use engram_models::weights::halved;
 use engram_train::studies::reveal::finished::FinishedRun;
+use engram_train::{CHECKSUMS, write_checksums};
 use sha2::{Digest, Sha256};
 
 use crate::cli::output;
 
+/// The folder of REVEAL's memory.
+const MEMORY: &str = "memory";
 const WEIGHTS: &str = "model.safetensors";
 /// The weights' SHA-256, as `sha256sum` writes them.
 const SUMS: &str = "SHA256SUMS";
 const KEPT_SUMS: &str = include_str!("../../../train/kept/SHA256SUMS");
 
 /// What AVFormer is added to at scale smoke: files by their places below a folder.
-static FROZEN: [(&str, &[u8]); 6] = [
+static FROZEN: [(&str, &[u8]); 8] = [
+    ("clip/run.sha256", include_bytes!("../../../train/kept/clip/run.sha256")),
+    ("conformer/run.sha256", include_bytes!("../../../train/kept/conformer/run.sha256")),
     ("clip/config.json", include_bytes!("../../../train/kept/clip/config.json")),
     (
         "clip/preprocessor_config.json",
@@ -76,8 +82,7 @@ pub(super) fn unpack(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
             continue;
         }
         let parent = file.parent().unwrap_or(folder);
-        fs::create_dir_all(parent)
-            .with_context(|| format!("{}: could not be made", parent.display()))?;
+        output::create_folder(parent)?;
         output::write_whole(&file, bytes)?;
     }
     Ok([folder.join(CLIP.name), folder.join(CONFORMER.name)])
@@ -104,35 +109,47 @@ impl Kept {
     /// runs, becomes the kept one's.
     pub(super) fn keep(&self, run: &Path, out: &Path, folder: &Path) -> anyhow::Result<()> {
         let place = folder.join(self.name);
-        let [to, before] =
-            ["new", "before"].map(|what| folder.join(format!(".{what}-{}", self.name)));
-        for old in [&to, &before].into_iter().filter(|old| old.exists()) {
-            fs::remove_dir_all(old).with_context(|| format!("{}: stays", old.display()))?;
-        }
-        fs::create_dir_all(&to).with_context(|| format!("{}: could not be made", to.display()))?;
+        self.refuse_others(&place)?;
+        // Both names are temporaries of the model's folder: a later call removes those of a killed one.
+        let [new, before] =
+            ["newest", "before"].map(|what| format!(".{}.engram-{what}", self.name));
+        let [made, old] = [&new, &before].map(|name| folder.join(name));
+        let whole = (|| {
+            if old.exists() && !place.exists() {
+                rename(&old, &place)?;
+            }
+            sweep(folder, &[self.name, &new])?;
+            FolderWriter::create(&made)
+        })();
+        let whole = whole.with_context(|| {
+            format!("{}: cannot be written; give another --keep", folder.display())
+        })?;
+        let to = whole.path();
         for name in self.files {
             let file = run.join(name);
             let text = fs::read_to_string(&file);
             let text = text.with_context(|| format!("{}: could not be read", file.display()))?;
             let frozen = format!("{}/", out.join(FOLDER).display());
-            output::write_whole(&to.join(name), text.replace(&frozen, "../").as_bytes())?;
+            output::write_new(&to.join(name), text.replace(&frozen, "../").as_bytes())?;
         }
         let bytes = halved(&run.join(WEIGHTS), self.left_out)?;
-        output::write_whole(&to.join(WEIGHTS), &bytes)?;
+        output::write_new(&to.join(WEIGHTS), &bytes)?;
+        write_checksums(to)?;
         if self.name == REVEAL.name {
-            FinishedRun::open(&to)?.restore_memory()?;
+            FinishedRun::open(to)?.restore_memory()?;
             for lock in [".lock", "memory/LOCK"] {
-                let _ = fs::remove_file(to.join(lock));
+                remove_file(&to.join(lock)).with_context(|| format!("{lock}: stays"))?;
             }
         }
-        let moved = |from: &Path, to: &Path| {
-            fs::rename(from, to).with_context(|| format!("{}: could not be moved", from.display()))
+        let replace = || {
+            whole.commit()?;
+            if place.exists() {
+                rename(&place, &old)?;
+            }
+            rename(&made, &place)?;
+            remove_folder(&old)
         };
-        if place.exists() {
-            moved(&place, &before)?;
-        }
-        moved(&to, &place)?;
-        let _ = fs::remove_dir_all(&before);
+        replace().with_context(|| format!("{}: could not be replaced", place.display()))?;
         let file = folder.join(SUMS);
         let known = fs::read_to_string(&file).unwrap_or_default();
         let weights = self.weights();
@@ -147,6 +164,24 @@ impl Kept {
         output::write_whole(&file, text.as_bytes())
     }
 
+    /// Fails for a folder with a file that [`Kept::keep`] does not write: it would be lost.
+    fn refuse_others(&self, place: &Path) -> anyhow::Result<()> {
+        for entry in fs::read_dir(place).into_iter().flatten() {
+            let entry = entry.with_context(|| format!("{}: could not be read", place.display()))?;
+            let name = entry.file_name();
+            let is_ours = self.files.iter().any(|file| name == *file)
+                || name == WEIGHTS
+                || name == CHECKSUMS
+                || (self.name == REVEAL.name && name == MEMORY);
+            anyhow::ensure!(
+                is_ours,
+                "{}: is no file of a kept model; move it, or give another --keep",
+                entry.path().display()
+            );
+        }
+        Ok(())
+    }
+
     fn weights(&self) -> String {
         format!("{}/{WEIGHTS}", self.name)
     }
@@ -156,7 +191,7 @@ impl Kept {
 /// replaces folders, and for one that cannot be written.
 pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
     let told = || format!("{}: cannot hold kept models; give another --keep", folder.display());
-    fs::create_dir_all(folder).with_context(told)?;
+    create_folder(folder).with_context(told)?;
     tempfile::NamedTempFile::new_in(folder).with_context(told)?;
     let has_things = fs::read_dir(folder).with_context(told)?.next().is_some();
     anyhow::ensure!(
@@ -164,7 +199,9 @@ pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
         "{}: holds something else than kept models ({SUMS} is missing); give another --keep",
         folder.display()
     );
-    Ok(())
+    [CLIP, CONFORMER, AVFORMER, REVEAL]
+        .iter()
+        .try_for_each(|kept| kept.refuse_others(&folder.join(kept.name)))
 }
 
 /// The folder of what is unpacked, below that of all runs.
@@ -176,6 +213,8 @@ fn sums(text: &str) -> impl Iterator<Item = (&str, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use engram_train::check_checksums;
+
     use super::*;
 
     #[test]
@@ -205,6 +244,14 @@ mod tests {
             .collect();
         names.sort();
         assert_eq!(names, [SUMS, "clip"]);
+        // A file of the user's stays.
+        fs::write(keep.join("clip/notes.txt"), "mine").expect("written");
+        for told in [check_folder(&keep), CLIP.keep(&clip, folder.path(), &keep)] {
+            let told = told.expect_err("refused").to_string();
+            assert!(told.contains("notes.txt: is no file of a kept model"), "{told}");
+        }
+        assert_eq!(fs::read(keep.join("clip/notes.txt")).expect("kept"), b"mine");
+        fs::remove_file(keep.join("clip/notes.txt")).expect("removed");
         fs::remove_file(keep.join(SUMS)).expect("removed");
         let told = check_folder(&keep).expect_err("refused").to_string();
         assert!(told.contains("SHA256SUMS is missing"), "{told}");
@@ -220,5 +267,15 @@ mod tests {
         // What is not as it should be is unpacked again.
         unpack(folder.path()).expect("unpacked");
         assert!(CONFORMER.compared(&conformer).expect("compared").contains("bit for bit"));
+    }
+
+    #[test]
+    fn the_checksums_of_what_is_kept_are_right() {
+        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/kept");
+        for name in ["avformer", "clip", "conformer", "reveal"] {
+            let folder = kept.join(name);
+            assert!(folder.join(CHECKSUMS).is_file(), "{name}");
+            check_checksums(&folder).expect("whole");
+        }
     }
 }

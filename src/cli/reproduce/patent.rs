@@ -1,7 +1,5 @@
 //! The patent study on the embedded phrase set.
 
-use std::path::Path;
-
 use anyhow::Context;
 use engram_data::patent::PhrasePair;
 use engram_data::world::phrases::phrase_world;
@@ -10,7 +8,7 @@ use engram_train::grid::Verdict;
 use engram_train::studies::patent::predict::predict;
 use engram_train::studies::patent::run::train_patent;
 use engram_train::studies::patent::zero_shot::word_overlap;
-use engram_train::{Recipe, RecipeOptions, RunOptions};
+use engram_train::{Recipe, RecipeOptions};
 
 use super::correlation::System;
 use super::report::{Measured, Row};
@@ -40,15 +38,15 @@ impl Reproduce {
 
     /// The rows of encoders from random weights: with the other targets of an anchor in the input, without them, and
     /// without the class title. All seeds are asked the same test.
-    pub(super) fn patent(&self) -> anyhow::Result<Vec<Row>> {
+    pub(super) fn patent(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
         let test = phrase_world(WORLD_SEED).test;
-        let trained = |wanted: &[&str], name: &str, folder: &str, set: &[&str]| {
+        let mut trained = |wanted: &[&str], name: &str, folder: &str, set: &[&str]| {
             if !wanted.iter().any(|id| self.wants(id)) {
                 return Ok(None);
             }
             let of_seed = |seed| {
                 let folder = if seed == 1 { folder.to_owned() } else { format!("{folder}-{seed}") };
-                trained(&self.out.join(folder), self.quiet, seed, set, &test)
+                self.trained(&self.out.join(folder), seed, set, &test, notes)
             };
             let scores = (1..=self.seeds).map(of_seed).collect::<anyhow::Result<_>>()?;
             anyhow::Ok(Some(System::new(name, scores)))
@@ -118,6 +116,24 @@ impl Reproduce {
         Ok(rows)
     }
 
+    /// The scores of the recipe with changes. A finished run is not trained again.
+    fn trained(
+        &self,
+        run: &Path,
+        seed: u64,
+        set: &[&str],
+        test: &[PhrasePair],
+        notes: &mut Vec<String>,
+    ) -> anyhow::Result<Vec<f64>> {
+        if self.is_to_be_made(run, notes)? {
+            let set = set.iter().map(|s| s.to_string()).chain([format!("seed={seed}")]).collect();
+            let options = RecipeOptions { tiny: false, set };
+            let mut recipe = Recipe::parse(RECIPE, "world.toml".as_ref(), &options)?;
+            train_patent(&mut recipe, &self.run_options(run))?.context("the run was stopped")?;
+        }
+        Ok(predict(run, test, &|_| {})?)
+    }
+
     /// A claim that is expected to hold, but for that of class titles, which three seeds do not decide (docs/patent.md).
     fn patent_row(
         &self,
@@ -166,26 +182,6 @@ fn decoys(test: &[PhrasePair], scores: &[Vec<f64>]) -> Values {
         }
     }
     values
-}
-
-/// The scores of the recipe with changes, trained.
-fn trained(
-    run: &Path,
-    quiet: bool,
-    seed: u64,
-    set: &[&str],
-    test: &[PhrasePair],
-) -> anyhow::Result<Vec<f64>> {
-    let set = set.iter().map(|s| s.to_string()).chain([format!("seed={seed}")]).collect();
-    let options = RecipeOptions { tiny: false, set };
-    let mut recipe = Recipe::parse(RECIPE, "world.toml".as_ref(), &options)?;
-    if run.exists() {
-        std::fs::remove_dir_all(run)
-            .with_context(|| format!("{}: could not be cleared", run.display()))?;
-    }
-    let options = RunOptions { run: run.to_path_buf(), quiet, ..RunOptions::default() };
-    train_patent(&mut recipe, &options)?.context("the run was stopped")?;
-    Ok(predict(run, test, &|_| {})?)
 }
 
 #[cfg(test)]

@@ -135,6 +135,7 @@ impl Reproduce {
             seeds: self.seeds,
             quiet: self.quiet,
             reuse: self.reuse,
+            stop: self.stop.clone(),
         };
         Ok(run_grid(grid, &options, &mut time_left(self.quiet))?)
     }

@@ -22,18 +22,18 @@ struct Entry {
     sha256: String,
 }
 
-/// Lists every file of the folder; called when all of them are written.
+/// Lists every file of the folder; called when all of them are written and synced.
 pub(super) fn write(folder: &Path) -> Result<()> {
     let mut files = BTreeMap::new();
-    for entry in fs::read_dir(folder).map_err(TrainError::io(folder))?.flatten() {
+    for entry in fs::read_dir(folder).map_err(TrainError::io(folder))? {
+        let entry = entry.map_err(TrainError::io(folder))?;
         let (bytes, sha256) = measure(&entry.path())?;
         files.insert(entry.file_name().to_string_lossy().into_owned(), Entry { bytes, sha256 });
     }
     let path = folder.join(MANIFEST);
     let text = serde_json::to_vec_pretty(&Manifest { files })
         .map_err(|e| damaged(&path, e.to_string()))?;
-    fs::write(&path, text).map_err(TrainError::io(&path))?;
-    super::sync(&path)
+    super::write_file(&path, &text)
 }
 
 /// Checks every listed file's size, then its hash.

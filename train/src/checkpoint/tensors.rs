@@ -1,12 +1,18 @@
 //! Tensors to safetensors, one at a time, without a copy of them all in memory.
 
 use std::borrow::Cow;
+use std::io::Write;
 use std::path::Path;
 
+use engram_durable::FileWriter;
 use engram_models::params::Parameter;
-use safetensors::{Dtype, View};
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
 
 use crate::error::{Result, TrainError};
+
+/// The header of a safetensors file is filled up with spaces to a multiple of this.
+const HEADER_ALIGNMENT: usize = 8;
 
 /// One tensor to write.
 pub(super) struct Source<'a> {
@@ -22,11 +28,9 @@ enum Values<'a> {
 
 impl<'a> Source<'a> {
     /// A parameter's present values.
-    pub(super) fn parameter(parameter: &'a Parameter) -> Result<Self> {
-        // Asked here, because a view cannot fail later.
-        parameter.read(|_| ())?;
+    pub(super) fn parameter(parameter: &'a Parameter) -> Self {
         let shape = Cow::Borrowed(parameter.tensor().dims());
-        Ok(Self { name: parameter.name(), shape, values: Values::Parameter(parameter) })
+        Self { name: parameter.name(), shape, values: Values::Parameter(parameter) }
     }
 
     /// Other values under a parameter's name and shape.
@@ -39,39 +43,48 @@ impl<'a> Source<'a> {
     pub(super) fn flat(name: &'a str, values: &'a [f32]) -> Self {
         Self { name, shape: Cow::Owned(vec![values.len()]), values: Values::Slice(values) }
     }
-}
 
-impl View for &Source<'_> {
-    fn dtype(&self) -> Dtype {
-        Dtype::F32
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Owned(match self.values {
+    fn bytes(&self) -> Result<Vec<u8>> {
+        Ok(match self.values {
             Values::Slice(values) => to_bytes(values),
-            Values::Parameter(parameter) => parameter.read(to_bytes).unwrap_or_default(),
+            Values::Parameter(parameter) => parameter.read(to_bytes)?,
         })
     }
 
-    fn data_len(&self) -> usize {
+    fn byte_count(&self) -> usize {
         self.shape.iter().product::<usize>() * size_of::<f32>()
     }
 }
 
-/// Writes the tensors to a file and syncs it.
-pub(super) fn write(path: &Path, tensors: Vec<Source<'_>>) -> Result<()> {
-    let named = tensors.iter().map(|source| (source.name, source));
-    safetensors::serialize_to_file(named, None, path).map_err(|e| match e {
-        safetensors::SafeTensorError::IoError(source) => {
-            TrainError::Io { path: path.to_path_buf(), source }
-        }
-        other => TrainError::BadCheckpoint { path: path.to_path_buf(), reason: other.to_string() },
-    })?;
-    super::sync(path)
+/// Writes the tensors to a file: whole and synced, or not at all.
+pub(super) fn write(path: &Path, mut tensors: Vec<Source<'_>>) -> Result<()> {
+    // The order of the safetensors library.
+    tensors.sort_by_key(|source| source.name);
+    let header = header(&tensors)
+        .map_err(|reason| TrainError::BadCheckpoint { path: path.to_path_buf(), reason })?;
+    let io = || TrainError::io(path);
+    let mut file = FileWriter::create(path).map_err(io())?;
+    file.write_all(&(header.len() as u64).to_le_bytes()).map_err(io())?;
+    file.write_all(&header).map_err(io())?;
+    for source in &tensors {
+        file.write_all(&source.bytes()?).map_err(io())?;
+    }
+    file.commit().map_err(io())
+}
+
+fn header(tensors: &[Source<'_>]) -> Result<Vec<u8>, String> {
+    let mut end = 0;
+    let infos = tensors.iter().map(|source| {
+        let start = end;
+        end += source.byte_count();
+        let shape = source.shape.to_vec();
+        let info = TensorInfo { dtype: Dtype::F32, shape, data_offsets: (start, end) };
+        (source.name.to_string(), info)
+    });
+    let metadata = Metadata::new(None, infos.collect()).map_err(|error| error.to_string())?;
+    let mut header = serde_json::to_vec(&metadata).map_err(|error| error.to_string())?;
+    header.resize(header.len().next_multiple_of(HEADER_ALIGNMENT), b' ');
+    Ok(header)
 }
 
 fn to_bytes(values: &[f32]) -> Vec<u8> {
@@ -80,4 +93,27 @@ fn to_bytes(values: &[f32]) -> Vec<u8> {
         bytes.copy_from_slice(&value.to_le_bytes());
     }
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use safetensors::tensor::TensorView;
+
+    use super::*;
+
+    #[test]
+    fn the_bytes_are_those_of_the_safetensors_library() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("a.safetensors");
+        let (long, short) = (vec![1.5f32, -2.0, 3.25], vec![0.5f32]);
+        write(&path, vec![Source::flat("second", &long), Source::flat("first", &short)])
+            .expect("written");
+        let (long_bytes, short_bytes) = (to_bytes(&long), to_bytes(&short));
+        let view = |shape: usize, bytes| {
+            TensorView::new(Dtype::F32, vec![shape], bytes).expect("a tensor")
+        };
+        let named = [("second", view(3, &long_bytes)), ("first", view(1, &short_bytes))];
+        let expected = safetensors::serialize(named, None).expect("serialised");
+        assert_eq!(std::fs::read(&path).expect("a file"), expected);
+    }
 }

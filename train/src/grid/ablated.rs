@@ -159,8 +159,11 @@ pub trait Ablated: fmt::Debug + Sync {
     /// Those of the study.
     fn ask_again(&self, row: &RowSettings, run: &Path, folder: &Path) -> Result<()>;
 
-    /// Folders that a finished run no longer needs.
-    fn leftovers(&self, is_asked_again: bool) -> &'static [&'static str];
+    /// Removes what a finished run no longer needs: its checkpoints, and what only rows that ask it again need.
+    ///
+    /// # Errors
+    /// [`TrainError::Io`](crate::TrainError::Io); files that no run wrote
+    fn tidy(&self, run: &Path, is_asked_again: bool) -> Result<()>;
 
     /// What a row's folder has on this, item by item; the inner error is the reason why it is undefined.
     ///

@@ -1,19 +1,18 @@
 //! Training and asking the rows of a grid, where it was not done before.
 
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fs4::fs_std::FileExt;
-
 use super::ablated::Hashes;
+use super::folder::{GridFolder, TakenRun};
 use super::report::GridReport;
 use super::settings::{Grid, Phases, RowSettings};
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::program::Program;
 use crate::recipe::Recipe;
-use crate::run_folder::{is_finished, open_lock};
+use crate::run_folder::is_finished;
+use crate::stop::Stop;
 use crate::trainer::RunOptions;
 
 /// The hash's digits in the name of a folder.
@@ -32,6 +31,9 @@ pub struct GridOptions {
     pub quiet: bool,
     /// Takes runs of other programs as they are, and goes on with them.
     pub reuse: bool,
+    /// Through which the run under way is asked to stop: the grid then ends with
+    /// [`TrainError::Stopped`].
+    pub stop: Stop,
 }
 
 /// Where a grid stands when a run begins.
@@ -73,7 +75,20 @@ pub fn run_grid(
     options: &GridOptions,
     progress: &mut dyn FnMut(&GridProgress),
 ) -> Result<GridReport> {
-    refuse_other_folder(&options.out)?;
+    let folder = GridFolder::open(&options.out)?;
+    let report = run_in(grid, options, progress);
+    if report.is_err() {
+        // The first error matters.
+        let _ = folder.tidy();
+    }
+    report
+}
+
+fn run_in(
+    grid: &Grid,
+    options: &GridOptions,
+    progress: &mut dyn FnMut(&GridProgress),
+) -> Result<GridReport> {
     let mut waiting = Vec::new();
     for seed in 1..=options.seeds {
         waiting.extend(jobs(grid, seed, &options.out.join(format!("seed-{seed}")))?);
@@ -85,7 +100,7 @@ pub fn run_grid(
             reused.push(job.label());
         }
     }
-    let mut rows = Rows { grid, quiet: options.quiet, hashes: Hashes::new(), steps_made: 0 };
+    let mut rows = Rows { grid, options, hashes: Hashes::new(), steps_made: 0 };
     let mut is_told = options.quiet;
     while !waiting.is_empty() {
         let before = waiting.len();
@@ -103,7 +118,7 @@ pub fn run_grid(
         for row in grid.rows() {
             if let Some(of) = &row.of {
                 let run = folder.join(&row.name);
-                let _taken = wait_for(&run)?;
+                let _taken = TakenRun::wait_for(&run)?;
                 grid.study().ask_again(row, &folder.join(of), &run)?;
             }
         }
@@ -114,7 +129,7 @@ pub fn run_grid(
 /// The rows while they are made.
 struct Rows<'a> {
     grid: &'a Grid,
-    quiet: bool,
+    options: &'a GridOptions,
     /// Of the weights that finished runs were trained with, by path.
     hashes: Hashes,
     steps_made: u64,
@@ -130,7 +145,7 @@ impl Rows<'_> {
         let mut left = Vec::new();
         let mut jobs = waiting.into_iter();
         while let Some(job) = jobs.next() {
-            let taken = if job.can_begin() { take(&job.folder)? } else { None };
+            let taken = if job.can_begin() { TakenRun::take(&job.folder)? } else { None };
             let Some(_taken) = taken else {
                 left.push(job);
                 continue;
@@ -156,8 +171,9 @@ impl Rows<'_> {
         let options = RunOptions {
             run: job.folder.clone(),
             resume: true,
-            quiet: self.quiet,
+            quiet: self.options.quiet,
             label: Some(job.label()),
+            stop: self.options.stop.clone(),
             ..RunOptions::default()
         };
         self.grid.study().train(&mut job.recipe(self.grid)?, &options)
@@ -176,52 +192,6 @@ impl Rows<'_> {
         let Some(reason) = reason else { return Ok(()) };
         let reason = format!("{reason}; give another folder for the grid, or remove this one");
         Err(TrainError::Recipe { place: job.folder.display().to_string(), reason })
-    }
-}
-
-/// Takes a run of the grid until the file is dropped; `None` while another process has it.
-fn take(run: &Path) -> Result<Option<File>> {
-    let (path, file) = lock_file(run)?;
-    let is_free = file.try_lock_exclusive().map_err(TrainError::io(&path))?;
-    Ok(is_free.then_some(file))
-}
-
-/// The same, as soon as no other process has it.
-fn wait_for(run: &Path) -> Result<File> {
-    let (path, file) = lock_file(run)?;
-    file.lock_exclusive().map_err(TrainError::io(&path))?;
-    Ok(file)
-}
-
-/// The file beside a run's folder that tells processes with the same grid who has it.
-fn lock_file(run: &Path) -> Result<(PathBuf, File)> {
-    let path = run.with_extension("lock");
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(TrainError::io(folder))?;
-    }
-    let file = open_lock(&path)?;
-    Ok((path, file))
-}
-
-/// Fails for a folder that has things in it, and none of a grid's.
-fn refuse_other_folder(folder: &Path) -> Result<()> {
-    if !folder.exists() {
-        return Ok(());
-    }
-    let mut others = false;
-    for found in fs::read_dir(folder).map_err(TrainError::io(folder))? {
-        let name = found.map_err(TrainError::io(folder))?.file_name();
-        if name.to_string_lossy().starts_with("seed-") {
-            return Ok(());
-        }
-        others = true;
-    }
-    match others {
-        false => Ok(()),
-        true => Err(TrainError::Recipe {
-            place: folder.display().to_string(),
-            reason: "has other things in it than the runs of a grid; give a new folder".to_owned(),
-        }),
     }
 }
 
@@ -287,11 +257,5 @@ fn tidy(grid: &Grid, run: &Path) -> Result<()> {
     let name = run.file_name().and_then(|name| name.to_str());
     let is_asked_again = name == Some(grid.main())
         || grid.rows().iter().any(|row| row.of.is_some() && row.of.as_deref() == name);
-    for part in grid.study().leftovers(is_asked_again) {
-        let folder = run.join(part);
-        if folder.exists() {
-            fs::remove_dir_all(&folder).map_err(TrainError::io(&folder))?;
-        }
-    }
-    Ok(())
+    grid.study().tidy(run, is_asked_again)
 }

@@ -1,10 +1,11 @@
 //! `metrics.jsonl`, which two equal runs share byte for byte, and `timing.jsonl`, which they do not.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use engram_durable as durable;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -24,15 +25,13 @@ impl Metrics {
     /// Opens the file and cuts it to the length that it had at a checkpoint (0 for a new run).
     pub(crate) fn open(run: &Path, bytes: u64) -> Result<Self> {
         let path = run.join(METRICS);
-        let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let mut file = opened.map_err(TrainError::io(&path))?;
+        let file = durable::append_to(&path).map_err(TrainError::io(&path))?;
         let found = file.metadata().map_err(TrainError::io(&path))?.len();
         if found < bytes {
             let reason = format!("it has {found} bytes, at the checkpoint it had {bytes}");
             return Err(TrainError::BadCheckpoint { path, reason });
         }
         file.set_len(bytes).map_err(TrainError::io(&path))?;
-        file.seek(SeekFrom::End(0)).map_err(TrainError::io(&path))?;
         Ok(Self { path, file, bytes })
     }
 
@@ -44,10 +43,21 @@ impl Metrics {
         Ok(())
     }
 
-    /// Makes everything durable and says how long the file is.
-    pub(crate) fn sync(&self) -> Result<u64> {
-        self.file.sync_all().map_err(TrainError::io(&self.path))?;
-        Ok(self.bytes)
+    /// Cuts the file to a length that it had.
+    pub(crate) fn cut(&mut self, bytes: u64) -> Result<()> {
+        self.file.set_len(bytes).map_err(TrainError::io(&self.path))?;
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// The length of the file.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Makes all lines durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(TrainError::io(&self.path))
     }
 }
 
@@ -137,8 +147,13 @@ impl Timing {
     /// Opens the file; a resumed run adds to it.
     pub(crate) fn open(run: &Path) -> Result<Self> {
         let path = run.join("timing.jsonl");
-        let opened = OpenOptions::new().create(true).append(true).open(&path);
-        Ok(Self { file: opened.map_err(TrainError::io(&path))?, path, since: Instant::now() })
+        let file = durable::append_to(&path).map_err(TrainError::io(&path))?;
+        Ok(Self { file, path, since: Instant::now() })
+    }
+
+    /// Makes all lines durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(TrainError::io(&self.path))
     }
 
     /// Forgets the time that went into an evaluation.
@@ -160,7 +175,9 @@ impl Timing {
             "examples_per_second": speeds.0,
             "tokens_per_second": speeds.1,
         });
-        writeln!(self.file, "{line}").map_err(TrainError::io(&self.path))?;
+        // In one piece, so that a kill leaves no half of a line more often than it must.
+        let line = format!("{line}\n");
+        self.file.write_all(line.as_bytes()).map_err(TrainError::io(&self.path))?;
         self.restart();
         Ok(speeds)
     }

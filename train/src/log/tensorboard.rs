@@ -3,10 +3,12 @@
 //! A file is a row of TFRecords (length, its checksum, data, its checksum); each holds one
 //! `Event` message of TensorFlow's `event.proto`, of which only what is needed is written here.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use engram_durable as durable;
 
 use crate::error::{Result, TrainError};
 
@@ -21,8 +23,8 @@ impl EventWriter {
     pub(crate) fn create(run: &Path, first_step: u64) -> Result<Self> {
         let seconds = now().floor();
         let path = run.join(format!("events.out.tfevents.{seconds:010}.{}", std::process::id()));
-        let opened = OpenOptions::new().create(true).append(true).open(&path);
-        let mut writer = Self { file: opened.map_err(TrainError::io(&path))?, path };
+        let file = durable::append_to(&path).map_err(TrainError::io(&path))?;
+        let mut writer = Self { file, path };
         let mut version = Message::event(0);
         version.bytes(3, b"brain.Event:2");
         writer.record(&version.0)?;
@@ -50,6 +52,11 @@ impl EventWriter {
         let mut event = Message::event(step);
         event.bytes(5, &summary.0);
         self.record(&event.0)
+    }
+
+    /// Makes all records durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(TrainError::io(&self.path))
     }
 
     fn record(&mut self, data: &[u8]) -> Result<()> {

@@ -15,6 +15,7 @@ use engram_models::weights::Weights;
 use serde::{Deserialize, Serialize};
 
 use super::{Listener, RecogniseOptions};
+use crate::checksums::check_checksums;
 use crate::encode::{Encoder, Prepared};
 use crate::error::{Result, TrainError};
 use crate::trainer::WEIGHTS;
@@ -100,6 +101,7 @@ impl AddedTo {
     /// # Errors
     /// [`TrainError::Io`]; [`TrainError::Recognise`] for another kind of file.
     pub fn read(run: &Path) -> Result<Self> {
+        check_checksums(run)?;
         let path = run.join(Self::FILE);
         let bytes = std::fs::read(&path).map_err(TrainError::io(&path))?;
         let bad = |reason: String| TrainError::Recognise {

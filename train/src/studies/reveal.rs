@@ -14,6 +14,7 @@
 //! | answers; exact match and recall | [`answers`], [`figures`] |
 //! | figures by the rules of COCO, VQA and A-OKVQA | [`judge`] |
 //! | which model made a memory | [`identity`] |
+//! | removing what a run made | `own_memory` |
 //! | facts changed and deleted in the memory | [`swap`] |
 //! | the credit of entries for an answer | [`evidence`] |
 //! | needles in a haystack | [`needle`] |
@@ -32,6 +33,7 @@ pub mod forward;
 pub mod identity;
 pub mod judge;
 pub mod needle;
+mod own_memory;
 pub mod predict;
 pub mod published;
 pub mod retriever;

@@ -1,8 +1,6 @@
 //! The end of a run: the weights to use, the model card, the recipe's check.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
+use engram_durable as durable;
 use engram_models::params::Parameters;
 
 use super::{CheckOutcome, RunSummary, Session};
@@ -27,7 +25,8 @@ pub(super) fn finish<S: Study>(
     let chosen = if keep_best { checkpoints.best() } else { None };
     if let Some(chosen) = chosen.or_else(|| checkpoints.latest()) {
         let file = if session.recipe.ema().is_some() { EMA } else { PARAMETERS };
-        publish(&chosen.join(file), &run.join(WEIGHTS))?;
+        let (source, target) = (chosen.join(file), run.join(WEIGHTS));
+        durable::link_file(&source, &target).map_err(TrainError::io(&target))?;
     }
     let mut summary = summary(session)?;
     summary.finished = true;
@@ -85,17 +84,4 @@ fn check<S: Study>(session: &Session<'_>, study: &S, summary: &RunSummary) -> Ch
         }
     }
     CheckOutcome { failures }
-}
-
-/// Makes `target` the same file as one of a checkpoint, without a copy where the system can.
-fn publish(source: &Path, target: &Path) -> Result<()> {
-    let beside: PathBuf = target.with_extension("unfinished");
-    let _ = fs::remove_file(&beside);
-    if fs::hard_link(source, &beside).is_err() {
-        fs::copy(source, &beside).map_err(TrainError::io(&beside))?;
-    }
-    fs::rename(&beside, target).map_err(TrainError::io(target))?;
-    // A rename between two links to one file does nothing and leaves both.
-    let _ = fs::remove_file(&beside);
-    Ok(())
 }

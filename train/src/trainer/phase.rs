@@ -8,12 +8,13 @@ use engram_models::params::Parameters;
 use serde_json::{Map, Value, json};
 
 use super::Session;
-use super::state::Best;
+use super::state::{Best, State};
 use super::step::{Position, StepOutcome, Stepper};
-use crate::checkpoint::{self, Contents};
+use crate::checkpoint::{self, Contents, Reason};
 use crate::error::{Result, StudyError, TrainError};
 use crate::log::{Progress, Window};
 use crate::recipe::{Phase, Recipe};
+use crate::stop::Stopped;
 use crate::study::{Evaluation, EvaluationContext, Study};
 
 /// Steps that may be left out in a row.
@@ -25,7 +26,7 @@ pub(super) enum Outcome {
     /// The phase has ended.
     Ended,
     /// `stop_after_steps` was reached.
-    Stopped,
+    OutOfSteps,
 }
 
 /// A phase under way.
@@ -93,6 +94,9 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
     pub(super) fn train<S: Study>(&mut self, study: &mut S) -> Result<Outcome> {
         let accumulate = self.session.recipe.batch().accumulate;
         self.session.timing.restart();
+        if let Some(epoch) = self.session.state.pending.take() {
+            self.after_step(study, epoch)?;
+        }
         while !self.session.state.phase_done {
             let epoch = self.session.state.epoch;
             let batches =
@@ -102,7 +106,10 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
             }
             while self.session.state.epoch == epoch && !self.session.state.phase_done {
                 if self.session.steps_left == Some(0) {
-                    return Ok(Outcome::Stopped);
+                    return Ok(Outcome::OutOfSteps);
+                }
+                if self.session.options.stop.is_requested() {
+                    return Err(self.stop(study));
                 }
                 let start = self.session.state.batch;
                 if start >= batches.len() {
@@ -112,6 +119,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
                 let end = (start + accumulate).min(batches.len());
                 self.step(study, &batches[start..end])?;
                 self.advance(end, batches.len());
+                self.session.options.stop.set_unsaved(true);
                 self.after_step(study, epoch)?;
                 self.session.steps_left = self.session.steps_left.map(|left| left - 1);
             }
@@ -173,8 +181,23 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         self.progress.step(state.phase_step);
     }
 
-    /// Log line, evaluation and checkpoint, where they are due.
+    /// Log line, evaluation and checkpoint, where they are due. If the run is asked to stop during
+    /// the evaluation, they are left to the run that resumes.
     fn after_step<S: Study>(&mut self, study: &S, epoch: usize) -> Result<()> {
+        let before = self.session.state.clone();
+        let bytes = self.session.metrics.bytes();
+        let ended = self.end_step(study, epoch);
+        match ended {
+            Err(TrainError::Study { source, .. }) if source.is::<Stopped>() => {
+                self.session.state = State { pending: Some(epoch), ..before };
+                self.session.metrics.cut(bytes)?;
+                Err(self.stop(study))
+            }
+            ended => ended,
+        }
+    }
+
+    fn end_step<S: Study>(&mut self, study: &S, epoch: usize) -> Result<()> {
         let recipe = self.session.recipe;
         let epoch_ended = self.session.state.epoch != epoch;
         let due = |every: u64, step: u64| every > 0 && step.is_multiple_of(every);
@@ -205,7 +228,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         let every = recipe.checkpoint().every_steps;
         let best = improved && settings.keep_best;
         if done || best || due(every, step) || (every == 0 && epoch_ended) {
-            self.save(study, best)?;
+            self.save(study, if best { Reason::Best } else { Reason::Due })?;
         }
         if evaluate || done {
             self.session.timing.restart();
@@ -268,6 +291,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
             phase: self.phase,
             epoch,
             run: self.session.folder.path(),
+            stop: &self.session.options.stop,
         };
         let parameters = &self.stepper.parameters;
         if let Some(ema) = &mut self.stepper.ema {
@@ -313,8 +337,10 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         Err(TrainError::FrozenMoved { phase: self.phase.name.clone(), before, after })
     }
 
-    fn save<S: Study>(&mut self, study: &S, best: bool) -> Result<()> {
-        self.session.state.metrics_bytes = self.session.metrics.sync()?;
+    fn save<S: Study>(&mut self, study: &S, reason: Reason) -> Result<()> {
+        // First: a checkpoint must not outlive the log lines that it counts.
+        self.session.sync_logs()?;
+        self.session.state.metrics_bytes = self.session.metrics.bytes();
         let contents = Contents {
             parameters: &self.stepper.parameters,
             optimiser: self.stepper.optimiser.as_ref(),
@@ -323,8 +349,19 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
             study: &|folder| study.save(folder).map_err(study_error(study, "save")),
         };
         let keep = self.session.recipe.checkpoint().keep;
-        self.session.checkpoints.save(&contents, best, keep)?;
+        self.session.checkpoints.save(&contents, reason, keep)?;
+        self.session.options.stop.set_unsaved(false);
         Ok(())
+    }
+
+    /// Ends the run as it was asked to; a checkpoint is written if there are steps that none has.
+    fn stop<S: Study>(&mut self, study: &S) -> TrainError {
+        let saved = match self.session.options.stop.has_unsaved() {
+            true => self.save(study, Reason::Stop),
+            false => Ok(()),
+        };
+        let (run, step) = (self.session.folder.path().to_path_buf(), self.session.state.step);
+        saved.err().unwrap_or(TrainError::Stopped { run, step })
     }
 
     fn empty(&self, reason: String) -> TrainError {
@@ -333,7 +370,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
 }
 
 /// An error of the study's own code, for use in `map_err`.
-pub(super) fn study_error<S: Study>(
+pub(crate) fn study_error<S: Study>(
     study: &S,
     part: &'static str,
 ) -> impl FnOnce(StudyError) -> TrainError + use<S> {

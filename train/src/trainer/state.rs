@@ -38,6 +38,10 @@ pub(crate) struct State {
     pub(crate) last_loss: Option<f64>,
     /// The length of `metrics.jsonl`.
     pub(crate) metrics_bytes: u64,
+    /// The epoch of the last step, where its log line, evaluation and checkpoint are still to be made:
+    /// the run was stopped before they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pending: Option<usize>,
 }
 
 /// The best evaluation.

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::thread;
 
+use engram_train::Stop;
 use engram_train::grid::{Grid, GridOptions, GridReport, run_grid};
 use engram_train::studies::avformer::run::AvformerSummary;
 
@@ -57,7 +58,13 @@ fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
     let frozen_models = Frozen::new();
     let grid = grid();
     let out = frozen_models.path("grid");
-    let options = GridOptions { out: out.clone(), seeds: 2, quiet: true, reuse: false };
+    let options = GridOptions {
+        out: out.clone(),
+        seeds: 2,
+        quiet: true,
+        reuse: false,
+        stop: Stop::default(),
+    };
     let told = run_grid(&grid, &options, &mut |_| {}).unwrap_err().to_string();
     assert!(told.contains("model.recogniser") && told.contains("is missing"), "{told}");
     let grid = grid.with_settings(&settings(&frozen_models)).unwrap();
@@ -116,6 +123,7 @@ fn two_that_are_given_the_same_grid_share_its_runs() {
         seeds: 2,
         quiet: true,
         reuse: false,
+        stop: Stop::default(),
     };
     let run = |name: &str| -> (GridReport, Vec<String>) {
         let mut begun = Vec::new();

@@ -11,7 +11,7 @@ use engram_train::recognise::{
 use engram_train::studies::avformer::corpus::Corpus;
 use engram_train::studies::avformer::settings::AvformerData;
 use engram_train::studies::avformer::study::AvformerStudy;
-use engram_train::{RunOptions, train};
+use engram_train::{RunOptions, train, write_checksums};
 use image::RgbImage;
 use serde_json::json;
 
@@ -297,6 +297,7 @@ fn a_run_that_was_tampered_with_is_refused() {
         let mut edited: serde_json::Value = serde_json::from_slice(&config).unwrap();
         *edited.pointer_mut(at).unwrap() = value;
         std::fs::write(run.join("config.json"), edited.to_string()).unwrap();
+        write_checksums(&run).unwrap();
         let told = told().unwrap_err();
         assert!(told.contains("config.json") && told.contains(wanted), "{told}");
     }
@@ -306,6 +307,7 @@ fn a_run_that_was_tampered_with_is_refused() {
     let bias = tensors.get_mut("projection.bias").unwrap();
     *bias = (&*bias * f64::NAN).unwrap();
     candle_core::safetensors::save(&tensors, &weights).unwrap();
+    write_checksums(&run).unwrap();
     let told = told().unwrap_err();
     assert!(told.contains("model.safetensors: `projection.bias` has numbers"), "{told}");
 }

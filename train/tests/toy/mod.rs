@@ -7,7 +7,7 @@ use candle_core::{DType, Device, Tensor};
 use engram_models::params::{Init, ParameterBuilder, ParameterGroup, Parameters};
 use engram_train::{
     BatchLoss, Evaluation, EvaluationContext, MetricSpec, Phase, Recipe, RecipeOptions, RunOptions,
-    RunSummary, StepContext, Study, StudyResult, TrainError,
+    RunSummary, StepContext, Stop, Study, StudyResult, TrainError,
 };
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -60,6 +60,10 @@ const HIDDEN: usize = 8;
 pub struct Breakage {
     /// The call of `loss`, counted from 0, that fails as a crash would.
     pub crash_at_loss: Option<usize>,
+    /// The call of `loss`, counted from 0, during which the run is asked to stop.
+    pub stop_at_loss: Option<usize>,
+    /// The evaluation, counted from 0, during which the run is asked to stop.
+    pub stop_at_evaluation: Option<usize>,
     /// The steps whose loss is not a number.
     pub nan_steps: Vec<u64>,
     /// Whether a parameter gets no gradient.
@@ -73,6 +77,7 @@ pub struct Breakage {
 #[derive(Default)]
 pub struct Toy {
     pub broken: Breakage,
+    pub stop: Stop,
     model: Option<Model>,
     seed: u64,
     losses: Cell<usize>,
@@ -164,6 +169,9 @@ impl Study for Toy {
         if self.broken.crash_at_loss == Some(call) {
             return Err("the power went off".into());
         }
+        if self.broken.stop_at_loss == Some(call) {
+            self.stop.request();
+        }
         if self.broken.move_frozen {
             let mut parameters = self.model()?.parameters.iter();
             let frozen = parameters.find(|p| !p.is_trainable());
@@ -179,8 +187,12 @@ impl Study for Toy {
         Ok(BatchLoss { loss, examples: batch.len(), tokens: batch.len() * INPUTS, parts })
     }
 
-    fn evaluate(&self, _: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
+    fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
         let call = self.evaluations.replace(self.evaluations.get() + 1);
+        if self.broken.stop_at_evaluation == Some(call) {
+            self.stop.request();
+        }
+        context.stop.check()?;
         let examples: Vec<usize> = (EXAMPLES..EXAMPLES + 10).collect();
         let found = f64::from(self.mean_squared_error(&examples, None)?.to_scalar::<f32>()?);
         let value = self.broken.figures.get(call).copied().unwrap_or(found);
@@ -215,6 +227,7 @@ pub fn train(
         resume,
         quiet: true,
         stop_after_steps,
+        stop: study.stop.clone(),
         ..RunOptions::default()
     };
     engram_train::train(study, &recipe(set), &options)

@@ -16,7 +16,8 @@ function show(tab) {
     one.tabIndex = chosen ? 0 : -1;
     at(shownBy(one)).hidden = !chosen;
   }
-  history.replaceState(null, "", `#${shownBy(tab)}`);
+  // Without the token of the printed address: a cookie has it now.
+  history.replaceState(null, "", `${location.pathname}#${shownBy(tab)}`);
 }
 
 for (const tab of tabs) {

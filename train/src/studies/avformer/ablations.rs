@@ -8,6 +8,7 @@ use engram_eval::items::{Item, Items};
 use super::evaluate::{TEST, items_file};
 use super::run::{AvformerSummary, complete_settings, settings, train_avformer};
 use super::settings::{AvformerData, AvformerFeed};
+use crate::checkpoint;
 use crate::encode::Encoder;
 use crate::error::{Result, TrainError};
 use crate::grid::ablated::{Column, Hashes};
@@ -203,8 +204,8 @@ impl Ablated for AvformerAblations {
         Err(TrainError::Recipe { place, reason })
     }
 
-    fn leftovers(&self, _: bool) -> &'static [&'static str] {
-        &["checkpoints"]
+    fn tidy(&self, run: &Path, _: bool) -> Result<()> {
+        checkpoint::remove_all(run)
     }
 
     fn items(&self, folder: &Path, asked: &Asked) -> Result<Result<Vec<Item>, String>> {

@@ -13,7 +13,7 @@ pub(super) fn open<T>(
     read: impl FnOnce(&[u8]) -> Result<T, String>,
 ) -> Result<(PathBuf, Option<T>)> {
     let folder = Path::new(folder);
-    std::fs::create_dir_all(folder).map_err(TrainError::io(folder))?;
+    engram_durable::create_folder(folder).map_err(TrainError::io(folder))?;
     let file = folder.join(name);
     if !file.is_file() {
         return Ok((file, None));

@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::manifest::{Listed, Manifest};
 use super::settings::{AvformerData, AvformerFeed, EVALUATED_VIEWS, OnError};
+use crate::digest;
 use crate::error::{Result, TrainError};
 use crate::recognise::evenly;
 
@@ -171,17 +172,25 @@ impl Corpus {
         Ok(())
     }
 
-    /// What the manifests are and which sounds they name, by name and SHA-256 of texts, paths and sizes.
-    pub fn inputs(&self) -> Vec<(String, String)> {
-        let hashed = |(name, manifest): (&str, &Manifest)| {
+    /// What is read of the manifests, by name and SHA-256: what each clip is, the bytes of its audio and of the images
+    /// that are shown.
+    ///
+    /// # Errors
+    /// [`TrainError::Io`] for a file that cannot be read.
+    pub fn inputs(&self) -> Result<Vec<(String, String)>> {
+        let mut inputs = Vec::new();
+        for (name, manifest) in self.manifests() {
             let mut hash = Sha256::new();
-            for Listed { clip, .. } in manifest.clips() {
-                let size = std::fs::metadata(&clip.audio).map_or(0, |file| file.len());
-                hash.update(format!("{clip:?} {size}\n"));
-            }
-            (format!("{name} clips"), format!("{:x}", hash.finalize()))
-        };
-        self.manifests().map(hashed).collect()
+            manifest.clips().iter().for_each(|one| hash.update(format!("{:?}\n", one.clip)));
+            inputs.push((format!("{name} clips"), format!("{:x}", hash.finalize())));
+            let audio = manifest.clips().iter().map(|one| one.clip.audio.as_path());
+            inputs.push((format!("{name} audio"), digest::of_files(audio)?));
+        }
+        if let Clips::Files { pictures, .. } = &self.clips {
+            let shown = pictures.iter().filter(|one| one.is_shown).map(|one| one.file.as_path());
+            inputs.push(("images".to_owned(), digest::of_files(shown)?));
+        }
+        Ok(inputs)
     }
 
     /// How many clips there are to train on.

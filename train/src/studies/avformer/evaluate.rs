@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use engram_data::world::questions::Split;
+use engram_durable as durable;
 use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
 use engram_eval::compare::{Comparison, compare_items};
 use engram_eval::items::{Item, Items, Statistic, json_lines};
@@ -27,7 +28,9 @@ use super::frozen_texts::FrozenTexts;
 use super::hearing::other;
 use super::study::{AvformerStudy, NORMALISER};
 use crate::checkpoint::write_file;
+use crate::error::TrainError;
 use crate::recognise::Shown;
+use crate::stop::Stop;
 use crate::study::StudyResult;
 
 /// The share of clips that have a name which is shown and not said.
@@ -148,7 +151,7 @@ impl AvformerStudy {
     /// Those of the models and of writing.
     pub fn test(&self, avformer: &Avformer, run: &Path) -> StudyResult<TestFigures> {
         let folder = run.join(TEST);
-        std::fs::create_dir_all(&folder)?;
+        durable::create_folder(&folder).map_err(TrainError::io(&folder))?;
         let mut figures = TestFigures::default();
         let is_world = self.data().is_world();
         let main = if is_world { "noisy" } else { "test" };
@@ -219,7 +222,7 @@ impl AvformerStudy {
             figures.systems.push(heard.add("frozen", texts, folder)?);
         }
         let mut progress = self.progress(&format!("test, {utterances}"), clips.len());
-        let heard_so = self.hear(avformer, clips, shown, &mut progress)?;
+        let heard_so = self.hear(avformer, clips, shown, (&mut progress, &Stop::default()))?;
         for (shown, texts) in shown.iter().zip(heard_so) {
             figures.systems.push(heard.add(name(*shown), texts, folder)?);
         }
@@ -283,7 +286,7 @@ impl AvformerStudy {
             let shown = [Shown::Nothing, Shown::Right, Shown::Wrong];
             let ratio = snr_db.map_or("clean".to_string(), |ratio| format!("{ratio}dB"));
             let mut progress = self.progress(&format!("test, {ratio}"), clips.len());
-            let heard = self.hear(avformer, &clips, &shown, &mut progress)?;
+            let heard = self.hear(avformer, &clips, &shown, (&mut progress, &Stop::default()))?;
             let mut measures = Vec::with_capacity(shown.len());
             for (shown, texts) in shown.iter().zip(heard) {
                 let report = report(&clips, &texts)?;

@@ -17,6 +17,7 @@ use super::settings::AvformerFeed;
 use super::study::AvformerStudy;
 use crate::log::Progress;
 use crate::recognise::{Shown, evenly};
+use crate::stop::Stop;
 use crate::study::StudyResult;
 
 /// Clips in a forward pass that trains nothing.
@@ -50,11 +51,12 @@ impl AvformerStudy {
         avformer: &Avformer,
         clips: &[SeenClip],
         shown: &[Shown],
-        progress: &mut Progress,
+        (progress, stop): (&mut Progress, &Stop),
     ) -> StudyResult<Vec<Vec<String>>> {
         let mut texts = vec![Vec::with_capacity(clips.len()); shown.len()];
         let places: Vec<usize> = (0..clips.len()).collect();
         for places in places.chunks(HEARD_AT_ONCE) {
+            stop.check()?;
             let batch = &clips[places[0]..places[0] + places.len()];
             let embedded = self.embed(batch)?;
             let samples: Vec<usize> = batch.iter().map(|clip| clip.samples.len()).collect();

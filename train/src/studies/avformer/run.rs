@@ -13,6 +13,7 @@ use super::evaluate::TestFigures;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel};
 use super::study::AvformerStudy;
 use crate::checkpoint::write_file;
+use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
 use crate::recognise::AddedTo;
@@ -84,10 +85,7 @@ pub fn train_avformer(
     }
     let summary = finish(&study, recipe, &trained, [before, after])
         .map_err(in_study("measuring the finished run"))?;
-    let json =
-        serde_json::to_vec_pretty(&summary).map_err(|e| in_study("the summary")(e.into()))?;
-    // Last: a folder with a summary is a finished run.
-    write_file(&options.run.join(SUMMARY), &json)?;
+    finish_run(&options.run, &summary)?;
     Ok(Some(summary))
 }
 

@@ -377,7 +377,7 @@ impl Study for AvformerStudy {
         let mut metrics = Vec::new();
         // The trainer shows its own.
         let mut none = Progress::new(true, "", 0, 0);
-        let heard = self.hear(avformer, &self.validation, shown, &mut none)?;
+        let heard = self.hear(avformer, &self.validation, shown, (&mut none, context.stop))?;
         for (name, heard) in names.iter().zip(heard) {
             let heard = NORMALISER.normalise_all(&heard);
             metrics.push(((*name).to_string(), measure(&said, &heard)?.total.error_rate()));
@@ -386,7 +386,7 @@ impl Study for AvformerStudy {
         Ok(Evaluation { metrics, counts })
     }
 
-    fn inputs(&self) -> Inputs {
+    fn inputs(&self) -> StudyResult<Inputs> {
         let mut inputs = Inputs::new();
         let mut sound = Sha256::new();
         for clip in &self.validation {
@@ -397,11 +397,9 @@ impl Study for AvformerStudy {
         if let Some(gallery) = &self.gallery {
             inputs.insert("picture embeddings".into(), gallery.sha256());
         }
-        inputs.extend(self.corpus.inputs());
-        if let Ok(sha256) = self.listener.weights_sha256() {
-            inputs.insert("recogniser".into(), sha256);
-        }
-        inputs
+        inputs.extend(self.corpus.inputs()?);
+        inputs.insert("recogniser".into(), self.listener.weights_sha256()?);
+        Ok(inputs)
     }
 
     fn card(&self) -> Vec<(String, String)> {

@@ -13,6 +13,7 @@ use rayon::prelude::*;
 
 use super::names::NameVectors;
 use super::pictures::ShownPictures;
+use crate::stop::Stop;
 use crate::study::StudyResult;
 
 /// Views in a forward pass.
@@ -35,12 +36,13 @@ impl Told {
     /// Looks at `views` views of each picture in a split.
     ///
     /// # Errors
-    /// Those of the model.
+    /// Those of the model; [`Stopped`](crate::Stopped)
     pub fn of(
         vision: &ClipVision,
         (shown, names): (&ShownPictures, &NameVectors),
         split: Split,
         views: usize,
+        stop: &Stop,
     ) -> StudyResult<Self> {
         let spoken: Vec<u32> = shown.spoken().iter().map(|place| *place as u32).collect();
         let spoken_names = match spoken.is_empty() {
@@ -55,6 +57,7 @@ impl Told {
             .collect();
         let mut told = Self::default();
         for batch in all.chunks(BATCH_VIEWS) {
+            stop.check()?;
             let pixels =
                 batch.par_iter().map(|(picture, view)| shown.evaluated(split, *picture, *view));
             let pixels = pixels.collect::<Result<Vec<_>, _>>()?;

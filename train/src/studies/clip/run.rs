@@ -15,9 +15,9 @@ use super::pictures::ShownPictures;
 use super::settings::{ClipData, ClipModel};
 use super::study::ClipStudy;
 use crate::checkpoint::write_file;
+use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
-use crate::run_folder::SUMMARY;
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
 
@@ -73,10 +73,7 @@ pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<Cl
     }
     let summary =
         finish(&study, recipe, &trained).map_err(in_study("measuring the finished run"))?;
-    let json =
-        serde_json::to_vec_pretty(&summary).map_err(|e| in_study("the summary")(e.into()))?;
-    // Last: a folder with a summary is a finished run.
-    write_file(&options.run.join(SUMMARY), &json)?;
+    finish_run(&options.run, &summary)?;
     Ok(Some(summary))
 }
 

@@ -20,6 +20,7 @@ use super::names::NameVectors;
 use super::pictures::ShownPictures;
 use super::settings::{ClipData, ClipModel};
 use crate::recipe::{BatchSettings, Phase};
+use crate::stop::Stop;
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
@@ -90,7 +91,13 @@ impl ClipStudy {
     /// # Errors
     /// Those of the model.
     pub fn test(&self, vision: &ClipVision) -> StudyResult<Told> {
-        Told::of(vision, (&self.shown, &self.names), Split::Test, self.data.test_views)
+        Told::of(
+            vision,
+            (&self.shown, &self.names),
+            Split::Test,
+            self.data.test_views,
+            &Stop::default(),
+        )
     }
 
     fn tower(&self) -> StudyResult<&Tower> {
@@ -167,9 +174,9 @@ impl Study for ClipStudy {
         })
     }
 
-    fn evaluate(&self, _: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
+    fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
         let (data, views) = ((&self.shown, &self.names), self.data.validation_views);
-        let told = Told::of(&self.tower()?.vision, data, Split::Validation, views)?;
+        let told = Told::of(&self.tower()?.vision, data, Split::Validation, views, context.stop)?;
         let accuracy = told.accuracy();
         let mut evaluation = Evaluation {
             metrics: vec![("accuracy".into(), accuracy.value)],
@@ -182,8 +189,8 @@ impl Study for ClipStudy {
         Ok(evaluation)
     }
 
-    fn inputs(&self) -> Inputs {
-        Inputs::from([("text vectors".to_string(), self.names.sha256.clone())])
+    fn inputs(&self) -> StudyResult<Inputs> {
+        Ok(Inputs::from([("text vectors".to_string(), self.names.sha256.clone())]))
     }
 
     fn card(&self) -> Vec<(String, String)> {

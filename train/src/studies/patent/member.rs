@@ -12,6 +12,7 @@ use super::scorer::files_of_run;
 use super::settings::PatentModel;
 use super::study::{PatentStudy, gold_scores};
 use crate::checkpoint::write_file;
+use crate::checksums::{check_checksums, write_checksums};
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
 use crate::study::Study;
@@ -56,6 +57,7 @@ impl Member {
         write_file(&run.join(TITLES), study.titles().to_tsv().as_bytes())?;
         let json = serde_json::to_vec_pretty(&calibration).map_err(in_study("calibration"))?;
         write_file(&run.join(CALIBRATION), &json)?;
+        write_checksums(run)?;
         let on_scale = cross_fitted(study.held_out(), &raw, &gold);
         Ok((Self { study, calibration }, HeldOutScores { raw, on_scale }))
     }
@@ -63,8 +65,9 @@ impl Member {
     /// Loads a member from its folder.
     ///
     /// # Errors
-    /// [`TrainError::Io`] for a file that the folder does not have.
+    /// [`TrainError::Io`] for a file that the folder does not have, [`TrainError::BadChecksum`] for one that is damaged.
     pub(super) fn load(folder: &Path) -> Result<Self> {
+        check_checksums(folder)?;
         let mut recipe = Recipe::load(&folder.join("recipe.toml"), &RecipeOptions::default())?;
         let model: PatentModel = recipe.model()?;
         if let Some((key, reason)) = model.conflict() {

@@ -10,6 +10,7 @@ use super::results::{STACKING, add_to, weighted_mean};
 use super::run::{MemberSummary, PatentSummary};
 use super::settings::{Combination, PatentModel};
 use super::stacking::Stacking;
+use crate::checksums::check_checksums;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
 use crate::run_folder::SUMMARY;
@@ -83,6 +84,7 @@ impl Ensemble {
             TrainError::io(run)(std::io::Error::new(kind, format!("{remedy} ({source})")))
         };
         let text = std::fs::read(&path).map_err(unfinished)?;
+        check_checksums(run)?;
         let summary: PatentSummary =
             serde_json::from_slice(&text).map_err(|e| TrainError::io(&path)(e.into()))?;
         let stacking = match summary.combine {

@@ -22,11 +22,12 @@ use super::scorer::find_files;
 use super::settings::{Combination, PatentData, PatentModel};
 use super::study::PatentStudy;
 use crate::checkpoint::write_file;
+use crate::checksums::finish_run;
 use crate::encode::EncoderFiles;
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::recipe::{Recipe, Variant};
-use crate::run_folder::{RunFolder, SUMMARY};
+use crate::run_folder::RunFolder;
 use crate::study::StudyError;
 use crate::trainer::{RunOptions, train, train_in};
 
@@ -175,9 +176,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
         let card = card::of_ensemble(&summary, recipe, &inputs)?;
         write_file(&options.run.join("README.md"), card.as_bytes())?;
     }
-    // Last: a folder with a summary is a finished run.
-    let json = serde_json::to_vec_pretty(&summary).map_err(in_study("the summary"))?;
-    write_file(&options.run.join(SUMMARY), &json)?;
+    finish_run(&options.run, &summary)?;
     Ok(Some(summary))
 }
 

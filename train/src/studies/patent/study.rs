@@ -20,6 +20,7 @@ use super::settings::PatentModel;
 use crate::digest;
 use crate::encode::EncoderFiles;
 use crate::recipe::{BatchSettings, Phase};
+use crate::stop::Stop;
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
@@ -81,6 +82,16 @@ impl PatentStudy {
     /// # Errors
     /// If the model has not been built, or a phrase cannot be tokenised.
     pub fn predict(&self, rows: &[PhrasePair], progress: &dyn Fn(usize)) -> StudyResult<Vec<f64>> {
+        self.predict_unless(&Stop::default(), rows, progress)
+    }
+
+    /// As [`predict`](Self::predict); ends with [`Stopped`](crate::Stopped) where that is asked for.
+    fn predict_unless(
+        &self,
+        stop: &Stop,
+        rows: &[PhrasePair],
+        progress: &dyn Fn(usize),
+    ) -> StudyResult<Vec<f64>> {
         let scorer = self.scorer.as_ref().ok_or("the model is not built yet")?;
         let sequencer = Sequencer::new(&self.files.tokeniser, &self.titles, &self.model);
         let mut sums = vec![0.0f64; rows.len()];
@@ -88,6 +99,7 @@ impl PatentStudy {
             let mut rng = ChaCha8Rng::seed_from_u64(pass as u64);
             let limits = (usize::MAX, PREDICT_TOKENS);
             for batch in sequencer.batches(rows, limits, &mut rng, false)? {
+                stop.check()?;
                 let scores = scorer.score(&batch.input, &Mode::predict())?.to_vec1::<f32>()?;
                 for (row, score) in batch.rows.iter().zip(scores) {
                     sums[*row] += self.on_scale(f64::from(score));
@@ -146,8 +158,8 @@ impl Study for PatentStudy {
         Ok(BatchLoss { loss, examples, tokens, parts: Vec::new() })
     }
 
-    fn evaluate(&self, _: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
-        let predicted = self.predict(&self.held_out, &|_| {})?;
+    fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
+        let predicted = self.predict_unless(context.stop, &self.held_out, &|_| {})?;
         let gold = gold_scores(&self.held_out);
         Ok(Evaluation {
             metrics: vec![
@@ -158,14 +170,14 @@ impl Study for PatentStudy {
         })
     }
 
-    fn inputs(&self) -> Inputs {
+    fn inputs(&self) -> StudyResult<Inputs> {
         let mut inputs = self.files.inputs();
         inputs.extend([
             ("training rows".into(), hash_of_rows(&self.train)),
             ("held-out rows".into(), hash_of_rows(&self.held_out)),
             ("class titles".into(), digest::of_bytes(self.titles.to_tsv())),
         ]);
-        inputs
+        Ok(inputs)
     }
 
     fn card(&self) -> Vec<(String, String)> {

@@ -8,12 +8,14 @@ use std::path::Path;
 use engram_data::world::attributes::Source;
 use engram_data::world::haystack::WorldName;
 use engram_data::world::questions::Part;
+use engram_durable as durable;
 use engram_eval::items::{Item, Statistic};
 use serde::{Deserialize, Serialize};
 
 use super::finished::FinishedRun;
-use super::run::{RevealSummary, TESTED, Tested, settings, train_reveal};
-use crate::checkpoint::write_file;
+use super::own_memory::remove_memory;
+use super::run::{RevealSummary, TESTED, Tested, in_study, settings, train_reveal};
+use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
 use crate::grid::ablated::{Column, Hashes};
 use crate::grid::settings::{Grid, Phases};
@@ -128,8 +130,12 @@ impl Ablated for RevealAblations {
     }
 
     /// Where another call asks a memory that no row here asks, it is encoded again.
-    fn leftovers(&self, is_asked_again: bool) -> &'static [&'static str] {
-        if is_asked_again { &["checkpoints"] } else { &["checkpoints", "memory"] }
+    fn tidy(&self, run: &Path, is_asked_again: bool) -> Result<()> {
+        checkpoint::remove_all(run)?;
+        if !is_asked_again {
+            remove_memory(&run.join("memory")).map_err(in_study("tidying a finished run"))?;
+        }
+        Ok(())
     }
 
     fn items(&self, folder: &Path, asked: &Asked) -> Result<Result<Vec<Item>, String>> {
@@ -277,17 +283,31 @@ fn ask_again(row: &RowSettings, run: &Path, folder: &Path) -> Result<()> {
         return Ok(());
     }
     let json = |error: serde_json::Error| TrainError::io(folder)(error.into());
-    fs::create_dir_all(folder).map_err(TrainError::io(folder))?;
+    refuse_other_files(folder)?;
+    durable::create_folder(folder).map_err(TrainError::io(folder))?;
     // First: answers must not lie beside what others were made of.
-    match fs::remove_file(&made_of) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(TrainError::io(&made_of)(error));
-        }
-        _ => {}
-    }
+    durable::remove_file(&made_of).map_err(TrainError::io(&made_of))?;
     let answers = FinishedRun::open(run)?.ask(row.k, &row.without_sources)?;
     write_file(&tested, &Tested::to_lines(&answers).map_err(json)?)?;
     write_file(&made_of, &serde_json::to_vec_pretty(&asked).map_err(json)?)
+}
+
+/// Fails for a folder with anything that asking a run again does not write.
+fn refuse_other_files(folder: &Path) -> Result<()> {
+    let found = match fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        found => found.map_err(TrainError::io(folder))?,
+    };
+    for entry in found {
+        let entry = entry.map_err(TrainError::io(folder))?;
+        let name = entry.file_name();
+        let is_own =
+            [TESTED, ASKED].iter().any(|own| name == **own || durable::is_leftover(&name, own));
+        if !is_own {
+            return Err(TrainError::OtherFile { path: entry.path() });
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

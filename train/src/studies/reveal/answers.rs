@@ -4,6 +4,7 @@ use engram_models::kernels::Mode;
 
 use super::corpus::Example;
 use super::forward::Forward;
+use crate::stop::Stop;
 use crate::study::StudyResult;
 
 /// Questions that are answered at a time.
@@ -19,9 +20,13 @@ pub struct Answers {
 
 impl Answers {
     /// Asks a model.
-    pub fn of(forward: &Forward<'_>, asked: &[&Example]) -> StudyResult<Self> {
+    ///
+    /// # Errors
+    /// Those of the model; [`Stopped`](crate::Stopped)
+    pub fn of(forward: &Forward<'_>, asked: &[&Example], stop: &Stop) -> StudyResult<Self> {
         let mut answers = Self { texts: Vec::new(), read: Vec::new() };
         for asked in asked.chunks(ASKED_AT_A_TIME) {
+            stop.check()?;
             answers.ask(forward, asked)?;
         }
         Ok(answers)

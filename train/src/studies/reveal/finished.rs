@@ -18,9 +18,11 @@ use super::retriever::Retriever;
 use super::run::{TOKENIZER, Tested, in_study, settings, tested};
 use super::run_memory::Encoding;
 use super::study::RevealStudy;
+use crate::checksums::check_checksums;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
 use crate::run_folder::{check_inputs, lock};
+use crate::stop::Stop;
 use crate::study::{Study, StudyError, StudyResult};
 use crate::trainer::WEIGHTS;
 
@@ -52,12 +54,14 @@ impl FinishedRun {
     /// # Errors
     /// Those of its recipe, its data, which have to be those that it was trained on, and its weights.
     pub fn open(run: &Path) -> Result<Self> {
+        check_checksums(run)?;
         let mut recipe = Recipe::load(&run.join("recipe.toml"), &RecipeOptions::default())?;
         let (data, model, memory, feeds) = settings(&mut recipe)?;
         let (batch, seed) = (recipe.batch().clone(), recipe.seed());
         let study = RevealStudy::new((data, model, memory), feeds, batch, seed, run.to_path_buf());
         let study = study.map_err(in_study("reading the data"))?;
-        check_inputs(run, &study.inputs())?;
+        let inputs = study.inputs().map_err(in_study("reading the data"))?;
+        check_inputs(run, &inputs)?;
         let encoding = study.encoding();
         for (file, made) in encoding.files().map_err(in_study("opening the run"))? {
             let path = run.join(file);
@@ -83,7 +87,7 @@ impl FinishedRun {
             let retriever = self.retriever(k, without_sources)?;
             let forward = Forward { k, ..self.study.forward(&self.model, retriever.as_ref()) };
             let asked: Vec<&Example> = self.encoding.corpus.test.iter().collect();
-            let answers = Answers::of(&forward, &asked)?;
+            let answers = Answers::of(&forward, &asked, &Stop::default())?;
             Ok(tested(&self.encoding.corpus, &asked, &answers))
         };
         ask().map_err(in_study("asking a finished run"))
@@ -130,7 +134,8 @@ impl FinishedRun {
             Retriever::open(&folder)?
         } else {
             let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
-            let retriever = Retriever::build(&folder, &self.model, corpus, sequencer)?.0;
+            let retriever =
+                Retriever::build(&folder, &self.model, (corpus, sequencer), &Stop::default())?.0;
             made_by.write(&folder)?;
             retriever
         };

@@ -9,7 +9,7 @@ use crate::digest;
 use crate::study::StudyResult;
 
 /// The file in a memory's folder that says it; a copy of the memory keeps it.
-const FILE: &str = "made-by.json";
+pub(super) const FILE: &str = "made-by.json";
 
 /// What makes keys and values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

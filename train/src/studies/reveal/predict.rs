@@ -30,6 +30,7 @@ use super::run::{MODEL, TOKENIZER};
 use super::run_memory::Encoding;
 use super::sequences::Sequencer;
 use super::settings::{RevealData, RevealMemory};
+use crate::checksums::check_checksums;
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::recipe::{Recipe, RecipeOptions};
@@ -181,6 +182,7 @@ impl Answerer {
         let wrong = |part: &'static str| {
             move |source| TrainError::Study { study: "reveal".into(), part, source }
         };
+        check_checksums(run)?;
         let mut recipe = Recipe::load(&run.join("recipe.toml"), &RecipeOptions::default())?;
         let data: RevealData = recipe.data()?;
         let settings: RevealMemory = recipe.memory()?;

@@ -14,8 +14,9 @@ use engram_models::kernels::Mode;
 use engram_models::reveal::{Reveal, RevealConfig, RevealInput};
 
 use super::corpus::Corpus;
+use super::own_memory::remove_memory;
 use super::sequences::Sequencer;
-use crate::error::TrainError;
+use crate::stop::Stop;
 use crate::study::StudyResult;
 
 /// Entries that are encoded at a time.
@@ -31,17 +32,19 @@ pub struct Retriever {
 }
 
 impl Retriever {
-    /// Encodes all items of the corpus into a new memory, in the place of one that is there; also its
-    /// writer.
+    /// Encodes all items of the corpus into a new memory, in the place of one that a run made; also
+    /// its writer.
+    ///
+    /// # Errors
+    /// A folder with anything else, or with a memory that was changed after its run; those of the
+    /// model and of writing; [`Stopped`](crate::Stopped)
     pub fn build(
         folder: &Path,
         model: &Reveal,
-        corpus: &Corpus,
-        sequencer: &Sequencer,
+        (corpus, sequencer): (&Corpus, &Sequencer),
+        stop: &Stop,
     ) -> StudyResult<(Self, Writer)> {
-        if folder.exists() {
-            std::fs::remove_dir_all(folder).map_err(TrainError::io(folder))?;
-        }
+        remove_memory(folder)?;
         let config = model.config();
         let values = ValueFormat {
             tokens: config.value_tokens,
@@ -53,11 +56,16 @@ impl Retriever {
         let places: Vec<usize> = (0..corpus.items.len()).collect();
         let mut items = ItemEncoder::new(model, corpus, sequencer);
         let batches = places.chunks(ENCODED_AT_A_TIME).map(|places| {
+            stop.check().map_err(|stopped| MemoryError::Rows(stopped.into()))?;
             let entries = places.iter().map(|place| corpus.items[*place].entry.clone()).collect();
             let (keys, values) = items.encode(places).map_err(MemoryError::Rows)?;
             Ok(Batch { entries, keys, values })
         });
-        let writer = Writer::create(folder, format, corpus.items.len(), batches)?;
+        let writer = Writer::create(folder, format, corpus.items.len(), batches);
+        let writer = writer.map_err(|error| match error {
+            MemoryError::Rows(error) => error,
+            other => other.into(),
+        })?;
         Ok((Self::open(folder)?, writer))
     }
 

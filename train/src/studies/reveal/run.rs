@@ -9,6 +9,7 @@ use std::path::Path;
 
 use engram_data::DataError;
 use engram_data::world::attributes::Source;
+use engram_durable as durable;
 use engram_eval::result::Measure;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,7 @@ use super::figures::{Figures, is_right};
 use super::identity::Identity;
 use super::judge::{self, Judged};
 use super::needle::{NeedleFigures, needle_figures};
+use super::own_memory::{remove_memory, remove_snapshots};
 use super::published::PROCESSOR;
 use super::retriever::Retriever;
 use super::run_memory::SNAPSHOTS;
@@ -25,10 +27,12 @@ use super::settings::{RevealData, RevealFeed, RevealMemory, RevealModel};
 use super::study::{EVALUATED, RevealStudy};
 use super::swap::{SwapReport, swap};
 use crate::checkpoint::write_file;
+use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::recipe::{Recipe, RecipeOptions};
 use crate::run_folder::{SUMMARY, read_summary};
+use crate::stop::Stop;
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
 
@@ -134,10 +138,7 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     }
     let summary =
         finish(&mut study, recipe, &trained).map_err(in_study("measuring the finished run"))?;
-    let json =
-        serde_json::to_vec_pretty(&summary).map_err(|e| in_study("the summary")(e.into()))?;
-    // Last: a folder with a summary is a finished run.
-    write_file(&options.run.join(SUMMARY), &json)?;
+    finish_run(&options.run, &summary)?;
     Ok(Some(summary))
 }
 
@@ -216,13 +217,15 @@ fn finish(
         0 => None,
         _ => {
             let folder = trained.run.join("memory");
-            let retriever = Retriever::build(&folder, &model, corpus, sequencer)?.0;
+            let retriever =
+                Retriever::build(&folder, &model, (corpus, sequencer), &Stop::default())?.0;
             Identity::of(&trained.weights, &trained.run.join(TOKENIZER))?.write(&folder)?;
             Some(retriever)
         }
     };
     let asked: Vec<&Example> = corpus.test.iter().collect();
-    let answers = Answers::of(&study.forward(&model, retriever.as_ref()), &asked)?;
+    let answers =
+        Answers::of(&study.forward(&model, retriever.as_ref()), &asked, &Stop::default())?;
     let questions = Tested::to_lines(&tested(corpus, &asked, &answers))?;
     write_file(&trained.run.join(TESTED), &questions)?;
     let figures = Figures::of_parts(corpus, &asked, &answers);
@@ -240,18 +243,18 @@ fn finish(
         (Pictures::World { world, .. }, _) => {
             // In a memory of its own: the run's stays what it is.
             let folder = trained.run.join("memory-swapped");
-            let mut retriever = Retriever::build(&folder, &model, corpus, sequencer)?.0;
+            let mut retriever =
+                Retriever::build(&folder, &model, (corpus, sequencer), &Stop::default())?.0;
             let forward = study.forward(&model, None);
             let report = swap(&forward, &mut retriever, world, SWAPPED, recipe.seed())?;
             drop(retriever);
-            remove(&folder)?;
+            remove_memory(&folder)?;
             Some(report)
         }
     };
     // What only training needs: checkpoints have the snapshots that a resumed run starts from.
-    for folder in [EVALUATED, SNAPSHOTS] {
-        remove(&trained.run.join(folder))?;
-    }
+    remove_memory(&trained.run.join(EVALUATED))?;
+    remove_snapshots(&trained.run.join(SNAPSHOTS), &[])?;
     Ok(RevealSummary {
         recipe_hash: trained.recipe_hash.clone(),
         seed: recipe.seed(),
@@ -265,16 +268,6 @@ fn finish(
     })
 }
 
-/// Removes a folder, if it is there.
-fn remove(folder: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(TrainError::io(folder)(error))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Judges the answers by the rules of their data sets, and writes both sides of it into `test/`.
 fn judge_test(
     run: &Path,
@@ -285,7 +278,7 @@ fn judge_test(
     let folder = run.join("test");
     let mut judged = Vec::new();
     for sides in judge::sides(corpus, asked, &answers.texts)? {
-        std::fs::create_dir_all(&folder).map_err(TrainError::io(&folder))?;
+        durable::create_folder(&folder).map_err(TrainError::io(&folder))?;
         for (name, content) in [&sides.people, &sides.model] {
             write_file(&folder.join(name), content.as_bytes())?;
         }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::{DType, Device};
+use engram_durable as durable;
 use engram_memory::refresh::{Adoption, Refresh, RefreshSteps, RetrievalLog};
 use engram_memory::{Batch, MemoryError, Writer};
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
@@ -18,12 +19,14 @@ use engram_models::weights::Weights;
 use serde::{Deserialize, Serialize};
 
 use super::corpus::Corpus;
+use super::own_memory::{remove_snapshots, snapshot_name};
 use super::retriever::{ItemEncoder, Retriever};
 use super::run::{MODEL, TOKENIZER};
 use super::sequences::Sequencer;
 use super::settings::RevealMemory;
 use crate::checkpoint::{write_file, write_parameters};
 use crate::error::TrainError;
+use crate::stop::Stop;
 use crate::study::StudyResult;
 
 /// The folder of snapshots in a run's.
@@ -181,12 +184,12 @@ impl RunMemory {
     /// Writes what a resumed run needs into a checkpoint's folder.
     pub fn save(&self, folder: &Path) -> StudyResult<()> {
         for step in [self.state.made_at, self.state.next].into_iter().flatten() {
-            link(&self.snapshots.join(file_name(step)), &folder.join(file_name(step)))?;
+            link(&self.snapshots.join(snapshot_name(step)), &folder.join(snapshot_name(step)))?;
         }
         let path = folder.join(STATE);
         let log = self.open.as_ref().map(Retriever::log).unwrap_or_default();
         let state = serde_json::to_vec(&Saved { state: self.state, log })?;
-        Ok(fs::write(&path, state).map_err(TrainError::io(&path))?)
+        Ok(write_file(&path, &state)?)
     }
 
     /// Makes the memory what it was at a checkpoint.
@@ -197,11 +200,11 @@ impl RunMemory {
             .map_err(|error| format!("{}: {error}", path.display()))?;
         // One after the other: the making of the memory sweeps away what it does not need.
         if let Some(step) = state.made_at {
-            link(&folder.join(file_name(step)), &self.snapshot(step)?)?;
+            link(&folder.join(snapshot_name(step)), &self.snapshot(step)?)?;
             self.build(step)?;
         }
         if let Some(step) = state.next {
-            link(&folder.join(file_name(step)), &self.snapshot(step)?)?;
+            link(&folder.join(snapshot_name(step)), &self.snapshot(step)?)?;
             self.start(step)?;
         }
         self.state = state;
@@ -215,7 +218,8 @@ impl RunMemory {
     fn build(&mut self, step: u64) -> StudyResult<()> {
         let model = self.encoding.load(&self.snapshot(step)?)?;
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
-        let (retriever, writer) = Retriever::build(&self.folder, &model, corpus, sequencer)?;
+        let (retriever, writer) =
+            Retriever::build(&self.folder, &model, (corpus, sequencer), &Stop::default())?;
         (self.open, self.writer) = (Some(retriever), Some(writer));
         self.state = State { made_at: Some(step), phase: self.state.phase, ..State::default() };
         self.sweep()
@@ -265,32 +269,19 @@ impl RunMemory {
 
     /// Where the snapshot of a step lies.
     fn snapshot(&self, step: u64) -> StudyResult<PathBuf> {
-        fs::create_dir_all(&self.snapshots).map_err(TrainError::io(&self.snapshots))?;
-        Ok(self.snapshots.join(file_name(step)))
+        durable::create_folder(&self.snapshots).map_err(TrainError::io(&self.snapshots))?;
+        Ok(self.snapshots.join(snapshot_name(step)))
     }
 
     /// Removes snapshots that are no longer needed.
     fn sweep(&self) -> StudyResult<()> {
         let needed = [self.state.made_at, self.state.next];
-        let needed: Vec<String> = needed.into_iter().flatten().map(file_name).collect();
-        let found = fs::read_dir(&self.snapshots).map_err(TrainError::io(&self.snapshots))?;
-        for entry in found.flatten() {
-            if !needed.iter().any(|name| entry.file_name() == name.as_str()) {
-                fs::remove_file(entry.path()).map_err(TrainError::io(&entry.path()))?;
-            }
-        }
-        Ok(())
+        let needed: Vec<String> = needed.into_iter().flatten().map(snapshot_name).collect();
+        remove_snapshots(&self.snapshots, &needed)
     }
-}
-
-fn file_name(step: u64) -> String {
-    format!("memory-{step:08}.safetensors")
 }
 
 /// The same file at another place, without a copy where the system can.
 fn link(from: &Path, to: &Path) -> StudyResult<()> {
-    if fs::hard_link(from, to).is_err() {
-        write_file(to, &fs::read(from).map_err(TrainError::io(from))?)?;
-    }
-    Ok(())
+    Ok(durable::link_file(from, to).map_err(TrainError::io(from))?)
 }

@@ -31,6 +31,7 @@ use super::settings::{
 use super::sizes::{config_of, fit};
 use crate::digest;
 use crate::recipe::{BatchSettings, Phase};
+use crate::stop::Stop;
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
@@ -225,12 +226,13 @@ impl RevealStudy {
 
     /// How often views of pictures that training has not seen find the right one among those of the
     /// memory and their own: first, and among the first ten.
-    fn picture_recall(&self) -> StudyResult<Evaluation> {
+    fn picture_recall(&self, stop: &Stop) -> StudyResult<Evaluation> {
         let corpus = &self.encoding.corpus;
         let (model, mode) = (self.model()?, Mode::predict());
         let encode = |views: &[(usize, u32)], head: Head| -> StudyResult<Vec<Vec<f32>>> {
             let mut vectors = Vec::new();
             for views in views.chunks(PICTURES_AT_A_TIME) {
+                stop.check()?;
                 let texts = vec![[self.encoding.sequencer.tokens().begin]; views.len()];
                 let views: Vec<_> = views.iter().copied().map(Some).collect();
                 let input = self.encoding.sequencer.input(corpus, &texts, &views)?;
@@ -410,7 +412,7 @@ impl Study for RevealStudy {
         })
     }
 
-    fn inputs(&self) -> Inputs {
+    fn inputs(&self) -> StudyResult<Inputs> {
         let Encoding { corpus, .. } = self.encoding.as_ref();
         let questions = [&corpus.train, &corpus.validation, &corpus.test].into_iter().flatten();
         let lines = |texts: Vec<String>| digest::of_bytes(texts.join("\n"));
@@ -427,7 +429,7 @@ impl Study for RevealStudy {
             ("questions".to_owned(), lines(questions.collect())),
         ]);
         inputs.extend(corpus.digests.iter().chain(&self.published.digests).cloned());
-        inputs
+        Ok(inputs)
     }
 
     fn card(&self) -> Vec<(String, String)> {
@@ -451,14 +453,14 @@ impl Study for RevealStudy {
         ]
     }
 
-    fn evaluate(&self, _: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
+    fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
         let model = self.model()?;
         let retriever = match self.memory.k {
             0 => None,
             _ => {
                 let folder = self.run.join(EVALUATED);
                 let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
-                Some(Retriever::build(&folder, model, corpus, sequencer)?.0)
+                Some(Retriever::build(&folder, model, (corpus, sequencer), context.stop)?.0)
             }
         };
         let forward = self.forward(model, retriever.as_ref());
@@ -469,7 +471,7 @@ impl Study for RevealStudy {
         };
         // Evenly spread over the pictures.
         let asked: Vec<&Example> = (0..wanted).map(|i| &all[i * all.len() / wanted]).collect();
-        let answers = Answers::of(&forward, &asked)?;
+        let answers = Answers::of(&forward, &asked, context.stop)?;
         let corpus = &self.encoding.corpus;
         let mut evaluation = Figures::evaluation(&Figures::of_parts(corpus, &asked, &answers));
         for sides in judge::sides(corpus, &asked, &answers.texts)? {
@@ -481,7 +483,7 @@ impl Study for RevealStudy {
             }
         }
         if self.feeds.iter().any(|feed| feed.examples == Examples::Pictures) {
-            let of_pictures = self.picture_recall()?;
+            let of_pictures = self.picture_recall(context.stop)?;
             evaluation.metrics.extend(of_pictures.metrics);
             evaluation.counts.extend(of_pictures.counts);
         }

@@ -11,6 +11,7 @@ use super::corpus::{Corpus, Example};
 use super::figures::{Figures, is_right};
 use super::forward::Forward;
 use super::retriever::{Retriever, encode};
+use crate::stop::Stop;
 use crate::study::StudyResult;
 
 /// What a swap came to.
@@ -78,7 +79,7 @@ pub fn swap(
     let changed: Vec<&Example> = changed.iter().collect();
 
     let ask = |retriever: &Retriever, asked: &[&Example]| {
-        Answers::of(&Forward { retriever: Some(retriever), ..*forward }, asked)
+        Answers::of(&Forward { retriever: Some(retriever), ..*forward }, asked, &Stop::default())
     };
     let before = ask(retriever, &asked)?;
     let batch = updated(forward, corpus, &swap.entries)?;

@@ -16,6 +16,7 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
 use super::settings::SpeechData;
+use crate::digest;
 use crate::error::{Result, TrainError};
 
 /// Voices that speak at once in a babble, at least and at most.
@@ -102,6 +103,22 @@ impl Corpus {
             }
         };
         Ok(Self { data: data.clone(), sounds })
+    }
+
+    /// What is read of the files to train and to test on, by name and SHA-256: manifests and audio.
+    ///
+    /// # Errors
+    /// [`TrainError::Io`] for a file that cannot be read.
+    pub fn inputs(&self) -> Result<Vec<(String, String)>> {
+        let Sounds::Files { train, test, .. } = &self.sounds else { return Ok(Vec::new()) };
+        let mut inputs = Vec::new();
+        for (name, manifest) in [("train", train), ("test", test)] {
+            let path = std::iter::once(Path::new(&manifest.path));
+            inputs.push((format!("{name} manifest"), digest::of_files(path)?));
+            let audio = manifest.clips.iter().map(|clip| clip.audio.as_path());
+            inputs.push((format!("{name} audio"), digest::of_files(audio)?));
+        }
+        Ok(inputs)
     }
 
     /// How many utterances an epoch has.

@@ -19,9 +19,10 @@ use super::model::{SpeechModules, ctc_config};
 use super::settings::{SpeechData, SpeechFeed, SpeechModel};
 use super::study::SpeechStudy;
 use crate::checkpoint::write_file;
+use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
-use crate::run_folder::SUMMARY;
+use crate::stop::Stop;
 use crate::study::{StudyError, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
 
@@ -81,10 +82,7 @@ pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<Option<
     }
     let summary =
         finish(&study, recipe, &trained).map_err(in_study("measuring the finished run"))?;
-    let json =
-        serde_json::to_vec_pretty(&summary).map_err(|e| in_study("the summary")(e.into()))?;
-    // Last: a folder with a summary is a finished run.
-    write_file(&options.run.join(SUMMARY), &json)?;
+    finish_run(&options.run, &summary)?;
     Ok(Some(summary))
 }
 
@@ -146,7 +144,7 @@ fn finish(
         return Ok(summary);
     }
     let test = study.evaluated(Split::Test)?;
-    let heard = study.hear(&modules, &test)?;
+    let heard = study.hear(&modules, &test, &Stop::default())?;
     let lines = |texts: &mut dyn Iterator<Item = (&str, &str)>| -> String {
         texts.map(|(id, text)| format!("{id}\t{text}\n")).collect()
     };

@@ -25,6 +25,7 @@ use super::model::SpeechModules;
 use super::settings::{Objective, SpeechData, SpeechFeed, SpeechModel};
 use crate::digest;
 use crate::recipe::{BatchSettings, Phase};
+use crate::stop::Stop;
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
@@ -161,10 +162,12 @@ impl SpeechStudy {
         &self,
         modules: &SpeechModules,
         utterances: &[Utterance],
+        stop: &Stop,
     ) -> StudyResult<Vec<String>> {
         let blank = modules.recogniser.config().blank;
         let mut texts = Vec::with_capacity(utterances.len());
         for utterances in utterances.chunks(HEARD_AT_ONCE) {
+            stop.check()?;
             let frames: Vec<Frames> =
                 utterances.par_iter().map(|one| self.mel.frames(&one.samples, 0)).collect();
             let audio = encode(modules, &pack(&frames)?, &Mode::predict())?;
@@ -177,10 +180,11 @@ impl SpeechStudy {
     }
 
     /// The share of masked states whose code is told right, on validation.
-    fn masked_accuracy(&self, modules: &SpeechModules) -> StudyResult<f64> {
+    fn masked_accuracy(&self, modules: &SpeechModules, stop: &Stop) -> StudyResult<f64> {
         let mut rng = ChaCha8Rng::seed_from_u64(MASK_SEED);
         let (mut right, mut all) = (0, 0);
         for utterances in self.validation.chunks(HEARD_AT_ONCE) {
+            stop.check()?;
             let mut frames: Vec<Frames> =
                 utterances.par_iter().map(|one| self.mel.frames(&one.samples, 0)).collect();
             let codes = utterances.par_iter().map(|one| self.codes(one));
@@ -324,12 +328,12 @@ impl Study for SpeechStudy {
         let modules = self.modules()?;
         let mut metrics = Vec::new();
         if self.learns_texts() {
-            let heard = self.hear(modules, &self.validation)?;
+            let heard = self.hear(modules, &self.validation, context.stop)?;
             let texts: Vec<&str> = self.validation.iter().map(|one| one.text.as_str()).collect();
             metrics.push(("wer".to_string(), measure(&texts, &heard)?.total.error_rate()));
         }
         if self.feeds[context.phase.index].objective == Objective::BestRq {
-            metrics.push((MASKED_ACCURACY.into(), self.masked_accuracy(modules)?));
+            metrics.push((MASKED_ACCURACY.into(), self.masked_accuracy(modules, context.stop)?));
         }
         Ok(Evaluation {
             metrics,
@@ -337,23 +341,17 @@ impl Study for SpeechStudy {
         })
     }
 
-    fn inputs(&self) -> Inputs {
+    fn inputs(&self) -> StudyResult<Inputs> {
         let mut inputs = Inputs::new();
-        let tokens = self.tokeniser.json().unwrap_or_default();
-        inputs.insert("tokenizer".into(), digest::of_bytes(tokens));
-        // Of the clips to train on and of the test the manifests alone: their sound may be large.
+        inputs.insert("tokenizer".into(), digest::of_bytes(self.tokeniser.json()?));
         let mut sound = Sha256::new();
         for one in &self.validation {
             sound.update(&one.text);
             digest::add_numbers(&mut sound, &one.samples);
         }
         inputs.insert("validation".into(), format!("{:x}", sound.finalize()));
-        for (name, file) in [("train", &self.data.train), ("test", &self.data.test)] {
-            if let Ok(bytes) = std::fs::read(file) {
-                inputs.insert(format!("{name} manifest"), digest::of_bytes(bytes));
-            }
-        }
-        inputs
+        inputs.extend(self.corpus.inputs()?);
+        Ok(inputs)
     }
 
     fn card(&self) -> Vec<(String, String)> {

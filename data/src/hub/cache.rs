@@ -1,0 +1,299 @@
+//! One model in the cache folder that all Hugging Face tools share, by the rules of huggingface_hub.
+//!
+//! `refs/<revision>` names a commit, `snapshots/<commit>/<file>` links to `blobs/<etag>`, an empty
+//! `.no_exist/<commit>/<file>` says that the commit has no such file, and `trees/<commit>.json` lists all that it has.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use engram_durable as durable;
+use hf_hub::{Repo, RepoType};
+use serde_json::Value;
+
+use super::facts::Facts;
+use super::{HubSettings, names};
+use crate::DataError;
+
+/// More than any real commit, any real `modules.json` and any real listing has.
+const LONGEST_REFERENCE: u64 = 1_000;
+const LARGEST_MODULES: u64 = 1 << 20;
+const LARGEST_LISTING: u64 = 100 << 20;
+
+/// What the cache knows of a file.
+pub(super) enum Cached {
+    /// Its path.
+    File(PathBuf),
+    /// The model has no such file.
+    Absent,
+    /// Nothing.
+    Unknown,
+}
+
+/// One model in the shared cache.
+pub(super) struct CachedModel {
+    pub(super) repo: Repo,
+    cache: PathBuf,
+    folder: PathBuf,
+}
+
+impl CachedModel {
+    pub(super) fn new(repository: &str, revision: &str, settings: &HubSettings) -> Self {
+        let repo = Repo::with_revision(repository.to_owned(), RepoType::Model, revision.to_owned());
+        // Links are relative to their own folder, so paths need not be absolute; but messages are clearer so.
+        let cache = std::path::absolute(&settings.cache).unwrap_or_else(|_| settings.cache.clone());
+        let folder = cache.join(repo.folder_name());
+        Self { repo, cache, folder }
+    }
+
+    /// The commit that the cache has for the revision; the revision itself where there is none.
+    pub(super) fn commit(&self) -> String {
+        self.known_commit().unwrap_or_else(|| self.repo.revision().to_owned())
+    }
+
+    fn known_commit(&self) -> Option<String> {
+        let text = read_short(&self.reference(), LONGEST_REFERENCE)?;
+        let commit = text.trim();
+        names::is_plain_name(commit).then(|| commit.to_owned())
+    }
+
+    /// The snapshot that a file of a commit belongs to. A folder that the user has filled by hand, with no reference,
+    /// stays the model's: what is missing joins it.
+    fn snapshot_of(&self, commit: &str) -> String {
+        let is_filled_by_hand = self.known_commit().is_none() && self.has_files();
+        if is_filled_by_hand { self.repo.revision().to_owned() } else { commit.to_owned() }
+    }
+
+    fn reference(&self) -> PathBuf {
+        self.folder.join("refs").join(self.repo.revision())
+    }
+
+    pub(super) fn snapshot(&self) -> PathBuf {
+        self.folder.join("snapshots").join(self.commit())
+    }
+
+    fn blob(&self, etag: &str) -> PathBuf {
+        self.folder.join("blobs").join(etag)
+    }
+
+    fn no_exist(&self, commit: &str, file: &str) -> PathBuf {
+        self.folder.join(".no_exist").join(commit).join(file)
+    }
+
+    /// Looks a file up.
+    pub(super) fn lookup(&self, file: &str) -> Cached {
+        let path = self.snapshot().join(file);
+        if path.is_file() {
+            return Cached::File(path);
+        }
+        let is_absent = self.no_exist(&self.commit(), file).is_file()
+            || self.is_listed(file).is_some_and(|is_listed| !is_listed);
+        if is_absent { Cached::Absent } else { Cached::Unknown }
+    }
+
+    /// Whether the cache has any file of this revision.
+    pub(super) fn has_files(&self) -> bool {
+        fs::read_dir(self.snapshot()).is_ok_and(|mut entries| entries.next().is_some())
+    }
+
+    /// Whether another cached file says that the model has this one: a listing of the commit, or sentence-transformers'
+    /// own files, which name each other.
+    pub(super) fn is_named(&self, file: &str) -> bool {
+        if self.is_listed(file) == Some(true) {
+            return true;
+        }
+        let snapshot = self.snapshot();
+        if file == "modules.json" {
+            return snapshot.join("config_sentence_transformers.json").is_file();
+        }
+        let Some(folder) = file.strip_suffix("/config.json") else { return false };
+        let modules = read_short(&snapshot.join("modules.json"), LARGEST_MODULES);
+        let modules: Option<Value> = modules.and_then(|text| serde_json::from_str(&text).ok());
+        let text = |module: &Value, key| module.get(key).and_then(Value::as_str).map(str::to_owned);
+        modules.as_ref().and_then(Value::as_array).is_some_and(|modules| {
+            modules.iter().any(|module| {
+                // Normalize has no configuration.
+                text(module, "path").is_some_and(|path| path.trim_matches('/') == folder)
+                    && text(module, "type").is_none_or(|kind| !kind.ends_with(".Normalize"))
+            })
+        })
+    }
+
+    /// Whether the listing of the commit that huggingface_hub keeps has the file. `None` without a listing.
+    fn is_listed(&self, file: &str) -> Option<bool> {
+        let path = self.folder.join("trees").join(format!("{}.json", self.commit()));
+        let listing: Value = serde_json::from_str(&read_short(&path, LARGEST_LISTING)?).ok()?;
+        if listing.get("format_version").and_then(Value::as_u64) != Some(1) {
+            return None;
+        }
+        Some(listing.get("files")?.as_object()?.contains_key(file))
+    }
+
+    /// Where a download grows until it is complete: in the model's folder, outside of what others read.
+    pub(super) fn part(&self, file: &str, etag: &str) -> Result<PathBuf, DataError> {
+        let folder = self.folder.join("incoming");
+        self.make_folder(&folder)?;
+        let part = folder.join(format!("{}.{etag}.part", file.replace('/', "--")));
+        refuse_link(&part)?;
+        Ok(part)
+    }
+
+    /// Removes parts of earlier contents of a file, which nothing will complete. What is in use or unknown stays.
+    pub(super) fn sweep_parts(&self, file: &str) {
+        let start = format!("{}.", file.replace('/', "--"));
+        let locks = self.cache.join(".locks").join(self.repo.folder_name());
+        for entry in fs::read_dir(self.folder.join("incoming")).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let etag = name
+                .to_str()
+                .and_then(|name| name.strip_prefix(&start)?.strip_suffix(".part"))
+                .and_then(names::etag);
+            let lock =
+                etag.and_then(|etag| fs::File::open(locks.join(format!("{etag}.lock"))).ok());
+            if lock.is_some_and(|lock| lock.try_lock().is_ok()) {
+                // A leftover that cannot be removed does no harm.
+                let _ = durable::remove_file(&entry.path());
+            }
+        }
+    }
+
+    /// Keeps other processes from this content until it is dropped. huggingface_hub takes the same lock.
+    pub(super) fn lock(&self, etag: &str) -> Result<fs::File, DataError> {
+        let folder = self.cache.join(".locks").join(self.repo.folder_name());
+        self.make_folder(&folder)?;
+        let path = folder.join(format!("{etag}.lock"));
+        refuse_link(&path)?;
+        let lock = || {
+            let file = durable::open_lock(&path)?;
+            file.lock()?;
+            Ok(file)
+        };
+        lock().map_err(|source| disk_error(&path, source))
+    }
+
+    /// A file of this content that is in the cache already.
+    pub(super) fn find_blob(&self, facts: &Facts) -> Option<PathBuf> {
+        let path = self.blob(&facts.etag);
+        // Links to a store that is shared by models lead elsewhere in the cache.
+        let inside = fs::canonicalize(&path).ok()?.starts_with(fs::canonicalize(&self.cache).ok()?);
+        let is_whole = fs::metadata(&path).is_ok_and(|found| {
+            found.is_file() && facts.size.is_none_or(|size| found.len() == size)
+        });
+        (inside && is_whole).then_some(path)
+    }
+
+    /// Moves a complete and checked part to the blobs.
+    pub(super) fn keep_blob(&self, part: &Path, etag: &str) -> Result<(), DataError> {
+        let blob = self.blob(etag);
+        self.make_folder(&self.folder.join("blobs"))?;
+        let keep = || {
+            fs::File::open(part)?.sync_all()?;
+            durable::rename(part, &blob)
+        };
+        keep().map_err(|source| disk_error(&blob, source))
+    }
+
+    /// Links a blob into its snapshot, then lets the revision name the commit: a reader sees the file whole or not at
+    /// all.
+    pub(super) fn publish(&self, file: &str, facts: &Facts) -> Result<PathBuf, DataError> {
+        let snapshot = self.snapshot_of(&facts.commit);
+        let path = self.folder.join("snapshots").join(&snapshot).join(file);
+        if let (Some(folder), Some(name)) = (path.parent(), file.rsplit('/').next()) {
+            self.make_folder(folder)?;
+            // Nobody else links this file: the lock of its content is held.
+            durable::sweep(folder, &[name]).map_err(|source| disk_error(folder, source))?;
+        }
+        let up = "../".repeat(snapshot.split('/').count() + file.split('/').count());
+        let target = PathBuf::from(format!("{up}blobs/{}", facts.etag));
+        let linked = match durable::write_link(&target, &path) {
+            // Some disks have no links: there the snapshot holds the file itself.
+            Err(error) if has_no_links(&error) => durable::rename(&self.blob(&facts.etag), &path),
+            linked => linked,
+        };
+        linked.map_err(|source| disk_error(&path, source))?;
+        self.write_reference(&snapshot)?;
+        Ok(path)
+    }
+
+    /// Notes that a commit has no such file, for runs without a network.
+    pub(super) fn note_absence(&self, file: &str, commit: &str) -> Result<(), DataError> {
+        let snapshot = self.snapshot_of(commit);
+        let path = self.no_exist(&snapshot, file);
+        if let Some(folder) = path.parent() {
+            self.make_folder(folder)?;
+        }
+        durable::write_file(&path, b"").map_err(|source| disk_error(&path, source))?;
+        self.write_reference(&snapshot)
+    }
+
+    fn write_reference(&self, commit: &str) -> Result<(), DataError> {
+        if self.repo.revision() == commit || self.known_commit().is_some() {
+            return Ok(());
+        }
+        let reference = self.reference();
+        if let Some(folder) = reference.parent() {
+            self.make_folder(folder)?;
+        }
+        durable::write_file(&reference, commit.as_bytes())
+            .map_err(|source| disk_error(&reference, source))
+    }
+
+    /// Makes a folder of the cache. Refuses a link that leads out of the cache, so nothing is ever written elsewhere.
+    fn make_folder(&self, folder: &Path) -> Result<(), DataError> {
+        let error = |source| disk_error(folder, source);
+        durable::create_folder(&self.cache).map_err(error)?;
+        let root = fs::canonicalize(&self.cache).map_err(error)?;
+        let below = folder.strip_prefix(&self.cache).unwrap_or(folder);
+        let mut path = self.cache.clone();
+        for part in below.components() {
+            path.push(part);
+            let is_link = fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink());
+            if is_link && !fs::canonicalize(&path).is_ok_and(|target| target.starts_with(&root)) {
+                return Err(DataError::CacheLink { path });
+            }
+            durable::create_folder(&path).map_err(error)?;
+        }
+        Ok(())
+    }
+
+    /// The bytes that are free where the cache is.
+    pub(super) fn free_space(&self) -> Option<u64> {
+        fs4::available_space(&self.cache).ok()
+    }
+
+    /// The cache folder, for messages.
+    pub(super) fn cache(&self) -> &Path {
+        &self.cache
+    }
+}
+
+/// Refuses to open a link in order to write.
+fn refuse_link(path: &Path) -> Result<(), DataError> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => Err(DataError::CacheLink { path: path.to_path_buf() }),
+        _ => Ok(()),
+    }
+}
+
+/// The text of a file that is not longer than `limit`.
+fn read_short(path: &Path, limit: u64) -> Option<String> {
+    // Opening a pipe would wait for a writer.
+    if !path.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    fs::File::open(path).ok()?.take(limit + 1).read_to_string(&mut text).ok()?;
+    (text.len() as u64 <= limit).then_some(text)
+}
+
+pub(super) fn disk_error(path: &Path, source: io::Error) -> DataError {
+    let path = path.to_path_buf();
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DataError::DiskFull { path },
+        _ => DataError::Io { path, source },
+    }
+}
+
+fn has_no_links(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
+}

@@ -1,0 +1,62 @@
+//! Whether a file's content is what its etag says.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+
+/// The hash that an etag is.
+pub(super) fn kind(etag: &str) -> &'static str {
+    if etag.len() == 64 { "SHA-256" } else { "SHA-1" }
+}
+
+/// Whether the file's hash is `etag`: the SHA-256 of large files, or the SHA-1 of small ones. Git hashes a small file
+/// with its size in front; some mirrors hash it alone.
+pub(super) fn matches(path: &Path, etag: &str) -> io::Result<bool> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    let mut piece = vec![0; 64 << 10];
+    let mut each_piece = |use_piece: &mut dyn FnMut(&[u8])| loop {
+        match file.read(&mut piece)? {
+            0 => return io::Result::Ok(()),
+            length => use_piece(&piece[..length]),
+        }
+    };
+    if etag.len() == 64 {
+        let mut hasher = Sha256::new();
+        each_piece(&mut |piece| hasher.update(piece))?;
+        return Ok(format!("{:x}", hasher.finalize()) == etag);
+    }
+    let mut git = Sha1::new();
+    git.update(format!("blob {size}\0"));
+    let mut plain = Sha1::new();
+    each_piece(&mut |piece| {
+        git.update(piece);
+        plain.update(piece);
+    })?;
+    Ok([git, plain].into_iter().any(|hasher| format!("{:x}", hasher.finalize()) == etag))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `git hash-object`, `sha1sum` and `sha256sum` gave the values.
+    #[test]
+    fn hashes_of_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "hello\n").unwrap();
+        for (etag, expected) in [
+            ("ce013625030ba8dba906f756967f9e9ca394464a", true),
+            ("f572d396fae9206628714fb2ce00f72e94f2258f", true),
+            ("5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03", true),
+            ("0000000000000000000000000000000000000000", false),
+            ("5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be04", false),
+        ] {
+            assert_eq!(matches(&path, etag).unwrap(), expected, "{etag}");
+        }
+    }
+}

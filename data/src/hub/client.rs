@@ -1,0 +1,302 @@
+//! Requests to the hub, with bounds on all that a hostile or broken server can do.
+//!
+//! - The access token goes to the endpoint alone: never to another host, port or scheme.
+//! - At most ten redirects are followed, to http and https only, and never from https to http.
+//! - Each request runs on a thread of its own, which touches no file. The caller waits for it with a time limit, so
+//!   neither a slow name server nor headers that come byte by byte hold the program.
+
+use std::io::Read;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use ureq::{Agent, AgentBuilder, Request};
+use url::Url;
+
+use super::HubSettings;
+use super::facts::shown;
+
+const MOST_REDIRECTS: usize = 10;
+/// The size of the pieces that a body arrives in.
+const PIECE: usize = 64 << 10;
+/// The headers that are read.
+const HEADERS: [&str; 8] = [
+    "content-length",
+    "content-range",
+    "etag",
+    "location",
+    "x-error-code",
+    "x-linked-etag",
+    "x-linked-size",
+    "x-repo-commit",
+];
+
+/// Why a request has no answer that can be used.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The hub cannot be reached, or is down.
+    Unreachable(String),
+    /// The hub is silent, or too slow.
+    Slow(String),
+    /// The connection broke.
+    Broken(String),
+    /// The answer cannot be used.
+    Refused(String),
+}
+
+/// Status and headers of an answer.
+pub(super) struct Head {
+    pub(super) status: u16,
+    /// Whether the endpoint itself answers, not a server that it redirects to.
+    pub(super) is_endpoint: bool,
+    headers: Vec<(&'static str, String)>,
+}
+
+impl Head {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+    }
+
+    fn is_redirect(&self) -> bool {
+        matches!(self.status, 301 | 302 | 303 | 307 | 308)
+    }
+}
+
+/// An answer, whose body is yet to come.
+pub(super) struct Answer {
+    pub(super) head: Head,
+    events: Receiver<Event>,
+}
+
+/// What a request's thread reports.
+enum Event {
+    Head(Head),
+    Bytes(Vec<u8>),
+    End,
+    Failed(String),
+}
+
+impl Answer {
+    /// The next bytes of the body; `None` at its end.
+    ///
+    /// # Errors   `Slow` where nothing arrives within `limit`; `Broken`
+    pub(super) fn next(&self, limit: Duration) -> Result<Option<Vec<u8>>, Trouble> {
+        match self.events.recv_timeout(limit) {
+            Ok(Event::Bytes(bytes)) => Ok(Some(bytes)),
+            Ok(Event::End) => Ok(None),
+            Ok(Event::Failed(reason)) => Err(Trouble::Broken(reason)),
+            Err(RecvTimeoutError::Timeout) => Err(silence(limit)),
+            Ok(Event::Head(_)) | Err(RecvTimeoutError::Disconnected) => {
+                Err(Trouble::Broken("the connection ended".to_owned()))
+            }
+        }
+    }
+}
+
+/// A client of one endpoint.
+pub(super) struct Client<'a> {
+    endpoint: Url,
+    settings: &'a HubSettings,
+    answer_limit: Duration,
+}
+
+impl<'a> Client<'a> {
+    /// # Errors   `Refused` for an endpoint that is no http or https address
+    pub(super) fn new(settings: &'a HubSettings, answer_limit: Duration) -> Result<Self, Trouble> {
+        let endpoint = Url::parse(&settings.endpoint).ok().filter(is_web);
+        let endpoint = endpoint
+            .ok_or_else(|| Trouble::Refused("nothing: this is no http or https address".into()))?;
+        Ok(Self { endpoint, settings, answer_limit: answer_limit.min(settings.stall_limit) })
+    }
+
+    /// Asks the endpoint for bytes of a file, and follows redirects. `is_enough` sees each answer, and ends the chain
+    /// where it returns true; as in huggingface_hub, it does not see redirects within the endpoint.
+    pub(super) fn get(
+        &self,
+        path: &str,
+        range: &str,
+        mut is_enough: impl FnMut(&Head) -> Result<bool, String>,
+    ) -> Result<Answer, Trouble> {
+        let address = format!("{}/{path}", self.settings.endpoint);
+        let mut url = Url::parse(&address).map_err(|error| Trouble::Refused(error.to_string()))?;
+        let mut token = self.settings.token.as_deref();
+        for _ in 0..=MOST_REDIRECTS {
+            let answer = self.ask(&url, range, token)?;
+            let head = &answer.head;
+            let next = head.is_redirect().then(|| next_address(&url, head)).transpose();
+            let next = next.map_err(Trouble::Refused)?;
+            let stays = next.as_ref().is_some_and(|next| self.is_endpoint(next));
+            let is_enough =
+                !(head.is_endpoint && stays) && is_enough(head).map_err(Trouble::Refused)?;
+            let Some(next) = next.filter(|_| !is_enough) else { return Ok(answer) };
+            url = next;
+            if !self.is_endpoint(&url) {
+                // A redirect back does not bring it back.
+                token = None;
+            }
+        }
+        Err(Trouble::Refused(format!("more than {MOST_REDIRECTS} redirects")))
+    }
+
+    fn ask(&self, url: &Url, range: &str, token: Option<&str>) -> Result<Answer, Trouble> {
+        let mut request = self.agent(url).request_url("GET", url).set("Range", range);
+        request = request.set("Accept-Encoding", "identity");
+        if let Some(token) = token {
+            request = request.set("Authorization", &format!("Bearer {token}"));
+        }
+        let is_endpoint = self.is_endpoint(url);
+        // Without a buffer, the body is read no faster than it is written.
+        let (sender, events) = sync_channel(0);
+        let work = move || transfer(request, is_endpoint, &sender);
+        thread::Builder::new().name("download".to_owned()).spawn(work).map_err(|error| {
+            Trouble::Unreachable(format!("no thread for the connection ({error})"))
+        })?;
+        match events.recv_timeout(self.answer_limit) {
+            Ok(Event::Head(head)) => Ok(Answer { head, events }),
+            Ok(Event::Failed(reason)) => Err(Trouble::Unreachable(reason)),
+            Err(RecvTimeoutError::Timeout) => Err(silence(self.answer_limit)),
+            _ => Err(Trouble::Unreachable("the connection ended".to_owned())),
+        }
+    }
+
+    /// Whether an address is on the endpoint's host, port and scheme.
+    fn is_endpoint(&self, url: &Url) -> bool {
+        url.origin() == self.endpoint.origin()
+    }
+
+    fn agent(&self, url: &Url) -> Agent {
+        let limit = self.settings.stall_limit;
+        AgentBuilder::new()
+            .redirects(0)
+            .timeout_connect(self.answer_limit)
+            .timeout_read(limit)
+            .timeout_write(limit)
+            .try_proxy_from_env(!needs_no_proxy(url))
+            .max_idle_connections(0)
+            .user_agent(concat!("engram/", env!("CARGO_PKG_VERSION")))
+            .build()
+    }
+}
+
+/// Sends the request and reports what comes, until nobody listens.
+fn transfer(request: Request, is_endpoint: bool, to: &SyncSender<Event>) {
+    let response = match request.call() {
+        Ok(response) | Err(ureq::Error::Status(_, response)) => response,
+        Err(ureq::Error::Transport(error)) => {
+            // Without the address, which may hold a signature.
+            let parts = [error.message().map(str::to_owned), source_of(&error)];
+            let reason = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
+            let reason = if reason.is_empty() {
+                error.kind().to_string()
+            } else {
+                format!("{}: {reason}", error.kind())
+            };
+            // The receiver is gone where the caller has given up.
+            let _ = to.send(Event::Failed(reason));
+            return;
+        }
+    };
+    let value = |name: &'static str| Some((name, response.header(name)?.to_owned()));
+    let headers = HEADERS.into_iter().filter_map(value).collect();
+    let head = Head { status: response.status(), is_endpoint, headers };
+    if to.send(Event::Head(head)).is_err() {
+        return;
+    }
+    let mut body = response.into_reader();
+    let mut piece = vec![0; PIECE];
+    loop {
+        let event = match body.read(&mut piece) {
+            Ok(0) => Event::End,
+            Ok(length) => Event::Bytes(piece[..length].to_vec()),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => Event::Failed(error.to_string()),
+        };
+        let is_last = !matches!(event, Event::Bytes(_));
+        if to.send(event).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+fn source_of(error: &dyn std::error::Error) -> Option<String> {
+    error.source().map(ToString::to_string)
+}
+
+fn silence(limit: Duration) -> Trouble {
+    Trouble::Slow(format!("nothing arrived for {} s", limit.as_secs_f64()))
+}
+
+fn is_web(url: &Url) -> bool {
+    matches!(url.scheme(), "http" | "https") && url.has_host()
+}
+
+/// Where a redirect leads.
+fn next_address(from: &Url, head: &Head) -> Result<Url, String> {
+    let location = head
+        .header("location")
+        .ok_or_else(|| format!("a redirect without an address (status {})", head.status))?;
+    let mut url =
+        from.join(location).ok().filter(is_web).ok_or_else(|| {
+            format!("a redirect to no http or https address ({})", shown(location))
+        })?;
+    if from.scheme() == "https" && url.scheme() == "http" {
+        return Err("a redirect from https to http".to_owned());
+    }
+    if url.origin() != from.origin() {
+        // A name and password in the address would be sent. Failing is impossible for an address with a host.
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+    }
+    Ok(url)
+}
+
+/// Whether `NO_PROXY` names the host, or a domain that it is in.
+fn needs_no_proxy(url: &Url) -> bool {
+    let names = std::env::var("NO_PROXY").or_else(|_| std::env::var("no_proxy"));
+    let host = url.host_str().unwrap_or_default();
+    names.is_ok_and(|names| is_in_domains(host, &names))
+}
+
+fn is_in_domains(host: &str, domains: &str) -> bool {
+    domains.split(',').map(|domain| domain.trim().trim_start_matches('.')).any(|domain| {
+        let prefix = host.strip_suffix(domain);
+        domain == "*"
+            || !domain.is_empty()
+                && prefix.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_proxy() {
+        for (host, domains, expected) in [
+            ("hub.example.org", "example.org", true),
+            ("hub.example.org", "localhost, .example.org", true),
+            ("example.org", "example.org", true),
+            ("badexample.org", "example.org", false),
+            ("example.org", "", false),
+            ("example.org", "*", true),
+        ] {
+            assert_eq!(is_in_domains(host, domains), expected, "{host} in {domains}");
+        }
+    }
+
+    #[test]
+    fn redirects() {
+        let from = Url::parse("https://hub.example/a/b?c").unwrap();
+        let to = |location: &str| {
+            let headers = vec![("location", location.to_owned())];
+            let head = Head { status: 302, is_endpoint: true, headers };
+            next_address(&from, &head).map(|url| url.to_string())
+        };
+        assert_eq!(to("/x"), Ok("https://hub.example/x".to_owned()));
+        assert_eq!(to("https://u:p@other/x"), Ok("https://other/x".to_owned()));
+        for bad in ["file:///etc/passwd", "http://hub.example/a", "ftp://x/", "data:,x", "https://"]
+        {
+            assert!(to(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Names that become parts of a path: nothing that the hub or the user says is joined to a folder before it passes here.
+
+/// Whether a part of a path is safe to join to a folder.
+pub(super) fn is_plain_name(part: &str) -> bool {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | ' ');
+    !part.is_empty() && part != "." && part != ".." && part.chars().all(plain)
+}
+
+/// Whether the hub can have a model of this name: `name` or `owner/name`, by the rules of huggingface_hub.
+///
+/// A doubled `-` stands for `/` in the names of cache folders, so two models would share one folder.
+pub(super) fn is_repository(name: &str) -> bool {
+    let parts: Vec<&str> = name.split('/').collect();
+    let well_formed = |part: &&str| {
+        is_plain_name(part)
+            && !part.contains([' ', '+'])
+            && !part.starts_with(['-', '.'])
+            && !part.ends_with(['-', '.'])
+    };
+    parts.len() <= 2
+        && parts.iter().all(well_formed)
+        && name.chars().count() <= 96
+        && !name.contains("--")
+        && !name.contains("..")
+        && !name.ends_with(".git")
+}
+
+/// A commit: 40 hexadecimal digits, in lower case.
+pub(super) fn commit(text: &str) -> Option<String> {
+    hexadecimal(text.trim(), &[40])
+}
+
+/// An `ETag` without its weakness mark and quotes: a SHA-1 of git or a SHA-256, in lower case.
+pub(super) fn etag(text: &str) -> Option<String> {
+    let text = text.trim();
+    hexadecimal(text.strip_prefix("W/").unwrap_or(text).trim_matches('"'), &[40, 64])
+}
+
+fn hexadecimal(text: &str, lengths: &[usize]) -> Option<String> {
+    let is_hexadecimal =
+        lengths.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hexadecimal.then(|| text.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commits_and_etags_are_hexadecimal_or_nothing() {
+        let sha1 = "0123456789ABCDEF0123456789abcdef01234567";
+        let sha256 = "a".repeat(64);
+        assert_eq!(commit(sha1), Some(sha1.to_lowercase()));
+        assert_eq!(commit(&format!(" {sha1}\n")), Some(sha1.to_lowercase()));
+        assert_eq!(etag(&format!("W/\"{sha1}\"")), Some(sha1.to_lowercase()));
+        assert_eq!(etag(&format!("\"{sha256}\"")), Some(sha256.clone()));
+        for bad in [
+            "",
+            "..",
+            "/etc/passwd",
+            "main",
+            "abc",
+            &sha1[1..],
+            &format!("{sha1}0"),
+            &format!("../{}", &sha1[3..]),
+            &format!("{}\0", &sha1[1..]),
+            &format!("{}é", &sha1[2..]),
+        ] {
+            assert_eq!(commit(bad), None, "{bad:?}");
+            assert_eq!(etag(bad), None, "{bad:?}");
+        }
+        assert_eq!(commit(&sha256), None);
+    }
+
+    #[test]
+    fn repositories() {
+        for good in ["gpt2", "owner/name", "Foo-BAR_foo.bar123", "a/b-c_d.e"] {
+            assert!(is_repository(good), "{good}");
+        }
+        let long = "a".repeat(97);
+        for bad in [
+            "", "/", "a/", "/a", "a/b/c", "..", "a/..", "a--b/c", "a/b..c", ".a", "a.", "-a", "a-",
+            "a/b.git", "a b", "a\\b", "a\0b", "a:b", &long,
+        ] {
+            assert!(!is_repository(bad), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Which hubs this program has reached, so that a missing network is found out once and not for each file.
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// After this time an unreachable hub is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
+
+enum Reach {
+    Answered,
+    Unreachable { since: Instant, reason: String },
+}
+
+static HUBS: LazyLock<Mutex<HashMap<String, Reach>>> = LazyLock::new(Mutex::default);
+
+fn hubs() -> MutexGuard<'static, HashMap<String, Reach>> {
+    HUBS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes that the hub has answered.
+pub(super) fn note_answer(endpoint: &str) {
+    hubs().insert(endpoint.to_owned(), Reach::Answered);
+}
+
+/// Notes that the hub cannot be reached. One that has answered before stays reachable.
+pub(super) fn note_silence(endpoint: &str, reason: &str) {
+    let mut hubs = hubs();
+    if !matches!(hubs.get(endpoint), Some(Reach::Answered)) {
+        let reach = Reach::Unreachable { since: Instant::now(), reason: reason.to_owned() };
+        hubs.insert(endpoint.to_owned(), reach);
+    }
+}
+
+/// Whether the hub has answered this program.
+pub(super) fn has_answered(endpoint: &str) -> bool {
+    matches!(hubs().get(endpoint), Some(Reach::Answered))
+}
+
+/// Why the hub could not be reached a short time ago.
+pub(super) fn recent_silence(endpoint: &str) -> Option<String> {
+    match hubs().get(endpoint) {
+        Some(Reach::Unreachable { since, reason }) if since.elapsed() < ASK_AGAIN => {
+            Some(reason.clone())
+        }
+        _ => None,
+    }
+}

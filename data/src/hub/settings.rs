@@ -1,0 +1,181 @@
+//! The settings of the hub, from the variables that Hugging Face's own tools obey.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How to reach the hub and where its files are kept.
+#[derive(Clone)]
+pub struct HubSettings {
+    /// The cache folder, which holds `models--owner--name` folders.
+    pub cache: PathBuf,
+    /// The address of the hub.
+    pub endpoint: String,
+    /// The access token, for private and gated models. It is sent to the endpoint alone.
+    pub token: Option<String>,
+    /// Whether to use nothing but the cache.
+    pub offline: bool,
+    /// Whether to draw a progress bar while downloading.
+    pub progress: bool,
+    /// How often a broken download is resumed before giving up.
+    pub retries: usize,
+    /// The pause before the first retry; it doubles with each.
+    pub retry_pause: Duration,
+    /// How long the hub may take to answer a request.
+    pub answer_limit: Duration,
+    /// A download that is slower than 1,000 bytes a second for this long is given up.
+    pub stall_limit: Duration,
+}
+
+/// Whether this program asks no hub, whatever the variables say.
+static STAYS_OFFLINE: AtomicBool = AtomicBool::new(false);
+
+/// From now on [`HubSettings::from_env`] is offline in this program, as with `HF_HUB_OFFLINE=1`.
+pub fn stay_offline() {
+    STAYS_OFFLINE.store(true, Ordering::Relaxed);
+}
+
+impl HubSettings {
+    /// Settings for a cache folder; everything else as for a user without settings.
+    pub fn new(cache: impl Into<PathBuf>) -> Self {
+        Self {
+            cache: cache.into(),
+            endpoint: "https://huggingface.co".to_owned(),
+            token: None,
+            offline: false,
+            progress: true,
+            retries: 4,
+            retry_pause: Duration::from_millis(500),
+            answer_limit: Duration::from_secs(10),
+            stall_limit: Duration::from_secs(30),
+        }
+    }
+
+    /// Settings from the variables that huggingface_hub reads: `HF_HUB_CACHE` (or the older `HUGGINGFACE_HUB_CACHE`),
+    /// `HF_HOME`, `XDG_CACHE_HOME`, `HF_ENDPOINT`, `HF_TOKEN` (or the older `HUGGING_FACE_HUB_TOKEN`), `HF_TOKEN_PATH`,
+    /// `HF_HUB_DISABLE_IMPLICIT_TOKEN`, `HF_HUB_OFFLINE`, `TRANSFORMERS_OFFLINE`, `HF_HUB_ETAG_TIMEOUT`,
+    /// `HF_HUB_DOWNLOAD_TIMEOUT` and `HF_HUB_DISABLE_PROGRESS_BARS`. Paths may hold `~` and `$VARIABLE`.
+    pub fn from_env() -> Self {
+        let settings = Self::from_variables(|name| std::env::var(name).ok());
+        let offline = settings.offline || STAYS_OFFLINE.load(Ordering::Relaxed);
+        Self { offline, ..settings }
+    }
+
+    /// As [`from_env`](Self::from_env), with the variables looked up by `variable`.
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+        let is_on = |name: &str| set(name).is_some_and(|value| is_true(&value));
+        let seconds = |name: &str| {
+            let seconds = set(name).and_then(|value| value.trim().parse::<u32>().ok());
+            seconds.filter(|seconds| *seconds > 0).map(|s| Duration::from_secs(s.into()))
+        };
+        let path = |text: &str| expand(text, &variable);
+
+        let home = set("HF_HOME").map_or_else(
+            || {
+                let user_cache = set("XDG_CACHE_HOME").unwrap_or_else(|| "~/.cache".to_owned());
+                path(&user_cache).join("huggingface")
+            },
+            |home| path(&home),
+        );
+        let cache = set("HF_HUB_CACHE").or_else(|| set("HUGGINGFACE_HUB_CACHE"));
+        let mut settings = Self::new(cache.map_or_else(|| home.join("hub"), |cache| path(&cache)));
+        if let Some(endpoint) = set("HF_ENDPOINT") {
+            settings.endpoint = endpoint.trim().trim_end_matches('/').to_owned();
+        }
+        if !is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN") {
+            let stored = || {
+                let file =
+                    set("HF_TOKEN_PATH").map_or_else(|| home.join("token"), |file| path(&file));
+                std::fs::read_to_string(file).ok()
+            };
+            settings.token = set("HF_TOKEN")
+                .or_else(|| set("HUGGING_FACE_HUB_TOKEN"))
+                .or_else(stored)
+                .map(|token| token.replace(['\r', '\n'], "").trim().to_owned())
+                .filter(|token| !token.is_empty());
+        }
+        // The second is read only where the first is not set: `HF_HUB_OFFLINE=0` overrules it.
+        let offline = set("HF_HUB_OFFLINE").or_else(|| set("TRANSFORMERS_OFFLINE"));
+        settings.offline = offline.is_some_and(|value| is_true(&value));
+        settings.progress = !is_on("HF_HUB_DISABLE_PROGRESS_BARS");
+        settings.answer_limit = seconds("HF_HUB_ETAG_TIMEOUT").unwrap_or(settings.answer_limit);
+        settings.stall_limit = seconds("HF_HUB_DOWNLOAD_TIMEOUT").unwrap_or(settings.stall_limit);
+        settings
+    }
+}
+
+impl std::fmt::Debug for HubSettings {
+    /// Without the token: settings end up in logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HubSettings")
+            .field("cache", &self.cache)
+            .field("endpoint", &without_password(&self.endpoint))
+            .field("has_token", &self.token.is_some())
+            .field("offline", &self.offline)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An address as messages show it: without a user's name and password.
+pub(super) fn without_password(address: &str) -> String {
+    let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
+    let host_end = rest.find('/').unwrap_or(rest.len());
+    match rest[..host_end].rfind('@') {
+        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
+        None => address.to_owned(),
+    }
+}
+
+fn is_true(value: &str) -> bool {
+    matches!(value.trim().to_ascii_uppercase().as_str(), "1" | "ON" | "YES" | "TRUE")
+}
+
+/// Replaces a leading `~` by the user's home, then `$NAME` and `${NAME}` by variables. What is not known stays.
+fn expand(text: &str, variable: &impl Fn(&str) -> Option<String>) -> PathBuf {
+    let text = match text.strip_prefix('~') {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => {
+            let home = variable("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+            match home.or_else(std::env::home_dir) {
+                Some(home) => format!("{}{rest}", home.display().to_string().trim_end_matches('/')),
+                None => text.to_owned(),
+            }
+        }
+        Some(rest) => {
+            let (user, rest) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            home_of(user).map_or_else(|| text.to_owned(), |home| home + rest)
+        }
+        None => text.to_owned(),
+    };
+    let mut expanded = String::new();
+    let mut rest = text.as_str();
+    while let Some((before, after)) = rest.split_once('$') {
+        expanded.push_str(before);
+        let name_end = |text: &str| {
+            text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len())
+        };
+        let (name, next) = match after.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
+            Some((name, next)) => (name, next),
+            None => after.split_at(name_end(after)),
+        };
+        match variable(name).filter(|_| !name.is_empty()) {
+            Some(value) => {
+                expanded.push_str(&value);
+                rest = next;
+            }
+            None => {
+                expanded.push('$');
+                rest = after;
+            }
+        }
+    }
+    expanded.push_str(rest);
+    PathBuf::from(expanded)
+}
+
+fn home_of(user: &str) -> Option<String> {
+    let users = std::fs::read_to_string("/etc/passwd").ok()?;
+    let fields = users.lines().map(|line| line.split(':'));
+    let mut fields = fields.filter(|fields| fields.clone().next() == Some(user));
+    fields.next()?.nth(5).map(str::to_owned)
+}

@@ -1,0 +1,604 @@
+//! A hub that lies: no file outside the cache, no token for others, no end that is not reached.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use engram_data::DataError;
+use engram_data::hub::{HubSettings, WeightsLocation};
+use flate2::{Compression, write::GzEncoder};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use super::server::{COMMIT, Request, Scripted};
+use super::{assert_has, model};
+
+const BODY: &[u8] = b"{\"hidden_size\": 8}\n";
+
+fn etag_of(bytes: &[u8]) -> String {
+    format!("{:x}", Sha256::digest(bytes))
+}
+
+fn reply(
+    out: &mut TcpStream,
+    status: u16,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> std::io::Result<()> {
+    write!(out, "HTTP/1.1 {status} -\r\nConnection: close\r\n")?;
+    for (name, value) in headers {
+        write!(out, "{name}: {value}\r\n")?;
+    }
+    write!(out, "\r\n")?;
+    out.write_all(body)
+}
+
+/// Announces a file of this commit, etag and size.
+fn facts(out: &mut TcpStream, commit: &str, etag: &str, size: &str) -> std::io::Result<()> {
+    let range = format!("bytes 0-0/{size}");
+    let etag = format!("\"{etag}\"");
+    let headers = [("ETag", etag.as_str()), ("X-Repo-Commit", commit), ("Content-Range", &range)];
+    reply(out, 206, &headers, b"{")
+}
+
+/// Announces [`BODY`] as it is.
+fn honest_facts(out: &mut TcpStream) -> std::io::Result<()> {
+    facts(out, COMMIT, &etag_of(BODY), &BODY.len().to_string())
+}
+
+fn redirect(out: &mut TcpStream, to: &str) -> std::io::Result<()> {
+    let etag = etag_of(BODY);
+    reply(out, 302, &[("Location", to), ("ETag", &etag), ("X-Repo-Commit", COMMIT)], b"")
+}
+
+/// A hub that does everything right.
+fn honest(request: &Request, out: &mut TcpStream) -> std::io::Result<()> {
+    if request.asks_for_facts() { honest_facts(out) } else { reply(out, 200, &[], BODY) }
+}
+
+/// A cache, and a folder beside it with a file that nothing may change.
+struct Place {
+    folder: TempDir,
+    settings: HubSettings,
+}
+
+impl Place {
+    fn new(endpoint: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("outside")).unwrap();
+        fs::write(folder.path().join("outside/victim"), "precious").unwrap();
+        let mut settings = HubSettings::new(folder.path().join("cache"));
+        settings.endpoint = endpoint.to_owned();
+        settings.progress = false;
+        settings.retries = 1;
+        settings.retry_pause = Duration::from_millis(1);
+        Self { folder, settings }
+    }
+
+    fn outside(&self) -> PathBuf {
+        self.folder.path().join("outside")
+    }
+
+    fn model_folder(&self) -> PathBuf {
+        self.settings.cache.join("models--owner--name")
+    }
+
+    fn fetch(&self) -> Result<PathBuf, DataError> {
+        let result = model().file("config.json", &self.settings);
+        let outside = self.outside();
+        let names: Vec<_> =
+            fs::read_dir(&outside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["victim"], "something was written outside of the cache");
+        assert_eq!(fs::read(outside.join("victim")).unwrap(), b"precious");
+        result
+    }
+
+    #[track_caller]
+    fn assert_refused(&self, parts: &[&str]) {
+        let started = Instant::now();
+        assert_has(&self.fetch().unwrap_err().to_string(), parts);
+        assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
+        assert!(!self.model_folder().join("snapshots").exists(), "nothing reaches the cache");
+    }
+}
+
+/// The bytes of all files in a folder.
+fn size_of(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let size =
+        |path: PathBuf| if path.is_dir() { size_of(&path) } else { path.metadata().unwrap().len() };
+    entries.map(|entry| size(entry.unwrap().path())).sum()
+}
+
+#[test]
+fn names_in_headers() {
+    let victim = Place::new("").outside().join("victim");
+    let victim = victim.to_str().unwrap();
+    let up = format!("{}{victim}", "../".repeat(12));
+    let sha1 = "0".repeat(40);
+    for bad in [
+        victim,
+        &up,
+        "..",
+        ".",
+        "",
+        "abc",
+        "a/b",
+        "a\\b",
+        "C:\\x",
+        "a\tb",
+        &sha1[1..],
+        &format!("../{}", &sha1[3..]),
+        &format!("{}/..", &sha1[3..]),
+        &format!("{}é", &sha1[2..]),
+    ] {
+        for is_etag in [true, false] {
+            let named = bad.to_owned();
+            let server = Scripted::start(move |request, out| {
+                let size = BODY.len().to_string();
+                let etag = if is_etag { named.clone() } else { etag_of(BODY) };
+                let commit = if is_etag { COMMIT } else { &named };
+                if request.asks_for_facts() {
+                    facts(out, commit, &etag, &size)
+                } else {
+                    reply(out, 200, &[], BODY)
+                }
+            });
+            let place = Place::new(&server.endpoint);
+            place.assert_refused(&["check HF_ENDPOINT"]);
+            assert!(!place.settings.cache.exists(), "{bad:?} is refused before any path is made");
+        }
+    }
+}
+
+#[test]
+fn names_from_the_user() {
+    for bad in [
+        "hf://../x",
+        "hf:///etc/passwd",
+        "hf://a\\b",
+        "hf://a/b@../../x",
+        "hf://a/b@/x",
+        "hf://a--b/c",
+        "hf://a/b\0",
+    ] {
+        assert!(WeightsLocation::parse(bad).is_err(), "{bad:?}");
+    }
+    let server = Scripted::start(honest);
+    let place = Place::new(&server.endpoint);
+    for bad in
+        ["../../../outside/victim", "/etc/passwd", "a/../../x", "a\\b", "a\0b", "", "a//b", "."]
+    {
+        let error = model().file(bad, &place.settings).unwrap_err();
+        assert!(matches!(error, DataError::MissingFile { .. }), "{bad:?}: {error}");
+        assert_eq!(model().optional_file(bad, &place.settings).unwrap(), None);
+    }
+    assert!(server.requests().is_empty());
+}
+
+/// The token goes to the endpoint alone: not to another port, name or scheme, and not after a way around.
+#[test]
+fn the_token_stays() {
+    let other = Scripted::start(honest);
+    let name_for_it = other.endpoint.replace("127.0.0.1", "localhost");
+    let disguised = name_for_it.replace("http://", "http://127.0.0.1@");
+    for to in [&other.endpoint, &name_for_it, &disguised] {
+        let to = to.clone();
+        let hub = Scripted::start(move |_, out| redirect(out, &format!("{to}/elsewhere")));
+        let mut place = Place::new(&hub.endpoint);
+        place.settings.token = Some("hf_secret".to_owned());
+        assert_eq!(fs::read(place.fetch().unwrap()).unwrap(), BODY);
+        assert!(hub.requests().iter().all(|request| request.authorization == "Bearer hf_secret"));
+        let seen = other.requests();
+        assert_eq!(seen.len(), 2);
+        assert!(
+            seen.iter()
+                .all(|request| request.authorization == "none" && request.path == "/elsewhere")
+        );
+    }
+}
+
+#[test]
+fn the_token_follows_a_renamed_model_but_does_not_come_back() {
+    let hub = Scripted::start(|request, out| match request.path.as_str() {
+        "/new/resolve/main/config.json" => honest(request, out),
+        _ => reply(out, 307, &[("Location", "/new/resolve/main/config.json")], b""),
+    });
+    let mut place = Place::new(&hub.endpoint);
+    place.settings.token = Some("hf_secret".to_owned());
+    place.fetch().unwrap();
+    assert!(hub.requests().iter().all(|request| request.authorization == "Bearer hf_secret"));
+
+    let home = hub.endpoint.clone();
+    let other = Scripted::start(move |_, out| {
+        redirect(out, &format!("{home}/new/resolve/main/config.json"))
+    });
+    let away = other.endpoint.clone();
+    let hub = Scripted::start(move |_, out| reply(out, 302, &[("Location", &away)], b""));
+    let mut place = Place::new(&hub.endpoint);
+    place.settings.token = Some("hf_secret".to_owned());
+    place.fetch().unwrap();
+    assert!(other.requests().iter().all(|request| request.authorization == "none"));
+}
+
+/// A redirect within the hub has an etag of its own, and a redirect to others has the file's.
+#[test]
+fn facts_are_those_of_the_last_answer_of_the_hub() {
+    let hub = Scripted::start(|request, out| match request.path.as_str() {
+        "/cached/config.json" => honest(request, out),
+        _ => {
+            let headers = [
+                ("Location", "/cached/config.json"),
+                ("ETag", "W/\"7d-x\""),
+                ("X-Repo-Commit", COMMIT),
+                ("X-Linked-Size", "125"),
+            ];
+            reply(out, 307, &headers, b"")
+        }
+    });
+    assert_eq!(fs::read(Place::new(&hub.endpoint).fetch().unwrap()).unwrap(), BODY);
+}
+
+#[test]
+fn neither_token_nor_password_is_printed() {
+    let mut place = Place::new("http://user:pa55word@127.0.0.1:9");
+    place.settings.token = Some("hf_se cret\u{7f}".to_owned());
+    let error = place.fetch().unwrap_err();
+    assert_has(&error.to_string(), &["the access token", "set HF_TOKEN"]);
+    place.settings.token = Some("hf_secret".to_owned());
+    let shown = format!("{error:?} {} {:?}", place.fetch().unwrap_err(), place.settings);
+    assert!(shown.contains("http://127.0.0.1:9"), "{shown}");
+    assert!(!shown.contains("pa55word") && !shown.contains("cret"), "{shown}");
+}
+
+#[test]
+fn redirects_end() {
+    for to in ["", "?", "/owner/name/resolve/main/config.json", "#x"] {
+        let server = Scripted::start(move |_, out| reply(out, 302, &[("Location", to)], b""));
+        Place::new(&server.endpoint).assert_refused(&["more than 10 redirects"]);
+        assert_eq!(server.requests().len(), 11);
+    }
+    for to in ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "http://", "http://[::"] {
+        let server = Scripted::start(move |_, out| redirect(out, to));
+        Place::new(&server.endpoint).assert_refused(&["a redirect to no http or https address"]);
+    }
+    let server = Scripted::start(|_, out| reply(out, 302, &[], b""));
+    Place::new(&server.endpoint).assert_refused(&["a redirect without an address"]);
+}
+
+#[test]
+fn sizes_that_cannot_be() {
+    for (size, part) in [
+        ("1000000000000000", "free some space"),
+        ("18446744073709551615", "free some space"),
+        ("18446744073709551616", "no number of bytes"),
+        ("-5", "no number of bytes"),
+        ("*", "no size"),
+        ("x", "no number of bytes"),
+    ] {
+        let server = Scripted::start(move |request, out| match request.asks_for_facts() {
+            true => facts(out, COMMIT, &etag_of(BODY), size),
+            false => reply(out, 200, &[], BODY),
+        });
+        let place = Place::new(&server.endpoint);
+        place.assert_refused(&[part]);
+        assert_eq!(size_of(&place.model_folder()), 0);
+    }
+}
+
+#[test]
+fn bodies_that_are_too_long() {
+    let longer = [BODY, b"more"].concat();
+    let length = longer.len().to_string();
+    let announced = longer.clone();
+    let with_length = Scripted::start(move |request, out| match request.asks_for_facts() {
+        true => honest_facts(out),
+        false => reply(out, 200, &[("Content-Length", &length)], &announced),
+    });
+    let endless = Scripted::start(|request, out| {
+        if request.asks_for_facts() {
+            return honest_facts(out);
+        }
+        reply(out, 200, &[], b"")?;
+        loop {
+            out.write_all(&[b'z'; 1 << 16])?;
+        }
+    });
+    let chunked = Scripted::start(|request, out| {
+        if request.asks_for_facts() {
+            return honest_facts(out);
+        }
+        reply(out, 200, &[("Transfer-Encoding", "chunked")], b"")?;
+        loop {
+            write!(out, "1000\r\n{}\r\n", "z".repeat(4096))?;
+        }
+    });
+    let mut bomb = GzEncoder::new(Vec::new(), Compression::fast());
+    for _ in 0..100 {
+        bomb.write_all(&[0; 1 << 20]).unwrap();
+    }
+    let bomb = bomb.finish().unwrap();
+    let gzip = Scripted::start(move |request, out| match request.asks_for_facts() {
+        true => honest_facts(out),
+        false => reply(out, 200, &[("Content-Encoding", "gzip")], &bomb),
+    });
+    for server in [&with_length, &endless, &chunked, &gzip] {
+        let place = Place::new(&server.endpoint);
+        place.assert_refused(&["more than the 19 bytes announced"]);
+        assert_eq!(size_of(&place.model_folder()), 0);
+    }
+    assert!(gzip.requests().iter().all(|request| request.encoding == "identity"));
+}
+
+/// Some servers compress what was asked for as it is. The announced size is of the file itself.
+#[test]
+fn a_compressed_body_is_unpacked() {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(BODY).unwrap();
+    let packed = packed.finish().unwrap();
+    let server = Scripted::start(move |request, out| match request.asks_for_facts() {
+        true => honest_facts(out),
+        false => reply(out, 200, &[("Content-Encoding", "gzip")], &packed),
+    });
+    assert_eq!(fs::read(Place::new(&server.endpoint).fetch().unwrap()).unwrap(), BODY);
+}
+
+#[test]
+fn bodies_that_do_not_end() {
+    let drip = Scripted::start(|request, out| {
+        if request.asks_for_facts() {
+            return honest_facts(out);
+        }
+        reply(out, 200, &[], b"")?;
+        for byte in BODY {
+            thread::sleep(Duration::from_millis(80));
+            out.write_all(&[*byte])?;
+        }
+        Ok(())
+    });
+    let mut place = Place::new(&drip.endpoint);
+    place.settings.stall_limit = Duration::from_millis(500);
+    let error = place.fetch().unwrap_err().to_string();
+    assert_has(&error, &["only ", " bytes arrived in 0.5 s", "run again"]);
+    // The next run takes what has arrived.
+    place.settings.stall_limit = Duration::from_secs(5);
+    let honest = Scripted::start(|request, out| match request.asks_for_facts() {
+        true => honest_facts(out),
+        false => {
+            let start: usize = request.range.trim_end_matches('-').parse().unwrap();
+            assert!(start > 0, "from the start again");
+            let range = format!("bytes {start}-18/19");
+            reply(out, 206, &[("Content-Range", &range)], &BODY[start..])
+        }
+    });
+    place.settings.endpoint.clone_from(&honest.endpoint);
+    assert_eq!(fs::read(place.fetch().unwrap()).unwrap(), BODY);
+}
+
+#[test]
+fn answers_that_do_not_come() {
+    let silent = Scripted::start(|_, _| {
+        thread::sleep(Duration::from_secs(20));
+        Ok(())
+    });
+    let headers = Scripted::start(|_, out| {
+        write!(out, "HTTP/1.1 200 -\r\n")?;
+        loop {
+            thread::sleep(Duration::from_millis(50));
+            write!(out, "X-A: b\r\n")?;
+        }
+    });
+    let one_header = Scripted::start(|_, out| {
+        write!(out, "HTTP/1.1 200 -\r\nX-A: ")?;
+        loop {
+            thread::sleep(Duration::from_millis(50));
+            out.write_all(b"b")?;
+        }
+    });
+    for server in [&silent, &headers, &one_header] {
+        let mut place = Place::new(&server.endpoint);
+        place.settings.answer_limit = Duration::from_millis(500);
+        let started = Instant::now();
+        place.assert_refused(&["nothing arrived for 0.5 s"]);
+        assert!(started.elapsed() < Duration::from_secs(5));
+    }
+}
+
+/// Ranges other than the one that was asked for are not joined to a part.
+#[test]
+fn other_ranges() {
+    let server =
+        Scripted::start(|request, out| match (request.asks_for_facts(), request.range.as_str()) {
+            (true, _) => honest_facts(out),
+            // Breaks off.
+            (_, "0-") => reply(out, 206, &[("Content-Range", "bytes 0-18/19")], &BODY[..5]),
+            _ => reply(out, 206, &[("Content-Range", "bytes 2-18/19")], &BODY[2..]),
+        });
+    let mut place = Place::new(&server.endpoint);
+    place.settings.retries = 3;
+    place.assert_refused(&["bytes other than those from 5 on"]);
+}
+
+#[test]
+fn checksums() {
+    for (etag, is_right) in
+        [(GIT_SHA1.to_owned(), true), ("0".repeat(40), false), ("0".repeat(64), false)]
+    {
+        let server = Scripted::start(move |request, out| match request.asks_for_facts() {
+            true => facts(out, COMMIT, &etag, &BODY.len().to_string()),
+            false => reply(out, 200, &[], BODY),
+        });
+        let place = Place::new(&server.endpoint);
+        if is_right {
+            place.fetch().unwrap();
+        } else {
+            place.assert_refused(&["does not match its checksum"]);
+        }
+    }
+}
+
+/// `printf '{"hidden_size": 8}\n' | git hash-object --stdin` gave it.
+const GIT_SHA1: &str = "bc77bf8f7cdcf1bc3b843a77809edf1d1367b78e";
+
+#[test]
+fn a_commit_is_not_another_one() {
+    let server = Scripted::start(|request, out| match request.asks_for_facts() {
+        true => facts(out, &"f".repeat(40), &etag_of(BODY), &BODY.len().to_string()),
+        false => reply(out, 200, &[], BODY),
+    });
+    let place = Place::new(&server.endpoint);
+    let pinned = WeightsLocation::parse(&format!("hf://owner/name@{COMMIT}")).unwrap();
+    let error = pinned.file("config.json", &place.settings).unwrap_err().to_string();
+    assert_has(&error, &["commit ffff", COMMIT]);
+}
+
+/// Folders of the cache that are links: nothing is written through one that leads out.
+#[test]
+fn a_cache_with_links_that_lead_out() {
+    let server = Scripted::start(honest);
+    let etag = etag_of(BODY);
+    let snapshot = format!("models--owner--name/snapshots/{COMMIT}");
+    for link in [
+        "models--owner--name",
+        "models--owner--name/blobs",
+        "models--owner--name/snapshots",
+        &snapshot,
+        "models--owner--name/refs",
+        "models--owner--name/incoming",
+        ".locks",
+        ".locks/models--owner--name",
+    ] {
+        for target in ["../outside", "../outside/missing"] {
+            let place = Place::new(&server.endpoint);
+            let path = place.settings.cache.join(link);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            symlink(place.folder.path().join("cache").join(target), &path).unwrap();
+            let error = place.fetch().unwrap_err().to_string();
+            assert_has(
+                &error,
+                &[path.to_str().unwrap(), "leads out of the hub's cache", "remove the link"],
+            );
+        }
+    }
+    for link in [
+        format!("models--owner--name/incoming/config.json.{etag}.part"),
+        format!(".locks/models--owner--name/{etag}.lock"),
+    ] {
+        for target in ["victim", "missing"] {
+            let place = Place::new(&server.endpoint);
+            let path = place.settings.cache.join(&link);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            symlink(place.outside().join(target), &path).unwrap();
+            assert_has(&place.fetch().unwrap_err().to_string(), &["leads out of the hub's cache"]);
+        }
+    }
+}
+
+/// Links at the places of files are replaced, and what they lead to stays.
+#[test]
+fn a_cache_with_files_that_are_links() {
+    let server = Scripted::start(honest);
+    let etag = etag_of(BODY);
+    for (link, target) in [
+        (format!("models--owner--name/snapshots/{COMMIT}/config.json"), "missing"),
+        (format!("models--owner--name/blobs/{etag}"), "missing"),
+        (format!("models--owner--name/blobs/{etag}"), "victim"),
+        ("models--owner--name/refs/main".to_owned(), "missing"),
+        ("models--owner--name/refs/main".to_owned(), "empty"),
+    ] {
+        let place = Place::new(&server.endpoint);
+        let path = place.settings.cache.join(&link);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(place.outside().join(target), &path).unwrap();
+        assert_eq!(fs::read(place.fetch().unwrap()).unwrap(), BODY, "{link}");
+        assert!(
+            fs::canonicalize(&path)
+                .unwrap()
+                .starts_with(fs::canonicalize(&place.settings.cache).unwrap())
+        );
+    }
+}
+
+/// Blobs that are there need no download, if they are what their name says.
+#[test]
+fn blobs_are_used_again() {
+    for (content, transfers) in [(BODY, 0), (&b"{\"hidden_size\": 9}\n"[..], 1)] {
+        let server = Scripted::start(honest);
+        let place = Place::new(&server.endpoint);
+        let blobs = place.model_folder().join("blobs");
+        fs::create_dir_all(&blobs).unwrap();
+        fs::write(blobs.join(etag_of(BODY)), content).unwrap();
+        assert_eq!(fs::read(place.fetch().unwrap()).unwrap(), BODY);
+        let requests = server.requests();
+        assert_eq!(requests.iter().filter(|request| !request.asks_for_facts()).count(), transfers);
+    }
+}
+
+/// Parts of contents that the hub no longer has, and links that a kill left, are removed; other names stay.
+#[test]
+fn leftovers() {
+    let server = Scripted::start(honest);
+    let place = Place::new(&server.endpoint);
+    let locks = place.settings.cache.join(".locks/models--owner--name");
+    let incoming = place.model_folder().join("incoming");
+    let snapshot = place.model_folder().join("snapshots").join(COMMIT);
+    for folder in [&locks, &incoming, &snapshot] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    let (old, busy) = ("1".repeat(40), "2".repeat(40));
+    for etag in [&old, &busy] {
+        fs::write(locks.join(format!("{etag}.lock")), "").unwrap();
+        fs::write(incoming.join(format!("config.json.{etag}.part")), "part").unwrap();
+    }
+    let lock = fs::File::open(locks.join(format!("{busy}.lock"))).unwrap();
+    lock.lock().unwrap();
+    fs::write(incoming.join("config.json.mine.part"), "").unwrap();
+    fs::write(incoming.join(format!("other.json.{old}.part")), "").unwrap();
+    symlink("nowhere", snapshot.join(".config.json.engram-aB3dE6")).unwrap();
+    fs::write(snapshot.join(".config.json.mine"), "").unwrap();
+    place.fetch().unwrap();
+    let names = |folder: &Path| {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let kept = format!("config.json.{busy}.part");
+    let other = format!("other.json.{old}.part");
+    assert_eq!(names(&incoming), [kept, "config.json.mine.part".to_owned(), other]);
+    assert_eq!(names(&snapshot), [".config.json.mine", "config.json"]);
+}
+
+/// A cache that is itself a link is the user's choice.
+#[test]
+fn a_cache_on_another_disk() {
+    let server = Scripted::start(honest);
+    let mut place = Place::new(&server.endpoint);
+    let disk = tempfile::tempdir().unwrap();
+    let link = place.folder.path().join("link");
+    symlink(disk.path(), &link).unwrap();
+    place.settings.cache = link;
+    assert_eq!(fs::read(place.fetch().unwrap()).unwrap(), BODY);
+}
+
+#[test]
+fn answers_without_sense() {
+    for status in [199, 204, 300, 304, 400, 405, 410, 451, 999] {
+        let server =
+            Scripted::start(move |_, out| reply(out, status, &[("Content-Length", "0")], b""));
+        Place::new(&server.endpoint)
+            .assert_refused(&[&format!("status {status}"), "check HF_ENDPOINT"]);
+    }
+    let page = Scripted::start(|_, out| reply(out, 200, &[("Content-Length", "5")], b"<html"));
+    Place::new(&page.endpoint).assert_refused(&["no X-Repo-Commit header", "check HF_ENDPOINT"]);
+    let noise = Scripted::start(|_, out| out.write_all(&[0xff; 300]));
+    Place::new(&noise.endpoint).assert_refused(&["run again when online"]);
+    for endpoint in ["", "hub", "ftp://127.0.0.1", "file:///etc", "http://"] {
+        Place::new(endpoint).assert_refused(&["no http or https address", "check HF_ENDPOINT"]);
+    }
+}

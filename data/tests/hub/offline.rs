@@ -1,0 +1,304 @@
+//! Runs without a network, and the rules of huggingface_hub for its cache and its variables.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use engram_data::DataError;
+use engram_data::hub::HubSettings;
+use tempfile::TempDir;
+
+use super::server::COMMIT;
+use super::{Hub, assert_has, model};
+
+/// A cache with these files of `owner/name`, and settings for it.
+fn cache_of(files: &[(&str, &str)]) -> (TempDir, HubSettings) {
+    let cache = tempfile::tempdir().unwrap();
+    let folder = cache.path().join("models--owner--name");
+    fs::create_dir_all(folder.join("refs")).unwrap();
+    fs::write(folder.join("refs/main"), COMMIT).unwrap();
+    for (file, text) in files {
+        let path = folder.join("snapshots").join(COMMIT).join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let mut settings = HubSettings::new(cache.path());
+    settings.progress = false;
+    (cache, settings)
+}
+
+/// An address where nothing listens. Each test takes another one, for a hub that is out of reach is remembered.
+fn nowhere(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
+}
+
+const POOLING: &str = r#"[
+    {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
+    {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    {"idx": 2, "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
+]"#;
+
+#[test]
+fn what_a_cached_file_names_is_not_taken_as_absent() {
+    let (_cache, mut settings) = cache_of(&[("config.json", "{}"), ("modules.json", POOLING)]);
+    let pooling = |settings: &HubSettings| model().optional_file("1_Pooling/config.json", settings);
+    settings.offline = true;
+    let error = pooling(&settings).unwrap_err().to_string();
+    assert_has(&error, &["1_Pooling/config.json is not in the cache", "run once online"]);
+    assert_eq!(model().optional_file("2_Normalize/config.json", &settings).unwrap(), None);
+    assert_eq!(model().optional_file("tokenizer_config.json", &settings).unwrap(), None);
+
+    settings.offline = false;
+    settings.endpoint = nowhere(2);
+    settings.retry_pause = Duration::from_millis(1);
+    let error = pooling(&settings).unwrap_err().to_string();
+    assert_has(&error, &["cannot fetch 1_Pooling/config.json", "run again when online"]);
+
+    let (_cache, mut settings) = cache_of(&[("config_sentence_transformers.json", "{}")]);
+    settings.offline = true;
+    assert!(model().optional_file("modules.json", &settings).is_err());
+}
+
+#[test]
+fn without_a_network_the_cached_files_are_taken_at_once() {
+    let (_cache, mut settings) = cache_of(&[("config.json", "{}"), ("model.safetensors", "")]);
+    settings.endpoint = nowhere(3);
+    let started = Instant::now();
+    for optional in ["modules.json", "sentence_bert_config.json", "1_Pooling/config.json"] {
+        assert_eq!(model().optional_file(optional, &settings).unwrap(), None);
+    }
+    assert!(model().file("config.json", &settings).is_ok());
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    let error = model().file("tokenizer.json", &settings).unwrap_err();
+    assert!(matches!(error, DataError::NoNetwork { .. }), "{error}");
+}
+
+#[test]
+fn a_model_of_which_nothing_is_cached_is_an_error() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut settings = HubSettings::new(cache.path());
+    settings.endpoint = nowhere(4);
+    settings.retries = 0;
+    let error = model().optional_file("modules.json", &settings).unwrap_err();
+    assert!(matches!(error, DataError::NoNetwork { .. }), "{error}");
+    settings.offline = true;
+    let error = model().optional_file("modules.json", &settings).unwrap_err();
+    assert!(matches!(error, DataError::Offline { .. }), "{error}");
+    assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 0, "nothing is written");
+}
+
+#[test]
+fn a_hub_that_breaks_down_while_it_is_asked_is_an_error() {
+    let mut hub = Hub::start();
+    hub.settings.retries = 1;
+    hub.fetch("config.json").unwrap();
+    hub.server.refuse(503);
+    let error = model().optional_file("modules.json", &hub.settings).unwrap_err();
+    assert!(matches!(error, DataError::NoNetwork { .. }), "{error}");
+}
+
+#[test]
+fn a_hub_that_is_down_is_as_no_network() {
+    let hub = Hub::start();
+    let (_cache, mut settings) = cache_of(&[("config.json", "{}")]);
+    settings.endpoint.clone_from(&hub.server.endpoint);
+    hub.server.refuse(503);
+    assert_eq!(model().optional_file("modules.json", &settings).unwrap(), None);
+    assert_eq!(model().optional_file("vocab.txt", &settings).unwrap(), None);
+    assert_eq!(hub.server.requests().len(), 1, "one attempt is enough");
+}
+
+#[test]
+fn absent_files_are_marked() {
+    let mut hub = Hub::start();
+    hub.fetch("config.json").unwrap();
+    assert_eq!(model().optional_file("1_Pooling/config.json", &hub.settings).unwrap(), None);
+    let marker = hub.model_folder().join(".no_exist").join(COMMIT).join("1_Pooling/config.json");
+    assert_eq!(fs::read(&marker).unwrap(), b"");
+    hub.server.requests();
+    hub.settings.offline = true;
+    let error = hub.fetch("1_Pooling/config.json").unwrap_err();
+    assert!(matches!(error, DataError::MissingFile { .. }), "{error}");
+
+    // That an earlier commit had no such file says nothing of this one.
+    let (cache, mut settings) = cache_of(&[("modules.json", POOLING)]);
+    settings.offline = true;
+    let markers = cache.path().join("models--owner--name/.no_exist");
+    let optional = || model().optional_file("1_Pooling/config.json", &settings);
+    for (commit, is_known) in [("f".repeat(40), false), (COMMIT.to_owned(), true)] {
+        let marker = markers.join(commit).join("1_Pooling/config.json");
+        fs::create_dir_all(marker.parent().unwrap()).unwrap();
+        fs::write(marker, "").unwrap();
+        assert_eq!(optional().is_ok(), is_known);
+    }
+}
+
+#[test]
+fn the_listing_of_huggingface_hub_is_read() {
+    let (cache, mut settings) = cache_of(&[("config.json", "{}")]);
+    settings.offline = true;
+    let trees = cache.path().join("models--owner--name/trees");
+    fs::create_dir_all(&trees).unwrap();
+    let entry = r#"{"size": 1, "blob_id": "x"}"#;
+    let listing = |version: u32| {
+        format!(
+            r#"{{"format_version": {version}, "files": {{"config.json": {entry}, "modules.json": {entry}}}}}"#
+        )
+    };
+    fs::write(trees.join(format!("{COMMIT}.json")), listing(1)).unwrap();
+    let error = model().optional_file("modules.json", &settings).unwrap_err();
+    assert!(matches!(error, DataError::Offline { .. }), "the model has it: {error}");
+    let error = model().file("vocab.txt", &settings).unwrap_err();
+    assert!(matches!(error, DataError::MissingFile { .. }), "the model has it not: {error}");
+    for unreadable in [listing(2), "{".to_owned(), "[]".to_owned()] {
+        fs::write(trees.join(format!("{COMMIT}.json")), unreadable).unwrap();
+        assert_eq!(model().optional_file("modules.json", &settings).unwrap(), None);
+    }
+}
+
+/// A model that was copied into the cache by hand stays that model when a file of the hub joins it.
+#[test]
+fn a_folder_that_was_filled_by_hand() {
+    let hub = Hub::start();
+    let folder = hub.model_folder().join("snapshots/main");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("big.safetensors"), "by hand").unwrap();
+    assert_eq!(model().optional_file("vocab.txt", &hub.settings).unwrap(), None);
+    assert_eq!(model().optional_file("vocab.txt", &hub.settings).unwrap(), None);
+    assert_eq!(hub.server.requests().len(), 1, "what is absent is asked for once");
+    let nested = hub.fetch("onnx/model.onnx").unwrap();
+    assert_eq!(nested, folder.join("onnx/model.onnx"));
+    assert_eq!(fs::read(nested).unwrap(), b"nested");
+    assert_eq!(fs::read(hub.fetch("big.safetensors").unwrap()).unwrap(), b"by hand");
+}
+
+#[test]
+fn a_reference_that_is_broken_is_written_again() {
+    for broken in ["", "../../..", "a/b", "\0", "/etc"] {
+        let hub = Hub::start();
+        let reference = hub.model_folder().join("refs/main");
+        fs::create_dir_all(reference.parent().unwrap()).unwrap();
+        fs::write(&reference, broken).unwrap();
+        let path = hub.fetch("config.json").unwrap();
+        assert!(path.starts_with(hub.model_folder().join("snapshots").join(COMMIT)));
+        assert_eq!(fs::read_to_string(&reference).unwrap(), COMMIT, "{broken:?}");
+    }
+}
+
+fn settings_from(variables: &[(&str, &str)]) -> HubSettings {
+    HubSettings::from_variables(|name| {
+        let found = variables.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| (*value).to_owned())
+    })
+}
+
+/// huggingface_hub 2.4.0 gave the values.
+#[test]
+fn the_cache_is_where_huggingface_hub_has_it() {
+    let common = "/home/u/.cache/huggingface/hub";
+    for (name, value, expected) in [
+        ("HF_HOME", "~/.hfx", "/home/u/.hfx/hub"),
+        ("HF_HOME", "~", "/home/u/hub"),
+        ("HF_HOME", "$BASE/x", "/base/x/hub"),
+        ("HF_HOME", "${BASE}/x/$NOPE", "/base/x/$NOPE/hub"),
+        ("HF_HOME", "${BASE}y", "/basey/hub"),
+        ("HF_HOME", "$BASEy/z", "$BASEy/z/hub"),
+        ("HF_HOME", "/a$", "/a$/hub"),
+        ("HF_HOME", "/a${BASE", "/a${BASE/hub"),
+        ("HF_HOME", "/a${}b$$c", "/a${}b$$c/hub"),
+        ("HF_HOME", "/a/~", "/a/~/hub"),
+        ("HF_HOME", "~root/x", "/root/x/hub"),
+        ("HF_HOME", "~nobody-here/x", "~nobody-here/x/hub"),
+        ("HUGGINGFACE_HUB_CACHE", "~/old", "/home/u/old"),
+        ("HF_HUB_CACHE", "$BASE/c/", "/base/c/"),
+        ("XDG_CACHE_HOME", "/x", "/x/huggingface/hub"),
+        ("XDG_CACHE_HOME", "~/x", "/home/u/x/huggingface/hub"),
+        ("OTHER", "", common),
+    ] {
+        let settings = settings_from(&[("HOME", "/home/u"), ("BASE", "/base"), (name, value)]);
+        assert_eq!(settings.cache, Path::new(expected), "{name}={value}");
+    }
+    let both = settings_from(&[("HUGGINGFACE_HUB_CACHE", "/old"), ("HF_HUB_CACHE", "/new")]);
+    assert_eq!(both.cache, Path::new("/new"));
+}
+
+/// huggingface_hub 2.4.0 gave the values.
+#[test]
+fn offline_variables() {
+    for (hub, transformers, expected) in [
+        ("1", "", true),
+        ("on", "", true),
+        ("Yes", "", true),
+        ("true", "", true),
+        ("0", "1", false),
+        ("", "1", true),
+        ("", "ON", true),
+        ("2", "", false),
+        ("y", "", false),
+        ("", "", false),
+    ] {
+        let settings =
+            settings_from(&[("HF_HUB_OFFLINE", hub), ("TRANSFORMERS_OFFLINE", transformers)]);
+        assert_eq!(settings.offline, expected, "{hub:?}, {transformers:?}");
+    }
+}
+
+#[test]
+fn tokens() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("token"), "stored\n").unwrap();
+    fs::write(home.path().join("other"), "other").unwrap();
+    let home = home.path().to_str().unwrap();
+    let token = |variables: &[(&str, &str)]| {
+        let variables = [&[("HF_HOME", home), ("HOME", home)], variables].concat();
+        settings_from(&variables).token
+    };
+    assert_eq!(token(&[]).as_deref(), Some("stored"));
+    assert_eq!(token(&[("HF_TOKEN", " t\r\n")]).as_deref(), Some("t"));
+    assert_eq!(token(&[("HUGGING_FACE_HUB_TOKEN", "old")]).as_deref(), Some("old"));
+    let both = token(&[("HUGGING_FACE_HUB_TOKEN", "old"), ("HF_TOKEN", "new")]);
+    assert_eq!(both.as_deref(), Some("new"));
+    assert_eq!(token(&[("HF_TOKEN_PATH", "~/other")]).as_deref(), Some("other"));
+    assert_eq!(token(&[("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1"), ("HF_TOKEN", "t")]), None);
+}
+
+#[test]
+fn limits_from_variables() {
+    let settings = settings_from(&[
+        ("HF_HUB_ETAG_TIMEOUT", "3"),
+        ("HF_HUB_DOWNLOAD_TIMEOUT", "0"),
+        ("HF_HUB_DISABLE_PROGRESS_BARS", "1"),
+    ]);
+    assert_eq!(settings.answer_limit, Duration::from_secs(3));
+    assert_eq!(settings.stall_limit, HubSettings::new("").stall_limit);
+    assert!(!settings.progress);
+}
+
+#[test]
+fn settings_from_variables() {
+    let settings = settings_from(&[
+        ("HF_HOME", "/h"),
+        ("HF_ENDPOINT", "http://mirror/"),
+        ("HF_TOKEN", " t\n"),
+    ]);
+    assert_eq!(settings.cache, Path::new("/h/hub"));
+    assert_eq!(settings.endpoint, "http://mirror");
+    assert_eq!(settings.token.as_deref(), Some("t"));
+    assert!(!settings.offline);
+
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("token"), "stored\n").unwrap();
+    let settings = settings_from(&[
+        ("HF_HOME", home.path().to_str().unwrap()),
+        ("HF_HUB_CACHE", "/c"),
+        ("HF_HUB_OFFLINE", "ON"),
+        ("HF_TOKEN", ""),
+    ]);
+    assert_eq!(settings.cache, Path::new("/c"));
+    assert_eq!(settings.token.as_deref(), Some("stored"));
+    assert!(settings.offline);
+    assert!(!format!("{settings:?}").contains("stored"), "the token is no matter for a log");
+    assert_eq!(settings.endpoint, "https://huggingface.co");
+    assert!(!settings_from(&[("HF_HUB_OFFLINE", "0")]).offline);
+    assert_eq!(settings_from(&[("XDG_CACHE_HOME", "/x")]).cache, Path::new("/x/huggingface/hub"));
+}

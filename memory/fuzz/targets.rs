@@ -1,0 +1,325 @@
+//! What the fuzzer, the replay of its corpus and the property tests all run: any bytes in, no panic, and a message that
+//! says what is wrong.
+//!
+//! Files of a memory have checksums. Here they are made right for whatever the files hold, so that the readers behind
+//! the checksums are reached.
+
+use std::cell::RefCell;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use engram_memory::rows::EntryLines;
+use engram_memory::search::exact::Exact;
+use engram_memory::search::graph::GraphSettings;
+use engram_memory::search::hnsw::Hnsw;
+use engram_memory::search::{Filter, Index, Queries};
+use engram_memory::vectors::VectorFile;
+use engram_memory::{
+    Batch, Entry, Memory, MemoryError, MemoryFormat, Row, ValueFormat, ValueNumber, Writer,
+};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// A function and its name, which is that of its corpus too.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const TARGETS: [Target; 7] = [
+    ("graph", graph),
+    ("manifest", manifest),
+    ("npy", npy),
+    ("pointer", pointer),
+    ("rows", rows),
+    ("segment", segment),
+    ("tensors", tensors),
+];
+
+/// Runs the target of a name.
+pub fn run(name: &str, bytes: &[u8]) {
+    let target = TARGETS.iter().find(|(known, _)| *known == name);
+    target.expect("a known target").1(bytes);
+}
+
+/// The files of a segment; the first byte of an input chooses one.
+pub const SEGMENT: [&str; 9] = [
+    "keys.safetensors",
+    "values.safetensors",
+    "scales.safetensors",
+    "ids.safetensors",
+    "sources.safetensors",
+    "documents.safetensors",
+    "entries.jsonl",
+    "offsets.safetensors",
+    "deleted-0.bits",
+];
+/// The files of a graph.
+pub const GRAPH: [&str; 3] =
+    ["graph-0-offsets.safetensors", "graph-0-neighbours.safetensors", "graph-0-upper.safetensors"];
+/// The current generation.
+pub const NEWEST: &str = "gen-000003";
+const ROWS: i64 = 60;
+const WIDTH: usize = 4;
+
+/// A small memory with all kinds of files. Each thread has its own.
+pub struct SmallMemory {
+    _place: tempfile::TempDir,
+    pub folder: PathBuf,
+    /// All files, as they were written.
+    pub files: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl SmallMemory {
+    fn new() -> Self {
+        let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let place = place.expect("a temporary folder");
+        let folder = place.path().join("memory");
+        let values = Some(ValueFormat { tokens: 2, width: 3, number: ValueNumber::Int8 });
+        let format = MemoryFormat { width: WIDTH, normalised: true, values };
+        let mut number = 7u32;
+        let mut next = || {
+            number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (number >> 8) as f32 / (1 << 23) as f32 - 1.0
+        };
+        let entries = (0..ROWS).map(|id| Entry {
+            source: ["kg", "wit"][id as usize % 2].to_owned(),
+            document: (id % 3 == 0).then(|| format!("d{id}")),
+            // The ids fall, so that they are sorted when they are read.
+            ..Entry::bare(ROWS - id)
+        });
+        let batch = Batch {
+            entries: entries.collect(),
+            keys: (0..ROWS as usize * WIDTH).map(|_| next()).collect(),
+            values: (0..ROWS as usize * 6).map(|_| next()).collect(),
+        };
+        let mut writer =
+            Writer::create(&folder, format, ROWS as usize, [Ok(batch)].into_iter()).expect("rows");
+        writer.delete(&[3, 9]).expect("known ids");
+        writer.index(GraphSettings { connections: 4, ef_construction: 20 }, || ()).expect("keys");
+        let mut files = Vec::new();
+        for folder in
+            [&folder, &folder.join("gen-000001"), &folder.join("gen-000002"), &folder.join(NEWEST)]
+        {
+            for entry in fs::read_dir(folder).expect("a folder") {
+                let path = entry.expect("an entry").path();
+                if path.is_file() {
+                    files.push((path.clone(), fs::read(path).expect("a file")));
+                }
+            }
+        }
+        files.sort();
+        Self { _place: place, folder, files }
+    }
+
+    /// The path and the bytes of a file, of the current generation where there are several.
+    pub fn file(&self, name: &str) -> (&Path, &[u8]) {
+        let found = self.files.iter().rev().find(|(path, _)| path.ends_with(name));
+        found.map(|(path, bytes)| (path.as_path(), bytes.as_slice())).expect("a known file")
+    }
+
+    /// Replaces a file, and makes all checksums right.
+    fn replace(&self, name: &str, bytes: &[u8]) {
+        let mut manifest: Value =
+            serde_json::from_slice(self.file("manifest.json").1).expect("a manifest");
+        let segment = &mut manifest["segments"][0];
+        let mut records: Vec<&mut Value> = Vec::new();
+        let Value::Object(fields) = segment else { panic!("no segment") };
+        for (field, value) in fields {
+            match field.as_str() {
+                "deleted" => records.push(&mut value["bits"]),
+                "graph" => {
+                    let Value::Object(files) = value else { panic!("no graph") };
+                    records.extend(files.iter_mut().map(|(_, file)| file));
+                }
+                _ => records.push(value),
+            }
+        }
+        let record = records
+            .into_iter()
+            .find(|record| record.get("name").and_then(Value::as_str) == Some(name));
+        let record = record.expect("a record");
+        record["bytes"] = bytes.len().into();
+        record["sha256"] = hex(bytes).into();
+        let blocks = bytes.chunks(1 << 20);
+        let crc32 = blocks.map(|block| format!("{:08x}", crc32fast::hash(block)));
+        record["crc32"] = crc32.collect::<String>().into();
+        let path = self.file(name).0.to_owned();
+        replace_file(&path, bytes);
+        self.replace_manifest(&serde_json::to_vec(&manifest).expect("JSON"));
+    }
+
+    fn replace_manifest(&self, bytes: &[u8]) {
+        replace_file(&self.folder.join(NEWEST).join("manifest.json"), bytes);
+        let pointer = format!("{NEWEST} {}\n", hex(bytes));
+        replace_file(&self.folder.join("CURRENT"), pointer.as_bytes());
+    }
+
+    fn restore(&self, names: &[&str]) {
+        for name in names.iter().chain(&["CURRENT", "gen-000003/manifest.json"]) {
+            let (path, bytes) = self.file(name);
+            replace_file(path, bytes);
+        }
+    }
+}
+
+/// A new file under the name: who has mapped the one before keeps it.
+fn replace_file(path: &Path, bytes: &[u8]) {
+    let _ = fs::remove_file(path);
+    fs::write(path, bytes).expect("a writable folder");
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Calls with the memory of this thread.
+pub fn with_memory<T>(call: impl FnOnce(&SmallMemory) -> T) -> T {
+    thread_local! {
+        static MEMORY: RefCell<Option<SmallMemory>> = const { RefCell::new(None) };
+    }
+    MEMORY.with_borrow_mut(|memory| call(memory.get_or_insert_with(SmallMemory::new)))
+}
+
+/// Everything that a reader can do.
+fn read_all(memory: &SmallMemory) {
+    let opened = Memory::open(&memory.folder);
+    match Memory::verify(&memory.folder) {
+        Ok(faults) => {
+            faults.iter().for_each(check_message);
+            assert!(opened.is_ok() || !faults.is_empty(), "{:?}", opened.err());
+        }
+        Err(error) => check_message(&error),
+    }
+    let generation = match opened {
+        Ok(memory) => memory.generation(),
+        Err(error) => return check_message(&error),
+    };
+    let told = |error: MemoryError| check_message(&error);
+    let _ = generation.info().map_err(told);
+    // A manifest may say that there are more rows than fit into main memory, of numbers without a byte.
+    let rows: Vec<Row> = generation.live_rows().take(1000).collect();
+    for row in &rows {
+        let _ = generation.entry(*row).map_err(told);
+        let _ = generation.key(*row).map_err(told);
+    }
+    let _ = generation.values(&rows).map_err(told);
+    for id in [-1, 0, 3, 17, i64::MAX] {
+        let _ = generation.row_of(id).map_err(told);
+    }
+    let width = generation.manifest().width;
+    let queries: Vec<f32> = (0..2 * width).map(|at| (at as f32 - 2.5) / 3.0).collect();
+    let sources = generation.manifest().sources.len();
+    let filters = [
+        Filter::default(),
+        Filter { gates: Some(vec![0.5; 2 * sources]), ..Filter::default() },
+        Filter { sources: Some(vec!["kg".to_owned()]), ..Filter::default() },
+        Filter { excluded_documents: vec![vec!["d3".to_owned()]; 2], ..Filter::default() },
+        Filter { ids: Some(vec![17]), ..Filter::default() },
+    ];
+    let graphs = Hnsw::open(&generation, 8).map_err(told).ok();
+    let indexes = [Some(&Exact as &dyn Index), graphs.as_ref().map(|graphs| graphs as &dyn Index)];
+    for filter in &filters {
+        for index in indexes.into_iter().flatten() {
+            match index.search(&generation, Queries { keys: &queries, k: 5 }, filter) {
+                Ok(found) => {
+                    assert!(found.hits.len() == 2 && found.hits.iter().all(|hits| hits.len() <= 5));
+                }
+                Err(error) => check_message(&error),
+            }
+        }
+    }
+}
+
+/// A refusal says what is wrong and what to do, in one line that fits on a screen.
+fn check_message(error: &MemoryError) {
+    let error = error.to_string();
+    assert!(error.chars().count() < 1000, "{} characters: {error:.700}", error.len());
+    assert!(!error.contains(char::is_control), "{error:?} holds control characters");
+}
+
+fn segment(bytes: &[u8]) {
+    replaced(&SEGMENT, bytes);
+}
+
+fn graph(bytes: &[u8]) {
+    replaced(&GRAPH, bytes);
+}
+
+fn replaced(names: &[&str], bytes: &[u8]) {
+    let Some((choice, bytes)) = bytes.split_first() else { return };
+    let name = names[usize::from(*choice) % names.len()];
+    with_memory(|memory| {
+        memory.replace(name, bytes);
+        read_all(memory);
+        memory.restore(&[name]);
+    });
+}
+
+fn manifest(bytes: &[u8]) {
+    with_memory(|memory| {
+        memory.replace_manifest(bytes);
+        read_all(memory);
+        memory.restore(&[]);
+    });
+}
+
+fn pointer(bytes: &[u8]) {
+    with_memory(|memory| {
+        replace_file(&memory.folder.join("CURRENT"), bytes);
+        read_all(memory);
+        memory.restore(&[]);
+    });
+}
+
+/// Calls with a file of these bytes.
+fn with_file(name: &str, bytes: &[u8], read: impl FnOnce(&Path)) {
+    with_memory(|memory| {
+        let path = memory.folder.with_file_name(name);
+        replace_file(&path, bytes);
+        read(&path);
+    });
+}
+
+fn vectors(path: &Path, bytes: &[u8]) {
+    let mut file = match VectorFile::open(path, "keys") {
+        Ok(file) => file,
+        Err(error) => return check_input(path, &error),
+    };
+    let (rows, numbers) = (file.shape()[0], file.row_len());
+    assert!(rows * numbers * 2 <= bytes.len(), "{rows} rows of {numbers} numbers");
+    let read = file.read_rows(rows).expect("as many rows as the header and the size promise");
+    assert_eq!(read.len(), rows * numbers);
+    check_input(path, &file.read_rows(1).expect_err("the end"));
+}
+
+fn npy(bytes: &[u8]) {
+    with_file("keys.npy", bytes, |path| vectors(path, bytes));
+}
+
+fn tensors(bytes: &[u8]) {
+    with_file("keys.safetensors", bytes, |path| vectors(path, bytes));
+}
+
+fn rows(bytes: &[u8]) {
+    with_file("entries.jsonl", bytes, |path| {
+        let lines = EntryLines::open(path, 0).expect("a file");
+        for entry in lines {
+            match entry {
+                Ok(entry) => {
+                    let line = serde_json::to_string(&entry).expect("entries can be written");
+                    assert!(!line.contains('\n'));
+                    let again: Entry = serde_json::from_str(&line).expect("and read again");
+                    assert!(again.id == entry.id && entry.id >= 0 && !entry.source.is_empty());
+                }
+                Err(error) => check_input(path, &error),
+            }
+        }
+    });
+}
+
+/// The message about an input names the file and has a remedy.
+fn check_input(path: &Path, error: &MemoryError) {
+    check_message(error);
+    let error = error.to_string();
+    assert!(error.starts_with(&*path.to_string_lossy()), "{error:?} names no file");
+    assert!(error.contains("; "), "{error:?} has no remedy");
+}

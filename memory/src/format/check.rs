@@ -1,0 +1,84 @@
+//! What a manifest must be. Its checksum shows that it is the one which `CURRENT` names, not who wrote it: numbers that
+//! sizes are made of, and names that paths are made of, are checked before they are used.
+
+use super::file::FileRecord;
+use super::manifest::{GraphRecord, Manifest, SegmentRecord};
+use super::pointer::generation_number;
+use crate::generation::MOST_ROWS;
+
+impl Manifest {
+    /// What is wrong with it.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let widths = [self.width, self.values.map_or(1, |values| values.tokens)];
+        if widths.contains(&0) || self.values.is_some_and(|values| values.width == 0) {
+            return Err("has a width of 0".to_owned());
+        }
+        let numbers = self.values.map_or(Some(0), |own| own.tokens.checked_mul(own.width));
+        if numbers.and_then(|numbers| numbers.checked_add(self.width)).is_none() {
+            return Err("has entries of more numbers than there can be".to_owned());
+        }
+        if self.next_id < 0 {
+            return Err(format!("has the next id {}", self.next_id));
+        }
+        let mut rows = 0usize;
+        for (number, segment) in self.segments.iter().enumerate() {
+            segment.check(self).map_err(|fault| format!("segment {number}: {fault}"))?;
+            rows = rows.saturating_add(segment.rows);
+        }
+        if rows > MOST_ROWS {
+            return Err(format!("has {rows} rows, more than {MOST_ROWS}"));
+        }
+        Ok(())
+    }
+}
+
+impl SegmentRecord {
+    fn check(&self, manifest: &Manifest) -> Result<(), String> {
+        if self.rows == 0 || self.rows > MOST_ROWS {
+            return Err(format!("has {} rows", self.rows));
+        }
+        if !(0.0..f32::INFINITY).contains(&self.longest_key)
+            || !(0.0..f32::INFINITY).contains(&self.largest_rounding)
+        {
+            return Err("has a length that is negative or not finite".to_owned());
+        }
+        let folders = [Some(&self.folder), self.deleted.as_ref().map(|deleted| &deleted.folder)];
+        let folders = folders.into_iter().chain([self.graph.as_ref().map(|graph| &graph.folder)]);
+        for folder in folders.flatten() {
+            if generation_number(folder).is_none_or(|number| number > manifest.generation) {
+                return Err(format!("lies in {folder:?}, which is no folder of this memory"));
+            }
+        }
+        self.files().try_for_each(|(_, file)| file.check())?;
+        if self.deleted.as_ref().is_some_and(|deleted| deleted.rows > self.rows) {
+            return Err("has more deleted rows than rows".to_owned());
+        }
+        self.graph.as_ref().map_or(Ok(()), |graph| graph.check(self.rows))
+    }
+}
+
+impl GraphRecord {
+    fn check(&self, rows: usize) -> Result<(), String> {
+        let nodes = rows..=MOST_ROWS;
+        if !nodes.contains(&self.nodes) || self.entry as usize >= self.nodes {
+            let (nodes, entry) = (self.nodes, self.entry);
+            return Err(format!(
+                "has a graph of {nodes} nodes for {rows} rows, with entry {entry}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl FileRecord {
+    fn check(&self) -> Result<(), String> {
+        let letters = |c: char| c.is_ascii_alphanumeric() || ['.', '-', '_'].contains(&c);
+        if self.name.is_empty() || self.name.starts_with('.') || !self.name.chars().all(letters) {
+            return Err(format!("has the file {:?}", self.name));
+        }
+        if self.bytes > isize::MAX as u64 {
+            return Err(format!("has {} of {} bytes", self.name, self.bytes));
+        }
+        Ok(())
+    }
+}

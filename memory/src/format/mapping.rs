@@ -1,0 +1,166 @@
+//! Files in a memory map, and which file an address belongs to.
+//!
+//! A process that reads a mapped file whose end has moved gets the signal SIGBUS. A handler of that signal can ask
+//! [`path_at`] for the file, and say it before the process ends.
+
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
+
+use memmap2::{Mmap, MmapOptions};
+
+/// The longest path that is kept; of longer ones the end is.
+pub const LONGEST_PATH: usize = 512;
+
+/// A mapped file.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    map: Mmap,
+    slot: &'static Slot,
+}
+
+impl Mapping {
+    /// Maps the first `bytes` bytes of a file, which must be there.
+    pub(crate) fn new(file: &File, path: &Path, bytes: usize) -> io::Result<Self> {
+        // SAFETY: files of a generation are never changed after they were written. Who truncates one while it is mapped
+        // ends this process by SIGBUS, and never makes it read other memory.
+        let map = unsafe { MmapOptions::new().len(bytes).map(file)? };
+        let slot = Slot::take();
+        slot.fill(path, map.as_ptr() as usize, map.len());
+        Ok(Self { map, slot })
+    }
+}
+
+impl Deref for Mapping {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.map
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.slot.end.store(0, Ordering::Release);
+        self.slot.taken.store(false, Ordering::Release);
+    }
+}
+
+/// The place of a mapping in the list of all. A signal handler reads it at any time: it is never freed, but used again.
+#[derive(Debug)]
+struct Slot {
+    taken: AtomicBool,
+    start: AtomicUsize,
+    /// 0 while nothing is mapped.
+    end: AtomicUsize,
+    path: [AtomicU8; LONGEST_PATH],
+    length: AtomicUsize,
+    next: *const Slot,
+}
+
+// SAFETY: `next` is set before the slot is seen by others, and points to a slot that is never freed.
+unsafe impl Sync for Slot {}
+
+static FIRST: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
+
+fn slots() -> impl Iterator<Item = &'static Slot> {
+    let mut next: *const Slot = FIRST.load(Ordering::Acquire);
+    std::iter::from_fn(move || {
+        // SAFETY: slots are never freed.
+        let slot = unsafe { next.as_ref() }?;
+        next = slot.next;
+        Some(slot)
+    })
+}
+
+impl Slot {
+    /// A slot that nobody uses, or a new one.
+    fn take() -> &'static Self {
+        let free = |slot: &&Self| !slot.taken.swap(true, Ordering::AcqRel);
+        if let Some(slot) = slots().find(free) {
+            return slot;
+        }
+        let slot = Box::leak(Box::new(Self {
+            taken: AtomicBool::new(true),
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+            path: [const { AtomicU8::new(0) }; LONGEST_PATH],
+            length: AtomicUsize::new(0),
+            next: ptr::null(),
+        }));
+        let mut first = FIRST.load(Ordering::Acquire);
+        loop {
+            slot.next = first;
+            match FIRST.compare_exchange_weak(first, slot, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return slot,
+                Err(other) => first = other,
+            }
+        }
+    }
+
+    fn fill(&self, path: &Path, start: usize, bytes: usize) {
+        let path = path.as_os_str().as_bytes();
+        let path = &path[path.len().saturating_sub(LONGEST_PATH)..];
+        self.path.iter().zip(path).for_each(|(own, byte)| own.store(*byte, Ordering::Relaxed));
+        self.length.store(path.len(), Ordering::Relaxed);
+        self.start.store(start, Ordering::Relaxed);
+        self.end.store(start + bytes, Ordering::Release);
+    }
+}
+
+/// The path of the file that is mapped at an address, written into `path`; its length, or `None` for an address of no
+/// memory's file.
+///
+/// It takes no lock and no memory, so that a signal handler may call it.
+pub fn path_at(address: usize, path: &mut [u8; LONGEST_PATH]) -> Option<usize> {
+    let slot = slots().find(|slot| {
+        let end = slot.end.load(Ordering::Acquire);
+        (slot.start.load(Ordering::Relaxed)..end).contains(&address)
+    })?;
+    path.iter_mut().zip(&slot.path).for_each(|(out, byte)| *out = byte.load(Ordering::Relaxed));
+    Some(slot.length.load(Ordering::Relaxed).min(LONGEST_PATH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_leads_to_its_file_while_it_is_mapped() {
+        let folder = tempfile::tempdir().unwrap();
+        let named = |address: usize| {
+            let mut path = [0; LONGEST_PATH];
+            path_at(address, &mut path).map(|length| path[..length].to_vec())
+        };
+        let mut mapped = Vec::new();
+        for round in 0..3 {
+            for name in 0..4 {
+                let path = folder.path().join(format!("{round}-{name}"));
+                std::fs::write(&path, vec![7; 10_000]).unwrap();
+                let map = Mapping::new(&File::open(&path).unwrap(), &path, 10_000).unwrap();
+                mapped.push((map, path));
+            }
+            for (map, path) in &mapped {
+                let start = map.as_ptr() as usize;
+                for at in [start, start + 9_999] {
+                    assert_eq!(named(at).unwrap(), path.as_os_str().as_bytes());
+                }
+            }
+            let (gone, _) = mapped.remove(1);
+            let start = gone.as_ptr() as usize;
+            drop(gone);
+            assert_eq!(named(start), None);
+        }
+        let long = folder.path().join("x".repeat(200)).join("y".repeat(200)).join("z".repeat(200));
+        std::fs::create_dir_all(&long).unwrap();
+        let path = long.join("end");
+        std::fs::write(&path, b"1").unwrap();
+        let map = Mapping::new(&File::open(&path).unwrap(), &path, 1).unwrap();
+        let found = named(map.as_ptr() as usize).unwrap();
+        assert!(found.len() == LONGEST_PATH && found.ends_with(b"/end"));
+    }
+}

@@ -1,0 +1,87 @@
+//! `CURRENT`: the one file of a memory that is replaced. It names the current generation, and the SHA-256 of its
+//! manifest.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+
+use super::file::check_is_file;
+use crate::error::MemoryError;
+
+/// Names the current generation, and the SHA-256 of its manifest.
+pub const CURRENT: &str = "CURRENT";
+/// No pointer is as long.
+const LONGEST: u64 = 1000;
+
+/// The content of `CURRENT`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pointer {
+    pub(crate) generation: u64,
+    /// Of the manifest, in hexadecimal.
+    pub(crate) sha256: String,
+}
+
+impl Pointer {
+    /// Reads the pointer of a memory; `None` where there is none.
+    pub(crate) fn read(memory: &Path) -> Result<Option<Self>, MemoryError> {
+        let path = memory.join(CURRENT);
+        match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // A pipe would be waited for.
+            _ => check_is_file(&path)?,
+        }
+        let file = File::open(&path).map_err(MemoryError::read(&path))?;
+        let mut bytes = Vec::new();
+        file.take(LONGEST).read_to_end(&mut bytes).map_err(MemoryError::read(&path))?;
+        let text =
+            std::str::from_utf8(&bytes).map_err(|_| MemoryError::corrupt(&path, "is not text"))?;
+        let pointer = text.trim_end().split_once(' ').and_then(|(name, sha256)| {
+            Some(Self { generation: generation_number(name)?, sha256: sha256.to_owned() })
+        });
+        pointer.map(Some).ok_or_else(|| MemoryError::corrupt(&path, "does not name a generation"))
+    }
+
+    /// Makes the generation the current one. An error may come after `CURRENT` was replaced: see [`FileIdentity`].
+    pub(crate) fn write(&self, memory: &Path) -> io::Result<()> {
+        let text = format!("{} {}\n", folder_name(self.generation), self.sha256);
+        engram_durable::write_file(&memory.join(CURRENT), text.as_bytes())
+    }
+}
+
+/// Tells a file from the one that replaced it. It takes no file descriptor, of which there may be none left.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FileIdentity(Option<(u64, u64)>);
+
+impl FileIdentity {
+    /// Of the file at a path now; also of none.
+    pub(crate) fn of(path: &Path) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        Self(fs::metadata(path).ok().map(|found| (found.dev(), found.ino())))
+    }
+}
+
+/// The name of a generation's folder.
+pub(crate) fn folder_name(generation: u64) -> String {
+    format!("gen-{generation:06}")
+}
+
+/// The number of the generation whose folder has this name; `None` for every other name.
+pub(crate) fn generation_number(name: &str) -> Option<u64> {
+    let number = name.strip_prefix("gen-")?.parse().ok()?;
+    (folder_name(number) == name).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_engram_gives_are_generations() {
+        for number in [1, 37, 999_999, 1_000_000, u64::MAX] {
+            assert_eq!(generation_number(&folder_name(number)), Some(number));
+        }
+        for name in ["gen-", "gen-1", "gen-0000000009", "gen-notes", "gen-+00001", "gen-000001x"] {
+            assert_eq!(generation_number(name), None, "{name}");
+        }
+    }
+}

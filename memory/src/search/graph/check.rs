@@ -1,0 +1,78 @@
+//! What the files of a graph must hold. Their checksums show that they are what was written, not that it was a graph.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::Graph;
+use crate::error::MemoryError;
+
+/// Nodes that a thread checks at a time.
+const NODES: usize = 1 << 14;
+
+impl Graph {
+    /// Fails unless every number leads to a node of the right layer.
+    pub(super) fn check_lists(&self) -> Result<(), MemoryError> {
+        let layers = self.check_layers()?;
+        let nodes = layers.last().map_or(0, |layer| layer.end);
+        let offsets = self.offsets.read(0..nodes + 1)?;
+        let rise = offsets.windows(2).all(|pair| pair[0] <= pair[1]);
+        if offsets[0] != 0 || offsets[nodes] != self.edges as u64 || !rise {
+            let reason = format!("does not rise from 0 to {}", self.edges);
+            return Err(self.offsets.corrupt(reason));
+        }
+        let neighbours = self.neighbours.read(0..self.edges)?;
+        for layer in &layers {
+            let starts: Vec<usize> = layer.clone().step_by(NODES).collect();
+            starts.into_par_iter().try_for_each(|start| {
+                let end = layer.end.min(start + NODES);
+                let edges = offsets[start] as usize..offsets[end] as usize;
+                let other = neighbours[edges].iter().find(|other| !layer.contains(&(**other as usize)));
+                other.map_or(Ok(()), |other| {
+                    let reason = format!(
+                        "has {other} among the neighbours of nodes {start} to {end}, whose layer is \
+                         {} to {}",
+                        layer.start, layer.end
+                    );
+                    Err(self.neighbours.corrupt(reason))
+                })
+            })?;
+        }
+        match layers.last().filter(|layer| layer.contains(&(self.entry as usize))) {
+            Some(_) => Ok(()),
+            None => {
+                let reason = format!("does not have the entry {} in its highest layer", self.entry);
+                Err(self.upper.corrupt(reason))
+            }
+        }
+    }
+
+    /// The nodes of each layer. In a layer rows rise, and each row is in all layers below.
+    fn check_layers(&self) -> Result<Vec<Range<usize>>, MemoryError> {
+        let rows = self.rows;
+        let upper = self.upper.read(0..self.upper_nodes)?;
+        let row_of = |node: usize| match node.checked_sub(rows) {
+            None => node,
+            Some(at) => upper[2 * at] as usize,
+        };
+        let mut layers = Vec::new();
+        // The layer below, and the one that is looked at.
+        let (mut lower, mut layer) = (0..0, 0..rows);
+        for (node, pair) in (rows..).zip(upper.chunks_exact(2)) {
+            let (row, below) = (pair[0] as usize, pair[1] as usize);
+            // A node that leads into the present layer begins the next one.
+            if layer.contains(&below) {
+                layers.push(layer.clone());
+                (lower, layer) = (layer.clone(), node..node);
+            }
+            let rises = layer.is_empty() || row_of(node - 1) < row;
+            if row >= rows || !lower.contains(&below) || row_of(below) != row || !rises {
+                let reason = format!("has row {row} and node {below} below for node {node}");
+                return Err(self.upper.corrupt(reason));
+            }
+            layer.end = node + 1;
+        }
+        layers.push(layer);
+        Ok(layers)
+    }
+}

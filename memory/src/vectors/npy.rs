@@ -1,0 +1,129 @@
+//! The header of a `.npy` file.
+
+use std::io::{self, Read};
+
+use super::{Layout, NumberType};
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+/// NumPy writes 128 bytes for plain arrays, and refuses to read more than 10,000.
+const LONGEST_HEADER: usize = 10_000;
+
+/// Reads the header; what follows are the numbers.
+pub(super) fn read_header(file: &mut impl Read) -> Result<Layout, String> {
+    let cut = |error: io::Error| format!("is no .npy file: its header cannot be read ({error})");
+    let mut start = [0; 8];
+    file.read_exact(&mut start).map_err(cut)?;
+    if !start.starts_with(MAGIC) {
+        return Err("is no .npy file: it does not start with \\x93NUMPY".to_owned());
+    }
+    let length = match start[6] {
+        1 => {
+            let mut length = [0; 2];
+            file.read_exact(&mut length).map_err(cut)?;
+            usize::from(u16::from_le_bytes(length))
+        }
+        2 | 3 => {
+            let mut length = [0; 4];
+            file.read_exact(&mut length).map_err(cut)?;
+            u32::from_le_bytes(length) as usize
+        }
+        other => return Err(format!("has .npy version {other}, and 1 to 3 are known")),
+    };
+    if length > LONGEST_HEADER {
+        return Err(format!("has a header of {length} bytes, more than {LONGEST_HEADER}"));
+    }
+    let mut header = vec![0; length];
+    file.read_exact(&mut header).map_err(cut)?;
+    let header = String::from_utf8(header).map_err(|_| "has a header that is not text")?;
+    layout(&header)
+}
+
+/// The header is a Python dictionary: `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.
+fn layout(header: &str) -> Result<Layout, String> {
+    let value = |key: &str| -> Result<&str, String> {
+        let at = [format!("'{key}':"), format!("\"{key}\":")]
+            .iter()
+            .find_map(|key| header.find(key.as_str()).map(|at| at + key.len()));
+        at.map(|at| header[at..].trim_start())
+            .ok_or_else(|| format!("is no .npy file: its header has no `{key}`"))
+    };
+    let number = number_type(value("descr")?)?;
+    match value("fortran_order")? {
+        order if order.starts_with("False") => {}
+        order if order.starts_with("True") => return Err("is in Fortran order".to_owned()),
+        _ => return Err("has a `fortran_order` that is neither True nor False".to_owned()),
+    }
+    let shape = value("shape")?;
+    let inner = shape.strip_prefix('(').and_then(|shape| shape.split_once(')'));
+    let (inner, _) = inner.ok_or("has a `shape` that is not a tuple of integers")?;
+    // A tuple of one ends in a comma.
+    let inner = inner.trim();
+    let inner = inner.strip_suffix(',').unwrap_or(inner);
+    let sizes = inner.split(',').filter(|_| !inner.is_empty());
+    let shape: Result<Vec<usize>, _> = sizes.map(|size| size.trim().parse()).collect();
+    let shape = shape.map_err(|_| "has a `shape` that is not a tuple of integers")?;
+    Ok(Layout { shape, number, skipped: 0 })
+}
+
+/// The type of `'<f4'`; other types are refused by name.
+fn number_type(descr: &str) -> Result<NumberType, String> {
+    let quote = descr.chars().next().filter(|quote| ['\'', '"'].contains(quote));
+    let name = quote.and_then(|quote| descr[1..].split(quote).next());
+    match name {
+        Some("<f2") => Ok(NumberType::F16),
+        Some("<f4") => Ok(NumberType::F32),
+        Some("<f8") => Ok(NumberType::F64),
+        Some(">f2") => Ok(NumberType::BigEndianF16),
+        Some(">f4") => Ok(NumberType::BigEndianF32),
+        Some(">f8") => Ok(NumberType::BigEndianF64),
+        Some(other) => Err(format!("has numbers of type '{}'", shown(other))),
+        None => Err("has numbers of several types (a structured array)".to_owned()),
+    }
+}
+
+/// The start of a text from a file, on one line.
+fn shown(text: &str) -> String {
+    text.chars().take(20).flat_map(char::escape_default).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_of_numpy_are_read_and_others_refused_in_one_line() {
+        let of = |header: &str| layout(header).map(|layout| (layout.shape, layout.number));
+        let good = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }          \n";
+        assert_eq!(of(good), Ok((vec![3, 4], NumberType::F32)));
+        let good = r#"{"shape": (7,), "descr": ">f8", "fortran_order": False}"#;
+        assert_eq!(of(good), Ok((vec![7], NumberType::BigEndianF64)));
+        let good = "{'descr': '<f2', 'fortran_order': False, 'shape': ()}";
+        assert_eq!(of(good), Ok((vec![], NumberType::F16)));
+        for (header, part) in [
+            ("", "no `descr`"),
+            ("{'descr': '<i8', 'fortran_order': False, 'shape': (1,)}", "type '<i8'"),
+            ("{'descr': '\n\u{7}', 'fortran_order': False, 'shape': (1,)}", "type '\\n\\u{7}'"),
+            ("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "structured"),
+            ("{'descr': '<f4', 'fortran_order': True, 'shape': (1,)}", "Fortran"),
+            ("{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}", "neither True nor False"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (1", "tuple"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 2)}", "tuple"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", "tuple"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': ((1, 2),)}", "tuple"),
+            ("{'descr': ", "structured"),
+        ] {
+            let error = of(header).unwrap_err();
+            assert!(error.contains(part) && !error.contains('\n'), "{header}: {error}");
+        }
+    }
+
+    #[test]
+    fn sizes_in_the_start_are_not_believed() {
+        let start = |version: u8, rest: &[u8]| [MAGIC, &[version, 0], rest].concat();
+        let read = |bytes: Vec<u8>| read_header(&mut &bytes[..]).err().unwrap_or_default();
+        assert!(read(start(2, &u32::MAX.to_le_bytes())).contains("4294967295 bytes"));
+        assert!(read(start(1, &100u16.to_le_bytes())).contains("cannot be read"));
+        assert!(read(start(9, b"")).contains("version 9"));
+        assert!(read(start(1, b"\x02\0\xff\xfe")).contains("not text"));
+    }
+}

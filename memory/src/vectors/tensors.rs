@@ -1,0 +1,56 @@
+//! The header of a safetensors file.
+
+use std::io::{self, Read};
+
+use safetensors::Dtype;
+use safetensors::tensor::Metadata;
+
+use super::{Layout, NumberType};
+
+/// The limit of the safetensors crate.
+const LONGEST_HEADER: u64 = 100_000_000;
+
+/// Reads the header, and finds the tensor `name`, or the only one; `bytes` is the size of the file where it is known.
+pub(super) fn read_header(
+    file: &mut impl Read,
+    bytes: Option<u64>,
+    name: &str,
+) -> Result<Layout, String> {
+    let unlike = |why: String| format!("is neither .npy nor safetensors: {why}");
+    let cut = |error: io::Error| unlike(format!("its header cannot be read ({error})"));
+    let mut length = [0; 8];
+    file.read_exact(&mut length).map_err(cut)?;
+    let length = u64::from_le_bytes(length);
+    if length > LONGEST_HEADER || bytes.is_some_and(|bytes| length > bytes) {
+        return Err(unlike("it has no header".to_owned()));
+    }
+    let mut header = Vec::new();
+    file.by_ref().take(length).read_to_end(&mut header).map_err(cut)?;
+    if header.len() as u64 != length {
+        return Err(unlike("it ends within its header".to_owned()));
+    }
+    let header: Metadata =
+        serde_json::from_slice(&header).map_err(|error| unlike(error.to_string()))?;
+    let expected = (8 + length).checked_add(header.data_len() as u64);
+    if bytes.is_some() && bytes != expected {
+        return Err("is not as long as its header says".to_owned());
+    }
+    let names = header.offset_keys();
+    let found = match (header.info(name), names.as_slice()) {
+        (Some(found), _) => found,
+        (None, [only]) => header.info(only).ok_or("has no tensor")?,
+        (None, []) => return Err("has no tensor".to_owned()),
+        (None, _) => {
+            let names: String = names.join(", ").chars().take(200).collect();
+            return Err(format!("has no tensor `{name}`, but {}", names.escape_debug()));
+        }
+    };
+    let number = match found.dtype {
+        Dtype::F32 => NumberType::F32,
+        Dtype::F16 => NumberType::F16,
+        Dtype::BF16 => NumberType::BF16,
+        Dtype::F64 => NumberType::F64,
+        other => return Err(format!("has numbers of type {other:?}")),
+    };
+    Ok(Layout { shape: found.shape.clone(), number, skipped: found.data_offsets.0 as u64 })
+}

@@ -1,0 +1,398 @@
+//! Making a memory, and changing it.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::commit::{NewFolder, commit, lock, made};
+use crate::error::MemoryError;
+use crate::format::file::FileWriter;
+use crate::format::manifest::{
+    DeletedRecord, EncoderRecord, Manifest, SegmentRecord, ValueFormat, folder_name,
+};
+use crate::generation::{Bits, Generation, MOST_ROWS, Row};
+use crate::search::graph::GraphSettings;
+use crate::segment::{Batch, write_segment};
+use crate::sweep::{is_free, sweep, sweep_all_but};
+
+/// Rows that are copied at a time, or fewer where they are large.
+const COPIED_ROWS: usize = 1024;
+/// Numbers of keys and values that are copied at a time.
+const COPIED_NUMBERS: usize = 1 << 20;
+
+/// What a new memory is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryFormat {
+    /// Numbers in a key.
+    pub width: usize,
+    /// Whether keys are brought to unit length, so that scores are cosines.
+    pub normalised: bool,
+    /// The values; `None` for a memory of keys alone.
+    pub values: Option<ValueFormat>,
+}
+
+/// The one writer of a memory.
+///
+/// An error of a change leaves the memory as it was; only [`MemoryError::Made`] says that the change is made all the
+/// same. In both cases the next change starts from what is on the disk.
+#[derive(Debug)]
+pub struct Writer {
+    folder: PathBuf,
+    /// Holds the lock.
+    _lock: Option<File>,
+    generation: Arc<Generation>,
+    /// Whether the disk may have a later generation, because a change has failed.
+    is_behind: bool,
+}
+
+impl Writer {
+    /// Makes a memory of `rows` rows, which come in batches.
+    ///
+    /// # Errors   [`MemoryError::AlreadyThere`]; those of the batches; [`MemoryError::Count`],
+    /// [`MemoryError::BadVector`], [`MemoryError::DoubledId`], [`MemoryError::BadOption`], [`MemoryError::Write`]
+    pub fn create(
+        folder: impl Into<PathBuf>,
+        format: MemoryFormat,
+        rows: usize,
+        batches: impl Iterator<Item = Result<Batch, MemoryError>>,
+    ) -> Result<Self, MemoryError> {
+        Self::create_encoded(folder, format, Vec::new(), rows, batches)
+    }
+
+    /// [`Writer::create`], of keys that these models made.
+    ///
+    /// # Errors   as [`Writer::create`]
+    pub fn create_encoded(
+        folder: impl Into<PathBuf>,
+        format: MemoryFormat,
+        encoders: Vec<EncoderRecord>,
+        rows: usize,
+        batches: impl Iterator<Item = Result<Batch, MemoryError>>,
+    ) -> Result<Self, MemoryError> {
+        let folder = folder.into();
+        let sizes = format.values.map_or([1, 1], |values| [values.tokens, values.width]);
+        if format.width == 0 || sizes.contains(&0) {
+            return Err(MemoryError::BadOption {
+                option: "a width",
+                found: "0".to_owned(),
+                expected: "at least 1",
+            });
+        }
+        let already_there = || MemoryError::AlreadyThere { folder: folder.clone() };
+        // A folder that is refused stays as it is, without a lock file.
+        if !is_free(&folder)? {
+            return Err(already_there());
+        }
+        let new = NewFolder::lock(&folder)?;
+        // Another process may have built here before the lock.
+        if !is_free(&folder)? {
+            new.keep();
+            return Err(already_there());
+        }
+        sweep(&folder, None)?;
+        let manifest = Manifest {
+            format_version: Manifest::version_with(&encoders),
+            generation: 1,
+            width: format.width,
+            normalised: format.normalised,
+            values: format.values,
+            encoders,
+            sources: Vec::new(),
+            next_id: 0,
+            segments: Vec::new(),
+        };
+        let built = commit(&folder, manifest, |name, partial, manifest| {
+            write_rows(name, partial, manifest, rows, batches)
+        });
+        match built {
+            Err(error @ MemoryError::Made { .. }) => {
+                new.keep();
+                Err(error)
+            }
+            Err(error) => Err(error),
+            Ok(number) => {
+                let lock = new.keep();
+                let opened = Generation::open(&folder, None);
+                let generation = opened.map_err(|error| made(&folder, number, error))?;
+                Ok(Self { folder, _lock: lock, generation: Arc::new(generation), is_behind: false })
+            }
+        }
+    }
+
+    /// Opens a memory to change it.
+    ///
+    /// # Errors   [`MemoryError::Locked`] while another process does; those of [`Memory::open`]
+    pub fn open(folder: impl Into<PathBuf>) -> Result<Self, MemoryError> {
+        let folder = folder.into();
+        Manifest::current(&folder)?;
+        let lock = lock(&folder)?;
+        let generation = Arc::new(Generation::open(&folder, None)?);
+        sweep(&folder, Some(generation.manifest()))?;
+        Ok(Self { folder, _lock: Some(lock), generation, is_behind: false })
+    }
+
+    /// The generation that was written last; after an error of a change, the one before it.
+    pub fn generation(&self) -> &Arc<Generation> {
+        &self.generation
+    }
+
+    /// Adds entries, whose ids no entry may have.
+    ///
+    /// # Errors   [`MemoryError::DoubledId`]; as [`Writer::create`]
+    pub fn add(
+        &mut self,
+        rows: usize,
+        batches: impl Iterator<Item = Result<Batch, MemoryError>>,
+    ) -> Result<(), MemoryError> {
+        self.catch_up()?;
+        let generation = Arc::clone(&self.generation);
+        let fresh = batches.map(|batch| {
+            let batch = batch?;
+            for entry in &batch.entries {
+                if generation.row_of(entry.id)?.is_some() {
+                    return Err(MemoryError::DoubledId { id: entry.id });
+                }
+            }
+            Ok(batch)
+        });
+        self.commit(|name, partial, manifest| write_rows(name, partial, manifest, rows, fresh))
+    }
+
+    /// Replaces entries by others with the same ids.
+    ///
+    /// # Errors   [`MemoryError::UnknownId`]; as [`Writer::create`]
+    pub fn update(
+        &mut self,
+        rows: usize,
+        batches: impl Iterator<Item = Result<Batch, MemoryError>>,
+    ) -> Result<(), MemoryError> {
+        self.catch_up()?;
+        let generation = Arc::clone(&self.generation);
+        self.commit(|name, partial, manifest| {
+            let mut replaced = Vec::with_capacity(rows);
+            let known =
+                batches.map(|batch| {
+                    let batch = batch?;
+                    for entry in &batch.entries {
+                        replaced.push(generation.row_of(entry.id)?.ok_or(
+                            MemoryError::UnknownId { id: entry.id, missing: 1, asked: rows },
+                        )?);
+                    }
+                    Ok(batch)
+                });
+            write_rows(name, partial, manifest, rows, known)?;
+            delete_rows(partial, manifest, &generation, &replaced)
+        })
+    }
+
+    /// Deletes entries. Their rows stay on the disk until [`Writer::compact`], and no search finds them.
+    ///
+    /// # Errors   [`MemoryError::UnknownId`], and nothing is deleted then; [`MemoryError::Write`]
+    pub fn delete(&mut self, ids: &[i64]) -> Result<(), MemoryError> {
+        self.catch_up()?;
+        let (mut rows, mut missing) = (Vec::with_capacity(ids.len()), Vec::new());
+        for id in ids {
+            match self.generation.row_of(*id)? {
+                Some(row) => rows.push(row),
+                None => missing.push(*id),
+            }
+        }
+        if let Some(id) = missing.first() {
+            let (missing, asked) = (missing.len(), ids.len());
+            return Err(MemoryError::UnknownId { id: *id, missing, asked });
+        }
+        let generation = Arc::clone(&self.generation);
+        self.commit(|_, partial, manifest| delete_rows(partial, manifest, &generation, &rows))
+    }
+
+    /// Makes a graph over the keys of each segment that has none, for [`Hnsw`](crate::search::hnsw::Hnsw). `progress`
+    /// is told of each key.
+    ///
+    /// # Errors   [`MemoryError::BadOption`] for keys that are not of unit length; [`MemoryError::Write`]
+    pub fn index(
+        &mut self,
+        settings: GraphSettings,
+        progress: impl Fn(),
+    ) -> Result<(), MemoryError> {
+        self.catch_up()?;
+        let generation = Arc::clone(&self.generation);
+        self.commit(|name, partial, manifest| {
+            let segments = generation.parts().iter().zip(&mut manifest.segments).enumerate();
+            for (number, (part, record)) in
+                segments.filter(|(_, (_, record))| record.graph.is_none())
+            {
+                let graph = settings.build(&part.segment, generation.manifest(), &progress)?;
+                record.graph = Some(graph.write(name, partial, number, settings)?);
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes all entries that are not deleted anew, as one segment. `progress` is told how many more are done.
+    ///
+    /// # Errors   [`MemoryError::Corrupt`], [`MemoryError::Write`]
+    pub fn compact(&mut self, mut progress: impl FnMut(usize)) -> Result<(), MemoryError> {
+        self.catch_up()?;
+        let encoders = self.generation.manifest().encoders.clone();
+        self.rewrite(encoders, |batch| {
+            progress(batch.entries.len());
+            Ok(batch)
+        })
+    }
+
+    /// Writes all entries anew with the keys and values that `encode` makes of them: it gets batches in the order of
+    /// the rows, and gives them back with others. The memory no longer names the models that made its keys before.
+    ///
+    /// # Errors   those of `encode`; [`MemoryError::Corrupt`], [`MemoryError::Write`]
+    pub fn refresh(
+        &mut self,
+        encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
+    ) -> Result<(), MemoryError> {
+        self.rewrite(Vec::new(), encode)
+    }
+
+    fn rewrite(
+        &mut self,
+        encoders: Vec<EncoderRecord>,
+        mut encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
+    ) -> Result<(), MemoryError> {
+        self.catch_up()?;
+        let generation = Arc::clone(&self.generation);
+        let live: Vec<Row> = generation.live_rows().collect();
+        let size = generation.manifest().width + generation.value_len();
+        let rows_at_a_time = (COPIED_NUMBERS / size).clamp(1, COPIED_ROWS);
+        let batches = live.chunks(rows_at_a_time).map(|rows| {
+            let mut batch = Batch { values: generation.values(rows)?, ..Batch::default() };
+            for row in rows {
+                batch.entries.push(generation.entry(*row)?);
+                batch.keys.extend_from_slice(generation.key(*row)?);
+            }
+            encode(batch)
+        });
+        self.commit(|name, partial, manifest| {
+            // The list of sources stays: gates are given in its order.
+            manifest.segments.clear();
+            manifest.format_version = Manifest::version_with(&encoders);
+            manifest.encoders = encoders;
+            write_rows(name, partial, manifest, live.len(), batches)
+        })
+    }
+
+    /// Writes the next generation, makes it the current one, and removes those that are no longer needed.
+    fn commit(
+        &mut self,
+        write: impl FnOnce(&str, &Path, &mut Manifest) -> Result<(), MemoryError>,
+    ) -> Result<(), MemoryError> {
+        let before = Arc::clone(&self.generation);
+        let mut manifest = before.manifest().clone();
+        manifest.generation += 1;
+        self.is_behind = true;
+        let number = commit(&self.folder, manifest, write)?;
+        let mut take_up = || {
+            self.generation = Arc::new(Generation::open(&self.folder, Some(&before))?);
+            // A reader that has just read the pointer to the generation before still finds its files.
+            let (now, kept) = (self.generation.manifest(), before.manifest().folders());
+            sweep_all_but(&self.folder, Some(now), &kept)
+        };
+        take_up().map_err(|error| made(&self.folder, number, error))?;
+        self.is_behind = false;
+        Ok(())
+    }
+
+    /// After an error, takes up what is on the disk: the change that failed may have been made.
+    fn catch_up(&mut self) -> Result<(), MemoryError> {
+        if self.is_behind {
+            self.generation = Arc::new(Generation::open(&self.folder, Some(&self.generation))?);
+            sweep(&self.folder, Some(self.generation.manifest()))?;
+            self.is_behind = false;
+        }
+        Ok(())
+    }
+}
+
+/// Writes rows as a segment of the generation `name`, and enters it into the manifest.
+fn write_rows(
+    name: &str,
+    folder: &Path,
+    manifest: &mut Manifest,
+    rows: usize,
+    batches: impl Iterator<Item = Result<Batch, MemoryError>>,
+) -> Result<(), MemoryError> {
+    let there: usize = manifest.segments.iter().map(|segment| segment.rows).sum();
+    if rows > MOST_ROWS.saturating_sub(there) {
+        return Err(MemoryError::BadOption {
+            option: "the number of rows",
+            found: (there + rows).to_string(),
+            expected: "less than 2^32; compact the memory, or make several",
+        });
+    }
+    if rows == 0 {
+        return Ok(());
+    }
+    let mut sources = std::mem::take(&mut manifest.sources);
+    let mut seen = HashSet::new();
+    let mut next_id = manifest.next_id;
+    let checked = batches.map(|batch| {
+        let batch = batch?;
+        for entry in &batch.entries {
+            if entry.id < 0 {
+                return Err(MemoryError::BadOption {
+                    option: "an id",
+                    found: entry.id.to_string(),
+                    expected: "0 or more",
+                });
+            }
+            if !seen.insert(entry.id) {
+                return Err(MemoryError::DoubledId { id: entry.id });
+            }
+            next_id = next_id.max(entry.id.saturating_add(1));
+        }
+        Ok(batch)
+    });
+    let place = |source: &str| {
+        let known = sources.iter().position(|known| known == source);
+        known.unwrap_or_else(|| {
+            sources.push(source.to_owned());
+            sources.len() - 1
+        }) as u32
+    };
+    let segment = write_segment(folder, name, manifest, rows, checked, place)?;
+    manifest.sources = sources;
+    manifest.next_id = next_id;
+    manifest.segments.push(segment);
+    Ok(())
+}
+
+/// Enters rows of a generation as deleted into the next one's manifest.
+fn delete_rows(
+    folder: &Path,
+    manifest: &mut Manifest,
+    generation: &Generation,
+    rows: &[Row],
+) -> Result<(), MemoryError> {
+    let name = folder_name(manifest.generation);
+    for (number, (part, record)) in
+        generation.parts().iter().zip(&mut manifest.segments).enumerate()
+    {
+        let range = part.start..part.start + part.segment.rows;
+        let own: Vec<usize> =
+            rows.iter().map(|row| row.0 as usize).filter(|row| range.contains(row)).collect();
+        if own.is_empty() {
+            continue;
+        }
+        let mut bits = part.deleted.clone().unwrap_or_else(|| Bits::zeros(part.segment.rows));
+        own.iter().for_each(|row| bits.set(row - part.start));
+        let mut file = FileWriter::create(folder.join(format!("deleted-{number}.bits")))?;
+        file.write(&bits.0)?;
+        *record = SegmentRecord {
+            deleted: Some(DeletedRecord {
+                folder: name.clone(),
+                rows: bits.count(),
+                bits: file.finish()?,
+            }),
+            ..record.clone()
+        };
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! Scores of a memory whose keys have unit length are cosines, whatever the length of a query.
+#![allow(clippy::unwrap_used)]
+
+mod plain;
+
+use std::path::Path;
+
+use engram_memory::search::exact::Exact;
+use engram_memory::search::graph::GraphSettings;
+use engram_memory::search::hnsw::Hnsw;
+use engram_memory::search::{Filter, Found, Index, Queries};
+use engram_memory::vectors::VectorFile;
+use engram_memory::{Batch, Entry, MemoryFormat, Writer};
+use plain::{Numbers, folder};
+
+const WIDTH: usize = 24;
+const ROWS: usize = 600;
+
+fn memory(folder: &Path, normalised: bool) -> (Writer, Vec<f32>) {
+    let mut next = Numbers::new(14);
+    let keys: Vec<f32> = (0..ROWS * WIDTH).map(|_| 5.0 * next.real()).collect();
+    let entries = (0..ROWS as i64).map(Entry::bare).collect();
+    let batch = Batch { entries, keys: keys.clone(), values: Vec::new() };
+    let format = MemoryFormat { width: WIDTH, normalised, values: None };
+    (Writer::create(folder, format, ROWS, [Ok(batch)].into_iter()).unwrap(), keys)
+}
+
+fn length(vector: &[f32]) -> f64 {
+    vector.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt()
+}
+
+fn product(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+}
+
+/// Queries of lengths from 1e-3 to 1e3; the first is the key of the first row, five times as long.
+fn queries(keys: &[f32], count: usize) -> Vec<f32> {
+    let mut next = Numbers::new(15);
+    let mut queries: Vec<f32> = keys[..WIDTH].iter().map(|number| 5.0 * number).collect();
+    for at in 1..count {
+        let scale = 10f32.powi(at as i32 % 7 - 3);
+        queries.extend((0..WIDTH).map(|_| scale * next.real()));
+    }
+    queries
+}
+
+fn check(found: &Found, queries: &[f32], keys: &[f32], gate: impl Fn(usize) -> f64) {
+    for (number, (hits, query)) in found.hits.iter().zip(queries.chunks(WIDTH)).enumerate() {
+        assert_eq!(hits.len(), 10);
+        for hit in hits {
+            let key = &keys[hit.id as usize * WIDTH..][..WIDTH];
+            let cosine = product(query, key) / length(query) / length(key);
+            let wanted = gate(number) * cosine;
+            assert!(
+                (f64::from(hit.score) - wanted).abs() < 1e-6 * gate(number),
+                "{} in place of {wanted}",
+                hit.score
+            );
+            assert!(f64::from(hit.score) <= gate(number));
+        }
+    }
+}
+
+#[test]
+fn exact_and_graph_scores_are_cosines() {
+    let place = folder();
+    let (mut writer, keys) = memory(&place.path().join("m"), true);
+    writer.index(GraphSettings::default(), || ()).unwrap();
+    let generation = writer.generation();
+    let graphs = Hnsw::open(generation, Hnsw::EF_SEARCH).unwrap();
+    // One query, few of them, and so many that they may be rounded first.
+    for count in [1, 5, 40] {
+        let queries = queries(&keys, count);
+        for index in [&Exact as &dyn Index, &graphs] {
+            let asked = Queries { keys: &queries, k: 10 };
+            let found = index.search(generation, asked, &Filter::default()).unwrap();
+            check(&found, &queries, &keys, |_| 1.0);
+            assert!(found.hits[0][0].id == 0 && found.hits[0][0].score > 0.999_999);
+            let gates: Vec<f32> = (0..count).map(|number| 0.5 + number as f32).collect();
+            let filter = Filter { gates: Some(gates), ..Filter::default() };
+            let found = index.search(generation, asked, &filter).unwrap();
+            check(&found, &queries, &keys, |number| 0.5 + number as f64);
+        }
+    }
+    let mut zero = queries(&keys, 3);
+    zero[WIDTH..2 * WIDTH].fill(0.0);
+    for index in [&Exact as &dyn Index, &graphs] {
+        let asked = Queries { keys: &zero, k: 10 };
+        let error = index.search(generation, asked, &Filter::default()).unwrap_err().to_string();
+        assert!(error.contains("query 1 is zero and has no direction"), "{error}");
+    }
+}
+
+#[test]
+fn without_unit_length_scores_are_products() {
+    let place = folder();
+    let (writer, keys) = memory(&place.path().join("m"), false);
+    let mut queries = queries(&keys, 5);
+    queries[WIDTH..2 * WIDTH].fill(0.0);
+    let asked = Queries { keys: &queries, k: 10 };
+    let found = Exact.search(writer.generation(), asked, &Filter::default()).unwrap();
+    for (hits, query) in found.hits.iter().zip(queries.chunks(WIDTH)) {
+        for hit in hits {
+            let wanted = product(query, &keys[hit.id as usize * WIDTH..][..WIDTH]);
+            assert!((f64::from(hit.score) - wanted).abs() <= 1e-6 * wanted.abs());
+        }
+    }
+    let ids: Vec<i64> = found.hits[1].iter().map(|hit| hit.id).collect();
+    assert_eq!(ids, (0..10).collect::<Vec<i64>>());
+}
+
+#[test]
+fn more_entries_than_there_are_cannot_be_wanted() {
+    let place = folder();
+    let (mut writer, keys) = memory(&place.path().join("m"), true);
+    writer.index(GraphSettings::default(), || ()).unwrap();
+    writer.delete(&[3]).unwrap();
+    let generation = writer.generation();
+    let graphs = Hnsw::open(generation, Hnsw::EF_SEARCH).unwrap();
+    let queries = queries(&keys, 40);
+    for index in [&Exact as &dyn Index, &graphs] {
+        let all = |k| {
+            let asked = Queries { keys: &queries, k };
+            index.search(generation, asked, &Filter::default()).unwrap().hits
+        };
+        let most = all(ROWS - 1);
+        assert!(most.iter().all(|hits| hits.len() == ROWS - 1));
+        for k in [ROWS, 1_000_000, usize::MAX] {
+            assert!(all(k) == most);
+        }
+    }
+}
+
+/// Queries of lengths 1 to 3; the scores are those of NumPy.
+#[test]
+fn cosines_are_those_of_numpy() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/cosines");
+    let read = |name: &str| {
+        let mut file = VectorFile::open(&fixtures.join(name), "keys").unwrap();
+        let (rows, width) = (file.shape()[0], file.row_len());
+        (file.read_rows(rows).unwrap(), rows, width)
+    };
+    let (keys, rows, width) = read("keys.npy");
+    let (queries, count, _) = read("queries.npy");
+    let (expected, _, k) = read("expected_cosines.npy");
+    let place = folder();
+    let format = MemoryFormat { width, normalised: true, values: None };
+    let entries = (0..rows as i64).map(Entry::bare).collect();
+    let batch = Batch { entries, keys, values: Vec::new() };
+    let folder = place.path().join("m");
+    let writer = Writer::create(folder, format, rows, [Ok(batch)].into_iter()).unwrap();
+    let asked = Queries { keys: &queries, k };
+    let found = Exact.search(writer.generation(), asked, &Filter::default()).unwrap();
+    assert_eq!(found.hits.len(), count);
+    for (hit, expected) in found.hits.iter().flatten().zip(&expected) {
+        assert!((hit.score - expected).abs() < 1e-6, "{} in place of {expected}", hit.score);
+    }
+}

@@ -1,0 +1,220 @@
+//! The fuzzer's functions without the fuzzer: every kept input, and good files cut at each length and with bits turned.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../fuzz/targets.rs"]
+mod targets;
+
+mod plain;
+
+use std::fs;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+
+use plain::Numbers;
+
+/// Inputs with turned bits for each target.
+const TURNED: usize = 3000;
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus")
+}
+
+/// The kept inputs of a target, with their names.
+fn kept(name: &str) -> Vec<(String, Vec<u8>)> {
+    let entries = fs::read_dir(corpus().join(name)).unwrap();
+    let mut found: Vec<_> = entries
+        .map(|entry| {
+            let entry = entry.unwrap();
+            (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn every_kept_input_is_read_or_refused() {
+    let mut failed = Vec::new();
+    for (name, _) in targets::TARGETS {
+        let inputs = kept(name);
+        assert!(inputs.len() >= 6, "{name} has {} inputs", inputs.len());
+        for (file, bytes) in inputs {
+            if catch_unwind(|| targets::run(name, &bytes)).is_err() {
+                failed.push(format!("{name}/{file}"));
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn no_corpus_is_without_its_target() {
+    for entry in fs::read_dir(corpus()).unwrap() {
+        let name = entry.unwrap().file_name();
+        assert!(
+            targets::TARGETS.iter().any(|(known, _)| name.to_str() == Some(*known)),
+            "{name:?}"
+        );
+        let program = format!("fuzz/fuzz_targets/{}.rs", name.display());
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(&program).exists(), "{program}");
+    }
+}
+
+#[test]
+fn cut_and_turned_files_are_read_or_refused() {
+    let mut next = Numbers::new(35);
+    for (name, _) in targets::TARGETS {
+        let good: Vec<Vec<u8>> = kept(name)
+            .into_iter()
+            .filter(|(file, _)| file.starts_with("good"))
+            .map(|(_, bytes)| bytes)
+            .collect();
+        assert!(!good.is_empty(), "{name}");
+        for bytes in &good {
+            (0..bytes.len()).for_each(|cut| targets::run(name, &bytes[..cut]));
+        }
+        for round in 0..TURNED {
+            let mut bytes = good[round % good.len()].clone();
+            for _ in 0..=next.below(3) {
+                let at = next.below(bytes.len() as u64) as usize;
+                bytes[at] ^= 1 << next.below(8);
+            }
+            targets::run(name, &bytes);
+        }
+    }
+}
+
+/// Writes the good inputs, and some that are wrong behind right checksums. Run it with `--ignored` after the format has
+/// changed.
+#[test]
+#[ignore = "writes the corpus"]
+fn the_corpus_is_written() {
+    let write = |target: &str, name: &str, bytes: &[u8]| {
+        let folder = corpus().join(target);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(name), bytes).unwrap();
+    };
+    targets::with_memory(|memory| {
+        for (target, names) in [("segment", &targets::SEGMENT[..]), ("graph", &targets::GRAPH)] {
+            for (choice, name) in names.iter().enumerate() {
+                let chosen = |bytes: &[u8]| [&[choice as u8], bytes].concat();
+                let bytes = memory.file(name).1;
+                let short = name.split('.').next().unwrap();
+                write(target, &format!("good_{short}"), &chosen(bytes));
+                write(target, &format!("empty_{short}"), &chosen(b""));
+                // All numbers are as large as they can be.
+                let mut large = bytes.to_vec();
+                let start = large.len().saturating_sub(64);
+                large[start..].fill(0xff);
+                write(target, &format!("large_{short}"), &chosen(&large));
+            }
+        }
+        let text = String::from_utf8(memory.file("manifest.json").1.to_vec()).unwrap();
+        write("manifest", "good", text.as_bytes());
+        for (name, from, to) in [
+            ("width_0", "\"width\": 4", "\"width\": 0"),
+            ("width_large", "\"width\": 4", "\"width\": 18446744073709551615"),
+            ("tokens_large", "\"tokens\": 2", "\"tokens\": 9223372036854775807"),
+            ("rows_0", "\"rows\": 60", "\"rows\": 0"),
+            ("rows_large", "\"rows\": 60", "\"rows\": 18446744073709551615"),
+            ("deleted_large", "\"rows\": 2", "\"rows\": 61"),
+            ("nodes_large", "\"nodes\": ", "\"nodes\": 9"),
+            ("entry_large", "\"entry\": ", "\"entry\": 99"),
+            ("edges_large", "\"edges\": ", "\"edges\": 99999999999999"),
+            ("folder_outside", "\"gen-000001\"", "\"../../../etc\""),
+            ("file_outside", "\"keys.safetensors\"", "\"../LOCK\""),
+            ("length_nan", "\"longest_key\": 1.0", "\"longest_key\": -1e300"),
+            ("no_source", "\"kg\",", ""),
+            ("generation", "\"generation\": 3", "\"generation\": 4"),
+            ("control", "\"width\": 4", "\"wid\\u0007\\nth\": 4"),
+        ] {
+            let changed = text.replacen(from, to, 1);
+            assert_ne!(changed, text, "{name}");
+            write("manifest", name, changed.as_bytes());
+        }
+        let pointer = String::from_utf8(memory.file("CURRENT").1.to_vec()).unwrap();
+        write("pointer", "good", pointer.as_bytes());
+        for (name, from, to) in [
+            ("other_generation", "gen-000003", "gen-000002"),
+            ("no_generation", "gen-000003", "gen-999999"),
+            ("folder_outside", "gen-000003", "../memory/gen-000003"),
+            ("no_space", " ", ""),
+            ("number_large", "gen-000003", "gen-99999999999999999999999"),
+        ] {
+            write("pointer", name, pointer.replacen(from, to, 1).as_bytes());
+        }
+        write("pointer", "empty", b"");
+        write("pointer", "not_text", b"\xff\xfe");
+        write("pointer", "long", &[b'g'; 5000]);
+    });
+    let npy = |version: u8, header: &str, numbers: &[u8]| {
+        let length = (header.len() as u32).to_le_bytes();
+        let length = if version == 1 { &length[..2] } else { &length[..] };
+        [b"\x93NUMPY", &[version, 0][..], length, header.as_bytes(), numbers].concat()
+    };
+    let header = |descr: &str, order: &str, shape: &str| {
+        format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n")
+    };
+    for (name, version, header) in [
+        ("good", 1, header("'<f4'", "False", "(2, 3)")),
+        ("good_halves", 2, header("'<f2'", "False", "(2, 3)")),
+        ("good_big_endian", 3, header("'>f8'", "False", "(1, 3)")),
+        ("fortran", 1, header("'<f4'", "True", "(2, 3)")),
+        ("integers", 1, header("'<i4'", "False", "(2, 3)")),
+        ("structured", 1, header("[('a', '<f4')]", "False", "(6,)")),
+        ("rows_large", 1, header("'<f4'", "False", "(4611686018427387904, 4)")),
+        ("empty_rows", 1, header("'<f4'", "False", "(0, 3)")),
+        ("no_shape", 1, "{'descr': '<f4'}".to_owned()),
+        ("nested", 1, "(".repeat(5000)),
+        ("control", 1, header("'<\n\u{7}4'", "False", "(2, 3)")),
+        ("version", 9, header("'<f4'", "False", "(2, 3)")),
+    ] {
+        write("npy", name, &npy(version, &header, &[1; 24]));
+    }
+    let tensors = |header: &str, numbers: usize| {
+        let length = (header.len() as u64).to_le_bytes();
+        [&length, header.as_bytes(), &vec![1; numbers]].concat()
+    };
+    for (name, header, numbers) in [
+        ("good", r#"{"keys":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}"#, 24),
+        (
+            "good_second",
+            r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"keys":{"dtype":"BF16","shape":[2,3],"data_offsets":[4,16]}}"#,
+            16,
+        ),
+        ("good_only", r#"{"x":{"dtype":"F64","shape":[1,3],"data_offsets":[0,24]}}"#, 24),
+        ("integers", r#"{"keys":{"dtype":"I32","shape":[2,3],"data_offsets":[0,24]}}"#, 24),
+        ("longer", r#"{"keys":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}"#, 25),
+        (
+            "rows_large",
+            r#"{"keys":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,24]}}"#,
+            24,
+        ),
+        ("offsets", r#"{"keys":{"dtype":"F32","shape":[2,3],"data_offsets":[24,0]}}"#, 24),
+        ("empty_header", "{}", 0),
+        ("not_json", "{{", 4),
+    ] {
+        write("tensors", name, &tensors(header, numbers));
+    }
+    write("tensors", "header_large", &u64::MAX.to_le_bytes());
+    for (name, text) in [
+        (
+            "good",
+            "{\"id\": 5, \"source\": \"kg\", \"document\": 7, \"text\": \"é\"}\n{}\n\n{\"answer\": [\"a\", 1e300]}\n",
+        ),
+        ("good_marked", "\u{feff}{\"document\": null, \"image\": \"a.jpg\"}\r\n{\"id\": 9}"),
+        ("empty", ""),
+        ("list", "[1]\n"),
+        ("id_negative", "{\"id\": -1}\n"),
+        ("id_largest", "{\"id\": 9223372036854775807}\n{}\n"),
+        ("id_large", "{\"id\": 9223372036854775808}\n"),
+        ("source_empty", "{\"source\": \"\"}\n"),
+        ("document_list", "{\"document\": [1, \"\\n\"]}\n"),
+        ("cut", "{\"id\": 1, \"te"),
+        ("twice", "{\"id\": 1, \"id\": 2}\n"),
+    ] {
+        write("rows", name, text.as_bytes());
+    }
+    write("rows", "deep", "{\"a\":".repeat(5000).as_bytes());
+    write("rows", "not_utf8", b"{\"text\": \"\xff\"}\n");
+}

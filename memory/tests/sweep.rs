@@ -1,0 +1,216 @@
+//! What writers remove from a memory's folder, and what they never touch.
+#![allow(clippy::unwrap_used)]
+
+mod plain;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use engram_memory::{Memory, MemoryError, MemoryFormat, Writer};
+use plain::{Numbers, batch, folder};
+
+const FORMAT: MemoryFormat = MemoryFormat { width: 4, normalised: true, values: None };
+
+fn create(folder: &Path, first: i64) -> Result<Writer, MemoryError> {
+    let ids: Vec<i64> = (first..first + 20).collect();
+    let rows = batch(&mut Numbers::new(5), FORMAT, &ids);
+    Writer::create(folder, FORMAT, 20, [Ok(rows)].into_iter())
+}
+
+/// All files below a folder with their bytes, and all folders.
+fn tree(folder: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
+    fn add(folder: &Path, name: &str, found: &mut BTreeMap<String, Option<Vec<u8>>>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let name = format!("{name}/{}", entry.file_name().display());
+            if entry.file_type().unwrap().is_dir() {
+                found.insert(name.clone(), None);
+                add(&entry.path(), &name, found);
+            } else {
+                found.insert(name, fs::read(entry.path()).ok());
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    add(folder, "", &mut found);
+    found
+}
+
+const MARK: &str = "engram memory: this generation is not finished\n";
+
+/// Writes files; their folders are made.
+fn write(folder: &Path, files: &[(&str, &str)]) {
+    for (name, text) in files {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}
+
+#[test]
+fn what_a_killed_writer_left_is_swept() {
+    let place = folder();
+    let memory = place.path().join("m");
+    drop(create(&memory, 0).unwrap());
+    let before = tree(&memory);
+    write(
+        &memory,
+        &[
+            // Killed while it wrote, before the pointer, while it wrote the pointer, and before its first file.
+            ("gen-000002.partial/UNFINISHED", MARK),
+            ("gen-000002.partial/keys.safetensors", "half"),
+            ("gen-000003/UNFINISHED", MARK),
+            ("gen-000003/manifest.json", "{}"),
+            ("gen-000003/graph-0-upper.safetensors", "half"),
+            ("gen-000003/deleted-12.bits", "half"),
+            (".CURRENT.engram-aB3xY9", "gen-0000"),
+            ("gen-000004.partial/UNFINISHED", &MARK[..7]),
+        ],
+    );
+    fs::create_dir(memory.join("gen-000005.partial")).unwrap();
+    assert_eq!(Memory::open(&memory).unwrap().generation().len(), 20);
+    drop(Writer::open(&memory).unwrap());
+    assert_eq!(tree(&memory), before);
+    // In a folder of a first build that was killed, another one builds.
+    fs::remove_file(memory.join("CURRENT")).unwrap();
+    write(&memory, &[("gen-000001/UNFINISHED", MARK), (".CURRENT.engram-aB3xY9", "")]);
+    for error in [Memory::open(&memory).unwrap_err(), Writer::open(&memory).unwrap_err()] {
+        assert!(matches!(error, MemoryError::NoMemory { .. }), "{error}");
+    }
+    drop(create(&memory, 0).unwrap());
+    assert_eq!(tree(&memory), before);
+}
+
+/// Files of a user with names that look like ours.
+const OTHERS: [(&str, &str); 14] = [
+    ("gen-0000000009/letter.txt", "1"),
+    ("gen-notes/keys.safetensors", "2"),
+    ("gen-/keys.safetensors", "3"),
+    ("gen-000002/letter.txt", "4"),
+    ("gen-000003.partial/keys.safetensors", "5"),
+    ("gen-000007/manifest.json", "{\"generation\": 7}"),
+    ("gen-000008.partial/manifest.json", "{}"),
+    ("gen-000009.partial/UNFINISHED", "business"),
+    ("gen-000010.backup/UNFINISHED", MARK),
+    (".CURRENT.backup", "6"),
+    (".CURRENT.a1b2c3", "7"),
+    (".LOCK.engram-a1b2c3", "8"),
+    ("notes.partial/letter.txt", "9"),
+    ("gen-000011", "a file"),
+];
+
+#[test]
+fn what_engram_did_not_write_stays() {
+    let place = folder();
+    let memory = place.path().join("m");
+    drop(create(&memory, 0).unwrap());
+    write(&memory, &OTHERS);
+    // Files of a user in our own folders stay too, with the folder.
+    write(&memory, &[("gen-000001/letter.txt", "10"), ("gen-000001/deleted-x.bits", "11")]);
+    let copy = |from: &str, to: &str| {
+        fs::create_dir(memory.join(to)).unwrap();
+        for file in ["manifest.json", "keys.safetensors"] {
+            fs::copy(memory.join(from).join(file), memory.join(to).join(file)).unwrap();
+        }
+    };
+    // The manifest is of another generation.
+    copy("gen-000001", "gen-000044");
+    let all = tree(&memory);
+    let others = |found: &BTreeMap<String, Option<Vec<u8>>>| {
+        let own = |name: &str| OTHERS.iter().any(|(own, _)| name == format!("/{own}"));
+        let mut found = found.clone();
+        found.retain(|name, _| {
+            own(name)
+                || name.contains("letter")
+                || name.contains("deleted-x")
+                || name.contains("44")
+        });
+        found
+    };
+    let wanted = others(&all);
+    assert_eq!(wanted.len(), OTHERS.len() + 2 + 3);
+    for deleted in 0..3 {
+        let mut writer = Writer::open(&memory).unwrap();
+        writer.compact(|_| ()).unwrap();
+        writer.delete(&[deleted]).unwrap();
+        assert_eq!(others(&tree(&memory)), wanted);
+        assert!(Memory::verify(&memory).unwrap().is_empty());
+    }
+    assert_eq!(Memory::open(&memory).unwrap().generation().len(), 17);
+    // Of the first generation only the user's files are left.
+    let mut first: Vec<String> = tree(&memory).into_keys().collect();
+    first.retain(|name| name.starts_with("/gen-000001/"));
+    assert_eq!(first, ["/gen-000001/deleted-x.bits", "/gen-000001/letter.txt"]);
+}
+
+#[test]
+fn a_refused_build_changes_nothing() {
+    for (name, text) in OTHERS.into_iter().chain([("LOCK", "mine"), ("CURRENT", "mine")]) {
+        let place = folder();
+        let there = place.path().join("m");
+        write(&there, &[(name, text)]);
+        let before = tree(&there);
+        let error = create(&there, 0).unwrap_err();
+        assert!(matches!(error, MemoryError::AlreadyThere { .. }), "{name}: {error}");
+        assert!(Writer::open(&there).is_err() && Memory::open(&there).is_err());
+        assert_eq!(tree(&there), before, "{name}");
+    }
+    let place = folder();
+    let file = place.path().join("m");
+    fs::write(&file, "mine").unwrap();
+    assert!(matches!(create(&file, 0), Err(MemoryError::AlreadyThere { .. })));
+    assert_eq!(fs::read(&file).unwrap(), b"mine");
+}
+
+#[test]
+fn a_generation_behind_a_lost_pointer_is_never_built_over() {
+    let place = folder();
+    let memory = place.path().join("m");
+    drop(create(&memory, 0).unwrap());
+    fs::remove_file(memory.join("CURRENT")).unwrap();
+    let before = tree(&memory);
+    assert!(matches!(create(&memory, 0), Err(MemoryError::AlreadyThere { .. })));
+    for error in [Memory::open(&memory).unwrap_err(), Writer::open(&memory).unwrap_err()] {
+        assert!(error.to_string().contains("CURRENT: is missing"), "{error}");
+    }
+    assert_eq!(tree(&memory), before);
+}
+
+#[test]
+fn a_failed_build_leaves_only_what_was_there() {
+    let place = folder();
+    let fail = |folder: &Path| {
+        let rows = batch(&mut Numbers::new(5), FORMAT, &[1, 1]);
+        Writer::create(folder, FORMAT, 2, [Ok(rows)].into_iter()).unwrap_err()
+    };
+    let memory = place.path().join("m");
+    assert!(matches!(fail(&memory), MemoryError::DoubledId { .. }));
+    assert!(!memory.exists());
+    fs::create_dir(&memory).unwrap();
+    fail(&memory);
+    assert!(tree(&memory).is_empty());
+}
+
+#[test]
+fn of_builds_at_once_one_makes_the_memory() {
+    for round in 0..40 {
+        let place = folder();
+        let memory = &place.path().join("m");
+        let built: Vec<_> = std::thread::scope(|scope| {
+            let build = |first| scope.spawn(move || create(memory, first).map(drop));
+            let threads: Vec<_> = (0..4).map(|number| build(100 * number)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let first = built.iter().position(Result::is_ok).expect("one that has built");
+        assert_eq!(built.iter().filter(|built| built.is_ok()).count(), 1, "round {round}");
+        for error in built.iter().filter_map(|built| built.as_ref().err()) {
+            let known =
+                matches!(error, MemoryError::AlreadyThere { .. } | MemoryError::Locked { .. });
+            assert!(known, "{error}");
+        }
+        let generation = Memory::open(memory).unwrap().generation();
+        assert!(generation.row_of(100 * first as i64).unwrap().is_some());
+        assert!(Writer::open(memory).is_ok());
+    }
+}

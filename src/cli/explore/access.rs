@@ -1,0 +1,149 @@
+//! Who may ask: the browser that opened the printed address, and nobody else.
+//!
+//! The address holds a random token, as that of Jupyter does. The page's first answer stores it in a cookie, and every
+//! request for data needs it. So other users of this machine, and pages of other sites, get nothing.
+
+use std::hint::black_box;
+
+use anyhow::Context;
+use axum::http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use rand::TryRngCore;
+use rand::rngs::OsRng;
+
+/// Bytes of the token: 128 bits.
+const TOKEN_BYTES: usize = 16;
+/// The token's name in an address.
+const PARAMETER: &str = "token";
+/// Where a browser says from which page a request comes.
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// What a request without a valid token is told.
+const REMEDY: &str = "no valid token: open the address that `engram explore` printed in its terminal, with ?token= in it";
+/// The same for a browser.
+const NO_TOKEN: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Engram</title>\
+    <h1>This page needs a token</h1><p>Open the address that <code>engram explore</code> printed in its terminal. \
+    It ends in <code>?token=…</code>. Each start of the program makes a new one.</p></html>\n";
+
+/// Names of the page, and the token that opens it.
+pub(super) struct Access {
+    hosts: Vec<String>,
+    token: String,
+    /// Cookies are shared by all ports of a machine: each explorer has its own.
+    cookie: String,
+}
+
+/// What a request may have.
+pub(super) enum Verdict {
+    /// What it asks for.
+    Allowed,
+    /// The same, and the token as a cookie.
+    AllowedWithCookie(HeaderValue),
+    /// A page that says how to come in.
+    PageRefused(&'static str),
+    /// A reason.
+    Refused(StatusCode, String),
+}
+
+impl Access {
+    /// Access to the page at an address (`127.0.0.1:8080`), by a new token.
+    pub(super) fn new(address: &str) -> anyhow::Result<Self> {
+        let mut bytes = [0; TOKEN_BYTES];
+        OsRng.try_fill_bytes(&mut bytes).context("the system gave no random token")?;
+        let token = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut hosts = vec![address.to_owned(), address.replace("127.0.0.1", "localhost")];
+        // Browsers leave the usual port out.
+        let short: Vec<String> =
+            hosts.iter().filter_map(|host| host.strip_suffix(":80")).map(str::to_owned).collect();
+        hosts.extend(short);
+        let port = address.rsplit(':').next().unwrap_or_default();
+        Ok(Self { hosts, token, cookie: format!("engram-{port}") })
+    }
+
+    /// The address that opens the page.
+    pub(super) fn url(&self) -> String {
+        let host = self.hosts.first().map_or("", String::as_str);
+        format!("http://{host}/?{PARAMETER}={}", self.token)
+    }
+
+    /// Whether a request may have what it asks for; `is_public` where that is a part of the program, as a style sheet.
+    pub(super) fn verdict<B>(&self, request: &Request<B>, is_public: bool) -> Verdict {
+        if let Some((status, reason)) = self.foreign(request) {
+            return Verdict::Refused(status, reason);
+        }
+        let is_page = request.uri().path() == "/";
+        if self.has_token_in_address(request) {
+            let cookie =
+                format!("{}={}; Path=/; HttpOnly; SameSite=Strict", self.cookie, self.token);
+            return match HeaderValue::from_str(&cookie) {
+                Ok(cookie) if is_page => Verdict::AllowedWithCookie(cookie),
+                _ => Verdict::Allowed,
+            };
+        }
+        if (is_public && !is_page) || self.has_cookie(request) {
+            return Verdict::Allowed;
+        }
+        match is_page && matches!(*request.method(), Method::GET | Method::HEAD) {
+            true => Verdict::PageRefused(NO_TOKEN),
+            false => Verdict::Refused(StatusCode::FORBIDDEN, REMEDY.to_owned()),
+        }
+    }
+
+    /// Why a request is not for this page, if it is not: another name that leads here, or another site's page.
+    fn foreign<B>(&self, request: &Request<B>) -> Option<(StatusCode, String)> {
+        let text =
+            |name| request.headers().get(name).map(|value| value.to_str().unwrap_or_default());
+        let is_host = |host: &str| self.hosts.iter().any(|own| own == host);
+        let open = "open the address that `engram explore` printed";
+        if !text(header::HOST).is_some_and(is_host) {
+            return Some((StatusCode::MISDIRECTED_REQUEST, open.to_owned()));
+        }
+        let is_origin = |origin: &str| origin.strip_prefix("http://").is_some_and(is_host);
+        // A link on another site may lead to the page, and to nothing else.
+        let is_data = request.uri().path().starts_with("/api/");
+        let is_foreign = text(header::ORIGIN).is_some_and(|origin| !is_origin(origin))
+            || is_data && text(SITE).is_some_and(|site| !matches!(site, "same-origin" | "none"));
+        is_foreign.then(|| (StatusCode::FORBIDDEN, format!("another site's page asks; {open}")))
+    }
+
+    fn has_token_in_address<B>(&self, request: &Request<B>) -> bool {
+        let parameters = request.uri().query().unwrap_or_default().split('&');
+        let mut values =
+            parameters.filter_map(|one| one.strip_prefix(PARAMETER)?.strip_prefix('='));
+        values.any(|value| self.is_token(value))
+    }
+
+    fn has_cookie<B>(&self, request: &Request<B>) -> bool {
+        let cookies = request.headers().get_all(header::COOKIE).into_iter();
+        let mut cookies =
+            cookies.filter_map(|all| all.to_str().ok()).flat_map(|all| all.split(';'));
+        cookies.any(|one| {
+            let value =
+                one.trim().strip_prefix(&self.cookie).and_then(|rest| rest.strip_prefix('='));
+            value.is_some_and(|value| self.is_token(value))
+        })
+    }
+
+    /// Compares in a time that does not depend on where the texts differ.
+    fn is_token(&self, text: &str) -> bool {
+        let (text, token) = (text.as_bytes(), self.token.as_bytes());
+        let difference = text.iter().zip(token).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
+        text.len() == token.len() && black_box(difference) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_whole_and_new_each_time() {
+        let [access, other] = [(); 2].map(|()| Access::new("127.0.0.1:80").expect("a token"));
+        assert_eq!(access.token.len(), 2 * TOKEN_BYTES);
+        assert_ne!(access.token, other.token);
+        assert!(access.is_token(&access.token.clone()));
+        for wrong in ["", &access.token[1..], &format!("{}0", access.token), &other.token] {
+            assert!(!access.is_token(wrong), "{wrong}");
+        }
+        assert_eq!(access.url(), format!("http://127.0.0.1:80/?token={}", access.token));
+        assert!(access.hosts.contains(&"localhost".to_owned()));
+    }
+}

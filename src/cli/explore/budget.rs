@@ -1,0 +1,173 @@
+//! How much memory requests take at a time: less than 500 MB in all, beside the models.
+//!
+//! A request that needs more than what is free waits; one that waits too long is told to try again.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::StatusCode;
+use hyper::body::{Frame, SizeHint};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// Bytes of the largest request: an image in base64.
+pub(super) const LARGEST_REQUEST: usize = 32 << 20;
+/// Bytes of the largest image that is shown.
+pub(super) const LARGEST_IMAGE: usize = 32 << 20;
+/// Requests up to this size never wait.
+const SMALL: usize = 1 << 16;
+/// Bytes of request bodies: read, parsed and decoded they take up to three times as much.
+const BODIES: usize = LARGEST_REQUEST;
+/// Bytes of images that are sent.
+const IMAGES: usize = 32 << 20;
+/// Searches and models that run at a time.
+const AT_WORK: usize = 4;
+/// How long the body of a request may take.
+const BODY: Duration = Duration::from_secs(10);
+/// How long the body of a refused request is read and forgotten.
+const DRAIN: Duration = Duration::from_secs(2);
+/// How long a request waits for its share.
+const WAIT: Duration = Duration::from_secs(30);
+/// The unit in which memory is counted.
+const KIBIBYTE: usize = 1 << 10;
+/// Bytes of an image that are handed on at a time.
+const CHUNK: usize = 1 << 16;
+
+/// What is left of each.
+#[derive(Clone)]
+pub(super) struct Budget {
+    bodies: Arc<Semaphore>,
+    images: Arc<Semaphore>,
+    decoding: Arc<Semaphore>,
+    work: Arc<Semaphore>,
+}
+
+/// A share of the budget, for as long as it lives.
+#[derive(Clone, Default)]
+pub(super) struct Share {
+    _permits: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+/// Why a request is not answered.
+pub(super) type Refusal = (StatusCode, String);
+
+impl Budget {
+    pub(super) fn new() -> Self {
+        let of = |permits| Arc::new(Semaphore::new(permits));
+        Self {
+            bodies: of(BODIES / KIBIBYTE),
+            images: of(IMAGES / KIBIBYTE),
+            decoding: of(1),
+            work: of(AT_WORK),
+        }
+    }
+
+    /// The body of a request with its share, once all of it is there.
+    pub(super) async fn body(&self, body: Body) -> Result<(Bytes, Share), Refusal> {
+        let share = match self.share_of(body.size_hint().upper()).await {
+            Ok(share) => share,
+            Err(refusal) => {
+                drain(body).await;
+                return Err(refusal);
+            }
+        };
+        let read = timeout(BODY, axum::body::to_bytes(body, LARGEST_REQUEST)).await;
+        let read = read.map_err(|_| {
+            let seconds = BODY.as_secs();
+            let reason = format!("the body of the request did not come within {seconds} s");
+            (StatusCode::REQUEST_TIMEOUT, reason)
+        })?;
+        read.map(|bytes| (bytes, share)).map_err(|error| {
+            (StatusCode::BAD_REQUEST, format!("{error}; send at most {LARGEST_REQUEST} bytes"))
+        })
+    }
+
+    /// Memory for a body, by its announced length; that of the longest for a body without one.
+    async fn share_of(&self, announced: Option<u64>) -> Result<Share, Refusal> {
+        let size = announced.unwrap_or(LARGEST_REQUEST as u64);
+        match usize::try_from(size).ok().filter(|size| *size <= LARGEST_REQUEST) {
+            Some(size) if size <= SMALL => Ok(Share::default()),
+            Some(size) => take(&self.bodies, size.div_ceil(KIBIBYTE)).await,
+            None => {
+                let most = LARGEST_REQUEST >> 20;
+                let reason = format!("the request is larger than {most} MiB; send a smaller image");
+                Err((StatusCode::PAYLOAD_TOO_LARGE, reason))
+            }
+        }
+    }
+
+    /// The right to decode an image: one at a time.
+    pub(super) async fn decoding(&self) -> Result<Share, Refusal> {
+        take(&self.decoding, 1).await
+    }
+
+    /// The right to search, or to run a model.
+    pub(super) async fn work(&self) -> Result<Share, Refusal> {
+        take(&self.work, 1).await
+    }
+
+    /// Memory for an image that is sent.
+    pub(super) async fn image(&self, bytes: usize) -> Result<Share, Refusal> {
+        take(&self.images, bytes.div_ceil(KIBIBYTE)).await
+    }
+}
+
+/// Reads and forgets a body for a moment: a browser that is still sending would not see the answer.
+async fn drain(mut body: Body) {
+    let all = async {
+        while let Some(Ok(_)) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {}
+    };
+    let _ = timeout(DRAIN, all).await;
+}
+
+async fn take(from: &Arc<Semaphore>, permits: usize) -> Result<Share, Refusal> {
+    let permits = u32::try_from(permits).unwrap_or(u32::MAX);
+    let taken = timeout(WAIT, Arc::clone(from).acquire_many_owned(permits)).await;
+    match taken {
+        Ok(Ok(permits)) => Ok(Share { _permits: Some(Arc::new(permits)) }),
+        _ => {
+            let reason = "too many large requests at a time; try again in a moment";
+            Err((StatusCode::SERVICE_UNAVAILABLE, reason.to_owned()))
+        }
+    }
+}
+
+/// Bytes on their way to the browser, with the share that they take.
+///
+/// They are handed on in pieces, so that the share is given back when nearly all are sent.
+pub(super) struct Sent {
+    bytes: Bytes,
+    _share: Share,
+}
+
+impl Sent {
+    pub(super) fn body(bytes: Vec<u8>, share: Share) -> Body {
+        Body::new(Self { bytes: bytes.into(), _share: share })
+    }
+}
+
+impl HttpBody for Sent {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let length = self.bytes.len().min(CHUNK);
+        let next = (length > 0).then(|| self.bytes.split_to(length));
+        Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes.len() as u64)
+    }
+}

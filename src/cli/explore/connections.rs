@@ -1,0 +1,152 @@
+//! Connections: how many there are at a time, and how long each may do nothing.
+//!
+//! | limit | what ends |
+//! |---|---|
+//! | [`HEADERS`] | a connection whose request header is not whole by then |
+//! | [`IDLE`] | a connection without a request, or whose answer is not taken |
+//! | [`MOST`] | beyond it the connection that has been idle longest gives way to a new one |
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+
+/// Connections at a time: fewer than the files that a process may open.
+const MOST: usize = 256;
+/// How long a request's header may take.
+const HEADERS: Duration = Duration::from_secs(10);
+/// How long a connection may do nothing.
+const IDLE: Duration = Duration::from_secs(60);
+/// How long it may where others wait for its place.
+const GRACE: Duration = Duration::from_millis(500);
+/// How often idle connections are looked for.
+const TICK: Duration = Duration::from_millis(100);
+/// Bytes of the longest header.
+const LONGEST_HEADER: usize = 1 << 16;
+/// How long requests that are being answered are waited for at the end.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// Since when a connection does nothing; `None` while a request is answered.
+struct Idle(Mutex<Option<Instant>>);
+
+/// A connection that is open.
+struct Open {
+    idle: Arc<Idle>,
+    task: AbortHandle,
+}
+
+/// A request that is being answered.
+struct Answering(Arc<Idle>);
+
+impl Idle {
+    fn new() -> Self {
+        Self(Mutex::new(Some(Instant::now())))
+    }
+
+    fn set(&self, since: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    fn seconds(&self) -> Option<Duration> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).map(|since| since.elapsed())
+    }
+}
+
+impl Answering {
+    fn new(idle: &Arc<Idle>) -> Self {
+        idle.set(None);
+        Self(Arc::clone(idle))
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.set(Some(Instant::now()));
+    }
+}
+
+/// Answers until `stopped`, and a little longer for the requests that are being answered.
+pub(super) async fn serve(listener: TcpListener, app: Router, stopped: impl Future<Output = ()>) {
+    let mut stopped = pin!(stopped);
+    let (stop, stopping) = watch::channel(());
+    let mut tasks = JoinSet::new();
+    let mut open: Vec<Open> = Vec::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if open.len() < MOST => match accepted {
+                Ok((stream, _)) => {
+                    let idle = Arc::new(Idle::new());
+                    let answers = answer(stream, app.clone(), Arc::clone(&idle), stopping.clone());
+                    open.push(Open { idle, task: tasks.spawn(answers) });
+                }
+                // Most likely too many open files: some connections end first.
+                Err(_) => tokio::time::sleep(TICK).await,
+            },
+            () = tokio::time::sleep(TICK), if !open.is_empty() => {}
+            () = &mut stopped => break,
+        }
+        while tasks.try_join_next().is_some() {}
+        close_idle(&mut open);
+    }
+    drop(listener);
+    let _ = stop.send(());
+    let all = async { while tasks.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(LAST_ANSWERS, all).await;
+}
+
+/// Ends connections that have done nothing for too long, and one more where new ones wait.
+fn close_idle(open: &mut Vec<Open>) {
+    open.retain(|one| !one.task.is_finished());
+    let longest = open.iter().filter_map(|one| one.idle.seconds()).max();
+    let limit = match longest {
+        Some(longest) if open.len() >= MOST && longest > GRACE => longest,
+        _ => IDLE,
+    };
+    open.retain(|one| {
+        let ends = one.idle.seconds().is_some_and(|idle| idle >= limit);
+        if ends {
+            one.task.abort();
+        }
+        !ends
+    });
+}
+
+/// Answers the requests of a connection.
+async fn answer(
+    stream: TcpStream,
+    app: Router,
+    idle: Arc<Idle>,
+    mut stopping: watch::Receiver<()>,
+) {
+    let app = TowerToHyperService::new(app);
+    let service = service_fn(move |request| {
+        let answering = Answering::new(&idle);
+        let answer = app.call(request);
+        async move {
+            let answer = answer.await;
+            drop(answering);
+            answer
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .max_buf_size(LONGEST_HEADER)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    // A browser that is gone is no error.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = stopping.changed() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}

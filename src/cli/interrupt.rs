@@ -1,0 +1,169 @@
+//! Ctrl-C and SIGTERM while a command trains: the first one ends the run with a checkpoint, the second one at once.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use engram_train::{Stop, TrainError};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::{Outcome, output};
+
+/// How long a run that has saved its steps may take to end by itself.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often it is asked whether it has.
+const POLL: Duration = Duration::from_millis(50);
+
+/// What a command that trains does at a signal.
+pub(super) struct Interrupt {
+    stop: Stop,
+    signal: Arc<AtomicI32>,
+    resume: Resume,
+}
+
+/// How a stopped command goes on.
+#[derive(Clone)]
+struct Resume {
+    /// The run's folder, where the command trains one run.
+    run: Option<PathBuf>,
+    command: String,
+}
+
+impl Interrupt {
+    /// Watches for signals from now on. `run` is the folder of the run, where the command trains one that `--resume`
+    /// goes on with; without it, the same command goes on.
+    pub(super) fn watch(run: Option<PathBuf>) -> anyhow::Result<Self> {
+        let command = own_command(run.is_some());
+        let this =
+            Self { stop: Stop::default(), signal: Arc::default(), resume: Resume { run, command } };
+        let signals = watched();
+        let second = Arc::new(AtomicBool::new(false));
+        for signal in &signals {
+            let told = "the system refuses to hand signals over";
+            // In this order: the first signal finds `second` unset.
+            let (code, flag) = (exit_code(*signal).into(), Arc::clone(&second));
+            signal_hook::flag::register_conditional_shutdown(*signal, code, flag).context(told)?;
+            signal_hook::flag::register(*signal, Arc::clone(&second)).context(told)?;
+        }
+        let mut arriving = Signals::new(&signals).context("signals cannot be watched")?;
+        let (stop, first, resume) =
+            (this.stop.clone(), Arc::clone(&this.signal), this.resume.clone());
+        thread::spawn(move || {
+            let Some(signal) = arriving.forever().next() else { return };
+            first.store(signal, Ordering::SeqCst);
+            stop.request();
+            if stop.has_unsaved() {
+                output::note(
+                    "stopping after this step, with a checkpoint; again to end at once",
+                    false,
+                );
+                while stop.has_unsaved() {
+                    thread::sleep(POLL);
+                }
+                thread::sleep(PATIENCE);
+            }
+            // Nothing is lost, whatever the command is doing.
+            output::note(&resume.in_words(), false);
+            std::process::exit(exit_code(signal).into());
+        });
+        Ok(this)
+    }
+
+    /// Through which runs are asked to stop.
+    pub(super) fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// How the command ended: a run that was stopped is told how to go on.
+    pub(super) fn ended(&self, result: anyhow::Result<Outcome>) -> anyhow::Result<Outcome> {
+        let Err(error) = &result else { return result };
+        let is_stopped = |cause: &(dyn std::error::Error + 'static)| {
+            matches!(cause.downcast_ref(), Some(TrainError::Stopped { .. }))
+        };
+        if !error.chain().any(is_stopped) {
+            return result;
+        }
+        output::note(&self.resume.in_words(), false);
+        Ok(Outcome::Stopped(exit_code(self.signal.load(Ordering::SeqCst))))
+    }
+}
+
+impl Resume {
+    fn in_words(&self) -> String {
+        let Self { run, command } = self;
+        let Some(run) = run else {
+            return format!("stopped; finished runs are kept. Go on with:\n  {command}");
+        };
+        let has_checkpoint = |folder: PathBuf| folder.join("checkpoints/LATEST").is_file();
+        let members = fs::read_dir(run).into_iter().flatten().flatten();
+        match has_checkpoint(run.clone())
+            || members.into_iter().any(|one| has_checkpoint(one.path()))
+        {
+            true => format!(
+                "stopped; the newest checkpoint is in {}. Go on with:\n  {command}",
+                run.display()
+            ),
+            false => "stopped before the first step: there is nothing to save".to_owned(),
+        }
+    }
+}
+
+/// The code that shells give a process that a signal ended.
+fn exit_code(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+/// The signals that end a command, without those that the caller has it ignore, as `nohup` does.
+fn watched() -> Vec<i32> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    match ignored {
+        Some(mask) => {
+            let is_heard = |signal: &i32| mask >> (signal - 1) & 1 == 0;
+            [SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_heard).collect()
+        }
+        // Other systems do not tell what is ignored.
+        None => vec![SIGINT, SIGTERM],
+    }
+}
+
+/// The present command for a shell, with `--resume` where that is wanted.
+fn own_command(resumes: bool) -> String {
+    let mut words: Vec<String> =
+        std::env::args_os().map(|word| quoted(&word.to_string_lossy())).collect();
+    if resumes && !words.iter().any(|word| word == "--resume") {
+        words.push("--resume".to_owned());
+    }
+    words.join(" ")
+}
+
+/// A word as a shell reads it back.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_back_by_a_shell() {
+        assert_eq!(quoted("runs/r-1"), "runs/r-1");
+        assert_eq!(quoted("phase.0.name=it's"), r"'phase.0.name=it'\''s'");
+        assert_eq!(quoted("start.parameters=[\"a.**\"]"), "'start.parameters=[\"a.**\"]'");
+        assert_eq!(
+            (quoted(""), exit_code(SIGINT), exit_code(SIGTERM)),
+            ("''".to_owned(), 130, 143)
+        );
+    }
+}

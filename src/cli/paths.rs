@@ -1,0 +1,229 @@
+//! The paths on the command line: which are outputs, which are inputs, and that no output harms an input.
+//!
+//! Each command's paths pass through here before the command starts. So a wrong path is refused before
+//! anything is read, computed or written. `-` means standard output or standard input.
+
+mod roles;
+mod same;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, ensure};
+use clap::builder::{PathBufValueParser, TypedValueParser};
+use clap::{Arg, ArgMatches, Command};
+
+use super::output::{self, STDOUT};
+use roles::{Role, role};
+use same::{holder, is_device, is_same_file, real};
+
+/// Where `-` is read from.
+pub(super) const STDIN: &str = "/dev/stdin";
+
+/// A path with the argument that gave it.
+#[derive(Debug)]
+struct Given {
+    /// `--output`, or the placeholder of an argument without a flag.
+    argument: String,
+    path: PathBuf,
+    role: Role,
+}
+
+/// The command line with `-` as standard output or input.
+pub(super) fn with_standard_streams(command: Command) -> Command {
+    with_streams(command, "")
+}
+
+fn with_streams(command: Command, name: &str) -> Command {
+    let below: Vec<String> =
+        command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    let command = command.mut_args(|arg| match role(name, arg.get_id().as_str()) {
+        Some(Role::OutputFile | Role::OutputFileOrFolder) => arg.value_parser(dash_as(STDOUT)),
+        Some(Role::Input) if roles::reads_once(name) => arg.value_parser(dash_as(STDIN)),
+        _ => arg,
+    });
+    below.into_iter().fold(command, |command, one| {
+        let name = roles::join(name, &one);
+        command.mut_subcommand(one, |below| with_streams(below, &name))
+    })
+}
+
+fn dash_as(stream: &'static str) -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(move |path| match path.as_os_str() == "-" {
+        true => PathBuf::from(stream),
+        false => path,
+    })
+}
+
+/// Refuses outputs that have no place, or that would replace an input, each other, or a part of a run or a memory.
+pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<()> {
+    let given = given(command, matches);
+    let outputs: Vec<&Given> = given.iter().filter(|one| one.role.is_output()).collect();
+    for output in &outputs {
+        check_place(output)?;
+        if is_stdout(&output.path) {
+            output::leave_stdout_to_an_output();
+        }
+        for input in given.iter().filter(|one| !one.role.is_output()) {
+            check_input(output, input)?;
+        }
+    }
+    for (number, output) in outputs.iter().enumerate() {
+        for other in &outputs[..number] {
+            check_outputs(other, output)?;
+        }
+    }
+    let from_stdin: Vec<&Given> = given.iter().filter(|one| one.path == Path::new(STDIN)).collect();
+    if let [one, other, ..] = &from_stdin[..] {
+        let (one, other) = (&one.argument, &other.argument);
+        bail!("{one} and {other} both read standard input; give one of them a file");
+    }
+    Ok(())
+}
+
+/// Fails if writing `output` would replace one of these files, which a file of the command line names.
+pub(super) fn check_named<'a>(
+    output: &Path,
+    named: impl IntoIterator<Item = &'a Path>,
+) -> anyhow::Result<()> {
+    if output == Path::new(STDOUT) || is_device(output) {
+        return Ok(());
+    }
+    let place = real(output);
+    let exists = place.exists();
+    for file in named {
+        let read = real(file);
+        // A clip's frames may be a folder.
+        let is_same =
+            place == read || exists && (place.starts_with(&read) || is_same_file(output, file));
+        ensure!(!is_same, would_replace(output, "the output", file));
+    }
+    Ok(())
+}
+
+/// The paths of the command that was typed.
+fn given(command: &Command, matches: &ArgMatches) -> Vec<Given> {
+    let (mut command, mut matches, mut name) = (command, matches, String::new());
+    let mut given = Vec::new();
+    loop {
+        for arg in command.get_arguments() {
+            let Some(role) = role(&name, arg.get_id().as_str()) else { continue };
+            let values = matches.try_get_raw(arg.get_id().as_str()).ok().flatten();
+            for value in values.into_iter().flatten() {
+                given.push(Given { argument: shown(arg), path: path(value, role, &name), role });
+            }
+        }
+        let Some((one, below)) = matches.subcommand() else { return given };
+        let Some(found) = command.find_subcommand(one) else { return given };
+        name = roles::join(&name, one);
+        (command, matches) = (found, below);
+    }
+}
+
+/// A path as the command gets it.
+fn path(value: &OsStr, role: Role, command: &str) -> PathBuf {
+    match role {
+        Role::OutputFile | Role::OutputFileOrFolder if value == "-" => STDOUT.into(),
+        Role::Input if value == "-" && roles::reads_once(command) => STDIN.into(),
+        _ => value.into(),
+    }
+}
+
+fn shown(arg: &Arg) -> String {
+    match arg.get_long() {
+        Some(long) => format!("--{long}"),
+        None => arg.get_id().as_str().to_uppercase(),
+    }
+}
+
+fn is_stdout(path: &Path) -> bool {
+    path == Path::new(STDOUT)
+}
+
+/// Fails for an output that cannot be made where it is wanted, or that is a part of a run or a memory.
+fn check_place(output: &Given) -> anyhow::Result<()> {
+    let Given { argument, path, role } = output;
+    let shown = path.display();
+    if matches!(role, Role::OutputFolder | Role::NewFolder) {
+        ensure!(
+            path.as_os_str() != "-",
+            "-: means standard output, and {argument} wants a folder; write ./- for a folder of that name"
+        );
+    } else if !is_stdout(path) {
+        let is_file = *role == Role::OutputFile;
+        let ends_in_slash = path.as_os_str().as_encoded_bytes().ends_with(b"/");
+        ensure!(
+            !(is_file && (path.is_dir() || ends_in_slash)),
+            "{shown}: is a folder; name a file for {argument}"
+        );
+        ensure!(
+            is_file || path.is_dir() || !ends_in_slash,
+            "{shown}: no such folder for {argument}; make it first, with `mkdir -p`"
+        );
+        ensure!(
+            !path.as_os_str().is_empty(),
+            "{argument} is empty; name a file, or - for standard output"
+        );
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        ensure!(
+            folder.is_dir(),
+            "{}: no such folder for {argument}; make it first, with `mkdir -p`",
+            folder.display()
+        );
+    }
+    if is_device(path) {
+        return Ok(());
+    }
+    // A new folder is judged by the command that makes it.
+    let place = real(path);
+    if let Some((what, folder)) = holder(&place, *role == Role::OutputFolder) {
+        bail!(
+            "{shown}: {argument} would change the {what} {}; give another path",
+            folder.display()
+        );
+    }
+    Ok(())
+}
+
+/// Fails if an output would replace what is read.
+fn check_input(output: &Given, input: &Given) -> anyhow::Result<()> {
+    if is_device(&output.path) || input.path == Path::new(STDIN) {
+        return Ok(());
+    }
+    let (place, read) = (real(&output.path), real(&input.path));
+    let is_below = place != read && place.starts_with(&read);
+    let replaces = match (input.role, read.is_dir()) {
+        (_, false) => is_same_file(&output.path, &input.path),
+        // A folder that is read and a folder that is made: the command refuses one that holds files.
+        (_, true) if place == read => output.role == Role::OutputFile,
+        (Role::InputModel, true) => is_below,
+        (Role::Input, true) => is_below && place.is_file(),
+        (_, true) => false,
+    };
+    ensure!(!replaces, would_replace(&output.path, &output.argument, &input.path));
+    Ok(())
+}
+
+fn would_replace(output: &Path, argument: &str, read: &Path) -> String {
+    let (output, read) = (output.display(), read.display());
+    format!("{output}: {argument} would replace what is read from {read}; give another path")
+}
+
+/// Fails if two outputs are one file, or one lies in the other.
+fn check_outputs(one: &Given, other: &Given) -> anyhow::Result<()> {
+    let both_stdout = is_stdout(&one.path) && is_stdout(&other.path);
+    if !both_stdout && (is_device(&one.path) || is_device(&other.path)) {
+        return Ok(());
+    }
+    let [a, b] = [&one.path, &other.path].map(|path| real(path));
+    let is_one = both_stdout
+        || a.starts_with(&b)
+        || b.starts_with(&a)
+        || is_same_file(&one.path, &other.path);
+    let (path, one, other) = (other.path.display(), &one.argument, &other.argument);
+    ensure!(!is_one, "{path}: {one} and {other} both write there; give one of them another path");
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! What each path on the command line is for.
+
+/// What a path is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// A file that is written; `-` is standard output.
+    OutputFile,
+    /// The same, or a folder that gets several files.
+    OutputFileOrFolder,
+    /// A folder that gets files beside those that it holds.
+    OutputFolder,
+    /// A folder that the command makes, or continues if it made it before.
+    NewFolder,
+    /// A file that is read, or a folder with data; `-` is standard input.
+    Input,
+    /// A run, a memory or a model: all files in its folder are read.
+    InputModel,
+    /// Where other paths begin, or a folder of audio: the command compares the files that it reads.
+    Base,
+}
+
+impl Role {
+    pub(super) fn is_output(self) -> bool {
+        use Role::{NewFolder, OutputFile, OutputFileOrFolder, OutputFolder};
+        matches!(self, OutputFile | OutputFileOrFolder | OutputFolder | NewFolder)
+    }
+}
+
+/// The role of an argument of a command (`data entries wit`); `None` for an argument that is no path.
+pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
+    let mut words = command.split(' ');
+    let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    Some(match (first, second, argument) {
+        ("eval", _, "items" | "html")
+        | ("memory", "search", "output" | "scores")
+        | ("data", "entries" | "clips", "out") => Role::OutputFile,
+        ("predict", _, "output") => Role::OutputFileOrFolder,
+        ("man", _, "folder") | ("bench", "tradeoffs", "out") => Role::OutputFolder,
+        ("train", _, "run")
+        | ("grid", _, "out")
+        | ("reproduce", _, "out" | "keep")
+        | ("memory", "build", "out")
+        | ("data", "convert", "out")
+        | ("data", "phrases" | "world" | "speech" | "audiovisual", "folder") => Role::NewFolder,
+
+        ("predict", _, "run" | "memory" | "adapters" | "encoder" | "recogniser")
+        | ("predict", _, "image_encoder")
+        | ("memory", _, "folder" | "model" | "image_model")
+        | ("data", "convert", "folder")
+        | ("bench", "avformer", "recogniser" | "image_encoder")
+        | ("reproduce", _, "whisper" | "encoder")
+        | ("explore", _, "folders") => Role::InputModel,
+
+        ("predict", _, "input")
+        | ("memory" | "explore", _, "images")
+        | ("data", "clips", "audio" | "frames")
+        | ("data", "entries", "folder")
+        | ("reproduce", _, "data") => Role::Base,
+
+        ("predict", _, "haystack" | "vectors" | "boost")
+        | ("train", _, "recipe")
+        | ("grid", _, "file")
+        | ("memory", _, "queries" | "gates" | "exclude" | "image" | "texts")
+        | ("memory", _, "keys" | "values" | "entries")
+        | ("data", "clips", "path")
+        | (
+            "data",
+            "entries",
+            "edges" | "labels" | "files" | "questions" | "annotations" | "aokvqa",
+        )
+        | ("eval", "compare", "a" | "b")
+        | ("eval", _, "reference" | "hyp" | "pairs" | "table" | "rare_words" | "biasing")
+        | ("eval", _, "gold" | "predictions" | "baseline" | "replies" | "queries")
+        | ("eval", _, "references" | "results" | "df" | "annotations" | "questions") => Role::Input,
+        _ => return None,
+    })
+}
+
+/// Whether a command reads its inputs from start to end, once: they may come from standard input.
+pub(super) fn reads_once(command: &str) -> bool {
+    command.starts_with("eval ") || command.starts_with("data entries ")
+}
+
+/// The name of a command below another.
+pub(super) fn join(name: &str, below: &str) -> String {
+    if name.is_empty() { below.to_owned() } else { format!("{name} {below}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::any::TypeId;
+    use std::path::PathBuf;
+
+    use clap::{Arg, Command, CommandFactory};
+
+    use super::*;
+    use crate::cli::Cli;
+
+    /// Placeholders of arguments that take a path, or a name on the hub, as text.
+    const PLACEHOLDERS: [&str; 8] =
+        ["FILE", "FOLDER", "DIR", "PATH", "RUN", "WEIGHTS", "MODEL", "MEMORY"];
+
+    /// Whether an argument is read as a path.
+    fn is_path(arg: &Arg) -> bool {
+        arg.get_value_parser().type_id() == TypeId::of::<PathBuf>()
+    }
+
+    fn unregistered(command: &Command, name: &str, found: &mut Vec<String>) {
+        for arg in command.get_arguments() {
+            let names = arg.get_value_names().unwrap_or_default();
+            let is_named = names.iter().any(|name| PLACEHOLDERS.contains(&name.as_str()));
+            let takes_text = arg.get_value_parser().type_id() == TypeId::of::<String>();
+            if (is_path(arg) || (takes_text && is_named))
+                && role(name, arg.get_id().as_str()).is_none()
+            {
+                found.push(format!("engram {name}: {}", arg.get_id()));
+            }
+        }
+        for below in command.get_subcommands() {
+            unregistered(below, &join(name, below.get_name()), found);
+        }
+    }
+
+    #[test]
+    fn every_path_of_the_command_line_has_a_role() {
+        let mut found = Vec::new();
+        unregistered(&Cli::command(), "", &mut found);
+        assert!(found.is_empty(), "name these in `role`, as outputs or inputs: {found:#?}");
+    }
+}

@@ -1,0 +1,249 @@
+//! No output replaces an input, another output, or a part of a run or a memory; `-` is standard output.
+#![allow(clippy::unwrap_used)]
+
+mod running;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use engram::memory::vectors::npy_bytes;
+use running::{done, engram, engram_with, refused};
+
+/// Commands whose inputs are `IN` and whose output is `OUT`. Each is refused before it reads anything.
+const COMMANDS: [&str; 26] = [
+    "predict --vectors v --input IN --output OUT",
+    "predict --vectors IN --input i --output OUT",
+    "predict --recogniser r --input i --boost IN --output OUT",
+    "predict r --haystack IN --output OUT",
+    "eval wer --ref IN --hyp h --items OUT",
+    "eval wer --ref r --hyp IN --html OUT",
+    "eval wer --pairs IN --html OUT",
+    "eval wer --ref r --hyp h --table IN --items OUT",
+    "eval wer --ref r --hyp h --rare-words IN --items OUT",
+    "eval wer --ref r --hyp h --biasing IN --items OUT",
+    "eval caption --references IN --results r --items OUT",
+    "eval caption --references f --results r --df IN --items OUT",
+    "eval vqa --annotations a --results IN --html OUT",
+    "eval aokvqa --questions IN --predictions p --items OUT",
+    "eval retrieval --queries IN --html OUT",
+    "eval haystack --replies IN --items OUT",
+    "eval phrase --gold g --predictions IN --items OUT",
+    "eval phrase --gold IN --predictions p --html OUT",
+    "memory search m --queries IN --output OUT",
+    "memory search m --queries q --gates IN --scores OUT",
+    "memory search m --queries q --exclude IN --output OUT",
+    "data entries wit IN --out OUT",
+    "data entries wikidata e --labels IN --out OUT",
+    "data entries vqa --questions q --annotations IN --out OUT",
+    "data entries vqa --aokvqa IN --out OUT",
+    "data clips ego4d IN --out OUT",
+];
+
+#[test]
+fn no_output_replaces_an_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("input"), "mine").unwrap();
+    fs::hard_link(folder.join("input"), folder.join("hard")).unwrap();
+    symlink("input", folder.join("soft")).unwrap();
+    symlink(folder, folder.join("around")).unwrap();
+    for command in COMMANDS {
+        for output in ["input", "./input", "hard", "soft", "around/input"] {
+            let arguments = command.replace("IN", "input").replace("OUT", output);
+            refused(folder, &arguments, "would replace what is read from input");
+        }
+        // An input that is a link to the output.
+        let arguments = command.replace("IN", "soft").replace("OUT", "input");
+        refused(folder, &arguments, "would replace what is read from soft");
+        // What has no place.
+        let arguments = command.replace("IN", "input").replace("OUT", "none/o");
+        refused(folder, &arguments, "none: no such folder for --");
+        if !command.starts_with("predict") {
+            let arguments = command.replace("IN", "input").replace("OUT", "around");
+            refused(folder, &arguments, "around: is a folder; name a file for --");
+        }
+        assert_eq!(fs::read(folder.join("input")).unwrap(), b"mine", "{command}");
+    }
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 4, "nothing is written");
+}
+
+#[test]
+fn no_output_changes_a_run_or_a_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::create_dir_all(folder.join("memory/gen-000001")).unwrap();
+    fs::create_dir_all(folder.join("run/test")).unwrap();
+    for file in ["memory/CURRENT", "memory/gen-000001/keys.f32", "run/recipe.toml", "run/.lock"] {
+        fs::write(folder.join(file), "whole").unwrap();
+    }
+    symlink("run/test", folder.join("link")).unwrap();
+    let held = [
+        ("memory/CURRENT", "memory"),
+        ("memory/new", "memory"),
+        ("memory/gen-000001/keys.f32", "memory"),
+        ("run/recipe.toml", "run"),
+        ("run/test/new", "run"),
+        ("link/new", "run"),
+    ];
+    for command in COMMANDS {
+        for (output, what) in held {
+            let arguments = command.replace("IN", "input").replace("OUT", output);
+            refused(folder, &arguments, &format!("would change the {what} "));
+        }
+    }
+    for command in [
+        "man run",
+        "bench tradeoffs --out memory/plots",
+        "data world run/world",
+        "data phrases memory/new",
+        "data speech run/new",
+        "data audiovisual run/new",
+        "memory build --keys k --out memory/new",
+        "train speech --recipe r --run run/new",
+        "grid g --out run/new",
+        "reproduce --out memory/new",
+    ] {
+        refused(folder, command, "would change the ");
+    }
+    let left: Vec<_> = fs::read_dir(folder.join("memory")).unwrap().collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+    // A recipe of the user's own makes no run.
+    fs::create_dir(folder.join("project")).unwrap();
+    fs::write(folder.join("project/recipe.toml"), "").unwrap();
+    fs::write(folder.join("p.jsonl"), "{\"id\": 1, \"ref\": \"a\", \"hyp\": \"b\"}\n").unwrap();
+    done(folder, "eval wer --pairs p.jsonl --items project/items.jsonl --json");
+}
+
+#[test]
+fn two_outputs_are_two_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::create_dir(folder.join("there")).unwrap();
+    symlink("x", folder.join("link")).unwrap();
+    let both = "both write there";
+    for (one, other) in
+        [("x", "x"), ("x", "there/../x"), ("x", "link"), ("-", "-"), ("-", "/dev/stdout")]
+    {
+        let search = format!("memory search m --queries q --output {one} --scores {other}");
+        refused(folder, &search, both);
+        refused(folder, &format!("eval wer --pairs p --items {one} --html {other}"), both);
+    }
+    refused(folder, "reproduce --out there/new --keep there/new/kept", both);
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 2);
+}
+
+#[test]
+fn a_dash_is_standard_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("p.jsonl"), "{\"id\": 1, \"ref\": \"a\", \"hyp\": \"b\"}\n").unwrap();
+    for command in
+        ["eval wer --pairs p.jsonl --items -", "eval wer --pairs p.jsonl --items - --json"]
+    {
+        let output = engram(folder, command);
+        let items = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success());
+        // Each line is an item's; the report is on standard error.
+        let all_json =
+            items.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok());
+        assert!(items.lines().count() == 1 && all_json && items.contains("numerator"), "{items}");
+        assert!(String::from_utf8_lossy(&output.stderr).to_lowercase().contains("wer"));
+    }
+    let page = done(folder, "eval wer --pairs p.jsonl --html -");
+    assert!(page.starts_with("<!") && page.trim_end().ends_with("</html>"), "{page}");
+
+    fs::write(folder.join("keys.npy"), npy_bytes(&[1f32, 0.0, 0.0, 1.0], 2).unwrap()).unwrap();
+    done(folder, "memory build --keys keys.npy --out m --quiet");
+    let output = engram(folder, "memory search m --queries keys.npy -k 1 --output -");
+    done(folder, "memory search m --queries keys.npy -k 1 --output ids.npy");
+    assert_eq!(output.stdout, fs::read(folder.join("ids.npy")).unwrap());
+
+    fs::write(folder.join("web.tsv"), "http://a/1.png\ta cat on a mat\n").unwrap();
+    let entries = done(folder, "data entries web web.tsv --out - --quiet");
+    assert!(entries.starts_with('{') && entries.lines().count() == 1, "{entries}");
+    fs::create_dir(folder.join("audio")).unwrap();
+    fs::write(folder.join("audio/a.wav"), "").unwrap();
+    let clips = done(folder, "data clips manifest audio --out -");
+    assert!(clips.starts_with("{\"id\":\"a\"") && clips.lines().count() == 1, "{clips}");
+
+    // A folder cannot be one, and a file of this name is still at hand.
+    for command in
+        ["data world -", "data phrases -", "man -", "memory build --keys keys.npy --out -"]
+    {
+        refused(folder, command, "-: means standard output");
+    }
+    done(folder, "eval wer --pairs p.jsonl --items ./- --json");
+    let names: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 7, "{names:?}");
+}
+
+#[test]
+fn a_dash_is_standard_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let arguments = ["eval", "wer", "--pairs", "-", "--json", "--resamples", "0"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
+    let child =
+        command.current_dir(folder).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"{\"id\": 1, \"ref\": \"a b\", \"hyp\": \"a c\"}\n")
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(String::from_utf8(output.stdout).unwrap().contains("0.5"));
+    refused(folder, "eval wer --ref - --hyp -", "both read standard input");
+}
+
+/// Files that a file of the command line names are inputs too.
+#[test]
+fn files_that_a_manifest_names_are_inputs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("a.jsonl"), "sound").unwrap();
+    fs::write(folder.join("clips.jsonl"), "{\"audio\": \"a.jsonl\", \"frames\": [\"f.png\"]}\n")
+        .unwrap();
+    fs::write(folder.join("f.png"), "frame").unwrap();
+    for output in ["a.jsonl", "f.png", "./a.jsonl"] {
+        for command in [
+            "predict --recogniser none --input clips.jsonl --output",
+            "data clips manifest clips.jsonl --out",
+        ] {
+            refused(folder, &format!("{command} {output}"), "would replace what is read");
+        }
+    }
+    refused(folder, "data clips manifest clips.jsonl --out clips.jsonl", "would replace");
+    assert_eq!(fs::read(folder.join("a.jsonl")).unwrap(), b"sound");
+}
+
+/// What is not written whole is not there.
+#[test]
+fn sets_of_files_are_made_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::create_dir(folder.join("filled")).unwrap();
+    fs::write(folder.join("filled/notes.txt"), "mine").unwrap();
+    for command in [
+        "data phrases filled",
+        "data speech filled",
+        "data world filled",
+        "data audiovisual filled",
+    ] {
+        refused(folder, command, "filled: has files already; give a new folder");
+    }
+    done(folder, "data phrases new/phrases");
+    assert_eq!(fs::read_dir(folder.join("new/phrases")).unwrap().count(), 4);
+    assert_eq!(fs::read_dir(folder.join("new")).unwrap().count(), 1, "nothing is left beside");
+    assert_eq!(fs::read(folder.join("filled/notes.txt")).unwrap(), b"mine");
+    assert!(
+        engram_with(folder, &["data", "speech", "spaced name", "--count", "1"]).status.success()
+    );
+    assert!(Path::new(&folder.join("spaced name/clips.jsonl")).is_file());
+}

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Runs the tests of all crates' `unsafe` code under AddressSanitizer: kernels, SIMD products, mapped files.
+# Needs nightly Rust; says loudly that it is skipped without. Miri cannot run this code: it has no AVX-512 and no mmap.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ! cargo +nightly --version > /dev/null 2>&1; then
+    echo "SKIPPED: no nightly Rust for AddressSanitizer (rustup toolchain install nightly)"
+    exit 0
+fi
+
+target=x86_64-unknown-linux-gnu
+export RUSTFLAGS="-Zsanitizer=address"
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sanitize"
+# Leaks at exit are no fault: thread pools and caches live as long as the process.
+export ASAN_OPTIONS="detect_leaks=0"
+# Speed matters more than the last optimisation here.
+export CARGO_PROFILE_RELEASE_OPT_LEVEL=1
+
+sanitized() { cargo +nightly test --release --locked --target "$target" "$@"; }
+sanitized -p engram-memory --lib --test damage --test exact --test hnsw --test input
+sanitized -p engram-models --lib --test kernels --test ctranslate2

@@ -1,0 +1,141 @@
+//! Training is stopped by signals, and goes on to the bytes of an unbroken run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const RECIPE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/train/recipes/patent/world.toml");
+
+/// A run of the patent study with enough steps to be stopped on the way.
+fn command(run: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
+    command.args(["train", "patent", "--tiny", "--quiet", "--threads", "1", "--recipe", RECIPE]);
+    command.args(["--set", "phase.0.epochs=12", "--set", "checkpoint.every_steps=1000"]);
+    command.arg("--run").arg(run).args(more).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn signal(process: u32, name: &str) {
+    let sent = Command::new("kill").args([name, &process.to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// Starts a run and signals it once when it has written so many log lines.
+fn stopped(run: &Path, name: &str, lines: usize) -> Output {
+    let child = command(run, &[]).spawn().unwrap();
+    let since = Instant::now();
+    let written = || fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
+    while written().lines().count() < lines {
+        assert!(since.elapsed() < Duration::from_secs(120), "no step was made");
+        thread::sleep(Duration::from_millis(2));
+    }
+    signal(child.id(), name);
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The files that are the same in equal runs.
+fn lasting(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let (mut found, mut folders) = (Vec::new(), vec![run.to_path_buf()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap().flatten() {
+            let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+            if path.is_dir() {
+                folders.push(path);
+            } else if !["timing.jsonl", ".lock", "README.md"].contains(&name.as_str())
+                && !name.starts_with("events.")
+            {
+                found.push((path.strip_prefix(run).unwrap().into(), fs::read(&path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_signal_leaves_a_checkpoint_and_the_command_that_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let reference = folder.path().join("unbroken");
+    let unbroken = command(&reference, &[]).output().unwrap();
+    let code = unbroken.status.code();
+    assert!(matches!(code, Some(0 | 1)), "{}", text(&unbroken.stderr));
+    for (name, wanted) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
+        let run = folder.path().join(format!("it's{name}"));
+        let output = stopped(&run, name, 1);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(wanted), "{told}");
+        assert!(told.contains("Go on with:") && told.contains("--resume"), "{told}");
+        let pointer = fs::read_to_string(run.join("checkpoints/LATEST")).unwrap();
+        assert!(pointer.starts_with("stop-"), "{pointer}");
+        // The printed command is one for a shell.
+        let resume = told.lines().last().unwrap().trim();
+        let resumed = Command::new("sh").args(["-c", resume]).output().unwrap();
+        assert_eq!(resumed.status.code(), code, "{resume}: {}", text(&resumed.stderr));
+        let (now, before) = (lasting(&run), lasting(&reference));
+        for (one, other) in now.iter().zip(&before) {
+            assert!(one == other, "{name}: {} and {}", one.0.display(), other.0.display());
+        }
+        assert_eq!(now.len(), before.len());
+    }
+}
+
+#[test]
+fn before_the_first_step_there_is_nothing_to_save() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    // The text of a manifest that never comes: the run waits for its data.
+    let pipe = folder.path().join("train.jsonl");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let data = |name: &str| format!("data.{name}={}", pipe.display());
+    let recipe = concat!(env!("CARGO_MANIFEST_DIR"), "/train/recipes/speech/tiny.toml");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
+    command.args(["train", "speech", "--quiet", "--recipe", recipe, "--run"]).arg(&run);
+    for name in ["train", "validation", "test"] {
+        command.args(["--set", &data(name)]);
+    }
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    thread::sleep(Duration::from_millis(1500));
+    signal(child.id(), "-TERM");
+    let output = child.wait_with_output().unwrap();
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(143), "{told}");
+    assert!(told.contains("stopped before the first step"), "{told}");
+    assert!(!run.exists());
+}
+
+#[test]
+fn a_flipped_byte_of_a_run_is_an_error_that_names_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    assert!(
+        command(&run, &["--set", "phase.0.epochs=1"]).output().unwrap().status.code() < Some(2)
+    );
+    let rows = folder.path().join("rows.csv");
+    fs::write(&rows, "id,anchor,target,context\n1,steel rod,iron bar,A61\n").unwrap();
+    let predict = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
+        command.arg("predict").arg(&run).arg("--input").arg(&rows).arg("--output");
+        command.arg(folder.path().join("scores.csv")).arg("--quiet").output().unwrap()
+    };
+    let whole = predict();
+    assert_eq!(whole.status.code(), Some(0), "{}", text(&whole.stderr));
+    for name in ["model.safetensors", "tokenizer.json", "config.json", "titles.tsv"] {
+        let path = run.join(name);
+        let before = fs::read(&path).unwrap();
+        let mut bytes = before.clone();
+        let place = bytes.len() - 2;
+        bytes[place] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        let output = predict();
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{name}: {told}");
+        assert!(told.contains(name) && told.contains("SHA-256"), "{told}");
+        fs::write(&path, before).unwrap();
+    }
+}

@@ -1,0 +1,100 @@
+//! Every file operation of every command that writes fails, is cut short, is interrupted, or is the last one.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use anyhow::Result;
+
+use crate::invariants::{Case, Unbroken};
+use crate::preload::{Act, Call, Preload};
+use crate::random::Random;
+use crate::report::Report;
+use crate::scratch::{self, Scratch};
+use crate::subjects::{Shared, Subject};
+
+/// What may happen at an operation.
+fn acts(operation: &str) -> &'static [Act] {
+    use Act::{Fail, FailOn, Full, Interrupt, Kill, KillAfter, Short};
+    use libc::{EIO, EMFILE, ENOSPC};
+    match operation {
+        "read" => &[Fail(EMFILE), Fail(EIO), FailOn(EMFILE)],
+        "open" => &[Fail(EMFILE), Fail(ENOSPC), FailOn(ENOSPC), Kill],
+        "write" => &[Fail(EIO), FailOn(ENOSPC), Full, Short, Interrupt, Kill, KillAfter],
+        "unlink" => &[Fail(EIO), Kill, KillAfter],
+        _ => &[Fail(EIO), FailOn(ENOSPC), Kill, KillAfter],
+    }
+}
+
+/// Whether a command may go on after the failure: reads of files that need not be there, and removals of leftovers.
+fn may_pass_over(call: &Call) -> bool {
+    call.operation == "read" || call.operation == "unlink"
+}
+
+/// A fault of a subject.
+#[derive(Clone)]
+struct Fault {
+    subject: usize,
+    call: Call,
+    act: Act,
+}
+
+/// The faults to try: all in the long form; in the short form as many of each subject as its time allows.
+fn choose(report: &Report, subject: usize, of: &Subject, calls: &[Call]) -> Vec<Fault> {
+    let mut faults: Vec<Fault> = Vec::new();
+    for call in calls {
+        for act in acts(&call.operation) {
+            faults.push(Fault { subject, call: call.clone(), act: *act });
+        }
+    }
+    let affordable = if report.long { 2500.0 } else { 6.0 } / (of.seconds + 0.1);
+    let mut random = Random::new(report.seed, subject as u64);
+    let chosen = random.sample(faults.len(), affordable.ceil() as usize);
+    chosen.into_iter().map(|number| faults[number].clone()).collect()
+}
+
+pub fn attack(report: &Report) -> Result<()> {
+    let scratch = Scratch::new("faults")?;
+    let preload = Preload::build(scratch.path())?;
+    let shared = Shared::make(&scratch)?;
+    let subjects = shared.subjects()?;
+    let known = Mutex::new(BTreeMap::new());
+    let numbers: Vec<usize> = (0..subjects.len()).collect();
+    let faults = Mutex::new(Vec::new());
+    scratch::each(&numbers, &scratch, |number, folder| {
+        let (subject, place) = (&subjects[*number], folder.join("place"));
+        let log = folder.join("calls");
+        let mut calls = Vec::new();
+        let unbroken = Unbroken::of(subject, &place, |command| {
+            let (found, ended) = preload.calls(command, &place, &log)?;
+            calls = found;
+            Ok(ended)
+        })?;
+        let chosen = choose(report, *number, subject, &calls);
+        eprintln!("{}: {} operations, {} faults", subject.name, calls.len(), chosen.len());
+        known.lock().expect("no thread panics").insert(*number, unbroken);
+        faults.lock().expect("no thread panics").extend(chosen);
+        Ok(())
+    })?;
+    let known = known.into_inner()?;
+    let mut faults = faults.into_inner()?;
+    faults.sort_by_key(|fault| fault.subject);
+    scratch::each(&faults, &scratch, |fault, folder| {
+        let Fault { subject, call, act } = fault;
+        let (subject, unbroken, place) =
+            (&subjects[*subject], &known[subject], folder.join("place"));
+        subject.prepare(&place)?;
+        report.case();
+        let ended = preload.armed(subject.command(&place), &place, call.number, *act).run()?;
+        let name = call.path.rsplit("/place/").next().unwrap_or(&call.path);
+        let at = format!(
+            "{}, {act} at operation {} ({} {name})",
+            subject.name, call.number, call.operation
+        );
+        let case = Case { report, subject, unbroken, place: &place, at };
+        if act.kills() && ended.signal == Some(libc::SIGKILL) {
+            case.after_stop(false)
+        } else {
+            case.after_end(&ended, *act, !may_pass_over(call))
+        }
+    })
+}

@@ -1,0 +1,162 @@
+//! Every format that the command reads (`formats.txt`), with a good example.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::inputs;
+use crate::program::checkout;
+use crate::report::Report;
+use crate::scratch;
+use crate::subjects::{Shared, table};
+
+/// What a command may do with changed bytes, besides a refusal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Promise {
+    /// The files carry checksums: the same output.
+    Same,
+    /// Changed bytes may mean something else: any output.
+    Any,
+    /// The command is refused in any case, for this file or for a later reason.
+    Refused,
+}
+
+/// A format: a folder with a good example, and a command that reads it.
+pub struct Format {
+    pub name: &'static str,
+    /// The folder with the example.
+    pub example: PathBuf,
+    /// Ends of the paths of the files that are changed; all files where it is empty.
+    pub only: Vec<&'static str>,
+    pub promise: Promise,
+    /// Whether the command changes the folder itself.
+    pub in_place: bool,
+    /// Seconds of one run, roughly.
+    pub seconds: f64,
+    /// The arguments, with `{}` for a copy of the folder and `{o}` for an empty folder for output.
+    pub line: String,
+}
+
+const REFERENCES: &str = r#"{"images":[{"id":1},{"id":2}],"annotations":[
+{"image_id":1,"id":1,"caption":"a cat on a mat"},{"image_id":2,"id":2,"caption":"a dog"}]}"#;
+const CAPTIONS: &str = r#"[{"image_id":1,"caption":"a cat"},{"image_id":2,"caption":"a dog"}]"#;
+const QUESTIONS: &str = r#"[{"question_id":"a","choices":["x","y"],"correct_choice_idx":0,
+"direct_answers":["x","x"],"difficult_direct_answer":false}]"#;
+const ANSWERS: &str = r#"{"a":{"multiple_choice":"x","direct_answer":"x"}}"#;
+
+/// All formats whose examples could be made.
+pub fn all(report: &Report, shared: &Shared) -> Result<Vec<Format>> {
+    make_examples(report, shared)?;
+    let mut formats = Vec::new();
+    for fields in table(include_str!("../formats.txt")) {
+        let [name, example, only, promise, seconds, line] = fields[..] else {
+            bail!("formats.txt: {fields:?}: six fields are needed");
+        };
+        let example = shared.folder.join(example);
+        if !example.is_dir() {
+            continue;
+        }
+        let promise_kind = match promise {
+            "same" | "in place" => Promise::Same,
+            "any" => Promise::Any,
+            "refused" => Promise::Refused,
+            other => bail!("formats.txt: {other}: no such promise"),
+        };
+        formats.push(Format {
+            name,
+            example,
+            only: only.split_whitespace().collect(),
+            promise: promise_kind,
+            in_place: promise == "in place",
+            seconds: seconds.parse()?,
+            line: shared.fill(line),
+        });
+    }
+    Ok(formats)
+}
+
+/// Writes the examples below `formats/` of the shared folder.
+fn make_examples(report: &Report, shared: &Shared) -> Result<()> {
+    let at = |name: &str| shared.folder.join("formats").join(name);
+    scratch::copy(&shared.folder.join("run"), &shared.folder.join("start/run"))?;
+    inputs::npy(&make(&at("npy/queries.npy"), b"")?, &[5, 16], 9)?;
+    inputs::npy(&make(&at("npy-keys/keys.npy"), b"")?, &[8, 16], 9)?;
+    make(&at("safetensors/keys.safetensors"), &inputs::safetensors(5, 16))?;
+    head(&shared.folder.join("entries.jsonl"), 8, &at("entries/entries.jsonl"))?;
+    head(&shared.folder.join("phrases/test.csv"), 4, &at("pairs/test.csv"))?;
+    scratch::copy(&shared.folder.join("seen"), &at("manifest"))?;
+    make(&at("wer/ref.tsv"), &fs::read(shared.folder.join("ref.tsv"))?)?;
+    make(&at("trn/a.trn"), b"turn the light on (a)\nplay some jazz (b)\n")?;
+    make(&at("caption/references.json"), REFERENCES.as_bytes())?;
+    make(&at("caption/results.json"), CAPTIONS.as_bytes())?;
+    make(&at("aokvqa/questions.json"), QUESTIONS.as_bytes())?;
+    make(&at("aokvqa/predictions.json"), ANSWERS.as_bytes())?;
+    let recipe = checkout().join("train/recipes/patent/world.toml");
+    make(&at("recipe/recipe.toml"), &fs::read(recipe)?)?;
+    for (corpus, names) in [
+        ("eval", &["vqa/annotations", "vqa/results", "retrieval/queries"][..]),
+        ("eval", &["haystack/replies", "items/ratio"]),
+        ("data", &["coco/good", "wit/good", "web/good", "labels/good"]),
+    ] {
+        for name in names {
+            let file = checkout().join(corpus).join("fuzz/corpus").join(name);
+            make(&at(name), &fs::read(file)?)?;
+        }
+    }
+    let seen = shared.folder.join("seen");
+    for end in ["wav", "flac", "mp3", "ogg", "m4a"] {
+        convert(report, &first(&seen, "wav")?, &at(end).join(format!("clip.{end}")))?;
+    }
+    for end in ["png", "jpg", "gif", "webp", "bmp"] {
+        let image = at(end).join(format!("image.{end}"));
+        if convert(report, &first(&seen.join("frames"), "png")?, &image)? {
+            let entry = format!("{{\"id\":1,\"image\":\"image.{end}\"}}\n");
+            make(&at(end).join("entries.jsonl"), entry.as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a file, and the folder that it lies in.
+fn make(path: &Path, bytes: &[u8]) -> Result<PathBuf> {
+    fs::create_dir_all(path.parent().unwrap_or(path))?;
+    fs::write(path, bytes)?;
+    Ok(path.to_owned())
+}
+
+/// The first lines of a file.
+fn head(from: &Path, lines: usize, to: &Path) -> Result<()> {
+    let text = fs::read_to_string(from)?;
+    let first: String = text.lines().take(lines).flat_map(|line| [line, "\n"]).collect();
+    make(to, first.as_bytes()).map(drop)
+}
+
+/// The first file of a folder whose name ends so.
+fn first(folder: &Path, end: &str) -> Result<PathBuf> {
+    let paths = fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let found = paths.filter(|path| path.extension().is_some_and(|found| found == end)).min();
+    found.ok_or_else(|| anyhow::anyhow!("{}: no .{end} file", folder.display()))
+}
+
+/// Writes an audio or image file in the format of the new name, by ffmpeg; whether it could.
+fn convert(report: &Report, from: &Path, to: &Path) -> Result<bool> {
+    make(to, b"")?;
+    if from.extension() == to.extension() {
+        fs::copy(from, to)?;
+        return Ok(true);
+    }
+    let mut ffmpeg = Command::new("ffmpeg");
+    ffmpeg.args(["-v", "error", "-y", "-i"]).arg(from);
+    if from.extension().is_some_and(|end| end == "wav") {
+        // Two channels: ffmpeg's AAC refuses the layout of some mono files.
+        ffmpeg.args(["-t", "2", "-ac", "2"]);
+    }
+    let made = ffmpeg.arg(to).status().is_ok_and(|status| status.success());
+    if !made {
+        report.skip(&format!("ffmpeg could not make {}", to.display()));
+        scratch::remove(to.parent().unwrap_or(to))?;
+    }
+    Ok(made)
+}

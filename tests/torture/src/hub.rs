@@ -1,0 +1,360 @@
+//! A hostile model hub: paths in headers, redirects that ask for the token, endless and lying bodies.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::inputs;
+use crate::program::Engram;
+use crate::report::Report;
+use crate::scratch::{self, Scratch, Snapshot};
+
+const BODY: &str = "{\"hidden_size\": 8}\n";
+const COMMIT: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+/// SHA-1 of a file, as the hub's ETag of small files.
+const ETAG: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+const TOKEN: &str = "hf_secret_of_the_torture_suite";
+/// Bytes that a client may store or receive of a file that is announced as 19 bytes long.
+const MOST_BYTES: u64 = 64 << 20;
+const SECONDS: u64 = 150;
+
+/// How the hub answers: the name is the owner of the model.
+const BEHAVIOURS: [&str; 32] = [
+    "good",
+    "wronghash",
+    "etag-absolute",
+    "etag-parents",
+    "etag-slash",
+    "etag-empty",
+    "etag-long",
+    "commit-absolute",
+    "commit-parents",
+    "commit-dots",
+    "short",
+    "cut",
+    "long",
+    "endless",
+    "huge-size",
+    "negative-size",
+    "overflow-size",
+    "redirect-file",
+    "redirect-host",
+    "redirect-other-scheme",
+    "redirect-loop",
+    "redirect-nowhere",
+    "no-location",
+    "no-headers",
+    "gzip",
+    "control",
+    "hang",
+    "drip",
+    "headers-endless",
+    "status-204",
+    "status-401",
+    "status-500",
+];
+
+/// What the servers saw.
+#[derive(Default)]
+struct Seen {
+    /// Requests to the other host that carried the token.
+    leaks: Vec<String>,
+    /// Bytes sent for each behaviour.
+    sent: BTreeMap<String, u64>,
+}
+
+struct Hub {
+    /// The address that redirects lead to.
+    other: String,
+    /// A path outside of every cache.
+    victim: String,
+    is_other: bool,
+    seen: Arc<Mutex<Seen>>,
+}
+
+pub fn attack(report: &Report) -> Result<()> {
+    let scratch = Scratch::new("hub")?;
+    let outside = scratch.join("outside");
+    scratch::empty(&outside)?;
+    fs::write(outside.join("victim.txt"), "precious\n")?;
+    inputs::entries(&scratch.join("entries.jsonl"), 0, 3, "a")?;
+    let before = Snapshot::of(&outside)?;
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let (first, second) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
+    let endpoint = format!("http://{}", first.local_addr()?);
+    let other = format!("localhost:{}", second.local_addr()?.port());
+    for (listener, is_other) in [(first, false), (second, true)] {
+        let victim = outside.join("victim.txt").to_string_lossy().into_owned();
+        let hub = Arc::new(Hub { other: other.clone(), victim, is_other, seen: Arc::clone(&seen) });
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let hub = Arc::clone(&hub);
+                // A client that goes away is no error of the server's.
+                thread::spawn(move || drop(hub.answer(stream)));
+            }
+        });
+    }
+    let fetch = "data fetch hf://BEHAVIOUR/x --file config.json";
+    let build = "memory build --model hf://BEHAVIOUR/x --entries {s}/entries.jsonl --out \
+        {c}-memory --quiet";
+    thread::scope(|scope| {
+        for behaviour in BEHAVIOURS {
+            if behaviour == "drip" && !report.long {
+                continue;
+            }
+            for (number, line) in [fetch, build].into_iter().enumerate() {
+                let cache = scratch.join(&format!("cache-{behaviour}-{number}"));
+                let line =
+                    line.replace("BEHAVIOUR", behaviour).replace("{c}", &cache.to_string_lossy());
+                let line = line.replace("{s}", &scratch.path().to_string_lossy());
+                let (endpoint, seen) = (&endpoint, &seen);
+                scope.spawn(move || {
+                    if let Err(error) = case(report, behaviour, &line, endpoint, &cache, seen) {
+                        report.loss("the case could not run", format!("{behaviour}: {error:#}"));
+                    }
+                });
+            }
+        }
+    });
+    if Snapshot::of(&outside)? != before {
+        let now = Snapshot::of(&outside)?;
+        report.loss("files outside of the cache were written", now.difference(&before));
+    }
+    for leak in &seen.lock().expect("no thread panics").leaks {
+        report.loss("the token went to another host", leak);
+    }
+    Ok(())
+}
+
+fn case(
+    report: &Report,
+    behaviour: &str,
+    line: &str,
+    endpoint: &str,
+    cache: &Path,
+    seen: &Mutex<Seen>,
+) -> Result<()> {
+    scratch::empty(cache)?;
+    let ended = Engram::line(line)
+        .env("HF_ENDPOINT", endpoint)
+        .env("HF_HUB_CACHE", cache)
+        .env("HF_HUB_OFFLINE", "0")
+        .env("HF_TOKEN", TOKEN)
+        .seconds(SECONDS)
+        .run()?;
+    report.case();
+    let at = format!("{behaviour}: {line}");
+    report.sound(&ended, &at);
+    let is_fetch = line.starts_with("data fetch");
+    let may_succeed = is_fetch && ["good", "redirect-host", "drip"].contains(&behaviour);
+    if behaviour == "good" && is_fetch && ended.code != Some(0) {
+        report.loss("a good hub is refused", format!("{at}: {ended}"));
+    } else if ended.code == Some(0) && !may_succeed {
+        report.loss("a lying hub is believed", format!("{at}: {}", ended.stdout.trim()));
+    } else if !ended.timed_out && !matches!(ended.code, Some(0 | 2)) {
+        report.loss("a wrong exit code", format!("{at}: {ended}"));
+    }
+    let sent = seen.lock().expect("no thread panics").sent.get(behaviour).copied().unwrap_or(0);
+    if sent > 4 * MOST_BYTES {
+        report.loss("an endless body is read on", format!("{at}: {} MB", sent >> 20));
+    }
+    if ended.megabytes > 500 || size(cache)? > MOST_BYTES {
+        report.loss("a body fills the memory or the disk", format!("{at}: {ended}"));
+    }
+    check_links(report, cache, cache, &at)
+}
+
+/// The bytes of all files below a folder.
+fn size(folder: &Path) -> Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(folder)? {
+        let (path, data) = entry.map(|entry| (entry.path(), entry.metadata()))?;
+        let data = data?;
+        sum += if data.is_dir() { size(&path)? } else { data.len() };
+    }
+    Ok(sum)
+}
+
+/// Every link of the cache leads into the cache.
+fn check_links(report: &Report, cache: &Path, folder: &Path, at: &str) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_symlink() {
+            let inside = path.canonicalize().is_ok_and(|target| target.starts_with(cache));
+            if !inside {
+                report.loss("a link leads out of the cache", format!("{at}: {}", path.display()));
+            }
+        } else if path.is_dir() {
+            check_links(report, cache, &path, at)?;
+        }
+    }
+    Ok(())
+}
+
+impl Hub {
+    fn answer(&self, stream: TcpStream) -> Result<()> {
+        let mut lines = BufReader::new(stream.try_clone()?).lines();
+        let request = lines.next().transpose()?.unwrap_or_default();
+        let mut headers = Vec::new();
+        for line in lines {
+            let line = line?.to_ascii_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            headers.push(line);
+        }
+        if self.is_other && headers.iter().any(|line| line.contains(TOKEN)) {
+            self.seen.lock().expect("no thread panics").leaks.push(request.clone());
+        }
+        let head = request.starts_with("HEAD ");
+        let facts = head || headers.iter().any(|line| line.replace(' ', "") == "range:bytes=0-0");
+        let path = request.split(' ').nth(1).unwrap_or_default();
+        let behaviour = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+        self.behave(stream, behaviour, path, head, facts)
+    }
+
+    fn behave(
+        &self,
+        mut to: TcpStream,
+        behaviour: &str,
+        path: &str,
+        head: bool,
+        facts: bool,
+    ) -> Result<()> {
+        let victim = &self.victim;
+        let (mut etag, mut commit, mut size) =
+            (ETAG.to_owned(), COMMIT.to_owned(), BODY.len().to_string());
+        let up = "../".repeat(20);
+        match behaviour {
+            "wronghash" => etag = "0".repeat(64),
+            "etag-absolute" => etag = victim.clone(),
+            "etag-parents" => etag = format!("{up}{victim}"),
+            "etag-slash" => etag = "a/b".to_owned(),
+            "etag-empty" => etag = String::new(),
+            "etag-long" => etag = "a".repeat(5000),
+            "control" => etag = "a\tb".to_owned(),
+            "commit-absolute" => commit = format!("{victim}.folder"),
+            "commit-parents" => commit = format!("{up}{victim}.folder"),
+            "commit-dots" => commit = "..".to_owned(),
+            "huge-size" => size = "1000000000000000".to_owned(),
+            "negative-size" => size = "-5".to_owned(),
+            "overflow-size" => size = "18446744073709551616".to_owned(),
+            _ => {}
+        }
+        let known = format!("ETag: \"{etag}\"\r\nX-Repo-Commit: {commit}\r\n");
+        let redirect = |location: &str| {
+            format!(
+                "HTTP/1.1 302 Found\r\n{known}Location: {location}\r\nContent-Length: \
+                    0\r\nConnection: close\r\n\r\n"
+            )
+        };
+        let host = |scheme: &str| {
+            redirect(&format!(
+                "{scheme}://{}/good/x{}",
+                self.other,
+                path.rsplit("/x").next().unwrap_or("")
+            ))
+        };
+        let whole = match behaviour {
+            "redirect-file" => redirect("file:///etc/passwd"),
+            "redirect-host" => host("http"),
+            "redirect-other-scheme" => host("ftp"),
+            "redirect-loop" => redirect(path),
+            "redirect-nowhere" => redirect("?"),
+            "no-location" => format!(
+                "HTTP/1.1 302 Found\r\n{known}Content-Length: 0\r\nConnection: close\r\n\r\n"
+            ),
+            "no-headers" => format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{BODY}"),
+            "hang" => {
+                thread::sleep(Duration::from_secs(SECONDS));
+                return Ok(());
+            }
+            "headers-endless" => {
+                return self.pour(
+                    to,
+                    behaviour,
+                    b"HTTP/1.1 200 OK\r\n",
+                    &b"X-More: again and again\r\n".repeat(1000),
+                );
+            }
+            name if name.starts_with("status-") => {
+                format!(
+                    "HTTP/1.1 {} Status\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+                    &name[7..]
+                )
+            }
+            _ if facts => {
+                let status = if head { "200 OK" } else { "206 Partial Content" };
+                let (length, body) = if head { (size.as_str(), "") } else { ("1", "{") };
+                format!(
+                    "HTTP/1.1 {status}\r\n{known}Content-Range: bytes \
+                        0-0/{size}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+                )
+            }
+            _ => String::new(),
+        };
+        if !whole.is_empty() {
+            return Ok(to.write_all(whole.as_bytes())?);
+        }
+        let ok = format!("HTTP/1.1 200 OK\r\n{known}Connection: close\r\n");
+        match behaviour {
+            "short" => write!(to, "{ok}Content-Length: 9\r\n\r\n{}", &BODY[..9])?,
+            "cut" => write!(to, "{ok}Content-Length: {}\r\n\r\n{}", BODY.len(), &BODY[..9])?,
+            "long" => write!(
+                to,
+                "{ok}Content-Length: {}\r\n\r\n{BODY}{}",
+                BODY.len() + 5000,
+                "y".repeat(5000)
+            )?,
+            "endless" => {
+                return self.pour(to, behaviour, format!("{ok}\r\n").as_bytes(), &[b'z'; 1 << 16]);
+            }
+            "gzip" => {
+                let mut bomb = GzEncoder::new(Vec::new(), Compression::fast());
+                for _ in 0..300 {
+                    bomb.write_all(&[0; 1 << 20])?;
+                }
+                let bomb = bomb.finish()?;
+                write!(
+                    to,
+                    "{ok}Content-Encoding: gzip\r\nContent-Length: \
+                    {}\r\n\r\n",
+                    bomb.len()
+                )?;
+                to.write_all(&bomb)?;
+            }
+            "drip" => {
+                write!(to, "{ok}Content-Length: {}\r\n\r\n", BODY.len())?;
+                for byte in BODY.bytes() {
+                    thread::sleep(Duration::from_secs(4));
+                    to.write_all(&[byte])?;
+                }
+            }
+            _ => write!(to, "{ok}Content-Length: {}\r\n\r\n{BODY}", BODY.len())?,
+        }
+        Ok(())
+    }
+
+    /// Sends without end, for half a minute or 3 GB.
+    fn pour(&self, mut to: TcpStream, behaviour: &str, start: &[u8], piece: &[u8]) -> Result<()> {
+        to.write_all(start)?;
+        let started = Instant::now();
+        let mut sent = 0;
+        while started.elapsed() < Duration::from_secs(30) && sent < 3 << 30 {
+            to.write_all(piece)?;
+            sent += piece.len() as u64;
+            self.seen.lock().expect("no thread panics").sent.insert(behaviour.to_owned(), sent);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,224 @@
+//! What must hold after a command that writes has failed, was killed, or lost its power.
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use crate::preload::Act;
+use crate::program::{Ended, Engram};
+use crate::report::Report;
+use crate::scratch::Snapshot;
+use crate::subjects::{Kind, Subject};
+
+/// An error after the commit point says that the change is made.
+const MADE: &str = "is made";
+
+/// A generation and its number of entries; none where there is no memory.
+type Visible = Option<(u64, u64)>;
+
+/// The place before and after an unbroken command.
+pub struct Unbroken {
+    before: Snapshot,
+    pub after: Snapshot,
+    code: Option<i32>,
+    visible: [Visible; 2],
+}
+
+impl Unbroken {
+    /// Runs the command by `run`, with nothing in its way.
+    pub fn of(
+        subject: &Subject,
+        place: &Path,
+        run: impl FnOnce(Engram) -> Result<Ended>,
+    ) -> Result<Self> {
+        subject.prepare(place)?;
+        let (before, visible) = (Snapshot::of(place)?, visible(place)?.0);
+        let ended = run(subject.command(place))?;
+        let visible = [visible, self::visible(place)?.0];
+        Ok(Self { before, after: Snapshot::of(place)?, code: ended.code, visible })
+    }
+}
+
+/// What `memory info` shows, and its error.
+fn visible(place: &Path) -> Result<(Visible, String)> {
+    let memory = place.join("memory");
+    if !memory.is_dir() {
+        return Ok((None, String::new()));
+    }
+    let ended = Engram::line(&format!("memory info {} --json", memory.display())).run()?;
+    let info: Value = serde_json::from_str(&ended.stdout).unwrap_or_default();
+    let numbers = info["generation"].as_u64().zip(info["entries"].as_u64());
+    Ok((numbers, ended.error()))
+}
+
+/// A subject in a place, with what it may look like.
+pub struct Case<'a> {
+    pub report: &'a Report,
+    pub subject: &'a Subject,
+    pub unbroken: &'a Unbroken,
+    pub place: &'a Path,
+    /// The case in words.
+    pub at: String,
+}
+
+impl Case<'_> {
+    fn loss(&self, kind: &str, detail: impl std::fmt::Display) {
+        self.report.loss(kind, format!("{}: {detail}", self.at));
+    }
+
+    /// After a command that ended by itself: its exit code must tell what it left.
+    /// `matters` is whether a command may not go on after a failure of the operation.
+    pub fn after_end(&self, ended: &Ended, act: Act, matters: bool) -> Result<()> {
+        self.report.sound(ended, &self.at);
+        let now = Snapshot::of(self.place)?;
+        if ended.code == self.unbroken.code {
+            let seen = self.visible_part(&now);
+            if seen != self.visible_part(&self.unbroken.after) {
+                self.loss("success, but other files", seen.difference(&self.unbroken.after));
+            } else if act.fails() && matters {
+                self.loss("a failure is passed over", ended.error());
+            }
+            return Ok(());
+        }
+        if ended.code != Some(2) {
+            self.loss("a wrong exit code", ended);
+        } else if !ended.stderr.contains(&*self.place.to_string_lossy()) {
+            self.loss("the error names no path", ended.error());
+        }
+        self.check_state(&now, Some(ended))?;
+        let left = self.leftovers(&now);
+        // Without files to open, folders cannot be removed.
+        if !left.is_empty() && act != Act::FailOn(libc::EMFILE) {
+            self.loss("left behind after a failure", left);
+        }
+        self.recover()
+    }
+
+    /// After a kill or a power cut. `acknowledged` is whether the command had ended well before.
+    pub fn after_stop(&self, acknowledged: bool) -> Result<()> {
+        let now = Snapshot::of(self.place)?;
+        if acknowledged
+            && self.subject.kind != Kind::Run
+            && self.visible_part(&now) != self.visible_part(&self.unbroken.after)
+        {
+            self.loss("acknowledged, then lost", now.difference(&self.unbroken.after));
+        }
+        self.check_state(&now, None)?;
+        self.recover()
+    }
+
+    /// The old state or the new one, each whole.
+    fn check_state(&self, now: &Snapshot, ended: Option<&Ended>) -> Result<()> {
+        let Unbroken { before, after, visible: [old, new], .. } = self.unbroken;
+        match self.subject.kind {
+            Kind::Memory => {
+                let (seen, error) = visible(self.place)?;
+                if seen != *old && seen != *new {
+                    self.loss(
+                        "neither the old memory nor the new one",
+                        format!("{seen:?} {error}"),
+                    );
+                    return Ok(());
+                }
+                if let Some(ended) = ended
+                    && seen == *new
+                    && old != new
+                    && !ended.stderr.contains(MADE)
+                {
+                    self.loss("an error, but the change is made", ended.error());
+                }
+                if seen.is_some() {
+                    let place = self.place.display();
+                    let verify = Engram::line(&format!("memory verify {place}/memory")).run()?;
+                    if verify.code != Some(0) {
+                        self.loss("the memory does not verify", verify);
+                    }
+                }
+            }
+            Kind::Files => {
+                for (path, hash) in &self.visible_part(now).0 {
+                    if before.0.get(path) != Some(hash) && after.0.get(path) != Some(hash) {
+                        self.loss("a torn file", path);
+                    }
+                }
+                if let Some(path) = before.0.keys().find(|path| !now.0.contains_key(*path)) {
+                    self.loss("an old file is gone", path);
+                }
+            }
+            Kind::Folder => {
+                let seen = self.visible_part(now);
+                if seen != *before && seen != *after {
+                    self.loss("a part of a folder", seen.difference(after));
+                }
+            }
+            Kind::Run => {}
+        }
+        Ok(())
+    }
+
+    /// The same command again must lead to the bytes of an unbroken one, and leave nothing else.
+    fn recover(&self) -> Result<()> {
+        let Self { subject, place, unbroken, .. } = self;
+        let now = Snapshot::of(place)?;
+        let done = match subject.kind {
+            Kind::Memory => visible(place)?.0 == unbroken.visible[1],
+            Kind::Folder => self.visible_part(&now) == unbroken.after,
+            Kind::Files | Kind::Run => false,
+        };
+        if !done {
+            let again = subject.again(place).run()?;
+            self.report.sound(&again, &self.at);
+            if again.code != unbroken.code {
+                self.loss("refused when given again", again);
+                return Ok(());
+            }
+        }
+        let now = Snapshot::of(place)?;
+        if !done && self.visible_part(&now) != self.visible_part(&unbroken.after) {
+            self.loss("other bytes than an unbroken command", now.difference(&unbroken.after));
+        }
+        if done && subject.kind == Kind::Memory {
+            // A kill after the commit point leaves its traces to the next change.
+            let next = format!("memory delete {}/memory --ids 50", place.display());
+            let next = Engram::line(&next).run()?;
+            if next.code != Some(0) {
+                self.loss("the next change is refused", next);
+            }
+        }
+        let left = self.leftovers(&Snapshot::of(place)?);
+        // Beside files and folders of a user, only the command that made a temporary removes it.
+        if !left.is_empty() && matches!(subject.kind, Kind::Memory | Kind::Run) {
+            self.loss("left behind after the next command", left);
+        }
+        Ok(())
+    }
+
+    /// What a user sees: all but hidden and temporary names.
+    fn visible_part(&self, now: &Snapshot) -> Snapshot {
+        let seen = now.0.iter().filter(|(path, _)| !is_temporary(path) && !path.ends_with('/'));
+        Snapshot(seen.map(|(path, hash)| (path.clone(), *hash)).collect())
+    }
+
+    /// Temporary files, and generations that nothing names.
+    fn leftovers(&self, now: &Snapshot) -> String {
+        let known = |path: &str| {
+            self.unbroken.before.0.contains_key(path) || self.unbroken.after.0.contains_key(path)
+        };
+        let mut left: Vec<&str> = now
+            .0
+            .keys()
+            .map(String::as_str)
+            .filter(|path| is_temporary(path) && !known(path))
+            .collect();
+        left.truncate(3);
+        left.join(", ")
+    }
+}
+
+/// Whether a part of the path is a name that only an unfinished command uses.
+fn is_temporary(path: &str) -> bool {
+    path.split('/').any(|part| {
+        part.starts_with('.') || part.ends_with(".partial") || part.contains(".unfinished")
+    })
+}

@@ -1,0 +1,128 @@
+//! The preload library `fault.c`: lists the file operations of a command, and makes one of them fail or stop.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::program::{Ended, Engram};
+
+/// The compiled library.
+pub struct Preload(PathBuf);
+
+/// A file operation of a command, counted from 1.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub number: usize,
+    pub operation: String,
+    pub path: String,
+    /// The size of a file that is synced; the former path of one that is renamed.
+    pub note: String,
+}
+
+/// What happens at one operation; `fault.c` explains each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Act {
+    Fail(i32),
+    FailOn(i32),
+    Short,
+    Full,
+    Interrupt,
+    Kill,
+    KillAfter,
+    Stop,
+}
+
+impl Act {
+    /// Whether the operation fails, so that the command must fail too.
+    pub fn fails(self) -> bool {
+        matches!(self, Self::Fail(_) | Self::FailOn(_) | Self::Full)
+    }
+
+    pub fn kills(self) -> bool {
+        matches!(self, Self::Kill | Self::KillAfter)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Fail(_) => "fail",
+            Self::FailOn(_) => "fail-on",
+            Self::Short => "short",
+            Self::Full => "full",
+            Self::Interrupt => "interrupt",
+            Self::Kill => "kill",
+            Self::KillAfter => "kill-after",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let errno = match self {
+            Self::Fail(number) | Self::FailOn(number) => *number,
+            _ => return write!(f, "{}", self.name()),
+        };
+        let name = match errno {
+            libc::EIO => "EIO",
+            libc::ENOSPC => "ENOSPC",
+            libc::EMFILE => "EMFILE",
+            _ => "an error",
+        };
+        write!(f, "{} {name}", self.name())
+    }
+}
+
+impl Preload {
+    /// Compiles the library into a folder.
+    pub fn build(folder: &Path) -> Result<Self> {
+        let library = folder.join("fault.so");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("fault.c");
+        let compiled = Command::new("gcc")
+            .args(["-shared", "-fPIC", "-O2", "-o"])
+            .arg(&library)
+            .arg(&source)
+            .arg("-ldl")
+            .status()
+            .context("gcc could not start; install a C compiler")?;
+        anyhow::ensure!(compiled.success(), "{}: gcc failed", source.display());
+        Ok(Self(library))
+    }
+
+    /// Runs a command unbroken; its operations below `under`, and its end.
+    pub fn calls(&self, engram: Engram, under: &Path, log: &Path) -> Result<(Vec<Call>, Ended)> {
+        crate::scratch::remove(log)?;
+        let ended = self.below(engram, under).env("FAULT_LOG", log).must_run()?;
+        Ok((read(log)?, ended))
+    }
+
+    /// The same command, with an act at operation `number` below `under`.
+    pub fn armed(&self, engram: Engram, under: &Path, number: usize, act: Act) -> Engram {
+        let errno = match act {
+            Act::Fail(number) | Act::FailOn(number) => number,
+            _ => libc::ENOSPC,
+        };
+        self.below(engram, under)
+            .env("FAULT_AT", number.to_string())
+            .env("FAULT_DO", act.name())
+            .env("FAULT_ERRNO", errno.to_string())
+    }
+
+    fn below(&self, engram: Engram, under: &Path) -> Engram {
+        engram.env("LD_PRELOAD", &self.0).env("FAULT_UNDER", under)
+    }
+}
+
+/// The operations that a log lists.
+pub fn read(log: &Path) -> Result<Vec<Call>> {
+    let text = fs::read_to_string(log).with_context(|| log.display().to_string())?;
+    let calls = text.lines().zip(1..).filter_map(|(line, number)| {
+        let (operation, rest) = line.split_once(' ')?;
+        let (path, note) = rest.split_once('\t')?;
+        let (operation, path, note) = (operation.to_owned(), path.to_owned(), note.to_owned());
+        Some(Call { number, operation, path, note })
+    });
+    Ok(calls.collect())
+}

@@ -1,0 +1,271 @@
+//! Runs the command with a time limit, and classifies its end.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+/// Megabytes of main memory that no command on a small input may exceed.
+pub const MOST_MEGABYTES: u64 = 2000;
+
+/// The path of the command: `ENGRAM_BIN`, or the release build of this checkout.
+pub fn path() -> &'static PathBuf {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| match std::env::var_os("ENGRAM_BIN") {
+        Some(path) => std::path::absolute(&path).unwrap_or(path.into()),
+        None => checkout().join("target/release/engram"),
+    })
+}
+
+/// The root of the checkout that this package lies in.
+pub fn checkout() -> PathBuf {
+    let package = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    package.ancestors().nth(2).map(Into::into).unwrap_or(package)
+}
+
+/// Lowers the suite's own limits, which every command inherits: no core files, no file above 4 GB.
+pub fn lower_limits() {
+    let limit = |most| libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: both structures live until the calls return.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_CORE, &limit(0));
+        libc::setrlimit(libc::RLIMIT_FSIZE, &limit(4 << 30));
+    }
+}
+
+/// A command line of `engram` that has not started.
+pub struct Engram {
+    command: Command,
+    limit: Duration,
+}
+
+/// A running command.
+pub struct Running {
+    child: Child,
+    started: Instant,
+    stdout: JoinHandle<String>,
+    stderr: JoinHandle<String>,
+}
+
+/// A command that ended, or was killed at its time limit.
+#[derive(Debug)]
+pub struct Ended {
+    /// The exit code; none after a signal.
+    pub code: Option<i32>,
+    /// The signal that ended the command.
+    pub signal: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+    pub seconds: f64,
+    /// The largest resident memory.
+    pub megabytes: u64,
+    /// Whether the time limit passed.
+    pub timed_out: bool,
+}
+
+/// An end that no input excuses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    Panic,
+    Hang,
+}
+
+impl Engram {
+    /// `engram` with arguments: one thread, no network, a home folder without settings.
+    pub fn new<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Self {
+        let mut command = Command::new(path());
+        command.args(arguments).stdin(Stdio::null());
+        for name in ["HF_TOKEN", "HF_HOME", "HF_ENDPOINT", "HF_HUB_CACHE", "ENGRAM_DATA"] {
+            command.env_remove(name);
+        }
+        command.envs([("HOME", "/nonexistent"), ("HF_HUB_OFFLINE", "1")]);
+        command.envs([("RAYON_NUM_THREADS", "1"), ("RUST_BACKTRACE", "0")]);
+        Self { command, limit: Duration::from_secs(60) }
+    }
+
+    /// The same from one line; the paths in it hold no spaces.
+    pub fn line(line: &str) -> Self {
+        Self::new(line.split_whitespace())
+    }
+
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Kills the command after so many seconds; 60 without.
+    pub fn seconds(mut self, seconds: u64) -> Self {
+        self.limit = Duration::from_secs(seconds);
+        self
+    }
+
+    pub fn start(mut self) -> Result<Running> {
+        self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.command.spawn().with_context(|| {
+            format!("{} could not start; set ENGRAM_BIN to the command", path().display())
+        })?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (stdout, stderr) = (reader(stdout), reader(stderr));
+        Ok(Running { child, started: Instant::now(), stdout, stderr })
+    }
+
+    pub fn run(self) -> Result<Ended> {
+        let limit = self.limit;
+        Ok(self.start()?.wait(limit))
+    }
+
+    /// The command itself, for attacks that talk to it while it runs.
+    pub fn into_command(self) -> Command {
+        self.command
+    }
+
+    /// Runs a command that a set-up needs; any exit code but 0 (or 1 of a training) is an error.
+    pub fn must_run(self) -> Result<Ended> {
+        let line = format!("{:?}", self.command);
+        let ended = self.run()?;
+        anyhow::ensure!(matches!(ended.code, Some(0 | 1)), "set-up failed: {line}: {ended}");
+        Ok(ended)
+    }
+}
+
+fn reader(from: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut from) = from {
+            // What arrived before an error is kept.
+            let _ = from.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// The state of a child process that `wait4` reports.
+enum Waited {
+    Running,
+    Stopped,
+    Ended { code: Option<i32>, signal: Option<i32>, megabytes: u64 },
+}
+
+impl Running {
+    pub fn id(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: the child has not been waited for, so its id is still its own.
+        unsafe { libc::kill(self.id(), signal) };
+    }
+
+    /// Whether the process has not ended.
+    pub fn is_running(&self) -> bool {
+        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        // SAFETY: all zeros is a valid `siginfo_t`, which the call fills; `si_pid` reads what it filled.
+        unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            libc::waitid(libc::P_PID, self.child.id(), &mut info, flags);
+            info.si_pid() == 0
+        }
+    }
+
+    /// The state of the process; once it has ended, this may not be called again.
+    fn state(&self) -> Waited {
+        let mut status = 0;
+        // SAFETY: all zeros is a valid `rusage`, and both pointers live until the call returns.
+        let (id, usage) = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            let flags = libc::WNOHANG | libc::WUNTRACED;
+            (libc::wait4(self.id(), &mut status, flags, &mut usage), usage)
+        };
+        match id {
+            0 => Waited::Running,
+            _ if libc::WIFSTOPPED(status) => Waited::Stopped,
+            _ => Waited::Ended {
+                code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+                signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+                megabytes: usage.ru_maxrss.unsigned_abs() / 1024,
+            },
+        }
+    }
+
+    /// Waits until the process stops itself or ends; the end, if it ended.
+    pub fn until_stopped(self, limit: Duration) -> Result<Running, Ended> {
+        self.watch(limit, true)
+    }
+
+    pub fn wait(self, limit: Duration) -> Ended {
+        match self.watch(limit, false) {
+            Err(ended) => ended,
+            Ok(_) => unreachable!("only a watch for stops returns a running process"),
+        }
+    }
+
+    pub fn kill(self) -> Ended {
+        self.signal(libc::SIGKILL);
+        self.wait(Duration::from_secs(60))
+    }
+
+    fn watch(self, limit: Duration, stops: bool) -> Result<Running, Ended> {
+        let mut timed_out = false;
+        loop {
+            match self.state() {
+                Waited::Stopped if stops => return Ok(self),
+                Waited::Ended { code, signal, megabytes } => {
+                    let seconds = self.started.elapsed().as_secs_f64();
+                    let stdout = self.stdout.join().unwrap_or_default();
+                    let stderr = self.stderr.join().unwrap_or_default();
+                    return Err(Ended {
+                        code,
+                        signal,
+                        stdout,
+                        stderr,
+                        seconds,
+                        megabytes,
+                        timed_out,
+                    });
+                }
+                Waited::Running | Waited::Stopped => {}
+            }
+            if self.started.elapsed() > limit && !timed_out {
+                timed_out = true;
+                self.signal(libc::SIGKILL);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Ended {
+    /// A panic, an abort, a bus error, a hang, or more memory than allowed.
+    pub fn fault(&self) -> Option<Fault> {
+        let signals = [libc::SIGABRT, libc::SIGBUS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE];
+        if self.timed_out || self.megabytes > MOST_MEGABYTES {
+            return Some(Fault::Hang);
+        }
+        let by_signal = self.signal.is_some_and(|signal| signals.contains(&signal));
+        let panicked = self.code == Some(101) || self.stderr.contains("panicked at");
+        (by_signal || panicked).then_some(Fault::Panic)
+    }
+
+    /// The first lines of the error.
+    pub fn error(&self) -> String {
+        let lines: Vec<&str> = self.stderr.trim().lines().take(2).collect();
+        lines.join(" / ").chars().take(300).collect()
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.code, self.signal) {
+            (Some(code), _) => write!(f, "exit {code}")?,
+            (None, Some(signal)) => write!(f, "signal {signal}")?,
+            (None, None) => write!(f, "no exit code")?,
+        }
+        write!(f, ", {:.1} s, {} MB: {}", self.seconds, self.megabytes, self.error())
+    }
+}

@@ -1,0 +1,126 @@
+//! Counts of an attack, and its first losses in words.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::program::{Ended, Fault};
+
+/// Losses of one kind that are printed; the others are counted.
+const SHOWN: u64 = 3;
+
+/// The report of one attack; its methods may be called from several threads.
+pub struct Report {
+    pub attack: &'static str,
+    pub seed: u64,
+    pub long: bool,
+    started: Instant,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    cases: u64,
+    losses: u64,
+    panics: u64,
+    hangs: u64,
+    kinds: BTreeMap<String, u64>,
+    skipped: Vec<String>,
+    seconds: f64,
+}
+
+impl Report {
+    pub fn new(attack: &'static str, seed: u64, long: bool) -> Self {
+        Self { attack, seed, long, started: Instant::now(), counts: Mutex::default() }
+    }
+
+    /// The size of this form of the attack.
+    pub fn size(&self, short: usize, long: usize) -> usize {
+        if self.long { long } else { short }
+    }
+
+    fn counts(&self) -> std::sync::MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Counts a case.
+    pub fn case(&self) {
+        self.counts().cases += 1;
+    }
+
+    /// Something was lost, torn, leaked, left behind or wrong.
+    pub fn loss(&self, kind: &str, at: impl Display) {
+        self.counts().losses += 1;
+        self.show("LOSS", kind, &at);
+    }
+
+    /// Reports a panic, an abort, a hang or too much memory; whether the end had none of these.
+    pub fn sound(&self, ended: &Ended, at: impl Display) -> bool {
+        let Some(fault) = ended.fault() else { return true };
+        match fault {
+            Fault::Panic => self.counts().panics += 1,
+            Fault::Hang => self.counts().hangs += 1,
+        }
+        let word = if fault == Fault::Panic { "PANIC" } else { "HANG" };
+        self.show(word, "a command ended badly", &format!("{at}: {ended}"));
+        false
+    }
+
+    /// A hang that is not the end of a command.
+    pub fn hang(&self, kind: &str, at: impl Display) {
+        self.counts().hangs += 1;
+        self.show("HANG", kind, &at);
+    }
+
+    /// Says that a part of the attack is impossible here.
+    pub fn skip(&self, why: &str) {
+        eprintln!("SKIPPED {}: {why}", self.attack);
+        self.counts().skipped.push(why.to_owned());
+    }
+
+    fn show(&self, word: &str, kind: &str, at: &dyn Display) {
+        let mut counts = self.counts();
+        let seen = counts.kinds.entry(format!("{word} {kind}")).or_default();
+        *seen += 1;
+        if *seen <= SHOWN {
+            eprintln!("{word} {}: {kind}: {at}", self.attack);
+        }
+    }
+
+    /// Stops the clock and prints how often each kind was seen.
+    pub fn finish(&self) {
+        let mut counts = self.counts();
+        counts.seconds = self.started.elapsed().as_secs_f64();
+        for (kind, times) in &counts.kinds {
+            eprintln!("{times:6} times {kind}");
+        }
+    }
+
+    /// Whether nothing was lost.
+    pub fn passed(&self) -> bool {
+        let counts = self.counts();
+        counts.losses + counts.panics + counts.hangs == 0
+    }
+
+    /// A line of the table.
+    pub fn line(&self) -> String {
+        let c = self.counts();
+        let skipped = if c.skipped.is_empty() { "" } else { "  (in part SKIPPED)" };
+        format!(
+            "{:10} {:>8} {:>7} {:>7} {:>6} {:>8.0} {:>6}{skipped}",
+            self.attack, c.cases, c.losses, c.panics, c.hangs, c.seconds, self.seed
+        )
+    }
+
+    pub fn json(&self) -> Value {
+        let c = self.counts();
+        json!({
+            "attack": self.attack, "cases": c.cases, "losses": c.losses, "panics": c.panics,
+            "hangs": c.hangs, "seconds": c.seconds, "seed": self.seed, "kinds": c.kinds,
+            "skipped": c.skipped,
+        })
+    }
+}

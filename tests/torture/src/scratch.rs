@@ -1,0 +1,160 @@
+//! Scratch folders, snapshots of what lies in a folder, and work in parallel.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use anyhow::{Context, Result};
+
+/// A folder that is removed at the end.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Result<Self> {
+        let path =
+            std::env::temp_dir().join(format!("engram-torture-{}-{name}", std::process::id()));
+        empty(&path)?;
+        Ok(Self(path))
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed lies in the temporary folder and does no harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Makes `folder` exist and be empty.
+pub fn empty(folder: &Path) -> Result<()> {
+    remove(folder)?;
+    fs::create_dir_all(folder)
+        .with_context(|| format!("{}: no folder could be made", folder.display()))
+}
+
+/// Removes a folder or a file, if it is there.
+pub fn remove(path: &Path) -> Result<()> {
+    let removed = match path.symlink_metadata() {
+        Ok(data) if data.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(_) => Ok(()),
+    };
+    removed.with_context(|| format!("{}: could not be removed", path.display()))
+}
+
+/// Copies a folder and all below it.
+pub fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from).with_context(|| format!("{}", from.display()))? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), &target)?;
+        }
+    }
+    Ok(())
+}
+
+/// Each path below a folder, with a hash of its bytes; folders count only where they are empty.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Snapshot(pub BTreeMap<String, u64>);
+
+impl Snapshot {
+    /// Files whose content depends on time, and locks, are left out.
+    pub fn of(folder: &Path) -> Result<Self> {
+        let mut found = BTreeMap::new();
+        if folder.exists() {
+            collect(folder, "", &mut found).with_context(|| format!("{}", folder.display()))?;
+        }
+        Ok(Self(found))
+    }
+
+    /// Paths that differ, at most four.
+    pub fn difference(&self, other: &Self) -> String {
+        let mut paths: Vec<&str> = Vec::new();
+        for path in self.0.keys().chain(other.0.keys()) {
+            if self.0.get(path) != other.0.get(path) && !paths.contains(&path.as_str()) {
+                paths.push(path);
+            }
+        }
+        paths.truncate(4);
+        paths.join(", ")
+    }
+}
+
+/// Files of a run with times or event records in them, and locks.
+fn is_volatile(name: &str) -> bool {
+    ["LOCK", ".lock", "timing.jsonl", "README.md"].contains(&name) || name.starts_with("events.")
+}
+
+fn collect(folder: &Path, prefix: &str, found: &mut BTreeMap<String, u64>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = format!("{prefix}{name}");
+        let kind = entry.file_type()?;
+        if is_volatile(&name) || name == "lost+found" {
+            continue;
+        } else if kind.is_dir() {
+            let before = found.len();
+            collect(&entry.path(), &format!("{path}/"), found)?;
+            if found.len() == before {
+                found.insert(format!("{path}/"), 0);
+            }
+        } else {
+            let mut hasher = DefaultHasher::new();
+            match kind.is_symlink() {
+                true => fs::read_link(entry.path())?.hash(&mut hasher),
+                false => fs::read(entry.path())?.hash(&mut hasher),
+            }
+            found.insert(path, hasher.finish());
+        }
+    }
+    Ok(())
+}
+
+/// Does `work` on every item, on as many threads as there are processors. Each thread has a folder of its own.
+pub fn each<T: Sync>(
+    items: &[T],
+    scratch: &Scratch,
+    work: impl Fn(&T, &Path) -> Result<()> + Sync,
+) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(None);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for thread in 0..threads {
+            let (next, failed, work) = (&next, &failed, &work);
+            scope.spawn(move || {
+                let folder = scratch.join(&format!("worker{thread}"));
+                let mut done = empty(&folder);
+                while done.is_ok() {
+                    let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                        return;
+                    };
+                    done = work(item, &folder);
+                }
+                if let Ok(mut failed) = failed.lock() {
+                    *failed = done.err();
+                }
+                next.store(items.len(), Ordering::Relaxed);
+            });
+        }
+    });
+    failed.into_inner().ok().flatten().map_or(Ok(()), Err)
+}

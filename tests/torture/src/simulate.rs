@@ -1,0 +1,89 @@
+//! What a power cut may leave, from the order of writes and syncs: the worst that a file system may do.
+//!
+//! Data that were not synced are gone. New names, and renames, of a folder that was not synced are undone.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::preload::Call;
+use crate::scratch;
+
+/// Takes from `place` what the operations so far have not made durable. `start` is a copy of the place before.
+pub fn lose(place: &Path, start: &Path, calls: &[Call]) -> Result<()> {
+    // Bytes of each file that are durable.
+    let mut durable: BTreeMap<PathBuf, u64> = BTreeMap::new();
+    // Names that are not durable yet, in order.
+    let mut names: Vec<PathBuf> = Vec::new();
+    for call in calls {
+        let path = PathBuf::from(&call.path);
+        match call.operation.as_str() {
+            "open" if !durable.contains_key(&path) => {
+                let before = path.strip_prefix(place).map(|path| start.join(path));
+                match before.ok().and_then(|before| before.metadata().ok()) {
+                    Some(data) => durable.insert(path, data.len()),
+                    None => {
+                        names.push(path.clone());
+                        durable.insert(path, 0)
+                    }
+                };
+            }
+            "mkdir" | "link" => names.push(path),
+            "rename" => {
+                let from = PathBuf::from(&call.note);
+                move_below(&mut durable, &from, &path);
+                names.retain(|name| *name != from);
+                for name in &mut names {
+                    if let Ok(rest) = name.strip_prefix(&from) {
+                        *name = path.join(rest);
+                    }
+                }
+                names.push(path);
+            }
+            // Only files are opened for writing.
+            "fsync" => match durable.get_mut(&path) {
+                Some(size) => *size = call.note.parse()?,
+                None => names.retain(|name| name.parent() != Some(&path)),
+            },
+            _ => {}
+        }
+    }
+    for (path, size) in durable {
+        if path.metadata().is_ok_and(|data| data.is_file() && data.len() > size) {
+            fs::OpenOptions::new().write(true).open(&path)?.set_len(size)?;
+        }
+    }
+    for name in names.iter().rev() {
+        scratch::remove(name)?;
+        if let Ok(path) = name.strip_prefix(place) {
+            restore(&start.join(path), name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Files keep what is durable of them when they, or a folder above them, are renamed.
+fn move_below(durable: &mut BTreeMap<PathBuf, u64>, from: &Path, to: &Path) {
+    let moved: Vec<PathBuf> =
+        durable.keys().filter(|path| path.starts_with(from)).cloned().collect();
+    for path in moved {
+        let size = durable.remove(&path).unwrap_or(0);
+        let rest = path.strip_prefix(from).unwrap_or(Path::new(""));
+        // Joining an empty path would add a slash.
+        let target = if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) };
+        durable.insert(target, size);
+    }
+}
+
+/// Puts back what a rename has replaced, if there was something.
+fn restore(before: &Path, name: &Path) -> Result<()> {
+    if before.is_dir() {
+        return scratch::copy(before, name);
+    }
+    if before.is_file() && name.parent().is_some_and(Path::is_dir) {
+        fs::copy(before, name)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! Numbers and headers that ask for absurd amounts: time and memory stay bounded.
+
+use std::fs;
+use std::io::Write;
+
+use anyhow::Result;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::inputs;
+use crate::program::Engram;
+use crate::report::Report;
+use crate::scratch::Scratch;
+use crate::subjects::Shared;
+
+const SECONDS: u64 = 20;
+const MEGABYTES: u64 = 1000;
+
+/// Shapes of arrays, in Python's words.
+const SHAPES: [&str; 10] = [
+    "(1000000000000000000, 16)",
+    "(16, 1000000000000000000)",
+    "(4294967296, 4294967296)",
+    "(-1, 16)",
+    "(0, 16)",
+    "(5, 0)",
+    "(99999999999999999999999, 16)",
+    "()",
+    "(5,)",
+    "(1, 1, 1, 1, 1, 1, 1, 80)",
+];
+
+pub fn attack(report: &Report) -> Result<()> {
+    let scratch = Scratch::new("sizes")?;
+    let shared = Shared::make(&scratch)?;
+    let at = |name: &str| shared.folder.join(name);
+    let mut lines: Vec<String> = Vec::new();
+    for k in ["1000000", "4294967296", "18446744073709551615", "0"] {
+        lines.push(format!(
+            "memory search {{s}}/start/memory --queries {{s}}/queries.npy -k \
+            {k} --output {{s}}/k.npy"
+        ));
+        lines.push(format!(
+            "memory search {{s}}/start/memory --queries {{s}}/queries.npy -k {k} --index hnsw"
+        ));
+        lines.push(format!(
+            "memory search {{s}}/start/memory --queries {{s}}/queries.npy -k 3 \
+            --ef-search {k} --index hnsw"
+        ));
+        lines.push(format!(
+            "eval retrieval --queries {{r}}/eval/fuzz/corpus/retrieval/queries -k {k} \
+                --resamples 5"
+        ));
+    }
+    for (number, shape) in SHAPES.into_iter().enumerate() {
+        let mut bytes = inputs::npy_header(shape);
+        bytes.extend([0; 320]);
+        fs::write(at(&format!("shape{number}.npy")), bytes)?;
+    }
+    let mut long = b"\x93NUMPY\x02\x00\xff\xff\xff\xff".to_vec();
+    long.extend(b"{'descr': '<f4', ".repeat(10));
+    fs::write(at("shape10.npy"), long)?;
+    fs::write(at("shape11.npy"), inputs::npy_header(&"(".repeat(30_000)))?;
+    for number in 0..12 {
+        lines.push(format!(
+            "memory build --keys {{s}}/shape{number}.npy --out {{s}}/memory{number} --quiet"
+        ));
+        lines.push(format!(
+            "memory search {{s}}/start/memory --queries {{s}}/shape{number}.npy -k 3"
+        ));
+        lines.push(format!(
+            "memory search {{s}}/start/memory --queries {{s}}/queries.npy \
+            --gates {{s}}/shape{number}.npy -k 3"
+        ));
+    }
+    for (number, length) in [u64::MAX, 1 << 62, 1 << 40, 0].into_iter().enumerate() {
+        fs::write(
+            at(&format!("header{number}.safetensors")),
+            [&length.to_le_bytes()[..], b"{}"].concat(),
+        )?;
+        lines.push(format!(
+            "memory build --keys {{s}}/header{number}.safetensors --out \
+            {{s}}/memory-header{number} --quiet"
+        ));
+    }
+    for (number, (place, value)) in [
+        (4, u32::MAX),
+        (40, u32::MAX),
+        (40, 0),
+        (24, u32::MAX),
+        (24, 0),
+        (22, u32::MAX),
+        (32, u32::MAX),
+        (16, u32::MAX),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut wav = inputs::wav(8000, 1);
+        wav[place..place + 4].copy_from_slice(&value.to_le_bytes());
+        fs::write(at(&format!("header{number}.wav")), wav)?;
+        lines.push(format!(
+            "predict --recogniser {{r}}/train/kept/conformer --input \
+            {{s}}/header{number}.wav --output {{s}}/out.tsv --quiet"
+        ));
+    }
+    for (number, (width, height)) in
+        [(30_000, 30_000), (u32::MAX >> 1, 1), (9_400, 9_400), (0, 1)].into_iter().enumerate()
+    {
+        fs::write(
+            at(&format!("bomb{number}.png")),
+            inputs::png(width.min(1 << 20), height, height.min(200))?,
+        )?;
+        fs::write(
+            at(&format!("bomb{number}.jsonl")),
+            format!("{{\"image\":\"bomb{number}.png\"}}\n"),
+        )?;
+        lines.push(format!(
+            "memory build --model {{r}}/train/kept/clip --entries \
+            {{s}}/bomb{number}.jsonl --out {{s}}/memory-bomb{number} --quiet"
+        ));
+    }
+    let text = "the quick brown fox jumps over ".repeat(13_000);
+    fs::write(at("long-ref.tsv"), format!("a\t{text}\n"))?;
+    fs::write(
+        at("long-hyp.tsv"),
+        format!("a\t{}\n", text.replace("quick", "slow").replace('o', "e")),
+    )?;
+    for unit in ["char", "word"] {
+        lines.push(format!(
+            "eval wer --ref {{s}}/long-ref.tsv --hyp {{s}}/long-hyp.tsv --unit {unit} \
+                --resamples 5"
+        ));
+    }
+    let mut bomb = GzEncoder::new(fs::File::create(at("bomb.tsv.gz"))?, Compression::fast());
+    for _ in 0..report.size(300, 4000) {
+        bomb.write_all(&[b'a'; 1 << 20])?;
+    }
+    bomb.finish()?;
+    lines.push("eval wer --ref {s}/bomb.tsv.gz --hyp {s}/hyp.tsv --resamples 5".to_owned());
+    fs::write(at("deep.json"), "[".repeat(1_000_000))?;
+    for line in [
+        "eval caption --references {s}/deep.json --results {s}/deep.json",
+        "eval vqa --annotations {s}/deep.json --results {s}/deep.json",
+        "eval retrieval --queries {s}/deep.json -k 1",
+        "data entries coco {s}/deep.json --out {s}/out.jsonl --quiet",
+        "memory build --keys {s}/keys.npy --entries {s}/deep.json --out {s}/memory-deep --quiet",
+        "predict {s}/run --input {s}/deep.json --output {s}/out.csv --quiet",
+        "memory build --model {s}/run --entries {s}/entries.jsonl --batch 18446744073709551615 \
+            --out {s}/batch --quiet",
+        "eval wer --ref {s}/ref.tsv --hyp {s}/hyp.tsv --resamples 18446744073709551615",
+        "eval wer --ref {s}/ref.tsv --hyp {s}/hyp.tsv --align 18446744073709551615 --resamples 5",
+        "data speech {s}/spoken --count 18446744073709551615",
+        "data audiovisual {s}/seen-much --count 18446744073709551615 --names 2",
+        "--threads 1024 memory info {s}/start/memory",
+    ] {
+        lines.push(line.to_owned());
+    }
+    for line in lines {
+        let ended = Engram::line(&shared.fill(&line)).seconds(SECONDS).run()?;
+        report.case();
+        if !report.sound(&ended, &line) {
+            continue;
+        }
+        if ended.megabytes > MEGABYTES {
+            report.hang("too much memory", format!("{line}: {ended}"));
+        }
+        let one_line = ended.code != Some(2)
+            || ended.stderr.lines().filter(|line| !line.starts_with("warning: ")).count() == 1;
+        // A refusal of an option is several lines: clap's usage.
+        if !matches!(ended.code, Some(0..=2))
+            || !(one_line || ended.stderr.contains("For more information"))
+        {
+            report.loss("no plain refusal", format!("{line}: {ended}"));
+        }
+    }
+    Ok(())
+}

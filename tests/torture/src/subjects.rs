@@ -1,0 +1,143 @@
+//! Commands that write (`subjects.txt`), and the inputs that all attacks share.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::inputs;
+use crate::program::{Engram, checkout};
+use crate::scratch::{self, Scratch};
+
+/// What a command writes, which decides what must hold after it was stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A memory in `PLACE/memory`: the old generation or the new one.
+    Memory,
+    /// A run in `PLACE/run`: `--resume` leads to the bytes of an unbroken run.
+    Run,
+    /// Files: each is the old one, or the new one, or is not there.
+    Files,
+    /// A new folder: all of it or nothing.
+    Folder,
+}
+
+/// A command that writes below one folder, its place.
+pub struct Subject {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// What lies in the place before.
+    start: Option<PathBuf>,
+    /// Arguments, with `{}` for the place.
+    pub line: String,
+    /// Seconds of one run, roughly.
+    pub seconds: f64,
+}
+
+impl Subject {
+    /// Makes the place as it is before the command.
+    pub fn prepare(&self, place: &Path) -> Result<()> {
+        scratch::empty(place)?;
+        self.start.as_deref().map_or(Ok(()), |start| scratch::copy(start, place))
+    }
+
+    pub fn command(&self, place: &Path) -> Engram {
+        Engram::line(&self.line.replace("{}", &place.to_string_lossy()))
+    }
+
+    /// The command that a user gives after a stop.
+    pub fn again(&self, place: &Path) -> Engram {
+        let resume = if self.kind == Kind::Run { " --resume" } else { "" };
+        let line = self.line.replace("{}", &place.to_string_lossy());
+        Engram::line(&(line + resume))
+    }
+}
+
+/// Fields of the lines of a table, without comments.
+pub fn table(text: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| line.split('|').map(str::trim).collect())
+}
+
+/// Inputs of all subjects, made by the command itself where it has a writer for them.
+pub struct Shared {
+    pub folder: PathBuf,
+}
+
+impl Shared {
+    pub fn make(scratch: &Scratch) -> Result<Self> {
+        let folder = scratch.join("shared");
+        scratch::empty(&folder)?;
+        let shared = Self { folder };
+        let at = |name: &str| shared.folder.join(name);
+        inputs::npy(&at("keys.npy"), &[300, 16], 1)?;
+        inputs::npy(&at("values.npy"), &[300, 2, 8], 2)?;
+        inputs::entries(&at("entries.jsonl"), 0, 300, "a")?;
+        inputs::npy(&at("keys2.npy"), &[40, 16], 3)?;
+        inputs::npy(&at("values2.npy"), &[40, 2, 8], 4)?;
+        inputs::entries(&at("more.jsonl"), 1000, 40, "b")?;
+        inputs::entries(&at("same.jsonl"), 7, 40, "a")?;
+        inputs::npy(&at("queries.npy"), &[5, 16], 5)?;
+        fs::write(at("web.tsv"), "http://a/1.jpg\ta cat on a mat\nhttp://a/2.jpg\ta dog\n")?;
+        fs::write(at("ref.tsv"), "a\tturn the light on\nb\tplay some jazz\n")?;
+        fs::write(at("hyp.tsv"), "a\tturn the light off\nb\tplay jazz\n")?;
+        let rows = "--keys {s}/keys.npy --values {s}/values.npy --entries {s}/entries.jsonl";
+        shared.engram(&format!("memory build {rows} --out {{s}}/start/memory --quiet"))?;
+        shared.engram("memory index {s}/start/memory --quiet")?;
+        shared.engram("memory delete {s}/start/memory --ids 3,5")?;
+        shared.engram("data phrases {s}/phrases")?;
+        shared.engram("data audiovisual {s}/seen --count 2 --names 2")?;
+        shared.engram(&shared.line("train patent")?.replace("{}", "{s}"))?;
+        let pairs = "--input {s}/phrases/test.csv --output {s}/scores.csv";
+        shared.engram(&format!("predict {{s}}/run {pairs} --quiet"))?;
+        let mut images = String::new();
+        for frame in fs::read_dir(at("seen/frames"))? {
+            images += &format!("{{\"image\":\"{}\"}}\n", frame?.file_name().to_string_lossy());
+        }
+        fs::write(at("images.jsonl"), images)?;
+        inputs::ctranslate2(&at("ctranslate2"))?;
+        fs::create_dir(at("old"))?;
+        for name in ["out.csv", "out.tsv", "ids.npy", "scores.npy", "items.jsonl", "out.jsonl"] {
+            fs::write(at("old").join(name), "the old file\n")?;
+        }
+        Ok(shared)
+    }
+
+    /// Runs a line with `{s}` for the shared folder and `{r}` for the checkout.
+    pub fn engram(&self, line: &str) -> Result<()> {
+        Engram::line(&self.fill(line)).seconds(300).must_run().map(drop)
+    }
+
+    /// The line with the shared folder and the checkout filled in.
+    pub fn fill(&self, line: &str) -> String {
+        let repository = checkout().display().to_string();
+        line.replace("{s}", &self.folder.display().to_string()).replace("{r}", &repository)
+    }
+
+    /// All commands that write.
+    pub fn subjects(&self) -> Result<Vec<Subject>> {
+        table(include_str!("../subjects.txt")).map(|fields| self.subject(&fields)).collect()
+    }
+
+    /// The arguments of the subject of a name, with `{}` for the place.
+    pub fn line(&self, name: &str) -> Result<String> {
+        let mut subjects = self.subjects()?.into_iter();
+        let subject = subjects.find(|subject| subject.name == name);
+        subject.map(|subject| subject.line).with_context(|| format!("subjects.txt: no {name}"))
+    }
+
+    fn subject(&self, fields: &[&'static str]) -> Result<Subject> {
+        let [name, kind, start, seconds, line] = fields else {
+            bail!("subjects.txt: {fields:?}: five fields are needed");
+        };
+        let kind = match *kind {
+            "memory" => Kind::Memory,
+            "run" => Kind::Run,
+            "files" => Kind::Files,
+            "folder" => Kind::Folder,
+            other => bail!("subjects.txt: {other}: no such kind"),
+        };
+        let start = (!start.is_empty()).then(|| self.folder.join(start));
+        Ok(Subject { name, kind, start, line: self.fill(line), seconds: seconds.parse()? })
+    }
+}

@@ -1,0 +1,117 @@
+//! A command that is refused deletes nothing, and no command touches files that it did not write (`sweep.txt`).
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use crate::program::{Ended, Engram};
+use crate::report::Report;
+use crate::scratch::{self, Scratch};
+use crate::subjects::{Shared, table};
+
+/// Files of a user with names that look like ours.
+const PRECIOUS: [&str; 20] = [
+    ".env.sample",
+    ".env.backup",
+    ".bashrc.backup",
+    ".git.bundle",
+    "notes.txt",
+    ".lock",
+    "LOCK",
+    ".CURRENT.backup",
+    ".metrics.jsonl.AbCdEf",
+    ".config.json.a1b2c3",
+    ".model.safetensors.engram-notes",
+    ".notes.engram-backup",
+    "gen-000002.partial/notes.txt",
+    "gen-000009/notes.txt",
+    "gen-backup/keys.safetensors",
+    "checkpoints/notes.txt",
+    "checkpoints/.step-00000032.backup/notes.txt",
+    ".engram-unfinished-a1b2c3/notes.txt",
+    "memory/notes.txt",
+    "out.partial/notes.txt",
+];
+
+/// A command, and the user's files that it meets.
+struct Case {
+    line: &'static str,
+    what: &'static str,
+    names: Vec<&'static str>,
+}
+
+pub fn attack(report: &Report) -> Result<()> {
+    let scratch = Scratch::new("sweep")?;
+    let shared = Shared::make(&scratch)?;
+    let mut cases = Vec::new();
+    for fields in table(include_str!("../sweep.txt")) {
+        let [what, line] = fields[..] else {
+            bail!("sweep.txt: {fields:?}: two fields are needed")
+        };
+        if what == "foreign" {
+            // A folder with one file may be taken for an empty one.
+            cases.extend(PRECIOUS.map(|name| Case { line, what, names: vec![name] }));
+        }
+        // Locks and logs that the memory or the run has itself are not a user's.
+        let mut names = PRECIOUS.to_vec();
+        names.retain(|name| what == "foreign" || !name.to_lowercase().ends_with("lock"));
+        cases.push(Case { line, what, names });
+    }
+    scratch::each(&cases, &scratch, |case, folder| {
+        report.case();
+        let place = folder.join("place");
+        scratch::empty(&place)?;
+        match (case.what, case.what.strip_prefix("over ")) {
+            ("foreign", _) => beside(report, &shared, case, &place),
+            (_, Some(file)) => over(report, &shared, case, file, &place),
+            (start, _) => {
+                scratch::copy(&shared.folder.join(start), &place)?;
+                beside(report, &shared, case, &place)
+            }
+        }
+    })
+}
+
+fn run(report: &Report, shared: &Shared, line: &str, place: &Path) -> Result<Ended> {
+    let line = shared.fill(line).replace("{}", &place.to_string_lossy());
+    let ended = Engram::line(&line).run()?;
+    report.sound(&ended, line);
+    Ok(ended)
+}
+
+/// Runs a command, which may be refused or not: the user's files are as they were.
+fn beside(report: &Report, shared: &Shared, case: &Case, place: &Path) -> Result<()> {
+    for name in &case.names {
+        let path = place.join(name);
+        fs::create_dir_all(path.parent().unwrap_or(place))?;
+        // The content of each file is its name.
+        fs::write(path, name)?;
+    }
+    let ended = run(report, shared, case.line, place)?;
+    for name in &case.names {
+        match fs::read(place.join(name)) {
+            Ok(bytes) if bytes == name.as_bytes() => {}
+            Ok(_) => {
+                report.loss("a user's file is replaced", format!("{name}: {}: {ended}", case.line))
+            }
+            Err(_) => {
+                report.loss("a user's file is deleted", format!("{name}: {}: {ended}", case.line))
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An output over a file that the command reads is refused.
+fn over(report: &Report, shared: &Shared, case: &Case, file: &str, place: &Path) -> Result<()> {
+    scratch::copy(&shared.folder, place)?;
+    let before = fs::read(place.join(file))?;
+    let ended = run(report, shared, case.line, place)?;
+    if fs::read(place.join(file)).ok() != Some(before) {
+        report.loss("an output replaced an input", format!("{}: {ended}", case.line));
+    } else if ended.code != Some(2) {
+        report.loss("an output over an input is not refused", format!("{}: {ended}", case.line));
+    }
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! The same bytes with 1, 2 and 3 threads, of every command that writes.
+
+use anyhow::Result;
+
+use crate::report::Report;
+use crate::scratch::{self, Scratch, Snapshot};
+use crate::subjects::{Shared, Subject};
+
+pub fn attack(report: &Report) -> Result<()> {
+    let scratch = Scratch::new("threads")?;
+    let shared = Shared::make(&scratch)?;
+    let subjects = shared.subjects()?;
+    let most = if report.long { 3 } else { 2 };
+    scratch::each(&subjects, &scratch, |subject, folder| {
+        let place = folder.join("place");
+        let alone = written(subject, &place, 1)?;
+        // The short form leaves out one of the two numbers by turns.
+        for threads in
+            if most == 3 || subject.name.len().is_multiple_of(2) { 2..=most } else { 3..=3 }
+        {
+            report.case();
+            let now = written(subject, &place, threads)?;
+            if now != alone {
+                let files = now.difference(&alone);
+                report.loss(
+                    "other bytes by threads",
+                    format!("{}, {threads} threads: {files}", subject.name),
+                );
+            }
+        }
+        Ok(())
+    })
+}
+
+fn written(subject: &Subject, place: &std::path::Path, threads: usize) -> Result<Snapshot> {
+    subject.prepare(place)?;
+    subject.command(place).env("RAYON_NUM_THREADS", threads.to_string()).must_run()?;
+    Snapshot::of(place)
+}

@@ -1,0 +1,72 @@
+//! `tokenizer.json` files whose parts are wrong in meaning (`tokenizers.jsonl`).
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::program::Engram;
+use crate::report::Report;
+use crate::scratch::{self, Scratch};
+use crate::subjects::Shared;
+
+/// Commands that open a tokenizer, in `{}`; the first alone in the short form.
+const LINES: [&str; 3] = [
+    "memory build --entries {s}/long.jsonl --model {} --out {o} --quiet",
+    "predict --encoder {} --input {s}/phrases/test.csv --output {o} --quiet",
+    "predict {} --input {s}/phrases/test.csv --output {o} --quiet",
+];
+
+/// Parts of a tokenizer, each with a hostile value: those of the file, and some that are too large for it.
+fn changes() -> Result<Vec<(String, Value)>> {
+    let lines = include_str!("../tokenizers.jsonl").lines();
+    let mut changes: Vec<(String, Value)> =
+        lines.map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let deep = json!({"Regex": "(".repeat(5000)});
+    let nested = (0..100).fold(
+        json!({"type": "Lowercase"}),
+        |inner, _| json!({"type": "Sequence", "normalizers": [inner]}),
+    );
+    for large in [
+        json!({"type": "Replace", "pattern": deep, "content": "x"}),
+        json!({"type": "Prepend", "prepend": "x".repeat(1_000_000)}),
+        nested,
+    ] {
+        changes.push(("normalizer".to_owned(), large));
+    }
+    Ok(changes)
+}
+
+/// Each command, with each hostile tokenizer.
+pub fn attack(report: &Report, scratch: &Scratch, shared: &Shared) -> Result<()> {
+    let run = shared.folder.join("run");
+    let good: Value = serde_json::from_slice(&fs::read(run.join("tokenizer.json"))?)?;
+    let long = json!({"id": 0, "text": format!("a method of joining {}", "a".repeat(300))});
+    fs::write(shared.folder.join("long.jsonl"), format!("{long}\n"))?;
+    let mut cases = Vec::new();
+    for line in &LINES[..report.size(1, LINES.len())] {
+        cases.extend(changes()?.into_iter().map(|(part, value)| (*line, part, value)));
+    }
+    scratch::each(&cases, scratch, |(line, part, value), folder| {
+        let (model, output) = (folder.join("model"), folder.join("output"));
+        scratch::empty(&model)?;
+        scratch::copy(&run, &model)?;
+        scratch::remove(&output)?;
+        let mut tokenizer = good.clone();
+        let parts = tokenizer.as_object_mut().context("a tokenizer is an object")?;
+        parts.insert(part.clone(), value.clone());
+        fs::write(model.join("tokenizer.json"), tokenizer.to_string())?;
+        let line = shared.fill(line).replace("{}", &model.to_string_lossy());
+        let line = line.replace("{o}", &output.to_string_lossy());
+        let ended = Engram::line(&line).seconds(20).run()?;
+        report.case();
+        let shown: String = value.to_string().chars().take(60).collect();
+        let at = format!("tokenizer.json, {part} = {shown}");
+        let named = ended.stderr.contains(&*model.to_string_lossy());
+        let right = ended.code == Some(0) || ended.code == Some(2) && named;
+        if report.sound(&ended, &at) && !right {
+            report.loss("an error that names no file", format!("{at}: {ended}"));
+        }
+        Ok(())
+    })
+}

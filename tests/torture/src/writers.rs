@@ -1,0 +1,196 @@
+//! Several writers, builders and readers of one memory at once, and two trainers of one run.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use crate::inputs;
+use crate::program::{Ended, Engram};
+use crate::report::Report;
+use crate::scratch::{self, Scratch, Snapshot};
+use crate::subjects::Shared;
+
+const WRITERS: usize = 4;
+
+pub fn attack(report: &Report) -> Result<()> {
+    let scratch = Scratch::new("writers")?;
+    let shared = Shared::make(&scratch)?;
+    readers(report, &shared, &scratch.join("read"))?;
+    writers(report, &shared, &scratch.join("written"))?;
+    builders(report, &shared, &scratch.join("built"))?;
+    trainers(report, &shared, &scratch)
+}
+
+/// Entries of a memory, by `memory info`.
+fn entries(memory: &Path) -> Result<u64> {
+    let ended = Engram::line(&format!("memory info {} --json", memory.display())).must_run()?;
+    let info: Value = serde_json::from_str(&ended.stdout)?;
+    Ok(info["entries"].as_u64().unwrap_or(0))
+}
+
+fn add(shared: &Shared, memory: &Path, entries: &Path) -> Result<Ended> {
+    let line = "memory add {} --keys {s}/keys2.npy --values {s}/values2.npy --entries {e} \
+        --quiet";
+    let line =
+        line.replace("{}", &memory.to_string_lossy()).replace("{e}", &entries.to_string_lossy());
+    Engram::line(&shared.fill(&line)).run()
+}
+
+/// Readers search while generations come and go; none may fail.
+fn readers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
+    scratch::copy(&shared.folder.join("start/memory"), memory)?;
+    let generations = report.size(50, 1000);
+    let before = entries(memory)?;
+    let done = AtomicBool::new(false);
+    let folder = memory.display();
+    let lines = [
+        shared.fill(&format!("memory search {folder} --queries {{s}}/queries.npy -k 5")),
+        shared.fill(&format!(
+            "memory search {folder} --queries {{s}}/queries.npy -k 5 --index \
+                hnsw"
+        )),
+        format!("memory verify {folder}"),
+    ];
+    thread::scope(|scope| -> Result<()> {
+        for line in &lines {
+            let done = &done;
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    let Ok(ended) = Engram::line(line).run() else { return };
+                    report.case();
+                    if report.sound(&ended, line) && ended.code != Some(0) {
+                        report.loss(
+                            "a reader failed while another process wrote",
+                            format!("{line}: {ended}"),
+                        );
+                    }
+                }
+            });
+        }
+        let wrote = (0..generations).try_for_each(|generation| {
+            let first = 2000 + generation / 2 * 40;
+            let ids: Vec<String> = (first..first + 40).map(|id| id.to_string()).collect();
+            let ended = if generation % 2 == 0 {
+                let file = memory.with_extension("jsonl");
+                inputs::entries(&file, first, 40, "a")?;
+                add(shared, memory, &file)?
+            } else {
+                Engram::line(&format!("memory delete {folder} --ids {}", ids.join(","))).run()?
+            };
+            report.case();
+            if ended.code != Some(0) {
+                report.loss("a writer failed beside readers", ended);
+            }
+            Ok(())
+        });
+        done.store(true, Ordering::Relaxed);
+        wrote
+    })?;
+    if entries(memory)? != before {
+        report.loss(
+            "entries after all generations",
+            format!("{} instead of {before}", entries(memory)?),
+        );
+    }
+    Ok(())
+}
+
+/// Writers that try again when refused: every acknowledged entry is there at the end.
+fn writers(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
+    scratch::copy(&shared.folder.join("start/memory"), memory)?;
+    let before = entries(memory)?;
+    let each = report.size(4, 40);
+    let added = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let added = &added;
+            scope.spawn(move || -> Result<()> {
+                for n in 0..each {
+                    let file = memory.with_extension(format!("{writer}.jsonl"));
+                    inputs::entries(&file, 100_000 + (writer * each + n) * 40, 40, "a")?;
+                    for _ in 0..2000 {
+                        let ended = add(shared, memory, &file)?;
+                        report.case();
+                        report.sound(&ended, "several writers");
+                        if ended.code == Some(0) {
+                            added.fetch_add(40, Ordering::Relaxed);
+                            break;
+                        }
+                        thread::sleep(Duration::from_millis(3));
+                    }
+                }
+                Ok(())
+            });
+        }
+    });
+    let (wanted, found) = (before + added.into_inner() as u64, entries(memory)?);
+    if found != wanted {
+        report.loss("acknowledged entries are gone", format!("{found} instead of {wanted}"));
+    }
+    let verify = Engram::line(&format!("memory verify {}", memory.display())).run()?;
+    if verify.code != Some(0) {
+        report.loss("the memory of several writers does not verify", verify);
+    }
+    Ok(())
+}
+
+/// Two builds into one folder at once: one is told that it made the memory, and it did.
+fn builders(report: &Report, shared: &Shared, memory: &Path) -> Result<()> {
+    for race in 0..report.size(40, 500) {
+        scratch::remove(memory)?;
+        report.case();
+        let build = |keys: &str| {
+            let line =
+                format!("memory build --keys {{s}}/{keys} --out {} --quiet", memory.display());
+            Engram::line(&shared.fill(&line)).run()
+        };
+        let (small, large) = thread::scope(|scope| {
+            let small = scope.spawn(|| build("keys2.npy"));
+            let large = build("keys.npy");
+            (small.join(), large)
+        });
+        let (Ok(small), large) = (small, large?) else { continue };
+        let small = small?;
+        for ended in [&small, &large] {
+            report.sound(ended, "two builders");
+        }
+        let acknowledged: BTreeSet<u64> = [(&small, 40), (&large, 300)]
+            .iter()
+            .filter(|(ended, _)| ended.code == Some(0))
+            .map(|(_, entries)| *entries)
+            .collect();
+        match acknowledged.len() {
+            1 if acknowledged.contains(&entries(memory)?) => {}
+            1 => report.loss("an acknowledged build is gone", format!("race {race}")),
+            0 => report
+                .loss("neither builder made a memory", format!("race {race}: {small} / {large}")),
+            _ => report.loss("both builders were acknowledged", format!("race {race}")),
+        }
+    }
+    Ok(())
+}
+
+/// A second trainer of a running run is refused, and disturbs nothing.
+fn trainers(report: &Report, shared: &Shared, scratch: &Scratch) -> Result<()> {
+    let line = shared.line("train patent")?;
+    let line = |place: &Path| line.replace("{}", &place.to_string_lossy());
+    let (alone, both) = (scratch.join("alone"), scratch.join("both"));
+    Engram::line(&line(&alone)).must_run()?;
+    let first = Engram::line(&line(&both)).start()?;
+    thread::sleep(Duration::from_millis(200));
+    let second = Engram::line(&format!("{} --resume", line(&both))).run()?;
+    let first = first.wait(Duration::from_secs(60));
+    report.case();
+    report.sound(&first, "two trainers");
+    report.sound(&second, "two trainers");
+    let (alone, both) = (Snapshot::of(&alone)?, Snapshot::of(&both)?);
+    if alone != both {
+        report.loss("two trainers leave other bytes", both.difference(&alone));
+    }
+    Ok(())
+}

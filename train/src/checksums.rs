@@ -1,0 +1,189 @@
+//! The checksums of a finished run: `run.sha256`, in the form of `sha256sum`.
+//!
+//! A run writes it when its other files are written, and whoever opens the run checks it: a damaged file is an error,
+//! not another score. `sha256sum -c run.sha256` checks it as well.
+
+use std::fs;
+use std::path::Path;
+
+use engram_data::hub::WeightsLocation;
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::checkpoint::write_file;
+use crate::digest;
+use crate::error::{Result, TrainError};
+use crate::log;
+use crate::run_folder::{INPUTS, RECIPE, SUMMARY};
+use crate::trainer::WEIGHTS;
+
+/// The file of checksums in a run's folder.
+pub const CHECKSUMS: &str = "run.sha256";
+
+/// The files that decide what a run answers, of all studies, beside its summary.
+const FILES: [&str; 10] = [
+    WEIGHTS,
+    RECIPE,
+    INPUTS,
+    "config.json",
+    "preprocessor_config.json",
+    "tokenizer.json",
+    "model.json",
+    "titles.tsv",
+    "calibration.json",
+    "stacking.json",
+];
+
+/// Hexadecimal digits of a SHA-256.
+const DIGITS: usize = 64;
+
+/// Ends a run: writes the checksums of its files and, last, its summary. A folder with a summary is a finished run.
+pub(crate) fn finish_run(run: &Path, summary: &impl Serialize) -> Result<()> {
+    let path = run.join(SUMMARY);
+    let json =
+        serde_json::to_vec_pretty(summary).map_err(|error| TrainError::io(&path)(error.into()))?;
+    write(run, Some(digest::of_bytes(&json)))?;
+    write_file(&path, &json)
+}
+
+/// Writes the checksums of a run's files.
+///
+/// # Errors
+/// [`TrainError::Io`]
+pub fn write_checksums(run: &Path) -> Result<()> {
+    let summary = run.join(SUMMARY);
+    let summary = match summary.is_file() {
+        true => Some(digest::of_file(&summary).map_err(TrainError::io(&summary))?.1),
+        false => None,
+    };
+    write(run, summary)
+}
+
+fn write(run: &Path, summary: Option<String>) -> Result<()> {
+    let mut lines = String::new();
+    for name in FILES {
+        let path = run.join(name);
+        if path.is_file() {
+            let (_, sum) = digest::of_file(&path).map_err(TrainError::io(&path))?;
+            lines.push_str(&format!("{sum}  {name}\n"));
+        }
+    }
+    if let Some(sum) = summary {
+        lines.push_str(&format!("{sum}  {SUMMARY}\n"));
+    }
+    write_file(&run.join(CHECKSUMS), lines.as_bytes())
+}
+
+/// Checks the files of a folder against its checksums. A folder that is no run need not have any; a finished run
+/// without them is warned of.
+///
+/// # Errors
+/// [`TrainError::BadChecksum`] with the file that is damaged or missing; [`TrainError::Io`]
+pub fn check_checksums(folder: &Path) -> Result<()> {
+    let list = folder.join(CHECKSUMS);
+    let text = match fs::read(&list) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            warn_if_run(folder);
+            return Ok(());
+        }
+        read => read.map_err(TrainError::io(&list))?,
+    };
+    let text = String::from_utf8_lossy(&text);
+    let mut listed = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let parts = parse(line).ok_or_else(|| TrainError::BadChecksum {
+            path: list.clone(),
+            reason: format!("line {} is no checksum with a file name", index + 1),
+        })?;
+        listed.push(parts);
+    }
+    listed.par_iter().try_for_each(|(sum, name)| {
+        let path = folder.join(name);
+        let reason = match digest::of_file(&path) {
+            Ok((_, found)) if found == *sum => return Ok(()),
+            Ok(_) => {
+                format!("does not match its SHA-256 in {CHECKSUMS}: it was damaged or changed")
+            }
+            // The summary is written after the list: without it the run is not finished.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => match *name == SUMMARY {
+                true => return Ok(()),
+                false => format!("is missing, and {CHECKSUMS} lists it"),
+            },
+            Err(error) => return Err(TrainError::io(&path)(error)),
+        };
+        Err(TrainError::BadChecksum { path, reason })
+    })
+}
+
+/// Checks the model of a folder, as [`check_checksums`] does; one of the hub was checked when it was fetched.
+pub(crate) fn check_model(place: &WeightsLocation) -> Result<()> {
+    match place {
+        WeightsLocation::Folder(folder) => check_checksums(folder),
+        WeightsLocation::Hub { .. } => Ok(()),
+    }
+}
+
+/// The sum and the name of a line. Names are those of the folder's own files.
+fn parse(line: &str) -> Option<(&str, &str)> {
+    let (sum, name) = line.split_once(' ')?;
+    let name = name.strip_prefix([' ', '*'])?;
+    let is_sum = sum.len() == DIGITS && sum.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_inside = !name.is_empty() && !name.contains(['/', '\\']) && name != "..";
+    (is_sum && is_inside).then_some((sum, name))
+}
+
+/// Warns of a finished run of an older version, which wrote no checksums.
+fn warn_if_run(folder: &Path) {
+    if folder.join(SUMMARY).is_file() && folder.join(RECIPE).is_file() {
+        let folder = folder.display();
+        log::print(&format!(
+            "warning: {folder} was trained by an older version and has no {CHECKSUMS}: damage to its \
+             files is not noticed"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finished() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in [WEIGHTS, RECIPE, "config.json"] {
+            fs::write(folder.path().join(name), format!("the bytes of {name}")).expect("written");
+        }
+        finish_run(folder.path(), &["a summary"]).expect("finished");
+        folder
+    }
+
+    #[test]
+    fn every_flipped_byte_is_found_in_its_file() {
+        let folder = finished();
+        check_checksums(folder.path()).expect("whole");
+        for name in [WEIGHTS, RECIPE, "config.json", SUMMARY, CHECKSUMS] {
+            let path = folder.path().join(name);
+            let whole = fs::read(&path).expect("read");
+            for place in 0..whole.len() {
+                let mut bytes = whole.clone();
+                bytes[place] ^= 1 << (place % 8);
+                fs::write(&path, bytes).expect("written");
+                let error = check_checksums(folder.path()).expect_err("damaged");
+                assert!(matches!(error, TrainError::BadChecksum { .. }), "{name} {place}: {error}");
+                if name != CHECKSUMS {
+                    assert!(error.to_string().contains(name), "{error}");
+                }
+            }
+            fs::write(&path, whole).expect("written");
+        }
+        fs::remove_file(folder.path().join("config.json")).expect("removed");
+        let error = check_checksums(folder.path()).expect_err("missing").to_string();
+        assert!(error.contains("config.json is missing"), "{error}");
+    }
+
+    #[test]
+    fn other_folders_need_no_checksums() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join(WEIGHTS), "weights").expect("written");
+        check_checksums(folder.path()).expect("of somebody else");
+    }
+}

@@ -1,0 +1,204 @@
+//! The folder of a grid: whose it is, and who makes which run in it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use engram_durable as durable;
+use fs4::fs_std::FileExt;
+
+use crate::error::{Result, TrainError};
+use crate::run_folder::open_lock;
+
+/// The file that makes a folder a grid's.
+const MARKER: &str = ".engram-grid";
+/// Reports, in the folder of a grid.
+const REPORTS: [&str; 3] = ["grid.json", "grid.md", "grid.html"];
+
+/// The folder of a grid, which is ours to write to.
+pub(super) struct GridFolder {
+    path: PathBuf,
+    /// Whether nothing was there before.
+    is_new: bool,
+}
+
+/// A run of a grid that no other process makes meanwhile.
+pub(super) struct TakenRun {
+    run: PathBuf,
+    lock: PathBuf,
+    _file: File,
+}
+
+impl GridFolder {
+    /// Makes the folder, or takes it as an earlier call left it.
+    ///
+    /// # Errors
+    /// [`TrainError::Recipe`] for a folder with other things in it, which stays as it is.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let is_new = !path.exists() || is_free(path)?;
+        durable::create_folder(path).map_err(TrainError::io(path))?;
+        let marker = path.join(MARKER);
+        if !marker.exists() {
+            durable::write_file(&marker, b"").map_err(TrainError::io(&marker))?;
+        }
+        Ok(Self { path: path.to_path_buf(), is_new })
+    }
+
+    /// Removes what a grid leaves that failed before its first run began: empty folders and the marker.
+    pub(super) fn tidy(&self) -> Result<()> {
+        if !self.is_new {
+            return Ok(());
+        }
+        let names = names(&self.path)?;
+        let is_empty_seed = |name: &String| is_seed(name) && is_empty(&self.path.join(name));
+        if !names.iter().all(|name| name == MARKER || is_empty_seed(name)) {
+            return Ok(());
+        }
+        for name in names.iter().filter(|name| *name != MARKER) {
+            // Fails where another process has begun a run meanwhile.
+            let _ = fs::remove_dir(self.path.join(name));
+        }
+        if names_are(&self.path, &[MARKER])? {
+            let marker = self.path.join(MARKER);
+            durable::remove_file(&marker).map_err(TrainError::io(&marker))?;
+            let _ = fs::remove_dir(&self.path);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a folder is empty.
+///
+/// # Errors
+/// [`TrainError::Recipe`] where it has things in it and is no grid's.
+fn is_free(path: &Path) -> Result<bool> {
+    let names = names(path)?;
+    if names.is_empty() {
+        return Ok(true);
+    }
+    // Older versions left no marker.
+    let is_own = |name: &String| is_seed(name) || REPORTS.contains(&name.as_str());
+    if names.iter().any(|name| name == MARKER) || names.iter().all(is_own) {
+        return Ok(false);
+    }
+    Err(TrainError::Recipe {
+        place: path.display().to_string(),
+        reason: "has other things in it than the runs of a grid; give a new folder".to_owned(),
+    })
+}
+
+/// `seed-1` and so on.
+fn is_seed(name: &str) -> bool {
+    name.strip_prefix("seed-")
+        .is_some_and(|seed| !seed.is_empty() && seed.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn names(folder: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(folder).map_err(TrainError::io(folder))?;
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    names.collect::<std::io::Result<_>>().map_err(TrainError::io(folder))
+}
+
+fn names_are(folder: &Path, wanted: &[&str]) -> Result<bool> {
+    Ok(names(folder)? == wanted)
+}
+
+fn is_empty(folder: &Path) -> bool {
+    names(folder).is_ok_and(|names| names.is_empty())
+}
+
+impl TakenRun {
+    /// Takes a run until this is dropped; `None` while another process has it.
+    pub(super) fn take(run: &Path) -> Result<Option<Self>> {
+        loop {
+            let (lock, file) = lock_file(run)?;
+            if !file.try_lock_exclusive().map_err(TrainError::io(&lock))? {
+                return Ok(None);
+            }
+            if is_at(&file, &lock) {
+                return Ok(Some(Self { run: run.to_path_buf(), lock, _file: file }));
+            }
+        }
+    }
+
+    /// Takes a run as soon as no other process has it.
+    pub(super) fn wait_for(run: &Path) -> Result<Self> {
+        loop {
+            let (lock, file) = lock_file(run)?;
+            file.lock_exclusive().map_err(TrainError::io(&lock))?;
+            if is_at(&file, &lock) {
+                return Ok(Self { run: run.to_path_buf(), lock, _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for TakenRun {
+    fn drop(&mut self) {
+        // What never began leaves no lock file either. Who waits for it sees that it is gone.
+        if !self.run.exists() {
+            let _ = fs::remove_file(&self.lock);
+        }
+    }
+}
+
+/// The file beside a run's folder that tells processes with the same grid who has it.
+fn lock_file(run: &Path) -> Result<(PathBuf, File)> {
+    let path = run.with_extension("lock");
+    if let Some(folder) = path.parent() {
+        durable::create_folder(folder).map_err(TrainError::io(folder))?;
+    }
+    let file = open_lock(&path)?;
+    Ok((path, file))
+}
+
+/// Whether an open file is still the one at its path: another process may have removed it before it was locked.
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let place = |data: &fs::Metadata| (data.dev(), data.ino());
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(open), Ok(there)) => place(&open) == place(&there),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_grids_folder_is_taken() {
+        let place = tempfile::tempdir().expect("a folder");
+        for other in ["notes.txt", "seed-data", "seed-", "seed-1x"] {
+            let folder = place.path().join(format!("with-{other}"));
+            fs::create_dir(&folder).expect("made");
+            fs::write(folder.join(other), "precious").expect("written");
+            assert!(GridFolder::open(&folder).is_err(), "{other}");
+            assert_eq!(names(&folder).expect("names"), [other]);
+        }
+        let old = place.path().join("old");
+        fs::create_dir_all(old.join("seed-1")).expect("made");
+        fs::write(old.join("grid.json"), "{}").expect("written");
+        GridFolder::open(&old).expect("a grid of an older version").tidy().expect("kept");
+        assert_eq!(names(&old).expect("names").len(), 3);
+    }
+
+    #[test]
+    fn a_grid_that_never_began_leaves_nothing() {
+        let place = tempfile::tempdir().expect("a folder");
+        let path = place.path().join("grids/new");
+        let folder = GridFolder::open(&path).expect("new");
+        let run = path.join("seed-1/row");
+        let taken = TakenRun::take(&run).expect("taken").expect("free");
+        assert!(TakenRun::take(&run).expect("asked").is_none());
+        drop(taken);
+        folder.tidy().expect("tidied");
+        assert!(!path.exists());
+        // What began stays.
+        let folder = GridFolder::open(&path).expect("new");
+        let taken = TakenRun::wait_for(&run).expect("taken");
+        fs::create_dir(&run).expect("made");
+        drop(taken);
+        folder.tidy().expect("kept");
+        assert!(path.join("seed-1/row.lock").exists() && run.exists());
+    }
+}

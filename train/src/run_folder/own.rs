@@ -1,0 +1,142 @@
+//! Which files and folders a run writes: nothing else in a folder is ever removed or replaced.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use engram_durable as durable;
+use fs4::fs_std::FileExt;
+
+use super::{INPUTS, Inputs, LOCK, RECIPE, SUMMARY};
+use crate::checkpoint;
+use crate::checksums::CHECKSUMS;
+use crate::error::{Result, TrainError};
+use crate::log::METRICS;
+use crate::program::{PROGRAMS, Program};
+use crate::trainer::WEIGHTS;
+
+/// Files of a run's folder, of all studies.
+const FILES: [&str; 22] = [
+    LOCK,
+    INPUTS,
+    PROGRAMS,
+    RECIPE,
+    METRICS,
+    WEIGHTS,
+    SUMMARY,
+    CHECKSUMS,
+    "README.md",
+    "timing.jsonl",
+    "config.json",
+    "preprocessor_config.json",
+    "tokenizer.json",
+    "model.json",
+    "titles.tsv",
+    "calibration.json",
+    "stacking.json",
+    "held_out.csv",
+    "validation.csv",
+    "test.jsonl",
+    "ref.tsv",
+    "hyp.tsv",
+];
+
+/// Folders of a run's folder, of all studies.
+const FOLDERS: [&str; 6] =
+    [checkpoint::FOLDER, "memory", "memory-snapshots", "memory-evaluation", "memory-swapped", TEST];
+
+/// The folder of references and answers.
+const TEST: &str = "test";
+
+/// Whether a run writes a file or a folder of this name.
+fn is_written(name: &str) -> bool {
+    let has_variants = |name: &str| {
+        let stem = name.strip_suffix(".csv");
+        stem.is_some_and(|stem| stem.starts_with("held_out-") || stem.starts_with("validation-"))
+    };
+    FILES.contains(&name)
+        || FOLDERS.contains(&name)
+        || has_variants(name)
+        || name.starts_with("fold-")
+        || name.starts_with("events.out.tfevents.")
+}
+
+/// Whether a run writes a file of this name into its folder `test`.
+fn is_test_file(name: &str) -> bool {
+    let endings = ["jsonl", "json", "tsv", "csv", "txt", "svg"];
+    Path::new(name).extension().is_some_and(|ending| endings.iter().any(|known| ending == *known))
+}
+
+/// Whether a folder has nothing, or what a run writes before its recipe and nothing else.
+pub(super) fn is_unused(folder: &Path) -> Result<bool> {
+    for entry in fs::read_dir(folder).map_err(TrainError::io(folder))? {
+        let entry = entry.map_err(TrainError::io(folder))?;
+        let name = entry.file_name();
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        let path = entry.path();
+        let is_own = is_file
+            && match name.to_str() {
+                Some(LOCK) => is_lock(&path),
+                Some(INPUTS) => read_inputs(&path).is_some(),
+                Some(PROGRAMS) => Program::of_run(folder).is_ok(),
+                _ => [INPUTS, PROGRAMS, RECIPE].iter().any(|of| durable::is_leftover(&name, of)),
+            };
+        if !is_own {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether a folder has what a run has from its beginning on: its recipe and its inputs.
+pub(crate) fn is_run(folder: &Path) -> bool {
+    let recipe = fs::read_to_string(folder.join(RECIPE)).ok();
+    let recipe = recipe.and_then(|text| text.parse::<toml::Table>().ok());
+    recipe.is_some_and(|recipe| recipe.get("study").is_some_and(toml::Value::is_str))
+        && read_inputs(&folder.join(INPUTS)).is_some()
+}
+
+fn read_inputs(path: &Path) -> Option<Inputs> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// Whether a lock file is that of a run: it has a process id or nothing.
+fn is_lock(path: &Path) -> bool {
+    const LONGEST: u64 = 20;
+    fs::metadata(path).is_ok_and(|file| file.len() <= LONGEST)
+        && fs::read_to_string(path).is_ok_and(|text| {
+            text.trim().is_empty() || text.trim().bytes().all(|byte| byte.is_ascii_digit())
+        })
+}
+
+/// The process that writes to a run, as its lock file names it; changes nothing.
+pub(super) fn holder(run: &Path) -> Option<String> {
+    let path = run.join(LOCK);
+    let file = File::open(&path).ok()?;
+    match file.try_lock_exclusive() {
+        Ok(false) => Some(fs::read_to_string(&path).unwrap_or_default().trim().to_string()),
+        _ => None,
+    }
+}
+
+/// Removes what a killed process left half-written in a run's own folder.
+pub(super) fn sweep(run: &Path) -> Result<()> {
+    sweep_names(run, is_written)?;
+    sweep_names(&run.join(TEST), is_test_file)
+}
+
+/// Removes the temporaries of files and folders whose names are the caller's.
+pub(crate) fn sweep_names(folder: &Path, is_own: fn(&str) -> bool) -> Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(TrainError::io(folder))?,
+    };
+    let mut targets = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(TrainError::io(folder))?.file_name();
+        // `.NAME.engram-XXXXXX`
+        let of = name.to_str().and_then(|name| Some(name.strip_prefix('.')?.rsplit_once('.')?.0));
+        targets.extend(of.filter(|of| is_own(of)).map(str::to_string));
+    }
+    let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
+    durable::sweep(folder, &targets).map_err(TrainError::io(folder))
+}
