@@ -2,7 +2,9 @@
 //! of the readers kept.
 
 use engram_data::DataError;
+use engram_data::audio::AudioReader;
 use engram_data::hub::{Facts, HubSettings, WeightsLocation};
+use engram_data::image::Picture;
 use engram_data::knowledge::coco::CocoOptions;
 use engram_data::knowledge::vqa::VqaOptions;
 use engram_data::knowledge::web::WebOptions;
@@ -11,6 +13,8 @@ use engram_data::knowledge::wit::WitOptions;
 use engram_data::knowledge::{
     Collector, Counts, Input, Knowledge, Reason, coco, vqa, web, wikidata, wit,
 };
+use engram_data::text_to_text::TextToText;
+use engram_data::tokenise::{TextForm, Tokeniser};
 
 /// The name that every message must give.
 const FILE: &str = "input.file";
@@ -19,12 +23,15 @@ const FILE: &str = "input.file";
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 10] = [
     ("aokvqa", aokvqa),
+    ("audio", audio),
     ("coco", coco),
     ("edges", edges),
     ("hub", hub),
+    ("image", image),
     ("labels", labels),
+    ("tokenizer", tokenizer),
     ("vqa", vqa),
     ("web", web),
     ("wit", wit),
@@ -105,6 +112,28 @@ fn edges(bytes: &[u8]) {
     }
 }
 
+/// A `tokenizer.json` that encodes texts, or a refusal; the library's panics are errors.
+fn tokenizer(bytes: &[u8]) {
+    if let Ok(json) = std::str::from_utf8(bytes)
+        && let Err(error) = TextToText::parse(json, FILE.as_ref())
+    {
+        check_message(&error.to_string());
+    }
+    let tokeniser = match Tokeniser::from_bytes(FILE, bytes) {
+        Ok(tokeniser) => tokeniser,
+        Err(error) => return check_message(&error.to_string()),
+    };
+    for text in ["", "a joint of two pipes", "Caf\u{e9} \u{1f600}\u{4e2d}\0"] {
+        for as_file in [false, true] {
+            let form = TextForm { longest: 7, cut_start: as_file, as_file };
+            match tokeniser.encode_text(text, &form) {
+                Ok(ids) => assert!(as_file || ids.len() <= form.longest),
+                Err(error) => check_message(&error.to_string()),
+            }
+        }
+    }
+}
+
 fn labels(bytes: &[u8]) {
     check(bytes, &|input, to| wikidata::read_descriptions(input, "wikidata", to));
     check(bytes, &|input, to| Labels::default().read(input, to));
@@ -180,5 +209,37 @@ fn hub(bytes: &[u8]) {
                 assert!(!matches!(part, "" | "." | "..") && !part.contains(['\\', '\0']));
             }
         }
+    }
+}
+
+/// Samples that a byte becomes at most: a FLAC frame of silence has 65,535 of 8 channels in 20 bytes, and 1,000 Hz
+/// become 16,000.
+const MOST_SAMPLES: usize = 1 << 16;
+
+fn audio(bytes: &[u8]) {
+    let mut all = 0;
+    let mut samples = Vec::new();
+    let mut read = || -> Result<(), DataError> {
+        let mut reader = AudioReader::from_bytes(FILE, bytes.to_vec(), 16_000)?;
+        while reader.read(&mut samples)? {
+            assert!(samples.iter().all(|sample| sample.is_finite()));
+            all += samples.len();
+            assert!(all <= MOST_SAMPLES * bytes.len(), "{all} samples of {} bytes", bytes.len());
+            samples.clear();
+        }
+        Ok(())
+    };
+    if let Err(error) = read() {
+        check_message(&error.to_string());
+    }
+}
+
+fn image(bytes: &[u8]) {
+    match Picture::from_bytes(FILE, bytes) {
+        Ok(picture) => {
+            let pixels = u64::from(picture.width()) * u64::from(picture.height());
+            assert_eq!(picture.pixels().len() as u64, 3 * pixels);
+        }
+        Err(error) => assert!(error.to_string().starts_with(FILE), "{error}"),
     }
 }

@@ -1,27 +1,32 @@
-//! Sound files as mono samples from -1 to 1, at the rate that a model takes.
+//! Audio files as mono samples from -1 to 1, at the rate that a model takes.
 //!
-//! WAV (integers of 8 to 32 bits, floats), FLAC, MP3, Ogg Vorbis and AAC in MP4, through `symphonia`.
-//! Channels are averaged; other rates are converted by `rubato`. A file is read in blocks, so an
-//! hour of sound needs no more memory than a second.
+//! WAV (integers of 8 to 64 bits, floats, A-law, mu-law; also RF64 and W64), FLAC, MP3, Ogg Vorbis and AAC
+//! in MP4 or ADTS. Channels are averaged; other rates are converted by `rubato`. A file is read in blocks,
+//! so an hour of audio needs no more memory than a second.
+//!
+//! Sizes and counts in headers are hints. All samples that are there are read, or the file is refused.
 
+mod blocks;
+mod flac;
+mod input;
 pub mod mixing;
+mod mp4;
+mod mpeg;
 pub mod noise;
+mod packets;
+mod pcm;
 mod resample;
+mod wave;
 
 use std::fs::File;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
-use symphonia::core::audio::GenericAudioBufferRef;
-use symphonia::core::codecs::audio::well_known::CODEC_ID_FLAC;
-use symphonia::core::codecs::audio::{AudioCodecId, AudioDecoder, AudioDecoderOptions};
-use symphonia::core::errors::Error;
 use symphonia::core::formats::probe::Hint;
-use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
-use symphonia::core::io::{MediaSource, MediaSourceStream, MediaSourceStreamOptions};
-use symphonia::core::meta::MetadataOptions;
 
 use crate::DataError;
+use blocks::{Blocks, Format};
+use input::{Input, Source};
 use resample::Resampler;
 
 /// How much faster or slower than it was recorded a sound may be played.
@@ -48,50 +53,34 @@ pub fn at_speed(samples: &[f32], rate: u32, speed: f64) -> Result<Vec<f32>, Data
     Ok(played)
 }
 
-/// A sound file that is being read.
+/// An audio file that is being read.
 pub struct AudioReader {
     path: PathBuf,
-    format: Box<dyn FormatReader>,
-    decoder: Box<dyn AudioDecoder>,
-    track: u32,
-    /// Samples of a channel that the file has, if its header counts them.
-    promised: Option<u64>,
-    /// Its length, where the header says or the first packets let guess it.
-    seconds: Option<f64>,
-    /// Samples of a channel that were decoded.
-    decoded: u64,
-    /// Of the file; known from the first packet on.
-    source: Option<Source>,
+    blocks: Box<dyn Blocks>,
+    /// Of the samples before; known from the first on.
+    format: Option<Format>,
     resampler: Option<Resampler>,
     rate: u32,
     interleaved: Vec<f32>,
     ended: bool,
 }
 
-/// What the samples of a file are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Source {
-    rate: u32,
-    channels: usize,
-}
-
 impl AudioReader {
     /// Opens a file whose samples are wanted at `rate` Hz.
     ///
-    /// # Errors   `Io`; `EmptyFile`; `Audio` for what is no sound
+    /// # Errors   `Io`; `EmptyFile`; `Audio` for a file that is not audio
     pub fn open(path: impl AsRef<Path>, rate: u32) -> Result<Self, DataError> {
         let path = path.as_ref();
         let io = |source| DataError::Io { path: path.into(), source };
-        let bad = |reason: String| DataError::Audio { path: path.into(), reason };
         let file = File::open(path).map_err(io)?;
         let found = file.metadata().map_err(io)?;
         if found.is_dir() {
-            return Err(bad("is a folder".to_string()));
+            return Err(bad(path, "is a folder".to_string()));
         }
         if found.is_file() && found.len() == 0 {
             return Err(DataError::EmptyFile { path: path.into() });
         }
-        Self::from_source(path, Box::new(file), rate)
+        Self::from_source(path, Box::new(file), found.is_file().then_some(found.len()), rate)
     }
 
     /// The same for a file that is in memory; errors call it `name`.
@@ -99,53 +88,28 @@ impl AudioReader {
     /// # Errors   `Audio`
     pub fn from_bytes(
         name: impl AsRef<Path>,
-        bytes: &'static [u8],
+        bytes: impl AsRef<[u8]> + Send + Sync + 'static,
         rate: u32,
     ) -> Result<Self, DataError> {
-        Self::from_source(name.as_ref(), Box::new(Cursor::new(bytes)), rate)
+        let length = bytes.as_ref().len() as u64;
+        Self::from_source(name.as_ref(), Box::new(Cursor::new(bytes)), Some(length), rate)
     }
 
     fn from_source(
         path: &Path,
-        source: Box<dyn MediaSource>,
+        source: Box<dyn Source>,
+        length: Option<u64>,
         rate: u32,
     ) -> Result<Self, DataError> {
-        let bad = |reason: String| DataError::Audio { path: path.into(), reason };
-        let stream = MediaSourceStream::new(source, MediaSourceStreamOptions::default());
         let mut hint = Hint::new();
         if let Some(extension) = path.extension().and_then(|extension| extension.to_str()) {
             hint.with_extension(extension);
         }
-        let (options, metadata) = (FormatOptions::default(), MetadataOptions::default());
-        let format = symphonia::default::get_probe()
-            .probe(&hint, stream, options, metadata)
-            .map_err(|error| bad(format!("not a sound file that can be read ({error})")))?;
-        let Some(track) = format.default_track(TrackType::Audio) else {
-            return Err(bad("has no sound".to_string()));
-        };
-        let (id, count) = (track.id, track.num_frames);
-        let has_delay = track.delay.is_some();
-        let Some(parameters) = track.codec_params.as_ref().and_then(|codec| codec.audio()) else {
-            return Err(bad("its sound is coded in a way that is not known".to_string()));
-        };
-        // Only these have a count in their header; of others it is guessed from the first packets, and
-        // what is cut off by a guess is lost.
-        let counted = parameters.codec == CODEC_ID_FLAC || is_pcm(parameters.codec);
-        let promised = count.filter(|_| counted);
-        let seconds = count.zip(parameters.sample_rate).map(|(n, rate)| n as f64 / f64::from(rate));
-        let options = AudioDecoderOptions::default().gapless(counted || has_delay);
-        let decoder = symphonia::default::get_codecs()
-            .make_audio_decoder(parameters, &options)
-            .map_err(|error| bad(format!("its sound cannot be decoded ({error})")))?;
+        let blocks = blocks::open(Input::new(source, length), &hint);
         Ok(Self {
             path: path.into(),
-            format,
-            decoder,
-            track: id,
-            promised,
-            seconds,
-            decoded: 0,
-            source: None,
+            blocks: blocks.map_err(|reason| bad(path, reason))?,
+            format: None,
             resampler: None,
             rate,
             interleaved: Vec::new(),
@@ -155,83 +119,54 @@ impl AudioReader {
 
     /// Adds the next block of samples to `samples`; `false` at the end of the file.
     ///
-    /// # Errors   `Audio` for what cannot be decoded, for a file that is cut, and for samples that
-    /// are no numbers
+    /// # Errors   `Audio` for samples that cannot be decoded, for a file that is cut, and for samples that
+    /// are NaN, infinite or far too loud
     pub fn read(&mut self, samples: &mut Vec<f32>) -> Result<bool, DataError> {
-        if self.ended {
-            return Ok(false);
+        while !self.ended {
+            match self.blocks.next(&mut self.interleaved).map_err(|reason| self.bad(reason))? {
+                Some(_) if self.interleaved.is_empty() => {}
+                Some(format) => {
+                    self.start(format, samples)?;
+                    self.convert(format, samples)?;
+                    return Ok(true);
+                }
+                None => {
+                    self.finish(samples)?;
+                    self.ended = true;
+                }
+            }
         }
-        match self.decode()? {
-            true => self.convert(samples)?,
-            false => self.end(samples)?,
-        }
-        Ok(!self.ended)
+        Ok(false)
     }
 
-    /// Decodes the next packet of the track; `false` at the end.
-    fn decode(&mut self) -> Result<bool, DataError> {
-        loop {
-            let packet = match self.format.next_packet() {
-                Ok(Some(packet)) => packet,
-                Ok(None) => return Ok(false),
-                Err(Error::ResetRequired) => {
-                    return Err(
-                        self.bad("holds several recordings, one after the other".to_string())
-                    );
-                }
-                Err(Error::IoError(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-                    return Ok(false);
-                }
-                Err(error) => return Err(self.bad(format!("cannot be decoded ({error})"))),
-            };
-            if packet.track_id != self.track {
-                continue;
-            }
-            let decoded = match self.decoder.decode(&packet) {
-                Ok(decoded) => decoded,
-                Err(error) => {
-                    let reason = error.to_string();
-                    return Err(self.bad(format!("cannot be decoded ({reason})")));
-                }
-            };
-            let source = source_of(&decoded);
-            self.interleaved.clear();
-            decoded.copy_to_vec_interleaved(&mut self.interleaved);
-            match self.source {
-                Some(known) if known == source => {}
-                Some(_) => {
-                    return Err(self.bad("its rate or channels change on the way".to_string()));
-                }
-                None => self.start(source)?,
-            }
-            if !self.interleaved.is_empty() {
-                return Ok(true);
+    /// Takes up a format: that of the file, or of the next of several files that were joined.
+    fn start(&mut self, format: Format, samples: &mut Vec<f32>) -> Result<(), DataError> {
+        if self.format == Some(format) {
+            return Ok(());
+        }
+        let Format { rate, channels } = format;
+        if !RATES.contains(&rate) || channels == 0 {
+            return Err(self.bad(format!("has {channels} channels at {rate} Hz in its header")));
+        }
+        if self.format.is_none_or(|before| before.rate != rate) {
+            self.finish(samples)?;
+            if rate != self.rate {
+                let made = Resampler::new(rate, self.rate);
+                self.resampler = Some(made.map_err(|reason| self.bad(reason))?);
             }
         }
-    }
-
-    fn start(&mut self, source: Source) -> Result<(), DataError> {
-        if !RATES.contains(&source.rate) || source.channels == 0 {
-            let Source { rate, channels } = source;
-            return Err(self.bad(format!("{channels} channels at {rate} Hz are no sound")));
-        }
-        if source.rate != self.rate {
-            let made = Resampler::new(source.rate, self.rate);
-            self.resampler = Some(made.map_err(|reason| self.bad(reason))?);
-        }
-        self.source = Some(source);
+        self.format = Some(format);
         Ok(())
     }
 
-    /// Makes of the decoded block mono samples at the wanted rate.
-    fn convert(&mut self, samples: &mut Vec<f32>) -> Result<(), DataError> {
-        let channels = self.source.map_or(1, |source| source.channels);
+    /// Adds the decoded block as mono samples at the wanted rate.
+    fn convert(&mut self, format: Format, samples: &mut Vec<f32>) -> Result<(), DataError> {
         let is_sound = |sample: &f32| sample.is_finite() && sample.abs() < LOUDEST;
         if let Some(sample) = self.interleaved.iter().find(|sample| !is_sound(sample)) {
             return Err(self.bad(format!("has a sample of {sample}; sound is from -1 to 1")));
         }
-        let share = 1.0 / channels as f32;
-        let mono = self.interleaved.chunks_exact(channels).map(|frame| match frame {
+        let share = 1.0 / format.channels as f32;
+        let mono = self.interleaved.chunks_exact(format.channels).map(|frame| match frame {
             [only] => *only,
             frame => frame.iter().sum::<f32>() * share,
         });
@@ -241,20 +176,17 @@ impl AudioReader {
                 resampler.push(mono, samples).map_err(|reason| bad(&self.path, reason))?;
             }
         }
-        self.decoded += (self.interleaved.len() / channels) as u64;
         Ok(())
     }
 
-    fn end(&mut self, samples: &mut Vec<f32>) -> Result<(), DataError> {
-        self.ended = true;
-        if let Some(promised) = self.promised.filter(|promised| self.decoded < *promised) {
-            let decoded = self.decoded;
-            return Err(self.bad(format!("is cut: {decoded} of {promised} samples are there")));
+    /// Adds what the resampler still has.
+    fn finish(&mut self, samples: &mut Vec<f32>) -> Result<(), DataError> {
+        match self.resampler.take() {
+            Some(mut resampler) => {
+                resampler.finish(samples).map_err(|reason| bad(&self.path, reason))
+            }
+            None => Ok(()),
         }
-        if let Some(resampler) = &mut self.resampler {
-            resampler.finish(samples).map_err(|reason| bad(&self.path, reason))?;
-        }
-        Ok(())
     }
 
     fn bad(&self, reason: String) -> DataError {
@@ -263,24 +195,8 @@ impl AudioReader {
 
     /// About how long the file is, in seconds; `None` where nothing tells.
     pub fn seconds(&self) -> Option<f64> {
-        self.seconds
+        self.blocks.seconds()
     }
-}
-
-/// Whether these samples lie in the file as they are.
-fn is_pcm(codec: AudioCodecId) -> bool {
-    use symphonia::core::codecs::audio::well_known as known;
-    [
-        known::CODEC_ID_PCM_U8,
-        known::CODEC_ID_PCM_S16LE,
-        known::CODEC_ID_PCM_S24LE,
-        known::CODEC_ID_PCM_S32LE,
-        known::CODEC_ID_PCM_F32LE,
-        known::CODEC_ID_PCM_F64LE,
-        known::CODEC_ID_PCM_ALAW,
-        known::CODEC_ID_PCM_MULAW,
-    ]
-    .contains(&codec)
 }
 
 /// Louder than this is no sound, whatever scale a file of floats has.
@@ -288,10 +204,6 @@ const LOUDEST: f32 = 1e6;
 
 fn bad(path: &Path, reason: String) -> DataError {
     DataError::Audio { path: path.into(), reason }
-}
-
-fn source_of(decoded: &GenericAudioBufferRef<'_>) -> Source {
-    Source { rate: decoded.spec().rate(), channels: decoded.spec().channels().count() }
 }
 
 /// The whole file as mono samples at `rate` Hz.

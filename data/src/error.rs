@@ -122,7 +122,7 @@ pub enum DataError {
     PadMismatch { path: PathBuf, tokenizer: u32, model: u32 },
 
     /// A text cannot be expressed in the vocabulary.
-    #[error("{path}: cannot encode {piece:?}: {reason}; use a tokenizer with an unknown token", path = path.display())]
+    #[error("{path}: cannot encode {piece:?}: {reason}; fetch tokenizer.json again, or take one with an unknown token", path = path.display())]
     Encode { path: PathBuf, piece: String, reason: String },
 
     // Pictures

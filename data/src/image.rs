@@ -14,6 +14,7 @@ use std::path::Path;
 use ::image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbaImage};
 
 use crate::DataError;
+use crate::guard::guarded;
 pub use preprocessing::{Filter, Preprocessing, Resize};
 
 /// Pillow's limit, above which it warns of a decompression bomb.
@@ -49,11 +50,27 @@ impl Picture {
         if found.len() > MOST_BYTES {
             return Err(refused(format!("has {} bytes, more than {MOST_BYTES}", found.len())));
         }
-        let bytes = fs::read(path).map_err(io)?;
+        Self::from_bytes(path, &fs::read(path).map_err(io)?)
+    }
+
+    /// The same for a file that is in memory; errors call it `name`.
+    ///
+    /// # Errors   those of [`Picture::open`]
+    pub fn from_bytes(name: impl AsRef<Path>, bytes: &[u8]) -> Result<Self, DataError> {
+        let decoded = guarded(|| Self::decode(name.as_ref(), bytes));
+        decoded.unwrap_or_else(|| {
+            let reason = "is damaged: its decoder fails".to_owned();
+            Err(DataError::Picture { path: name.as_ref().into(), reason })
+        })
+    }
+
+    fn decode(path: &Path, bytes: &[u8]) -> Result<Self, DataError> {
+        let io = |source| DataError::Io { path: path.into(), source };
+        let refused = |reason: String| DataError::Picture { path: path.into(), reason };
         if bytes.is_empty() {
             return Err(DataError::EmptyFile { path: path.into() });
         }
-        let mut reader = ImageReader::new(Cursor::new(&bytes)).with_guessed_format().map_err(io)?;
+        let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(io)?;
         let Some(format) = reader.format() else {
             return Err(refused("is not a picture that is known here".to_owned()));
         };
@@ -73,7 +90,7 @@ impl Picture {
             });
         }
         // The decoder would fill what is missing with grey.
-        if format == ImageFormat::Jpeg && !jpeg_has_end(&bytes) {
+        if format == ImageFormat::Jpeg && !jpeg_has_end(bytes) {
             return Err(refused("is a JPEG that is cut short".to_owned()));
         }
         decoder.set_limits(limit(MOST_MEMORY)).map_err(broken)?;

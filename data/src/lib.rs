@@ -21,8 +21,10 @@
 pub mod audio;
 pub mod augmentation;
 pub mod error;
+pub mod folder;
 pub mod folds;
 pub mod groups;
+mod guard;
 pub mod hub;
 pub mod image;
 pub mod knowledge;

@@ -143,7 +143,9 @@ pub fn read(format: SpeechFormat, source: &SpeechSource) -> Result<SpeechClips, 
 fn read_manifest(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     gather::refuse_audio(source)?;
     let mut gathering = Gathering::new(source);
-    for clip in manifest::clips(&source.path)? {
+    let (clips, passed_over) = manifest::clips_and_passed_over(&source.path)?;
+    gathering.found.hidden = passed_over.hidden;
+    for clip in clips {
         let id = clip.id.clone();
         let place = if clip.line == 0 { Place::Entry(&id) } else { Place::Line(clip.line) };
         let audio = match clip.audio.exists() {

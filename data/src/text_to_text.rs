@@ -14,7 +14,7 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::{AddedToken, Tokenizer, TokenizerBuilder};
 
 use crate::DataError;
-use crate::tokenise::parse;
+use crate::tokenise::{guarded, parse};
 
 const PAD: &str = "<pad>";
 const END: &str = "</s>";
@@ -24,6 +24,10 @@ const BEGIN: &str = "<extra_id_98>";
 
 fn failed(path: &Path) -> impl Fn(tokenizers::Error) -> DataError {
     move |error| DataError::Tokenizer { path: path.into(), reason: error.to_string() }
+}
+
+fn in_file(path: &Path) -> impl Fn(String) -> DataError {
+    move |reason| DataError::Tokenizer { path: path.into(), reason }
 }
 
 /// A tokenizer with the ids that the sequences need.
@@ -76,9 +80,7 @@ impl TextToText {
 
     /// Reads the content of a `tokenizer.json`; `path` is its name in messages.
     pub fn parse(json: &str, path: &Path) -> Result<Self, DataError> {
-        let mut tokenizer = parse(json.as_bytes()).map_err(failed(path))?;
-        tokenizer.with_truncation(None).map_err(failed(path))?;
-        tokenizer.with_padding(None);
+        let tokenizer = parse(json.as_bytes()).map_err(in_file(path))?;
         let find = |role, name: &str| {
             tokenizer.token_to_id(name).ok_or_else(|| DataError::MissingSpecialToken {
                 path: path.into(),
@@ -124,12 +126,13 @@ impl TextToText {
 
     /// Ids of a text, without special tokens.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        let encoded = self.tokenizer.encode(text, false).map_err(failed(&self.path))?;
+        let encoded =
+            guarded(|| self.tokenizer.encode(text, false)).map_err(in_file(&self.path))?;
         Ok(encoded.get_ids().to_vec())
     }
 
     /// The text of ids, without special tokens.
     pub fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
-        self.tokenizer.decode(ids, true).map_err(failed(&self.path))
+        guarded(|| self.tokenizer.decode(ids, true)).map_err(in_file(&self.path))
     }
 }

@@ -3,15 +3,19 @@
 //! A study joins pieces (anchor, target, title, …) into one input itself, so a piece is encoded
 //! *without* special tokens, truncation or padding, whatever `tokenizer.json` says about them
 //! (all-MiniLM-L6-v2's pads each text to 128 tokens). Pieces recur (an anchor, a title) and are
-//! encoded once.
+//! encoded once. [`Tokeniser::encode_text`] gives a whole text with its special tokens.
+
+mod guard;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
+use tokenizers::{PostProcessor, TruncationDirection};
 
 use crate::DataError;
+pub(crate) use guard::guarded;
 
 /// Pieces kept in memory; when there are more, the memory is emptied and filled again.
 const REMEMBERED_PIECES: usize = 1 << 17;
@@ -54,8 +58,26 @@ pub struct Tokeniser {
 
 /// Reads the content of a `tokenizer.json`. (`Tokenizer::from_bytes` is generic: with it, serde's code for all kinds of
 /// tokenizers would be compiled here once more.)
-pub(crate) fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, tokenizers::Error> {
-    std::str::from_utf8(json)?.parse()
+///
+/// Truncation and padding are switched off: all callers cut texts themselves.
+pub(crate) fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
+    guarded(|| {
+        let mut tokenizer: tokenizers::Tokenizer = std::str::from_utf8(json)?.parse()?;
+        tokenizer.with_truncation(None)?;
+        tokenizer.with_padding(None);
+        Ok(tokenizer)
+    })
+}
+
+/// How a whole text becomes tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TextForm {
+    /// The most tokens, special tokens included.
+    pub longest: usize,
+    /// Whether a text that is too long loses its start; else it loses its end.
+    pub cut_start: bool,
+    /// Whether special tokens are those that the file's `post_processor` adds; else one starts and one ends the text.
+    pub as_file: bool,
 }
 
 impl Tokeniser {
@@ -74,13 +96,8 @@ impl Tokeniser {
     /// # Errors   `Tokenizer` for content that is none; `MissingSpecialToken`
     pub fn from_bytes(path: impl AsRef<Path>, bytes: &[u8]) -> Result<Self, DataError> {
         let path = path.as_ref();
-        let failed = |error: tokenizers::Error| DataError::Tokenizer {
-            path: path.into(),
-            reason: error.to_string(),
-        };
-        let mut tokenizer = parse(bytes).map_err(failed)?;
-        tokenizer.with_truncation(None).map_err(failed)?;
-        tokenizer.with_padding(None);
+        let failed = |reason: String| DataError::Tokenizer { path: path.into(), reason };
+        let tokenizer = parse(bytes).map_err(failed)?;
         let find = |names: &[&str]| names.iter().find_map(|name| tokenizer.token_to_id(name));
         let required = |role, names: &[&str]| {
             find(names).ok_or_else(|| DataError::MissingSpecialToken {
@@ -183,11 +200,49 @@ impl Tokeniser {
         })
     }
 
+    /// Ids of a whole text with its special tokens, cut to the length of `form`; not remembered.
+    ///
+    /// # Errors   `Encode` for text that the tokenizer cannot express
+    pub fn encode_text(&self, text: &str, form: &TextForm) -> Result<Vec<u32>, DataError> {
+        if !form.as_file {
+            let ids = self.encode(text)?;
+            let ids = ids.get_ids();
+            let count = ids.len().min(form.longest.saturating_sub(2));
+            let first = if form.cut_start { ids.len() - count } else { 0 };
+            let kept = ids[first..first + count].iter().copied();
+            return Ok([self.special.cls]
+                .into_iter()
+                .chain(kept)
+                .chain([self.special.sep])
+                .collect());
+        }
+        let direction = match form.cut_start {
+            true => TruncationDirection::Left,
+            false => TruncationDirection::Right,
+        };
+        let encoding = self.guard(text, || {
+            let mut encoding = self.tokenizer.encode(text, false)?;
+            let added =
+                self.tokenizer.get_post_processor().map_or(0, |own| own.added_tokens(false));
+            encoding.truncate(form.longest.saturating_sub(added), 0, direction);
+            self.tokenizer.post_process(encoding, None, true)
+        })?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
     fn encode(&self, piece: &str) -> Result<tokenizers::Encoding, DataError> {
-        self.tokenizer.encode(piece, false).map_err(|error| DataError::Encode {
+        self.guard(piece, || self.tokenizer.encode(piece, false))
+    }
+
+    fn guard<T>(
+        &self,
+        piece: &str,
+        call: impl FnOnce() -> Result<T, tokenizers::Error>,
+    ) -> Result<T, DataError> {
+        guarded(call).map_err(|reason| DataError::Encode {
             path: self.path.clone(),
             piece: piece.chars().take(60).collect(),
-            reason: error.to_string(),
+            reason,
         })
     }
 }

@@ -252,7 +252,7 @@ pub fn evaluate(
                 let reason = "undefined: every question has difficult direct answers".to_owned();
                 Measure::new(info, 0, Err(reason), None)
             }
-            false => measure_of_mean(info, "question", &values, &options.bootstrap),
+            false => measure_of_mean((info.name, info), "question", &values, &options.bootstrap),
         }
     };
     let mut measures: Vec<Measure> = parts.iter().map(measure).collect();

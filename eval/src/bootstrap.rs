@@ -258,16 +258,17 @@ where
         .then(|| bootstrap(resampling, options, statistic).interval(resampling, options))
 }
 
-/// The mean of values as a figure with its interval; `unit` is the word for what a value is of.
+/// The mean of values as a figure with its interval; `unit` is the word for what a value is of, and the metric's name
+/// may be another than its own.
 pub(crate) fn measure_of_mean(
-    info: &MetricInfo,
+    (name, info): (&str, &MetricInfo),
     unit: &str,
     values: &[f64],
     options: &BootstrapOptions,
 ) -> Measure {
     let resampling = Resampling::by_item(unit, values.len());
     let interval = interval(&resampling, options, |times| weighted_mean(values, times));
-    Measure::new(info, values.len(), Ok(mean(values)), interval)
+    Measure::named(name, info, values.len(), Ok(mean(values)), interval)
 }
 
 impl Distribution {

@@ -36,7 +36,7 @@ pub struct Comparison {
     /// of the two systems, unit by unit, that give a difference at least as large. As many exchanges as resamples.
     pub permutation_p_value: Option<f64>,
     /// The true difference that this set of rows would show at the 5 % level four times out of five:
-    /// `(1.96 + 0.84)` standard errors. `null` without resamples.
+    /// `(1.96 + 0.84)` standard errors. `null` without resamples, and where all resamples agree.
     pub detectable_difference: Option<f64>,
     /// What was drawn, and how many of them there are.
     pub unit: String,
@@ -59,16 +59,21 @@ impl Comparison {
             let interval = limits(measure.interval.as_ref());
             table.push(vec![name.to_owned(), number(measure.value), interval]);
         }
-        let finding = match (self.p_value, self.permutation_p_value, self.detectable_difference) {
-            (Some(p), Some(permutation), Some(detectable)) => format!(
-                "Two-sided p {} (bootstrap), {} (permutation); {} {}s would show a true difference of {} four times \
-                 out of five.\n",
-                number(p),
-                number(permutation),
-                self.units,
-                self.unit,
-                number(detectable)
-            ),
+        let finding = match (self.p_value, self.permutation_p_value) {
+            (Some(p), Some(permutation)) => {
+                let (p, permutation) = (number(p), number(permutation));
+                let (units, unit) = (self.units, &self.unit);
+                let rest = match self.detectable_difference {
+                    Some(detectable) => format!(
+                        "{units} {unit}s would show a true difference of {} four times out of five",
+                        number(detectable)
+                    ),
+                    None => format!(
+                        "all {units} {unit}s agree, so the interval is by the rule of three"
+                    ),
+                };
+                format!("Two-sided p {p} (bootstrap), {permutation} (permutation); {rest}.\n")
+            }
             _ => String::new(),
         };
         let reasons = [&self.a, &self.b].into_iter().filter_map(|measure| measure.reason.as_ref());
@@ -114,7 +119,8 @@ pub fn compare_pearson(
         gold.iter().zip(system).map(pair).collect()
     };
     let systems = [statistics(a), statistics(b)];
-    paired(&pearson::INFO, [value_a, value_b], &systems, resampling, options)
+    let metric = (pearson::INFO.name, &pearson::INFO);
+    paired(metric, [value_a, value_b], &systems, resampling, options)
 }
 
 /// Difference of two systems' figure, from their items: joined by id, in the order of A; units are the groups that A's
@@ -153,11 +159,8 @@ pub fn compare_items(
     let values = [value(&systems[0])?, value(&systems[1])?];
     let (version, higher_is_better) = (first.version, first.higher_is_better);
     let info = MetricInfo { name: "", version, higher_is_better };
-    let mut comparison = paired(&info, values, &systems, &resampling, options)?;
+    let mut comparison = paired((&first.metric, &info), values, &systems, &resampling, options)?;
     comparison.systems = [a.file.clone(), b.file.clone()];
-    comparison.a.metric.clone_from(&first.metric);
-    comparison.b.metric.clone_from(&first.metric);
-    comparison.difference.metric = format!("{}_difference", first.metric);
     Ok(comparison)
 }
 
@@ -199,9 +202,10 @@ fn named(file: &str, item: &Item) -> String {
     format!("{file} ({metric}, version {}, normaliser {normaliser})", item.version)
 }
 
-/// The comparison of two systems, each with its figure (or why it has none) and one statistic a row.
+/// The comparison of two systems, each with its figure (or why it has none) and one statistic a row; the metric's name
+/// may be one that this crate does not know.
 fn paired(
-    info: &MetricInfo,
+    (metric, info): (&str, &MetricInfo),
     values: [Result<f64, String>; 2],
     systems: &[Vec<Statistic>; 2],
     resampling: &Resampling,
@@ -233,16 +237,22 @@ fn paired(
     };
     let paired = drawn.as_ref().filter(|_| difference.is_ok()).map(|drawn| &drawn[2]);
     let finite = |value: f64| value.is_finite().then_some(value);
-    let difference_info = MetricInfo { name: "pearson_difference", ..*info };
+    let alone = |value, figure| Measure::named(metric, info, rows, value, interval(figure));
+    let difference_metric = format!("{metric}_difference");
+    let drawn_difference = interval(2);
+    // Without a resample that differs, nothing is known of how far others would.
+    let constant = drawn_difference.as_ref().is_some_and(|drawn| drawn.low == drawn.high);
     Ok(Comparison {
         schema_version: SCHEMA_VERSION,
         systems: ["A", "B"].map(str::to_owned),
         p_value: paired.and_then(|paired| finite(paired.p_value())),
         permutation_p_value,
-        detectable_difference: paired.and_then(|paired| finite(2.8 * paired.standard_error())),
-        a: Measure::new(info, rows, value_a, interval(0)),
-        b: Measure::new(info, rows, value_b, interval(1)),
-        difference: Measure::new(&difference_info, rows, difference, interval(2)),
+        detectable_difference: paired
+            .filter(|_| !constant)
+            .and_then(|paired| finite(2.8 * paired.standard_error())),
+        a: alone(value_a, 0),
+        b: alone(value_b, 1),
+        difference: Measure::named(&difference_metric, info, rows, difference, drawn_difference),
         unit: resampling.unit().to_owned(),
         units: resampling.draws(),
     })
@@ -326,8 +336,11 @@ mod tests {
         let [gold, a, _] = systems(50, 0.5, 0.5);
         let same = compare(&[gold, a.clone(), a]);
         let interval = same.difference.interval.clone().unwrap();
-        assert_eq!((same.difference.value, interval.low, interval.high), (0.0, 0.0, 0.0));
-        assert_eq!((same.p_value, same.detectable_difference), (Some(1.0), Some(0.0)));
+        // 3 of 50 units may differ, each by up to 2.
+        assert_eq!((same.difference.value, interval.method), (0.0, "rule of three by row".into()));
+        assert!((interval.low + 0.1198).abs() < 1e-4 && (interval.high - 0.1198).abs() < 1e-4);
+        assert_eq!((same.p_value, same.detectable_difference), (Some(1.0), None));
+        assert!(same.to_text().contains("all 50 rows agree"), "{}", same.to_text());
     }
 
     #[test]

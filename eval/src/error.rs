@@ -174,6 +174,9 @@ pub enum EvalError {
     /// A metric refuses its input.
     #[error(transparent)]
     Metric(#[from] MetricError),
+    /// A pattern of the metric itself does not compile.
+    #[error("a built-in pattern does not compile: {0}; please report this as a bug")]
+    Pattern(#[from] regex::Error),
     /// No normaliser has that name.
     #[error(transparent)]
     UnknownNormaliser(#[from] UnknownNormaliser),

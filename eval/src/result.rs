@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::metric::MetricInfo;
+use crate::metric::{MetricInfo, honest};
 
 /// Version of the JSON form written by this crate.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -25,7 +25,8 @@ pub struct Interval {
     pub high: f64,
     /// Coverage, 0.95 by default.
     pub level: f64,
-    /// The method and what was drawn: `percentile bootstrap by anchor`.
+    /// The method and what was drawn: `percentile bootstrap by anchor`; where all resamples agree, `exact binomial by
+    /// anchor` or `rule of three by anchor`.
     pub method: String,
     /// Number of units (rows, or groups of rows) in the sample; below [`FEW_UNITS`] the interval is rough.
     pub units: usize,
@@ -62,8 +63,20 @@ pub struct Measure {
 
 impl Measure {
     /// A defined figure, or the reason why there is none; the interval is dropped with the figure. A figure that is no
-    /// finite number is none.
+    /// finite number is none. An interval of one point, where all resamples agree, becomes an exact binomial one for a
+    /// proportion, else one by the rule of three.
     pub fn new(
+        metric: &MetricInfo,
+        n: usize,
+        value: Result<f64, String>,
+        interval: Option<Interval>,
+    ) -> Self {
+        Self::named(metric.name, metric, n, value, interval)
+    }
+
+    /// As [`Measure::new`], under a name that `metric` does not have.
+    pub(crate) fn named(
+        name: &str,
         metric: &MetricInfo,
         n: usize,
         value: Result<f64, String>,
@@ -74,14 +87,14 @@ impl Measure {
             false => Err(format!("undefined: the figure is {value}")),
         };
         let value = value.and_then(finite);
-        let interval = interval.filter(|_| value.is_ok());
+        let interval = interval.and_then(|drawn| Some(honest(name, *value.as_ref().ok()?, drawn)));
         let defined = |limit: f64| limit.is_finite().then_some(limit);
         let ci95 = interval
             .as_ref()
             .filter(|interval| interval.level == 0.95)
             .map(|interval| [defined(interval.low), defined(interval.high)]);
         Self {
-            metric: metric.name.to_owned(),
+            metric: name.to_owned(),
             version: metric.version,
             higher_is_better: metric.higher_is_better,
             value: *value.as_ref().unwrap_or(&f64::NAN),

@@ -291,8 +291,7 @@ pub fn evaluate(
     }
     let info = MetricInfo { name: "", version: 1, higher_is_better: Some(true) };
     let measure = |(name, values): &(String, Vec<f64>)| {
-        let measure = measure_of_mean(&info, "query", values, &options.bootstrap);
-        Measure { metric: name.clone(), ..measure }
+        measure_of_mean((name, &info), "query", values, &options.bootstrap)
     };
     let mut measures: Vec<Measure> = columns.iter().map(measure).collect();
     let primary = measures.remove(0);

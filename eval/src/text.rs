@@ -37,10 +37,18 @@ pub(crate) fn figures(evaluation: &Evaluation) -> String {
             better.to_owned(),
         ]);
     }
+    let mut methods: Vec<&str> = Vec::new();
+    for method in measures().filter_map(|measure| Some(&*measure.interval.as_ref()?.method)) {
+        if !methods.contains(&method) {
+            methods.push(method);
+        }
+    }
     let method = match with_interval {
         Some(i) => format!(
             "Intervals: {}, {} resamples, seed {}; * from too few, rough.\n",
-            i.method, i.resamples, i.seed
+            methods.join(" and "),
+            i.resamples,
+            i.seed
         ),
         None => String::new(),
     };

@@ -48,6 +48,9 @@ pub struct BertConfig {
     /// How places enter; only `absolute`, the default, is known here.
     #[serde(default)]
     pub position_embedding_type: Option<String>,
+    /// Whether each token sees those before it alone, which is not known here.
+    #[serde(default)]
+    pub is_decoder: bool,
     /// Standard deviation of fresh weights.
     #[serde(default = "default_initializer_range")]
     pub initializer_range: f64,
@@ -76,6 +79,10 @@ impl BertConfig {
             ("max_position_embeddings", self.max_position_embeddings),
             ("type_vocab_size", self.type_vocab_size),
         ])?;
+        if self.is_decoder {
+            let reason = "true is not implemented; take an encoder".to_string();
+            return Err(bad_field("is_decoder", reason));
+        }
         if self.position_embedding_type.as_deref().is_some_and(|kind| kind != "absolute") {
             let reason = "only absolute places are known here".to_string();
             return Err(bad_field("position_embedding_type", reason));

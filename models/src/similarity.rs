@@ -1,9 +1,10 @@
-//! Phrase similarity: encoders that score pairs, and the losses they are trained with.
+//! Phrase similarity: encoders that score pairs, the losses they are trained with, and published sentence encoders.
 
 mod bi_encoder;
 mod cross_encoder;
 mod losses;
 mod pooling;
+pub mod sentence_transformer;
 
 pub use bi_encoder::{BiEncoder, normalise};
 pub use cross_encoder::{CrossEncoder, CrossEncoderConfig, ScoredSpans};

@@ -111,6 +111,16 @@ impl TextEncoderConfig {
         }
     }
 
+    /// Rows of the table of positions, which no sequence can exceed; `None` for an encoder without one.
+    pub fn position_table(&self) -> Option<usize> {
+        match self {
+            Self::Bert(config) => Some(config.max_position_embeddings),
+            Self::Deberta(config) => {
+                config.position_biased_input.then_some(config.max_position_embeddings)
+            }
+        }
+    }
+
     /// Sets dropout in residual branches and of attention weights.
     pub fn set_dropout(&mut self, hidden: f64, attention: f64) {
         match self {

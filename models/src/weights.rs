@@ -1,5 +1,7 @@
 //! Published weights: memory-mapped safetensors in, safetensors out.
 
+mod shards;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -11,56 +13,84 @@ use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 
 use crate::error::{ModelError, Result};
+pub use shards::{INDEX, shards_of_index};
 
-/// A safetensors file, checked when opened and read tensor by tensor.
+/// The weights file of a model's folder.
+pub const FILE: &str = "model.safetensors";
+
+/// A safetensors file, or several that an index lists; checked when opened and read tensor by tensor.
 pub struct Weights {
+    /// The file, or the index.
     path: PathBuf,
-    map: Mmap,
+    shards: Vec<Shard>,
     /// A level that the file's names have and the model's lack, such as `bert.`.
     prefix: String,
 }
 
-impl Weights {
-    /// Maps the file and checks its header.
-    ///
-    /// # Errors
-    /// [`ModelError::Io`]; [`ModelError::BadWeights`] if the header does not fit the file.
-    pub fn open(path: &Path) -> Result<Self> {
+/// One safetensors file.
+struct Shard {
+    path: PathBuf,
+    map: Mmap,
+}
+
+impl Shard {
+    fn open(path: &Path) -> Result<Self> {
         let io = |source| ModelError::Io { path: path.to_path_buf(), source };
         let file = std::fs::File::open(path).map_err(io)?;
         // SAFETY: the map is only read; weights files are replaced by rename, never rewritten.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        let weights = Self { path: path.to_path_buf(), map, prefix: String::new() };
-        weights.tensors()?;
-        Ok(weights)
+        let shard = Self { path: path.to_path_buf(), map };
+        shard.tensors()?;
+        Ok(shard)
     }
 
-    /// The weights of a model's folder: `model.safetensors`.
+    fn tensors(&self) -> Result<SafeTensors<'_>> {
+        SafeTensors::deserialize(&self.map)
+            .map_err(|e| ModelError::BadWeights { path: self.path.clone(), reason: e.to_string() })
+    }
+}
+
+impl Weights {
+    /// Maps the file and checks its header; of a `model.safetensors.index.json`, all files that it lists.
+    ///
+    /// # Errors
+    /// [`ModelError::Io`]; [`ModelError::BadWeights`] if the header does not fit the file.
+    pub fn open(path: &Path) -> Result<Self> {
+        let is_index = path.file_name().is_some_and(|name| name == INDEX);
+        let shards = match is_index {
+            true => shards::open(path)?,
+            false => vec![Shard::open(path)?],
+        };
+        Ok(Self { path: path.to_path_buf(), shards, prefix: String::new() })
+    }
+
+    /// The weights of a model's folder: `model.safetensors`, or the files of `model.safetensors.index.json`.
     ///
     /// # Errors
     /// As [`Weights::open`]; [`ModelError::BadInput`] where the folder has weights of another form,
     /// with what turns them into this one.
     pub fn in_folder(folder: &Path) -> Result<Self> {
-        let path = folder.join("model.safetensors");
-        let other = ["model.safetensors.index.json", "pytorch_model.bin"]
-            .into_iter()
-            .find(|name| !path.exists() && folder.join(name).exists());
-        match other {
-            None => Self::open(&path),
-            Some(name) => Err(ModelError::BadInput(format!(
+        let (path, index) = (folder.join(FILE), folder.join(INDEX));
+        let other = folder.join("pytorch_model.bin");
+        match (path.exists(), index.exists(), other.exists()) {
+            (false, true, _) => Self::open(&index),
+            (false, false, true) => Err(ModelError::BadInput(format!(
                 "{}: weights in this form are not read; make one model.safetensors of them in \
                  Python, with the class of transformers that config.json names: \
-                 CLASS.from_pretrained(FOLDER).save_pretrained(NEW, max_shard_size=\"100GB\")",
-                folder.join(name).display()
+                 CLASS.from_pretrained(FOLDER).save_pretrained(NEW)",
+                other.display()
             ))),
+            _ => Self::open(&path),
         }
     }
 
     /// Looks names up under `prefix` (for example `bert.`) if the file has such names: weights of
     /// a model with a head carry the level, those of the bare encoder do not.
     pub fn with_optional_prefix(mut self, prefix: &str) -> Result<Self> {
-        if self.tensors()?.names().iter().any(|name| name.starts_with(prefix)) {
-            self.prefix = prefix.to_string();
+        for shard in &self.shards {
+            if shard.tensors()?.names().iter().any(|name| name.starts_with(prefix)) {
+                self.prefix = prefix.to_string();
+            }
         }
         Ok(self)
     }
@@ -77,28 +107,28 @@ impl Weights {
         dtype: DType,
         device: &Device,
     ) -> Result<Tensor> {
-        let tensors = self.tensors()?;
         let stored = self.stored(name);
-        let view = find(&tensors, &stored).ok_or_else(|| ModelError::MissingTensor {
+        let all = self.tensors()?;
+        let found = all
+            .iter()
+            .zip(&self.shards)
+            .find_map(|(tensors, shard)| find(tensors, &stored).map(|view| (view, &shard.path)));
+        let (view, path) = found.ok_or_else(|| ModelError::MissingTensor {
             path: self.path.clone(),
             name: stored.clone(),
             wanted: shape.to_vec(),
-            nearest: nearest(&stored, tensors.names()),
+            nearest: nearest(&stored, all.iter().flat_map(SafeTensors::names).collect()),
         })?;
         if view.shape() != shape {
             return Err(ModelError::MisshapenTensor {
-                path: self.path.clone(),
+                path: path.clone(),
                 name: stored,
                 wanted: shape.to_vec(),
                 found: view.shape().to_vec(),
             });
         }
         view.load(device).and_then(|tensor| tensor.to_dtype(dtype)).map_err(|e| {
-            ModelError::UnreadableTensor {
-                path: self.path.clone(),
-                name: stored,
-                reason: e.to_string(),
-            }
+            ModelError::UnreadableTensor { path: path.clone(), name: stored, reason: e.to_string() }
         })
     }
 
@@ -106,9 +136,9 @@ impl Weights {
         format!("{}{name}", self.prefix)
     }
 
-    fn tensors(&self) -> Result<SafeTensors<'_>> {
-        SafeTensors::deserialize(&self.map)
-            .map_err(|e| ModelError::BadWeights { path: self.path.clone(), reason: e.to_string() })
+    /// The headers of all files.
+    fn tensors(&self) -> Result<Vec<SafeTensors<'_>>> {
+        self.shards.iter().map(Shard::tensors).collect()
     }
 }
 
@@ -133,9 +163,9 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
 /// [`ModelError::Io`]; [`ModelError::BadWeights`]; [`ModelError::UnreadableTensor`]
 pub fn halved(path: &Path, left_out: &str) -> Result<Vec<u8>> {
     let weights = Weights::open(path)?;
-    let tensors = weights.tensors()?;
+    let all = weights.tensors()?;
     let mut halved = Vec::new();
-    for (name, view) in tensors.tensors() {
+    for (name, view) in all.iter().flat_map(SafeTensors::tensors) {
         if !left_out.is_empty() && name.starts_with(left_out) {
             continue;
         }
@@ -201,10 +231,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let error = || Weights::in_folder(folder.path()).err().expect("a refusal").to_string();
         assert!(error().contains("model.safetensors: "), "{}", error());
-        for name in ["pytorch_model.bin", "model.safetensors.index.json"] {
-            std::fs::write(folder.path().join(name), "{}").expect("a file");
-            assert!(error().contains(name) && error().contains("max_shard_size"), "{}", error());
-        }
+        std::fs::write(folder.path().join("pytorch_model.bin"), "").expect("a file");
+        assert!(error().contains("pytorch_model.bin") && error().contains("Python"), "{}", error());
         let tensor = Tensor::ones(3, DType::F32, &Device::Cpu).expect("a tensor");
         let path = folder.path().join("model.safetensors");
         save(&path, [("a", &tensor)].into_iter()).expect("a file");
@@ -272,7 +300,7 @@ mod tests {
         assert_eq!(read.to_vec1::<f32>().expect("numbers"), [0.33325195, -2.0, 0.0]);
         assert!(weights.get("left.out", &[3], DType::F32, &Device::Cpu).is_err());
         assert_eq!(halved(&path, "").expect("halved again"), bytes);
-        let names = weights.tensors().expect("tensors").names().len();
+        let names = weights.tensors().expect("tensors")[0].names().len();
         assert_eq!(names, 2);
     }
 }

@@ -412,6 +412,67 @@ fn the_slope_of_relu_at_0_is_0() -> Result<()> {
     Ok(())
 }
 
+/// Losses and slopes of the logits, in f32 by the kernel and in f64 by the composite.
+fn loss_and_slope(logits: &[f32], options: &CrossEntropy, dtype: DType) -> Result<[Vec<f64>; 2]> {
+    let rows = options.targets.len();
+    let logits = Tensor::new(logits, &Device::Cpu)?.reshape((rows, logits.len() / rows))?;
+    let logits = candle_core::Var::from_tensor(&logits.to_dtype(dtype)?)?;
+    let losses = cross_entropy(logits.as_tensor(), options.clone())?;
+    let store = losses.sum_all()?.backward()?;
+    let slope = store.get(logits.as_tensor()).expect("a gradient").flatten_all()?;
+    let numbers = |tensor: &Tensor| tensor.to_dtype(DType::F64)?.to_vec1::<f64>();
+    Ok([numbers(&losses)?, numbers(&slope)?])
+}
+
+/// A class masked by minus infinity has no part in the loss, nor has anything in an ignored row.
+#[test]
+fn masked_classes_and_ignored_rows_have_no_part_in_the_loss() -> Result<()> {
+    let masked = f32::NEG_INFINITY;
+    let logits = [1.0, masked, 2.0, 0.5, masked, masked, masked, masked, f32::NAN, 1.0, 2.0, 3.0];
+    let options =
+        CrossEntropy { targets: vec![2, 9, 9].into(), ignored: Some(9), label_smoothing: 0.0 };
+    let kernel = loss_and_slope(&logits, &options, DType::F32)?;
+    for dtype in [DType::F64, DType::F16, DType::BF16] {
+        let composite = loss_and_slope(&logits, &options, dtype)?;
+        for (found, wanted) in composite.iter().flatten().zip(kernel.iter().flatten()) {
+            assert!((found - wanted).abs() < 0.01, "{dtype:?}: {composite:?}, {kernel:?}");
+        }
+    }
+    // scipy.special.log_softmax([1, 2, 0.5])
+    assert!((kernel[0][0] - 0.464_353_7).abs() < 1e-5, "{kernel:?}");
+    assert_eq!((kernel[0][1], kernel[0][2], kernel[1][1]), (0.0, 0.0, 0.0));
+    // A target that is masked costs infinitely much, and so does any masked class with smoothing.
+    for (target, label_smoothing) in [(1, 0.0), (0, 0.1)] {
+        let options = CrossEntropy { targets: vec![target].into(), ignored: None, label_smoothing };
+        for dtype in [DType::F32, DType::F64, DType::F16] {
+            let [losses, _] = loss_and_slope(&logits[..4], &options, dtype)?;
+            assert_eq!(losses, [f64::INFINITY], "{target} {dtype:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Half precision has neither the range of the composite's sums nor of its constants.
+#[test]
+fn softmax_in_half_precision_is_that_of_f32() -> Result<()> {
+    let masked = f32::NEG_INFINITY;
+    let long = vec![0.5f32; 6000];
+    for (dtype, far, tolerance) in [(DType::F16, 60_000.0, 1e-3), (DType::BF16, 3e38, 1e-2)] {
+        let rows = [vec![masked; 3], vec![1.0, masked, 3.0], vec![-far, far, 0.0], long.clone()];
+        for row in rows {
+            let x = Tensor::new(row.as_slice(), &Device::Cpu)?.reshape((1, row.len()))?;
+            let half = x.to_dtype(dtype)?;
+            let wanted = softmax(&half.to_dtype(DType::F32)?)?.flatten_all()?.to_vec1::<f32>()?;
+            let found = softmax(&half)?.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
+            for (found, wanted) in found.iter().zip(&wanted) {
+                let wrong = (found - wanted).abs() > tolerance * wanted.abs() + 1e-7;
+                assert!(found.is_finite() && !wrong, "{dtype:?} {found} {wanted}");
+            }
+        }
+    }
+    Ok(())
+}
+
 /// One network of all kernels; its gradients by candle's store and by the buffers.
 fn network(builder: &ParameterBuilder) -> Result<impl Fn() -> Result<Tensor>> {
     let table = builder.get("table", &[30, 32], Init::Normal(1.0))?;

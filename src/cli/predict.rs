@@ -15,9 +15,11 @@ use clap::Args;
 use engram_data::patent::{
     Labels, PhrasePair, predictions_csv, read_pairs, read_pairs_with_titles,
 };
+use engram_train::encode::PromptChoice;
 use engram_train::studies::patent::{predict, zero_shot};
 use engram_train::studies::reveal;
 
+use super::memory::prompt_choice;
 use super::{Outcome, output, paths};
 pub(super) use speech::OnError;
 pub(super) use transcripts::files_of;
@@ -57,6 +59,9 @@ pub struct Predict {
     /// Baseline: the cosine of a sentence encoder, `hf://owner/name` or a folder
     #[arg(long, value_name = "WEIGHTS", conflicts_with_all = ["run", "vectors"])]
     encoder: Option<String>,
+    /// Baseline of --encoder: the prompt before each phrase, by its name in config_sentence_transformers.json; '' for none
+    #[arg(long, value_name = "NAME", requires = "encoder")]
+    prompt: Option<String>,
     /// Baseline: the cosine of mean word vectors, a GloVe or word2vec text file
     #[arg(long, value_name = "FILE", conflicts_with = "run")]
     vectors: Option<PathBuf>,
@@ -155,9 +160,9 @@ impl Predict {
             }
             (None, Some(weights), _) => {
                 let bar = output::progress_bar(rows.len(), "scores", self.quiet);
-                let scores =
-                    zero_shot::encoder_cosines(weights, rows, &|done| bar.inc(done as u64))
-                        .map_err(anyhow::Error::from_boxed)?;
+                let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Default);
+                let count = |done: usize| bar.inc(done as u64);
+                let scores = zero_shot::encoder_cosines(weights, &prompt, rows, &count)?;
                 bar.finish_and_clear();
                 Ok(scores)
             }

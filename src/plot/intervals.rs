@@ -1,6 +1,7 @@
 //! Figures below each other, each with its interval: which are apart is seen at a look.
 
 use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
+use engram_eval::metric::MetricInfo;
 use engram_eval::metric::mean::{mean, weighted_mean};
 use engram_eval::result::Measure;
 use plotters::coord::types::RangedCoordi32;
@@ -38,8 +39,8 @@ impl Interval {
         let resampling = Resampling::by_row(values.len());
         let options = BootstrapOptions::default();
         let drawn = interval(&resampling, &options, |counts| weighted_mean(values, counts));
-        let value = mean(values);
-        Self::new(name, value, drawn.map_or([value; 2], |drawn| [drawn.low, drawn.high]))
+        let info = MetricInfo { name: "mean", version: 1, higher_is_better: None };
+        Self::of(name, &Measure::new(&info, values.len(), Ok(mean(values)), drawn))
     }
 
     /// That of a measure.

@@ -2,7 +2,7 @@
 //!
 //! | folder | texts | pictures |
 //! |---|---|---|
-//! | `config.json` of BERT or DeBERTa | pooled as `1_Pooling/config.json` says, else their mean | – |
+//! | `config.json` of BERT or DeBERTa | as `modules.json` says, else the mean of the states | – |
 //! | `config.json` of CLIP | the text tower | the vision tower |
 //! | that of CLIP's vision tower (`clip_vision_model`) | – | the vision tower |
 //! | `mobilenet_v2_ops.json` | – | the average pool of MobileNetV2 |
@@ -13,23 +13,27 @@
 mod clip;
 mod files;
 mod joint;
+mod layout;
 mod pictures;
 mod text;
+mod tokenizer;
 
 use std::path::Path;
 
-use engram_data::DataError;
-use engram_data::hub::{HubSettings, WeightsLocation};
+use engram_data::hub::WeightsLocation;
 use engram_data::image::{Picture, Preprocessing};
 use engram_models::clip::CLIP_VISION;
 use engram_models::mobilenet::OPS_FILE;
+pub use engram_models::similarity::sentence_transformer::PromptChoice;
+use engram_models::similarity::sentence_transformer::Prompts;
 use serde::Deserialize;
 
-use crate::checksums::check_model;
 use crate::digest;
 use crate::error::{Result, TrainError};
+use crate::published::{PublishedFolder, is_missing};
 pub use files::EncoderFiles;
 pub use joint::{JointEncoder, PreparedParts};
+use layout::Layout;
 
 /// The `model_type` of CLIP.
 const CLIP: &str = "clip";
@@ -71,6 +75,9 @@ pub struct Encoder {
     name: String,
     sha256: String,
     model: Model,
+    prompts: Prompts,
+    /// What stands before each text.
+    prompt: String,
 }
 
 enum Model {
@@ -81,56 +88,92 @@ enum Model {
 }
 
 impl Encoder {
-    /// Opens the model of a folder or of `hf://owner/name`.
+    /// Opens the model of a folder or of `hf://owner/name`; texts get its default prompt.
     ///
     /// # Errors
     /// [`TrainError::Data`] for files that are missing, [`TrainError::Model`] for a model that is not known or does not
     /// fit its weights.
     pub fn open(location: &str) -> Result<Self> {
-        let settings = HubSettings::from_env();
-        let place = WeightsLocation::parse(location)?;
-        check_model(&place)?;
-        let find = |file: &str| place.file(file, &settings);
-        let hash = |weights: &Path| match digest::of_file(weights) {
-            Ok((_, sha256)) => Ok(sha256),
-            Err(error) => Err(TrainError::io(weights)(error)),
+        Self::with_prompt(location, &PromptChoice::Default)
+    }
+
+    /// As [`open`](Self::open), with the chosen prompt before each text.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); [`TrainError::Model`] for a prompt that the model does not have.
+    pub fn with_prompt(location: &str, choice: &PromptChoice) -> Result<Self> {
+        let folder = PublishedFolder::open(location)?;
+        let layout = Layout::read(folder.clone())?;
+        let (mut model, sha256) = Self::build(&folder, &layout)?;
+        let name = match folder.place() {
+            WeightsLocation::Folder(path) => match path.canonicalize() {
+                Ok(absolute) => absolute.display().to_string(),
+                Err(_) => folder.place().to_string(),
+            },
+            hub => hub.to_string(),
         };
-        let (model, sha256) = match find("config.json") {
-            Ok(config) => match model_type(&config)?.as_deref() {
-                Some(CLIP) => {
-                    let (model, weights) = clip::ClipModel::open(&config, &find)?;
-                    (Model::Clip(Box::new(model)), hash(&weights)?)
-                }
-                Some(CLIP_VISION) => {
-                    let (model, weights) = clip::ClipPictures::open(&config, &find)?;
-                    (Model::ClipVision(Box::new(model)), hash(&weights)?)
-                }
-                _ => {
-                    let files = EncoderFiles::find(location)?;
-                    let optional = |file: &str| place.optional_file(file, &settings);
-                    let model = text::TextModel::open(&files, &optional)?;
-                    let sha256 = files.weights_sha256().unwrap_or_default().to_owned();
-                    (Model::Text(Box::new(model)), sha256)
-                }
-            },
+        let prompt = layout.prompts.text(choice, &name)?.to_owned();
+        match &mut model {
+            Model::Text(model) => model.set_prompt(&prompt, choice)?,
+            Model::Clip(model) => model.set_role(choice),
+            Model::ClipVision(_) | Model::Pictures(_) => {}
+        }
+        Ok(Self { name, sha256, model, prompts: layout.prompts, prompt })
+    }
+
+    /// The model with the SHA-256 of what decides its vectors.
+    fn build(folder: &PublishedFolder, layout: &Layout) -> Result<(Model, String)> {
+        let transformer = layout.transformer();
+        let config = match transformer.find("config.json") {
+            Ok(config) => config,
             // Without a configuration, only the folder layout of MobileNetV2 is known.
-            Err(missing @ DataError::MissingFile { .. }) => match find(OPS_FILE) {
-                Ok(ops) => {
-                    let (model, weights) = pictures::PictureModel::open(&ops, &find)?;
-                    (Model::Pictures(model), hash(&weights)?)
-                }
-                Err(_) => return Err(missing.into()),
-            },
+            Err(missing) if is_missing(&missing) => {
+                let Ok(ops) = folder.find(OPS_FILE) else { return Err(missing.into()) };
+                let find = |file: &str| folder.find(file);
+                let (model, weights) = pictures::PictureModel::open(&ops, &find)?;
+                let (_, sha256) = digest::of_file(&weights).map_err(TrainError::io(&weights))?;
+                return Ok((Model::Pictures(model), sha256));
+            }
             Err(error) => return Err(error.into()),
         };
-        let name = match &place {
-            WeightsLocation::Folder(folder) => match folder.canonicalize() {
-                Ok(absolute) => absolute.display().to_string(),
-                Err(_) => place.to_string(),
-            },
-            WeightsLocation::Hub { .. } => place.to_string(),
-        };
-        Ok(Self { name, sha256, model })
+        Ok(match model_type(&config)?.as_deref() {
+            Some(CLIP) => {
+                let (model, sha256) = clip::ClipModel::open(layout, &config)?;
+                (Model::Clip(Box::new(model)), sha256)
+            }
+            Some(CLIP_VISION) => {
+                let (model, sha256) = clip::ClipPictures::open(&transformer, &config)?;
+                (Model::ClipVision(Box::new(model)), sha256)
+            }
+            _ => {
+                let (model, sha256) = text::TextModel::open(layout)?;
+                (Model::Text(Box::new(model)), sha256)
+            }
+        })
+    }
+
+    /// What stands before each text; empty for nothing.
+    pub fn prompt(&self) -> &str {
+        &self.prompt
+    }
+
+    /// What a user should know of the model's settings, a line for each.
+    pub fn advice(&self, choice: &PromptChoice) -> Vec<String> {
+        let mut advice = Vec::new();
+        if let (PromptChoice::Document, Some(name)) = (choice, self.prompts.passed_over()) {
+            advice.push(format!(
+                "{}: has the prompt `{name}`, which sentence-transformers does not take by itself; --prompt {name} \
+                 takes it",
+                self.name
+            ));
+        }
+        if let Some(other) = &self.prompts.other_similarity {
+            advice.push(format!(
+                "{}: is made for the similarity `{other}`; keys and queries have unit length here, so scores are cosines",
+                self.name
+            ));
+        }
+        advice
     }
 
     /// The folder's absolute path, or the address on the hub.
@@ -138,7 +181,7 @@ impl Encoder {
         &self.name
     }
 
-    /// The SHA-256 of the weights file.
+    /// The SHA-256 of the weights file; where modules do more than average, of them too.
     pub fn sha256(&self) -> &str {
         &self.sha256
     }
@@ -167,7 +210,15 @@ impl Encoder {
     /// # Errors
     /// [`TrainError::Data`] for a picture that cannot be read, or a text that cannot be expressed.
     pub fn prepare(&self, item: Item<'_>) -> Result<Prepared> {
-        let tokens = match (&self.model, item.text) {
+        let prompted;
+        let text = match item.text {
+            Some(text) if !self.prompt.is_empty() => {
+                prompted = format!("{}{text}", self.prompt);
+                Some(prompted.as_str())
+            }
+            text => text,
+        };
+        let tokens = match (&self.model, text) {
             (Model::Text(model), Some(text)) => Some(model.tokens(text)?),
             (Model::Clip(model), Some(text)) => Some(model.tokens(text)?),
             _ => None,

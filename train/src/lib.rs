@@ -16,6 +16,7 @@ mod layer_rate;
 mod log;
 pub mod optimiser;
 mod program;
+mod published;
 pub mod recipe;
 pub mod recognise;
 mod run_folder;

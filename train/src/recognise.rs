@@ -26,8 +26,8 @@ use engram_models::speech::boosting::BoostTree;
 use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, seconds};
 use engram_models::whisper::{AlignmentHeads, Heard, Rules, Task, Whisper, WhisperTokens};
 
-use crate::digest;
 use crate::error::{Result, TrainError};
+use crate::published;
 pub(crate) use adapted::embedding_scale;
 pub use adapted::{AdaptedClip, AdaptedRecogniser, AddedTo, MOST_FRAMES, Shown, evenly, shown};
 pub(crate) use adapted::{MOST_SILENCE, open_avformer};
@@ -138,8 +138,7 @@ impl Recogniser {
     /// # Errors
     /// [`TrainError::Io`]
     pub fn weights_sha256(&self) -> Result<String> {
-        let path = &self.weights;
-        Ok(digest::of_file(path).map_err(TrainError::io(path))?.1)
+        published::weights_sha256(&self.weights)
     }
 
     /// Checks that the model can do what is asked for.
@@ -199,7 +198,7 @@ impl Recogniser {
         }
         let mut transcripts: Vec<Transcript> =
             clips.iter().map(|clip| Transcript::nothing(clip.samples.len())).collect();
-        let changes = |clip: &Clip<'_>| !steady::is_steady(clip.samples);
+        let changes = |clip: &Clip<'_>| !steady::is_without_speech(clip.samples);
         let (places, clips): (Vec<usize>, Vec<Clip<'_>>) =
             clips.into_iter().enumerate().filter(|(_, clip)| changes(clip)).unzip();
         for (place, transcript) in places.into_iter().zip(self.listen(&clips, options)?) {

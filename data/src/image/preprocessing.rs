@@ -63,17 +63,34 @@ impl Preprocessing {
         }
     }
 
-    /// Reads a published `preprocessor_config.json` (CLIP's, ViT's).
+    /// Reads a published `preprocessor_config.json`, or the `image_processor` of a `processor_config.json` (which
+    /// transformers 5 writes).
     ///
     /// # Errors   `Io`; `Preprocessor` for what is none, or asks for what is not known here
     pub fn read(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
+        Self::of_file(path)?.ok_or_else(|| DataError::Preprocessor {
+            path: path.into(),
+            reason: "has no `image_processor`".to_owned(),
+        })
+    }
+
+    /// As [`read`](Self::read), but `None` for a `processor_config.json` without an `image_processor`.
+    ///
+    /// # Errors   as [`read`](Self::read)
+    pub fn of_file(path: &Path) -> Result<Option<Self>, DataError> {
         let text =
             std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
         let bad = |reason| DataError::Preprocessor { path: path.into(), reason };
-        let published: Published = serde_json::from_slice(&text)
-            .map_err(|error| bad(format!("is no configuration of an image processor: {error}")))?;
-        published.understood().map_err(bad)
+        let no_processor =
+            |error| bad(format!("is no configuration of an image processor: {error}"));
+        let whole: serde_json::Value = serde_json::from_slice(&text).map_err(no_processor)?;
+        let own = whole.get("image_processor").filter(|own| !own.is_null());
+        if own.is_none() && path.file_name().is_some_and(|name| name == "processor_config.json") {
+            return Ok(None);
+        }
+        let published = Published::deserialize(own.unwrap_or(&whole)).map_err(no_processor)?;
+        published.understood().map(Some).map_err(bad)
     }
 
     /// Rows and pixels in a row of what comes out; `None` where it depends on the picture.
@@ -156,24 +173,22 @@ impl Picture {
     }
 }
 
-/// The fields of a published `preprocessor_config.json`.
+/// The fields of a published image processor; one that is missing or null has the default of its class.
 #[derive(Deserialize)]
 struct Published {
-    #[serde(default = "yes")]
-    do_resize: bool,
+    image_processor_type: Option<String>,
+    feature_extractor_type: Option<String>,
+    do_resize: Option<bool>,
     size: Option<Size>,
     resample: Option<u32>,
-    #[serde(default)]
-    do_center_crop: bool,
+    do_center_crop: Option<bool>,
     crop_size: Option<Size>,
-    #[serde(default = "yes")]
-    do_rescale: bool,
-    #[serde(default = "per_byte")]
-    rescale_factor: f64,
-    #[serde(default = "yes")]
-    do_normalize: bool,
+    do_rescale: Option<bool>,
+    rescale_factor: Option<f64>,
+    do_normalize: Option<bool>,
     image_mean: Option<[f32; 3]>,
     image_std: Option<[f32; 3]>,
+    do_pad: Option<bool>,
 }
 
 /// A size as the processors of different years wrote it.
@@ -185,13 +200,8 @@ enum Size {
     Both { height: u32, width: u32 },
 }
 
-fn yes() -> bool {
-    true
-}
-
-fn per_byte() -> f64 {
-    1.0 / 255.0
-}
+/// The factor on a pixel where the file says none.
+const PER_BYTE: f64 = 1.0 / 255.0;
 
 /// Edges beyond this are a mistake in the configuration.
 const LONGEST_EDGE: u32 = 4096;
@@ -203,9 +213,20 @@ impl Published {
             _ => Err(format!("`{name}` has {edge} pixels, not 1 to {LONGEST_EDGE}")),
         };
         let missing = |name: &str| format!("`{name}` is missing");
-        let resize = match (self.do_resize, self.size) {
+        if self.do_pad == Some(true) {
+            return Err("`do_pad` is true, and padding is not implemented".to_owned());
+        }
+        let class = self.image_processor_type.or(self.feature_extractor_type);
+        let is_of = |kind: &str| class.as_ref().is_some_and(|class| class.starts_with(kind));
+        let (is_clip, is_vit) = (is_of("CLIP"), is_of("ViT"));
+        let resize = match (self.do_resize.unwrap_or(true), self.size) {
             (false, _) => None,
             (true, None) => return Err(missing("size")),
+            // One number is the shorter edge to CLIP, and both edges to ViT.
+            (true, Some(Size::Edge(edge))) if is_vit => {
+                let edge = checked("size", edge)?;
+                Some(Resize::Exact { height: edge, width: edge })
+            }
             (true, Some(Size::Edge(edge) | Size::Shortest { shortest_edge: edge })) => {
                 Some(Resize::ShortestEdge(checked("size", edge)?))
             }
@@ -214,7 +235,7 @@ impl Published {
                 width: checked("size", width)?,
             }),
         };
-        let crop = match (self.do_center_crop, self.crop_size) {
+        let crop = match (self.do_center_crop.unwrap_or(is_clip), self.crop_size) {
             (false, _) => None,
             (true, Some(Size::Edge(edge))) => {
                 let edge = checked("crop_size", edge)?;
@@ -235,7 +256,7 @@ impl Published {
             }
         };
         let statistics = |name: &str, values: Option<[f32; 3]>, otherwise: f32| match (
-            self.do_normalize,
+            self.do_normalize.unwrap_or(true),
             values,
         ) {
             (false, _) => Ok([otherwise; 3]),
@@ -247,11 +268,15 @@ impl Published {
         if deviation.contains(&0.0) {
             return Err("`image_std` has a 0".to_owned());
         }
+        let rescale = match self.do_rescale.unwrap_or(true) {
+            true => self.rescale_factor.unwrap_or(PER_BYTE) as f32,
+            false => 1.0,
+        };
         Ok(Preprocessing {
             resize,
             filter,
             crop,
-            rescale: if self.do_rescale { self.rescale_factor as f32 } else { 1.0 },
+            rescale,
             mean: statistics("image_mean", self.image_mean, 0.0)?,
             deviation,
         })

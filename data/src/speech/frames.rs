@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::manifest::{Clip, find};
+use super::manifest::Clip;
 use crate::DataError;
+use crate::folder;
 
 /// A video's last picture may be seen a little after its sound has ended: seconds.
 const SEEN_LONGER: f64 = 0.1;
@@ -84,7 +85,7 @@ impl Clip {
         for frame in frames {
             match frame.image.is_dir() {
                 false => files.push(frame.image.clone()),
-                true => files.extend(numbered(&frame.image)?.into_iter().map(|(_, file)| file)),
+                true => files.extend(numbered(&frame.image)?.0.into_iter().map(|(_, file)| file)),
             }
         }
         match files.is_empty() {
@@ -94,21 +95,25 @@ impl Clip {
     }
 }
 
-/// The pictures of a folder, by the number at the end of their names: `2.5.jpg` is before `12.5.jpg`.
-pub(super) fn numbered(folder: &Path) -> Result<Vec<(Option<f64>, PathBuf)>, DataError> {
+/// Pictures with the numbers in their names.
+pub(super) type Numbered = Vec<(Option<f64>, PathBuf)>;
+
+/// The pictures of a folder, by the number at the end of their names (`2.5.jpg` is before `12.5.jpg`), and
+/// how many hidden files were passed over.
+pub(super) fn numbered(folder: &Path) -> Result<(Numbered, usize), DataError> {
     let is_picture = |path: &Path| {
         let is = |known: &&str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(known));
         ["jpg", "jpeg", "png"].iter().any(is)
     };
-    let mut files = Vec::new();
-    find(folder, &is_picture, &mut files)?;
+    let found = folder::files(folder, &is_picture)?;
     let mut keyed: Vec<(String, Option<f64>, PathBuf)> =
-        files.into_iter().map(picture_key).collect();
+        found.files.into_iter().map(picture_key).collect();
     let number = |key: Option<f64>| key.unwrap_or(0.0);
     keyed.sort_by(|a, b| {
         a.0.cmp(&b.0).then(number(a.1).total_cmp(&number(b.1))).then_with(|| a.2.cmp(&b.2))
     });
-    Ok(keyed.into_iter().map(|(_, number, path)| (number, path)).collect())
+    let numbered = keyed.into_iter().map(|(_, number, path)| (number, path)).collect();
+    Ok((numbered, found.passed_over.hidden))
 }
 
 fn picture_key(path: PathBuf) -> (String, Option<f64>, PathBuf) {

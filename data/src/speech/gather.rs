@@ -8,9 +8,10 @@ use std::path::{Component, Path, PathBuf};
 use serde::Serialize;
 
 use super::SpeechSource;
-use super::frames::{Frame, numbered};
-use super::manifest::{Clip, ENDINGS, check_id, check_times, find, is_sound, rank};
+use super::frames::{Frame, Numbered, numbered};
+use super::manifest::{Clip, ENDINGS, check_id, check_times, is_sound, rank};
 use crate::DataError;
+use crate::folder;
 use crate::knowledge::lines::Lines;
 use crate::knowledge::{Collector, Input};
 
@@ -28,6 +29,8 @@ pub struct SpeechClips {
     pub without_text: usize,
     /// Utterances that were left out because they end where they begin.
     pub without_length: usize,
+    /// Hidden files and folders that were passed over.
+    pub hidden: usize,
 }
 
 /// A sound file that is not there.
@@ -83,7 +86,7 @@ pub(super) struct Gathering<'s> {
     source: &'s SpeechSource,
     pub(super) found: SpeechClips,
     /// The folder of pictures that was read last, and its pictures: clips of a recording follow each other.
-    pictures: (PathBuf, Vec<(Option<f64>, PathBuf)>),
+    pictures: (PathBuf, Numbered),
     has_pictures: bool,
 }
 
@@ -141,7 +144,8 @@ impl<'s> Gathering<'s> {
         let Some(found) = folders.find(|folder| folder.is_dir()) else { return Ok(Vec::new()) };
         let is_own = found == folder.join(&clip.id) && clip.id != recording;
         if self.pictures.0 != found {
-            let pictures = numbered(&found)?;
+            let (pictures, hidden) = numbered(&found)?;
+            self.found.hidden += hidden;
             self.pictures = (found, pictures);
         }
         self.has_pictures |= !self.pictures.1.is_empty();
@@ -199,6 +203,8 @@ impl<'s> Gathering<'s> {
 pub(super) struct AudioFiles {
     folder: PathBuf,
     files: HashMap<String, Vec<PathBuf>>,
+    /// Hidden files that were passed over.
+    pub(super) hidden: usize,
 }
 
 impl AudioFiles {
@@ -208,15 +214,13 @@ impl AudioFiles {
             let remedy = "give the folder of the sound files";
             return Err(refusal(&source.path, "does not say where its sound files are", remedy));
         };
-        let mut paths = Vec::new();
-        find(folder, &is_sound, &mut paths)?;
-        paths.sort();
+        let found = folder::files(folder, &is_sound)?;
         let mut files: HashMap<String, Vec<PathBuf>> = HashMap::new();
-        for path in paths {
+        for path in found.files {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             files.entry(name).or_default().push(path);
         }
-        Ok(Self { folder: folder.clone(), files })
+        Ok(Self { folder: folder.clone(), files, hidden: found.passed_over.hidden })
     }
 
     /// The file of a name, or what was looked for.

@@ -33,6 +33,9 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         places.insert(name, segment);
     }
     let mut gathering = Gathering::new(source);
+    if let Sounds::Folder(files) = &sounds {
+        gathering.found.hidden = files.hidden;
+    }
     for NamedLine { number, name, rest } in named_lines(&text)? {
         let place = Place::Line(number);
         let Some(Segment { recording, start, end }) = places.remove(&name) else {

@@ -38,6 +38,7 @@ struct Captions<'a> {
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let files = AudioFiles::of_source(source)?;
     let mut gathering = Gathering::new(source);
+    gathering.found.hidden = files.hidden;
     let mut videos = HashSet::new();
     read_members(Input::open(&source.path)?, REMEDY, &mut |item| {
         let video = item.key.unwrap_or_default();

@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::gather::{Gathering, NamedLine, Place, named_lines, refusal, refuse_audio};
-use super::manifest::{Clip, ENDINGS, find};
+use super::manifest::{Clip, ENDINGS};
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;
+use crate::folder::{self, FolderFiles};
 
 const TRANSCRIPTS: &str = ".trans.txt";
 const REMEDY: &str = "give lines `SPEAKER-CHAPTER-NUMBER TEXT`, as LibriSpeech has them";
@@ -25,14 +26,14 @@ const REMEDY: &str = "give lines `SPEAKER-CHAPTER-NUMBER TEXT`, as LibriSpeech h
 /// that is there twice
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     refuse_audio(source)?;
-    let mut lists = Vec::new();
-    find(&source.path, &|path| chapter(path).is_some(), &mut lists)?;
-    lists.sort();
+    let is_list = |path: &Path| chapter(path).is_some();
+    let FolderFiles { files: lists, passed_over } = folder::files(&source.path, &is_list)?;
     if lists.is_empty() {
         let remedy = "give the folder LibriSpeech, or one of a split or a speaker in it";
         return Err(refusal(&source.path, "no file SPEAKER-CHAPTER.trans.txt is in here", remedy));
     }
     let mut gathering = Gathering::new(source);
+    gathering.found.hidden = passed_over.hidden;
     let mut chapters: HashMap<String, &Path> = HashMap::new();
     for list in &lists {
         let chapter = chapter(list).unwrap_or_default();

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::frames::Frame;
 use crate::audio::AudioReader;
+use crate::folder::{self, FolderFiles, PassedOver};
 use crate::{DataError, read_text};
 
 /// Endings of sound files that a folder is searched for; of files of one name the first is the best.
@@ -51,14 +52,23 @@ pub struct Clip {
 ///
 /// # Errors   those of [`read_manifest`]; `Io`; `Audio` for a folder without sound
 pub fn clips(path: &Path) -> Result<Vec<Clip>, DataError> {
+    Ok(clips_and_passed_over(path)?.0)
+}
+
+/// The same with what was passed over in a folder.
+///
+/// # Errors   those of [`clips`]
+pub fn clips_and_passed_over(path: &Path) -> Result<(Vec<Clip>, PassedOver), DataError> {
     if path.is_dir() {
-        let mut files = Vec::new();
-        find(path, &is_sound, &mut files)?;
+        let FolderFiles { files, passed_over } = folder::files(path, &is_sound)?;
         if files.is_empty() {
-            let reason = format!("no sound files ({}) in this folder", ENDINGS.join(", "));
+            let PassedOver { hidden, others } = passed_over;
+            let reason = format!(
+                "no sound files ({}) in this folder; passed over {hidden} hidden files and {others} others",
+                ENDINGS.join(", ")
+            );
             return Err(DataError::Audio { path: path.into(), reason });
         }
-        files.sort();
         let mut clips: Vec<Clip> =
             files.into_iter().map(|file| whole(id_of(&file, path), file)).collect();
         let mut count: HashMap<String, usize> = HashMap::new();
@@ -70,15 +80,17 @@ pub fn clips(path: &Path) -> Result<Vec<Clip>, DataError> {
                 clip.id = file.to_string_lossy().into_owned();
             }
         }
-        return Ok(clips);
+        return Ok((clips, passed_over));
     }
-    match path.extension().is_some_and(|ending| ending == "jsonl" || ending == "ndjson") {
+    let clips = match path.extension().is_some_and(|ending| ending == "jsonl" || ending == "ndjson")
+    {
         true => read_manifest(path),
         false => {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             Ok(vec![whole(name, path.to_path_buf())])
         }
-    }
+    };
+    Ok((clips?, PassedOver::default()))
 }
 
 /// Reads a manifest. The files that it names are not opened.
@@ -212,24 +224,6 @@ pub(super) fn is_sound(path: &Path) -> bool {
 pub(super) fn rank(path: &Path) -> Option<usize> {
     let ending = path.extension()?;
     ENDINGS.iter().position(|known| ending.eq_ignore_ascii_case(known))
-}
-
-/// Adds the wanted files of a folder and the folders in it. Links to folders are not followed.
-pub(super) fn find(
-    folder: &Path,
-    wanted: &dyn Fn(&Path) -> bool,
-    files: &mut Vec<PathBuf>,
-) -> Result<(), DataError> {
-    let io = |source| DataError::Io { path: folder.into(), source };
-    for entry in std::fs::read_dir(folder).map_err(io)? {
-        let path = entry.map_err(io)?.path();
-        if path.is_dir() && !path.is_symlink() {
-            find(&path, wanted, files)?;
-        } else if wanted(&path) {
-            files.push(path);
-        }
-    }
-    Ok(())
 }
 
 /// A clip that is being read.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tokenizers::Tokenizer;
 
 use crate::DataError;
-use crate::tokenise::parse;
+use crate::tokenise::{guarded, parse};
 
 /// The tokens of [`SpeechTokeniser::letters`], in order.
 const LETTERS: &str = " 'abcdefghijklmnopqrstuvwxyz";
@@ -23,9 +23,7 @@ impl SpeechTokeniser {
     pub fn from_file(path: &Path) -> Result<Self, DataError> {
         let bytes =
             std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
-        let mut tokenizer = parse(&bytes).map_err(|error| failed(path, &*error))?;
-        tokenizer.with_truncation(None).map_err(|error| failed(path, &*error))?;
-        tokenizer.with_padding(None);
+        let tokenizer = parse(&bytes).map_err(|reason| failed(path, &reason))?;
         Ok(Self { path: path.into(), tokenizer })
     }
 
@@ -54,7 +52,7 @@ impl SpeechTokeniser {
         });
         let path = Path::new("the letters");
         let tokenizer = parse(json.to_string().as_bytes());
-        Ok(Self { path: path.into(), tokenizer: tokenizer.map_err(|e| failed(path, &*e))? })
+        Ok(Self { path: path.into(), tokenizer: tokenizer.map_err(|e| failed(path, &e))? })
     }
 
     /// What a `tokenizer.json` of this tokenizer holds.
@@ -106,8 +104,8 @@ impl SpeechTokeniser {
     ///
     /// # Errors   `Tokenizer`
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        let encoded = self.tokenizer.encode(text, false);
-        Ok(encoded.map_err(|error| failed(&self.path, &*error))?.get_ids().to_vec())
+        let encoded = guarded(|| self.tokenizer.encode(text, false));
+        Ok(encoded.map_err(|reason| failed(&self.path, &reason))?.get_ids().to_vec())
     }
 
     /// The text of ids, without special tokens. Ids that the vocabulary does not have, such as
@@ -115,7 +113,8 @@ impl SpeechTokeniser {
     ///
     /// # Errors   `Tokenizer`
     pub fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
-        self.tokenizer.decode(ids, true).map_err(|error| failed(&self.path, &*error))
+        let decoded = guarded(|| self.tokenizer.decode(ids, true));
+        decoded.map_err(|reason| failed(&self.path, &reason))
     }
 
     /// The text that each of these ids adds, spaces before it included; nothing where a letter is made
@@ -123,10 +122,11 @@ impl SpeechTokeniser {
     ///
     /// # Errors   `Tokenizer`
     pub fn pieces(&self, ids: &[u32]) -> Result<Vec<String>, DataError> {
-        let mut stream = self.tokenizer.decode_stream(true);
-        let step = |id: &u32| Ok(stream.step(*id)?.unwrap_or_default());
-        let pieces: tokenizers::Result<Vec<String>> = ids.iter().map(step).collect();
-        pieces.map_err(|error| failed(&self.path, &*error))
+        let pieces = guarded(|| {
+            let mut stream = self.tokenizer.decode_stream(true);
+            ids.iter().map(|id| Ok(stream.step(*id)?.unwrap_or_default())).collect()
+        });
+        pieces.map_err(|reason| failed(&self.path, &reason))
     }
 }
 

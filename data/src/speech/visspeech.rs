@@ -34,6 +34,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     }
     let files = AudioFiles::of_source(source)?;
     let mut gathering = Gathering::new(source);
+    gathering.found.hidden = files.hidden;
     let mut seen: HashMap<&str, usize> = HashMap::new();
     for row in &table.rows {
         let line = row.line;

@@ -101,14 +101,15 @@ pub struct WrongReply {
 
 /// The figures of replies.
 ///
-/// # Errors   [`EvalError::BadOption`]
+/// # Errors   [`EvalError::BadOption`], [`EvalError::Pattern`]
 pub fn evaluate(
     replies: &[Reply<'_>],
     options: &HaystackOptions,
 ) -> Result<HaystackReport, EvalError> {
     options.bootstrap.validate()?;
+    let replies_in_parallel = replies.par_iter().with_min_len(64);
     let said: Vec<(bool, bool)> =
-        replies.par_iter().with_min_len(64).map(|reply| says(&reply.response)).collect();
+        replies_in_parallel.map(|reply| says(&reply.response)).collect::<Result<_, _>>()?;
     let column = |score: &dyn Fn(bool, (bool, bool)) -> bool| -> Vec<f64> {
         let scores = replies.iter().zip(&said).map(|(reply, said)| score(reply.yes, *said));
         scores.map(|right| f64::from(u8::from(right))).collect()
@@ -122,7 +123,7 @@ pub fn evaluate(
     let accuracy = mean(&drawn);
     let squares: Vec<f64> = drawn.iter().map(|value| (value - accuracy).powi(2)).collect();
     let plain = |info: &MetricInfo, values: &[f64]| {
-        measure_of_mean(info, "question", values, &options.bootstrap)
+        measure_of_mean((info.name, info), "question", values, &options.bootstrap)
     };
     let secondary =
         vec![plain(&PLAIN, &right), plain(&STRICT, &strict), plain(&COMPLIANCE, &compliance)];
@@ -186,7 +187,8 @@ fn breakdown(
     let parts = ["yes", "no", "both", "neither"].into_iter().filter_map(|part| {
         let of_part = labels.iter().zip(right).filter(|(label, _)| **label == part);
         let values: Vec<f64> = of_part.map(|(_, right)| *right).collect();
-        let measure = || measure_of_mean(&PLAIN, "question", &values, &options.bootstrap);
+        let measure =
+            || measure_of_mean((PLAIN.name, &PLAIN), "question", &values, &options.bootstrap);
         (!values.is_empty()).then(|| (part.to_owned(), measure()))
     });
     Breakdown::new(name, &PLAIN, parts.collect())

@@ -13,8 +13,8 @@ use regex::Regex;
 use crate::normalise::characters::is_space;
 
 /// What is set apart by spaces, in the order of the reference; a reply is tokens with a space between them then.
-static REWRITES: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
-    let rewrites = [
+static REWRITES: LazyLock<Result<Vec<Rewrite>, regex::Error>> = LazyLock::new(|| {
+    compile(&[
         // Punkt: a full stop ends a sentence, and is a token there, before white space and before these marks.
         (r#"([^.])\.(\s|[)";}\]*:@'({\[!?]|$)"#, "$1 . $2"),
         // Starting quotes.
@@ -32,26 +32,33 @@ static REWRITES: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
         (r"\s+", " "),
         (r"([^' ])('[smd]|') ", "$1 $2 "),
         (r"([^' ])('ll|'re|'ve|n't) ", "$1 $2 "),
-    ];
-    // All are constants, and the tests run them: one that is none would be left out, not a panic.
-    let compiled = |(pattern, with)| Regex::new(pattern).ok().map(|pattern| (pattern, with));
-    rewrites.into_iter().filter_map(compiled).collect()
+    ])
 });
 
+/// A pattern and its replacement.
+type Rewrite = (Regex, &'static str);
+
+/// Compiles every pattern, or none.
+fn compile(rewrites: &[(&str, &'static str)]) -> Result<Vec<Rewrite>, regex::Error> {
+    rewrites.iter().map(|(pattern, with)| Ok((Regex::new(pattern)?, *with))).collect()
+}
+
 /// Whether a reply says yes, and whether it says no.
-pub(super) fn says(response: &str) -> (bool, bool) {
+///
+/// # Errors   the first pattern that does not compile
+pub(super) fn says(response: &str) -> Result<(bool, bool), regex::Error> {
     let lower = response.to_lowercase();
     if !lower.contains("yes") && !lower.contains("no") {
-        return (false, false);
+        return Ok((false, false));
     }
     let mut text = Cow::Borrowed(lower.as_str());
-    for (pattern, with) in &*REWRITES {
+    for (pattern, with) in REWRITES.as_ref().map_err(Clone::clone)? {
         if let Cow::Owned(rewritten) = pattern.replace_all(&text, *with) {
             text = Cow::Owned(rewritten);
         }
     }
     let says = |word: &str| text.split(is_space).any(|token| token == word);
-    (says("yes"), says("no"))
+    Ok((says("yes"), says("no")))
 }
 
 #[cfg(test)]
@@ -60,7 +67,8 @@ mod tests {
 
     #[test]
     fn all_rewrites_are_patterns() {
-        assert_eq!(REWRITES.len(), 12);
+        assert_eq!(REWRITES.as_ref().map(Vec::len), Ok(12));
+        assert!(compile(&[("a", "b"), ("(", "c")]).is_err(), "one that is none is not left out");
     }
 
     /// As nltk 3.9.2 has it, with its English model of sentences.
@@ -99,7 +107,7 @@ mod tests {
             ("yes.no", neither),
             ("", neither),
         ] {
-            assert_eq!(says(response), wanted, "{response:?}");
+            assert_eq!(says(response), Ok(wanted), "{response:?}");
         }
     }
 }

@@ -20,6 +20,7 @@ fn wer_page(unit: Unit) -> String {
         ids: (0..4).map(|id| format!("{EVIL}{id}").into()).collect(),
         references: texts.map(|(reference, _)| reference.into()).to_vec(),
         hypotheses: texts.map(|(_, hypothesis)| hypothesis.into()).to_vec(),
+        ..Pairs::default()
     };
     let of_pair = [EVIL, "a", "a", ""].map(str::to_owned).to_vec();
     let by = vec![Labels { name: EVIL.to_owned(), of_pair }];
@@ -210,6 +211,7 @@ fn many_and_long_cases_are_cut() {
         ids: (0..count).map(|id| id.to_string().into()).collect(),
         references: vec![long.as_str().into(); count],
         hypotheses: vec!["other".into(); count],
+        ..Pairs::default()
     };
     let options = WerOptions {
         worst: super::WORST_CASES,

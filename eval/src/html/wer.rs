@@ -10,7 +10,7 @@ use super::writer::Html;
 use crate::wer::alignment::Edit;
 use crate::wer::confusions::Confusions;
 use crate::wer::report::{WerReport, WorstPair};
-use crate::wer::text::{columns, visible};
+use crate::wer::text::{self, columns, visible};
 use crate::wer::tokens::Unit;
 
 /// Steps of an alignment that are shown, of one pair and of all together: what a browser still shows quickly.
@@ -69,7 +69,7 @@ impl WerReport {
             total: if values.is_empty() { self.worst.len() } else { values.len() - right },
             order: "by number of errors",
             columns: &COLUMNS,
-            rows: self.worst.iter().map(|pair| cells(pair, unit, &mut steps)).collect(),
+            rows: self.worst.iter().map(|pair| cells(self, pair, unit, &mut steps)).collect(),
             legend: legend(),
         }
         .write(&mut page);
@@ -190,7 +190,7 @@ fn most_frequent(html: &mut Html, confusions: &Confusions) {
     });
 }
 
-fn cells(pair: &WorstPair, unit: Unit, steps: &mut usize) -> Vec<Cell> {
+fn cells(report: &WerReport, pair: &WorstPair, unit: Unit, steps: &mut usize) -> Vec<Cell> {
     let counts = &pair.counts;
     let numbers = [
         counts.errors(),
@@ -201,14 +201,13 @@ fn cells(pair: &WorstPair, unit: Unit, steps: &mut usize) -> Vec<Cell> {
     ];
     let mut cells = vec![Cell::text(&pair.id), Cell::number(counts.error_rate())];
     cells.extend(numbers.map(Cell::count));
-    cells.push(Cell::Rich(alignment(pair, unit, steps)));
+    cells.push(Cell::Rich(alignment(columns(pair, unit, report.alignment), unit, steps)));
     cells
 }
 
 /// Reference over hypothesis; `steps` is what is left for all pairs.
-fn alignment(pair: &WorstPair, unit: Unit, steps: &mut usize) -> Html {
+fn alignment(columns: Vec<text::Column<'_>>, unit: Unit, steps: &mut usize) -> Html {
     let mut html = Html::default();
-    let columns = columns(&pair.reference, &pair.hypothesis, unit);
     let shown = columns.len().min(STEPS_OF_PAIR).min(*steps);
     *steps -= shown;
     let class = match unit {

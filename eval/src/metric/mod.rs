@@ -9,11 +9,13 @@ pub mod kendall;
 pub mod mean;
 pub mod mean_absolute_error;
 pub mod pearson;
+mod range;
 pub mod rank;
 pub mod spearman;
 
 pub(crate) use input::undefined_reason;
 pub use input::{InputWarning, Side, input_warning};
+pub(crate) use range::honest;
 
 use thiserror::Error;
 

@@ -50,6 +50,8 @@ pub enum Normaliser {
     /// The text as it is.
     #[default]
     None,
+    /// Lower case and nothing else, as sclite compares words.
+    FoldCase,
     /// `wer_standardize` of jiwer: lower case, contractions in full, no `[…]` and `<…>`, single spaces.
     JiwerStandardize,
     /// `BasicTextNormalizer` of Whisper, for languages other than English.
@@ -78,8 +80,9 @@ pub struct UnknownNormaliser {
 
 impl Normaliser {
     /// Every normaliser, with every choice of options.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::None,
+        Self::FoldCase,
         Self::JiwerStandardize,
         Self::Basic(BasicOptions { remove_diacritics: false, split_letters: false }),
         Self::Basic(BasicOptions { remove_diacritics: true, split_letters: false }),
@@ -100,6 +103,7 @@ impl Normaliser {
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
+            Self::FoldCase => "fold-case",
             Self::JiwerStandardize => "jiwer-standardize",
             Self::Basic(options) => match (options.remove_diacritics, options.split_letters) {
                 (false, false) => "basic",
@@ -115,6 +119,7 @@ impl Normaliser {
     pub fn version(self) -> &'static str {
         match self {
             Self::None => "1",
+            Self::FoldCase => "Unicode 14",
             Self::JiwerStandardize => "jiwer 4.0.0 (Unicode 14)",
             Self::Basic(_) | Self::WhisperEnglish => "openai-whisper 20250625 (Unicode 14)",
         }
@@ -182,6 +187,7 @@ impl Normaliser {
     pub fn normalise_into(self, text: &str, buffers: &mut Buffers, out: &mut String) {
         match self {
             Self::None => out.push_str(text),
+            Self::FoldCase => characters::lowercase_into(text, out),
             Self::JiwerStandardize => jiwer_standardize::standardize(text, buffers, out),
             Self::Basic(options) => basic::normalise(text, options, buffers, out),
             Self::WhisperEnglish => whisper_english::normalise(text, buffers, out),

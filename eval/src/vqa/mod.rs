@@ -126,7 +126,9 @@ pub fn evaluate<'n, 'a>(
             100.0 * scorer.accuracy(given, &annotation.answers)
         })
         .collect();
-    let measure = |scores: &[f64]| measure_of_mean(&INFO, "question", scores, &options.bootstrap);
+    let measure = |scores: &[f64]| {
+        measure_of_mean((INFO.name, &INFO), "question", scores, &options.bootstrap)
+    };
     let by = |name: &str, label: fn(&'n Annotation<'a>) -> &'n str| {
         let measured = |(label, rows): (&str, Vec<usize>)| {
             let scores: Vec<f64> = rows.into_iter().map(|row| scores[row]).collect();

@@ -45,7 +45,7 @@ pub(super) fn tokens(text: &str, unit: Unit) -> Vec<&str> {
 
 /// The `count` most frequent confusions of each kind.
 pub fn confusions(pairs: &Pairs<'_>, unit: Unit, count: usize) -> Confusions {
-    let mut aligner = PairAligner::default();
+    let mut aligner = PairAligner::new(pairs.alignment);
     let mut substitutions: HashMap<(&str, &str), u64> = HashMap::new();
     let (mut deletions, mut insertions) = (HashMap::new(), HashMap::new());
     for (reference, hypothesis) in pairs.references.iter().zip(&pairs.hypotheses) {
@@ -96,6 +96,7 @@ mod tests {
             ids: vec!["1".into(), "2".into()],
             references: vec!["a b c d".into(), "a b x".into()],
             hypotheses: vec!["a z c".into(), "a z y x".into()],
+            ..Pairs::default()
         };
         let found = confusions(&pairs, Unit::Word, 5);
         let substitutions = [("b".into(), "y".into(), 1), ("b".into(), "z".into(), 1)];

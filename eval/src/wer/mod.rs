@@ -1,9 +1,10 @@
-//! Word and character error rates, equal to jiwer 4 to the last count.
+//! Word and character error rates, equal to jiwer 4 to the last count; for texts with sclite's mark-up, to sclite.
 //!
 //! | file | what it is responsible for |
 //! |---|---|
 //! | [`tokens`] | jiwer's words and characters, as numbers |
 //! | [`alignment`] | the alignment with the fewest edits, RapidFuzz's among them |
+//! | `sclite` | sclite's mark-up, and its alignment |
 //! | [`counts`] | hits, substitutions, deletions, insertions, and the rates made of them |
 //! | [`read`] | references and hypotheses from files |
 //! | [`report`] | everything in one evaluation, with intervals, breakdowns and the worst pairs |
@@ -25,15 +26,40 @@ pub mod labels;
 pub mod rare_words;
 pub mod read;
 pub mod report;
+mod sclite;
 pub mod text;
 pub mod tokens;
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use crate::error::EvalError;
 use alignment::{Aligner, Edit};
 use counts::EditCounts;
 use tokens::{Numbering, Unit};
+
+/// The largest alignment that an evaluation makes, in cells: 200,000 by 200,000 tokens with little in common, or longer
+/// texts that are more alike. It takes about 10 s.
+const MOST_CELLS: u64 = 40_000_000_000;
+
+/// Which of all alignments of a hypothesis to its reference is taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Alignment {
+    /// The one with the fewest edits, as in jiwer.
+    #[default]
+    Jiwer,
+    /// The one that costs least where a substitution costs 4, a deletion and an insertion 3, as in sclite. Characters
+    /// are aligned as in jiwer all the same.
+    Sclite,
+}
+
+impl Alignment {
+    /// Whether it is that of jiwer.
+    pub(crate) fn is_jiwer(&self) -> bool {
+        *self == Self::Jiwer
+    }
+}
 
 /// The edits of each pair of texts and of all together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +90,20 @@ where
     R: AsRef<str> + Sync,
     H: AsRef<str> + Sync,
 {
+    measure_aligned(Alignment::Jiwer, unit, references, hypotheses)
+}
+
+/// As [`measure_by`], with any alignment.
+fn measure_aligned<R, H>(
+    alignment: Alignment,
+    unit: Unit,
+    references: &[R],
+    hypotheses: &[H],
+) -> Result<Errors, EvalError>
+where
+    R: AsRef<str> + Sync,
+    H: AsRef<str> + Sync,
+{
     if references.len() != hypotheses.len() {
         return Err(EvalError::UnequalLengths {
             references: references.len(),
@@ -74,9 +114,12 @@ where
         .par_iter()
         .zip(hypotheses)
         .with_min_len(64)
-        .map_init(PairAligner::default, |aligner, (reference, hypothesis)| {
-            EditCounts::of(aligner.align(unit, reference.as_ref(), hypothesis.as_ref()))
-        })
+        .map_init(
+            || PairAligner::new(alignment),
+            |aligner, (reference, hypothesis)| {
+                EditCounts::of(aligner.align(unit, reference.as_ref(), hypothesis.as_ref()))
+            },
+        )
         .collect();
     Ok(Errors { total: pairs.iter().copied().sum(), pairs })
 }
@@ -96,6 +139,8 @@ pub fn align(unit: Unit, reference: &str, hypothesis: &str) -> Vec<Edit> {
 /// Aligns pairs one after the other.
 #[derive(Default)]
 struct PairAligner<'a> {
+    alignment: Alignment,
+    edits: Vec<Edit>,
     numbering: Numbering<'a>,
     aligner: Aligner,
     reference: Vec<u32>,
@@ -103,11 +148,53 @@ struct PairAligner<'a> {
 }
 
 impl<'a> PairAligner<'a> {
-    fn align(&mut self, unit: Unit, reference: &'a str, hypothesis: &'a str) -> &[Edit] {
-        // The numbers of one pair are few, and stay near the processor.
+    fn new(alignment: Alignment) -> Self {
+        Self { alignment, ..Self::default() }
+    }
+
+    /// Numbers the tokens of a pair. The numbers of one pair are few, and stay near the processor.
+    fn number(&mut self, unit: Unit, reference: &'a str, hypothesis: &'a str) {
         self.numbering.clear();
         self.numbering.number(reference, unit, &mut self.reference);
         self.numbering.number(hypothesis, unit, &mut self.hypothesis);
+    }
+
+    /// Why a pair takes too long to align, or `None`.
+    fn too_long(&mut self, unit: Unit, reference: &'a str, hypothesis: &'a str) -> Option<String> {
+        // No text has more tokens than bytes.
+        let bytes = reference.len() as u64 * hypothesis.len() as u64;
+        let sclite = (self.alignment, unit) == (Alignment::Sclite, Unit::Word);
+        if bytes <= MOST_CELLS.min(sclite::MOST_CELLS as u64) {
+            return None;
+        }
+        self.number(unit, reference, hypothesis);
+        let (said, heard) = (self.reference.len(), self.hypothesis.len());
+        let vocabulary = self.numbering.vocabulary(unit);
+        let most = match sclite {
+            true if sclite::too_long(said, heard) => sclite::MOST_CELLS as u64,
+            false if said as u64 * heard as u64 <= MOST_CELLS => return None,
+            false
+                if self.aligner.cells(&self.reference, &self.hypothesis, vocabulary)
+                    > MOST_CELLS =>
+            {
+                MOST_CELLS
+            }
+            _ => return None,
+        };
+        let tokens = match unit {
+            Unit::Word => "words",
+            Unit::Char => "characters",
+        };
+        let few = if sclite { "" } else { ", with little in common" };
+        Some(format!("has {said} and {heard} {tokens}{few}: more than {most} cells to align"))
+    }
+
+    fn align(&mut self, unit: Unit, reference: &'a str, hypothesis: &'a str) -> &[Edit] {
+        self.number(unit, reference, hypothesis);
+        if (self.alignment, unit) == (Alignment::Sclite, Unit::Word) {
+            self.edits = sclite::edits(&self.reference, &self.hypothesis);
+            return &self.edits;
+        }
         let vocabulary = self.numbering.vocabulary(unit);
         self.aligner.align(&self.reference, &self.hypothesis, vocabulary)
     }

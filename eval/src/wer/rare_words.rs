@@ -117,7 +117,7 @@ pub fn rare_word_errors(
             *frequencies.entry(word).or_default() += 1;
         }
     }
-    let mut aligner = PairAligner::default();
+    let mut aligner = PairAligner::new(pairs.alignment);
     let (mut rare, mut others) = (EditCounts::default(), EditCounts::default());
     let rows = pairs.ids.iter().zip(&pairs.references).zip(&pairs.hypotheses);
     for ((id, reference), hypothesis) in rows {
@@ -184,6 +184,7 @@ mod tests {
             ids: vec!["u1".into()],
             references: vec!["a".into()],
             hypotheses: vec!["b".into()],
+            ..Pairs::default()
         };
         let lists = BiasingLists { file: "f".to_owned(), ..BiasingLists::default() };
         let error = rare_word_errors(&pairs, &RareWords::OfPair(lists)).unwrap_err().to_string();

@@ -1,21 +1,24 @@
 //! The whole evaluation of a recogniser: rates with intervals, breakdowns, worst utterances.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::confusions::{Confusions, confusions};
 use super::counts::EditCounts;
 use super::rare_words::{RareWordErrors, RareWords, rare_word_errors};
-use super::read::Pairs;
+use super::read::{Pairs, SHORTER};
 use super::tokens::Unit;
-use super::{Errors, measure_by};
+use super::{Alignment, Errors, PairAligner, measure_aligned};
 use crate::bootstrap::{BootstrapOptions, Distribution, Resampling, bootstrap_all};
-use crate::error::EvalError;
+use crate::error::{EvalError, Place};
 use crate::groups::rows_by_label;
 use crate::items::{Item, Statistic};
 use crate::metric::MetricInfo;
 use crate::normalise::Normaliser;
 use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
+use crate::table::shortened;
 
 /// Word error rate.
 pub const WER: MetricInfo = lower_is_better("wer");
@@ -92,6 +95,9 @@ pub struct WerReport {
     pub evaluation: Evaluation,
     /// The counts of the chosen unit.
     pub counts: EditCounts,
+    /// How words are aligned.
+    #[serde(default, skip_serializing_if = "Alignment::is_jiwer")]
+    pub alignment: Alignment,
     /// Pairs without any reference word, and the insertions in them.
     pub empty_references: EmptyReferences,
     /// Errors of rare words and of the others.
@@ -167,18 +173,11 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
     }
     let mut normalisers = Vec::new();
     for normaliser in &options.other_normalisers {
-        let measured = Measured::new(&pairs.normalised(*normaliser), options)?;
+        let measured = Measured::new(&*prepared(pairs, *normaliser)?, options)?;
         let measure = measured.measures(options).swap_remove(0);
         normalisers.push(NormaliserFigure { normaliser: normaliser.described(), measure });
     }
-    let normalised;
-    let pairs = match options.normaliser {
-        Normaliser::None => pairs,
-        normaliser => {
-            normalised = pairs.normalised(normaliser);
-            &normalised
-        }
-    };
+    let pairs = &*prepared(pairs, options.normaliser)?;
     let measured = Measured::new(pairs, options)?;
     let Measured { words, chars, .. } = &measured;
     let (chosen, info, length) = match options.unit {
@@ -208,6 +207,7 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
     Ok(WerReport {
         empty_references: empty_references(words),
         counts,
+        alignment: pairs.alignment,
         rare_words,
         normalisers,
         confusions: (options.confusions > 0)
@@ -216,6 +216,37 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
         items: if options.items { items(pairs, &info, chosen, options) } else { Vec::new() },
         evaluation,
     })
+}
+
+/// The pairs as they are compared: with the alternatives chosen, after the normaliser.
+fn prepared<'p, 'a>(
+    pairs: &'p Pairs<'a>,
+    normaliser: Normaliser,
+) -> Result<Cow<'p, Pairs<'a>>, EvalError> {
+    let mut prepared = Cow::Borrowed(pairs);
+    if pairs.markup.references || pairs.markup.hypotheses {
+        prepared = Cow::Owned(pairs.chosen(normaliser)?);
+    }
+    if normaliser != Normaliser::None {
+        prepared = Cow::Owned(prepared.normalised(normaliser));
+    }
+    check_lengths(&prepared)?;
+    Ok(prepared)
+}
+
+/// Refuses texts that would take minutes to align.
+fn check_lengths(pairs: &Pairs<'_>) -> Result<(), EvalError> {
+    let mut aligner = PairAligner::new(pairs.alignment);
+    let texts = pairs.ids.iter().zip(pairs.references.iter().zip(&pairs.hypotheses));
+    for (id, (reference, hypothesis)) in texts {
+        for unit in [Unit::Word, Unit::Char] {
+            if let Some(reason) = aligner.too_long(unit, reference, hypothesis) {
+                let place = Place::new(&format!("utterance {}", shortened(id, 60)), None);
+                return Err(EvalError::Malformed { place, reason, remedy: SHORTER });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The errors of all pairs, and what intervals draw.
@@ -227,7 +258,8 @@ struct Measured {
 
 impl Measured {
     fn new(pairs: &Pairs<'_>, options: &WerOptions) -> Result<Self, EvalError> {
-        let measure = |unit| measure_by(unit, &pairs.references, &pairs.hypotheses);
+        let (references, hypotheses) = (&pairs.references, &pairs.hypotheses);
+        let measure = |unit| measure_aligned(pairs.alignment, unit, references, hypotheses);
         // A single long pair keeps two threads busy at least.
         let (words, chars) = rayon::join(|| measure(Unit::Word), || measure(Unit::Char));
         Ok(Self {
@@ -339,4 +371,33 @@ fn items(pairs: &Pairs<'_>, info: &MetricInfo, errors: &Errors, options: &WerOpt
         Item::new(info, &normaliser, &pairs.ids[pair], group, statistic)
     };
     errors.pairs.iter().enumerate().map(item).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Characters that look random.
+    fn noise(seed: u64, length: usize) -> String {
+        let mut random = crate::random::SplitMix64::stream(seed, 0);
+        (0..length).map(|_| char::from(b'a' + random.below(26) as u8)).collect()
+    }
+
+    #[test]
+    fn texts_that_would_take_minutes_are_refused() {
+        let (reference, hypothesis) = (noise(1, 400_000), noise(2, 400_000));
+        let options = WerOptions { unit: Unit::Char, ..WerOptions::default() };
+        let pairs = Pairs::of(std::slice::from_ref(&reference), std::slice::from_ref(&hypothesis));
+        let error = evaluate(&pairs.unwrap(), &options).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "utterance 1: has 400000 and 400000 characters, with little in common: more than \
+             40000000000 cells to align; divide it into shorter utterances"
+        );
+        // Long texts that are alike are not.
+        let alike = reference.replacen("ab", "x", 400);
+        let pairs = Pairs::of(std::slice::from_ref(&reference), std::slice::from_ref(&alike));
+        let found = evaluate(&pairs.unwrap(), &options).unwrap().counts;
+        assert_eq!((found.substitutions, found.deletions), (400, 400));
+    }
 }

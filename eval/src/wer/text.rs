@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use unicode_general_category::{GeneralCategory, get_general_category};
 
-use super::align;
 use super::alignment::Edit;
 use super::confusions::{Confusions, tokens};
 use super::counts::EditCounts;
 use super::report::{NormaliserFigure, WerReport, WorstPair};
 use super::tokens::Unit;
+use super::{Alignment, PairAligner};
 use crate::table::{Align, TextTable, limits, number, shortened};
 use crate::text::{breakdown, figures, sources};
 
@@ -39,6 +39,10 @@ impl WerReport {
             evaluation.normaliser,
             sources(evaluation)
         );
+        let heading = match self.alignment {
+            Alignment::Jiwer => heading,
+            Alignment::Sclite => heading + "Words are aligned as in sclite\n",
+        };
         let mut paragraphs = vec![heading, figures(evaluation), self.counts(unit)];
         if !self.normalisers.is_empty() {
             let mut table = TextTable::new(&[
@@ -78,7 +82,8 @@ impl WerReport {
             table.to_string()
         }));
         paragraphs.extend(self.confusions.as_ref().map(most_frequent));
-        paragraphs.extend(self.worst.iter().map(|pair| aligned(pair, unit, colour)));
+        paragraphs
+            .extend(self.worst.iter().map(|pair| aligned(pair, unit, self.alignment, colour)));
         paragraphs.join("\n")
     }
 
@@ -161,7 +166,8 @@ pub(crate) struct Column<'a> {
 }
 
 /// The columns of a pair's alignment, in the order of the text.
-pub(crate) fn columns<'a>(reference: &'a str, hypothesis: &'a str, unit: Unit) -> Vec<Column<'a>> {
+pub(crate) fn columns(pair: &WorstPair, unit: Unit, alignment: Alignment) -> Vec<Column<'_>> {
+    let WorstPair { reference, hypothesis, .. } = pair;
     let (said, heard) = (tokens(reference, unit), tokens(hypothesis, unit));
     let (mut i, mut j) = (0, 0);
     let column = |edit: Edit| {
@@ -174,11 +180,12 @@ pub(crate) fn columns<'a>(reference: &'a str, hypothesis: &'a str, unit: Unit) -
         j += usize::from(edit != Edit::Deletion);
         column
     };
-    align(unit, reference, hypothesis).into_iter().map(column).collect()
+    let mut aligner = PairAligner::new(alignment);
+    aligner.align(unit, reference, hypothesis).iter().copied().map(column).collect()
 }
 
 /// Reference over hypothesis, with a letter below each error; long ones in several lines.
-fn aligned(pair: &WorstPair, unit: Unit, colour: Colour) -> String {
+fn aligned(pair: &WorstPair, unit: Unit, alignment: Alignment, colour: Colour) -> String {
     let counts = &pair.counts;
     let mut text = format!(
         "{}: {} of {} wrong ({} substituted, {} deleted, {} inserted)\n",
@@ -191,7 +198,7 @@ fn aligned(pair: &WorstPair, unit: Unit, colour: Colour) -> String {
     );
     let mut lines = [String::from("REF"), String::from("HYP"), String::from("   ")];
     let mut width = 0;
-    for column in columns(&pair.reference, &pair.hypothesis, unit) {
+    for column in columns(pair, unit, alignment) {
         let [said, heard] = [column.said, column.heard].map(|token| shortened(token, 60));
         let letters = [&said, &heard].map(|token| token.chars().count());
         let wide = letters[0].max(letters[1]);
@@ -235,6 +242,7 @@ fn push_lines(text: &mut String, lines: &mut [String; 3]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wer::align;
 
     #[test]
     fn tokens_without_a_form_are_named() {
@@ -263,8 +271,8 @@ mod tests {
             "HYP a *** sat on mats",
             "      D          I\n",
         ];
-        assert_eq!(aligned(&pair, Unit::Word, Colour::Never), wanted.join("\n"));
-        let coloured = aligned(&pair, Unit::Word, Colour::Ansi);
+        assert_eq!(aligned(&pair, Unit::Word, Alignment::Jiwer, Colour::Never), wanted.join("\n"));
+        let coloured = aligned(&pair, Unit::Word, Alignment::Jiwer, Colour::Ansi);
         assert!(coloured.contains("\u{1b}[31mcat\u{1b}[0m"), "{coloured}");
     }
 }

@@ -160,6 +160,7 @@ fn pairs_of(references: &[String], hypotheses: &[String]) -> read::Pairs<'static
         ids: (1..=references.len()).map(|line| line.to_string().into()).collect(),
         references: owned(references),
         hypotheses: owned(hypotheses),
+        ..read::Pairs::default()
     }
 }
 

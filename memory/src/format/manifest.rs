@@ -62,6 +62,9 @@ pub struct EncoderRecord {
     pub reads: String,
     /// Numbers of a key that are its own.
     pub width: usize,
+    /// What stood before each text when it was encoded; `None` for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
 }
 
 /// How the value of an entry is kept: `[tokens, width]` numbers.

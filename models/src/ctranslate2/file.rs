@@ -176,7 +176,9 @@ impl<'a> Cursor<'a> {
         if count > MOST_VARIABLES {
             return Err(format!("{count} variables"));
         }
-        let mut variables = HashMap::with_capacity(count);
+        // A name, a rank, a type and a length take 10 bytes at least, so that the file bounds what it may claim.
+        let most = (self.bytes.len() - self.place) / 10;
+        let mut variables = HashMap::with_capacity(count.min(most));
         for _ in 0..count {
             let name = self.string()?;
             let rank = usize::from(self.u8()?);

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use super::math::{exp, max, sum};
 use super::operation::{Gradient, Input, Kernel, apply};
+use super::softmax::widened;
 
 /// Targets and options of a cross-entropy.
 #[derive(Debug, Clone)]
@@ -86,21 +87,30 @@ impl Kernel for CrossEntropy {
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let logits = &inputs[0];
+        let logits = widened(&inputs[0])?;
         let width = self.check(logits.dims())?;
+        let (shape, device) = (logits.shape(), logits.device());
+        let spread = f64::from(self.label_smoothing) / width as f64;
+        let mut weights = vec![0f64; self.targets.len() * width];
+        let mut counted = vec![0u8; weights.len()];
+        for (row, target) in self.targets.iter().enumerate().filter(|(r, _)| !self.is_ignored(*r)) {
+            let row = row * width..(row + 1) * width;
+            counted[row.clone()].fill(1);
+            weights[row.clone()].fill(spread);
+            weights[row][*target as usize] += 1.0 - f64::from(self.label_smoothing);
+        }
+        let weighted = weights.iter().map(|weight| u8::from(*weight != 0.0)).collect::<Vec<_>>();
+        let mask = |of: Vec<u8>| Tensor::from_vec(of, shape, device);
+        // What has no weight has no part in the loss, be it infinite or NaN: 0 times that would be NaN.
+        let zeros = logits.zeros_like()?;
+        let logits = mask(counted)?.where_cond(&logits, &zeros)?;
         let shifted = logits.broadcast_sub(&logits.detach().max_keepdim(D::Minus1)?)?;
         let total = shifted.exp()?.sum_keepdim(D::Minus1)?.log()?;
         let log_probability = shifted.broadcast_sub(&total)?;
-        let spread = f64::from(self.label_smoothing) / width as f64;
-        let mut weights = vec![0f64; self.targets.len() * width];
-        for (row, weights) in weights.chunks_mut(width).enumerate() {
-            if !self.is_ignored(row) {
-                weights.fill(spread);
-                weights[self.targets[row] as usize] += 1.0 - f64::from(self.label_smoothing);
-            }
-        }
-        let weights = Tensor::from_vec(weights, logits.shape(), logits.device())?;
-        (log_probability * weights.to_dtype(logits.dtype())?)?.sum(D::Minus1)?.neg()
+        let log_probability = mask(weighted)?.where_cond(&log_probability, &zeros)?;
+        let weights = Tensor::from_vec(weights, shape, device)?.to_dtype(logits.dtype())?;
+        let losses = (log_probability * weights)?.sum(D::Minus1)?.neg()?;
+        losses.to_dtype(inputs[0].dtype())
     }
 }
 

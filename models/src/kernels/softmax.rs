@@ -1,6 +1,6 @@
 //! Softmax over the last dimension.
 
-use candle_core::{D, Shape, Tensor};
+use candle_core::{D, DType, Shape, Tensor};
 use rayon::prelude::*;
 
 use super::math::{exp, max, sum2};
@@ -43,11 +43,21 @@ impl Kernel for Softmax {
     }
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let x = &inputs[0];
+        let x = widened(&inputs[0])?;
         // A row of minus infinities gives zeros here too.
         let top = x.detach().max_keepdim(D::Minus1)?.maximum(f64::from(f32::MIN))?;
         let shifted = x.broadcast_sub(&top)?.exp()?;
-        shifted.broadcast_div(&shifted.sum_keepdim(D::Minus1)?.maximum(1e-30)?)
+        // The largest entry adds 1 to a sum that is not 0.
+        let softmax = shifted.broadcast_div(&shifted.sum_keepdim(D::Minus1)?.maximum(0.5)?)?;
+        softmax.to_dtype(inputs[0].dtype())
+    }
+}
+
+/// Half precision as f32: sums of exponentials leave its range, and lose small terms long before.
+pub(super) fn widened(x: &Tensor) -> candle_core::Result<Tensor> {
+    match x.dtype() {
+        DType::F16 | DType::BF16 => x.to_dtype(DType::F32),
+        _ => Ok(x.clone()),
     }
 }
 

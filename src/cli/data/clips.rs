@@ -59,6 +59,7 @@ struct Summary<'a> {
     with_frames: usize,
     without_text: usize,
     without_length: usize,
+    hidden: usize,
     missing: &'a [engram_data::speech::MissingAudio],
 }
 
@@ -66,7 +67,7 @@ impl Clips {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let Self { path, audio, frames, frame_rate, skip_missing, .. } = self;
         let source = SpeechSource { path, audio, frames, frame_rate, skip_missing };
-        let SpeechClips { clips, missing, without_text, without_length } =
+        let SpeechClips { clips, missing, without_text, without_length, hidden } =
             read(self.format, &source)?;
         paths::check_named(&self.out, files_of(&clips))?;
         output::write_whole(&self.out, &manifest(&self.out, &clips)?)?;
@@ -79,6 +80,7 @@ impl Clips {
                 with_frames,
                 without_text,
                 without_length,
+                hidden,
                 missing,
             })?;
             return Ok(Outcome::Done);
@@ -99,6 +101,9 @@ impl Clips {
             if count > 0 {
                 told += &format!("; {count} {what} left out");
             }
+        }
+        if hidden > 0 {
+            told += &format!("; {hidden} hidden files passed over");
         }
         output::print(&told)?;
         Ok(Outcome::Done)

@@ -20,7 +20,7 @@ Examples:
   engram eval normalize --normalizer whisper-en < transcripts.txt > normal.txt
   engram eval normalize --normalizer basic < transcripts.txt.gz > normal.txt")]
 pub struct Normalize {
-    /// none, jiwer-standardize, basic (+remove-diacritics, +split-letters), whisper-en
+    /// none, fold-case, jiwer-standardize, basic (+remove-diacritics, +split-letters), whisper-en
     #[arg(long, value_name = "NAME", value_parser = Normaliser::parse)]
     normalizer: Normaliser,
 }

@@ -7,9 +7,10 @@ use clap::{Args, ValueEnum};
 use engram_eval::EvalError;
 use engram_eval::normalise::Normaliser;
 use engram_eval::source::read_text;
+use engram_eval::wer::Alignment;
 use engram_eval::wer::labels::Table;
 use engram_eval::wer::rare_words::{RareWords, parse_biasing_lists, parse_word_list};
-use engram_eval::wer::read::{Pairs, TextFormat, join, parse_pairs, parse_texts};
+use engram_eval::wer::read::{Pairs, TextFormat, join, looks, parse_pairs, parse_texts};
 use engram_eval::wer::report::{Labels, WerOptions, evaluate};
 use engram_eval::wer::text::Colour;
 use engram_eval::wer::tokens::Unit;
@@ -24,6 +25,8 @@ use super::shared::{Intervals, Outputs, source};
 Examples:
   engram eval wer --ref ref.txt --hyp hyp.txt
   engram eval wer --ref ref.trn --hyp hyp.trn --align 10
+  engram eval wer --ref ref.trn --hyp hyp.trn --normalizer fold-case -D     # as sclite -D
+  engram eval wer --ref data/test/text --hyp exp/text --format kaldi
   engram eval wer --pairs pairs.jsonl --unit char --json
   engram eval wer --ref ref.tsv --hyp hyp.tsv --normalizer whisper-en --compare-normalizers
   engram eval wer --ref ref.tsv --hyp hyp.tsv --table utterances.tsv --by subset --cluster speaker
@@ -31,7 +34,13 @@ Examples:
   engram eval wer --ref ref.tsv --hyp hyp.tsv --biasing test-other.biasing_100.tsv
 
 Formats, by the file's name or --format: plain lines (line i belongs to line i), .trn (text (id)),
-.tsv (id<TAB>text, or a header with id and text), .jsonl (id, text). Files may be gzipped.")]
+.tsv (id<TAB>text, or a header with id and text), .jsonl (id, text); by --format alone Kaldi's text
+(id text). Files may be gzipped; - is standard input.
+
+A .trn file may have sclite's mark-up: alternatives { a b / c / @ }, @ for no word, (uh) for a word
+that may be missing, ;; for a comment. Texts with mark-up are aligned as sclite aligns them.
+
+A text may need 40,000,000,000 cells to align: 200,000 by 200,000 characters with little in common.")]
 pub struct Wer {
     /// References
     #[arg(long = "ref", value_name = "FILE", requires = "hyp", required_unless_present = "pairs")]
@@ -45,10 +54,16 @@ pub struct Wer {
     /// The format of references and hypotheses, where their names do not tell
     #[arg(long, value_enum, conflicts_with = "pairs")]
     format: Option<Format>,
+    /// Count optionally deletable words, (uh), as right where they are missing (sclite -D)
+    #[arg(short = 'D', long, conflicts_with = "pairs")]
+    optional_deletions: bool,
+    /// How words are aligned: sclite for texts with its mark-up, otherwise jiwer
+    #[arg(long, value_enum)]
+    alignment: Option<AlignmentName>,
     /// What is counted
     #[arg(long, value_enum, default_value = "word")]
     unit: UnitName,
-    /// What texts go through first: none, jiwer-standardize, basic (+remove-diacritics,
+    /// Normalise texts first: none, fold-case, jiwer-standardize, basic (+remove-diacritics,
     /// +split-letters), whisper-en
     #[arg(long, value_name = "NAME", default_value = "none", value_parser = Normaliser::parse)]
     normalizer: Normaliser,
@@ -88,13 +103,25 @@ pub struct Wer {
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Format {
     /// One text a line
+    #[value(alias = "plain")]
     Lines,
-    /// text (id)
+    /// text (id), with sclite's mark-up
     Trn,
+    /// Kaldi's text: id text
+    Kaldi,
     /// id<TAB>text
     Tsv,
     /// JSON lines
+    #[value(alias = "json")]
     Jsonl,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum AlignmentName {
+    /// The fewest edits
+    Jiwer,
+    /// A substitution costs 4, a deletion and an insertion 3
+    Sclite,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -160,19 +187,43 @@ impl Wer {
             None => TextFormat::of_path(path),
             Some(Format::Lines) => TextFormat::Lines,
             Some(Format::Trn) => TextFormat::Trn,
+            Some(Format::Kaldi) => TextFormat::Kaldi,
             Some(Format::Tsv) => TextFormat::Tsv,
             Some(Format::Jsonl) => TextFormat::Jsonl,
         };
-        Ok(match texts {
-            [(_, path, text)] => parse_pairs(&name(path), text)?,
+        let mut pairs = match texts {
+            [(_, path, text)] => {
+                looks::check(&name(path), text, TextFormat::Jsonl)?;
+                parse_pairs(&name(path), text)?
+            }
             [(_, reference, said), (_, hyp, heard), ..] => {
                 let (said_in, heard_in) = (name(reference), name(hyp));
-                let said = parse_texts(&said_in, said, format(reference))?;
-                let heard = parse_texts(&heard_in, heard, format(hyp))?;
+                let (said_as, heard_as) = (format(reference), format(hyp));
+                if self.format.is_none() {
+                    looks::check(&said_in, said, said_as)?;
+                    looks::check(&heard_in, heard, heard_as)?;
+                    if (said_as, heard_as) == (TextFormat::Lines, TextFormat::Lines) {
+                        looks::check_pair((&said_in, said), heard)?;
+                    }
+                }
+                if self.optional_deletions && ![said_as, heard_as].contains(&TextFormat::Trn) {
+                    anyhow::bail!(
+                        "--optional-deletions needs a .trn file; give one, or --format trn"
+                    );
+                }
+                let said = parse_texts(&said_in, said, said_as)?;
+                let heard = parse_texts(&heard_in, heard, heard_as)?;
                 join((&said_in, said), (&heard_in, heard))?
             }
             [] => anyhow::bail!("give --ref and --hyp, or --pairs"),
-        })
+        };
+        pairs.markup.optional_deletions = self.optional_deletions;
+        match self.alignment {
+            Some(AlignmentName::Jiwer) => pairs.alignment = Alignment::Jiwer,
+            Some(AlignmentName::Sclite) => pairs.alignment = Alignment::Sclite,
+            None => {}
+        }
+        Ok(pairs)
     }
 
     /// The labels of `--by` and `--cluster`.

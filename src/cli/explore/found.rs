@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use engram_data::folder::is_hidden;
 use engram_memory::format::manifest::CURRENT;
 use engram_train::{RECIPE, is_finished};
 use serde::Serialize;
@@ -136,7 +137,8 @@ fn look_into(folder: &Path, depth: usize, found: &mut Found) {
             return output::note(&format!("left out: {}: {error}", folder.display()), false);
         }
     };
-    let mut below: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    let shown = entries.flatten().filter(|entry| !is_hidden(&entry.file_name()));
+    let mut below: Vec<PathBuf> = shown.map(|entry| entry.path()).collect();
     below.retain(|path| path.is_dir() && !path.is_symlink());
     below.sort();
     below.iter().for_each(|path| look_into(path, depth - 1, found));

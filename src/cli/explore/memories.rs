@@ -8,7 +8,7 @@ use engram_memory::generation::Info;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{Entry, Generation, Memory, Row};
-use engram_train::encode::{Item, JointEncoder};
+use engram_train::encode::{Item, JointEncoder, PromptChoice};
 use engram_train::studies::reveal::predict::Evidence;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -333,7 +333,8 @@ fn open_encoder(generation: &Generation) -> anyhow::Result<JointEncoder> {
              it with `engram memory build --model`"
         );
     };
-    let encoder = JointEncoder::open(&first.name, encoders.get(1).map(|one| one.name.as_str()))?;
+    let second = encoders.get(1).map(|one| one.name.as_str());
+    let encoder = JointEncoder::open(&first.name, second, &PromptChoice::Query)?;
     check_model(&encoder, generation)?;
     Ok(encoder)
 }

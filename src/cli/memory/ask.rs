@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use engram_memory::{Generation, MemoryError};
-use engram_train::encode::{Item, JointEncoder};
+use engram_train::encode::{Item, JointEncoder, PromptChoice};
 use rayon::prelude::*;
 use serde::Deserialize;
 
-use super::encoded::{check_model, kinds};
+use super::encoded::{check_model, kinds, prompt_choice};
 
 /// Queries that are encoded together.
 const BATCH: usize = 64;
@@ -32,6 +32,10 @@ pub(super) struct Question {
     /// The model of pictures beside a --model of texts alone
     #[arg(long, value_name = "MODEL", requires = "model", conflicts_with = "queries")]
     image_model: Option<String>,
+    /// The prompt of the model before each query, by its name in config_sentence_transformers.json; '' for none. Without
+    /// it, the prompt `query`
+    #[arg(long, value_name = "NAME", conflicts_with = "queries")]
+    prompt: Option<String>,
 }
 
 /// A query.
@@ -81,8 +85,9 @@ impl Question {
 
     /// The model that was named, else the one that the memory was made with.
     fn encoder(&self, generation: &Generation) -> anyhow::Result<JointEncoder> {
+        let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Query);
         if let Some(model) = &self.model {
-            return Ok(JointEncoder::open(model, self.image_model.as_deref())?);
+            return Ok(JointEncoder::open(model, self.image_model.as_deref(), &prompt)?);
         }
         let folder = generation.folder().display();
         let encoders = &generation.manifest().encoders;
@@ -90,7 +95,7 @@ impl Question {
             anyhow::bail!("{folder} does not say which model made its keys; name it by --model");
         };
         let second = encoders.get(1).map(|encoder| encoder.name.as_str());
-        JointEncoder::open(&first.name, second)
+        JointEncoder::open(&first.name, second, &prompt)
             .with_context(|| format!("the model that made {folder}; name another place by --model"))
     }
 

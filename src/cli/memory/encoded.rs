@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use engram_memory::rows::{EntryLines, RowReader};
 use engram_memory::{Batch, EncoderRecord, Entry, Generation, MemoryError};
-use engram_train::encode::{Item, JointEncoder, Reads};
+use engram_train::encode::{Item, JointEncoder, PromptChoice, Reads};
 use rayon::prelude::*;
 
 use super::super::output;
@@ -22,6 +22,10 @@ pub(super) struct Encoding {
     /// The folder where the paths of pictures begin; without it, the folder of the entries
     #[arg(long, value_name = "DIR", requires = "model")]
     images: Option<PathBuf>,
+    /// The prompt of --model before each text, by its name in config_sentence_transformers.json; '' for none. Without it,
+    /// the prompt `document`
+    #[arg(long, value_name = "NAME", requires = "model")]
+    prompt: Option<String>,
     /// Entries that are encoded together
     #[arg(long, value_name = "N", default_value_t = 64,
         value_parser = clap::value_parser!(u16).range(1..=4096))]
@@ -39,7 +43,9 @@ impl Encoding {
         first_id: i64,
     ) -> anyhow::Result<Option<EncodedRows>> {
         let (Some(model), Some(path)) = (&self.model, entries) else { return Ok(None) };
-        let encoder = JointEncoder::open(model, self.image_model.as_deref())?;
+        let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Document);
+        let encoder = JointEncoder::open(model, self.image_model.as_deref(), &prompt)?;
+        tell_advice(&encoder, &prompt);
         let beside = path.parent().unwrap_or(Path::new(""));
         let images = self.images.as_deref().unwrap_or(beside).to_owned();
         let source = Source { encoder, images, only_encodable: self.only_encodable };
@@ -230,7 +236,10 @@ impl RowSource {
     pub(super) fn check_model(&self, generation: &Generation) -> anyhow::Result<()> {
         match self {
             Self::Files(_) => Ok(()),
-            Self::Encoded(rows) => check_model(&rows.source.encoder, generation),
+            Self::Encoded(rows) => {
+                check_model(&rows.source.encoder, generation)?;
+                check_prompt(&rows.source.encoder, generation)
+            }
         }
     }
 }
@@ -253,6 +262,7 @@ fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
         sha256: part.sha256().to_owned(),
         reads: kinds(part.reads()).to_owned(),
         width: part.width(),
+        prompt: Some(part.prompt().to_owned()).filter(|prompt| !prompt.is_empty()),
     };
     encoder.parts().iter().map(record).collect()
 }
@@ -293,6 +303,34 @@ pub(in crate::cli) fn check_model(
         );
     }
     Ok(())
+}
+
+/// Fails where the texts of a memory were encoded with another prompt.
+fn check_prompt(encoder: &JointEncoder, generation: &Generation) -> anyhow::Result<()> {
+    for (own, of_memory) in records(encoder).iter().zip(&generation.manifest().encoders) {
+        if own.prompt != of_memory.prompt {
+            let shown = |prompt: &Option<String>| format!("{:?}", prompt.as_deref().unwrap_or(""));
+            anyhow::bail!(
+                "{}: its texts were encoded with the prompt {}, not {}; name that prompt by --prompt",
+                generation.folder().display(),
+                shown(&of_memory.prompt),
+                shown(&own.prompt)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The prompt of a name, else the one of a role.
+pub(in crate::cli) fn prompt_choice(name: Option<&str>, role: PromptChoice) -> PromptChoice {
+    name.map_or(role, |name| PromptChoice::Named(name.to_owned()))
+}
+
+/// Prints what a user should know of the models.
+pub(in crate::cli) fn tell_advice(encoder: &JointEncoder, prompt: &PromptChoice) {
+    for line in encoder.parts().iter().flat_map(|part| part.advice(prompt)) {
+        output::note(&format!("note: {line}"), false);
+    }
 }
 
 /// The encoders with the beginnings of their hashes.

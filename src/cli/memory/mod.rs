@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use engram_memory::Memory;
 
 use super::{Outcome, output};
-pub(super) use encoded::check_model;
+pub(super) use encoded::{check_model, prompt_choice};
 pub(super) use search::ShownHit;
 
 /// Build, search and edit a key/value memory.
@@ -102,8 +102,13 @@ impl Info {
                 text.push_str("models\n");
             }
             for encoder in &info.encoders {
-                let engram_memory::EncoderRecord { name, sha256, reads, width } = encoder;
-                text.push_str(&format!("  {width:>9}  {reads} by {name} (SHA-256 {sha256})\n"));
+                let engram_memory::EncoderRecord { name, sha256, reads, width, prompt } = encoder;
+                let prompt = match prompt {
+                    Some(prompt) => format!(", prompt {prompt:?}"),
+                    None => String::new(),
+                };
+                let line = format!("  {width:>9}  {reads} by {name} (SHA-256 {sha256}){prompt}\n");
+                text.push_str(&line);
             }
             text.push_str("sources\n");
             for (name, entries) in &info.sources {

@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use engram_data::DataError;
-use engram_data::speech::manifest::{Clip, clips};
+use engram_data::speech::manifest::Clip;
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_train::TrainError;
 use engram_train::recognise::{AdaptedClip, AdaptedRecogniser, Listener};
 use serde::Serialize;
 
 use super::Predict;
-use super::speech::check_heard;
+use super::speech::{check_heard, read_clips};
 use super::subtitles::one_line;
 use super::transcripts::{Format, files_of, write_labelled};
 use crate::cli::{Outcome, output, paths};
@@ -83,7 +83,7 @@ impl Predict {
         if self.output.is_dir() {
             anyhow::bail!("{}: is a folder; name a file for --output", self.output.display());
         }
-        let all = clips(input)?;
+        let all = read_clips(input, self.quiet)?;
         paths::check_named(&self.output, files_of(&all))?;
         let mut adapted = AdaptedRecogniser::new(Listener::open(recogniser)?);
         let name = run.display().to_string();

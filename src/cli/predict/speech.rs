@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use engram_data::DataError;
-use engram_data::speech::manifest::{Clip, ClipReader, clips};
+use engram_data::folder::PassedOver;
+use engram_data::speech::manifest::{Clip, ClipReader, clips_and_passed_over};
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use engram_models::whisper::Task;
 use engram_train::TrainError;
@@ -118,7 +119,7 @@ impl Predict {
     pub(super) fn transcribe(&self, recogniser: &str, input: &Path) -> anyhow::Result<Outcome> {
         let clips = match self.speech.streaming.stdin(input)? {
             Some(clip) => vec![clip],
-            None => clips(input)?,
+            None => read_clips(input, self.quiet)?,
         };
         let format = self.speech.format(&self.output);
         if format == Format::Manifest && input == Path::new("-") {
@@ -358,4 +359,17 @@ fn long(
         tell(&format!("(this recording: {done:.0}{rest})"));
     };
     recogniser.transcribe_long(options, read, heard)
+}
+
+/// The clips of the input, with a note of what was passed over in a folder.
+pub(super) fn read_clips(input: &Path, quiet: bool) -> Result<Vec<Clip>, DataError> {
+    let (clips, PassedOver { hidden, others }) = clips_and_passed_over(input)?;
+    if hidden + others > 0 {
+        let input = input.display();
+        output::note(
+            &format!("{input}: passed over {hidden} hidden files and {others} that are no sound"),
+            quiet,
+        );
+    }
+    Ok(clips)
 }

@@ -16,6 +16,7 @@ use engram_eval::result::Measure;
 use engram_eval::source::read_text;
 use engram_eval::wer::read::{TextFormat, Utterance, join, parse_texts};
 use engram_eval::wer::report::{WerOptions, evaluate};
+use engram_train::encode::PromptChoice;
 use engram_train::grid::{Rule, Verdict, quoted};
 use engram_train::recognise::{Listener, RecogniseOptions};
 use engram_train::studies::patent::predict::predict;
@@ -71,8 +72,7 @@ impl Reproduce {
         self.tell("real phrases");
         let pairs = read_pairs(folder.join("validation.csv"), Labels::Required)?;
         let words = System::new("shared words (Jaccard), no training", vec![word_overlap(&pairs)]);
-        let cosines =
-            encoder_cosines(encoder, &pairs, &|_| {}).map_err(anyhow::Error::from_boxed)?;
+        let cosines = encoder_cosines(encoder, &PromptChoice::Default, &pairs, &|_| {})?;
         let cosines = System::new(&format!("{encoder}, cosine"), vec![cosines]);
         let row = |id: &str, claim: &str, paper: &str, better: &System, worse: &System| {
             let difference = better.less(worse, &pairs)?;

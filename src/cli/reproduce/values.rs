@@ -67,3 +67,23 @@ impl Values {
         Measure::new(&info, self.values.len(), value, interval)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn none_of_276_does_not_decide_at_most_one_in_a_hundred() {
+        let of = |count: usize| {
+            let mut values = Values::default();
+            (0..count).for_each(|clip| values.push(1, clip, false));
+            values.measure("shown_name_in_text", "name")
+        };
+        let found = of(276);
+        let interval = found.interval.as_ref().unwrap();
+        assert_eq!(interval.method, "exact binomial by name");
+        assert!((interval.high - 0.013_277).abs() < 1e-6, "{interval:?}");
+        assert_eq!(beats(&found, 0.01), Verdict::NotDecided);
+        assert_eq!(beats(&of(400), 0.01), Verdict::Fails);
+    }
+}

@@ -1,20 +1,23 @@
 //! CLIP's towers with their tokeniser and picture processor.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
-use engram_data::DataError;
 use engram_data::image::Preprocessing;
-use engram_data::tokenise::Tokeniser;
+use engram_data::tokenise::{TextForm, Tokeniser};
 use engram_models::clip::{Clip, ClipConfig, ClipVision, ClipVisionConfig};
 use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
+use engram_models::similarity::sentence_transformer::{PromptChoice, TransformerSettings};
 use engram_models::weights::Weights;
 
-use super::text::{batches_of_tokens, framed, model};
+use super::layout::Layout;
+use super::text::{batches_of_tokens, model};
+use super::tokenizer::{TokenizerConfig, adapted, text_form};
 use crate::error::{Result, TrainError};
+use crate::published::PublishedFolder;
 
 /// Pictures in a forward pass.
 const BATCH_PICTURES: usize = 16;
@@ -22,6 +25,9 @@ const BATCH_PICTURES: usize = 16;
 pub(super) struct ClipModel {
     clip: Clip,
     tokeniser: Tokeniser,
+    settings: TransformerSettings,
+    tokenizer_config: Option<TokenizerConfig>,
+    form: TextForm,
     pictures: ClipPictures,
 }
 
@@ -32,14 +38,17 @@ pub(super) struct ClipPictures {
 }
 
 impl ClipModel {
-    /// Builds the model from its `config.json` and the files that `find` gives; the model and its weights file.
-    pub(super) fn open(
-        config_path: &Path,
-        find: &dyn Fn(&str) -> Result<PathBuf, DataError>,
-    ) -> Result<(Self, PathBuf)> {
+    /// Builds the model of a folder whose configuration is `config_path`; the model and its weights' SHA-256.
+    pub(super) fn open(layout: &Layout, config_path: &Path) -> Result<(Self, String)> {
+        layout.check_clip()?;
+        let (folder, settings) = (layout.transformer(), layout.settings(true)?);
         let config = ClipConfig::read(config_path)?;
-        let weights = find("model.safetensors")?;
-        let tokeniser = Tokeniser::from_file(find("tokenizer.json")?)?;
+        let tokenizer_config = TokenizerConfig::read(&folder)?;
+        let tokenizer = folder.tokenizer()?;
+        let weights = folder.weights()?;
+        let json = std::fs::read(&tokenizer).map_err(TrainError::io(&tokenizer))?;
+        let json = adapted(json, tokenizer_config.as_ref(), settings.do_lower_case);
+        let tokeniser = Tokeniser::from_bytes(&tokenizer, &json)?;
         tokeniser.check_fits(config.text_config.vocab_size, None)?;
         let (end, expected) = (tokeniser.special().sep, config.text_config.end_of_text());
         if expected.is_some_and(|expected| expected != end) {
@@ -49,19 +58,26 @@ impl ClipModel {
             );
             return Err(TrainError::Encoder { name: config_path.display().to_string(), reason });
         }
-        let preprocessing = processor(&config.vision_config, config_path, find)?;
+        let preprocessing = processor(&config.vision_config, config_path, &folder)?;
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
-        let source = Arc::new(Weights::open(&weights)?);
+        let source = Arc::new(Weights::open(&weights.path)?);
         let clip = Clip::new(&config, &builder.with_weights(source))?;
         let pictures = ClipPictures { vision: clip.vision().clone(), preprocessing };
-        Ok((Self { clip, tokeniser, pictures }, weights))
+        let form = form(&clip, &settings, None, tokenizer_config.as_ref());
+        let model = Self { clip, tokeniser, settings, tokenizer_config, form, pictures };
+        Ok((model, weights.sha256))
+    }
+
+    /// Texts from now on have the length limit of this role.
+    pub(super) fn set_role(&mut self, choice: &PromptChoice) {
+        let task_length = self.settings.task_length(choice);
+        self.form = form(&self.clip, &self.settings, task_length, self.tokenizer_config.as_ref());
     }
 
     /// `<|startoftext|> text <|endoftext|>`.
     pub(super) fn tokens(&self, text: &str) -> Result<Vec<u32>> {
-        let longest = self.clip.config().text_config.max_position_embeddings;
-        framed(&self.tokeniser, text, longest)
+        Ok(self.tokeniser.encode_text(text, &self.form)?)
     }
 
     pub(super) fn pictures(&self) -> &ClipPictures {
@@ -80,20 +96,17 @@ impl ClipModel {
 }
 
 impl ClipPictures {
-    /// Builds a vision encoder alone from its `config.json` and the files that `find` gives; the model and its weights
-    /// file.
-    pub(super) fn open(
-        config_path: &Path,
-        find: &dyn Fn(&str) -> Result<PathBuf, DataError>,
-    ) -> Result<(Self, PathBuf)> {
+    /// Builds a vision encoder alone, of a folder whose configuration is `config_path`; the model and its weights'
+    /// SHA-256.
+    pub(super) fn open(folder: &PublishedFolder, config_path: &Path) -> Result<(Self, String)> {
         let config = ClipVisionConfig::read(config_path)?;
-        let weights = find("model.safetensors")?;
-        let preprocessing = processor(&config, config_path, find)?;
+        let weights = folder.weights()?;
+        let preprocessing = processor(&config, config_path, folder)?;
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
-        let source = Arc::new(Weights::open(&weights)?);
+        let source = Arc::new(Weights::open(&weights.path)?);
         let vision = ClipVision::new(&config, &builder.with_weights(source))?;
-        Ok((Self { vision, preprocessing }, weights))
+        Ok((Self { vision, preprocessing }, weights.sha256))
     }
 
     pub(super) fn width(&self) -> usize {
@@ -118,14 +131,24 @@ impl ClipPictures {
     }
 }
 
-/// Reads the picture processor beside a model, which has to make what the model takes.
+/// How texts become tokens.
+fn form(
+    clip: &Clip,
+    settings: &TransformerSettings,
+    task_length: Option<usize>,
+    config: Option<&TokenizerConfig>,
+) -> TextForm {
+    let longest = clip.config().text_config.max_position_embeddings;
+    text_form(settings, task_length, config, (longest, Some(longest)))
+}
+
+/// Reads the image processor beside a model, which has to make what the model takes.
 fn processor(
     config: &ClipVisionConfig,
     config_path: &Path,
-    find: &dyn Fn(&str) -> Result<PathBuf, DataError>,
+    folder: &PublishedFolder,
 ) -> Result<Preprocessing> {
-    let processor = find("preprocessor_config.json")?;
-    let preprocessing = Preprocessing::read(&processor)?;
+    let (processor, preprocessing) = folder.image_processor()?;
     let size = config.image_size;
     let fits = preprocessing
         .output_size()

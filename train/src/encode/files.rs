@@ -1,26 +1,27 @@
 //! The files of a published text encoder.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_data::tokenise::Tokeniser;
 use engram_models::params::ParameterBuilder;
 use engram_models::text_encoder::{TextEncoder, TextEncoderConfig};
 
-use crate::checksums::check_model;
+use super::layout::Layout;
+use super::tokenizer::{TokenizerConfig, adapted};
 use crate::digest;
 use crate::error::{Result, TrainError};
+use crate::published::{PublishedFolder, PublishedWeights};
 use crate::study::Inputs;
 
 /// The files that a text encoder is made of, found once.
 pub struct EncoderFiles {
     /// The text of `config.json`.
     pub config_json: String,
-    /// The text of `tokenizer.json`.
+    /// The text of `tokenizer.json`, with what the other files of the model change in it.
     pub tokenizer_json: Vec<u8>,
-    /// The published weights with their SHA-256; `None` starts afresh.
-    weights: Option<(PathBuf, String)>,
+    /// The published weights; `None` starts afresh.
+    weights: Option<PublishedWeights>,
     /// What `config.json` says.
     pub config: TextEncoderConfig,
     /// The tokeniser, checked against the configuration.
@@ -30,19 +31,33 @@ pub struct EncoderFiles {
 }
 
 impl EncoderFiles {
-    /// Finds the files in a folder, in the hub's cache, or on the hub.
+    /// Finds the files in a folder, in the hub's cache, or on the hub. In a folder of sentence-transformers they are
+    /// those of its Transformer.
     ///
     /// # Errors
-    /// [`TrainError::Data`], [`TrainError::Io`], [`TrainError::Model`]
+    /// [`TrainError::Data`], [`TrainError::Io`], [`TrainError::Model`]; [`TrainError::Encoder`] with the remedy for a
+    /// model whose tokenizer or weights have a form that is not read.
     pub fn find(location: &str) -> Result<Self> {
-        let settings = HubSettings::from_env();
-        let location = WeightsLocation::parse(location)?;
-        check_model(&location)?;
-        let config = location.file("config.json", &settings)?;
-        let tokenizer = location.file("tokenizer.json", &settings)?;
-        let weights = location.file("model.safetensors", &settings)?;
-        let (_, hash) = digest::of_file(&weights).map_err(TrainError::io(&weights))?;
-        Self::read(&config, &tokenizer, Some((weights, hash)))
+        Self::of_layout(&Layout::read(PublishedFolder::open(location)?)?)
+    }
+
+    /// The files of the Transformer of a folder.
+    pub(super) fn of_layout(layout: &Layout) -> Result<Self> {
+        let folder = layout.transformer();
+        let config = folder.file("config.json")?;
+        if let Some((_, name)) = folder.optional_text("adapter_config.json")? {
+            let reason =
+                "is an adapter of PEFT, which is not implemented; merge it into the model first";
+            return Err(TrainError::Encoder { name, reason: reason.to_owned() });
+        }
+        let settings = layout.settings(false)?;
+        let tokenizer_config = TokenizerConfig::read(&folder)?;
+        let tokenizer = folder.tokenizer()?;
+        let weights = folder.weights()?;
+        let adapt =
+            |json: Vec<u8>| adapted(json, tokenizer_config.as_ref(), settings.do_lower_case);
+        let files = Self::read(&config, &tokenizer, adapt)?;
+        Ok(Self { weights: Some(weights), ..files })
     }
 
     /// The `config.json` and `tokenizer.json` of a folder, without weights.
@@ -50,17 +65,15 @@ impl EncoderFiles {
     /// # Errors
     /// As [`EncoderFiles::find`].
     pub fn of_folder(folder: &Path) -> Result<Self> {
-        Self::read(&folder.join("config.json"), &folder.join("tokenizer.json"), None)
+        Self::read(&folder.join("config.json"), &folder.join("tokenizer.json"), |json| json)
     }
 
-    fn read(config: &Path, tokenizer: &Path, weights: Option<(PathBuf, String)>) -> Result<Self> {
+    fn read(config: &Path, tokenizer: &Path, adapt: impl Fn(Vec<u8>) -> Vec<u8>) -> Result<Self> {
         let read = |path: &Path| std::fs::read(path).map_err(TrainError::io(path));
         let config_json = String::from_utf8_lossy(&read(config)?).into_owned();
-        let tokenizer_json = read(tokenizer)?;
+        let tokenizer_json = adapt(read(tokenizer)?);
         let tokeniser = Tokeniser::from_bytes(tokenizer, &tokenizer_json)?;
-        let files =
-            Self::new(config_json, config.display().to_string(), tokenizer_json, tokeniser)?;
-        Ok(Self { weights, ..files })
+        Self::new(config_json, config.display().to_string(), tokenizer_json, tokeniser)
     }
 
     /// Files that are made here, without weights; `name` stands for the configuration in messages.
@@ -86,15 +99,15 @@ impl EncoderFiles {
             ("model configuration".into(), digest::of_bytes(&self.config_json)),
             ("tokenizer".into(), digest::of_bytes(&self.tokenizer_json)),
         ]);
-        if let Some((_, hash)) = &self.weights {
-            inputs.insert("published weights".into(), hash.clone());
+        if let Some(weights) = &self.weights {
+            inputs.insert("published weights".into(), weights.sha256.clone());
         }
         inputs
     }
 
     /// The SHA-256 of the published weights; `None` for an encoder that starts afresh.
-    pub fn weights_sha256(&self) -> Option<&str> {
-        self.weights.as_ref().map(|(_, hash)| hash.as_str())
+    pub(super) fn weights_sha256(&self) -> Option<&str> {
+        self.weights.as_ref().map(|weights| weights.sha256.as_str())
     }
 
     /// Builds the encoder: from the published weights, or fresh where there are none.
@@ -103,8 +116,8 @@ impl EncoderFiles {
     /// [`TrainError::Model`]
     pub fn build(&self, builder: &ParameterBuilder) -> Result<TextEncoder> {
         Ok(match &self.weights {
-            Some((path, _)) => {
-                let weights = self.config.open_weights(path)?;
+            Some(published) => {
+                let weights = self.config.open_weights(&published.path)?;
                 self.config.build(&builder.with_weights(weights))?
             }
             None => self.config.build(builder)?,

@@ -1,6 +1,6 @@
 //! Two encoders side by side: one for texts, one for pictures.
 
-use super::{Encoder, Item, Prepared, Reads, to_unit_length};
+use super::{Encoder, Item, Prepared, PromptChoice, Reads, to_unit_length};
 use crate::error::{Result, TrainError};
 
 /// One encoder, or one of texts and one of pictures, whose vectors stand one after the other. With two, an item that
@@ -14,12 +14,12 @@ pub struct JointEncoder {
 pub struct PreparedParts(Vec<Prepared>);
 
 impl JointEncoder {
-    /// Opens `model` and, where it is given, `image_model` beside it.
+    /// Opens `model`, with the chosen prompt before texts, and, where it is given, `image_model` beside it.
     ///
     /// # Errors
-    /// As [`Encoder::open`]; [`TrainError::Encoder`] for two that do not go together.
-    pub fn open(model: &str, image_model: Option<&str>) -> Result<Self> {
-        let mut parts = vec![Encoder::open(model)?];
+    /// As [`Encoder::with_prompt`]; [`TrainError::Encoder`] for two that do not go together.
+    pub fn open(model: &str, image_model: Option<&str>, prompt: &PromptChoice) -> Result<Self> {
+        let mut parts = vec![Encoder::with_prompt(model, prompt)?];
         if let Some(location) = image_model {
             let pictures = Encoder::open(location)?;
             if parts[0].reads().pictures || pictures.reads().text {

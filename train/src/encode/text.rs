@@ -1,138 +1,104 @@
 //! Sentence embeddings of a text encoder, as `sentence-transformers` makes them.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::{DType, Device};
-use engram_data::DataError;
-use engram_data::tokenise::Tokeniser;
-use engram_models::kernels::Mode;
+use engram_data::tokenise::{TextForm, Tokeniser};
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
-use engram_models::similarity::{BiEncoder, Pooling};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use engram_models::similarity::sentence_transformer::{
+    PromptChoice, SentenceBatch, SentenceEncoder, TransformerSettings,
+};
 
 use super::EncoderFiles;
+use super::layout::Layout;
+use super::tokenizer::{TokenizerConfig, text_form};
+use crate::digest;
 use crate::error::{Result, TrainError};
 
-/// Tokens of a text where its folder does not say how many; what most encoders were trained with.
-const USUAL_TOKENS: usize = 512;
 /// Tokens in a forward pass.
 const BATCH_TOKENS: usize = 4096;
 
-/// An encoder with its pooling and tokeniser.
+/// A sentence encoder with its tokeniser.
 pub(super) struct TextModel {
-    encoder: BiEncoder,
+    encoder: SentenceEncoder,
     tokeniser: Arc<Tokeniser>,
-    max_tokens: usize,
-    width: usize,
-}
-
-/// `1_Pooling/config.json`; all ways of pooling that are on.
-#[derive(Deserialize)]
-#[serde(default)]
-struct PublishedPooling {
-    pooling_mode_mean_tokens: bool,
-    pooling_mode_cls_token: bool,
-    pooling_mode_max_tokens: bool,
-    pooling_mode_mean_sqrt_len_tokens: bool,
-    pooling_mode_weightedmean_tokens: bool,
-    pooling_mode_lasttoken: bool,
-}
-
-impl Default for PublishedPooling {
-    fn default() -> Self {
-        Self {
-            pooling_mode_mean_tokens: true,
-            pooling_mode_cls_token: false,
-            pooling_mode_max_tokens: false,
-            pooling_mode_mean_sqrt_len_tokens: false,
-            pooling_mode_weightedmean_tokens: false,
-            pooling_mode_lasttoken: false,
-        }
-    }
-}
-
-impl PublishedPooling {
-    fn understood(&self) -> Option<Pooling> {
-        let others = self.pooling_mode_max_tokens
-            || self.pooling_mode_mean_sqrt_len_tokens
-            || self.pooling_mode_weightedmean_tokens
-            || self.pooling_mode_lasttoken;
-        match (self.pooling_mode_mean_tokens, self.pooling_mode_cls_token, others) {
-            (true, false, false) => Some(Pooling::Mean),
-            (false, true, false) => Some(Pooling::First),
-            _ => None,
-        }
-    }
-}
-
-/// `sentence_bert_config.json`.
-#[derive(Deserialize)]
-struct PublishedLength {
-    max_seq_length: Option<usize>,
+    settings: TransformerSettings,
+    tokenizer_config: Option<TokenizerConfig>,
+    limits: (usize, Option<usize>),
+    form: TextForm,
+    /// Tokens of the prompt before each text, where some module leaves them out.
+    prompt_length: usize,
 }
 
 impl TextModel {
-    /// Builds the model; `optional` finds the files that not every folder has.
-    pub(super) fn open(
-        files: &EncoderFiles,
-        optional: &dyn Fn(&str) -> Result<Option<PathBuf>, DataError>,
-    ) -> Result<Self> {
-        let pooling = match optional("1_Pooling/config.json")? {
-            None => Pooling::Mean,
-            Some(path) => {
-                let published: PublishedPooling = read_json(&path)?;
-                published.understood().ok_or_else(|| TrainError::Encoder {
-                    name: path.display().to_string(),
-                    reason: "asks for another pooling than the mean or the first token; \
-                             take a model with one of these"
-                        .into(),
-                })?
-            }
-        };
-        let longest = match optional("sentence_bert_config.json")? {
-            None => None,
-            Some(path) => read_json::<PublishedLength>(&path)?.max_seq_length,
-        };
-        let max_tokens = longest.unwrap_or(USUAL_TOKENS).min(files.config.max_length()).max(3);
+    /// Builds the model of a folder. Beside it: the SHA-256 of all that decides its vectors, which is that of the weights
+    /// file where the states are only averaged.
+    pub(super) fn open(layout: &Layout) -> Result<(Self, String)> {
+        let files = EncoderFiles::of_layout(layout)?;
+        let settings = layout.settings(false)?;
+        let tokenizer_config = TokenizerConfig::read(&layout.transformer())?;
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
         let encoder = files.build(&builder)?;
-        let width = encoder.hidden_size();
-        let encoder = BiEncoder::new(pooling, encoder, &builder)?;
-        Ok(Self { encoder, tokeniser: Arc::clone(&files.tokeniser), max_tokens, width })
+        let (modules, mut identity) = layout.modules()?;
+        if settings.do_lower_case {
+            identity.push_str("do_lower_case\n");
+        }
+        let encoder = SentenceEncoder::new(encoder, modules, layout.prompts.truncate_dim)?;
+        let weights = files.weights_sha256().unwrap_or_default();
+        let sha256 = match identity.is_empty() {
+            true => weights.to_owned(),
+            false => digest::of_bytes(format!("{weights}\n{identity}")),
+        };
+        let limits = (files.config.max_length(), files.config.position_table());
+        let form = text_form(&settings, None, tokenizer_config.as_ref(), limits);
+        let tokeniser = Arc::clone(&files.tokeniser);
+        let prompt_length = 0;
+        let model =
+            Self { encoder, tokeniser, settings, tokenizer_config, limits, form, prompt_length };
+        Ok((model, sha256))
+    }
+
+    /// Texts from now on start with the prompt `text`, and have the length limit of its role.
+    pub(super) fn set_prompt(&mut self, text: &str, choice: &PromptChoice) -> Result<()> {
+        let task_length = self.settings.task_length(choice);
+        self.form =
+            text_form(&self.settings, task_length, self.tokenizer_config.as_ref(), self.limits);
+        self.prompt_length = 0;
+        if !text.is_empty() && self.encoder.counts_prompt() {
+            let ids = self.tokens(text)?;
+            let special = self.tokeniser.special();
+            let ends = ids
+                .last()
+                .is_some_and(|last| [special.sep, special.cls, special.pad].contains(last));
+            self.prompt_length = ids.len() - usize::from(ends);
+        }
+        Ok(())
     }
 
     pub(super) fn width(&self) -> usize {
-        self.width
+        self.encoder.width()
     }
 
     /// `[CLS] text [SEP]`.
     pub(super) fn tokens(&self, text: &str) -> Result<Vec<u32>> {
-        framed(&self.tokeniser, text, self.max_tokens)
+        let ids = self.tokeniser.encode_text(text, &self.form)?;
+        // A tokenizer without special tokens makes nothing of an empty text.
+        Ok(if ids.is_empty() { vec![self.tokeniser.special().pad] } else { ids })
     }
 
     /// `[N, D]`.
     pub(super) fn embed(&self, texts: &[&[u32]]) -> Result<Vec<f32>> {
-        let mut vectors = Vec::with_capacity(texts.len() * self.width);
+        let mut vectors = Vec::with_capacity(texts.len() * self.width());
         for batch in batches_of_tokens(texts) {
-            let embedded = self.encoder.embed(&PackedTokens::new(batch), &Mode::predict())?;
+            let tokens = PackedTokens::new(batch);
+            let batch = SentenceBatch { tokens, prompt_length: self.prompt_length };
+            let embedded = self.encoder.embed(&batch)?;
             vectors.extend(embedded.flatten_all().and_then(|v| v.to_vec1::<f32>()).map_err(model)?);
         }
         Ok(vectors)
     }
-}
-
-/// The tokens of a text between the special ones that start and end it, cut to `longest` in all.
-pub(super) fn framed(tokeniser: &Tokeniser, text: &str, longest: usize) -> Result<Vec<u32>> {
-    let special = tokeniser.special();
-    let piece = tokeniser.encode_with_offsets(text)?.ids;
-    let mut ids = vec![special.cls];
-    ids.extend(&piece[..piece.len().min(longest.saturating_sub(2))]);
-    ids.push(special.sep);
-    Ok(ids)
 }
 
 /// Runs of texts of at most about [`BATCH_TOKENS`] tokens.
@@ -155,12 +121,4 @@ pub(super) fn batches_of_tokens<'a, 'b>(
 
 pub(super) fn model(error: candle_core::Error) -> TrainError {
     TrainError::Model(error.into())
-}
-
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = std::fs::read(path).map_err(TrainError::io(path))?;
-    serde_json::from_slice(&text).map_err(|error| TrainError::Encoder {
-        name: path.display().to_string(),
-        reason: format!("is not what a model's folder has under this name: {error}"),
-    })
 }

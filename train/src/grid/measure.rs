@@ -166,7 +166,10 @@ mod tests {
         assert_eq!(Verdict::of(&worse, Rule::Better), Verdict::Fails);
         let same = less(answers(4), answers(4), Figure::ExactMatch);
         assert_eq!(Verdict::of(&same, Rule::Better), Verdict::NotDecided);
-        assert_eq!(Verdict::of(&same, Rule::Within(0.01)), Verdict::Holds);
+        // The same answers to the questions of 40 pictures: three pictures of 40 may differ elsewhere.
+        assert_eq!(same.interval.as_ref().unwrap().method, "rule of three by picture and seed");
+        assert_eq!(Verdict::of(&same, Rule::Within(0.01)), Verdict::NotDecided);
+        assert_eq!(Verdict::of(&same, Rule::Within(0.08)), Verdict::Holds);
         assert_eq!(Verdict::of(&found, Rule::Within(0.01)), Verdict::Fails);
         // Fewer errors are better.
         let errors = less(answers(4), answers(7), Figure::Wer);

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
-use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_data::speech::tokens::SpeechTokeniser;
 use engram_models::ModelError;
 use engram_models::adapter::Adapters;
@@ -21,11 +20,10 @@ use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, seconds};
 use engram_models::weights::Weights;
 
 use super::RecogniseOptions;
-use super::steady::is_steady;
+use super::steady::is_without_speech;
 use super::transcript::{Segment, Transcript, Word};
-use crate::checksums::check_model;
-use crate::digest;
 use crate::error::{Result, TrainError};
+use crate::published::{self, PublishedFolder};
 
 /// Samples of a window of a long recording, and of what is heard before and behind it: 20 s and 2 s.
 const WINDOW: usize = 20 * SAMPLE_RATE as usize;
@@ -71,11 +69,9 @@ impl ConformerRecogniser {
     /// [`TrainError::Data`] for files that are missing; [`TrainError::Model`] for a model that is
     /// not known or does not fit its weights; [`TrainError::Recognise`] for the tokenizer of another.
     pub fn open(location: &str) -> Result<Self> {
-        let (settings, place) = (HubSettings::from_env(), WeightsLocation::parse(location)?);
-        check_model(&place)?;
-        let find = |file: &str| place.file(file, &settings);
-        let config = ConformerCtcConfig::read(&find("config.json")?)?;
-        let tokeniser = SpeechTokeniser::from_file(&find("tokenizer.json")?)?;
+        let folder = PublishedFolder::open(location)?;
+        let config = ConformerCtcConfig::read(&folder.file("config.json")?)?;
+        let tokeniser = SpeechTokeniser::from_file(&folder.tokenizer()?)?;
         if tokeniser.vocabulary_size() > config.vocab_size {
             let (theirs, own) = (tokeniser.vocabulary_size(), config.vocab_size);
             let reason = format!(
@@ -83,7 +79,7 @@ impl ConformerRecogniser {
             );
             return Err(TrainError::Recognise { reason });
         }
-        let weights = find("model.safetensors")?;
+        let weights = folder.weights_path()?;
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
         let builder = builder.with_weights(Arc::new(Weights::open(&weights)?));
@@ -112,8 +108,7 @@ impl ConformerRecogniser {
     /// # Errors
     /// [`TrainError::Io`]
     pub fn weights_sha256(&self) -> Result<String> {
-        let path = &self.weights;
-        Ok(digest::of_file(path).map_err(TrainError::io(path))?.1)
+        published::weights_sha256(&self.weights)
     }
 
     /// The texts of clips of samples at 16 kHz, in one batch, with the words that are listened for in
@@ -193,7 +188,7 @@ impl ConformerRecogniser {
     fn paths(&self, clips: &[&[f32]], searches: &[Search]) -> Result<Vec<BestPath>> {
         let frames: Vec<Frames> = clips
             .iter()
-            .map(|clip| self.mel.frames(if is_steady(clip) { &[] } else { clip }, 0))
+            .map(|clip| self.mel.frames(if is_without_speech(clip) { &[] } else { clip }, 0))
             .collect();
         let mut paths = vec![nothing(); clips.len()];
         let places: Vec<usize> = (0..clips.len()).filter(|i| !frames[*i].is_empty()).collect();

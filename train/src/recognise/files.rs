@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use candle_core::{DType, Device};
-use engram_data::hub::{HubSettings, WeightsLocation};
+use engram_data::hub::WeightsLocation;
 use engram_data::speech::tokens::SpeechTokeniser;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::speech::log_mel::LogMel;
@@ -12,8 +12,8 @@ use engram_models::whisper::{AlignmentHeads, Whisper, WhisperConfig, WhisperToke
 use serde::Deserialize;
 
 use super::Recogniser;
-use crate::checksums::check_model;
 use crate::error::{Result, TrainError};
+use crate::published::PublishedFolder;
 
 /// What is read of `generation_config.json`: the tokens that are never written, which older folders have
 /// in `config.json`, and the heads that follow the sound.
@@ -33,7 +33,6 @@ impl Recogniser {
     /// [`TrainError::Data`] for files that are missing, with the remedy for a folder of CTranslate2;
     /// [`TrainError::Model`] for a model that is not known or does not fit its weights.
     pub fn open(location: &str) -> Result<Self> {
-        let settings = HubSettings::from_env();
         let place = WeightsLocation::parse(location)?;
         if let WeightsLocation::Folder(folder) = &place
             && folder.join("model.bin").is_file()
@@ -46,12 +45,11 @@ impl Recogniser {
             );
             return Err(TrainError::Recognise { reason });
         }
-        check_model(&place)?;
-        let find = |file: &str| place.file(file, &settings);
-        let config_file = find("config.json")?;
+        let folder = PublishedFolder::open(location)?;
+        let config_file = folder.file("config.json")?;
         let config = WhisperConfig::read(&config_file)?;
-        let tokeniser = SpeechTokeniser::from_file(&find("tokenizer.json")?)?;
-        let path = find("model.safetensors")?;
+        let tokeniser = SpeechTokeniser::from_file(&folder.tokenizer()?)?;
+        let path = folder.weights_path()?;
         let frozen = vec![ParameterGroup::all_frozen()];
         let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
         let weights = std::sync::Arc::new(Weights::open(&path)?);
@@ -59,7 +57,7 @@ impl Recogniser {
         let parameters = builder.finish()?;
         let tokens = WhisperTokens::find(|name| tokeniser.id_of(name))?;
         tokens.check_fits(config.vocab_size)?;
-        let generation_file = place.optional_file("generation_config.json", &settings)?;
+        let generation_file = folder.optional("generation_config.json")?;
         let generation = match &generation_file {
             Some(file) => GenerationConfig::read(file)?,
             None => GenerationConfig::default(),

@@ -8,7 +8,7 @@
 use engram_models::speech::log_mel::{SAMPLE_RATE, samples_of, seconds};
 use engram_models::whisper::Heard;
 
-use super::steady::is_steady;
+use super::steady::is_without_speech;
 use super::transcript::{Part, Segment, Transcript, Word, mean_log_probability};
 use super::{Clip, Padding, RecogniseOptions, Recogniser};
 use crate::error::Result;
@@ -48,7 +48,7 @@ impl Recogniser {
             }
             let window = &samples[..samples.len().min(longest)];
             let is_rest = start > 0 && window.len() < SHORTEST;
-            if is_rest || is_steady(window) {
+            if is_rest || is_without_speech(window) {
                 start += window.len();
                 windows.push((1.0, 0.0));
                 heard(&[], seconds(start));

@@ -1,5 +1,5 @@
-//! Sound that does not change: silence, a tone, hum, the noise of a fan. Nobody speaks in it, and a
-//! recogniser makes words of it.
+//! Sound in which nobody speaks, and of which a recogniser makes words: sound that does not change
+//! (silence, a tone, hum, the noise of a fan), and clicks in it.
 
 use engram_models::speech::log_mel::SAMPLE_RATE;
 
@@ -13,17 +13,54 @@ const RANGE: f64 = 2.0;
 /// Added to the power, so that digital silence has a level: that of half a step of 24 bits.
 const FLOOR: f64 = 1e-15;
 
+/// Samples whose power decides whether a click goes on: 10 ms.
+const SHORT_BLOCK: usize = SAMPLE_RATE as usize / 100;
+/// Short blocks of the longest click. A vowel lasts longer.
+const LONGEST_CLICK: usize = 4;
+/// The share of the short blocks that clicks fill at most.
+const MOST_CLICKS: f64 = 0.1;
+/// Decibels by which a click is above the quiet rest of a clip.
+const ABOVE_REST: f64 = 6.0;
+/// Sound below this is silence, in decibels of full scale.
+const SILENCE: f64 = -60.0;
+
+/// Whether nobody speaks in a clip.
+pub(super) fn is_without_speech(samples: &[f32]) -> bool {
+    is_steady(samples) || is_clicks(samples)
+}
+
+/// Whether a clip is quiet but for a few sounds that are too short for a vowel.
+fn is_clicks(samples: &[f32]) -> bool {
+    let levels: Vec<f64> =
+        samples.chunks_exact(SHORT_BLOCK).map(|block| level(block, SHORT_BLOCK)).collect();
+    let mut sorted = levels.clone();
+    sorted.sort_by(f64::total_cmp);
+    let Some(rest) = sorted.get(levels.len() / 5) else { return false };
+    let least = (rest + ABOVE_REST).max(SILENCE);
+    let (mut longest, mut run, mut all) = (0, 0, 0);
+    for level in &levels {
+        run = if *level > least { run + 1 } else { 0 };
+        longest = longest.max(run);
+        all += usize::from(run > 0);
+    }
+    let is_few = all as f64 <= MOST_CLICKS * levels.len() as f64;
+    levels.len() * SHORT_BLOCK >= FEWEST * BLOCK && longest <= LONGEST_CLICK && is_few
+}
+
+/// The power of a block in decibels of full scale.
+fn level(block: &[f32], length: usize) -> f64 {
+    let sum: f64 = block.iter().map(|sample| f64::from(*sample) * f64::from(*sample)).sum();
+    10.0 * (sum / length as f64 + FLOOR).log10()
+}
+
 /// Whether no block of a clip is louder than the others. A gap is no speech: the quietest twentieth is
 /// left out.
-pub(super) fn is_steady(samples: &[f32]) -> bool {
+fn is_steady(samples: &[f32]) -> bool {
     if samples.iter().all(|sample| *sample == 0.0) {
         return true;
     }
-    let power = |block: &[f32]| -> f64 {
-        let sum: f64 = block.iter().map(|sample| f64::from(*sample) * f64::from(*sample)).sum();
-        10.0 * (sum / BLOCK as f64 + FLOOR).log10()
-    };
-    let mut levels: Vec<f64> = samples.chunks_exact(BLOCK).map(power).collect();
+    let mut levels: Vec<f64> =
+        samples.chunks_exact(BLOCK).map(|block| level(block, BLOCK)).collect();
     levels.sort_by(f64::total_cmp);
     match &levels[levels.len() / 20..] {
         [low, .., high] => levels.len() >= FEWEST && high - low < RANGE,
@@ -59,5 +96,33 @@ mod tests {
             assert!(!is_steady(&long));
         }
         assert!(!is_steady(&[0.5; 100]), "too short to tell");
+    }
+
+    #[test]
+    fn clicks_are_no_speech_and_short_words_are() {
+        let noise =
+            |i: u32| f64::from(i.wrapping_mul(2_654_435_761) >> 8) / f64::from(1 << 23) - 1.0;
+        // Sounds of so many samples and this loudness, four times in two seconds, above noise.
+        let clip = |length: u32, loud: f64, rest: f64| -> Vec<f32> {
+            let sample = |i: u32| match i % 8_000 {
+                at if (4_000..4_000 + length).contains(&at) => loud * (f64::from(i) * 0.7).sin(),
+                _ => rest * noise(i),
+            };
+            (0..32_000).map(|i| sample(i) as f32).collect()
+        };
+        for (length, rest) in [(1, 0.0), (16, 0.0), (80, 1e-4), (320, 1e-4), (80, 0.01)] {
+            assert!(is_without_speech(&clip(length, 0.5, rest)), "{length} samples, {rest}");
+        }
+        // 80 ms and more, loud and quiet; and noise as loud as the sounds.
+        for (length, loud, rest) in
+            [(1_280, 0.5, 0.0), (3_200, 0.01, 1e-4), (1_280, 0.1, 0.02), (3_200, 0.5, 0.1)]
+        {
+            assert!(!is_without_speech(&clip(length, loud, rest)), "{length} samples, {rest}");
+        }
+        // A loud click before a quiet word.
+        let mut word = clip(3_200, 0.01, 1e-4);
+        word[100..130].fill(1.0);
+        assert!(!is_without_speech(&word));
+        assert!(!is_clicks(&clip(1, 0.5, 0.0)[..4_001]), "too short to tell");
     }
 }

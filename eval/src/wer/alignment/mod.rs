@@ -53,6 +53,19 @@ impl Aligner {
         &self.edits
     }
 
+    /// About how many cells an alignment computes: the rows of the matrix times the width of the band that the edits
+    /// need. Texts that are alike need few, however long they are.
+    pub(crate) fn cells(
+        &mut self,
+        reference: &[u32],
+        hypothesis: &[u32],
+        vocabulary: usize,
+    ) -> u64 {
+        self.patterns.reserve(vocabulary);
+        let edits = self.upper_bound(reference, hypothesis);
+        hypothesis.len() as u64 * reference.len().min(2 * edits + 1) as u64
+    }
+
     /// Appends the edits of a part, whose distance may be known.
     fn part(&mut self, reference: &[u32], hypothesis: &[u32], distance: Option<usize>) {
         let equal = |(a, b): &(&u32, &u32)| a == b;

@@ -344,6 +344,7 @@ fn report(clips: &[SeenClip], texts: &[String]) -> StudyResult<WerReport> {
         ids: clips.iter().map(|clip| Cow::Borrowed(clip.id.as_str())).collect(),
         references: clips.iter().map(|clip| Cow::Borrowed(clip.text.as_str())).collect(),
         hypotheses: texts.iter().map(|text| Cow::Borrowed(text.as_str())).collect(),
+        ..Pairs::default()
     };
     let of_pair = clips.iter().map(SeenClip::topic).collect();
     let cluster = Some(Labels { name: "name".to_string(), of_pair });

@@ -1,47 +1,51 @@
 //! Baselines that train nothing: word vectors, and the cosine of a sentence encoder.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use engram_data::DataError;
 use engram_data::patent::PhrasePair;
-use engram_data::titles::ClassTitles;
 use engram_data::vectors::WordVectors;
-use engram_models::params::ParameterGroup;
-use engram_models::similarity::{PairLoss, Pooling};
 
-use super::scorer::find_files;
-use super::settings::{Layout, PatentModel};
-use super::study::PatentStudy;
-use crate::recipe::BatchSettings;
-use crate::study::{Study, StudyResult};
+use crate::encode::{Encoder, Item, PromptChoice};
+use crate::error::{Result, TrainError};
 
-/// Cosines of mean-pooled sentence embeddings, as `sentence-transformers` computes them;
-/// `progress` is told of each score.
+/// Phrases that are encoded together.
+const BATCH: usize = 256;
+
+/// Cosines of sentence embeddings, as `sentence-transformers` computes them: with the modules of the model's folder and
+/// the chosen prompt. `progress` receives the number of each further score.
 ///
 /// # Errors
-/// If the weights cannot be found or do not fit.
+/// As [`Encoder::with_prompt`]; [`TrainError::Encoder`] for a model that takes no texts.
 pub fn encoder_cosines(
     weights: &str,
+    prompt: &PromptChoice,
     rows: &[PhrasePair],
     progress: &dyn Fn(usize),
-) -> StudyResult<Vec<f64>> {
-    let model = PatentModel {
-        weights: weights.to_string(),
-        layout: Layout::BiEncoder,
-        loss: PairLoss::Cosent,
-        pooling: Pooling::Mean,
-        max_tokens: 128,
-        passes: 1,
-        ..PatentModel::default()
+) -> Result<Vec<f64>> {
+    let encoder = Encoder::with_prompt(weights, prompt)?;
+    if !encoder.reads().text {
+        let reason = "encodes no texts; take a text encoder or CLIP".to_owned();
+        return Err(TrainError::Encoder { name: weights.to_owned(), reason });
+    }
+    let phrases: BTreeSet<&str> =
+        rows.iter().flat_map(|row| [row.anchor.as_str(), row.target.as_str()]).collect();
+    let phrases: Vec<&str> = phrases.into_iter().collect();
+    let mut vectors: HashMap<&str, Vec<f32>> = HashMap::with_capacity(phrases.len());
+    for batch in phrases.chunks(BATCH) {
+        let prepare = |phrase: &&str| encoder.prepare(Item { text: Some(*phrase), picture: None });
+        let prepared = batch.iter().map(prepare).collect::<Result<Vec<_>>>()?;
+        let made = encoder.encode(&prepared.iter().collect::<Vec<_>>())?;
+        let made = made.chunks(encoder.width()).map(<[f32]>::to_vec);
+        vectors.extend(batch.iter().copied().zip(made));
+        progress(rows.len() * batch.len() / phrases.len());
+    }
+    let cosine = |row: &PhrasePair| {
+        let (anchor, target) = (&vectors[row.anchor.as_str()], &vectors[row.target.as_str()]);
+        anchor.iter().zip(target).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
     };
-    let files = find_files(&model)?;
-    let nothing = (Vec::new(), Vec::new());
-    let titles = ClassTitles::default();
-    let mut study =
-        PatentStudy::new(model, BatchSettings::default(), titles, nothing, files.into(), 0);
-    study.build(vec![ParameterGroup::all_frozen()], 0)?;
-    study.predict(rows, progress)
+    Ok(rows.iter().map(cosine).collect())
 }
 
 /// The share of words that two phrases have in common (Jaccard): what spelling alone tells.
@@ -61,7 +65,10 @@ pub fn word_overlap(rows: &[PhrasePair]) -> Vec<f64> {
 ///
 /// # Errors
 /// [`DataError`] with the line of the file.
-pub fn word_vector_cosines(file: &Path, rows: &[PhrasePair]) -> Result<Vec<f64>, DataError> {
+pub fn word_vector_cosines(
+    file: &Path,
+    rows: &[PhrasePair],
+) -> std::result::Result<Vec<f64>, DataError> {
     let words: HashSet<String> = rows
         .iter()
         .flat_map(|row| [&row.anchor, &row.target])

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_data::image::Preprocessing;
 use engram_data::text_to_text::TextToText;
 use engram_models::reveal::published::PublishedWeights;
@@ -12,6 +11,7 @@ use engram_models::vit::ViTConfig;
 use super::corpus::pictures::squared;
 use super::settings::RevealModel;
 use crate::digest;
+use crate::published::PublishedFolder;
 use crate::study::StudyResult;
 
 /// The picture processor's file, in a model's folder and in a run's.
@@ -42,41 +42,38 @@ impl Published {
     /// # Errors
     /// Files that are missing, and configurations of other models; each names its file.
     pub fn find(model: &RevealModel) -> StudyResult<Self> {
-        let settings = HubSettings::from_env();
         let mut found = Self::default();
         if model.t5.is_empty() {
             found.notes.push("texts start from fresh weights: `model.t5` names none".to_owned());
         } else {
-            let place = WeightsLocation::parse(&model.t5)?;
-            let file = |name: &str| place.file(name, &settings);
-            let sizes = file("config.json")?;
+            let folder = PublishedFolder::open(&model.t5)?;
+            let sizes = folder.file("config.json")?;
             let config = T5Config::read(&sizes)?;
-            let tokenizer = file("tokenizer.json")?;
+            let tokenizer = folder.tokenizer()?;
             let json = std::fs::read_to_string(&tokenizer)
                 .map_err(|error| format!("{}: {error}", tokenizer.display()))?;
             let tokens = TextToText::parse(&json, &tokenizer)?;
             tokens.check_fits(config.vocab_size)?;
-            let weights = file("model.safetensors")?;
+            let weights = folder.weights()?;
             found.digest("T5 sizes", &sizes)?;
             found.digest("T5 tokenizer", &tokenizer)?;
-            found.digest("T5 weights", &weights)?;
-            found.weights.t5 = Some(weights);
+            found.digests.push(("T5 weights".to_owned(), weights.sha256));
+            found.weights.t5 = Some(weights.path);
             (found.t5, found.tokens) = (Some(config), Some(tokens));
         }
         if model.vit.is_empty() {
             let note = "the image encoder starts from fresh weights: `model.vit` names none";
             found.notes.push(note.to_owned());
         } else {
-            let place = WeightsLocation::parse(&model.vit)?;
-            let file = |name: &str| place.file(name, &settings);
-            let sizes = file("config.json")?;
+            let folder = PublishedFolder::open(&model.vit)?;
+            let sizes = folder.file("config.json")?;
             let config = ViTConfig::read(&sizes)?;
-            let weights = file("model.safetensors")?;
+            let weights = folder.weights()?;
             found.digest("ViT sizes", &sizes)?;
-            found.digest("ViT weights", &weights)?;
-            found.weights.vit = Some(weights);
+            found.digests.push(("ViT weights".to_owned(), weights.sha256));
+            found.weights.vit = Some(weights.path);
             found.vit = Some(ViTConfig { class_token: false, ..config });
-            found.processor = place.optional_file(PROCESSOR, &settings)?;
+            found.processor = folder.optional_image_processor()?.map(|(path, _)| path);
             if let Some(processor) = found.processor.clone() {
                 found.digest("ViT picture processor", &processor)?;
             }

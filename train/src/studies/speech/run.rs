@@ -160,6 +160,7 @@ fn finish(
         ids: test.iter().map(|one| Cow::Borrowed(one.id.as_str())).collect(),
         references: test.iter().map(|one| Cow::Borrowed(one.text.as_str())).collect(),
         hypotheses: heard.iter().map(|text| Cow::Borrowed(text.as_str())).collect(),
+        ..Pairs::default()
     };
     let report = evaluate(&pairs, &WerOptions { rare_words, ..WerOptions::default() })?;
     summary.wer = Some(report.evaluation.primary);

@@ -1,7 +1,18 @@
-//! References and hypotheses from files: plain lines, sclite's `trn`, tables, JSON lines.
+//! References and hypotheses from files: plain lines, sclite's `trn`, Kaldi's `text`, tables, JSON lines.
+//!
+//! | file | what it is responsible for |
+//! |---|---|
+//! | this file | texts, and pairs joined by id or by line |
+//! | `formats` | the lines of each format |
+//! | [`looks`] | files that look like another format than they are read as |
 //!
 //! Where the format has ids, texts are joined by id, and a missing, doubled or unknown id is an error that names it;
 //! plain lines belong together by their number, so empty lines count.
+
+mod formats;
+pub mod looks;
+
+pub(crate) use formats::SHORTER;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,10 +20,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::Alignment;
+use super::sclite::{self, Lattice, has_markup};
 use crate::error::{EvalError, Place};
 use crate::ids::Id;
 use crate::normalise::Normaliser;
-use crate::source::{check_line_ends, json_lines, lines, not_blank};
+use crate::source::{check_line_ends, json_lines, lines};
 use crate::table::shortened;
 
 /// The longest text, in bytes: what is said in three days.
@@ -24,8 +37,10 @@ const LONGEST: usize = 4 << 20;
 pub enum TextFormat {
     /// One text a line, without ids.
     Lines,
-    /// sclite's and Kaldi's `text (id)`.
+    /// sclite's `text (id)`, with its mark-up; lines that begin with `;;` are comments.
     Trn,
+    /// Kaldi's `id text`.
+    Kaldi,
     /// `id<TAB>text`; with a header line that begins with `id`, the column `text`.
     Tsv,
     /// JSON lines with `id` and `text`.
@@ -55,6 +70,26 @@ pub struct Utterance<'a> {
     pub text: Cow<'a, str>,
     /// Where it stands, from 1.
     pub line: u64,
+    /// Whether the text has sclite's mark-up.
+    pub markup: bool,
+}
+
+impl<'a> Utterance<'a> {
+    /// A text without mark-up.
+    fn plain(id: Option<&'a str>, text: &'a str, line: u64) -> Self {
+        Self { id: id.map(|id| id.trim().into()), text: text.into(), line, markup: false }
+    }
+}
+
+/// Which texts have sclite's mark-up, and how it is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Markup {
+    /// The references have it.
+    pub references: bool,
+    /// The hypotheses have it.
+    pub hypotheses: bool,
+    /// An optionally deletable word counts as right where it is missing (sclite's `-D`).
+    pub optional_deletions: bool,
 }
 
 /// References with their hypotheses.
@@ -66,6 +101,10 @@ pub struct Pairs<'a> {
     pub references: Vec<Cow<'a, str>>,
     /// Hypotheses, in the references' order.
     pub hypotheses: Vec<Cow<'a, str>>,
+    /// The texts' mark-up; none in most formats.
+    pub markup: Markup,
+    /// How words are aligned: as sclite does where the texts have its mark-up.
+    pub alignment: Alignment,
 }
 
 impl<'a> Pairs<'a> {
@@ -87,6 +126,7 @@ impl<'a> Pairs<'a> {
             ids: (1..=references.len()).map(|id| id.to_string().into()).collect(),
             references: references.iter().map(|text| text.as_ref().into()).collect(),
             hypotheses: hypotheses.iter().map(|text| text.as_ref().into()).collect(),
+            ..Self::default()
         })
     }
 
@@ -95,6 +135,7 @@ impl<'a> Pairs<'a> {
             ids: Vec::with_capacity(pairs),
             references: Vec::with_capacity(pairs),
             hypotheses: Vec::with_capacity(pairs),
+            ..Self::default()
         }
     }
 
@@ -110,7 +151,35 @@ impl<'a> Pairs<'a> {
             ids: self.ids.clone(),
             references: all(&self.references),
             hypotheses: all(&self.hypotheses),
+            ..*self
         }
+    }
+
+    /// The pairs without mark-up: of alternatives those that align best after the normaliser, as written.
+    ///
+    /// # Errors   [`EvalError::Malformed`] for a text whose mark-up cannot be read, and for one that is too long
+    pub fn chosen(&self, normaliser: Normaliser) -> Result<Self, EvalError> {
+        let Markup { references, hypotheses, optional_deletions } = self.markup;
+        let mut pairs = Self { markup: Markup::default(), ..self.clone() };
+        for (pair, id) in self.ids.iter().enumerate() {
+            let [said, heard] = [&self.references[pair], &self.hypotheses[pair]];
+            if !(references && has_markup(said)) && !(hypotheses && has_markup(heard)) {
+                continue;
+            }
+            let fault = |reason: &str, remedy| {
+                malformed(&format!("utterance {}", shortened(id, 60)), None, reason, remedy)
+            };
+            let lattice = |text, markup| match markup {
+                true => Lattice::parse(text).map_err(|reason| fault(reason, formats::BRACES)),
+                false => Ok(Lattice::plain(super::tokens::words(text))),
+            };
+            let (said, heard) = (lattice(said, references)?, lattice(heard, hypotheses)?);
+            let chosen = sclite::choose(&said, &heard, normaliser, optional_deletions)
+                .ok_or_else(|| fault("is too long to choose alternatives in", SHORTER))?;
+            pairs.references[pair] = chosen.reference.into();
+            pairs.hypotheses[pair] = chosen.hypothesis.into();
+        }
+        Ok(pairs)
     }
 }
 
@@ -126,15 +195,17 @@ pub fn parse_texts<'a>(
         check_line_ends(file, text)?;
     }
     let utterances = match format {
-        TextFormat::Lines => lines(text)
-            .map(|(line, text)| Utterance { id: None, text: text.into(), line })
-            .collect(),
-        TextFormat::Trn => not_blank(text).map(|line| trn(file, line)).collect::<Result<_, _>>()?,
-        TextFormat::Tsv => tsv(file, text)?,
+        TextFormat::Lines => {
+            lines(text).map(|(line, text)| Utterance::plain(None, text, line)).collect()
+        }
+        TextFormat::Trn => formats::trn(file, text)?,
+        TextFormat::Kaldi => formats::kaldi(text),
+        TextFormat::Tsv => formats::tsv(file, text)?,
         TextFormat::Jsonl => json_lines(file, text, |line, text: TextLine<'a>| Utterance {
             id: Some(text.id.0),
             text: text.text,
             line,
+            markup: false,
         })?
         .into_iter()
         .flatten()
@@ -190,7 +261,9 @@ pub fn join<'a>(
     (hypothesis_file, hypotheses): (&str, Vec<Utterance<'a>>),
 ) -> Result<Pairs<'a>, EvalError> {
     let has_ids = |utterances: &[Utterance<'_>]| utterances.iter().any(|u| u.id.is_some());
-    match (has_ids(&references), has_ids(&hypotheses)) {
+    let has_markup = |utterances: &[Utterance<'_>]| utterances.iter().any(|u| u.markup);
+    let (said, heard) = (has_markup(&references), has_markup(&hypotheses));
+    let joined = match (has_ids(&references), has_ids(&hypotheses)) {
         (false, false) => join_by_line((reference_file, references), (hypothesis_file, hypotheses)),
         (true, true) => join_by_id((reference_file, references), (hypothesis_file, hypotheses)),
         (with_ids, _) => {
@@ -203,7 +276,10 @@ pub fn join<'a>(
                           does not tell";
             Err(malformed(without, None, &reason, remedy))
         }
-    }
+    };
+    let alignment = if said || heard { Alignment::Sclite } else { Alignment::Jiwer };
+    let markup = Markup { references: said, hypotheses: heard, ..Markup::default() };
+    Ok(Pairs { markup, alignment, ..joined? })
 }
 
 fn join_by_line<'a>(
@@ -231,12 +307,12 @@ fn join_by_id<'a>(
 ) -> Result<Pairs<'a>, EvalError> {
     let rows = hypotheses.len();
     let mut by_id: HashMap<Cow<'a, str>, (Cow<'a, str>, u64)> = HashMap::with_capacity(rows);
-    for Utterance { id, text, line } in hypotheses {
+    for Utterance { id, text, line, .. } in hypotheses {
         by_id.insert(id.unwrap_or_default(), (text, line));
     }
     let total = references.len();
     let (mut pairs, mut missing) = (Pairs::with_capacity(total), Vec::new());
-    for Utterance { id, text, line } in references {
+    for Utterance { id, text, line, .. } in references {
         let id = id.unwrap_or_default();
         match by_id.remove(&id) {
             Some((hypothesis, _)) => {
@@ -266,51 +342,6 @@ fn join_by_id<'a>(
         });
     }
     Ok(pairs)
-}
-
-/// `text (id)`; the id is what the last parentheses of the line hold.
-fn trn<'a>(file: &str, (line, text): (u64, &'a str)) -> Result<Utterance<'a>, EvalError> {
-    let ends = text.trim_end().strip_suffix(')').and_then(|text| text.rsplit_once('('));
-    let Some((spoken, id)) = ends else {
-        let remedy = "end each line with the utterance's id in parentheses: `text (id)`";
-        return Err(malformed(file, Some(line), "has no id at its end", remedy));
-    };
-    Ok(Utterance { id: Some(id.trim().into()), text: spoken.trim().into(), line })
-}
-
-fn tsv<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, EvalError> {
-    let mut rows = not_blank(text).peekable();
-    let (mut column, mut most_fields) = (1, usize::MAX);
-    if let Some((line, header)) = rows.next_if(|(_, line)| line.split('\t').next() == Some("id")) {
-        let place = || Place::new(file, line);
-        let mut found = header.split('\t').enumerate().filter(|(_, name)| *name == "text");
-        column =
-            found.next().map(|(column, _)| column).ok_or_else(|| EvalError::MissingColumn {
-                place: place(),
-                column: "text".to_owned(),
-                found: shortened(&header.replace('\t', ", "), 200),
-            })?;
-        if found.next().is_some() {
-            let column = "text".to_owned();
-            return Err(EvalError::DoubledColumn { place: place(), column });
-        }
-        most_fields = header.split('\t').count();
-    }
-    rows.map(|(line, row)| {
-        let count = 1 + row.bytes().filter(|byte| *byte == b'\t').count();
-        if count > most_fields {
-            let reason = format!("has {count} fields, the header {most_fields}");
-            return Err(malformed(file, Some(line), &reason, "keep tabs out of the fields"));
-        }
-        let mut fields = row.split('\t');
-        let id = fields.next().unwrap_or_default();
-        let Some(text) = fields.nth(column - 1) else {
-            let remedy = "write `id<TAB>text`, with the tab also where the text is empty";
-            return Err(malformed(file, Some(line), "has no tab before a text", remedy));
-        };
-        Ok(Utterance { id: Some(id.trim().into()), text: text.into(), line })
-    })
-    .collect()
 }
 
 #[derive(Deserialize)]
@@ -413,6 +444,11 @@ mod tests {
             of(&[("s1-2", "hello (laughs) you"), ("s1-3", "")])
         );
         assert_eq!(
+            texts("s1-2 hello  you\n\ns1-3\ns1-4\ta\n", TextFormat::Kaldi),
+            of(&[("s1-2", "hello  you"), ("s1-3", ""), ("s1-4", "a")])
+        );
+        assert_eq!(texts(";; a comment\na (1)\n;; another\n", TextFormat::Trn), of(&[("1", "a")]));
+        assert_eq!(
             texts("1\ta b\t[\"x\"]\n2\t\n", TextFormat::Tsv),
             of(&[("1", "a b"), ("2", "")])
         );
@@ -433,6 +469,12 @@ mod tests {
         let tab = refused("id\ttext\nu\ta\tb\n", TextFormat::Tsv);
         assert!(tab.starts_with("f:2: has 3 fields, the header 2"), "{tab}");
         assert!(refused("a\rb", TextFormat::Lines).starts_with("f:1: ends its lines with"));
+        // The header of Common Voice, and one of another name for the id.
+        for header in ["client_id\tpath\tsentence\n", "utt\ttext\n"] {
+            let header = refused(&format!("{header}a\tb\tc\n"), TextFormat::Tsv);
+            assert!(header.starts_with("f:1: has a header without `id`"), "{header}");
+        }
+        assert!(refused("1 a\n1 b\n", TextFormat::Kaldi).starts_with("f:2: id `1` was already"));
         let list = refused("[\"1\", \"a\"]\n", TextFormat::Jsonl);
         assert!(list.contains("invalid type: sequence, expected an object"), "{list}");
         assert!(refused("1\ta\n\n1\tb\n", TextFormat::Tsv).starts_with("f:3: id `1` was already"));

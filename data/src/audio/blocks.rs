@@ -1,0 +1,95 @@
+//! A file as blocks of samples, each with its rate and channels.
+//!
+//! The first bytes say what a file is, whatever its name ends in. Sizes and counts in headers are hints:
+//! a reader compares them with the bytes that are there.
+
+use symphonia::core::formats::probe::Hint;
+
+use super::flac::FlacBlocks;
+use super::input::Input;
+use super::mpeg::MpegBlocks;
+use super::packets::PacketBlocks;
+use super::wave::WaveBlocks;
+
+/// The rate and the channels of samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Format {
+    /// In Hz.
+    pub rate: u32,
+    pub channels: usize,
+}
+
+/// The samples of a file, in blocks.
+pub(super) trait Blocks: Send + Sync {
+    /// Replaces `samples` by the next block, channels interleaved; `None` at the end. A block may be
+    /// empty.
+    ///
+    /// # Errors   what is wrong with the file
+    fn next(&mut self, samples: &mut Vec<f32>) -> Result<Option<Format>, String>;
+
+    /// About how long the file is, in seconds; `None` where nothing tells.
+    fn seconds(&self) -> Option<f64>;
+}
+
+/// Formats that are known by their first bytes, and not read.
+const REFUSED: [(&[u8], &str); 6] = [
+    (b"FORM", "AIFF"),
+    (b"caff", "CAF"),
+    (b".snd", "AU"),
+    (b"#!AMR", "AMR"),
+    (b"\x1a\x45\xdf\xa3", "Matroska or WebM"),
+    (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "Windows Media"),
+];
+/// Bytes that a file is known by.
+const HEAD: usize = 16;
+
+/// Opens a file by its first bytes.
+///
+/// # Errors   what is wrong with the file
+pub(super) fn open(mut input: Input, hint: &Hint) -> Result<Box<dyn Blocks>, String> {
+    skip_tags(&mut input).map_err(cannot_read)?;
+    let head = input.peek(HEAD).map_err(cannot_read)?.to_vec();
+    if let Some((_, name)) = REFUSED.iter().find(|(start, _)| head.starts_with(start)) {
+        return Err(format!("is {name}, which is not read"));
+    }
+    if WaveBlocks::is_head(&head) {
+        return Ok(Box::new(WaveBlocks::open(input)?));
+    }
+    if head.starts_with(b"fLaC") {
+        return Ok(Box::new(FlacBlocks::open(input)?));
+    }
+    let is_other = head.starts_with(b"OggS") || head.get(4..8) == Some(b"ftyp");
+    let input = match is_other {
+        true => input,
+        false => match MpegBlocks::open(input).map_err(cannot_read)? {
+            Ok(blocks) => return Ok(Box::new(blocks)),
+            Err(input) => input,
+        },
+    };
+    Ok(Box::new(PacketBlocks::open(input, hint)?))
+}
+
+/// Passes over ID3v2 tags.
+fn skip_tags(input: &mut Input) -> std::io::Result<()> {
+    while let Some(length) = id3v2_length(input.peek(10)?) {
+        if !input.skip(length)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The length of an ID3v2 tag that begins here.
+pub(super) fn id3v2_length(bytes: &[u8]) -> Option<u64> {
+    let &[b'I', b'D', b'3', version, _, flags, a, b, c, d, ..] = bytes else { return None };
+    if version == 0xff || [a, b, c, d].iter().any(|byte| *byte > 0x7f) {
+        return None;
+    }
+    let size = [a, b, c, d].iter().fold(0, |size, byte| size << 7 | u64::from(*byte));
+    let footer = if flags & 0x10 == 0 { 0 } else { 10 };
+    Some(10 + size + footer)
+}
+
+pub(super) fn cannot_read(error: std::io::Error) -> String {
+    format!("cannot be read ({error})")
+}

@@ -1,0 +1,208 @@
+//! FLAC, also of several files that were joined.
+//!
+//! Symphonia reads one stream. Another begins where the marker and the first metadata block stand behind
+//! frames, which no frame looks like.
+
+use std::io::{self, Error, ErrorKind, Read, Seek, SeekFrom};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use symphonia::core::codecs::audio::AudioDecoder;
+use symphonia::core::formats::probe::Hint;
+use symphonia::core::io::MediaSource;
+
+use super::blocks::{Blocks, Format, cannot_read};
+use super::input::Input;
+use super::packets::{Demuxer, Next, decode, make_decoder};
+
+/// Bytes that are searched at a time.
+const READ: usize = 1 << 16;
+/// The marker and the head of the first metadata block, which is the last one or is not.
+const STARTS: [&[u8; 8]; 2] = [b"fLaC\x00\x00\x00\x22", b"fLaC\x80\x00\x00\x22"];
+/// Bytes of the marker.
+const MARKER: u64 = 4;
+/// Bytes of an ID3v1 tag.
+const TAG: u64 = 128;
+
+/// The sound of one stream after the other.
+pub(super) struct FlacBlocks {
+    file: Arc<Mutex<Streams>>,
+    demuxer: Demuxer,
+    decoder: Box<dyn AudioDecoder>,
+    /// Samples of a channel of this stream that were decoded.
+    decoded: u64,
+}
+
+impl FlacBlocks {
+    pub(super) fn open(mut input: Input) -> Result<Self, String> {
+        leave_out_tag(&mut input).map_err(cannot_read)?;
+        let file = Arc::new(Mutex::new(Streams::new(input)));
+        let (demuxer, decoder) = open_stream(&file)?;
+        Ok(Self { file, demuxer, decoder, decoded: 0 })
+    }
+
+    /// Goes on to the next stream; `false` if this was the last.
+    fn next_stream(&mut self) -> Result<bool, String> {
+        let counted = self.demuxer.counted.filter(|counted| *counted > self.decoded);
+        if let Some(counted) = counted {
+            return Err(format!("is cut: {} of {counted} samples are there", self.decoded));
+        }
+        let is_more = {
+            let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+            file.next_stream().map_err(cannot_read)?
+        };
+        if is_more {
+            (self.demuxer, self.decoder) = open_stream(&self.file)?;
+            self.decoded = 0;
+        }
+        Ok(is_more)
+    }
+}
+
+impl Blocks for FlacBlocks {
+    fn next(&mut self, samples: &mut Vec<f32>) -> Result<Option<Format>, String> {
+        samples.clear();
+        let packet = loop {
+            match self.demuxer.next()? {
+                Next::Packet(packet) => break packet,
+                Next::Stream | Next::End | Next::Cut => match self.next_stream()? {
+                    true => continue,
+                    false => return Ok(None),
+                },
+            }
+        };
+        let start = packet.pts.get().unsigned_abs();
+        if start > self.decoded && self.decoded > 0 {
+            let (missing, at) = (start - self.decoded, self.decoded);
+            return Err(format!("is damaged: {missing} samples are missing behind the first {at}"));
+        }
+        let format = decode(&mut *self.decoder, &packet, samples)?;
+        self.decoded += (samples.len() / format.channels.max(1)) as u64;
+        Ok(Some(format))
+    }
+
+    fn seconds(&self) -> Option<f64> {
+        self.demuxer.seconds
+    }
+}
+
+type Stream = (Demuxer, Box<dyn AudioDecoder>);
+
+fn open_stream(file: &Arc<Mutex<Streams>>) -> Result<Stream, String> {
+    let mut hint = Hint::new();
+    hint.with_extension("flac");
+    let demuxer = Demuxer::open(Box::new(OneStream(Arc::clone(file))), &hint)?;
+    let decoder = make_decoder(&demuxer.parameters, false)?;
+    Ok((demuxer, decoder))
+}
+
+/// Leaves out an ID3v1 tag at the end, which would be taken for a part of the last frame.
+fn leave_out_tag(input: &mut Input) -> io::Result<()> {
+    let Some(length) = input.length().filter(|length| *length > TAG) else { return Ok(()) };
+    let start = input.position();
+    input.seek(SeekFrom::Start(length - TAG))?;
+    if input.peek(3)? == b"TAG" {
+        input.end_at(length - TAG);
+    }
+    input.seek(SeekFrom::Start(start))?;
+    Ok(())
+}
+
+/// A file of one or more streams.
+struct Streams {
+    input: Input,
+    buffer: Vec<u8>,
+    at: usize,
+    /// Bytes that may be given out before the next look for a stream.
+    searched: usize,
+    /// Bytes of metadata that are passed on unsearched, and whether another block follows.
+    metadata: u64,
+    is_in_metadata: bool,
+    is_at_next: bool,
+}
+
+impl Streams {
+    fn new(input: Input) -> Self {
+        let (buffer, metadata) = (Vec::new(), MARKER);
+        Self {
+            input,
+            buffer,
+            at: 0,
+            searched: 0,
+            metadata,
+            is_in_metadata: true,
+            is_at_next: false,
+        }
+    }
+
+    /// Passes over what is left of this stream; `false` at the end of the file.
+    fn next_stream(&mut self) -> io::Result<bool> {
+        let mut bytes = vec![0; READ];
+        while self.read(&mut bytes)? > 0 {}
+        (self.metadata, self.is_in_metadata) = (MARKER, true);
+        Ok(std::mem::take(&mut self.is_at_next))
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.is_at_next || bytes.is_empty() {
+            return Ok(0);
+        }
+        if self.searched == 0 {
+            self.search()?;
+        }
+        let count = bytes.len().min(self.searched);
+        bytes[..count].copy_from_slice(&self.buffer[self.at..self.at + count]);
+        self.at += count;
+        self.searched -= count;
+        Ok(count)
+    }
+
+    /// Finds how many bytes belong to this stream for sure.
+    fn search(&mut self) -> io::Result<()> {
+        self.buffer.drain(..self.at);
+        self.at = 0;
+        let more = self.input.read_up_to(READ)?;
+        self.buffer.extend(more);
+        let length = self.buffer.len();
+        if self.metadata == 0 && self.is_in_metadata {
+            // A head has whether the block is the last, its kind and its length.
+            let head = self.buffer.first_chunk::<4>().map_or(0, |head| u32::from_be_bytes(*head));
+            self.is_in_metadata = head >> 31 == 0 && length >= 4;
+            self.metadata = u64::from(head & 0x00ff_ffff) + 4;
+        }
+        if self.metadata > 0 {
+            self.searched = length.min(self.metadata as usize);
+            self.metadata -= self.searched as u64;
+            return Ok(());
+        }
+        let is_start = |part: &[u8]| STARTS.iter().any(|start| part == *start);
+        let found = self.buffer.windows(8).position(is_start);
+        self.is_at_next = found == Some(0);
+        self.searched = found.unwrap_or(if length < 8 { length } else { length - 7 });
+        Ok(())
+    }
+}
+
+/// One stream of a file, as Symphonia reads it.
+struct OneStream(Arc<Mutex<Streams>>);
+
+impl Read for OneStream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).read(bytes)
+    }
+}
+
+impl Seek for OneStream {
+    fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
+        Err(Error::new(ErrorKind::Unsupported, "a stream among others cannot go back"))
+    }
+}
+
+impl MediaSource for OneStream {
+    fn is_seekable(&self) -> bool {
+        false
+    }
+
+    fn byte_len(&self) -> Option<u64> {
+        None
+    }
+}

@@ -1,0 +1,170 @@
+//! The bytes of an audio file: a file, a pipe or memory.
+
+use std::io::{self, Cursor, Error, ErrorKind, Read, Seek, SeekFrom};
+
+use symphonia::core::io::MediaSource;
+
+/// Bytes of a pipe that are kept, where a format has to go back.
+const MOST_IN_MEMORY: usize = 1 << 29;
+
+/// Where bytes come from.
+pub(super) trait Source: Read + Seek + Send + Sync {}
+impl<S: Read + Seek + Send + Sync> Source for S {}
+
+/// Bytes that can be looked at before they are read.
+pub(super) struct Input {
+    source: Box<dyn Source>,
+    /// Bytes that were looked at and not yet read.
+    ahead: Vec<u8>,
+    /// Bytes that were read.
+    position: u64,
+    /// Of the whole; `None` for a pipe, which cannot go back either.
+    length: Option<u64>,
+}
+
+impl Input {
+    /// A file or memory of this length, or a pipe.
+    pub(super) fn new(source: Box<dyn Source>, length: Option<u64>) -> Self {
+        Self { source, ahead: Vec::new(), position: 0, length }
+    }
+
+    /// The next `count` bytes, or fewer at the end.
+    pub(super) fn peek(&mut self, count: usize) -> io::Result<&[u8]> {
+        if self.ahead.len() < count {
+            let missing = (count - self.ahead.len()) as u64;
+            self.source.by_ref().take(missing).read_to_end(&mut self.ahead)?;
+        }
+        Ok(&self.ahead[..count.min(self.ahead.len())])
+    }
+
+    /// Reads `count` bytes, or fewer at the end.
+    pub(super) fn read_up_to(&mut self, count: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.by_ref().take(count as u64).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Gives back the bytes that were read last.
+    pub(super) fn unread(&mut self, bytes: Vec<u8>) {
+        self.position -= bytes.len() as u64;
+        self.ahead.splice(..0, bytes);
+    }
+
+    /// Passes over `count` bytes; `false` if the end comes first.
+    pub(super) fn skip(&mut self, count: u64) -> io::Result<bool> {
+        if let Some(length) = self.length {
+            let target = self.position.saturating_add(count);
+            self.seek(SeekFrom::Start(target.min(length)))?;
+            return Ok(target <= length);
+        }
+        Ok(io::copy(&mut self.by_ref().take(count), &mut io::sink())? == count)
+    }
+
+    /// The same bytes where one can go back.
+    pub(super) fn in_memory(mut self) -> io::Result<Self> {
+        if self.length.is_some() {
+            return Ok(self);
+        }
+        let bytes = self.read_up_to(MOST_IN_MEMORY)?;
+        if !self.peek(1)?.is_empty() {
+            return Err(Error::new(ErrorKind::FileTooLarge, "too much for a pipe; give the file"));
+        }
+        let length = bytes.len() as u64;
+        Ok(Self::new(Box::new(Cursor::new(bytes)), Some(length)))
+    }
+
+    /// Bytes that were read.
+    pub(super) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Bytes of the whole; `None` for a pipe.
+    pub(super) fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// Bytes that are left; `None` for a pipe.
+    pub(super) fn left(&self) -> Option<u64> {
+        self.length.map(|length| length.saturating_sub(self.position))
+    }
+
+    /// Leaves out what is behind this position.
+    pub(super) fn end_at(&mut self, position: u64) {
+        self.length = self.length.map(|length| length.min(position));
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let most = self.left().map_or(bytes.len(), |left| bytes.len().min(left as usize));
+        let bytes = &mut bytes[..most];
+        let count = match self.ahead.is_empty() {
+            true => self.source.read(bytes)?,
+            false => {
+                let count = bytes.len().min(self.ahead.len());
+                bytes[..count].copy_from_slice(&self.ahead[..count]);
+                self.ahead.drain(..count);
+                count
+            }
+        };
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
+impl Seek for Input {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let Some(length) = self.length else {
+            return Err(Error::new(ErrorKind::Unsupported, "a pipe cannot go back"));
+        };
+        let target = match to {
+            SeekFrom::Start(target) => Some(target),
+            SeekFrom::End(by) => length.checked_add_signed(by),
+            SeekFrom::Current(by) => self.position.checked_add_signed(by),
+        };
+        let target = target.ok_or(ErrorKind::InvalidInput)?;
+        let ahead = target.checked_sub(self.position).map(|by| by as usize);
+        match ahead.filter(|by| *by <= self.ahead.len()) {
+            Some(by) => drop(self.ahead.drain(..by)),
+            None => {
+                self.source.seek(SeekFrom::Start(target))?;
+                self.ahead.clear();
+            }
+        }
+        self.position = target;
+        Ok(target)
+    }
+}
+
+impl MediaSource for Input {
+    fn is_seekable(&self) -> bool {
+        self.length.is_some()
+    }
+
+    fn byte_len(&self) -> Option<u64> {
+        self.length
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_ahead_changes_nothing() {
+        for length in [None, Some(10)] {
+            let mut input = Input::new(Box::new(Cursor::new((0..10).collect::<Vec<u8>>())), length);
+            assert_eq!(input.peek(3).expect("bytes"), [0, 1, 2]);
+            assert_eq!(input.read_up_to(2).expect("bytes"), [0, 1]);
+            assert_eq!(input.peek(1).expect("bytes"), [2]);
+            input.unread(vec![0, 1]);
+            assert_eq!((input.position(), input.read_up_to(3).expect("bytes")), (0, vec![0, 1, 2]));
+            input.unread(vec![2]);
+            assert!(input.skip(4).expect("bytes"));
+            assert_eq!((input.position(), input.peek(99).expect("bytes")), (6, &[6, 7, 8, 9][..]));
+            assert!(!input.skip(5).expect("the end"));
+            assert!(input.read_up_to(1).expect("the end").is_empty());
+            assert_eq!(input.seek(SeekFrom::Start(1)).is_ok(), length.is_some());
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! MPEG audio: MP3, and layers 1 and 2.
+//!
+//! Symphonia decodes the frames; this reader finds them. A first frame of Xing or LAME may count the
+//! frames and say what the encoder put before and behind the sound. The count is compared with the frames
+//! that are there before anything is left out. A damaged frame becomes silence, so that times stay right.
+
+mod frames;
+mod header;
+
+use std::collections::VecDeque;
+
+use symphonia::core::codecs::audio::well_known::{CODEC_ID_MP1, CODEC_ID_MP2, CODEC_ID_MP3};
+use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder};
+use symphonia::core::packet::Packet;
+use symphonia::core::units::{Duration, Timestamp};
+
+use super::blocks::{Blocks, Format, cannot_read};
+use super::input::Input;
+use super::packets::{decode, make_decoder};
+use frames::{Found, Frames};
+use header::{Header, Info};
+
+/// A file is refused if more than a tenth of its frames is damaged; a few may be.
+const MOST_DAMAGED: u64 = 10;
+const FEW_DAMAGED: u64 = 5;
+
+/// The sound of a stream of frames.
+pub(super) struct MpegBlocks {
+    frames: Frames,
+    /// Frames that were read to see whether a change lasts.
+    ahead: VecDeque<Found>,
+    /// Of the frames before.
+    format: Option<Format>,
+    frame_samples: usize,
+    /// Made for each part, and for each format in it.
+    decoder: Option<Box<dyn AudioDecoder>>,
+    part: Part,
+    /// Samples of the part that may be what the encoder put behind the sound.
+    held: Vec<f32>,
+    seconds: Option<f64>,
+    whole: u64,
+    damaged: u64,
+}
+
+/// The frames behind a frame of Xing or LAME.
+#[derive(Default)]
+struct Part {
+    info: Info,
+    /// Frames that were there.
+    frames: u64,
+    /// Samples of a channel that were left out at the start.
+    left_out: usize,
+}
+
+impl MpegBlocks {
+    /// Opens a stream; the input again if it is no MPEG audio.
+    pub(super) fn open(input: Input) -> std::io::Result<Result<Self, Input>> {
+        let mut frames = match Frames::open(input)? {
+            Ok(frames) => frames,
+            Err(input) => return Ok(Err(input)),
+        };
+        let first = frames.next()?;
+        let mut seconds = None;
+        if let Some(Found::Frame(header, frame)) = &first {
+            let counted = Info::parse(header, frame).and_then(|info| info.frames);
+            let counted = counted.map(|frames| frames as f64).filter(|frames| *frames > 0.0);
+            let guessed = frames.length().map(|length| length as f64 / header.length as f64);
+            let of_a_frame = header.samples as f64 / f64::from(header.rate);
+            seconds = counted.or(guessed).map(|frames| frames * of_a_frame);
+        }
+        Ok(Ok(Self {
+            frames,
+            ahead: first.into_iter().collect(),
+            format: None,
+            frame_samples: 0,
+            decoder: None,
+            part: Part::default(),
+            held: Vec::new(),
+            seconds,
+            whole: 0,
+            damaged: 0,
+        }))
+    }
+
+    fn advance(&mut self) -> Result<Option<Found>, String> {
+        match self.ahead.pop_front() {
+            Some(found) => Ok(Some(found)),
+            None => self.frames.next().map_err(cannot_read),
+        }
+    }
+
+    /// Ends a part. What its encoder put behind the sound is left out if all its frames were there.
+    fn end_part(&mut self, next: Info, samples: &mut Vec<f32>) {
+        if self.part.info.frames != Some(self.part.frames) {
+            samples.append(&mut self.held);
+        }
+        self.held.clear();
+        self.decoder = None;
+        self.part = Part { info: next, ..Part::default() };
+    }
+
+    /// Whether the frame behind one of another format has that format too. One frame alone has a damaged
+    /// header.
+    fn is_change(&mut self, format: Format) -> Result<bool, String> {
+        if self.ahead.is_empty() {
+            self.ahead.extend(self.frames.next().map_err(cannot_read)?);
+        }
+        Ok(match self.ahead.front() {
+            Some(Found::Frame(next, _)) => format_of(next) == format,
+            _ => true,
+        })
+    }
+
+    /// The samples of a frame; `None` if it is damaged.
+    fn decode(&mut self, header: &Header, frame: Vec<u8>) -> Result<Option<Vec<f32>>, String> {
+        let decoder = match &mut self.decoder {
+            Some(decoder) => decoder,
+            None => {
+                let codec = match header.layer {
+                    1 => CODEC_ID_MP1,
+                    2 => CODEC_ID_MP2,
+                    _ => CODEC_ID_MP3,
+                };
+                let mut parameters = AudioCodecParameters::new();
+                parameters.for_codec(codec).with_sample_rate(header.rate);
+                self.decoder.insert(make_decoder(&parameters, false)?)
+            }
+        };
+        let packet = Packet::new(0, Timestamp::ZERO, Duration::from(header.samples as u64), frame);
+        let mut sound = Vec::new();
+        let made = decode(&mut **decoder, &packet, &mut sound);
+        Ok(made.ok().filter(|made| *made == format_of(header)).map(|_| sound))
+    }
+
+    /// Gives out the sound that is surely none of the encoder's; silence for damaged frames.
+    fn pass_on(&mut self, sound: Option<Vec<f32>>, frames: usize, samples: &mut Vec<f32>) {
+        let channels = self.format.map_or(1, |format| format.channels);
+        match &sound {
+            Some(_) => self.whole += 1,
+            None => self.damaged += frames as u64,
+        }
+        let sound = sound.unwrap_or_else(|| vec![0.0; frames * self.frame_samples * channels]);
+        self.part.frames += frames as u64;
+        let start = (self.part.info.start - self.part.left_out).min(sound.len() / channels);
+        self.part.left_out += start;
+        self.held.extend_from_slice(&sound[start * channels..]);
+        let sure = self.held.len().saturating_sub(self.part.info.end * channels);
+        samples.extend(self.held.drain(..sure));
+    }
+
+    fn check_damage(&self) -> Result<(), String> {
+        let (damaged, all) = (self.damaged, self.whole + self.damaged);
+        if damaged > FEW_DAMAGED && damaged * MOST_DAMAGED > all {
+            return Err(format!("is damaged: {damaged} of {all} frames cannot be decoded"));
+        }
+        let junk = self.frames.junk;
+        match self.frames.length().filter(|length| junk * MOST_DAMAGED > *length) {
+            Some(length) => Err(format!("is damaged: {junk} of {length} bytes are no frames")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Blocks for MpegBlocks {
+    fn next(&mut self, samples: &mut Vec<f32>) -> Result<Option<Format>, String> {
+        samples.clear();
+        let (header, frame) = match self.advance()? {
+            Some(Found::Frame(header, frame)) => (header, frame),
+            Some(Found::Lost(frames)) => {
+                self.pass_on(None, frames, samples);
+                return Ok(self.format);
+            }
+            None => {
+                self.end_part(Info::default(), samples);
+                self.check_damage()?;
+                return Ok(self.format.filter(|_| !samples.is_empty()));
+            }
+        };
+        let format = format_of(&header);
+        let before = *self.format.get_or_insert(format);
+        self.frame_samples = header.samples;
+        if let Some(info) = Info::parse(&header, &frame) {
+            self.end_part(info, samples);
+            self.format = Some(format);
+            return Ok(Some(before));
+        }
+        if format == before {
+            let sound = self.decode(&header, frame)?;
+            self.pass_on(sound, 1, samples);
+        } else if self.is_change(format)? {
+            // A block has one format: the new one begins with the next.
+            self.end_part(Info::default(), samples);
+            self.ahead.push_front(Found::Frame(header, frame));
+            self.format = Some(format);
+        } else {
+            self.pass_on(None, 1, samples);
+        }
+        Ok(Some(before))
+    }
+
+    fn seconds(&self) -> Option<f64> {
+        self.seconds
+    }
+}
+
+fn format_of(header: &Header) -> Format {
+    Format { rate: header.rate, channels: header.channels }
+}

@@ -1,0 +1,178 @@
+//! The header of an MPEG audio frame, and the frame of Xing, LAME or Fraunhofer that is none.
+//!
+//! # Source   ISO/IEC 11172-3 §2.4.1.3, ISO/IEC 13818-3 §2.4.1.3; "Mp3 Info Tag revision 1 Specifications"
+//! of LAME, from which the delay of 529 samples of a decoder is too
+
+/// Bytes of a header.
+pub(super) const LENGTH: usize = 4;
+/// A decoder's own delay, in samples.
+const DECODER_DELAY: u32 = 529;
+
+/// A frame's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    /// The bits of version, layer and rate, which a stream does not change.
+    kind: u32,
+    pub layer: u32,
+    pub rate: u32,
+    pub channels: usize,
+    /// Of the frame with its header, in bytes.
+    pub length: usize,
+    /// Of a channel.
+    pub samples: usize,
+    is_version_1: bool,
+}
+
+/// Rates of version 1, in Hz; version 2 has half of them, version 2.5 a quarter.
+const RATES: [u32; 3] = [44_100, 48_000, 32_000];
+/// Kilobits per second of version 1 by layer, and of version 2 in layer 1 and the others.
+const BITRATES: [[u32; 15]; 5] = [
+    [0, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448],
+    [0, 32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384],
+    [0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320],
+    [0, 32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256],
+    [0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160],
+];
+
+impl Header {
+    /// The header in the first four bytes; `None` for what is no header, and for frames of free length,
+    /// which are not read.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let word = u32::from_be_bytes(*bytes.first_chunk()?);
+        let bits = |at: u32, count: u32| (word >> at) & ((1 << count) - 1);
+        let version = bits(19, 2);
+        if bits(21, 11) != 0x7ff || version == 1 || bits(17, 2) == 0 {
+            return None;
+        }
+        let (layer, is_version_1) = (4 - bits(17, 2), version == 3);
+        let table = match (is_version_1, layer) {
+            (true, layer) => layer as usize - 1,
+            (false, 1) => 3,
+            (false, _) => 4,
+        };
+        let bitrate = 1000 * BITRATES[table].get(bits(12, 4) as usize)?;
+        let rate = RATES.get(bits(10, 2) as usize)?
+            >> match version {
+                3 => 0,
+                2 => 1,
+                _ => 2,
+            };
+        if bitrate == 0 {
+            return None;
+        }
+        let samples = match (layer, is_version_1) {
+            (1, _) => 384,
+            (3, false) => 576,
+            _ => 1152,
+        };
+        let padding = bits(9, 1);
+        let length = match layer {
+            1 => (12 * bitrate / rate + padding) * 4,
+            _ => samples / 8 * bitrate / rate + padding,
+        };
+        let channels = if bits(6, 2) == 3 { 1 } else { 2 };
+        let (length, samples) = (length as usize, samples as usize);
+        let kind = word & 0x001e_0c00;
+        Some(Self { kind, layer, rate, channels, length, samples, is_version_1 })
+    }
+
+    /// Whether a frame can follow the other in a stream.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.kind == other.kind
+    }
+}
+
+/// What a frame of Xing or LAME says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Info {
+    /// Frames that follow.
+    pub frames: Option<u64>,
+    /// Samples of a channel to leave out at the start, and at the end.
+    pub start: usize,
+    pub end: usize,
+}
+
+impl Info {
+    /// Reads a frame; `None` for one with sound.
+    pub(super) fn parse(header: &Header, frame: &[u8]) -> Option<Self> {
+        if header.layer != 3 {
+            return None;
+        }
+        let number =
+            |at: usize| frame.get(at..at + 4)?.first_chunk().copied().map(u32::from_be_bytes);
+        if frame.get(36..40) == Some(b"VBRI") {
+            return Some(Self { frames: number(36 + 14).map(u64::from), ..Self::default() });
+        }
+        let side = match (header.is_version_1, header.channels) {
+            (true, 2) => 32,
+            (true, _) | (false, 2) => 17,
+            (false, _) => 9,
+        };
+        let mut at = LENGTH + side;
+        if !matches!(frame.get(at..at + 4)?, b"Xing" | b"Info") {
+            return None;
+        }
+        let flags = number(at + 4).unwrap_or(0);
+        at += 8;
+        let frames = (flags & 1 != 0).then(|| number(at)).flatten().map(u64::from);
+        // Frames, bytes, the table of contents and the quality.
+        for (bit, length) in [(1, 4), (2, 4), (4, 100), (8, 4)] {
+            at += if flags & bit != 0 { length } else { 0 };
+        }
+        let is_lame = matches!(frame.get(at..at + 4), Some(b"LAME" | b"Lavf" | b"Lavc"));
+        let trim = number(at + 21).filter(|_| is_lame).map(|trim| trim >> 8);
+        let (start, end) = trim.map_or((0, 0), |trim| {
+            (DECODER_DELAY + (trim >> 12), (trim & 0xfff).saturating_sub(DECODER_DELAY))
+        });
+        Some(Self { frames, start: start as usize, end: end as usize })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_read_and_others_are_none() {
+        let header = Header::parse(&[0xff, 0xfb, 0x90, 0x64]).expect("128 kb/s, 44,100 Hz, stereo");
+        let Header { layer, rate, channels, length, samples, .. } = header;
+        assert_eq!((layer, rate, channels, length, samples), (3, 44_100, 2, 417, 1152));
+        let header = Header::parse(&[0xff, 0xf3, 0x48, 0xc4]).expect("32 kb/s, 16,000 Hz, mono");
+        assert_eq!((header.rate, header.channels, header.length), (16_000, 1, 144));
+        assert_eq!(header.samples, 576);
+        let header = Header::parse(&[0xff, 0xfd, 0x84, 0xc0]).expect("layer 2");
+        assert_eq!((header.layer, header.rate, header.length), (2, 48_000, 384));
+        for none in [
+            [0xff, 0xdb, 0x90, 0x64],
+            [0xff, 0xeb, 0x90, 0x64],
+            [0xff, 0xf9, 0x90, 0x64],
+            [0xff, 0xfb, 0xf0, 0x64],
+            [0xff, 0xfb, 0x00, 0x64],
+            [0xff, 0xfb, 0x9c, 0x64],
+        ] {
+            assert_eq!(Header::parse(&none), None, "{none:x?}");
+        }
+        assert_eq!(Header::parse(&[0xff, 0xfb]), None);
+    }
+
+    #[test]
+    fn an_info_frame_has_its_count_and_its_delay() {
+        let header = Header::parse(&[0xff, 0xfb, 0x90, 0x64]).expect("a header");
+        let mut frame = vec![0; header.length];
+        assert_eq!(Info::parse(&header, &frame), None);
+        frame[36..40].copy_from_slice(b"Info");
+        frame[43] = 0x0f;
+        frame[44..48].copy_from_slice(&100u32.to_be_bytes());
+        assert_eq!(
+            Info::parse(&header, &frame),
+            Some(Info { frames: Some(100), ..Info::default() })
+        );
+        frame[156..160].copy_from_slice(b"LAME");
+        frame[177..180].copy_from_slice(&[0x24, 0x05, 0x00]);
+        let info = Info { frames: Some(100), start: 576 + 529, end: 1280 - 529 };
+        assert_eq!(Info::parse(&header, &frame), Some(info));
+        assert_eq!(Info::parse(&header, &frame[..170]).expect("a short one").start, 0);
+        frame[36..40].copy_from_slice(b"VBRI");
+        assert!(Info::parse(&header, &frame).is_some());
+    }
+}

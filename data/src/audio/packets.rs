@@ -1,0 +1,227 @@
+//! Files whose packets Symphonia finds: Ogg Vorbis, AAC in MP4 or ADTS. This is the one place where it is
+//! called; a panic in it is an error.
+
+use std::io::ErrorKind;
+
+use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
+use symphonia::core::errors::Error;
+use symphonia::core::formats::probe::Hint;
+use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
+use symphonia::core::io::{MediaSource, MediaSourceStream, MediaSourceStreamOptions};
+use symphonia::core::meta::MetadataOptions;
+use symphonia::core::packet::Packet;
+
+use super::blocks::{Blocks, Format, cannot_read};
+use super::input::Input;
+use super::mp4::{self, Edits};
+use crate::guard::guarded;
+
+const PANICKED: &str = "is damaged: its decoder fails";
+/// Samples that are missing in the middle from which on a file is refused: as many as in the longest block
+/// of Vorbis.
+const MOST_MISSING: i64 = 8192;
+
+/// The sound of a file in a container.
+pub(super) struct PacketBlocks {
+    demuxer: Demuxer,
+    decoder: Box<dyn AudioDecoder>,
+    /// Parts of an MP4's samples that are heard.
+    edits: Option<Edits>,
+    /// Samples of a channel that were decoded.
+    decoded: u64,
+    format: Option<Format>,
+    container: Container,
+    /// Where the next packet of an Ogg stream begins.
+    expected: Option<i64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Container {
+    Mp4,
+    Ogg,
+    Other,
+}
+
+impl PacketBlocks {
+    pub(super) fn open(mut input: Input, hint: &Hint) -> Result<Self, String> {
+        let head = input.peek(8).map_err(cannot_read)?;
+        let container = match head {
+            [_, _, _, _, b'f', b't', b'y', b'p'] => Container::Mp4,
+            head if head.starts_with(b"OggS") => Container::Ogg,
+            _ => Container::Other,
+        };
+        let mut tracks = Vec::new();
+        if container == Container::Mp4 {
+            input = input.in_memory().map_err(cannot_read)?;
+            tracks = mp4::tracks(&mut input)?;
+        }
+        let demuxer = Demuxer::open(Box::new(input), hint)?;
+        let decoder = make_decoder(&demuxer.parameters, container == Container::Ogg)?;
+        let edits = tracks.into_iter().find(|(id, _)| *id == demuxer.track).map(|(_, edits)| edits);
+        let (decoded, format, expected) = (0, None, None);
+        Ok(Self { demuxer, decoder, edits, decoded, format, container, expected })
+    }
+
+    /// Refuses an Ogg stream with a hole.
+    fn check_place(&mut self, packet: &Packet, format: Format) -> Result<(), String> {
+        if self.container != Container::Ogg {
+            return Ok(());
+        }
+        let (start, length) = (packet.pts.get(), packet.block_dur().get() as i64);
+        let missing = self.expected.map_or(0, |expected| start.saturating_sub(expected));
+        if missing > MOST_MISSING {
+            let seconds = start.saturating_sub(missing) as f64 / f64::from(format.rate);
+            return Err(format!("is damaged: {missing} samples are missing at {seconds:.2} s"));
+        }
+        self.expected = Some(start.saturating_add(length));
+        Ok(())
+    }
+
+    fn end(&self) -> Result<Option<Format>, String> {
+        let (decoded, format) = (self.decoded, self.format);
+        match (self.edits.as_ref().and_then(|edits| edits.counted), format) {
+            (Some((units, scale)), Some(format)) => {
+                let counted =
+                    (u128::from(units) * u128::from(format.rate) / u128::from(scale)) as u64;
+                // The last packet may be counted shorter or longer than it is.
+                match decoded + mp4::PACKET < counted {
+                    true => Err(format!("is cut: {decoded} of {counted} samples are there")),
+                    false => Ok(None),
+                }
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Blocks for PacketBlocks {
+    fn next(&mut self, samples: &mut Vec<f32>) -> Result<Option<Format>, String> {
+        samples.clear();
+        let packet = match self.demuxer.next()? {
+            Next::Packet(packet) => packet,
+            Next::Stream => {
+                // Another recording, put behind this one.
+                self.decoder = make_decoder(&self.demuxer.parameters, true)?;
+                self.expected = None;
+                return self.next(samples);
+            }
+            Next::End => return self.end(),
+            Next::Cut if self.container == Container::Mp4 && self.edits.is_some() => {
+                return match self.end()? {
+                    None => Err("is cut within its last packets".to_owned()),
+                    some => Ok(some),
+                };
+            }
+            Next::Cut => return Ok(None),
+        };
+        let format = decode(&mut *self.decoder, &packet, samples)?;
+        self.check_place(&packet, format)?;
+        self.format = Some(format);
+        let count = (samples.len() / format.channels.max(1)) as u64;
+        if let Some(edits) = &mut self.edits {
+            edits.keep(self.decoded, format, samples);
+        }
+        self.decoded += count;
+        Ok(Some(format))
+    }
+
+    fn seconds(&self) -> Option<f64> {
+        self.demuxer.seconds
+    }
+}
+
+/// What a demuxer comes to next.
+pub(super) enum Next {
+    Packet(Packet),
+    /// Another stream with its own parameters.
+    Stream,
+    End,
+    /// The end, where more should be.
+    Cut,
+}
+
+/// The packets of one track.
+pub(super) struct Demuxer {
+    format: Box<dyn FormatReader>,
+    track: u32,
+    pub parameters: AudioCodecParameters,
+    /// Samples of a channel that the header counts.
+    pub counted: Option<u64>,
+    pub seconds: Option<f64>,
+}
+
+impl Demuxer {
+    pub(super) fn open(source: Box<dyn MediaSource>, hint: &Hint) -> Result<Self, String> {
+        let stream = MediaSourceStream::new(source, MediaSourceStreamOptions::default());
+        let (options, metadata) = (FormatOptions::default(), MetadataOptions::default());
+        let probe = || symphonia::default::get_probe().probe(hint, stream, options, metadata);
+        let format = guarded(probe)
+            .ok_or(PANICKED)?
+            .map_err(|error| format!("not a sound file that can be read ({error})"))?;
+        let parameters = AudioCodecParameters::new();
+        let mut demuxer = Self { format, track: 0, parameters, counted: None, seconds: None };
+        demuxer.find_track()?;
+        Ok(demuxer)
+    }
+
+    fn find_track(&mut self) -> Result<(), String> {
+        let Some(track) = self.format.default_track(TrackType::Audio) else {
+            return Err("has no sound".to_owned());
+        };
+        let Some(parameters) = track.codec_params.as_ref().and_then(|codec| codec.audio()) else {
+            return Err("its sound is coded in a way that is not known".to_owned());
+        };
+        let rate = parameters.sample_rate;
+        self.seconds = track.num_frames.zip(rate).map(|(n, rate)| n as f64 / f64::from(rate));
+        (self.track, self.counted) = (track.id, track.num_frames);
+        self.parameters = parameters.clone();
+        Ok(())
+    }
+
+    pub(super) fn next(&mut self) -> Result<Next, String> {
+        loop {
+            match guarded(|| self.format.next_packet()).ok_or(PANICKED)? {
+                Ok(Some(packet)) if packet.track_id == self.track => {
+                    return Ok(Next::Packet(packet));
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(Next::End),
+                Err(Error::ResetRequired) => {
+                    self.find_track()?;
+                    return Ok(Next::Stream);
+                }
+                Err(Error::IoError(error)) if error.kind() == ErrorKind::UnexpectedEof => {
+                    return Ok(Next::Cut);
+                }
+                Err(error) => return Err(format!("cannot be decoded ({error})")),
+            }
+        }
+    }
+}
+
+/// A decoder, which leaves out what the packets tell it to if it is `gapless`.
+pub(super) fn make_decoder(
+    parameters: &AudioCodecParameters,
+    gapless: bool,
+) -> Result<Box<dyn AudioDecoder>, String> {
+    let options = AudioDecoderOptions::default().gapless(gapless);
+    let make = || symphonia::default::get_codecs().make_audio_decoder(parameters, &options);
+    let made = guarded(make).ok_or(PANICKED)?;
+    made.map_err(|error| format!("its sound cannot be decoded ({error})"))
+}
+
+/// Replaces `samples` by those of a packet, channels interleaved.
+pub(super) fn decode(
+    decoder: &mut dyn AudioDecoder,
+    packet: &Packet,
+    samples: &mut Vec<f32>,
+) -> Result<Format, String> {
+    let decoded = guarded(|| {
+        let decoded = decoder.decode(packet)?;
+        samples.clear();
+        decoded.copy_to_vec_interleaved(samples);
+        let (rate, channels) = (decoded.spec().rate(), decoded.spec().channels().count());
+        Ok(Format { rate, channels })
+    });
+    decoded.ok_or(PANICKED)?.map_err(|error: Error| format!("cannot be decoded ({error})"))
+}

@@ -1,0 +1,296 @@
+//! WAV and its kin: RIFF, RIFX, RF64, BW64 and Sony's W64.
+//!
+//! Programs that write to a pipe cannot go back to fill in sizes. They leave 0, or a size that no file
+//! has: `0x7fff....`, `0x80000000` and above. Such a size means "to the end of the file". Another size
+//! that the file does not have means that the file is cut.
+
+use std::io;
+
+use super::blocks::{Blocks, Format, cannot_read};
+use super::input::Input;
+use super::pcm::{Encoding, Pcm};
+
+/// Samples of a channel in a block.
+const BLOCK: usize = 4096;
+/// Sizes from here on are what programs write that do not know the size.
+const UNKNOWN: u64 = 0x7fff_0000;
+/// The same for sizes of 64 bits.
+const UNKNOWN_64: u64 = 1 << 62;
+/// Bytes of a `fmt ` or `ds64` chunk that are read, of any length that it has.
+const MOST_OF_A_CHUNK: u64 = 64;
+/// Channels that a header may have. Others are a damaged header.
+const CHANNELS: std::ops::RangeInclusive<u64> = 1..=255;
+/// Seconds of sound behind the samples that the header counts, from which on the header is wrong.
+const MUCH: u64 = 1;
+
+/// The end of a GUID in a W64 file, by its beginning.
+const W64_RIFF: &[u8] = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00";
+/// The rest of the GUIDs of `WAVE_FORMAT_EXTENSIBLE`, behind the two bytes of the format.
+const EXTENSIBLE: &[u8] = b"\x00\x00\x00\x00\x10\x00\x80\x00\x00\xaa\x00\x38\x9b\x71";
+
+/// A file of chunks, of which one or more hold samples.
+pub(super) struct WaveBlocks {
+    input: Input,
+    kind: Kind,
+    data: Data,
+    bytes: Vec<u8>,
+}
+
+/// How the chunks are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Riff { is_big_endian: bool, is_64: bool },
+    W64,
+}
+
+/// The samples that are being read.
+struct Data {
+    pcm: Pcm,
+    format: Format,
+    /// Bytes that the header counts; `None` for as many as there are.
+    declared: Option<u64>,
+    /// Bytes that were read.
+    read: u64,
+}
+
+struct Chunk {
+    id: [u8; 4],
+    size: u64,
+}
+
+impl WaveBlocks {
+    /// Whether a file begins like one of these.
+    pub(super) fn is_head(head: &[u8]) -> bool {
+        Kind::of(head).is_some()
+    }
+
+    /// Reads as far as the samples.
+    pub(super) fn open(mut input: Input) -> Result<Self, String> {
+        let (kind, data) = read_header(&mut input)?;
+        Ok(Self { input, kind, data, bytes: Vec::new() })
+    }
+
+    /// What follows the samples: more of them, or the end.
+    fn more(&mut self) -> Result<bool, String> {
+        let Some(declared) = self.data.declared else { return Ok(false) };
+        pad(&mut self.input, self.kind, declared).map_err(cannot_read)?;
+        loop {
+            let left = self.input.left();
+            let head = self.input.peek(16).map_err(cannot_read)?;
+            if Kind::of(head).is_some() {
+                // Another file, put behind this one.
+                (self.kind, self.data) = read_header(&mut self.input)?;
+                return Ok(true);
+            }
+            let known = head.get(..4).is_some_and(is_id);
+            match read_chunk(&mut self.input, self.kind).map_err(cannot_read)? {
+                Some(Chunk { id, size }) if id == *b"data" => {
+                    let declared = declared_size(size, self.kind, self.input.left());
+                    self.data = Data { declared, read: 0, ..self.data };
+                    return Ok(true);
+                }
+                Some(Chunk { size, .. }) if known => {
+                    let whole = self.input.skip(size).map_err(cannot_read)?;
+                    if whole {
+                        pad(&mut self.input, self.kind, size).map_err(cannot_read)?;
+                    } else {
+                        return Ok(false);
+                    }
+                }
+                Some(_) => {
+                    let Format { rate, channels } = self.data.format;
+                    let second = u64::from(rate) * channels as u64 * self.data.pcm.width() as u64;
+                    return match left {
+                        Some(left) if left > MUCH * second && left > declared / 10 => Err(format!(
+                            "has {left} bytes behind the {declared} that its header counts"
+                        )),
+                        _ => Ok(false),
+                    };
+                }
+                None => return Ok(false),
+            }
+        }
+    }
+}
+
+impl Blocks for WaveBlocks {
+    fn next(&mut self, samples: &mut Vec<f32>) -> Result<Option<Format>, String> {
+        let frame = (self.data.format.channels * self.data.pcm.width()) as u64;
+        let rest = self.data.declared.map_or(u64::MAX, |declared| declared - self.data.read);
+        if rest < frame {
+            self.input.skip(rest).map_err(cannot_read)?;
+            samples.clear();
+            return Ok(self.more()?.then_some(self.data.format));
+        }
+        let count = (BLOCK as u64 * frame).min(rest / frame * frame);
+        self.bytes = self.input.read_up_to(count as usize).map_err(cannot_read)?;
+        self.data.read += self.bytes.len() as u64;
+        if let Some(declared) = self.data.declared.filter(|_| (self.bytes.len() as u64) < count) {
+            let (there, declared) = (self.data.read / frame, declared / frame);
+            return Err(format!("is cut: {there} of {declared} samples are there"));
+        }
+        if self.bytes.is_empty() {
+            return Ok(None);
+        }
+        let whole = self.bytes.len() - self.bytes.len() % frame as usize;
+        self.data.pcm.decode(&self.bytes[..whole], samples);
+        Ok(Some(self.data.format))
+    }
+
+    fn seconds(&self) -> Option<f64> {
+        let Format { rate, channels } = self.data.format;
+        let second = f64::from(rate) * (channels * self.data.pcm.width()) as f64;
+        let rest = self.data.declared.map(|declared| declared - self.data.read);
+        rest.or(self.input.left()).map(|bytes| bytes as f64 / second)
+    }
+}
+
+impl Kind {
+    fn of(head: &[u8]) -> Option<Self> {
+        if head.starts_with(W64_RIFF) {
+            return Some(Self::W64);
+        }
+        let riff = |is_big_endian, is_64| Some(Self::Riff { is_big_endian, is_64 });
+        match (head.get(..4)?, head.get(8..12)?) {
+            (b"RIFF", b"WAVE") => riff(false, false),
+            (b"RIFX", b"WAVE") => riff(true, false),
+            (b"RF64" | b"BW64", b"WAVE") => riff(false, true),
+            _ => None,
+        }
+    }
+
+    fn is_big_endian(self) -> bool {
+        self == Self::Riff { is_big_endian: true, is_64: false }
+    }
+}
+
+/// Reads the chunks before the samples.
+fn read_header(input: &mut Input) -> Result<(Kind, Data), String> {
+    let head = input.peek(16).map_err(cannot_read)?;
+    let Some(kind) = Kind::of(head) else { return Err("has no WAV header".to_owned()) };
+    input.skip(if kind == Kind::W64 { 40 } else { 12 }).map_err(cannot_read)?;
+    let (mut format, mut size_64) = (None, None);
+    loop {
+        let Some(Chunk { id, size }) = read_chunk(input, kind).map_err(cannot_read)? else {
+            return Err("is WAV without a `data` chunk, or is cut before it".to_owned());
+        };
+        match &id {
+            b"data" => {
+                let Some((pcm, format)) = format else {
+                    return Err("is WAV without a `fmt ` chunk before its samples".to_owned());
+                };
+                let size = match kind {
+                    Kind::Riff { is_64: true, .. } => size_64.unwrap_or(size),
+                    _ => size,
+                };
+                let declared = declared_size(size, kind, input.left());
+                return Ok((kind, Data { pcm, format, declared, read: 0 }));
+            }
+            b"fmt " | b"ds64" => {
+                let part = size.min(MOST_OF_A_CHUNK);
+                let bytes = input.read_up_to(part as usize).map_err(cannot_read)?;
+                match &id {
+                    b"fmt " => format = Some(read_format(&bytes, kind.is_big_endian())?),
+                    _ => size_64 = bytes.get(8..16).map(|bytes| number(bytes, false)),
+                }
+                input.skip(size - part).map_err(cannot_read)?;
+            }
+            _ => drop(input.skip(size).map_err(cannot_read)?),
+        }
+        pad(input, kind, size).map_err(cannot_read)?;
+    }
+}
+
+/// The bytes of samples that a size means; `None` for as many as there are.
+fn declared_size(size: u64, kind: Kind, left: Option<u64>) -> Option<u64> {
+    let is_64 = matches!(kind, Kind::W64 | Kind::Riff { is_64: true, .. });
+    let unknown = match is_64 && size > u64::from(u32::MAX) {
+        true => UNKNOWN_64,
+        false => UNKNOWN,
+    };
+    let is_there = left.is_some_and(|left| size <= left);
+    let is_unknown = size == 0 || (size >= unknown && !is_there);
+    (!is_unknown).then_some(size)
+}
+
+/// The next chunk's header; `None` at the end.
+fn read_chunk(input: &mut Input, kind: Kind) -> io::Result<Option<Chunk>> {
+    let length = if kind == Kind::W64 { 24 } else { 8 };
+    let bytes = input.read_up_to(length)?;
+    let (Some(&id), true) = (bytes.first_chunk::<4>(), bytes.len() == length) else {
+        return Ok(None);
+    };
+    let size = match kind {
+        // The size has the header in it.
+        Kind::W64 => number(&bytes[16..], false).saturating_sub(24),
+        _ => number(&bytes[4..], kind.is_big_endian()),
+    };
+    Ok(Some(Chunk { id, size }))
+}
+
+/// Passes over the bytes that fill a chunk up: to 8 in W64, to 2 in the others, where some programs leave
+/// the filling out.
+fn pad(input: &mut Input, kind: Kind, size: u64) -> io::Result<()> {
+    if kind == Kind::W64 {
+        input.skip(size.wrapping_neg() % 8)?;
+    } else if size % 2 == 1 {
+        let next = input.peek(4)?;
+        if !is_id(next) {
+            input.skip(1)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether these four bytes can be the name of a chunk.
+fn is_id(bytes: &[u8]) -> bool {
+    bytes.len() == 4 && bytes.iter().all(|byte| (0x20..0x7f).contains(byte))
+}
+
+fn number(bytes: &[u8], is_big_endian: bool) -> u64 {
+    let add = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+    match is_big_endian {
+        true => bytes.iter().fold(0, add),
+        false => bytes.iter().rev().fold(0, add),
+    }
+}
+
+/// What a `fmt ` chunk says of the samples.
+fn read_format(bytes: &[u8], is_big_endian: bool) -> Result<(Pcm, Format), String> {
+    let field = |at: usize, length: usize| {
+        bytes.get(at..at + length).map(|bytes| number(bytes, is_big_endian))
+    };
+    let fields = (field(0, 2), field(2, 2), field(4, 4), field(12, 2));
+    let (Some(mut tag), Some(channels), Some(rate), Some(block)) = fields else {
+        return Err("has a `fmt ` chunk that is cut".to_owned());
+    };
+    if tag == 0xfffe {
+        tag = match bytes.get(26..40) {
+            Some(EXTENSIBLE) => field(24, 2).unwrap_or(tag),
+            _ => tag,
+        };
+    }
+    if !CHANNELS.contains(&channels) {
+        return Err(format!("has {channels} channels in its header"));
+    }
+    let bits = field(14, 2).unwrap_or(8);
+    let encoding = match (tag, bits) {
+        (1, 1..=8) => Encoding::Unsigned8,
+        (1, 9..=64) => Encoding::Integer { bytes: bits.div_ceil(8) as usize },
+        (3, 32) => Encoding::Float32,
+        (3, 64) => Encoding::Float64,
+        (6, _) => Encoding::ALaw,
+        (7, _) => Encoding::MuLaw,
+        _ => {
+            return Err(format!("is WAV of format {tag:#06x} with {bits} bits, which is not read"));
+        }
+    };
+    let pcm = Pcm { encoding, is_big_endian };
+    if block != 0 && block != channels * pcm.width() as u64 {
+        return Err(format!(
+            "has a `fmt ` chunk that contradicts itself: {channels} samples of {bits} bits in blocks of \
+             {block} bytes"
+        ));
+    }
+    Ok((pcm, Format { rate: rate as u32, channels: channels as usize }))
+}

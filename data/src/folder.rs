@@ -1,0 +1,95 @@
+//! The files of a folder and the folders in it. Every walk through data goes through here.
+//!
+//! Hidden files are passed over: a Mac leaves `._NAME` beside each `NAME` on drives of other systems and in
+//! archives, with the same ending and other content.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::DataError;
+
+/// What a Mac's archives hold beside the files.
+const MAC_FOLDER: &str = "__MACOSX";
+
+/// The wanted files of a folder.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FolderFiles {
+    /// In the order of their paths.
+    pub files: Vec<PathBuf>,
+    /// The others.
+    pub passed_over: PassedOver,
+}
+
+/// Files that were passed over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct PassedOver {
+    /// Hidden files, and hidden folders with all that is in them.
+    pub hidden: usize,
+    /// Files of other kinds.
+    pub others: usize,
+}
+
+/// Finds the wanted files of a folder and of the folders in it. Links to folders are not followed.
+///
+/// # Errors   `Io`
+pub fn files(folder: &Path, wanted: &dyn Fn(&Path) -> bool) -> Result<FolderFiles, DataError> {
+    let mut found = FolderFiles::default();
+    walk(folder, wanted, &mut found)?;
+    found.files.sort();
+    Ok(found)
+}
+
+fn walk(
+    folder: &Path,
+    wanted: &dyn Fn(&Path) -> bool,
+    found: &mut FolderFiles,
+) -> Result<(), DataError> {
+    let io = |source| DataError::Io { path: folder.into(), source };
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        let path = entry.path();
+        if is_hidden(&entry.file_name()) {
+            found.passed_over.hidden += 1;
+        } else if path.is_dir() {
+            if !path.is_symlink() {
+                walk(&path, wanted, found)?;
+            }
+        } else if wanted(&path) {
+            found.files.push(path);
+        } else {
+            found.passed_over.others += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file or folder of this name is hidden.
+pub fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".") || name == MAC_FOLDER
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_files_are_passed_over_and_counted() {
+        let root = tempfile::tempdir().expect("a folder");
+        // The folder that is given may be hidden itself.
+        let folder = root.path().join(".data");
+        for below in ["a/.cache", "__MACOSX"] {
+            std::fs::create_dir_all(folder.join(below)).expect("a folder");
+        }
+        for name in ["b.wav", "._b.wav", "a/c.wav", "a/.cache/d.wav", "__MACOSX/._b.wav", "a/n.txt"]
+        {
+            std::fs::write(folder.join(name), b"x").expect("a file");
+        }
+        let is_wav = |path: &Path| path.extension().is_some_and(|ending| ending == "wav");
+        let found = files(&folder, &is_wav).expect("files");
+        assert_eq!(found.files, [folder.join("a/c.wav"), folder.join("b.wav")]);
+        assert_eq!(found.passed_over, PassedOver { hidden: 3, others: 1 });
+        assert!(files(&folder.join("none"), &is_wav).is_err());
+    }
+}

@@ -1,0 +1,42 @@
+//! Panics of decoders that we did not write, as errors.
+//!
+//! A hostile file can make a third-party decoder panic. The caller gets an error instead, and nothing is
+//! printed.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::Once;
+
+thread_local! {
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `call`; `None` if it panics. Drop the values that it used: they may be half changed.
+pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let print = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !GUARDED.get() {
+                print(panic);
+            }
+        }));
+    });
+    let outer = GUARDED.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(call));
+    GUARDED.set(outer);
+    result.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_none_and_a_value_is_itself() {
+        let bytes: Vec<u8> = Vec::new();
+        assert_eq!(guarded(|| bytes[7]), None);
+        assert_eq!(guarded(|| guarded(|| bytes[7]).is_none()), Some(true));
+        assert!(!GUARDED.get());
+    }
+}

@@ -1,0 +1,62 @@
+//! Calls into the `tokenizers` library, whose panics become errors.
+//!
+//! A broken `tokenizer.json` makes the library panic while it parses or encodes. Each such call goes through
+//! [`guarded`], which catches the panic and keeps its message off the screen.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::Once;
+
+thread_local! {
+    /// Whether this thread is in a guarded call, so that a panic prints nothing.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Wraps the panic hook once: it stays as it was for every panic outside of a guarded call.
+static HOOK: Once = Once::new();
+
+/// Runs a call into the library; an error or a panic becomes the reason in words.
+pub(crate) fn guarded<T>(call: impl FnOnce() -> Result<T, tokenizers::Error>) -> Result<T, String> {
+    HOOK.call_once(|| {
+        let usual = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !QUIET.try_with(Cell::get).unwrap_or(false) {
+                usual(panic);
+            }
+        }));
+    });
+    let outer = QUIET.replace(true);
+    // A tokenizer that panicked is only read again: its cache may lose entries, and nothing else changes.
+    let outcome = catch_unwind(AssertUnwindSafe(call));
+    QUIET.set(outer);
+    match outcome {
+        Ok(result) => result.map_err(|error| shown(&error.to_string())),
+        Err(panic) => Err(format!("the tokenizers library gave up: {}", shown(message(&*panic)))),
+    }
+}
+
+/// The message of a panic.
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}
+
+/// A message of the library, which may quote a whole file, as a line that fits on a screen.
+fn shown(message: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    message.chars().take(200).map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_error() {
+        let error = guarded(|| -> Result<(), tokenizers::Error> { panic!("slice {}", 7) });
+        assert_eq!(error.unwrap_err(), "the tokenizers library gave up: slice 7");
+        assert!(!QUIET.get());
+        assert_eq!(guarded(|| Ok(3)).unwrap(), 3);
+    }
+}

@@ -1,0 +1,249 @@
+//! Audio files as programs leave them: joined, cut, damaged, and with headers that are wrong. The files are made of
+//! `fixtures/audio`: 4 s of speech in MP3, and the same in MP4 and Ogg by ffmpeg 5.1.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use engram_data::audio::{AudioReader, read_audio};
+use engram_data::speech::manifest::{clips, clips_and_passed_over};
+use engram_data::speech::{SpeechFormat, SpeechSource, read};
+
+const RATE: u32 = 16_000;
+/// The samples of the speech.
+const WHOLE: usize = 64_000;
+/// Of the files, in Hz.
+const RATE_IN_FILES: u32 = 24_000;
+/// Of two MP3 frames.
+const FRAMES: usize = 1_152;
+
+fn fixture(name: &str) -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/audio");
+    fs::read(folder.join(name)).expect("a fixture")
+}
+
+fn samples(bytes: Vec<u8>) -> Result<Vec<f32>, String> {
+    let mut samples = Vec::new();
+    let mut reader = AudioReader::from_bytes("a.mp3", bytes, RATE).map_err(|e| e.to_string())?;
+    while reader.read(&mut samples).map_err(|e| e.to_string())? {}
+    Ok(samples)
+}
+
+/// Whether samples are the same but for their ends, where a resampler has other neighbours.
+fn check_alike(found: &[f32], wanted: &[f32]) {
+    assert_eq!(found.len(), wanted.len());
+    let inner = 1_000..wanted.len() - 1_000;
+    let pairs = found[inner.clone()].iter().zip(&wanted[inner]);
+    let most = pairs.map(|(found, wanted)| (found - wanted).abs()).fold(0.0, f32::max);
+    assert!(most < 1e-3, "{most}");
+}
+
+fn count(bytes: Vec<u8>) -> usize {
+    samples(bytes).expect("audio").len()
+}
+
+/// 10,000 samples of WAV; with other sizes of the whole and of the data.
+fn wav(riff: u32, data: u32) -> Vec<u8> {
+    let mut bytes = b"RIFF".to_vec();
+    bytes.extend(riff.to_le_bytes());
+    bytes.extend(b"WAVEfmt \x10\0\0\0\x01\0\x01\0\x80\x3e\0\0\0\x7d\0\0\x02\0\x10\0data");
+    bytes.extend(data.to_le_bytes());
+    bytes.extend((0..10_000i16).flat_map(i16::to_le_bytes));
+    bytes
+}
+
+#[test]
+fn a_wav_of_unknown_size_goes_on_to_the_end_of_the_file() {
+    let whole = samples(wav(20_036, 20_000)).expect("audio");
+    assert_eq!(whole.len(), 10_000);
+    for size in
+        [0, 0x7fff_f000, 0x7fff_f024, 0x7fff_ffff, 0x8000_0000, 0x8000_0024, 0xffff_ffdb, u32::MAX]
+    {
+        for riff in [0, size.saturating_add(36)] {
+            assert_eq!(samples(wav(riff, size)).as_ref(), Ok(&whole), "{size:#x}");
+        }
+    }
+    let cut = samples(wav(21_036, 21_000)).expect_err("cut");
+    assert!(cut.contains("is cut: 10000 of 10500 samples are there"), "{cut}");
+    let more = samples(wav(136, 100)).map(|samples| samples.len());
+    assert_eq!(more, Ok(50), "less than a second behind the samples");
+    let mut long = wav(136, 1_000);
+    long.extend([1; 40_000]);
+    let more = samples(long).expect_err("a count that is wrong");
+    assert!(more.contains("59000 bytes behind the 1000"), "{more}");
+}
+
+#[test]
+fn wavs_that_were_joined_are_all_read() {
+    let (one, mut both) = (wav(20_036, 20_000), wav(20_036, 20_000));
+    both.extend(one);
+    assert_eq!(count(both), 20_000);
+}
+
+#[test]
+fn an_mp3_is_trimmed_where_its_count_is_right() {
+    let whole = fixture("speech.mp3");
+    assert_eq!(count(whole.clone()), WHOLE);
+    let info = whole.windows(4).position(|part| part == b"Info").expect("an info frame");
+    for frames in [0u32, 85, 168, 170, u32::MAX] {
+        let mut bytes = whole.clone();
+        bytes[info + 8..info + 12].copy_from_slice(&frames.to_be_bytes());
+        let count = count(bytes);
+        assert!((WHOLE..WHOLE + FRAMES).contains(&count), "{frames} frames: {count}");
+    }
+}
+
+#[test]
+fn mp3s_that_were_joined_are_all_read() {
+    let whole = fixture("speech.mp3");
+    let mut joined = whole.clone();
+    joined.extend(&whole);
+    let one = samples(whole.clone()).expect("audio");
+    let both = samples(joined).expect("audio");
+    assert_eq!(both.len(), 2 * WHOLE);
+    check_alike(&both[..WHOLE], &one);
+    check_alike(&both[WHOLE..], &one);
+    // With tags between and behind.
+    let mut tagged = whole.clone();
+    tagged.extend([b"TAG".as_slice(), &[0; 125]].concat());
+    tagged.extend([b"ID3\x04\0\0\0\0\x01\0".as_slice(), &[7; 128]].concat());
+    tagged.extend(whole);
+    assert_eq!(count(tagged), 2 * WHOLE);
+}
+
+#[test]
+fn a_flipped_bit_of_a_frame_costs_its_frame_and_no_time() {
+    let whole = fixture("speech.mp3");
+    let info = whole.windows(4).position(|part| part == b"Info").expect("an info frame");
+    let first = info - 13;
+    let at = (first + 1_000..).find(|at| whole[*at..].starts_with(&whole[first..first + 2]));
+    let at = at.expect("a frame");
+    for bit in 0..32 {
+        let mut bytes = whole.clone();
+        bytes[at + bit / 8] ^= 0x80 >> (bit % 8);
+        let count = count(bytes);
+        assert!(count.abs_diff(WHOLE) <= FRAMES, "bit {bit}: {count}");
+    }
+}
+
+#[test]
+fn an_mp3_that_is_mostly_damaged_is_refused() {
+    let mut bytes = fixture("speech.mp3");
+    for at in (3_000..bytes.len()).step_by(97) {
+        bytes[at] ^= 0xa5;
+        bytes[at - 1] ^= 0x5a;
+    }
+    if let Ok(samples) = samples(bytes) {
+        assert!(samples.len().abs_diff(WHOLE) <= FRAMES, "{}", samples.len());
+    }
+}
+
+#[test]
+fn an_mp4_is_what_its_edit_list_says() {
+    let whole = fixture("speech.m4a");
+    let there = count(whole.clone());
+    assert!((WHOLE..WHOLE + 1_024).contains(&there), "{there}");
+    let list = whole.windows(4).position(|part| part == b"elst").expect("an edit list");
+    // From a second later on.
+    let mut later = whole.clone();
+    later[list + 16..list + 20].copy_from_slice(&(1_024u32 + RATE_IN_FILES).to_be_bytes());
+    let (later, whole_samples) =
+        (samples(later).expect("audio"), samples(whole.clone()).expect("audio"));
+    assert!((WHOLE - RATE as usize..).contains(&later.len()), "{}", later.len());
+    let rest = &whole_samples[RATE as usize..];
+    check_alike(&later[..40_000], &rest[..40_000]);
+    let mut fast = whole.clone();
+    fast[list + 20..list + 24].copy_from_slice(&[0, 2, 0, 0]);
+    assert!(samples(fast).expect_err("a speed").contains("changes the speed"));
+    let cut = samples(whole[..whole.len() / 2].to_vec());
+    assert!(cut.is_err(), "its table of contents is at its end");
+}
+
+#[test]
+fn ogg_streams_in_a_chain_are_all_read() {
+    let whole = fixture("speech.ogg");
+    let one = count(whole.clone());
+    assert_eq!(one, WHOLE);
+    let both = count([whole.clone(), whole].concat());
+    assert!(both.abs_diff(2 * WHOLE) <= 1_024, "{both}");
+}
+
+#[test]
+fn flacs_that_were_joined_are_all_read() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/audio");
+    let one = read_audio(corpus.join("tiny.flac"), RATE).expect("audio").len();
+    let both = read_audio(corpus.join("joined.flac"), RATE).expect("audio").len();
+    assert!(both.abs_diff(2 * one) <= 2, "{both} of {one}");
+}
+
+#[test]
+fn other_formats_are_refused_by_name() {
+    for (start, name) in
+        [(&b"FORM\0\0\0\0AIFF"[..], "AIFF"), (b"caff\0\x01", "CAF"), (b".snd", "AU")]
+    {
+        let error = samples([start, &[0; 100]].concat()).expect_err("a refusal");
+        assert!(error.contains(&format!("is {name}, which is not read")), "{error}");
+    }
+}
+
+/// Every file of the corpus, cut and with flipped bits: audio or an error of one line, and never a panic.
+#[test]
+fn damaged_files_end_in_an_error_of_one_line() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/audio");
+    let mut state = 1u64;
+    let mut random = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as usize
+    };
+    for entry in fs::read_dir(corpus).expect("a corpus") {
+        let path = entry.expect("an entry").path();
+        let whole = fs::read(&path).expect("a file");
+        for round in 0..300 {
+            let mut bytes = whole.clone();
+            match round % 2 {
+                0 => bytes.truncate(random() % whole.len()),
+                _ => (0..1 + random() % 4).for_each(|_| {
+                    let at = random() % bytes.len();
+                    bytes[at] ^= 1 << (random() % 8);
+                }),
+            }
+            if let Err(error) = samples(bytes) {
+                assert!(!error.contains('\n') && error.len() < 400, "{path:?}, {round}: {error}");
+            }
+        }
+    }
+}
+
+fn write(path: PathBuf, bytes: &[u8]) {
+    fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    fs::write(path, bytes).expect("a file");
+}
+
+#[test]
+fn what_a_mac_leaves_beside_files_is_passed_over() {
+    let root = tempfile::tempdir().expect("a folder");
+    let folder = root.path().join("LibriSpeech/84/121123");
+    let hidden = b"\0\x05\x16\x07\0\x02\0\0Mac OS X";
+    write(folder.join("84-121123.trans.txt"), b"84-121123-0000 A TEXT\n");
+    write(folder.join("._84-121123.trans.txt"), hidden);
+    write(folder.join("84-121123-0000.flac"), b"x");
+    write(folder.join("._84-121123-0000.flac"), hidden);
+    let frames = root.path().join("frames");
+    for name in ["0001.jpg", "._0001.jpg", "0002.jpg", "._0002.jpg", ".cache/0003.jpg"] {
+        write(frames.join("84-121123-0000").join(name), b"x");
+    }
+    let source = SpeechSource {
+        path: root.path().join("LibriSpeech"),
+        audio: None,
+        frames: Some(frames),
+        frame_rate: None,
+        skip_missing: false,
+    };
+    let found = read(SpeechFormat::LibriSpeech, &source).expect("clips");
+    assert_eq!((found.clips.len(), found.clips[0].frames.len()), (1, 2));
+    assert_eq!(found.hidden, 2 + 3);
+    let (clips_found, passed_over) = clips_and_passed_over(&source.path).expect("clips");
+    assert_eq!((clips_found.len(), passed_over.hidden, passed_over.others), (1, 2, 1));
+    fs::remove_file(folder.join("84-121123-0000.flac")).expect("a file");
+    let error = clips(&source.path).expect_err("none is left").to_string();
+    assert!(error.contains("passed over 2 hidden files"), "{error}");
+}

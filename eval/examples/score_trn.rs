@@ -1,0 +1,33 @@
+//! Counts the errors of transcripts in sclite's format: one line for each utterance.
+//!
+//! `cargo run --release --example score_trn -- ref.trn hyp.trn [-D]`, in the folder `eval`
+
+use std::path::Path;
+
+use engram_eval::normalise::Normaliser;
+use engram_eval::source::read_text;
+use engram_eval::wer::Alignment;
+use engram_eval::wer::read::{TextFormat, join, parse_texts};
+use engram_eval::wer::report::{WerOptions, evaluate};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [reference, hypothesis, rest @ ..] = arguments.as_slice() else {
+        return Err("usage: score_trn REF HYP [-D]".into());
+    };
+    let (said, heard) = (read_text(Path::new(reference))?, read_text(Path::new(hypothesis))?);
+    let mut pairs = join(
+        (reference, parse_texts(reference, &said, TextFormat::Trn)?),
+        (hypothesis, parse_texts(hypothesis, &heard, TextFormat::Trn)?),
+    )?;
+    pairs.markup.optional_deletions = rest.iter().any(|option| option == "-D");
+    pairs.alignment = Alignment::Sclite;
+    let options =
+        WerOptions { worst: usize::MAX, normaliser: Normaliser::FoldCase, ..WerOptions::default() };
+    let report = evaluate(&pairs, &options)?;
+    println!("all {:?}", report.counts);
+    for pair in &report.worst {
+        println!("{} {:?} | {} | {}", pair.id, pair.counts, pair.reference, pair.hypothesis);
+    }
+    Ok(())
+}

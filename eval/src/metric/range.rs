@@ -1,0 +1,131 @@
+//! The range of each metric, and the interval of a figure that no resample changes.
+//!
+//! Where all units agree (0 of 276 wrong, 276 of 276 right, two systems with the same answers), every resample gives the
+//! sample's own figure, and its percentile interval is a point. The sample still says only so much about other units. A
+//! proportion gets its exact interval (Clopper and Pearson), any other metric the rule of three: with 95 % confidence at
+//! most 3 of `n` units differ from those of the sample, and each by at most the metric's range.
+
+use crate::result::Interval;
+
+/// The values that a metric can have.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Range {
+    low: f64,
+    high: f64,
+    /// Each unit is right or wrong: the metric is their share.
+    proportion: bool,
+}
+
+impl Range {
+    /// By the metric's name. Names that this crate does not know are of proportions.
+    fn of(metric: &str) -> Self {
+        let (name, _) = metric.split_once('@').unwrap_or((metric, ""));
+        let other = |low, high| Self { low, high, proportion: false };
+        if let Some(name) = name.strip_suffix("_difference") {
+            let Self { low, high, .. } = Self::of(name);
+            return other(low - high, high - low);
+        }
+        match name {
+            "wer" | "cer" | "mer" | "wil" | "wip" => other(0.0, 1.0),
+            "bleu_1" | "bleu_2" | "bleu_3" | "bleu_4" | "rouge_l" => other(0.0, 1.0),
+            "cider" | "cider_d" => other(0.0, 10.0),
+            "recall" | "mrr" | "map" | "ndcg" => other(0.0, 1.0),
+            "vqa_accuracy" | "direct_answer" => other(0.0, 100.0),
+            "multiple_choice" => Self { low: 0.0, high: 100.0, proportion: true },
+            "pearson" | "spearman" | "kendall" => other(-1.0, 1.0),
+            "mean_absolute_error" | "mean_prediction" | "mean" => other(0.0, 1.0),
+            name if name.contains("_less_") => other(-1.0, 1.0),
+            _ => Self { low: 0.0, high: 1.0, proportion: true },
+        }
+    }
+}
+
+/// The interval of a figure: as drawn where the resamples differ, else what their number can say.
+pub(crate) fn honest(metric: &str, value: f64, drawn: Interval) -> Interval {
+    let Interval { low, high, level, units, .. } = drawn;
+    // Correlations of 1 differ in their last bits.
+    let same = (high - low).abs() <= 1e-12 * value.abs().max(1.0);
+    if !same || units == 0 {
+        return drawn;
+    }
+    let range = Range::of(metric);
+    let exact = range.proportion && (value == range.low || value == range.high);
+    let n = units as f64;
+    let (share, name) = match exact {
+        true => (1.0 - ((1.0 - level) / 2.0).powf(1.0 / n), "exact binomial"),
+        false => ((-(1.0 - level).ln() / n).min(1.0), "rule of three"),
+    };
+    let (_, unit) = drawn.method.split_once(" by ").unwrap_or(("", "row"));
+    Interval {
+        low: value - share * (value - range.low).max(0.0),
+        high: value + share * (range.high - value).max(0.0),
+        method: format!("{name} by {unit}"),
+        ..drawn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(value: f64, units: usize) -> Interval {
+        Interval {
+            low: value,
+            high: value,
+            level: 0.95,
+            method: "percentile bootstrap by question".to_owned(),
+            units,
+            resamples: 1000,
+            undefined_resamples: 0,
+            seed: 1,
+        }
+    }
+
+    /// `scipy.stats.binomtest(k, n).proportion_ci(0.95, "exact")`, scipy 1.17.
+    #[test]
+    fn a_proportion_of_none_or_all_has_its_exact_interval() {
+        for (units, high) in [
+            (1, 0.975),
+            (3, 0.707_598_226_178_713_3),
+            (10, 0.308_497_107_818_762_94),
+            (276, 0.013_276_583_505_416_486),
+            (100_000, 3.688_811_415_754_905e-5),
+        ] {
+            let none = honest("exact_match", 0.0, drawn(0.0, units));
+            assert_eq!((none.low, none.method.as_str()), (0.0, "exact binomial by question"));
+            assert!((none.high / high - 1.0).abs() < 1e-9, "{units}: {}", none.high);
+            let all = honest("multiple_choice", 100.0, drawn(100.0, units));
+            assert!((all.low - 100.0 * (1.0 - high)).abs() < 1e-9 && all.high == 100.0);
+        }
+        let narrow = honest("success@5", 0.0, Interval { level: 0.9, ..drawn(0.0, 10) });
+        assert!((narrow.high - 0.258_865_55).abs() < 1e-6, "{}", narrow.high);
+    }
+
+    #[test]
+    fn other_metrics_have_the_rule_of_three() {
+        for (metric, value, low, high) in [
+            ("wer", 0.0, 0.0, 0.02996),
+            ("wer", 1.0, 0.97004, 1.0),
+            ("wer", 1.5, 1.45506, 1.5),
+            ("recall@10", 0.5, 0.48502, 0.51498),
+            ("cider_d", 0.0, 0.0, 0.29957),
+            ("pearson", 1.0, 0.94009, 1.0),
+            ("pearson_difference", 0.0, -0.05991, 0.05991),
+            ("vqa_accuracy_difference", 0.0, -2.99573, 2.99573),
+            ("follow_less_stay", 1.0, 0.94009, 1.0),
+        ] {
+            let found = honest(metric, value, drawn(value, 100));
+            assert_eq!(found.method, "rule of three by question");
+            assert!((found.low - low).abs() < 1e-5, "{metric}: {}", found.low);
+            assert!((found.high - high).abs() < 1e-5, "{metric}: {}", found.high);
+        }
+        // Fewer than three units say nothing.
+        assert_eq!(honest("wer", 0.0, drawn(0.0, 2)).high, 1.0);
+    }
+
+    #[test]
+    fn an_interval_that_is_no_point_stays() {
+        let wide = Interval { low: 0.1, high: 0.2, ..drawn(0.0, 50) };
+        assert_eq!(honest("wer", 0.15, wide.clone()), wide);
+    }
+}

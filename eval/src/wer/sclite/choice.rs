@@ -1,0 +1,108 @@
+//! The texts that a pair's alternatives stand for: those of the cheapest alignment.
+
+use std::collections::HashMap;
+
+use super::lattice::{Arc, Arcs, align};
+use super::markup::{Lattice, optional};
+use super::too_long;
+use crate::normalise::Normaliser;
+use crate::wer::tokens::words;
+
+/// A pair without mark-up.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ChosenPair {
+    /// The reference.
+    pub(crate) reference: String,
+    /// The hypothesis.
+    pub(crate) hypothesis: String,
+}
+
+/// Chooses among the alternatives of both texts. Words are compared after the normaliser; the chosen texts are as
+/// written. With `optional_deletions` an optionally deletable word that only one side has is put on both, in its
+/// parentheses: it counts as right. `None` for texts that are too long.
+pub(crate) fn choose(
+    reference: &Lattice<'_>,
+    hypothesis: &Lattice<'_>,
+    normaliser: Normaliser,
+    optional_deletions: bool,
+) -> Option<ChosenPair> {
+    let mut numbers = HashMap::new();
+    let mut side = |lattice| Side::new(lattice, normaliser, optional_deletions, &mut numbers);
+    let (reference, hypothesis) = (side(reference), side(hypothesis));
+    if too_long(reference.arcs.arcs.len(), hypothesis.arcs.arcs.len()) {
+        return None;
+    }
+    let (mut said, mut heard) = (Vec::new(), Vec::new());
+    for (i, j) in align(&reference.arcs, &hypothesis.arcs) {
+        let left_out = match (i, j) {
+            (Some(i), None) => reference.in_parentheses[i],
+            (None, Some(j)) => hypothesis.in_parentheses[j],
+            _ => None,
+        };
+        if let Some(word) = left_out {
+            said.push(word);
+            heard.push(word);
+            continue;
+        }
+        said.extend(i.and_then(|i| reference.written[i]));
+        heard.extend(j.and_then(|j| hypothesis.written[j]));
+    }
+    Some(ChosenPair { reference: said.join(" "), hypothesis: heard.join(" ") })
+}
+
+/// A lattice after the normaliser.
+struct Side<'a> {
+    arcs: Arcs,
+    /// For the first of the arcs that a word became: the word, without the parentheses where it is optional.
+    written: Vec<Option<&'a str>>,
+    /// For the same arcs: the word with its parentheses, where it is optional.
+    in_parentheses: Vec<Option<&'a str>>,
+}
+
+impl<'a> Side<'a> {
+    fn new(
+        lattice: &'a Lattice<'a>,
+        normaliser: Normaliser,
+        optional_deletions: bool,
+        numbers: &mut HashMap<String, u32>,
+    ) -> Self {
+        let mut side = Self {
+            arcs: Arcs { nodes: vec![Vec::new(); lattice.nodes.len()], ..Arcs::default() },
+            written: Vec::new(),
+            in_parentheses: Vec::new(),
+        };
+        // The last of the arcs that each word became.
+        let mut last = Vec::with_capacity(lattice.words.len());
+        for word in &lattice.words {
+            let text = word.text.as_deref();
+            let inner = text.filter(|_| optional_deletions).and_then(optional);
+            let written = inner.or(text);
+            let normal = written.map(|text| normaliser.normalise(text)).unwrap_or_default();
+            let mut tokens: Vec<Option<u32>> = words(&normal)
+                .map(|token| {
+                    let next = numbers.len() as u32;
+                    Some(*numbers.entry(token.to_owned()).or_insert(next))
+                })
+                .collect();
+            if tokens.is_empty() {
+                tokens.push(None);
+            }
+            let mut from = word.from;
+            for (at, token) in tokens.into_iter().enumerate() {
+                if at > 0 {
+                    from = side.arcs.nodes.len();
+                    side.arcs.nodes.push(vec![side.arcs.arcs.len() - 1]);
+                }
+                side.arcs.arcs.push(Arc { token, optional: inner.is_some(), from });
+                side.written.push(written.filter(|_| at == 0));
+                side.in_parentheses.push(text.filter(|_| at == 0 && inner.is_some()));
+            }
+            last.push(side.arcs.arcs.len() - 1);
+        }
+        for (node, words) in lattice.nodes.iter().enumerate() {
+            side.arcs.nodes[node] = words.iter().map(|word| last[*word]).collect();
+        }
+        side.arcs.end = lattice.end;
+        side
+    }
+}

@@ -1,0 +1,169 @@
+//! The cheapest alignment of two lattices, of all paths through them.
+
+/// A substitution is cheaper than a deletion and an insertion. A null word costs next to nothing, so that of equal
+/// alignments the one with fewer of them is taken. Sums are of single precision, as in sclite: their last bits decide
+/// between alignments with the same null words.
+const SUBSTITUTION: f32 = 4.0;
+const ONE_SIDE: f32 = 3.0;
+const OPTIONAL: f32 = 2.0;
+const NULL: f32 = 0.001;
+const BOTH_NULL: f32 = 1.0;
+
+/// What an alignment needs to know of a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Arc {
+    /// Equal where the words are; `None` for the null word.
+    pub(crate) token: Option<u32>,
+    /// Whether it may be left out.
+    pub(crate) optional: bool,
+    /// The node that it starts from.
+    pub(crate) from: usize,
+}
+
+/// A lattice of words as numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Arcs {
+    /// The words; those that lead to a word stand before it.
+    pub(crate) arcs: Vec<Arc>,
+    /// For each node the words that end there.
+    pub(crate) nodes: Vec<Vec<usize>>,
+    /// The node where the text ends.
+    pub(crate) end: usize,
+}
+
+impl Arcs {
+    /// Words in a row.
+    pub(crate) fn row(tokens: &[u32]) -> Self {
+        let arc = |(from, token): (usize, &u32)| Arc { token: Some(*token), optional: false, from };
+        Self {
+            arcs: tokens.iter().enumerate().map(arc).collect(),
+            nodes: std::iter::once(Vec::new()).chain((0..tokens.len()).map(|i| vec![i])).collect(),
+            end: tokens.len(),
+        }
+    }
+
+    /// The rows of the matrix behind which a node's words stand: row 0 is the start of the text.
+    fn rows(&self, node: usize) -> impl Iterator<Item = usize> + Clone {
+        let start = (node == 0).then_some(0);
+        start.into_iter().chain(self.nodes[node].iter().map(|arc| arc + 1))
+    }
+}
+
+/// A step of an alignment: the words of both sides, either of which may be missing.
+pub(crate) type Step = (Option<usize>, Option<usize>);
+
+/// The steps of the cheapest alignment, in the order of the text. Ties are broken as in sclite: of predecessors the
+/// first, of steps a pair of words, then an insertion, then a deletion.
+pub(crate) fn align(reference: &Arcs, hypothesis: &Arcs) -> Vec<Step> {
+    let matrix = Matrix::fill(reference, hypothesis);
+    let mut steps = Vec::new();
+    let (mut row, mut column) =
+        matrix.cheapest(reference.rows(reference.end), || hypothesis.rows(hypothesis.end));
+    while (row, column) != (0, 0) {
+        let (step, next) = matrix.step(row, column);
+        steps.push(step);
+        (row, column) = next;
+    }
+    steps.reverse();
+    steps
+}
+
+/// The cost of the cheapest alignment that ends with each pair of words.
+struct Matrix<'a> {
+    reference: &'a Arcs,
+    hypothesis: &'a Arcs,
+    columns: usize,
+    costs: Vec<f32>,
+}
+
+impl<'a> Matrix<'a> {
+    fn fill(reference: &'a Arcs, hypothesis: &'a Arcs) -> Self {
+        let columns = hypothesis.arcs.len() + 1;
+        let mut matrix = Self { reference, hypothesis, columns, costs: vec![0.0] };
+        matrix.costs.reserve((reference.arcs.len() + 1) * columns - 1);
+        for row in 0..=reference.arcs.len() {
+            for column in usize::from(row == 0)..columns {
+                let cost = matrix.best(row, column).0;
+                matrix.costs.push(cost);
+            }
+        }
+        matrix
+    }
+
+    fn cost(&self, (row, column): (usize, usize)) -> f32 {
+        self.costs[row * self.columns + column]
+    }
+
+    /// The first cell of the lowest cost.
+    fn cheapest<C: Iterator<Item = usize>>(
+        &self,
+        rows: impl Iterator<Item = usize>,
+        columns: impl Fn() -> C,
+    ) -> (usize, usize) {
+        let cells = rows.flat_map(|row| columns().map(move |column| (row, column)));
+        // `min_by` keeps the first of equal ones.
+        cells.min_by(|a, b| self.cost(*a).total_cmp(&self.cost(*b))).unwrap_or((0, 0))
+    }
+
+    /// The cost of a cell, and its last step.
+    fn best(&self, row: usize, column: usize) -> (f32, Step, (usize, usize)) {
+        let said = row.checked_sub(1).map(|arc| (arc, self.reference.arcs[arc]));
+        let heard = column.checked_sub(1).map(|arc| (arc, self.hypothesis.arcs[arc]));
+        let deletion = said.map(|(arc, word)| {
+            let from = self.cheapest(self.reference.rows(word.from), || std::iter::once(column));
+            (self.cost(from) + alone(word), (Some(arc), None), from)
+        });
+        let insertion = heard.map(|(arc, word)| {
+            let from = self.cheapest(std::iter::once(row), || self.hypothesis.rows(word.from));
+            (self.cost(from) + alone(word), (None, Some(arc)), from)
+        });
+        let pair = said.zip(heard).map(|((i, said), (j, heard))| {
+            let columns = || self.hypothesis.rows(heard.from);
+            let from = self.cheapest(self.reference.rows(said.from), columns);
+            (self.cost(from) + together(said, heard), (Some(i), Some(j)), from)
+        });
+        let steps = [pair, insertion, deletion].into_iter().flatten();
+        steps.min_by(|(a, ..), (b, ..)| a.total_cmp(b)).unwrap_or((0.0, (None, None), (0, 0)))
+    }
+
+    fn step(&self, row: usize, column: usize) -> (Step, (usize, usize)) {
+        let (_, step, from) = self.best(row, column);
+        (step, from)
+    }
+}
+
+fn alone(word: Arc) -> f32 {
+    match word {
+        Arc { token: None, .. } => NULL,
+        Arc { optional: true, .. } => OPTIONAL,
+        _ => ONE_SIDE,
+    }
+}
+
+fn together(said: Arc, heard: Arc) -> f32 {
+    match (said.token, heard.token) {
+        (None, None) => BOTH_NULL,
+        (said, heard) if said == heard => 0.0,
+        _ => SUBSTITUTION,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_of_words_is_aligned() {
+        let of = |reference: &[u32], hypothesis: &[u32]| {
+            align(&Arcs::row(reference), &Arcs::row(hypothesis))
+        };
+        assert_eq!(
+            of(&[1, 2], &[1, 3, 2]),
+            [(Some(0), Some(0)), (None, Some(1)), (Some(1), Some(2))]
+        );
+        // Two substitutions cost 8, a deletion, a hit and an insertion 6.
+        assert_eq!(of(&[1, 2], &[2, 3]), [(Some(0), None), (Some(1), Some(0)), (None, Some(1))]);
+        assert_eq!(of(&[], &[]), []);
+        assert_eq!(of(&[1], &[]), [(Some(0), None)]);
+    }
+}

@@ -1,0 +1,257 @@
+//! The mark-up of a transcript, read into a lattice of words.
+//!
+//! | mark-up | meaning |
+//! |---|---|
+//! | `{ a b / c / @ }` | one of these; alternatives may hold alternatives |
+//! | `@` | no word |
+//! | `(uh)` | a word that may be left out, where that is asked for |
+//! | `word;tag`, `word*` | the word without its tag, without its star |
+//! | `\` | dropped; the `;` behind it is part of the word |
+
+use std::borrow::Cow;
+
+/// How deep alternatives may lie in each other.
+const DEEPEST: usize = 32;
+
+/// A word of a lattice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Word<'a> {
+    /// The word without tag and star; `None` for the null word.
+    pub(crate) text: Option<Cow<'a, str>>,
+    /// The node that it starts from.
+    pub(crate) from: usize,
+}
+
+/// The words of a text and the order in which they can follow each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lattice<'a> {
+    /// The words; those that lead to a word stand before it.
+    pub(crate) words: Vec<Word<'a>>,
+    /// For each node the words that end there, in the order of the text. Node 0 is the start.
+    pub(crate) nodes: Vec<Vec<usize>>,
+    /// The node where the text ends.
+    pub(crate) end: usize,
+}
+
+impl<'a> Lattice<'a> {
+    /// Reads a text with its mark-up.
+    ///
+    /// # Errors   the fault, where braces are not closed or opened, stand inside a word, or hold no alternative
+    pub(crate) fn parse(text: &'a str) -> Result<Self, &'static str> {
+        let mut lattice = Self { words: Vec::new(), nodes: vec![Vec::new()], end: 0 };
+        lattice.end = lattice.sequence(text, 0, 0)?;
+        Ok(lattice)
+    }
+
+    /// A text without mark-up: all its words in a row.
+    pub(crate) fn plain(words: impl Iterator<Item = &'a str>) -> Self {
+        let mut lattice = Self { words: Vec::new(), nodes: vec![Vec::new()], end: 0 };
+        for word in words {
+            lattice.end = lattice.push(Some(word.into()), lattice.end);
+        }
+        lattice
+    }
+
+    /// Adds the words and alternatives of a text from a node on; returns the node behind them.
+    fn sequence(
+        &mut self,
+        text: &'a str,
+        from: usize,
+        depth: usize,
+    ) -> Result<usize, &'static str> {
+        let mut node = from;
+        let mut rest = text.trim_start_matches(is_space);
+        while !rest.is_empty() {
+            let length = if rest.starts_with('{') {
+                let length = closed(rest)?;
+                node = self.alternatives(&rest[1..length - 1], node, depth)?;
+                length
+            } else {
+                let length = rest.find(is_space).unwrap_or(rest.len());
+                let word = &rest[..length];
+                if word.contains('{') {
+                    return Err("has a `{` inside a word");
+                }
+                if word.contains('}') {
+                    return Err("has a `}` without a `{`");
+                }
+                node = self.push(bare(word), node);
+                length
+            };
+            rest = rest[length..].trim_start_matches(is_space);
+        }
+        Ok(node)
+    }
+
+    /// Adds alternatives, divided by `/`; empty ones are passed over.
+    fn alternatives(
+        &mut self,
+        text: &'a str,
+        from: usize,
+        depth: usize,
+    ) -> Result<usize, &'static str> {
+        if depth == DEEPEST {
+            return Err("has alternatives more than 32 deep");
+        }
+        let mut ends = Vec::new();
+        for alternative in divided(text) {
+            if !alternative.trim_matches(is_space).is_empty() {
+                let end = self.sequence(alternative, from, depth + 1)?;
+                ends.extend_from_slice(&self.nodes[end]);
+            }
+        }
+        if ends.is_empty() {
+            return Err("has `{ }` without an alternative");
+        }
+        self.nodes.push(ends);
+        Ok(self.nodes.len() - 1)
+    }
+
+    pub(crate) fn push(&mut self, text: Option<Cow<'a, str>>, from: usize) -> usize {
+        self.words.push(Word { text, from });
+        self.nodes.push(vec![self.words.len() - 1]);
+        self.nodes.len() - 1
+    }
+}
+
+/// Whether a text has anything that sclite would not take as a plain word.
+pub(crate) fn has_markup(text: &str) -> bool {
+    let marked = |word: &str| {
+        word == "@" || optional(word).is_some() || (word.len() > 1 && word.ends_with('*'))
+    };
+    text.contains(['{', '}', ';', '\\']) || text.split(is_space).any(marked)
+}
+
+/// The word in the parentheses of an optionally deletable word.
+pub(crate) fn optional(word: &str) -> Option<&str> {
+    word.strip_prefix('(')?.strip_suffix(')')
+}
+
+/// sclite's white space.
+fn is_space(c: char) -> bool {
+    matches!(c, ' ' | '\t'..='\r')
+}
+
+/// The length of the alternatives at the start of a text, with their braces.
+fn closed(text: &str) -> Result<usize, &'static str> {
+    let mut depth = 0usize;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Ok(at + 1);
+        }
+    }
+    Err("has a `{` without a `}`")
+}
+
+/// The parts of a text between the `/` that lie in no further braces.
+fn divided(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0usize;
+    text.split(move |c| {
+        match c {
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == '/' && depth == 0
+    })
+}
+
+/// A word without tag, backslashes and star; `None` for the null word.
+fn bare(word: &str) -> Option<Cow<'_, str>> {
+    let mut bare = Cow::Borrowed(word);
+    if word.contains([';', '\\']) {
+        let tag = word.match_indices(';').find(|(at, _)| !word[..*at].ends_with('\\'));
+        bare = word[..tag.map_or(word.len(), |(at, _)| at)].replace('\\', "").into();
+    }
+    if bare.len() > 1 && bare.ends_with('*') {
+        bare = match bare {
+            Cow::Borrowed(word) => word[..word.len() - 1].into(),
+            Cow::Owned(word) => word[..word.len() - 1].to_owned().into(),
+        };
+    }
+    (bare != "@" && !bare.is_empty()).then_some(bare)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each word with the words that can stand before it.
+    fn followers(text: &str) -> Vec<(String, Vec<String>)> {
+        let lattice = Lattice::parse(text).unwrap();
+        let name = |word: &Word<'_>| word.text.as_deref().unwrap_or("@").to_owned();
+        let before = |node: usize| {
+            lattice.nodes[node].iter().map(|word| name(&lattice.words[*word])).collect::<Vec<_>>()
+        };
+        let rows = lattice.words.iter().map(|word| (name(word), before(word.from)));
+        rows.chain([("END".to_owned(), before(lattice.end))]).collect()
+    }
+
+    #[test]
+    fn alternatives_lead_from_one_node_to_another() {
+        let of = |rows: &[(&str, &[&str])]| -> Vec<(String, Vec<String>)> {
+            let own = |words: &[&str]| words.iter().map(|word| word.to_string()).collect();
+            rows.iter().map(|(word, before)| (word.to_string(), own(before))).collect()
+        };
+        assert_eq!(
+            followers("i {going to/gonna} go"),
+            of(&[
+                ("i", &[]),
+                ("going", &["i"]),
+                ("to", &["going"]),
+                ("gonna", &["i"]),
+                ("go", &["to", "gonna"]),
+                ("END", &["go"]),
+            ])
+        );
+        assert_eq!(
+            followers("{ a / { b / @ } c / }d"),
+            of(&[
+                ("a", &[]),
+                ("b", &[]),
+                ("@", &[]),
+                ("c", &["b", "@"]),
+                ("d", &["a", "c"]),
+                ("END", &["d"]),
+            ])
+        );
+        assert_eq!(followers(""), of(&[("END", &[])]));
+    }
+
+    #[test]
+    fn words_lose_tag_and_star() {
+        let words = |text| followers(text).into_iter().map(|(word, _)| word).collect::<Vec<_>>();
+        assert_eq!(words("a;t;u b* * c\\;d; (uh)*"), ["a", "b", "*", "c;d", "(uh)", "END"]);
+    }
+
+    #[test]
+    fn mark_up_is_noticed() {
+        for text in ["a {b}", "a @", "(uh) a", "a;b", "a*", "a\\b"] {
+            assert!(has_markup(text), "{text}");
+        }
+        for text in ["", "a b", "a@b (a b) c", "* a", "1/2 a / b", "(", ")"] {
+            assert!(!has_markup(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn braces_that_do_not_fit_are_faults() {
+        let deep = format!("{}a{}", "{".repeat(40), "}".repeat(40));
+        for (text, fault) in [
+            ("{ a", "has a `{` without a `}`"),
+            ("{ a { b }", "has a `{` without a `}`"),
+            ("a }", "has a `}` without a `{`"),
+            ("a{b/c}", "has a `{` inside a word"),
+            ("{ }", "has `{ }` without an alternative"),
+            ("{ / }", "has `{ }` without an alternative"),
+            (&deep, "has alternatives more than 32 deep"),
+        ] {
+            assert_eq!(Lattice::parse(text), Err(fault), "{text}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! sclite's transcripts: its mark-up, and its alignment.
+//!
+//! | file | what it is responsible for |
+//! |---|---|
+//! | [`markup`] | alternatives, the null word, optionally deletable words |
+//! | [`lattice`] | the cheapest alignment of two lattices of words |
+//! | [`choice`] | the texts that the alternatives of a pair stand for |
+//!
+//! The costs and the order of ties are those of sclite 2.10 (SCTK 2.4.10).
+
+mod choice;
+mod lattice;
+mod markup;
+
+use super::alignment::Edit;
+use lattice::{Arcs, align};
+
+pub(crate) use choice::choose;
+pub(crate) use markup::{Lattice, has_markup};
+
+/// The largest alignment, in cells: two texts of 5,800 words. It takes 128 MiB.
+pub(super) const MOST_CELLS: usize = 1 << 25;
+
+/// Whether texts of so many words are too long for the alignment.
+pub(crate) fn too_long(reference: usize, hypothesis: usize) -> bool {
+    (reference + 1).saturating_mul(hypothesis + 1) > MOST_CELLS
+}
+
+/// The edits of two texts without mark-up.
+pub(crate) fn edits(reference: &[u32], hypothesis: &[u32]) -> Vec<Edit> {
+    let edit = |step| match step {
+        (Some(i), Some(j)) if reference[i] == hypothesis[j] => Edit::Hit,
+        (Some(_), Some(_)) => Edit::Substitution,
+        (Some(_), None) => Edit::Deletion,
+        (None, _) => Edit::Insertion,
+    };
+    align(&Arcs::row(reference), &Arcs::row(hypothesis)).into_iter().map(edit).collect()
+}

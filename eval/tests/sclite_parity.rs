@@ -1,0 +1,101 @@
+//! Transcripts with sclite's mark-up have the counts that sclite gives them.
+
+use engram_eval::normalise::Normaliser;
+use engram_eval::wer::Alignment;
+use engram_eval::wer::counts::EditCounts;
+use engram_eval::wer::read::{TextFormat, join, parse_texts};
+use engram_eval::wer::report::{WerOptions, WerReport, evaluate};
+
+const ROWS: &str = include_str!("sclite.tsv");
+
+/// Case 09: the published example of alternatives, the null word and optionally deletable words.
+const REFERENCE: &str = "\
+i am { going to / gonna } leave (spk1-001)
+well (uh) that is fine (spk1-002)
+she said { um / uh / @ } nothing (spk1-003)
+;; a comment line as sclite has it
+";
+const HYPOTHESIS: &str = "\
+i am gonna leave (spk1-001)
+well that is fine (spk1-002)
+she said nothing (spk1-003)
+";
+
+fn score(reference: &str, hypothesis: &str, d: bool, normaliser: Normaliser) -> WerReport {
+    let parse = |text| parse_texts("trn", text, TextFormat::Trn).unwrap();
+    let mut pairs = join(("r", parse(reference)), ("h", parse(hypothesis))).unwrap();
+    pairs.alignment = Alignment::Sclite;
+    pairs.markup.optional_deletions = d;
+    let options = WerOptions { normaliser, confusions: 5, worst: 5, ..WerOptions::default() };
+    evaluate(&pairs, &options).unwrap()
+}
+
+#[test]
+fn every_pair_has_the_counts_of_sclite() {
+    let rows = ROWS.lines().filter(|row| !row.starts_with('#'));
+    let mut failed = Vec::new();
+    for row in rows.clone() {
+        let fields: Vec<&str> = row.split('\t').collect();
+        let [reference, hypothesis] = [fields[0], fields[1]].map(|text| format!("{text} (u-1)\n"));
+        for (counts, d, normaliser) in [
+            (fields[2], false, Normaliser::FoldCase),
+            (fields[3], true, Normaliser::FoldCase),
+            (fields[4], false, Normaliser::None),
+        ] {
+            let found = score(&reference, &hypothesis, d, normaliser).counts;
+            let EditCounts { hits, substitutions, deletions, insertions } = found;
+            let found = format!("{hits} {substitutions} {deletions} {insertions}");
+            if found != counts {
+                failed.push(format!("{row}: {found}, -D {d}, {normaliser}"));
+            }
+        }
+    }
+    assert!(rows.count() >= 200 && failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn one_of_twelve_words_is_wrong_and_none_with_optional_deletions() {
+    let report = score(REFERENCE, HYPOTHESIS, false, Normaliser::None);
+    assert_eq!((report.counts.errors(), report.counts.reference_tokens()), (1, 12));
+    // The parts of the report are of the chosen words.
+    assert_eq!(report.confusions.unwrap().deletions, [("(uh)".to_owned(), 1)]);
+    assert_eq!(report.worst[0].reference, "well (uh) that is fine");
+    assert_eq!(report.alignment, Alignment::Sclite);
+    let report = score(REFERENCE, HYPOTHESIS, true, Normaliser::None);
+    assert_eq!((report.counts.errors(), report.counts.reference_tokens()), (0, 12));
+}
+
+#[test]
+fn alternatives_are_chosen_after_the_normaliser() {
+    let (reference, hypothesis) = (
+        "so { YES / YEAH } i think- (a-1)\n{ it is / it's } on { 20 / a } (a-2)\n",
+        "so yeah I think (a-1)\nit's on twenty (a-2)\n",
+    );
+    let errors = |normaliser| score(reference, hypothesis, false, normaliser).counts.errors();
+    assert_eq!(errors(Normaliser::None), 4);
+    assert_eq!(errors(Normaliser::FoldCase), 2);
+    assert_eq!(errors(Normaliser::WhisperEnglish), 0);
+}
+
+#[test]
+fn mark_up_that_cannot_be_read_is_named() {
+    for (text, reason) in [
+        ("a { b (u1)", "has a `{` without a `}`"),
+        ("a b } (u1)", "has a `}` without a `{`"),
+        ("a{b/c} (u1)", "has a `{` inside a word"),
+        ("a { } (u1)", "has `{ }` without an alternative"),
+    ] {
+        let error = parse_texts("ref.trn", text, TextFormat::Trn).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("ref.trn:1: {reason}; write alternatives")), "{error}");
+    }
+}
+
+#[test]
+fn a_text_that_is_too_long_for_the_alignment_is_refused() {
+    let words = "a b ".repeat(3000);
+    let text = format!("{{ a / b }} {words}(u1)\n");
+    let parse = || parse_texts("f", &text, TextFormat::Trn).unwrap();
+    let pairs = join(("r", parse()), ("h", parse())).unwrap();
+    let error = evaluate(&pairs, &WerOptions::default()).unwrap_err().to_string();
+    assert!(error.starts_with("utterance u1: is too long to choose alternatives in; "), "{error}");
+}

@@ -1,0 +1,131 @@
+//! What the fuzzer and the replay of its corpus both run: any bytes in, no panic, and errors that name the file.
+
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Device};
+use engram_models::ModelError;
+use engram_models::clip::{ClipConfig, ClipVisionConfig};
+use engram_models::conformer::ConformerCtcConfig;
+use engram_models::ctranslate2::PublishedWhisper;
+use engram_models::mobilenet::MobileNet;
+use engram_models::similarity::sentence_transformer::{
+    DenseConfig, PoolingConfig, PromptChoice, Prompts, SentenceModule, TransformerSettings, modules,
+};
+use engram_models::t5::T5Config;
+use engram_models::text_encoder::TextEncoderConfig;
+use engram_models::vit::ViTConfig;
+use engram_models::weights::{Weights, halved, shards_of_index};
+use engram_models::whisper::WhisperConfig;
+
+/// The name of a text that is in no file.
+const FILE: &str = "input.file";
+
+/// A function and its name, which is that of its corpus too.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const TARGETS: [Target; 4] = [
+    ("configs", configs),
+    ("ctranslate2", ctranslate2),
+    ("safetensors", safetensors),
+    ("sentence_transformers", sentence_transformers),
+];
+
+/// Runs the target of a name.
+pub fn run(name: &str, bytes: &[u8]) {
+    let target = TARGETS.iter().find(|(known, _)| *known == name);
+    target.expect("a known target").1(bytes);
+}
+
+/// An error names the file.
+fn check<T>(file: &Path, result: engram_models::Result<T>) -> Option<T> {
+    let error = match result {
+        Ok(value) => return Some(value),
+        Err(error) => error.to_string(),
+    };
+    let name = file.file_name().expect("a file").to_string_lossy();
+    assert!(error.contains(&*name), "{error:?} does not name {name}");
+    None
+}
+
+/// A folder with these bytes in a file; it is gone with its handle.
+fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).expect("a file");
+    (folder, path)
+}
+
+fn safetensors(bytes: &[u8]) {
+    let (_folder, path) = file("model.safetensors", bytes);
+    if let Some(weights) = check(&path, Weights::open(&path)) {
+        for (name, shape) in [("a", &[2, 3][..]), ("b", &[4]), ("c", &[])] {
+            check(&path, weights.get(name, shape, DType::F32, &Device::Cpu));
+        }
+        check(&path, weights.with_optional_prefix("a."));
+    }
+    check(&path, halved(&path, ""));
+}
+
+fn ctranslate2(bytes: &[u8]) {
+    let (folder, path) = file("model.bin", bytes);
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).expect("a file");
+    };
+    write("config.json", "{}");
+    write(
+        "tokenizer.json",
+        r#"{"added_tokens": [{"id": 2, "content": "<|startoftranscript|>"},
+                             {"id": 1, "content": "<|endoftext|>"}]}"#,
+    );
+    // Tensors that do not fit each other are refused by candle, which does not know the file.
+    let _ = PublishedWhisper::read_ctranslate2(folder.path());
+    drop(path);
+}
+
+fn configs(bytes: &[u8]) {
+    let (_folder, path) = file("config.json", bytes);
+    check(&path, ClipConfig::read(&path));
+    check(&path, ClipVisionConfig::read(&path));
+    check(&path, ConformerCtcConfig::read(&path));
+    check(&path, MobileNet::read(&path, &path));
+    check(&path, T5Config::read(&path));
+    check(&path, TextEncoderConfig::read(&path));
+    check(&path, ViTConfig::read(&path));
+    check(&path, WhisperConfig::read(&path));
+}
+
+/// What was read; `None` for a refusal, which names the file.
+fn check_text<T>(read: Result<T, ModelError>) -> Option<T> {
+    let refused = |error: ModelError| {
+        assert!(error.to_string().starts_with(FILE), "{error} names no file");
+        None
+    };
+    read.map_or_else(refused, Some)
+}
+
+/// Each configuration file of sentence-transformers, and the index of weights in several files.
+fn sentence_transformers(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    for module in check_text(modules::parse(text, FILE)).into_iter().flatten() {
+        assert!(!module.file("x").starts_with('/') && !module.path.contains(".."));
+    }
+    if let Some(pooling) = check_text(PoolingConfig::parse(text, FILE)) {
+        assert!((1..=6).contains(&pooling.modes.len()));
+    }
+    if let Some(prompts) = check_text(Prompts::parse(text, FILE)) {
+        for choice in [PromptChoice::Default, PromptChoice::Query, PromptChoice::Document] {
+            assert!(prompts.text(&choice, FILE).is_ok());
+        }
+    }
+    for is_clip in [false, true] {
+        if let Some(settings) = check_text(TransformerSettings::parse(text, FILE, is_clip)) {
+            assert_ne!(settings.max_seq_length, Some(0));
+        }
+    }
+    check_text(DenseConfig::parse(text, FILE));
+    check_text(SentenceModule::normalize(Some(text), FILE));
+    for file in check_text(shards_of_index(text, FILE)).into_iter().flatten() {
+        assert!(!file.contains('/'));
+    }
+}

@@ -1,0 +1,221 @@
+//! Dense: a linear layer with an activation, after or before pooling.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor};
+use serde::Deserialize;
+
+use super::{bad, parse_json};
+use crate::config::check_sizes;
+use crate::error::Result;
+use crate::layers::Linear;
+use crate::params::{ParameterBuilder, ParameterGroup};
+use crate::weights::Weights;
+
+/// The activations of `torch.nn` that are implemented, all with their default parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DenseActivation {
+    /// `x`.
+    Identity,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// `max(x, 0)`.
+    Relu,
+    /// `x Φ(x)`, exactly.
+    Gelu,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// `x / (1 + exp(-x))`.
+    Silu,
+    /// `x`, or `0.01 x` below 0.
+    LeakyRelu,
+    /// `x`, or `exp(x) - 1` below 0.
+    Elu,
+    /// `x` between 0 and 6.
+    Relu6,
+}
+
+const ACTIVATIONS: [(&str, DenseActivation); 9] = [
+    ("Identity", DenseActivation::Identity),
+    ("Tanh", DenseActivation::Tanh),
+    ("ReLU", DenseActivation::Relu),
+    ("GELU", DenseActivation::Gelu),
+    ("Sigmoid", DenseActivation::Sigmoid),
+    ("SiLU", DenseActivation::Silu),
+    ("LeakyReLU", DenseActivation::LeakyRelu),
+    ("ELU", DenseActivation::Elu),
+    ("ReLU6", DenseActivation::Relu6),
+];
+
+/// What a module reads and writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Feature {
+    /// The states of all tokens.
+    Tokens,
+    /// The vector of a text.
+    Sentence,
+}
+
+impl Feature {
+    /// The feature that a module replaces; both names are as the file has them.
+    pub(crate) fn of(input: Option<&str>, output: Option<&str>, name: &str) -> Result<Self> {
+        let input = input.unwrap_or("sentence_embedding");
+        match (input, output.unwrap_or(input)) {
+            ("sentence_embedding", "sentence_embedding") => Ok(Self::Sentence),
+            ("token_embeddings", "token_embeddings") => Ok(Self::Tokens),
+            (input, output) => {
+                let reason = format!(
+                    "a module that makes `{output}` of `{input}` is not implemented; both must be \
+                     sentence_embedding, or both token_embeddings"
+                );
+                Err(bad(name, reason))
+            }
+        }
+    }
+}
+
+/// The `config.json` of a Dense module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DenseConfig {
+    /// The width that it takes.
+    pub in_features: usize,
+    /// The width that it makes.
+    pub out_features: usize,
+    /// Whether the layer has a bias.
+    pub bias: bool,
+    /// What follows the linear layer.
+    pub activation: DenseActivation,
+    /// Whether the input is added to the output.
+    pub use_residual: bool,
+    pub(crate) feature: Feature,
+}
+
+impl DenseConfig {
+    /// Reads the file; `name` stands for it in errors.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for an activation or a feature that is not implemented.
+    pub fn parse(text: &str, name: &str) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Published {
+            in_features: usize,
+            out_features: usize,
+            bias: Option<bool>,
+            activation_function: Option<String>,
+            use_residual: Option<bool>,
+            module_input_name: Option<String>,
+            module_output_name: Option<String>,
+        }
+        let published: Published = parse_json(text, name, "the configuration of a Dense module")?;
+        let sizes =
+            [("in_features", published.in_features), ("out_features", published.out_features)];
+        check_sizes(&sizes).map_err(|error| bad(name, error.to_string()))?;
+        let activation = match published.activation_function.as_deref() {
+            None => DenseActivation::Tanh,
+            Some(class) => activation_of(class).ok_or_else(|| {
+                let known: Vec<&str> = ACTIVATIONS.iter().map(|(name, _)| *name).collect();
+                let reason = format!(
+                    "the activation `{class}` is not implemented; known are those of torch.nn: {}",
+                    known.join(", ")
+                );
+                bad(name, reason)
+            })?,
+        };
+        let (input, output) = (published.module_input_name, published.module_output_name);
+        Ok(Self {
+            in_features: published.in_features,
+            out_features: published.out_features,
+            bias: published.bias.unwrap_or(true),
+            activation,
+            use_residual: published.use_residual.unwrap_or(false),
+            feature: Feature::of(input.as_deref(), output.as_deref(), name)?,
+        })
+    }
+}
+
+fn activation_of(class: &str) -> Option<DenseActivation> {
+    let name = class.strip_prefix("torch.nn.")?.rsplit('.').next()?;
+    ACTIVATIONS.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation)
+}
+
+/// The layer with its weights.
+#[derive(Debug, Clone)]
+pub(crate) struct Dense {
+    pub(crate) config: DenseConfig,
+    linear: Linear,
+    /// The projection of the input where its width is another one than the output's.
+    residual: Option<Linear>,
+}
+
+impl Dense {
+    /// Reads the weights of a Dense module.
+    pub(crate) fn open(config: DenseConfig, weights: &Path) -> Result<Self> {
+        let builder = frozen(weights)?;
+        let (from, to) = (config.in_features, config.out_features);
+        let make = if config.bias { Linear::new } else { Linear::without_bias };
+        let linear = make(from, to, 0.0, &builder.pp("linear"))?;
+        let residual = match config.use_residual && from != to {
+            true => Some(Linear::without_bias(from, to, 0.0, &builder.pp("residual"))?),
+            false => None,
+        };
+        Ok(Self { config, linear, residual })
+    }
+
+    /// `[N, D_in]` → `[N, D_out]`.
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let made = self.linear.forward(x)?;
+        let made = match self.config.activation {
+            DenseActivation::Identity => made,
+            DenseActivation::Tanh => made.tanh()?,
+            DenseActivation::Relu => made.relu()?,
+            DenseActivation::Gelu => made.gelu_erf()?,
+            DenseActivation::Sigmoid => candle_nn::ops::sigmoid(&made)?,
+            DenseActivation::Silu => made.silu()?,
+            DenseActivation::LeakyRelu => candle_nn::ops::leaky_relu(&made, 0.01)?,
+            DenseActivation::Elu => made.elu(1.0)?,
+            DenseActivation::Relu6 => made.clamp(0f32, 6f32)?,
+        };
+        Ok(match (self.config.use_residual, &self.residual) {
+            (false, _) => made,
+            (true, None) => (made + x)?,
+            (true, Some(residual)) => (made + residual.forward(x)?)?,
+        })
+    }
+}
+
+/// A builder of frozen parameters from a module's weights file.
+pub(crate) fn frozen(weights: &Path) -> Result<ParameterBuilder> {
+    let frozen = vec![ParameterGroup::all_frozen()];
+    let builder = ParameterBuilder::new(0, frozen, DType::F32, &Device::Cpu);
+    Ok(builder.with_weights(Arc::new(Weights::open(weights)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_implemented_is_refused_by_name() -> Result<()> {
+        let read = |rest: &str| {
+            let text = format!(r#"{{"in_features": 3, "out_features": 2{rest}}}"#);
+            DenseConfig::parse(&text, "2_Dense/config.json")
+        };
+        assert_eq!(read("")?.activation, DenseActivation::Tanh);
+        let named = |class: &str| read(&format!(r#", "activation_function": "{class}""#));
+        assert_eq!(
+            named("torch.nn.modules.linear.Identity")?.activation,
+            DenseActivation::Identity
+        );
+        assert_eq!(named("torch.nn.modules.activation.GELU")?.activation, DenseActivation::Gelu);
+        for other in ["torch.nn.modules.activation.PReLU", "my.Tanh", "torch.tanh"] {
+            let error = named(other).expect_err(other).to_string();
+            assert!(error.contains(other) && error.starts_with("2_Dense/"), "{error}");
+        }
+        assert_eq!(read(r#", "module_input_name": "token_embeddings""#)?.feature, Feature::Tokens);
+        let error = read(r#", "module_output_name": "x""#).expect_err("x").to_string();
+        assert!(error.contains("`x`"), "{error}");
+        assert!(DenseConfig::parse(r#"{"in_features": 0, "out_features": 2}"#, "d").is_err());
+        Ok(())
+    }
+}

@@ -1,0 +1,212 @@
+//! The sentence encoder: a text encoder and the modules after it.
+
+use std::path::Path;
+
+use candle_core::{D, Device, Tensor};
+use serde::Deserialize;
+
+use super::dense::{Dense, DenseConfig, Feature, frozen};
+use super::pooling::PoolingConfig;
+use super::{bad, parse_json};
+use crate::error::Result;
+use crate::kernels::Mode;
+use crate::layers::LayerNorm;
+use crate::packed::PackedTokens;
+use crate::text_encoder::TextEncoder;
+
+/// `eps` of `torch.nn.LayerNorm`.
+const LAYER_NORM_EPS: f64 = 1e-5;
+/// The least length that `torch.nn.functional.normalize` divides by.
+const LEAST_LENGTH: f64 = 1e-12;
+
+/// A module after the text encoder.
+#[derive(Debug, Clone)]
+pub struct SentenceModule {
+    /// The module's `config.json`, or `modules.json` where it has none: its name in errors.
+    name: String,
+    step: Step,
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Pooling(PoolingConfig),
+    Dense(Dense),
+    Normalize(Feature),
+    LayerNorm(LayerNorm, usize),
+}
+
+impl SentenceModule {
+    /// A Pooling module.
+    pub fn pooling(config: PoolingConfig, name: &str) -> Self {
+        Self { name: name.to_owned(), step: Step::Pooling(config) }
+    }
+
+    /// A Dense module with the weights of its folder.
+    ///
+    /// # Errors
+    /// As [`Weights::open`](crate::weights::Weights::open) and [`Weights::get`](crate::weights::Weights::get).
+    pub fn dense(config: DenseConfig, weights: &Path, name: &str) -> Result<Self> {
+        Ok(Self { name: name.to_owned(), step: Step::Dense(Dense::open(config, weights)?) })
+    }
+
+    /// A Normalize module from the text of its `config.json`, which older versions do not write.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig)
+    pub fn normalize(config: Option<&str>, name: &str) -> Result<Self> {
+        #[derive(Default, Deserialize)]
+        struct Published {
+            module_input_name: Option<String>,
+            module_output_name: Option<String>,
+        }
+        let published = match config {
+            Some(text) => parse_json(text, name, "the configuration of a Normalize module")?,
+            None => Published::default(),
+        };
+        let (input, output) = (published.module_input_name, published.module_output_name);
+        let feature = Feature::of(input.as_deref(), output.as_deref(), name)?;
+        Ok(Self { name: name.to_owned(), step: Step::Normalize(feature) })
+    }
+
+    /// A LayerNorm module from the text of its `config.json`, with the weights of its folder.
+    ///
+    /// # Errors
+    /// As [`SentenceModule::dense`].
+    pub fn layer_norm(config: &str, weights: &Path, name: &str) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Published {
+            dimension: usize,
+        }
+        let Published { dimension } =
+            parse_json(config, name, "the configuration of a LayerNorm module")?;
+        crate::config::check_sizes(&[("dimension", dimension)])
+            .map_err(|error| bad(name, error.to_string()))?;
+        let norm = LayerNorm::new(dimension, LAYER_NORM_EPS, &frozen(weights)?.pp("norm"))?;
+        Ok(Self { name: name.to_owned(), step: Step::LayerNorm(norm, dimension) })
+    }
+}
+
+/// Texts that are encoded together.
+#[derive(Debug, Clone)]
+pub struct SentenceBatch {
+    /// Their tokens.
+    pub tokens: PackedTokens,
+    /// How many tokens at the start of each are the prompt's.
+    pub prompt_length: usize,
+}
+
+/// A text encoder with the modules that make one vector of its states.
+#[derive(Debug, Clone)]
+pub struct SentenceEncoder {
+    encoder: TextEncoder,
+    modules: Vec<SentenceModule>,
+    truncate_dim: Option<usize>,
+    width: usize,
+}
+
+impl SentenceEncoder {
+    /// Puts modules on an encoder; `truncate_dim` keeps the first numbers of a vector alone.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for modules whose widths or order do not fit; it names
+    /// the module.
+    pub fn new(
+        encoder: TextEncoder,
+        modules: Vec<SentenceModule>,
+        truncate_dim: Option<usize>,
+    ) -> Result<Self> {
+        let mut tokens = encoder.hidden_size();
+        let mut sentence = None;
+        for SentenceModule { name, step } in &modules {
+            let needs = |width: Option<usize>, wanted: usize| match width {
+                Some(width) if width == wanted => Ok(()),
+                Some(width) => {
+                    Err(bad(name, format!("takes vectors of {wanted} numbers, but gets {width}")))
+                }
+                None => Err(bad(name, "stands before the Pooling module; it must stand behind")),
+            };
+            match step {
+                Step::Pooling(config) => sentence = Some(tokens * config.modes.len()),
+                Step::Dense(Dense { config, .. }) => match config.feature {
+                    Feature::Tokens => {
+                        needs(Some(tokens), config.in_features)?;
+                        tokens = config.out_features;
+                    }
+                    Feature::Sentence => {
+                        needs(sentence, config.in_features)?;
+                        sentence = Some(config.out_features);
+                    }
+                },
+                Step::LayerNorm(_, dimension) => needs(sentence, *dimension)?,
+                Step::Normalize(_) => {}
+            }
+        }
+        let Some(width) = sentence else {
+            return Err(bad("modules.json", "has no Pooling module, so a text gets no vector"));
+        };
+        let width = truncate_dim.map_or(width, |most| most.min(width));
+        Ok(Self { encoder, modules, truncate_dim, width })
+    }
+
+    /// The width `D` of its vectors.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Whether the tokens of a prompt have to be counted, because some module leaves them out.
+    pub fn counts_prompt(&self) -> bool {
+        let leaves_out = |module: &SentenceModule| matches!(&module.step, Step::Pooling(config) if !config.include_prompt);
+        self.modules.iter().any(leaves_out)
+    }
+
+    /// The vectors of `S` texts as the modules leave them: `[S, D]`.
+    ///
+    /// # Errors
+    /// Those of [`TextEncoder::encode`].
+    pub fn embed(&self, batch: &SentenceBatch) -> Result<Tensor> {
+        let mut tokens = self.encoder.encode(&batch.tokens, &Mode::predict())?;
+        let mut sentence: Option<Tensor> = None;
+        for SentenceModule { step, .. } in &self.modules {
+            match step {
+                Step::Pooling(config) => sentence = Some(pooled(config, &tokens, batch)?),
+                Step::Dense(dense) => match (dense.config.feature, &sentence) {
+                    (Feature::Sentence, Some(vectors)) => sentence = Some(dense.forward(vectors)?),
+                    _ => tokens = dense.forward(&tokens)?,
+                },
+                Step::Normalize(Feature::Tokens) => tokens = unit(&tokens)?,
+                Step::Normalize(Feature::Sentence) => {
+                    sentence = sentence.as_ref().map(unit).transpose()?;
+                }
+                Step::LayerNorm(norm, _) => {
+                    sentence =
+                        sentence.as_ref().map(|vectors| norm.forward(vectors)).transpose()?;
+                }
+            }
+        }
+        // `new` has checked that some module makes the vector.
+        let vectors = sentence.ok_or_else(|| bad("modules.json", "has no Pooling module"))?;
+        match self.truncate_dim {
+            Some(_) => Ok(vectors.narrow(D::Minus1, 0, self.width)?.contiguous()?),
+            None => Ok(vectors),
+        }
+    }
+}
+
+/// One vector for each text: states `[T, D]` → `[S, modes × D]`.
+fn pooled(config: &PoolingConfig, states: &Tensor, batch: &SentenceBatch) -> Result<Tensor> {
+    let width = states.dim(D::Minus1)?;
+    let states = states.flatten_all()?.to_vec1::<f32>()?;
+    let spans = batch.tokens.sequences();
+    let mut vectors = Vec::with_capacity(spans.len() * width * config.modes.len());
+    for span in spans.iter() {
+        let own = &states[span.start * width..(span.start + span.length) * width];
+        vectors.extend(config.pool(own, width, batch.prompt_length));
+    }
+    Ok(Tensor::from_vec(vectors, (spans.len(), width * config.modes.len()), &Device::Cpu)?)
+}
+
+/// Rows divided by their length, as `torch.nn.functional.normalize` does.
+fn unit(rows: &Tensor) -> Result<Tensor> {
+    let length = rows.sqr()?.sum_keepdim(D::Minus1)?.sqrt()?;
+    Ok(rows.broadcast_div(&length.maximum(LEAST_LENGTH)?)?)
+}

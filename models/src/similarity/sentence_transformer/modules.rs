@@ -1,0 +1,163 @@
+//! `modules.json`: the modules of a sentence encoder, in order.
+
+use serde::Deserialize;
+
+use super::{bad, parse_json};
+use crate::error::Result;
+
+/// What a module does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModuleKind {
+    /// Token states from a published encoder.
+    Transformer,
+    /// The `CLIPModel` of the versions before 5.4.
+    Clip,
+    /// One vector from the token states.
+    Pooling,
+    /// A linear layer with an activation.
+    Dense,
+    /// Division by the length.
+    Normalize,
+    /// Layer normalisation.
+    LayerNorm,
+    /// Nothing outside of training.
+    Dropout,
+}
+
+/// A module and its folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Module {
+    /// What it does.
+    pub kind: ModuleKind,
+    /// Its folder inside the model's; empty for the model's folder itself.
+    pub path: String,
+}
+
+impl Module {
+    /// The path of one of its files inside the model's folder.
+    pub fn file(&self, name: &str) -> String {
+        match self.path.as_str() {
+            "" => name.to_owned(),
+            path => format!("{path}/{name}"),
+        }
+    }
+}
+
+/// The modules of a folder without `modules.json`: a Transformer alone, whose states are averaged.
+pub fn default_modules() -> Vec<Module> {
+    vec![Module { kind: ModuleKind::Transformer, path: String::new() }]
+}
+
+/// Reads `modules.json`; `name` stands for the file in errors.
+///
+/// # Errors
+/// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for a module that is not implemented, for a path that leaves
+/// the folder, and where the first module is not the only Transformer.
+pub fn parse(text: &str, name: &str) -> Result<Vec<Module>> {
+    #[derive(Deserialize)]
+    struct Entry {
+        #[serde(default)]
+        path: String,
+        r#type: String,
+    }
+    let entries: Vec<Entry> = parse_json(text, name, "a list of modules with `path` and `type`")?;
+    let mut modules = Vec::with_capacity(entries.len());
+    for Entry { path, r#type } in entries {
+        let Some(kind) = kind_of(&r#type) else {
+            let reason = format!(
+                "the module `{type}` is not implemented; take a model of Transformer, Pooling, Dense, \
+                 Normalize, LayerNorm and Dropout",
+                type = r#type
+            );
+            return Err(bad(name, reason));
+        };
+        modules.push(Module { kind, path: plain_path(&path, name)? });
+    }
+    let is_encoder =
+        |module: &Module| matches!(module.kind, ModuleKind::Transformer | ModuleKind::Clip);
+    let encoders = modules.iter().filter(|module| is_encoder(module)).count();
+    if encoders != 1 || !modules.first().is_some_and(is_encoder) {
+        let reason = format!(
+            "has {encoders} Transformer modules; a sentence encoder starts with its only one"
+        );
+        return Err(bad(name, reason));
+    }
+    Ok(modules)
+}
+
+/// The module of a Python class, under the paths that the class has had since version 2.0.
+fn kind_of(class: &str) -> Option<ModuleKind> {
+    let inner = class.strip_prefix("sentence_transformers.")?;
+    Some(match inner.rsplit('.').next()? {
+        "Transformer" => ModuleKind::Transformer,
+        "CLIPModel" => ModuleKind::Clip,
+        "Pooling" => ModuleKind::Pooling,
+        "Dense" => ModuleKind::Dense,
+        "Normalize" => ModuleKind::Normalize,
+        "LayerNorm" => ModuleKind::LayerNorm,
+        "Dropout" => ModuleKind::Dropout,
+        _ => return None,
+    })
+}
+
+/// A path below the folder, with `/` between its parts and none at the ends.
+fn plain_path(path: &str, name: &str) -> Result<String> {
+    let parts: Vec<&str> =
+        path.split(['/', '\\']).filter(|part| !matches!(*part, "" | ".")).collect();
+    if path.starts_with('/') || parts.iter().any(|part| *part == ".." || part.contains(':')) {
+        return Err(bad(name, format!("the path {path:?} leaves the model's folder")));
+    }
+    Ok(parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(entries: &[(&str, &str)]) -> Result<Vec<Module>> {
+        let entry = |(class, path): &(&str, &str)| serde_json::json!({"type": class, "path": path});
+        let text = serde_json::Value::from_iter(entries.iter().map(entry)).to_string();
+        parse(&text, "modules.json")
+    }
+
+    #[test]
+    fn classes_of_all_versions_are_known() {
+        for (class, kind) in [
+            ("sentence_transformers.models.Pooling", ModuleKind::Pooling),
+            ("sentence_transformers.models.Pooling.Pooling", ModuleKind::Pooling),
+            (
+                "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
+                ModuleKind::Pooling,
+            ),
+            ("sentence_transformers.base.modules.dense.Dense", ModuleKind::Dense),
+            ("sentence_transformers.models.Normalize", ModuleKind::Normalize),
+            ("sentence_transformers.base.modules.normalize.Normalize", ModuleKind::Normalize),
+        ] {
+            let first = ("sentence_transformers.models.Transformer", "0_Transformer");
+            let modules = read(&[first, (class, "1_X/")]).expect(class);
+            assert_eq!(modules[1], Module { kind, path: "1_X".into() });
+            assert_eq!(modules[0].file("config.json"), "0_Transformer/config.json");
+        }
+    }
+
+    #[test]
+    fn what_is_not_implemented_is_refused_by_name() {
+        let first = ("sentence_transformers.models.Transformer", "");
+        for other in [
+            "sentence_transformers.models.WordWeights",
+            "sentence_transformers.models.Router",
+            "sentence_transformers.models.WeightedLayerPooling",
+            "my_code.Pooling",
+        ] {
+            let error = read(&[first, (other, "1")]).expect_err(other).to_string();
+            assert!(error.contains(other) && error.starts_with("modules.json: "), "{error}");
+        }
+        let pooling = ("sentence_transformers.models.Pooling", "1_Pooling");
+        for wrong in [&[][..], &[pooling], &[pooling, first], &[first, first]] {
+            assert!(read(wrong).is_err(), "{wrong:?}");
+        }
+        for path in ["../x", "/x", "a/../../b", "C:\\x"] {
+            assert!(read(&[(first.0, path)]).is_err(), "{path}");
+        }
+    }
+}

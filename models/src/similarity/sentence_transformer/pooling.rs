@@ -1,0 +1,208 @@
+//! Pooling: one vector from the token states of a text.
+
+use serde::Deserialize;
+
+use super::{bad, parse_json};
+use crate::error::Result;
+
+/// How token states become one vector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PoolingMode {
+    /// The state of the first token.
+    Cls,
+    /// The largest value of each column.
+    Max,
+    /// The mean.
+    Mean,
+    /// The sum, divided by the square root of the number of tokens.
+    MeanSqrtLen,
+    /// The mean with the weights 1, 2, 3, …
+    WeightedMean,
+    /// The state of the last token.
+    LastToken,
+}
+
+/// The modes with the names of the flags before version 5.4, in the order in which these are concatenated.
+const MODES: [(&str, &str, PoolingMode); 6] = [
+    ("cls", "pooling_mode_cls_token", PoolingMode::Cls),
+    ("max", "pooling_mode_max_tokens", PoolingMode::Max),
+    ("mean", "pooling_mode_mean_tokens", PoolingMode::Mean),
+    ("mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens", PoolingMode::MeanSqrtLen),
+    ("weightedmean", "pooling_mode_weightedmean_tokens", PoolingMode::WeightedMean),
+    ("lasttoken", "pooling_mode_lasttoken", PoolingMode::LastToken),
+];
+
+/// The `config.json` of a Pooling module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolingConfig {
+    /// The modes; their vectors are concatenated in this order.
+    pub modes: Vec<PoolingMode>,
+    /// Whether the tokens of a prompt are pooled too.
+    pub include_prompt: bool,
+}
+
+impl Default for PoolingConfig {
+    fn default() -> Self {
+        Self { modes: vec![PoolingMode::Mean], include_prompt: true }
+    }
+}
+
+impl PoolingConfig {
+    /// Reads the file; `name` stands for it in errors.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for a mode that is not known.
+    pub fn parse(text: &str, name: &str) -> Result<Self> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Names {
+            One(String),
+            Several(Vec<String>),
+        }
+        #[derive(Deserialize)]
+        struct Published {
+            pooling_mode: Option<Names>,
+            include_prompt: Option<bool>,
+            #[serde(flatten)]
+            others: serde_json::Map<String, serde_json::Value>,
+        }
+        let published: Published = parse_json(text, name, "the configuration of a Pooling module")?;
+        let mut flags = Vec::new();
+        for (key, value) in &published.others {
+            let known = MODES.iter().position(|(_, flag, _)| flag == key);
+            match (key.starts_with("pooling_mode_"), known, value.as_bool()) {
+                (false, ..) => {}
+                (true, Some(place), Some(is_on)) => flags.extend(is_on.then_some(place)),
+                (true, None, Some(false)) => {}
+                (true, None, _) => return Err(unknown(name, key)),
+                (true, Some(_), None) => {
+                    return Err(bad(name, format!("`{key}` is {value}, not true or false")));
+                }
+            }
+        }
+        flags.sort_unstable();
+        let modes = match published.pooling_mode {
+            Some(Names::One(mode)) => vec![mode_of(&mode, name)?],
+            Some(Names::Several(modes)) => {
+                modes.iter().map(|mode| mode_of(mode, name)).collect::<Result<_>>()?
+            }
+            None if flags.is_empty() => vec![PoolingMode::Mean],
+            None => flags.into_iter().map(|place| MODES[place].2).collect(),
+        };
+        if modes.is_empty() || modes.len() > MODES.len() {
+            let most = MODES.len();
+            return Err(bad(
+                name,
+                format!("`pooling_mode` has {} modes, not 1 to {most}", modes.len()),
+            ));
+        }
+        Ok(Self { modes, include_prompt: published.include_prompt.unwrap_or(true) })
+    }
+
+    /// Pools the states `[L, D]` of one text into `[modes × D]`. The first `prompt` tokens count only where the
+    /// configuration includes them.
+    pub(crate) fn pool(&self, states: &[f32], width: usize, prompt: usize) -> Vec<f32> {
+        let length = states.len() / width;
+        // A prompt that fills the whole text leaves nothing; then all tokens are pooled.
+        let first = if self.include_prompt || prompt >= length { 0 } else { prompt };
+        let mut pooled = Vec::with_capacity(self.modes.len() * width);
+        for mode in &self.modes {
+            // Rows with the weight of each.
+            let rows = (first..length).map(|row| (row, &states[row * width..][..width]));
+            let weighted = |weight: fn(usize) -> f64| {
+                let mut sums = vec![0.0; width];
+                for (row, state) in rows.clone() {
+                    sums.iter_mut()
+                        .zip(state)
+                        .for_each(|(sum, x)| *sum += weight(row) * f64::from(*x));
+                }
+                sums
+            };
+            let count = (length - first) as f64;
+            let divided = |sums: Vec<f64>, by: f64| {
+                sums.into_iter().map(move |sum| (sum / by) as f32).collect::<Vec<f32>>()
+            };
+            match mode {
+                PoolingMode::Cls => pooled.extend(&states[first * width..][..width]),
+                PoolingMode::LastToken => pooled.extend(&states[(length - 1) * width..][..width]),
+                PoolingMode::Max => {
+                    let mut largest = vec![f32::NEG_INFINITY; width];
+                    for (_, state) in rows {
+                        largest.iter_mut().zip(state).for_each(|(most, x)| *most = most.max(*x));
+                    }
+                    pooled.extend(largest);
+                }
+                PoolingMode::Mean => pooled.extend(divided(weighted(|_| 1.0), count)),
+                PoolingMode::MeanSqrtLen => pooled.extend(divided(weighted(|_| 1.0), count.sqrt())),
+                PoolingMode::WeightedMean => {
+                    // Tokens keep their own positions where a prompt is left out.
+                    let weights: f64 = (first..length).map(|row| row as f64 + 1.0).sum();
+                    pooled.extend(divided(weighted(|row| row as f64 + 1.0), weights));
+                }
+            }
+        }
+        pooled
+    }
+}
+
+fn mode_of(mode: &str, name: &str) -> Result<PoolingMode> {
+    let known = MODES.iter().find(|(known, ..)| *known == mode);
+    known.map(|(.., mode)| *mode).ok_or_else(|| unknown(name, mode))
+}
+
+fn unknown(name: &str, mode: &str) -> crate::error::ModelError {
+    let known: Vec<&str> = MODES.iter().map(|(known, ..)| *known).collect();
+    bad(
+        name,
+        format!("the pooling mode `{mode}` is not implemented; known are {}", known.join(", ")),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_flags_and_new_names_are_read() {
+        let read = |text: &str| PoolingConfig::parse(text, "config.json").expect(text).modes;
+        assert_eq!(read("{}"), [PoolingMode::Mean]);
+        assert_eq!(read(r#"{"pooling_mode": "cls"}"#), [PoolingMode::Cls]);
+        let both = r#"{"pooling_mode": ["mean", "cls"], "pooling_mode_max_tokens": true}"#;
+        assert_eq!(read(both), [PoolingMode::Mean, PoolingMode::Cls]);
+        let old = r#"{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}"#;
+        assert_eq!(read(old), [PoolingMode::Cls, PoolingMode::Mean]);
+        assert_eq!(read(r#"{"pooling_mode_cls_token": false}"#), [PoolingMode::Mean]);
+        for wrong in [
+            r#"{"pooling_mode": "attention"}"#,
+            r#"{"pooling_mode": []}"#,
+            r#"{"pooling_mode": 3}"#,
+            r#"{"pooling_mode_middle_token": true}"#,
+            r#"{"pooling_mode_cls_token": "yes"}"#,
+            "[]",
+        ] {
+            let error = PoolingConfig::parse(wrong, "p/config.json").expect_err(wrong).to_string();
+            assert!(error.starts_with("p/config.json: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn each_mode_pools_as_defined() {
+        let states = [1.0, 2.0, 3.0, -2.0, 5.0, 6.0];
+        let pool = |mode, prompt| {
+            PoolingConfig { modes: vec![mode], include_prompt: prompt == 0 }
+                .pool(&states, 2, prompt)
+        };
+        assert_eq!(pool(PoolingMode::Cls, 0), [1.0, 2.0]);
+        assert_eq!(pool(PoolingMode::LastToken, 0), [5.0, 6.0]);
+        assert_eq!(pool(PoolingMode::Max, 0), [5.0, 6.0]);
+        assert_eq!(pool(PoolingMode::Mean, 0), [3.0, 2.0]);
+        let root = 3f64.sqrt();
+        assert_eq!(pool(PoolingMode::MeanSqrtLen, 0), [(9.0 / root) as f32, (6.0 / root) as f32]);
+        assert_eq!(pool(PoolingMode::WeightedMean, 0), [22.0 / 6.0, 16.0 / 6.0]);
+        // Without the first token, which is the prompt's.
+        assert_eq!(pool(PoolingMode::Cls, 1), [3.0, -2.0]);
+        assert_eq!(pool(PoolingMode::Mean, 1), [4.0, 2.0]);
+        assert_eq!(pool(PoolingMode::WeightedMean, 1), [21.0 / 5.0, 14.0 / 5.0]);
+        assert_eq!(pool(PoolingMode::Mean, 3), [3.0, 2.0]);
+    }
+}

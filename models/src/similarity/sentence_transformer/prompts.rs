@@ -1,0 +1,150 @@
+//! `config_sentence_transformers.json`: prompts, which stand before a text, and what is done with the vectors.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{bad, parse_json};
+use crate::error::Result;
+
+/// Which prompt stands before texts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum PromptChoice {
+    /// The `default_prompt_name`, as `encode` of sentence-transformers takes it.
+    #[default]
+    Default,
+    /// The one for queries, as `encode_query` takes it: `query`.
+    Query,
+    /// The one for entries of a memory, as `encode_document` takes it: `document`.
+    Document,
+    /// The one of this name; none for the empty name.
+    Named(String),
+}
+
+/// What `config_sentence_transformers.json` says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Prompts {
+    prompts: BTreeMap<String, String>,
+    default_name: Option<String>,
+    /// How many numbers of a vector count; `None` for all.
+    pub truncate_dim: Option<usize>,
+    /// The name of another similarity than the cosine that the model was made for.
+    pub other_similarity: Option<String>,
+}
+
+impl Prompts {
+    /// Reads the file; `name` stands for it in errors.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for a model that makes no sentence embeddings, and for a
+    /// default prompt that is not among the prompts.
+    pub fn parse(text: &str, name: &str) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Published {
+            model_type: Option<String>,
+            prompts: Option<BTreeMap<String, Option<String>>>,
+            default_prompt_name: Option<String>,
+            truncate_dim: Option<usize>,
+            similarity_fn_name: Option<String>,
+        }
+        let what = "a configuration of sentence-transformers";
+        let published: Published = parse_json(text, name, what)?;
+        if let Some(other) = published.model_type.filter(|kind| kind != "SentenceTransformer") {
+            let reason =
+                format!("`model_type` is {other}; only SentenceTransformer is implemented");
+            return Err(bad(name, reason));
+        }
+        if published.truncate_dim == Some(0) {
+            return Err(bad(name, "`truncate_dim` is 0; give at least 1"));
+        }
+        let given = published.prompts.unwrap_or_default().into_iter();
+        let prompts: BTreeMap<String, String> =
+            given.map(|(name, prompt)| (name, prompt.unwrap_or_default())).collect();
+        let is_known = |wanted: &String| {
+            prompts.contains_key(wanted) || ["query", "document"].contains(&wanted.as_str())
+        };
+        if let Some(missing) = published.default_prompt_name.as_ref().filter(|name| !is_known(name))
+        {
+            let reason = format!(
+                "`default_prompt_name` is {missing:?}, but `prompts` has {}",
+                listed(&prompts)
+            );
+            return Err(bad(name, reason));
+        }
+        let similarity = published.similarity_fn_name;
+        Ok(Self {
+            prompts,
+            default_name: published.default_prompt_name,
+            truncate_dim: published.truncate_dim,
+            other_similarity: similarity.filter(|name| name != "cosine"),
+        })
+    }
+
+    /// Whether some prompt is not empty.
+    pub fn has_prompts(&self) -> bool {
+        self.prompts.values().any(|prompt| !prompt.is_empty())
+    }
+
+    /// The text of a prompt; empty for none. `model` stands for the model in errors.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for a name that the model does not have.
+    pub fn text(&self, choice: &PromptChoice, model: &str) -> Result<&str> {
+        let of = |name: &str| self.prompts.get(name).map(String::as_str);
+        match choice {
+            PromptChoice::Default => {
+                Ok(self.default_name.as_deref().and_then(of).unwrap_or_default())
+            }
+            PromptChoice::Query => Ok(of("query").unwrap_or_default()),
+            PromptChoice::Document => Ok(of("document").unwrap_or_default()),
+            PromptChoice::Named(name) if name.is_empty() => Ok(""),
+            PromptChoice::Named(name) => of(name).ok_or_else(|| {
+                bad(
+                    model,
+                    format!("has no prompt {name:?}; its prompts are {}", listed(&self.prompts)),
+                )
+            }),
+        }
+    }
+
+    /// A prompt for entries that sentence-transformers does not take by itself, because its name is not `document`.
+    pub fn passed_over(&self) -> Option<&str> {
+        let is_set = |name: &&str| self.prompts.get(*name).is_some_and(|prompt| !prompt.is_empty());
+        match is_set(&"document") {
+            true => None,
+            false => ["passage", "corpus"].into_iter().find(is_set),
+        }
+    }
+}
+
+fn listed(prompts: &BTreeMap<String, String>) -> String {
+    match prompts.is_empty() {
+        true => "none".to_owned(),
+        false => prompts.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_are_chosen_by_role_and_name() -> Result<()> {
+        let text = r#"{"prompts": {"query": "q: ", "passage": "p: ", "other": null},
+                       "default_prompt_name": "passage", "similarity_fn_name": "dot"}"#;
+        let prompts = Prompts::parse(text, "c.json")?;
+        assert_eq!(prompts.text(&PromptChoice::Query, "m")?, "q: ");
+        assert_eq!(prompts.text(&PromptChoice::Document, "m")?, "");
+        assert_eq!(prompts.text(&PromptChoice::Default, "m")?, "p: ");
+        assert_eq!(prompts.text(&PromptChoice::Named("passage".into()), "m")?, "p: ");
+        assert_eq!(prompts.text(&PromptChoice::Named(String::new()), "m")?, "");
+        let error =
+            prompts.text(&PromptChoice::Named("x".into()), "m").expect_err("none").to_string();
+        assert!(error.contains("other, passage, query"), "{error}");
+        assert_eq!(prompts.passed_over(), Some("passage"));
+        assert_eq!(prompts.other_similarity.as_deref(), Some("dot"));
+        assert!(Prompts::parse(r#"{"default_prompt_name": "x"}"#, "c.json").is_err());
+        assert!(Prompts::parse(r#"{"model_type": "SparseEncoder"}"#, "c.json").is_err());
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! `sentence_bert_config.json`: how the Transformer module takes texts.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{PromptChoice, bad, parse_json};
+use crate::error::Result;
+
+/// The settings of a Transformer module.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TransformerSettings {
+    /// Tokens of a text, special tokens included.
+    pub max_seq_length: Option<usize>,
+    /// Tokens of a query, where that is another number.
+    pub query_length: Option<usize>,
+    /// Tokens of an entry, where that is another number.
+    pub document_length: Option<usize>,
+    /// Whether texts are lower-cased before they become tokens.
+    pub do_lower_case: bool,
+}
+
+/// Names of the file, in the order in which sentence-transformers looks for them.
+const FILES: [&str; 7] = [
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+];
+
+/// Settings of a loader that change no vector.
+const HARMLESS: &[&str] = &[
+    "add_pooling_layer",
+    "attn_implementation",
+    "cache_dir",
+    "device_map",
+    "dtype",
+    "fix_mistral_regex",
+    "local_files_only",
+    "low_cpu_mem_usage",
+    "padding_side",
+    "revision",
+    "token",
+    "torch_dtype",
+    "trust_remote_code",
+    "use_fast",
+    "use_safetensors",
+];
+
+#[derive(Deserialize)]
+struct Published {
+    max_seq_length: Option<usize>,
+    query_length: Option<usize>,
+    document_length: Option<usize>,
+    do_lower_case: Option<bool>,
+    transformer_task: Option<String>,
+    modality_config: Option<Map<String, Value>>,
+    module_output_name: Option<String>,
+    #[serde(flatten)]
+    others: Map<String, Value>,
+}
+
+impl TransformerSettings {
+    /// Names of the file, the first that exists is read.
+    pub const FILES: [&'static str; 7] = FILES;
+
+    /// Reads the file; `name` stands for it in errors. `is_clip` says that the Transformer is CLIP.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for a setting that is not implemented.
+    pub fn parse(text: &str, name: &str, is_clip: bool) -> Result<Self> {
+        let what = "the configuration of a Transformer module";
+        let published: Published = parse_json(text, name, what)?;
+        let refuse = |key: &str, value: &dyn std::fmt::Display| {
+            bad(name, format!("`{key}` is {value}, which is not implemented"))
+        };
+        if let Some(task) = published.transformer_task.filter(|task| task != "feature-extraction") {
+            return Err(refuse("transformer_task", &task));
+        }
+        let (text_method, output) = match is_clip {
+            true => ("get_text_features", "sentence_embedding"),
+            false => ("forward", "token_embeddings"),
+        };
+        if let Some(other) = published.module_output_name.filter(|name| name != output) {
+            return Err(refuse("module_output_name", &other));
+        }
+        for (modality, how) in published.modality_config.iter().flatten() {
+            let method = how.get("method").and_then(Value::as_str).unwrap_or_default();
+            let made = how.get("method_output_name").and_then(Value::as_str);
+            let is_known = match (modality.as_str(), is_clip) {
+                ("text", false) => method == text_method && made == Some("last_hidden_state"),
+                ("text", true) => {
+                    method == text_method && matches!(made, None | Some("pooler_output"))
+                }
+                ("image", true) => {
+                    method == "get_image_features" && matches!(made, None | Some("pooler_output"))
+                }
+                _ => false,
+            };
+            if !is_known {
+                return Err(refuse(&format!("modality_config.{modality}"), how));
+            }
+        }
+        let mut max_seq_length = published.max_seq_length;
+        for (key, value) in &published.others {
+            match key.as_str() {
+                "model_args" | "model_kwargs" | "config_args" | "config_kwargs" => {
+                    check_harmless(key, value, &refuse)?;
+                }
+                "tokenizer_args" | "processor_kwargs" => {
+                    let mut rest = value.as_object().cloned().unwrap_or_default();
+                    let longest = rest.remove("model_max_length");
+                    let longest = longest.as_ref().and_then(Value::as_u64);
+                    max_seq_length = longest.and_then(|n| n.try_into().ok()).or(max_seq_length);
+                    check_harmless(key, &Value::Object(rest), &refuse)?;
+                }
+                "query_expansion" | "processing_kwargs" | "backend" if !is_nothing(value) => {
+                    if (key.as_str(), value.as_str()) != ("backend", Some("torch")) {
+                        return Err(refuse(key, value));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let settings = Self {
+            max_seq_length,
+            query_length: published.query_length,
+            document_length: published.document_length,
+            do_lower_case: published.do_lower_case.unwrap_or(false),
+        };
+        let lengths = [settings.max_seq_length, settings.query_length, settings.document_length];
+        if lengths.contains(&Some(0)) {
+            return Err(bad(name, "a length limit is 0; give the tokens of a text"));
+        }
+        Ok(settings)
+    }
+}
+
+impl TransformerSettings {
+    /// The limit for texts of this role alone, where there is one.
+    pub fn task_length(&self, choice: &PromptChoice) -> Option<usize> {
+        match choice {
+            PromptChoice::Query => self.query_length,
+            PromptChoice::Document => self.document_length,
+            PromptChoice::Default | PromptChoice::Named(_) => None,
+        }
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    value.is_null() || value.as_object().is_some_and(Map::is_empty)
+}
+
+fn check_harmless(
+    key: &str,
+    value: &Value,
+    refuse: &dyn Fn(&str, &dyn std::fmt::Display) -> crate::error::ModelError,
+) -> Result<()> {
+    for (inner, value) in value.as_object().into_iter().flatten() {
+        if !HARMLESS.contains(&inner.as_str()) && !value.is_null() {
+            return Err(refuse(&format!("{key}.{inner}"), value));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<TransformerSettings> {
+        TransformerSettings::parse(text, "sentence_bert_config.json", false)
+    }
+
+    #[test]
+    fn lengths_and_case_are_read_wherever_they_stand() -> Result<()> {
+        let old = read(r#"{"max_seq_length": 128, "do_lower_case": true}"#)?;
+        assert_eq!((old.max_seq_length, old.do_lower_case), (Some(128), true));
+        let inner = read(r#"{"processor_kwargs": {"model_max_length": 9}, "query_length": 5}"#)?;
+        assert_eq!((inner.max_seq_length, inner.query_length), (Some(9), Some(5)));
+        read(
+            r#"{"model_args": {"torch_dtype": "float16"}, "backend": "torch", "query_expansion": null}"#,
+        )?;
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_not_implemented_is_refused_by_name() {
+        for (text, part) in [
+            (r#"{"transformer_task": "fill-mask"}"#, "fill-mask"),
+            (r#"{"query_expansion": {"length": 32}}"#, "query_expansion"),
+            (r#"{"config_args": {"num_hidden_layers": 1}}"#, "num_hidden_layers"),
+            (r#"{"modality_config": {"audio": {"method": "forward"}}}"#, "modality_config.audio"),
+            (r#"{"module_output_name": "sentence_embedding"}"#, "sentence_embedding"),
+            (r#"{"max_seq_length": 0}"#, "0"),
+        ] {
+            let error = read(text).expect_err(text).to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Weights in several files: `model.safetensors.index.json` names the file of each tensor.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::Shard;
+use crate::error::{ModelError, Result};
+
+/// The index of weights that are in several files.
+pub const INDEX: &str = "model.safetensors.index.json";
+
+/// The files that an index lists, in the order of their names.
+///
+/// # Errors
+/// [`ModelError::BadConfig`] for content that is no index, and for a file outside of its folder; `name` stands for the
+/// index.
+pub fn shards_of_index(text: &str, name: &str) -> Result<Vec<String>> {
+    let files: BTreeSet<String> = parse(text, name)?.into_values().collect();
+    Ok(files.into_iter().collect())
+}
+
+/// The file of each tensor.
+fn parse(text: &str, name: &str) -> Result<BTreeMap<String, String>> {
+    #[derive(Deserialize)]
+    struct Index {
+        weight_map: BTreeMap<String, String>,
+    }
+    let bad = |reason: String| ModelError::BadConfig { what: name.to_owned(), reason };
+    let Index { weight_map } = serde_json::from_str(text)
+        .map_err(|e| bad(format!("is no index of weights files: {e}; fetch the file again")))?;
+    if weight_map.is_empty() {
+        return Err(bad("lists no tensor; fetch the file again".to_owned()));
+    }
+    let is_plain = |file: &&String| file.ends_with(".safetensors") && !file.contains(['/', '\\']);
+    match weight_map.values().find(|file| !is_plain(file)) {
+        Some(file) => Err(bad(format!("lists {file:?}, which is no safetensors file beside it"))),
+        None => Ok(weight_map),
+    }
+}
+
+/// Opens all files of an index, and checks that each has the tensors that the index says.
+pub(super) fn open(index: &Path) -> Result<Vec<Shard>> {
+    let io = |source| ModelError::Io { path: index.to_path_buf(), source };
+    let text = std::fs::read_to_string(index).map_err(io)?;
+    let weight_map = parse(&text, &index.display().to_string())?;
+    let files: BTreeSet<&String> = weight_map.values().collect();
+    let mut shards = Vec::with_capacity(files.len());
+    for file in files {
+        let shard = Shard::open(&index.with_file_name(file))?;
+        let tensors = shard.tensors()?;
+        let listed = weight_map.iter().filter(|(_, of)| *of == file).map(|(tensor, _)| tensor);
+        for tensor in listed {
+            if tensors.tensor(tensor).is_err() {
+                let reason = format!("the tensor `{tensor}` that {INDEX} lists here is missing");
+                return Err(ModelError::BadWeights { path: shard.path.clone(), reason });
+            }
+        }
+        shards.push(shard);
+    }
+    Ok(shards)
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device, Tensor};
+
+    use super::*;
+    use crate::weights::{Weights, save};
+
+    #[test]
+    fn tensors_are_found_in_the_file_that_has_them() -> Result<()> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let (one, two) = (
+            Tensor::ones(3, DType::F32, &Device::Cpu)?,
+            Tensor::zeros(2, DType::F32, &Device::Cpu)?,
+        );
+        save(&at("a.safetensors"), [("bert.one", &one)].into_iter())?;
+        save(&at("b.safetensors"), [("bert.two", &two)].into_iter())?;
+        let index = |map: &str| {
+            std::fs::write(at(INDEX), format!(r#"{{"weight_map": {map}}}"#)).expect("a file");
+            Weights::in_folder(folder.path())
+        };
+        let weights = index(r#"{"bert.one": "a.safetensors", "bert.two": "b.safetensors"}"#)?;
+        let weights = weights.with_optional_prefix("bert.")?;
+        weights.get("one", &[3], DType::F32, &Device::Cpu)?;
+        weights.get("two", &[2], DType::F32, &Device::Cpu)?;
+        let missing = weights.get("tw", &[2], DType::F32, &Device::Cpu).expect_err("none");
+        assert!(missing.to_string().contains("`bert.two`"), "{missing}");
+        for (wrong, part) in [
+            ("{}", "lists no tensor"),
+            (r#"{"x": "../a.safetensors"}"#, "../a.safetensors"),
+            (r#"{"x": "pytorch_model.bin"}"#, "pytorch_model.bin"),
+            (r#"{"bert.two": "a.safetensors"}"#, "bert.two"),
+            (r#"{"x": "c.safetensors"}"#, "c.safetensors"),
+            ("3", INDEX),
+        ] {
+            let error = index(wrong).err().expect(wrong).to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        Ok(())
+    }
+}

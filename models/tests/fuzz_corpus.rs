@@ -1,0 +1,117 @@
+//! Every kept input of the fuzzer, whole, cut at every length and with changed bits, through the same functions without
+//! the fuzzer: no panic, and no more memory than the file justifies.
+
+#[path = "../fuzz/targets.rs"]
+mod targets;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The largest block that was asked for.
+struct Largest(AtomicUsize);
+
+// SAFETY: every call goes to the system's allocator as it comes.
+unsafe impl GlobalAlloc for Largest {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        self.0.fetch_max(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(block, layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        self.0.fetch_max(size, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(block, layout, size) }
+    }
+}
+
+#[global_allocator]
+static LARGEST: Largest = Largest(AtomicUsize::new(0));
+
+/// A block may have so many times a file's bytes: integers become floats, and tables have room to grow.
+const TIMES: usize = 32;
+/// What needs no file: buffers of the standard library.
+const ALWAYS: usize = 1 << 16;
+
+/// Longest input that is cut and changed.
+const SMALL: usize = 1500;
+
+fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
+    let entries = fs::read_dir(folder).expect("a corpus for each target");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.sort();
+    let read = |path: PathBuf| {
+        let bytes = fs::read(&path).expect("a readable input");
+        (path, bytes)
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// The input, its beginnings, and copies with one to three bits changed, the same every time.
+fn variants(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut all = vec![bytes.to_vec()];
+    if bytes.len() > SMALL {
+        return all;
+    }
+    all.extend((0..bytes.len()).map(|end| bytes[..end].to_vec()));
+    let mut state = bytes.len() as u64 + 1;
+    let mut next = |below: usize| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    for _ in 0..if bytes.is_empty() { 0 } else { 200 } {
+        let mut changed = bytes.to_vec();
+        for _ in 0..=next(3) {
+            let place = next(bytes.len());
+            changed[place] ^= 1 << next(8);
+        }
+        all.push(changed);
+    }
+    all
+}
+
+#[test]
+fn every_kept_input_is_read_or_refused_in_little_memory() {
+    let (mut failed, mut large, mut count) = (Vec::new(), Vec::new(), 0);
+    for (name, _) in targets::TARGETS {
+        let inputs = corpus(name);
+        assert!(inputs.len() >= 10, "{name} has {} inputs", inputs.len());
+        for (path, bytes) in inputs {
+            for (variant, bytes) in variants(&bytes).into_iter().enumerate() {
+                count += 1;
+                LARGEST.0.store(0, Ordering::Relaxed);
+                if catch_unwind(|| targets::run(name, &bytes)).is_err() {
+                    failed.push((path.clone(), variant));
+                }
+                let largest = LARGEST.0.load(Ordering::Relaxed);
+                if largest > TIMES * bytes.len() + ALWAYS {
+                    large.push((path.clone(), variant, largest));
+                }
+            }
+        }
+    }
+    assert!(count > 10_000, "{count}");
+    assert!(failed.is_empty(), "{failed:#?}");
+    assert!(large.is_empty(), "{large:#?}");
+}
+
+#[test]
+fn no_corpus_is_without_its_target() {
+    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
+    for entry in fs::read_dir(fuzz.join("corpus")).expect("a corpus") {
+        let name = entry.expect("an entry").file_name();
+        let known = targets::TARGETS.iter().any(|(known, _)| name.to_str() == Some(*known));
+        let program = fuzz.join(format!("fuzz_targets/{}.rs", name.display()));
+        assert!(known && program.exists(), "{name:?}");
+    }
+}

@@ -1,0 +1,295 @@
+//! Published sentence encoders in the commands: the same embeddings in each, prompts, and files that are refused.
+#![allow(clippy::unwrap_used)]
+
+mod running;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+/// Folders of the fixture of `train/tests/sentence_transformers.rs`.
+struct Fixture(Value);
+
+impl Fixture {
+    fn read() -> Self {
+        let text = fs::read(Self::path("folders.json")).unwrap();
+        Self(serde_json::from_slice(&text).unwrap())
+    }
+
+    fn path(file: &str) -> PathBuf {
+        let fixtures = "train/tests/fixtures/sentence_transformers";
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(fixtures).join(file)
+    }
+
+    fn folder(&self, name: &str) -> &Value {
+        let folders = self.0["folders"].as_array().unwrap();
+        folders.iter().find(|folder| folder["name"] == name).unwrap()
+    }
+
+    /// Writes a folder as `to`.
+    fn write(&self, name: &str, to: &Path) {
+        for (path, file) in self.folder(name)["files"].as_object().unwrap() {
+            let path = to.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            match file.as_str() {
+                Some(text) => fs::write(path, text).unwrap(),
+                None => {
+                    let blob = Self::path("blobs").join(file["blob"].as_str().unwrap());
+                    fs::copy(blob, path).unwrap();
+                }
+            }
+        }
+    }
+
+    fn text(&self, index: usize) -> &str {
+        self.0["texts"][index].as_str().unwrap()
+    }
+
+    /// The cosine of two texts in two roles.
+    fn cosine(&self, name: &str, (a, role_a): (usize, &str), (b, role_b): (usize, &str)) -> f64 {
+        let expected = &self.folder(name)["expected"];
+        let vector = |index: usize, role: &str| -> Vec<f64> {
+            let of_role = expected.get(role).unwrap_or(&expected["default"]);
+            of_role[index].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
+        };
+        vector(a, role_a).iter().zip(vector(b, role_b)).map(|(x, y)| x * y).sum()
+    }
+}
+
+fn engram(folder: &Path, arguments: &[&str]) -> Output {
+    running::engram_with(folder, arguments)
+}
+
+#[track_caller]
+fn done(folder: &Path, arguments: &[&str]) -> String {
+    running::printed(&engram(folder, arguments), &arguments.join(" "))
+}
+
+#[track_caller]
+fn refused(folder: &Path, arguments: &[&str], parts: &[&str]) {
+    running::refusal(&engram(folder, arguments), &arguments.join(" "), parts);
+}
+
+/// The fixture's texts as entries and as a pair of phrases.
+fn inputs(fixture: &Fixture, folder: &Path) {
+    let entry = |id: usize| json!({"id": id, "text": fixture.text(id)}).to_string();
+    let entries: Vec<String> = (0..4).map(entry).collect();
+    fs::write(folder.join("entries.jsonl"), entries.join("\n")).unwrap();
+    let pair = format!(
+        "id,anchor,target,context\n1,\"{}\",\"{}\",A01\n",
+        fixture.text(0),
+        fixture.text(1)
+    );
+    fs::write(folder.join("phrases.csv"), pair).unwrap();
+}
+
+#[test]
+fn every_command_encodes_as_the_reference_does() {
+    let fixture = Fixture::read();
+    let names = [
+        "bert cls",
+        "bert old flags cls",
+        "bert dense tanh, normalize",
+        "bert all modes",
+        "bert prompts",
+        "bert default prompt",
+    ];
+    for name in names {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
+        fixture.write(name, &folder.join("model"));
+        inputs(&fixture, folder);
+        done(
+            folder,
+            &[
+                "memory",
+                "build",
+                "--entries",
+                "entries.jsonl",
+                "--model",
+                "model",
+                "--out",
+                "m",
+                "--quiet",
+            ],
+        );
+        let report = done(
+            folder,
+            &["memory", "search", "m", "--text", fixture.text(1), "-k", "4", "--json"],
+        );
+        let report: Value = serde_json::from_str(&report).unwrap();
+        for hit in report["queries"][0]["hits"].as_array().unwrap() {
+            let id = hit["id"].as_u64().unwrap() as usize;
+            let expected = fixture.cosine(name, (1, "query"), (id, "document"));
+            let score = hit["score"].as_f64().unwrap();
+            assert!((score - expected).abs() < 1e-4, "{name}: {score}, expected {expected}");
+        }
+        done(
+            folder,
+            &[
+                "predict",
+                "--encoder",
+                "model",
+                "--input",
+                "phrases.csv",
+                "--output",
+                "p.csv",
+                "--quiet",
+            ],
+        );
+        let scores = fs::read_to_string(folder.join("p.csv")).unwrap();
+        let score: f64 = scores.lines().nth(1).unwrap().split(',').nth(1).unwrap().parse().unwrap();
+        let expected = fixture.cosine(name, (0, "default"), (1, "default"));
+        assert!((score - expected).abs() < 1e-4, "{name}: {score}, expected {expected}");
+    }
+}
+
+#[test]
+fn prompts_are_chosen_by_name_and_kept() {
+    let fixture = Fixture::read();
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    fixture.write("bert prompts", &folder.join("model"));
+    inputs(&fixture, folder);
+    let build = ["memory", "build", "--entries", "entries.jsonl", "--model", "model"];
+    done(folder, &[&build[..], &["--out", "m", "--prompt", "other", "--quiet"]].concat());
+    assert!(done(folder, &["memory", "info", "m"]).contains("prompt \"wide \""));
+    refused(
+        folder,
+        &[&build[..], &["--out", "n", "--prompt", "nobody"]].concat(),
+        &["nobody", "document, other, query"],
+    );
+    // Entries that are added later have the same prompt.
+    fs::write(folder.join("more.jsonl"), "{\"text\": \"a bolt\"}\n").unwrap();
+    let add = ["memory", "add", "m", "--entries", "more.jsonl", "--model", "model"];
+    refused(folder, &add, &["\"wide \"", "\"pipe: \"", "--prompt"]);
+    done(folder, &[&add[..], &["--prompt", "other"]].concat());
+    let search = ["memory", "search", "m", "--text", fixture.text(0), "-k", "1", "--json"];
+    let score = |prompt: &[&str]| {
+        let report: Value =
+            serde_json::from_str(&done(folder, &[&search[..], prompt].concat())).unwrap();
+        report["queries"][0]["hits"][0]["score"].as_f64().unwrap()
+    };
+    assert!((score(&["--prompt", "other"]) - 1.0).abs() < 1e-5);
+    assert!((score(&[]) - 1.0).abs() > 1e-4);
+    assert!((score(&["--prompt", ""]) - score(&[])).abs() > 1e-4);
+}
+
+#[test]
+fn a_tokenizer_that_makes_the_library_panic_is_an_error_of_its_file() {
+    let fixture = Fixture::read();
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    fixture.write("bert without modules", &folder.join("model"));
+    inputs(&fixture, folder);
+    done(
+        folder,
+        &[
+            "memory",
+            "build",
+            "--entries",
+            "entries.jsonl",
+            "--model",
+            "model",
+            "--out",
+            "m",
+            "--quiet",
+        ],
+    );
+    done(folder, &["data", "phrases", "phrases"]);
+    // Without its configuration the tokenizer is taken from the file alone.
+    fs::remove_file(folder.join("model/tokenizer_config.json")).unwrap();
+    let path = folder.join("model/tokenizer.json");
+    let whole: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let broken = [
+        ("normalizer", json!({"type": "Precompiled", "precompiled_charsmap": ""})),
+        ("normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "BAAAAP////8="})),
+        ("pre_tokenizer", json!({"type": "FixedLength", "length": 0})),
+    ];
+    for (part, value) in broken {
+        let mut tokenizer = whole.clone();
+        tokenizer[part] = value;
+        fs::write(&path, tokenizer.to_string()).unwrap();
+        let recipe = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("train/recipes/patent/deberta-v3-large.toml");
+        let recipe = recipe.to_str().unwrap();
+        let commands: [&[&str]; 4] = [
+            &["memory", "build", "--entries", "entries.jsonl", "--model", "model", "--out", "n"],
+            &["memory", "search", "m", "--text", "a pipe"],
+            &["predict", "--encoder", "model", "--input", "phrases.csv", "--output", "p.csv"],
+            &[
+                "train",
+                "patent",
+                "--recipe",
+                recipe,
+                "--tiny",
+                "--set",
+                "data.dir=phrases",
+                "--set",
+                "model.weights=model",
+                "--set",
+                "model.max_tokens=60",
+                "--run",
+                "r",
+            ],
+        ];
+        for command in commands {
+            let output = engram(folder, command);
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!error.contains("panicked"), "{command:?}: {error}");
+            running::refusal(
+                &output,
+                &command.join(" "),
+                &["tokenizer.json", "the tokenizers library gave up"],
+            );
+        }
+    }
+    assert!(!folder.join("n").exists());
+}
+
+#[test]
+fn a_recipe_says_how_weights_in_another_form_are_made_ready() {
+    let fixture = Fixture::read();
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    fixture.write("deberta mean", &folder.join("deberta"));
+    let rename = |from: &str, to: &str| {
+        fs::rename(folder.join("deberta").join(from), folder.join("deberta").join(to)).unwrap()
+    };
+    rename("tokenizer.json", "spm.model");
+    rename("model.safetensors", "pytorch_model.bin");
+    inputs(&fixture, folder);
+    done(folder, &["data", "phrases", "phrases"]);
+    let recipe =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/patent/deberta-v3-large.toml");
+    let commands: [&[&str]; 3] = [
+        &[
+            "train",
+            "patent",
+            "--recipe",
+            recipe.to_str().unwrap(),
+            "--set",
+            "data.dir=phrases",
+            "--set",
+            "model.weights=deberta",
+            "--run",
+            "r",
+        ],
+        &["memory", "build", "--entries", "entries.jsonl", "--model", "deberta", "--out", "m"],
+        &["predict", "--encoder", "deberta", "--input", "phrases.csv", "--output", "p.csv"],
+    ];
+    for command in commands {
+        refused(
+            folder,
+            command,
+            &[
+                "spm.model",
+                "pytorch_model.bin",
+                "AutoTokenizer.from_pretrained(\"deberta\")",
+                "DebertaV2Model.from_pretrained(\"deberta\")",
+            ],
+        );
+    }
+}

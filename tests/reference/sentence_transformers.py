@@ -1,0 +1,407 @@
+"""Reference folders for the sentence encoders, made by `sentence-transformers`.
+
+Writes to train/tests/fixtures/sentence_transformers:
+- blobs/: files of the folders that are binary or longer than 600 bytes, each once, by the start of their SHA-256;
+- folders.json: the texts, and for each folder its files (a text, or `{"blob": NAME}`) and the embeddings that
+  sentence-transformers makes of it: `encode` (with the default prompt), `encode_query`, `encode_document`, and `encode`
+  with each named prompt. All are divided by their lengths. Of CLIP also the embedding of image.png.
+
+The encoders are tiny and random. Some folders are what `save_pretrained` writes; others are these with some files
+changed to what older versions wrote or published models have.
+
+    python tests/reference/sentence_transformers.py
+
+Made with Python 3.11, torch 2.15.0, sentence-transformers 6.2.0, transformers 5.24.0.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+# This file has the name of the package, which would be found in its place.
+sys.path = [folder for folder in sys.path if Path(folder).resolve() != Path(__file__).resolve().parent]
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer, models
+from sentence_transformers.sentence_transformer.modules import LayerNorm
+from transformers import (
+    BertConfig,
+    BertModel,
+    BertTokenizer,
+    CLIPConfig,
+    CLIPImageProcessor,
+    CLIPModel,
+    CLIPProcessor,
+    CLIPTokenizer,
+    DebertaV2Config,
+    DebertaV2Model,
+    DebertaV2Tokenizer,
+)
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+FIXTURE = Path(__file__).resolve().parents[2] / "train/tests/fixtures/sentence_transformers"
+TEXTS = [
+    "A pipe joint",
+    "method of JOINING two pipes, with a Café",
+    "the wide and the narrow end of a long pipe are joined by a bolt " * 3,
+    "x",
+]
+LETTERS = [chr(c) for c in range(ord("a"), ord("z") + 1)]
+WORDS = ["pipe", "joint", "method", "of", "two", "the", "wide", "narrow", "end", "and", "bolt", "by"]
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.3,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+NEW, OLD = "sentence_transformers.sentence_transformer.modules.", "sentence_transformers.models."
+FLAGS = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+
+work = Path(tempfile.mkdtemp())
+folders = []
+
+
+def published_bert():
+    """A BERT and its tokenizer, as transformers saves them."""
+    capitals = [letter.upper() for letter in LETTERS]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", *LETTERS, *capitals, *WORDS]
+    vocabulary += ["##" + piece for piece in [*LETTERS, *capitals]]
+    tokenizer = BertTokenizer(vocab={piece: id for id, piece in enumerate(vocabulary)}, model_max_length=64)
+    torch.manual_seed(1)
+    model = BertModel(BertConfig(vocab_size=len(vocabulary), type_vocab_size=2, **SIZES), add_pooling_layer=False)
+    folder = work / "published_bert"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def published_deberta():
+    """A DeBERTa-v2 and its tokenizer, as transformers saves them."""
+    pieces = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "\u2581", *LETTERS, ",", *WORDS, *("\u2581" + word for word in WORDS)]
+    scores = [0.0] * 4 + [-3.0] * (len(pieces) - 4)
+    vocabulary = [(piece, score) for piece, score in zip(pieces, scores)] + [("[MASK]", 0.0)]
+    tokenizer = DebertaV2Tokenizer(vocab=vocabulary, unk_id=3, model_max_length=512)
+    torch.manual_seed(2)
+    sizes = {**SIZES, "position_buckets": 8, "relative_attention": True, "pos_att_type": ["p2c", "c2p"],
+             "share_att_key": True, "norm_rel_ebd": "layer_norm", "position_biased_input": False,
+             "max_relative_positions": -1, "type_vocab_size": 0, "layer_norm_eps": 1e-7}
+    model = DebertaV2Model(DebertaV2Config(vocab_size=len(tokenizer), **sizes))
+    folder = work / "published_deberta"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def published_clip():
+    """A CLIP with its processor, as transformers saves them."""
+    ends = [letter + "</w>" for letter in [*LETTERS, ","]]
+    vocabulary = [*LETTERS, ",", *ends, "<|startoftext|>", "<|endoftext|>"]
+    tokenizer = CLIPTokenizer(
+        vocab={piece: id for id, piece in enumerate(vocabulary)}, merges=[], model_max_length=24
+    )
+    last = len(vocabulary) - 1
+    own = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4,
+           "initializer_range": 0.3}
+    text = {**own, "vocab_size": last + 1, "max_position_embeddings": 24, "eos_token_id": last,
+            "bos_token_id": last - 1, "pad_token_id": last}
+    vision = {**own, "image_size": 16, "patch_size": 8}
+    torch.manual_seed(3)
+    model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=16))
+    images = CLIPImageProcessor(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16})
+    folder = work / "published_clip"
+    model.save_pretrained(folder)
+    CLIPProcessor(images, tokenizer).save_pretrained(folder)
+    return folder
+
+
+def saved(published, *modules, **settings):
+    """The folder that sentence-transformers saves of a Transformer and modules after it."""
+    folder = Path(tempfile.mkdtemp(dir=work))
+    torch.manual_seed(4)
+    # transformers draws a pooler, which nothing uses; here it is the same in each folder.
+    transformer = models.Transformer(str(published))
+    modules = [module() if callable(module) and not isinstance(module, torch.nn.Module) else module for module in modules]
+    SentenceTransformer(modules=[transformer, *modules], device="cpu", **settings).save_pretrained(
+        str(folder), create_model_card=False
+    )
+    return folder
+
+
+def changed(folder, **changes):
+    """A copy with files replaced (`name__json`: an update of its object; else a whole text; None: removed)."""
+    copy = Path(tempfile.mkdtemp(dir=work)) / "folder"
+    shutil.copytree(folder, copy)
+    for name, change in changes.get("files", {}).items():
+        path = copy / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if change is None:
+            path.unlink()
+        elif callable(change):
+            value = json.loads(path.read_text())
+            result = change(value)
+            path.write_text(json.dumps(value if result is None else result))
+        else:
+            path.write_text(json.dumps(change))
+    for old, new in changes.get("moves", []):
+        (copy / new).parent.mkdir(parents=True, exist_ok=True)
+        (copy / old).rename(copy / new)
+    return copy
+
+
+def unit(vectors):
+    vectors = np.asarray(vectors, dtype=np.float64)
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def rounded(vectors):
+    return [[float(f"{value:.7g}") for value in row] for row in unit(vectors)]
+
+
+def add(name, folder, image=None):
+    """Keeps a folder with the embeddings that sentence-transformers makes of it."""
+    model = SentenceTransformer(str(folder), device="cpu")
+    if image is not None:
+        # Images are resized as Pillow does it; torchvision rounds otherwise.
+        processor = model[0].processor
+        settings = processor.image_processor.to_dict()
+        processor.image_processor = CLIPImageProcessorPil(**settings)
+    options = {"batch_size": 2}
+    expected = {
+        "default": rounded(model.encode(TEXTS, **options)),
+        "query": rounded(model.encode_query(TEXTS, **options)),
+        "document": rounded(model.encode_document(TEXTS, **options)),
+    }
+    for prompt in model.prompts:
+        if model.prompts[prompt] and prompt not in ("query", "document"):
+            expected[f"prompt {prompt}"] = rounded(model.encode(TEXTS, prompt_name=prompt, **options))
+    # Most folders have one embedding for all roles.
+    for role in ("query", "document"):
+        if expected[role] == expected["default"]:
+            del expected[role]
+    if image is not None:
+        expected["image"] = rounded(model.encode([image]))
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file() or path.name in ("README.md", "special_tokens_map.json", ".gitattributes"):
+            continue
+        content = path.read_bytes()
+        if path.suffix == ".safetensors" or len(content) > 600:
+            blob = hashlib.sha256(content).hexdigest()[:12] + path.suffix
+            (FIXTURE / "blobs" / blob).write_bytes(content)
+            files[str(path.relative_to(folder))] = {"blob": blob}
+        else:
+            files[str(path.relative_to(folder))] = content.decode()
+    folders.append({"name": name, "files": files, "expected": expected})
+    print(f"{len(folders):3} {name}", flush=True)
+
+
+def types(prefix):
+    """Changes the classes in modules.json to those of older versions."""
+    def change(modules):
+        for module in modules:
+            module["type"] = prefix + module["type"].rsplit(".", 1)[1]
+    return change
+
+
+def update(**values):
+    return lambda value: value.update(values)
+
+
+def prompts(default=None, **named):
+    return {"prompts": named, "default_prompt_name": default, "similarity_fn_name": "cosine"}
+
+
+def add_berts():
+    bert = published_bert()
+    pooling = lambda mode="mean", **settings: models.Pooling(32, mode, **settings)
+    mean = saved(bert, pooling())
+    config = "1_Pooling/config.json"
+
+    for mode in FLAGS:
+        add(f"bert {mode}", saved(bert, pooling(mode)))
+    for mode in FLAGS:
+        flags = {"word_embedding_dimension": 32, **{flag: of == mode for of, flag in FLAGS.items()}}
+        add(f"bert old flags {mode}", changed(mean, files={config: flags, "modules.json": types(OLD)}))
+    flags = lambda *on: {"word_embedding_dimension": 32, **{FLAGS[mode]: True for mode in on}, "include_prompt": True}
+    add("bert cls, mean", saved(bert, pooling(("cls", "mean"))))
+    add("bert mean, cls", saved(bert, pooling(("mean", "cls"))))
+    add("bert all modes", saved(bert, pooling(("lasttoken", "weightedmean", "mean_sqrt_len_tokens", "mean", "max", "cls"))))
+    add("bert old flags mean, cls, max", changed(mean, files={config: flags("mean", "cls", "max")}))
+    add("bert old flags of all", changed(mean, files={config: flags(*FLAGS)}))
+    add("bert old flags of none", changed(mean, files={config: {"word_embedding_dimension": 32, FLAGS["mean"]: False}}))
+    add("bert without modules", bert)
+
+    def renamed(modules):
+        modules[1]["path"] = "parts/pooling"
+    cls = saved(bert, pooling("cls"))
+    add("bert pooling folder with another name",
+        changed(cls, files={"modules.json": renamed}, moves=[("1_Pooling", "parts/pooling")]))
+
+    def inner(modules):
+        modules[0]["path"] = "0_Transformer"
+        types(OLD)(modules)
+    own = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "sentence_bert_config.json"]
+    add("bert in 0_Transformer", changed(
+        cls, files={"modules.json": inner, "sentence_bert_config.json": {"max_seq_length": 20, "do_lower_case": False}},
+        moves=[(file, f"0_Transformer/{file}") for file in own]))
+
+    dense = lambda to=16, of=32, activation=torch.nn.Tanh, **settings: models.Dense(
+        of, to, activation_function=activation(), **settings)
+    normalize = models.Normalize
+    add("bert dense tanh, normalize", saved(bert, pooling("cls"), lambda: dense(), normalize()))
+    for activation in ("Identity", "ReLU", "GELU", "Sigmoid", "SiLU", "LeakyReLU", "ELU", "ReLU6"):
+        add(f"bert dense {activation}", saved(bert, pooling(), lambda: dense(24, activation=getattr(torch.nn, activation))))
+    add("bert dense without bias", saved(bert, pooling(), lambda: dense(32, bias=False)))
+    add("bert dense without an activation", changed(
+        saved(bert, pooling(), lambda: dense(32)),
+        files={"2_Dense/config.json": lambda config: {k: v for k, v in config.items() if k != "activation_function"}}))
+    add("bert dense residual", saved(bert, pooling(), lambda: dense(32, use_residual=True)))
+    add("bert dense residual of another width", saved(bert, pooling(), lambda: dense(8, use_residual=True)))
+    add("bert two dense", saved(bert, pooling(("cls", "max")), lambda: dense(48, 64), normalize(), lambda: dense(8, 48)))
+    add("bert dense on tokens", saved(bert, lambda: dense(12, module_input_name="token_embeddings"),
+                                      lambda: models.Pooling(12, "mean")))
+    add("bert normalized tokens", saved(bert, normalize("token_embeddings"), pooling()))
+
+    def trained_norm():
+        norm = LayerNorm(32)
+        torch.nn.init.normal_(norm.norm.weight)
+        torch.nn.init.normal_(norm.norm.bias)
+        return norm
+    add("bert layer norm", saved(bert, pooling(), trained_norm))
+    add("bert dropout", saved(bert, pooling(), models.Dropout(0.5), normalize()))
+    add("bert normalize without a file", changed(
+        saved(bert, pooling(), normalize()), files={"2_Normalize/config.json": None, "modules.json": types(OLD)}))
+
+    sentence, tokenizer = "sentence_bert_config.json", "tokenizer_config.json"
+    add("bert max_seq_length 9", changed(mean, files={sentence: update(max_seq_length=9)}))
+    add("bert model_max_length 9", changed(mean, files={tokenizer: update(model_max_length=9)}))
+    add("bert model_max_length 9, max_seq_length 12",
+        changed(mean, files={tokenizer: update(model_max_length=9), sentence: {"max_seq_length": 12}}))
+    add("bert no model_max_length", changed(mean, files={tokenizer: lambda config: {
+        k: v for k, v in config.items() if k != "model_max_length"}}))
+    add("bert model_max_length in processor_kwargs",
+        changed(mean, files={sentence: update(processor_kwargs={"model_max_length": 10})}))
+    add("bert query_length, document_length", changed(mean, files={sentence: update(query_length=6, document_length=11)}))
+    add("bert truncation in tokenizer.json", changed(mean, files={"tokenizer.json": update(
+        truncation={"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0},
+        padding={"strategy": {"Fixed": 30}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
+                 "pad_type_id": 0, "pad_token": "[PAD]"})}))
+    add("bert truncation_side left", changed(
+        mean, files={tokenizer: update(truncation_side="left", model_max_length=9)}))
+
+    def cased(json):
+        json["normalizer"]["lowercase"] = False
+    add("bert cased", changed(mean, files={"tokenizer.json": cased, tokenizer: update(do_lower_case=False)}))
+    add("bert cased with do_lower_case", changed(
+        mean, files={"tokenizer.json": cased, tokenizer: update(do_lower_case=False), sentence: update(do_lower_case=True)}))
+    add("bert tokenizer_config against tokenizer.json", changed(mean, files={"tokenizer.json": cased}))
+    add("bert strip_accents false", changed(mean, files={tokenizer: update(strip_accents=False)}))
+
+    def one_end(json):
+        json["post_processor"]["single"] = json["post_processor"]["single"][:2]
+    fast = update(tokenizer_class="PreTrainedTokenizerFast")
+    add("bert tokenizer that adds [CLS] alone", changed(mean, files={"tokenizer.json": one_end, tokenizer: fast}))
+    add("bert tokenizer that adds nothing",
+        changed(mean, files={"tokenizer.json": update(post_processor=None), tokenizer: fast}))
+    add("bert tokenizer without a post-processor", changed(mean, files={"tokenizer.json": update(post_processor=None)}))
+
+    named = "config_sentence_transformers.json"
+    both = prompts(query="the method: ", document="pipe: ", other="wide ")
+    add("bert prompts", changed(mean, files={named: both}))
+    for mode in (*FLAGS, ("cls", "mean")):
+        add(f"bert prompts, not pooled, {mode}",
+            changed(saved(bert, pooling(mode, include_prompt=False)), files={named: both}))
+    add("bert prompts, cut", changed(saved(bert, pooling(include_prompt=False)),
+                                     files={named: prompts(query="the method of two " * 9), tokenizer: update(model_max_length=16)}))
+    add("bert default prompt", changed(mean, files={named: prompts("other", other="wide ", query="q ")}))
+    add("bert passage prompt", changed(mean, files={named: prompts(query="query: ", passage="passage: ")}))
+    add("bert truncate_dim", changed(mean, files={named: {"truncate_dim": 20}}))
+    add("bert dot", changed(mean, files={named: {"similarity_fn_name": "dot"}}))
+
+    add("bert torch_dtype", changed(mean, files={"config.json": lambda config: {
+        ("torch_dtype" if k == "dtype" else k): v for k, v in config.items()}}))
+    sharded = changed(mean)
+    weights = load_file(sharded / "model.safetensors")
+    (sharded / "model.safetensors").unlink()
+    names, index = sorted(weights), {}
+    for number, part in enumerate((names[: len(names) // 2], names[len(names) // 2 :]), 1):
+        file = f"model-0000{number}-of-00002.safetensors"
+        save_file({name: weights[name] for name in part}, sharded / file, metadata={"format": "pt"})
+        index |= {name: file for name in part}
+    (sharded / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    add("bert in shards", sharded)
+
+
+def add_debertas():
+    deberta = published_deberta()
+    add("deberta without modules", deberta)
+    pooling = lambda mode="mean", **settings: models.Pooling(32, mode, **settings)
+    for mode in ("mean", "cls", "lasttoken"):
+        add(f"deberta {mode}", saved(deberta, pooling(mode)))
+    folder = saved(deberta, pooling(("weightedmean", "max"), include_prompt=False), models.Dense(64, 16), models.Normalize())
+    add("deberta prompts, dense, normalize", changed(
+        folder, files={"config_sentence_transformers.json": prompts(query="the method: ", document="pipe: ")}))
+    mean = saved(deberta, pooling())
+    add("deberta longer than max_position_embeddings",
+        changed(mean, files={"sentence_bert_config.json": update(max_seq_length=120)}))
+    add("deberta do_lower_case", changed(mean, files={"tokenizer_config.json": update(do_lower_case=True)}))
+    add("deberta do_lower_case of the module", changed(mean, files={"sentence_bert_config.json": update(do_lower_case=True)}))
+
+
+def add_clips():
+    clip = published_clip()
+    pixels = np.random.default_rng(5).integers(0, 256, (21, 30, 3), dtype=np.uint8)
+    image = Image.fromarray(pixels)
+    image.save(FIXTURE / "image.png")
+    add("clip without modules", clip, image)
+    add("clip", saved(clip), image)
+    add("clip normalize", saved(clip, models.Normalize()), image)
+    add("clip prompts", changed(saved(clip), files={"config_sentence_transformers.json": prompts(query="q ", document="d ")}), image)
+    older = json.loads((clip / "processor_config.json").read_text())["image_processor"]
+    add("clip preprocessor_config.json", changed(
+        clip, files={"processor_config.json": None, "preprocessor_config.json": older}), image)
+    add("clip both processors", changed(
+        clip, files={"preprocessor_config.json": {**older, "image_mean": [0.1, 0.2, 0.3]}}), image)
+    oldest = {**older, "size": 16, "crop_size": 16, "feature_extractor_type": "CLIPFeatureExtractor"}
+    del oldest["image_processor_type"]
+    modules = [{"idx": 0, "name": "0", "path": "0_CLIPModel", "type": "sentence_transformers.models.CLIPModel"}]
+    legacy = changed(clip, files={"processor_config.json": None, "preprocessor_config.json": oldest,
+                                  "modules.json": modules},
+                     moves=[(file, f"0_CLIPModel/{file}") for file in
+                            ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+                             "preprocessor_config.json")])
+    add("clip in 0_CLIPModel", legacy, image)
+
+
+if __name__ == "__main__":
+    shutil.rmtree(FIXTURE, ignore_errors=True)
+    (FIXTURE / "blobs").mkdir(parents=True)
+    add_berts()
+    add_debertas()
+    add_clips()
+    lines = ",\n".join(json.dumps(folder, ensure_ascii=False, separators=(",", ":")) for folder in folders)
+    texts = json.dumps(TEXTS, ensure_ascii=False)
+    (FIXTURE / "folders.json").write_text(f'{{"texts": {texts},\n"folders": [\n{lines}\n]}}\n')
+    shutil.rmtree(work)
+    total = sum(path.stat().st_size for path in FIXTURE.rglob("*") if path.is_file())
+    print(f"{len(folders)} folders, {total} bytes")

@@ -1,0 +1,116 @@
+//! `engram eval wer`: transcripts of every format, and what is refused.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const REFERENCE: &str = "i am { going to / gonna } leave (spk1-001)\nwell (uh) that is fine (spk1-002)\n\
+                         ;; a comment\nshe said { um / uh / @ } nothing (spk1-003)\n";
+const HYPOTHESIS: &str = "I am gonna leave (spk1-001)\nwell that is fine (spk1-002)\nshe said \
+                          nothing (spk1-003)\n";
+
+fn wer(folder: &Path, arguments: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
+    command.args(["eval", "wer"]).args(arguments.split_whitespace()).current_dir(folder);
+    command.output().expect("the program")
+}
+
+fn json(folder: &Path, arguments: &str) -> Value {
+    let output = wer(folder, &format!("{arguments} --json"));
+    assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn refused(folder: &Path, arguments: &str) -> String {
+    let output = wer(folder, arguments);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{arguments}: {error}");
+    error
+}
+
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text) in files {
+        std::fs::write(folder.path().join(name), text).expect("a file");
+    }
+    folder
+}
+
+#[test]
+fn sclites_mark_up_is_scored_as_sclite_does() {
+    let folder = folder(&[("ref.trn", REFERENCE), ("hyp.trn", HYPOTHESIS), ("ref", REFERENCE)]);
+    let files = "--ref ref.trn --hyp hyp.trn";
+    for (options, errors) in
+        [("", 2), ("--normalizer fold-case", 1), ("--normalizer fold-case -D", 0)]
+    {
+        let report = json(folder.path(), &format!("{files} {options}"));
+        assert_eq!(report["detail"]["reference_words"], 12, "{options}");
+        assert_eq!(report["value"], f64::from(errors) / 12.0, "{options}");
+        assert_eq!(report["alignment"], "sclite");
+    }
+    let error = refused(folder.path(), "--ref ref --hyp hyp.trn");
+    assert!(
+        error.contains("ref: looks like sclite's trn") && error.contains("--format trn"),
+        "{error}"
+    );
+    let error = refused(folder.path(), "--ref ref --hyp ref --format lines -D");
+    assert!(error.contains("--optional-deletions needs a .trn file"), "{error}");
+}
+
+#[test]
+fn kaldis_text_is_read_by_its_name_alone() {
+    let reference = "spk1-u1 hello you\nspk1-u2 good day\n";
+    let hypothesis = "spk1-u2 good\nspk1-u1 hello you\n";
+    let folder = folder(&[("text", reference), ("hyp.txt", hypothesis)]);
+    let files = "--ref text --hyp hyp.txt";
+    let error = refused(folder.path(), files);
+    assert!(
+        error.contains("looks like Kaldi's `text`") && error.contains("--format kaldi"),
+        "{error}"
+    );
+    let report = json(folder.path(), &format!("{files} --format kaldi"));
+    assert_eq!((&report["value"], &report["n"]), (&0.25.into(), &2.into()));
+    // As plain lines only where that is asked for.
+    assert_eq!(
+        json(folder.path(), &format!("{files} --format plain"))["detail"]["reference_words"],
+        6
+    );
+}
+
+#[test]
+fn files_of_other_formats_are_refused_with_the_option_that_reads_them() {
+    let folder = folder(&[
+        ("manifest.json", "{\"audio_filepath\": \"a.wav\", \"duration\": 1, \"text\": \"a b\"}\n"),
+        ("lines.txt", "{\"id\": 1, \"text\": \"a b\"}\n{\"id\": 2, \"text\": \"c\"}\n"),
+        ("table.txt", "u1\ta b\nu2\tc\n"),
+        ("table.csv", "id,text\nu1,a b\n"),
+        ("words.ctm", "f 1 0.0 0.5 hello\nf 1 0.5 0.5 you\n"),
+    ]);
+    for (file, remedy) in [
+        ("manifest.json", "--pairs"),
+        ("lines.txt", "--format jsonl"),
+        ("table.txt", "--format tsv"),
+        ("table.csv", "tab-separated"),
+        ("words.ctm", ".trn"),
+    ] {
+        let error = refused(folder.path(), &format!("--ref {file} --hyp {file}"));
+        assert!(error.contains(file) && error.contains(remedy), "{error}");
+    }
+    let report = json(folder.path(), "--ref lines.txt --hyp lines.txt --format json");
+    assert_eq!(report["detail"]["reference_words"], 3);
+}
+
+#[test]
+fn no_errors_are_no_proof_that_there_are_none() {
+    let lines = "one two\n".repeat(100);
+    let folder = folder(&[("a.txt", &lines)]);
+    let report = json(folder.path(), "--ref a.txt --hyp a.txt");
+    assert_eq!(report["interval"]["method"], "rule of three by utterance");
+    assert!((report["ci95"][1].as_f64().expect("a limit") - 0.02996).abs() < 1e-5, "{report}");
+    let sentences = report["secondary"].as_array().expect("measures");
+    let sentences = sentences.iter().find(|one| one["metric"] == "sentence_error_rate");
+    let interval = &sentences.expect("the measure")["interval"];
+    assert_eq!(interval["method"], "exact binomial by utterance");
+    assert!((interval["high"].as_f64().expect("a limit") - 0.036217).abs() < 1e-5, "{interval}");
+}

@@ -1,0 +1,169 @@
+//! `tokenizer_config.json`: what it changes in the tokenizer of a text encoder, and how long a text may be.
+
+use engram_data::tokenise::TextForm;
+use engram_models::similarity::sentence_transformer::TransformerSettings;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::error::{Result, TrainError};
+use crate::published::PublishedFolder;
+
+/// The fields of `tokenizer_config.json` that count here.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct TokenizerConfig {
+    tokenizer_class: Option<String>,
+    model_max_length: Option<f64>,
+    max_len: Option<f64>,
+    truncation_side: Option<String>,
+    do_lower_case: Option<bool>,
+    strip_accents: Option<bool>,
+    tokenize_chinese_chars: Option<bool>,
+}
+
+impl TokenizerConfig {
+    /// Reads the file; `None` where the model has none.
+    ///
+    /// # Errors
+    /// [`TrainError::Encoder`] for content that is none.
+    pub(super) fn read(folder: &PublishedFolder) -> Result<Option<Self>> {
+        let Some((text, name)) = folder.optional_text("tokenizer_config.json")? else {
+            return Ok(None);
+        };
+        let read = serde_json::from_str(&text).map_err(|error| TrainError::Encoder {
+            name,
+            reason: format!("is no configuration of a tokenizer: {error}; fetch the file again"),
+        });
+        read.map(Some)
+    }
+
+    fn is_of(&self, kind: &str) -> bool {
+        self.tokenizer_class.as_ref().is_some_and(|class| class.starts_with(kind))
+    }
+
+    /// The most tokens that it allows.
+    fn longest(&self) -> Option<usize> {
+        let longest = self.model_max_length.or(self.max_len)?;
+        // transformers writes 1e30 for no limit.
+        (1.0..1e9).contains(&longest).then_some(longest as usize)
+    }
+}
+
+/// The content of `tokenizer.json` as transformers builds the tokenizer of it: a `BertTokenizer` is normalised and split
+/// as its `tokenizer_config.json` says, whatever the file has. With `do_lower_case` of sentence-transformers, texts are
+/// lower-cased first.
+pub(super) fn adapted(
+    json: Vec<u8>,
+    config: Option<&TokenizerConfig>,
+    do_lower_case: bool,
+) -> Vec<u8> {
+    let is_bert = config.is_some_and(|config| config.is_of("BertTokenizer"));
+    let is_deberta = config.is_some_and(|config| config.is_of("DebertaV2Tokenizer"));
+    // What is no JSON is refused by its reader, which names the file.
+    let Ok(mut whole) = serde_json::from_slice::<Value>(&json) else { return json };
+    if !whole.is_object() {
+        return json;
+    }
+    let mut changed = false;
+    let mut set = |whole: &mut Value, key: &str, value: Value| {
+        changed |= whole[key] != value;
+        whole[key] = value;
+    };
+    let own_case = config.and_then(|config| config.do_lower_case);
+    if let Some(config) = config.filter(|_| is_bert && whole["model"]["type"] == "WordPiece") {
+        let normalizer = json!({
+            "type": "BertNormalizer",
+            "clean_text": true,
+            "handle_chinese_chars": config.tokenize_chinese_chars.unwrap_or(true),
+            "strip_accents": config.strip_accents,
+            "lowercase": own_case.unwrap_or(true),
+        });
+        set(&mut whole, "normalizer", normalizer);
+        set(&mut whole, "pre_tokenizer", json!({"type": "BertPreTokenizer"}));
+    }
+    let lowers = do_lower_case || (is_deberta && own_case == Some(true));
+    if lowers && !has_lowercase(&whole["normalizer"]) {
+        let lower = json!({"type": "Lowercase"});
+        let normalizer = match whole["normalizer"].take() {
+            Value::Null => lower,
+            Value::Object(mut own) if own.get("type").is_some_and(|kind| kind == "Sequence") => {
+                if let Some(Value::Array(inner)) = own.get_mut("normalizers") {
+                    inner.insert(0, lower);
+                }
+                Value::Object(own)
+            }
+            own => json!({"type": "Sequence", "normalizers": [lower, own]}),
+        };
+        set(&mut whole, "normalizer", normalizer);
+    }
+    if changed { whole.to_string().into_bytes() } else { json }
+}
+
+/// Whether a normalizer is `Lowercase`, or a sequence with one.
+fn has_lowercase(normalizer: &Value) -> bool {
+    let is_lowercase = |one: &Value| one["type"] == "Lowercase";
+    is_lowercase(normalizer)
+        || normalizer["normalizers"].as_array().is_some_and(|inner| inner.iter().any(is_lowercase))
+}
+
+/// How texts become tokens. `task_length` is the limit for queries or entries alone, `usual` the limit of an encoder
+/// whose folder names none, `table` the length of its table of positions.
+pub(super) fn text_form(
+    settings: &TransformerSettings,
+    task_length: Option<usize>,
+    config: Option<&TokenizerConfig>,
+    (usual, table): (usize, Option<usize>),
+) -> TextForm {
+    let of_tokenizer = config.and_then(TokenizerConfig::longest).unwrap_or(usize::MAX);
+    let longest = task_length.or(settings.max_seq_length).unwrap_or(of_tokenizer.min(usual));
+    let side = config.and_then(|config| config.truncation_side.as_deref());
+    TextForm {
+        longest: longest.min(table.unwrap_or(usize::MAX)).max(3),
+        cut_start: side == Some("left"),
+        // These classes take all from the file; the others add their own special tokens.
+        as_file: config.is_some_and(|config| {
+            config.is_of("PreTrainedTokenizerFast") || config.is_of("TokenizersBackend")
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> TokenizerConfig {
+        serde_json::from_str(text).expect("a configuration")
+    }
+
+    #[test]
+    fn a_bert_tokenizer_is_built_by_its_configuration() {
+        let json = json!({"normalizer": null, "pre_tokenizer": {"type": "BertPreTokenizer"},
+                          "model": {"type": "WordPiece"}});
+        let bytes = json.to_string().into_bytes();
+        assert_eq!(adapted(bytes.clone(), None, false), bytes);
+        let cased = config(r#"{"tokenizer_class": "BertTokenizerFast", "do_lower_case": false}"#);
+        let made: Value =
+            serde_json::from_slice(&adapted(bytes.clone(), Some(&cased), false)).expect("JSON");
+        assert_eq!(made["normalizer"]["lowercase"], false);
+        let lower: Value =
+            serde_json::from_slice(&adapted(bytes, Some(&cased), true)).expect("JSON");
+        assert_eq!(lower["normalizer"]["normalizers"][0]["type"], "Lowercase");
+        assert_eq!(lower["normalizer"]["normalizers"][1]["lowercase"], false);
+        assert_eq!(adapted(b"[".to_vec(), Some(&cased), true), b"[");
+    }
+
+    #[test]
+    fn the_limit_is_the_first_that_is_named() {
+        let longest = |settings: Option<usize>, task, text: &str, table| {
+            let settings = TransformerSettings { max_seq_length: settings, ..Default::default() };
+            text_form(&settings, task, Some(&config(text)), (512, table)).longest
+        };
+        assert_eq!(longest(None, None, "{}", Some(512)), 512);
+        assert_eq!(longest(None, None, r#"{"model_max_length": 1e30}"#, None), 512);
+        assert_eq!(longest(None, None, r#"{"model_max_length": 128}"#, Some(512)), 128);
+        assert_eq!(longest(None, None, r#"{"max_len": 128}"#, Some(512)), 128);
+        assert_eq!(longest(Some(256), None, r#"{"model_max_length": 128}"#, Some(512)), 256);
+        assert_eq!(longest(Some(900), None, "{}", Some(512)), 512);
+        assert_eq!(longest(Some(900), None, "{}", None), 900);
+        assert_eq!(longest(Some(256), Some(32), "{}", Some(512)), 32);
+    }
+}

@@ -1,0 +1,262 @@
+//! Sentence encoders against `sentence-transformers`: folders and embeddings of `tests/reference/sentence_transformers.py`.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use engram_train::encode::{Encoder, Item, PromptChoice};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[derive(Deserialize)]
+struct Fixture {
+    texts: Vec<String>,
+    folders: Vec<Folder>,
+}
+
+#[derive(Clone, Deserialize)]
+struct Folder {
+    name: String,
+    files: BTreeMap<String, File>,
+    /// Unit vectors by role.
+    expected: BTreeMap<String, Vec<Vec<f32>>>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(untagged)]
+enum File {
+    Text(String),
+    Blob { blob: String },
+}
+
+fn fixture(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/sentence_transformers").join(file)
+}
+
+fn folders() -> Fixture {
+    serde_json::from_slice(&fs::read(fixture("folders.json")).unwrap()).unwrap()
+}
+
+impl Folder {
+    /// Writes the files below `to`.
+    fn write(&self, to: &Path) {
+        for (path, file) in &self.files {
+            let path = to.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            match file {
+                File::Text(text) => fs::write(path, text).unwrap(),
+                File::Blob { blob } => {
+                    fs::copy(fixture("blobs").join(blob), path).unwrap();
+                }
+            }
+        }
+    }
+}
+
+/// A folder of the fixture in a temporary one.
+fn written(name: &str) -> tempfile::TempDir {
+    let temporary = tempfile::tempdir().unwrap();
+    let folders = folders().folders;
+    folders.iter().find(|folder| folder.name == name).unwrap().write(temporary.path());
+    temporary
+}
+
+fn change(folder: &Path, file: &str, change: impl FnOnce(&mut Value)) {
+    let mut value = serde_json::from_slice(&fs::read(folder.join(file)).unwrap()).unwrap();
+    change(&mut value);
+    fs::write(folder.join(file), value.to_string()).unwrap();
+}
+
+fn refusal(folder: &Path) -> String {
+    Encoder::open(folder.to_str().unwrap()).err().expect("a refusal").to_string()
+}
+
+#[test]
+fn every_folder_gives_the_embeddings_of_the_reference() {
+    let Fixture { texts, folders } = folders();
+    assert!(folders.len() >= 40, "{} folders", folders.len());
+    let mut wrong = Vec::new();
+    for folder in folders {
+        let temporary = tempfile::tempdir().unwrap();
+        folder.write(temporary.path());
+        let location = temporary.path().to_str().unwrap();
+        let default = &folder.expected["default"];
+        let roles = [
+            ("default", PromptChoice::Default),
+            ("query", PromptChoice::Query),
+            ("document", PromptChoice::Document),
+        ];
+        let named = folder.expected.keys().filter_map(|key| key.strip_prefix("prompt "));
+        let named = named.map(|name| (name, PromptChoice::Named(name.to_owned())));
+        for (role, choice) in roles.into_iter().chain(named) {
+            let key = match choice {
+                PromptChoice::Named(_) => format!("prompt {role}"),
+                _ => role.to_owned(),
+            };
+            let expected = folder.expected.get(&key).unwrap_or(default);
+            let encoder = match Encoder::with_prompt(location, &choice) {
+                Ok(encoder) => encoder,
+                Err(error) => {
+                    wrong.push(format!("{}, {key}: {error}", folder.name));
+                    continue;
+                }
+            };
+            let prepare =
+                |text: &String| encoder.prepare(Item { text: Some(text), picture: None }).unwrap();
+            let items: Vec<_> = texts.iter().map(prepare).collect();
+            let made = encoder.encode(&items.iter().collect::<Vec<_>>()).unwrap();
+            compare(&format!("{}, {key}", folder.name), &made, expected, &mut wrong);
+        }
+        if let Some(expected) = folder.expected.get("image") {
+            let encoder = Encoder::open(location).unwrap();
+            let item = Item { text: None, picture: Some(&fixture("image.png")) };
+            let made = encoder.encode(&[&encoder.prepare(item).unwrap()]).unwrap();
+            compare(&format!("{}, image", folder.name), &made, expected, &mut wrong);
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn compare(name: &str, made: &[f32], expected: &[Vec<f32>], wrong: &mut Vec<String>) {
+    let expected = expected.concat();
+    let most = match made.len() == expected.len() {
+        true => made.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max),
+        false => f32::INFINITY,
+    };
+    if most.is_nan() || most > 1e-4 {
+        let (own, wanted) = (made.len(), expected.len());
+        wrong.push(format!("{name}: differs by {most} ({own} numbers, {wanted} expected)"));
+    }
+}
+
+#[test]
+fn what_is_not_implemented_is_refused_by_file_and_name() {
+    type Change = fn(&mut Value);
+    let cases: [(&str, &str, Change, &[&str]); 12] = [
+        (
+            "bert cls",
+            "1_Pooling/config.json",
+            |c| c["pooling_mode"] = json!("attention"),
+            &["`attention`"],
+        ),
+        (
+            "bert cls",
+            "1_Pooling/config.json",
+            |c| c["pooling_mode"] = json!(["cls", "x"]),
+            &["`x`"],
+        ),
+        (
+            "bert cls",
+            "modules.json",
+            |m| m[1]["type"] = json!("sentence_transformers.models.CNN"),
+            &["CNN"],
+        ),
+        (
+            "bert cls",
+            "modules.json",
+            |m| m[1]["type"] = json!("custom.Pooling"),
+            &["custom.Pooling"],
+        ),
+        ("bert cls", "modules.json", |m| m[1]["path"] = json!("../p"), &["../p"]),
+        (
+            "bert cls",
+            "config.json",
+            |c| c["model_type"] = json!("roberta"),
+            &["roberta", "bert, deberta-v2"],
+        ),
+        ("bert cls", "config.json", |c| c["is_decoder"] = json!(true), &["is_decoder"]),
+        (
+            "bert cls",
+            "sentence_bert_config.json",
+            |c| c["transformer_task"] = json!("fill-mask"),
+            &["fill-mask"],
+        ),
+        (
+            "bert cls",
+            "config_sentence_transformers.json",
+            |c| c["model_type"] = json!("SparseEncoder"),
+            &["SparseEncoder"],
+        ),
+        (
+            "bert cls",
+            "config_sentence_transformers.json",
+            |c| c["default_prompt_name"] = json!("z"),
+            &["\"z\""],
+        ),
+        (
+            "bert dense GELU",
+            "2_Dense/config.json",
+            |c| c["activation_function"] = json!("torch.nn.PReLU"),
+            &["PReLU"],
+        ),
+        ("bert dense GELU", "2_Dense/config.json", |c| c["in_features"] = json!(31), &["31"]),
+    ];
+    for (name, file, changed, parts) in cases {
+        let folder = written(name);
+        change(folder.path(), file, changed);
+        let error = refusal(folder.path());
+        let is_named = |part: &&str| error.contains(part);
+        assert!(
+            parts.iter().all(is_named) && error.contains(file.split('/').next_back().unwrap()),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_modules_json_names_must_be_there() {
+    for (name, file) in [
+        ("bert cls", "1_Pooling/config.json"),
+        ("bert dense GELU", "2_Dense/config.json"),
+        ("bert dense GELU", "2_Dense/model.safetensors"),
+        ("bert in shards", "model-00002-of-00002.safetensors"),
+    ] {
+        let folder = written(name);
+        fs::remove_file(folder.path().join(file)).unwrap();
+        assert!(refusal(folder.path()).contains(file), "{}", refusal(folder.path()));
+    }
+    // Without modules.json, sentence-transformers would take the mean.
+    let folder = written("bert cls");
+    fs::remove_file(folder.path().join("modules.json")).unwrap();
+    let error = refusal(folder.path());
+    assert!(error.contains("modules.json: is missing") && error.contains("1_Pooling"), "{error}");
+}
+
+#[test]
+fn models_in_another_form_are_refused_with_the_commands_that_make_them_ready() {
+    let folder = written("bert cls");
+    let rename = |from: &str, to: &str| {
+        fs::rename(folder.path().join(from), folder.path().join(to)).unwrap();
+    };
+    rename("model.safetensors", "pytorch_model.bin");
+    let error = refusal(folder.path());
+    assert!(
+        error.contains("pytorch_model.bin") && error.contains("BertModel.from_pretrained"),
+        "{error}"
+    );
+    assert!(!error.contains("AutoTokenizer"), "{error}");
+    rename("tokenizer.json", "vocab.txt");
+    let error = refusal(folder.path());
+    assert!(
+        error.contains("vocab.txt") && error.contains("AutoTokenizer.from_pretrained"),
+        "{error}"
+    );
+    assert!(error.contains("BertModel.from_pretrained"), "{error}");
+    rename("pytorch_model.bin", "model.safetensors");
+    rename("vocab.txt", "spm.model");
+    let error = refusal(folder.path());
+    assert!(error.contains("spm.model") && !error.contains("BertModel"), "{error}");
+}
+
+#[test]
+fn modules_change_the_identity_of_a_model() {
+    let sha256 = |name: &str| {
+        let folder = written(name);
+        Encoder::open(folder.path().to_str().unwrap()).unwrap().sha256().to_owned()
+    };
+    // The mean has the hash of the weights file; the same weights with another pooling are another model.
+    assert_eq!(sha256("bert mean"), sha256("bert old flags mean"));
+    assert_ne!(sha256("bert mean"), sha256("bert cls"));
+    assert_ne!(sha256("bert dense GELU"), sha256("bert dense ReLU"));
+}
