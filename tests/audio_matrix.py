@@ -190,7 +190,7 @@ def mp3():
         data[at + bit // 8] ^= 0x80 >> bit % 8
         case(write(f"header_bit_{bit}.mp3", data), FRAME, seconds=3.0)
     case(write("hole.mp3", plain[: start + 20 * length] + plain[start + 21 * length :]), FRAME)
-    case(write("cut.mp3", plain[: len(plain) // 2 + 77]), FRAME)
+    case(write("cut.mp3", plain[: len(plain) // 2 + 77]), FRAME, seconds=1.46)
     tag = b"ID3\x03\0\0\0\0\x10\0" + bytes(2048)
     ape = b"APETAGEX" + struct.pack("<IIII", 2000, 32, 0, 0x80000000) + bytes(8)
     case(write("id3_before.mp3", tag + tag + plain), 32)
