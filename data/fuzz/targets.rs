@@ -23,7 +23,7 @@ const FILE: &str = "input.file";
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("aokvqa", aokvqa),
     ("audio", audio),
     ("coco", coco),

@@ -121,13 +121,13 @@ fn appending_locking_copying_renaming_removing() {
 fn a_linked_file_is_whole_and_leaves_no_temporary() {
     let place = tempfile::tempdir().unwrap();
     let [from, to] = ["from", "to"].map(|name| place.path().join(name));
-    std::fs::write(&from, "new").unwrap();
-    std::fs::write(&to, "old").unwrap();
+    fs::write(&from, "new").unwrap();
+    fs::write(&to, "old").unwrap();
     for _ in 0..2 {
-        engram_durable::link_file(&from, &to).unwrap();
-        assert_eq!(std::fs::read(&to).unwrap(), b"new");
-        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2);
+        durable::link_file(&from, &to).unwrap();
+        assert_eq!(fs::read(&to).unwrap(), b"new");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2);
     }
-    assert!(engram_durable::link_file(&place.path().join("none"), &to).is_err());
-    assert_eq!(std::fs::read(&to).unwrap(), b"new");
+    assert!(durable::link_file(&place.path().join("none"), &to).is_err());
+    assert_eq!(fs::read(&to).unwrap(), b"new");
 }

@@ -22,12 +22,12 @@ she said nothing (spk1-003)
 ";
 
 fn score(reference: &str, hypothesis: &str, d: bool, normaliser: Normaliser) -> WerReport {
-    let parse = |text| parse_texts("trn", text, TextFormat::Trn).unwrap();
-    let mut pairs = join(("r", parse(reference)), ("h", parse(hypothesis))).unwrap();
+    let parse = |text| parse_texts("trn", text, TextFormat::Trn).expect("trn");
+    let mut pairs = join(("r", parse(reference)), ("h", parse(hypothesis))).expect("pairs");
     pairs.alignment = Alignment::Sclite;
     pairs.markup.optional_deletions = d;
     let options = WerOptions { normaliser, confusions: 5, worst: 5, ..WerOptions::default() };
-    evaluate(&pairs, &options).unwrap()
+    evaluate(&pairs, &options).expect("a report")
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn mark_up_that_cannot_be_read_is_named() {
 fn a_text_that_is_too_long_for_the_alignment_is_refused() {
     let words = "a b ".repeat(3000);
     let text = format!("{{ a / b }} {words}(u1)\n");
-    let parse = || parse_texts("f", &text, TextFormat::Trn).unwrap();
+    let parse = || parse_texts("f", &text, TextFormat::Trn).expect("trn");
     let pairs = join(("r", parse()), ("h", parse())).unwrap();
     let error = evaluate(&pairs, &WerOptions::default()).unwrap_err().to_string();
     assert!(error.starts_with("utterance u1: is too long to choose alternatives in; "), "{error}");

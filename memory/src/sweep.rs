@@ -176,14 +176,12 @@ pub(crate) fn sweep_all_but(
             continue;
         }
         match candidate.finished() {
-            Some(manifest) => {
-                // A later one is no leftover: somebody has put an older `CURRENT` there.
-                if current.is_some_and(|current| candidate.number < current.generation) {
-                    old.push((candidate, manifest));
-                }
+            // A later one is no leftover: somebody has put an older `CURRENT` there.
+            Some(manifest) if current.is_some_and(|now| candidate.number < now.generation) => {
+                old.push((candidate, manifest));
             }
             None if candidate.is_unfinished() => unneeded.push(candidate),
-            None => {}
+            _ => {}
         }
     }
     for (candidate, manifest) in &old {

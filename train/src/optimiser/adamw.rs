@@ -144,12 +144,11 @@ impl Optimiser for AdamW {
     }
 
     fn state_mut(&mut self) -> Vec<(&str, &mut [f32])> {
-        let all = self.moments.iter_mut();
-        let all = all.map(|moments| {
+        let tensors = self.moments.iter_mut().flat_map(|moments| {
             moments.idle.clear();
-            moments
+            [moments.first.tensor_mut(), moments.second.tensor_mut()]
         });
-        all.flat_map(|m| [m.first.tensor_mut(), m.second.tensor_mut()]).collect()
+        tensors.collect()
     }
 }
 

@@ -163,7 +163,7 @@ impl<'a> Pairs<'a> {
         let mut pairs = Self { markup: Markup::default(), ..self.clone() };
         for (pair, id) in self.ids.iter().enumerate() {
             let [said, heard] = [&self.references[pair], &self.hypotheses[pair]];
-            if !(references && has_markup(said)) && !(hypotheses && has_markup(heard)) {
+            if !(references && has_markup(said) || hypotheses && has_markup(heard)) {
                 continue;
             }
             let fault = |reason: &str, remedy| {
