@@ -211,7 +211,7 @@ impl Running {
     }
 
     fn watch(self, limit: Duration, stops: bool) -> Result<Running, Ended> {
-        let mut timed_out = false;
+        let (mut timed_out, begun) = (false, Instant::now());
         loop {
             match self.state() {
                 Waited::Stopped if stops => return Ok(self),
@@ -231,7 +231,7 @@ impl Running {
                 }
                 Waited::Running | Waited::Stopped => {}
             }
-            if self.started.elapsed() > limit && !timed_out {
+            if begun.elapsed() > limit && !timed_out {
                 timed_out = true;
                 self.signal(libc::SIGKILL);
             }

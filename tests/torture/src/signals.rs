@@ -18,13 +18,13 @@ use crate::subjects::Shared;
 /// Seconds in which a step ends and a checkpoint is written.
 const PROMPT: Duration = Duration::from_secs(20);
 /// Seconds in which a second signal ends the process.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const AT_ONCE: Duration = Duration::from_secs(5);
 
 pub fn attack(report: &Report) -> Result<()> {
     let scratch = Scratch::new("signals")?;
     let shared = Shared::make(&scratch)?;
     let longer =
-        [("train patent", "phase.train.epochs=10"), ("train clip", "phase.clip.epochs=40")];
+        [("train patent", "phase.train.epochs=10"), ("train clip", "phase.clip.epochs=20")];
     for (study, (name, epochs)) in longer.into_iter().enumerate() {
         let line = format!("{} --set {epochs}", shared.line(name)?);
         let line_in = |place: &Path| line.replace("{}", &place.to_string_lossy());
@@ -50,7 +50,8 @@ pub fn attack(report: &Report) -> Result<()> {
             running.signal(signal);
             let sent = Instant::now();
             if twice {
-                thread::sleep(Duration::from_millis(5));
+                // Two that arrive together count as one.
+                thread::sleep(Duration::from_millis(100));
                 running.signal(signal);
             }
             let ended = running.wait(PROMPT);
