@@ -15,6 +15,8 @@
 //!
 //! The command `engram` is glue over the same parts.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod notebook;
 pub mod plot;
 

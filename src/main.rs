@@ -1,5 +1,7 @@
 //! The `engram` command.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 use std::ffi::c_long;
 use std::process::ExitCode;
 

@@ -18,13 +18,13 @@ fn command(run: &Path, more: &[&str]) -> Command {
 }
 
 fn signal(process: u32, name: &str) {
-    let sent = Command::new("kill").args([name, &process.to_string()]).status().unwrap();
+    let sent = Command::new("kill").args([name, &process.to_string()]).status().expect("kill runs");
     assert!(sent.success());
 }
 
 /// Starts a run and signals it once when it has written so many log lines.
 fn stopped(run: &Path, name: &str, lines: usize) -> Output {
-    let child = command(run, &[]).spawn().unwrap();
+    let child = command(run, &[]).spawn().expect("engram starts");
     let since = Instant::now();
     let written = || fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
     while written().lines().count() < lines {
@@ -32,7 +32,7 @@ fn stopped(run: &Path, name: &str, lines: usize) -> Output {
         thread::sleep(Duration::from_millis(2));
     }
     signal(child.id(), name);
-    child.wait_with_output().unwrap()
+    child.wait_with_output().expect("an end")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -43,14 +43,15 @@ fn text(bytes: &[u8]) -> String {
 fn lasting(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let (mut found, mut folders) = (Vec::new(), vec![run.to_path_buf()]);
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap().flatten() {
-            let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+        for entry in fs::read_dir(&folder).expect("a folder").flatten() {
+            let (path, name) = (entry.path(), entry.file_name().into_string().expect("a name"));
             if path.is_dir() {
                 folders.push(path);
             } else if !["timing.jsonl", ".lock", "README.md"].contains(&name.as_str())
                 && !name.starts_with("events.")
             {
-                found.push((path.strip_prefix(run).unwrap().into(), fs::read(&path).unwrap()));
+                let bytes = fs::read(&path).expect("a file");
+                found.push((path.strip_prefix(run).expect("inside").into(), bytes));
             }
         }
     }
@@ -91,7 +92,7 @@ fn before_the_first_step_there_is_nothing_to_save() {
     let run = folder.path().join("run");
     // The text of a manifest that never comes: the run waits for its data.
     let pipe = folder.path().join("train.jsonl");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("kill runs").success());
     let data = |name: &str| format!("data.{name}={}", pipe.display());
     let recipe = concat!(env!("CARGO_MANIFEST_DIR"), "/train/recipes/speech/tiny.toml");
     let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
@@ -99,10 +100,11 @@ fn before_the_first_step_there_is_nothing_to_save() {
     for name in ["train", "validation", "test"] {
         command.args(["--set", &data(name)]);
     }
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("engram starts");
     thread::sleep(Duration::from_millis(1500));
     signal(child.id(), "-TERM");
-    let output = child.wait_with_output().unwrap();
+    let output = child.wait_with_output().expect("an end");
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(143), "{told}");
     assert!(told.contains("stopped before the first step"), "{told}");

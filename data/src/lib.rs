@@ -18,6 +18,8 @@
 //! | pictures, knowledge and questions that need no download | [`world`] |
 //! | word vectors in GloVe or word2vec text form | [`vectors`] |
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod audio;
 pub mod augmentation;
 pub mod error;

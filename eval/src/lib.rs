@@ -35,6 +35,8 @@
 //! # Ok::<(), engram_eval::EvalError>(())
 //! ```
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod aokvqa;
 pub mod bootstrap;
 pub mod caption;

@@ -35,6 +35,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 #[cfg(target_endian = "big")]
 compile_error!("memories are read in place, which needs a little-endian machine");
 

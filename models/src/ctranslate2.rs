@@ -79,7 +79,8 @@ impl PublishedWhisper {
         {
             let path = folder.join(name);
             let text = format!("{value:#}\n");
-            std::fs::write(&path, text).map_err(|source| ModelError::Io { path, source })?;
+            engram_durable::write_file(&path, text.as_bytes())
+                .map_err(|source| ModelError::Io { path, source })?;
         }
         let named = self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor));
         weights::save(&folder.join("model.safetensors"), named)

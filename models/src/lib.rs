@@ -1,5 +1,7 @@
 //! Differentiable models of the Engram toolkit.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod adapter;
 pub mod avformer;
 pub mod bert;

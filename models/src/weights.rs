@@ -2,10 +2,8 @@
 
 mod shards;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use atomic_write_file::AtomicWriteFile;
 use candle_core::safetensors::Load;
 use candle_core::{DType, Device, Tensor};
 use memmap2::Mmap;
@@ -142,8 +140,7 @@ impl Weights {
     }
 }
 
-/// Writes named tensors as safetensors, in the given order: beside, synced, renamed, so that the
-/// file is never seen half-written.
+/// Writes named tensors as safetensors, in the given order. The file is replaced as a whole.
 pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>) -> Result<()> {
     let io = |source| ModelError::Io { path: path.to_path_buf(), source };
     let mut tensors = Vec::new();
@@ -151,9 +148,7 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
         tensors.push((name, tensor.to_device(&Device::Cpu)?.contiguous()?));
     }
     let bytes = safetensors::serialize(tensors, None).map_err(|e| io(std::io::Error::other(e)))?;
-    let mut file = AtomicWriteFile::open(path).map_err(io)?;
-    file.write_all(&bytes).map_err(io)?;
-    file.commit().map_err(io)
+    engram_durable::write_file(path, &bytes).map_err(io)
 }
 
 /// A safetensors file with 16 bits (f16) for each number, without the tensors whose names begin with `left_out` (nothing

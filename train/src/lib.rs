@@ -3,6 +3,8 @@
 //! A [`Study`] brings data, model, loss and evaluation; a [`Recipe`] says how it is trained; and
 //! [`train`] runs it, leaving a run folder that can be resumed to the same bytes.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod awp;
 mod card;
 pub mod checkpoint;

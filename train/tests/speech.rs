@@ -313,7 +313,8 @@ fn sound_without_texts_is_a_start_for_another_run() {
     assert!(codebook(&first) == codebook(&second));
 
     std::fs::write(first.join("tokenizer.json"), "{}").unwrap();
-    let damaged = try_run(&folder.path().join("third"), &[start.clone()], RunOptions::default());
+    let damaged =
+        try_run(&folder.path().join("third"), std::slice::from_ref(&start), RunOptions::default());
     assert!(matches!(damaged, Err(TrainError::BadChecksum { .. })), "{damaged:?}");
     write_checksums(&first).unwrap();
     let error = try_run(&folder.path().join("third"), &[start], RunOptions::default());

@@ -1,5 +1,7 @@
 //! The patent study on the embedded phrase set.
 
+use std::path::Path;
+
 use anyhow::Context;
 use engram_data::patent::PhrasePair;
 use engram_data::world::phrases::phrase_world;
