@@ -182,7 +182,7 @@ fn a_small_run_answers_with_evidence_and_refuses_what_does_not_fit() {
     let end = damaged.len();
     damaged[end - 4000..].fill(0xff);
     fs::write(&weights, damaged).unwrap();
-    refused(at, &format!("{predict} y.jsonl"), "model.safetensors: `");
+    refused(at, &format!("{predict} y.jsonl"), "model.safetensors does not match its SHA-256");
     fs::write(&weights, whole).unwrap();
 
     // Options that would do nothing are refused; a picture that does not decode is told with its line.

@@ -56,16 +56,19 @@ fn a_bomb_does_not_fill_the_memory() {
     refused(result, "data.file: an item of more than 16 MiB");
 }
 
-/// Corpora of the fuzzer: the files named `good`.
+/// The files named `good` of the fuzzer's corpora. Audio, images and the hub's headers have none: they have tests of
+/// their own.
 fn good_files() -> Vec<(&'static str, Vec<u8>)> {
     let corpus = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
-    let read = |name| std::fs::read(corpus.join(name).join("good")).unwrap();
-    targets::TARGETS.iter().map(|(name, _)| (*name, read(name))).collect()
+    let read = |name| Some((name, std::fs::read(corpus.join(name).join("good")).ok()?));
+    targets::TARGETS.iter().filter_map(|(name, _)| read(*name)).collect()
 }
 
 #[test]
 fn cut_and_flipped_files_are_read_or_refused() {
-    for (name, bytes) in good_files() {
+    let files = good_files();
+    assert!(files.len() >= 7, "{}", files.len());
+    for (name, bytes) in files {
         for cut in 0..bytes.len() {
             targets::run(name, &bytes[..cut]);
         }
