@@ -122,7 +122,7 @@ impl Writer {
 
     /// Opens a memory to change it.
     ///
-    /// # Errors   [`MemoryError::Locked`] while another process does; those of [`Memory::open`]
+    /// # Errors   [`MemoryError::Locked`] while another process does; those of [`Memory::open`](crate::Memory::open)
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, MemoryError> {
         let folder = folder.into();
         Manifest::current(&folder)?;

@@ -358,7 +358,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     let command = k_2.command.as_ref().unwrap();
     assert!(command.starts_with("engram grid grid.toml --rows k-2 --seeds 2 --out /"), "{command}");
     let markdown = report.to_markdown();
-    assert!(markdown.contains("| k-2 | `memory.k=2` |") && markdown.contains("**holds**"));
+    assert!(markdown.contains("| k-2 | `memory.k=2` |") && markdown.contains("**not decided**"));
     assert!(markdown.contains("| main | as it is |"), "{markdown}");
     assert!(report.to_html().contains("<svg"));
 
