@@ -11,7 +11,9 @@ use std::fs;
 use std::io::Cursor;
 use std::path::Path;
 
-use ::image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbaImage};
+use ::image::{
+    DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, RgbaImage,
+};
 
 use crate::DataError;
 use crate::guard::guarded;
@@ -74,7 +76,12 @@ impl Picture {
         let Some(format) = reader.format() else {
             return Err(refused("is not a picture that is known here".to_owned()));
         };
-        let broken = |error| refused(format!("cannot be decoded ({error})"));
+        // The decoder's message may have several lines.
+        let broken = |error: ImageError| {
+            let reason = error.to_string();
+            let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+            refused(format!("cannot be decoded ({reason})"))
+        };
         reader.limits(limit(MOST_BESIDE_PIXELS));
         let mut decoder = reader.into_decoder().map_err(broken)?;
         let (width, height) = decoder.dimensions();

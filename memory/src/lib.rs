@@ -61,4 +61,5 @@ pub use format::manifest::{EncoderRecord, ValueFormat, ValueNumber};
 pub use generation::{Generation, Row};
 pub use memory::Memory;
 pub use segment::Batch;
+pub use sweep::is_own_generation;
 pub use writer::{MemoryFormat, Writer};

@@ -10,6 +10,7 @@
 //! Of these folders only files of names that Engram gives are removed, and the folder itself where it is empty then.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -217,7 +218,8 @@ pub(crate) fn remove_generation(folder: &Path) -> io::Result<()> {
             fs::remove_file(entry.path())?;
         }
     }
-    engram_durable::sync_folder(folder)?;
+    // Where this fails, a power cut may leave files without their marker. Their folder then stays.
+    let _ = engram_durable::sync_folder(folder);
     for name in [MANIFEST, UNFINISHED] {
         match fs::remove_file(folder.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -228,6 +230,26 @@ pub(crate) fn remove_generation(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Whether a folder is a generation, finished or not, whose files are all named as Engram names them.
+///
+/// # Errors   those of reading the folder
+pub fn is_own_generation(folder: &Path) -> io::Result<bool> {
+    let name = folder.file_name().and_then(OsStr::to_str);
+    let number =
+        name.and_then(|name| name.strip_suffix(PARTIAL).or(Some(name))?.strip_prefix("gen-"));
+    let is_number = number
+        .is_some_and(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
+    if !is_number || !fs::symlink_metadata(folder)?.is_dir() {
+        return Ok(false);
+    }
+    for entry in fs::read_dir(folder)? {
+        if !entry?.file_name().to_str().is_some_and(is_own_file) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether a file in a generation's folder is called as Engram calls one.

@@ -20,8 +20,8 @@ use crate::scratch::{self, Scratch, Snapshot};
 
 const BODY: &str = "{\"hidden_size\": 8}\n";
 const COMMIT: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
-/// SHA-1 of a file, as the hub's ETag of small files.
-const ETAG: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+/// The hub's ETag of a small file: git's SHA-1 of `BODY`.
+const ETAG: &str = "bc77bf8f7cdcf1bc3b843a77809edf1d1367b78e";
 const TOKEN: &str = "hf_secret_of_the_torture_suite";
 /// Bytes that a client may store or receive of a file that is announced as 19 bytes long.
 const MOST_BYTES: u64 = 64 << 20;

@@ -180,7 +180,7 @@ impl Case<'_> {
         }
         if done && subject.kind == Kind::Memory {
             // A kill after the commit point leaves its traces to the next change.
-            let next = format!("memory delete {}/memory --ids 50", place.display());
+            let next = format!("memory compact {}/memory --quiet", place.display());
             let next = Engram::line(&next).run()?;
             if next.code != Some(0) {
                 self.loss("the next change is refused", next);

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use engram_durable as durable;
+use engram_memory::is_own_generation;
 
 use super::identity::{self, Identity};
 use crate::error::TrainError;
@@ -24,7 +25,9 @@ const FIRST: &str = "gen-000001";
 /// ended: both stay as they are.
 pub(super) fn remove_memory(folder: &Path) -> StudyResult<()> {
     for path in entries(folder)? {
-        if !path.file_name().is_some_and(is_of_memory) {
+        let is_own = path.file_name().is_some_and(is_of_memory)
+            || is_own_generation(&path).map_err(TrainError::io(&path))?;
+        if !is_own {
             return Err(TrainError::OtherFile { path }.into());
         }
     }
@@ -68,13 +71,9 @@ fn is_snapshot(name: &str) -> bool {
     step.and_then(|step| step.parse().ok()).is_some_and(|step| snapshot_name(step) == name)
 }
 
-/// Whether a memory's folder has files and folders of this name.
+/// Whether a memory's folder has files of this name, beside its generations.
 fn is_of_memory(name: &OsStr) -> bool {
-    let is_own = |name: &str| {
-        let generation = name.strip_prefix("gen-");
-        [CURRENT, LOCK, identity::FILE].contains(&name)
-            || generation.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
-    };
+    let is_own = |name: &str| [CURRENT, LOCK, identity::FILE].contains(&name);
     name.to_str().is_some_and(|text| {
         let of = text.strip_prefix('.').and_then(|rest| rest.rsplit_once('.'));
         is_own(text) || of.is_some_and(|(of, _)| is_own(of) && durable::is_leftover(name, of))
@@ -114,6 +113,9 @@ mod tests {
         fs::create_dir_all(folder.join("gen-000002")).expect("made");
         fs::write(folder.join(CURRENT), "gen-000002 0123\n").expect("written");
         fs::write(folder.join(".CURRENT.engram-Ab12Cd"), "gen").expect("written");
+        // What a build leaves that is killed.
+        fs::create_dir_all(folder.join("gen-000003.partial")).expect("made");
+        fs::write(folder.join("gen-000003.partial/UNFINISHED"), "").expect("written");
         // Refreshed while its run goes on.
         remove_memory(&folder).expect("removed");
         assert!(!folder.exists());
@@ -125,6 +127,10 @@ mod tests {
             assert_eq!(fs::read(folder.join(other)).expect("there"), b"precious");
             fs::remove_file(folder.join(other)).expect("removed");
         }
+        let notes = folder.join("gen-000001/notes.txt");
+        fs::write(&notes, "precious").expect("written");
+        assert!(remove_memory(&folder).expect_err("refused").to_string().contains("gen-000001"));
+        fs::remove_file(notes).expect("removed");
         // Entries were added after the end.
         fs::write(folder.join(CURRENT), "gen-000002 0123\n").expect("written");
         fs::write(folder.join(identity::FILE), "{}").expect("written");
