@@ -5,13 +5,14 @@
     python3 notebooks/check.py 01-metrics.ipynb
 
 This takes a minute, where `execute.py` builds everything once more for evcxr. It needs only cargo and Python. Printed text
-that differs from the committed output is reported. The programs are written to `examples/notebook-*`, which git ignores.
+that differs from the committed output is reported. The programs stand in `examples/notebook-*` until they have run.
 """
 
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -20,7 +21,7 @@ ROOT = HERE.parent
 # Separates the printed text of the cells.
 MARK = "\x1e"
 
-PROGRAM = """// Written by notebooks/check.py.
+PROGRAM = """//! Written by notebooks/check.py.
 #![allow(unused, clippy::all)]
 
 /// Takes any error that a cell returns by `?`.
@@ -73,12 +74,19 @@ def printed(cell):
 
 
 def check(path):
-    """Runs a notebook's code; whether it succeeded."""
-    notebook = json.loads(path.read_text())
-    code, environment = program(notebook)
+    """Builds and runs a notebook's code; whether it succeeded."""
     name = f"notebook-{path.stem}"
     folder = ROOT / "examples" / name
     folder.mkdir(exist_ok=True)
+    try:
+        return check_in(folder, name, path)
+    finally:
+        shutil.rmtree(folder)
+
+
+def check_in(folder, name, path):
+    notebook = json.loads(path.read_text())
+    code, environment = program(notebook)
     (folder / "main.rs").write_text(code)
     built = subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "--example", name], cwd=ROOT)
     if built.returncode:
