@@ -49,7 +49,8 @@ pub(crate) fn mark(folder: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Takes the mark of a generation away, which is the current one now.
+/// Takes the mark of a generation away, which is the current one now. A power cut may bring it back: the next writer takes it
+/// away again.
 pub(crate) fn unmark(folder: &Path) -> Result<(), MemoryError> {
     let path = folder.join(UNFINISHED);
     match fs::remove_file(&path) {

@@ -216,9 +216,9 @@ impl Case<'_> {
     }
 }
 
-/// Whether a part of the path is a name that only an unfinished command uses.
+/// Whether a part of the path is a name that only an unfinished command uses. A power cut may bring back the mark of a
+/// generation; the next writer removes it.
 fn is_temporary(path: &str) -> bool {
-    path.split('/').any(|part| {
-        part.starts_with('.') || part.ends_with(".partial") || part.contains(".unfinished")
-    })
+    path.split('/')
+        .any(|part| part.starts_with('.') || part.ends_with(".partial") || part == "UNFINISHED")
 }
