@@ -87,7 +87,7 @@ impl Case<'_> {
             self.loss("the error names no path", ended.error());
         }
         self.check_state(&now, Some(ended))?;
-        let left = self.leftovers(&now);
+        let left = self.leftovers(&now, is_temporary);
         // Without files to open, folders cannot be removed.
         if !left.is_empty() && act != Act::FailOn(libc::EMFILE) {
             self.loss("left behind after a failure", left);
@@ -186,7 +186,8 @@ impl Case<'_> {
                 self.loss("the next change is refused", next);
             }
         }
-        let left = self.leftovers(&Snapshot::of(place)?);
+        let left =
+            self.leftovers(&Snapshot::of(place)?, |path| is_temporary(path) || is_mark(path));
         // Beside files and folders of a user, only the command that made a temporary removes it.
         if !left.is_empty() && matches!(subject.kind, Kind::Memory | Kind::Run) {
             self.loss("left behind after the next command", left);
@@ -196,29 +197,32 @@ impl Case<'_> {
 
     /// What a user sees: all but hidden and temporary names.
     fn visible_part(&self, now: &Snapshot) -> Snapshot {
-        let seen = now.0.iter().filter(|(path, _)| !is_temporary(path) && !path.ends_with('/'));
+        let seen = now
+            .0
+            .iter()
+            .filter(|(path, _)| !is_temporary(path) && !is_mark(path) && !path.ends_with('/'));
         Snapshot(seen.map(|(path, hash)| (path.clone(), *hash)).collect())
     }
 
     /// Temporary files, and generations that nothing names.
-    fn leftovers(&self, now: &Snapshot) -> String {
+    fn leftovers(&self, now: &Snapshot, is_left: fn(&str) -> bool) -> String {
         let known = |path: &str| {
             self.unbroken.before.0.contains_key(path) || self.unbroken.after.0.contains_key(path)
         };
-        let mut left: Vec<&str> = now
-            .0
-            .keys()
-            .map(String::as_str)
-            .filter(|path| is_temporary(path) && !known(path))
-            .collect();
+        let mut left: Vec<&str> =
+            now.0.keys().map(String::as_str).filter(|path| is_left(path) && !known(path)).collect();
         left.truncate(3);
         left.join(", ")
     }
 }
 
-/// Whether a part of the path is a name that only an unfinished command uses. A power cut may bring back the mark of a
-/// generation; the next writer removes it.
+/// Whether a part of the path is a name that only an unfinished command uses.
 fn is_temporary(path: &str) -> bool {
-    path.split('/')
-        .any(|part| part.starts_with('.') || part.ends_with(".partial") || part == "UNFINISHED")
+    path.split('/').any(|part| part.starts_with('.') || part.ends_with(".partial"))
+}
+
+/// Whether this is the mark of a generation. It may stay after an error behind the commit point, and a power cut may
+/// bring it back: the next writer removes it.
+fn is_mark(path: &str) -> bool {
+    path.ends_with("/UNFINISHED")
 }
