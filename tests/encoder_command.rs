@@ -85,6 +85,13 @@ fn inputs(fixture: &Fixture, folder: &Path) {
     fs::write(folder.join("phrases.csv"), pair).unwrap();
 }
 
+/// Builds the memory `m` of the entries by the model.
+#[track_caller]
+fn build(folder: &Path) {
+    let arguments = "memory build --entries entries.jsonl --model model --out m --quiet";
+    done(folder, &arguments.split(' ').collect::<Vec<_>>());
+}
+
 #[test]
 fn every_command_encodes_as_the_reference_does() {
     let fixture = Fixture::read();
@@ -101,20 +108,7 @@ fn every_command_encodes_as_the_reference_does() {
         let folder = temporary.path();
         fixture.write(name, &folder.join("model"));
         inputs(&fixture, folder);
-        done(
-            folder,
-            &[
-                "memory",
-                "build",
-                "--entries",
-                "entries.jsonl",
-                "--model",
-                "model",
-                "--out",
-                "m",
-                "--quiet",
-            ],
-        );
+        build(folder);
         let report = done(
             folder,
             &["memory", "search", "m", "--text", fixture.text(1), "-k", "4", "--json"],
@@ -184,20 +178,7 @@ fn a_tokenizer_that_makes_the_library_panic_is_an_error_of_its_file() {
     let folder = temporary.path();
     fixture.write("bert without modules", &folder.join("model"));
     inputs(&fixture, folder);
-    done(
-        folder,
-        &[
-            "memory",
-            "build",
-            "--entries",
-            "entries.jsonl",
-            "--model",
-            "model",
-            "--out",
-            "m",
-            "--quiet",
-        ],
-    );
+    build(folder);
     done(folder, &["data", "phrases", "phrases"]);
     // Without its configuration the tokenizer is taken from the file alone.
     fs::remove_file(folder.join("model/tokenizer_config.json")).unwrap();

@@ -143,7 +143,7 @@ impl VectorFile {
         if wanted > self.left {
             return Err(self.ended("ends before its last row".to_owned()));
         }
-        // Memory grows with what is read, not with what the header says.
+        // Memory grows with the bytes that arrive, not with the size in the header.
         let (mut read, mut bytes) = (Vec::new(), Vec::new());
         while read.len() < wanted {
             let now = CONVERTED.min(wanted - read.len());

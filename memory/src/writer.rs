@@ -207,7 +207,7 @@ impl Writer {
     }
 
     /// Makes a graph over the keys of each segment that has none, for [`Hnsw`](crate::search::hnsw::Hnsw). `progress`
-    /// is told of each key.
+    /// is called once a key.
     ///
     /// # Errors   [`MemoryError::BadOption`] for keys that are not of unit length; [`MemoryError::Write`]
     pub fn index(
@@ -229,7 +229,7 @@ impl Writer {
         })
     }
 
-    /// Writes all entries that are not deleted anew, as one segment. `progress` is told how many more are done.
+    /// Writes all entries that are not deleted anew, as one segment. `progress` gets the number of newly written entries.
     ///
     /// # Errors   [`MemoryError::Corrupt`], [`MemoryError::Write`]
     pub fn compact(&mut self, mut progress: impl FnMut(usize)) -> Result<(), MemoryError> {

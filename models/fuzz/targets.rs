@@ -95,7 +95,7 @@ fn configs(bytes: &[u8]) {
     check(&path, WhisperConfig::read(&path));
 }
 
-/// What was read; `None` for a refusal, which names the file.
+/// The parsed value, or `None` for an error. The error must name the file.
 fn check_text<T>(read: Result<T, ModelError>) -> Option<T> {
     let refused = |error: ModelError| {
         assert!(error.to_string().starts_with(FILE), "{error} names no file");

@@ -15,10 +15,10 @@ use super::input::Input;
 pub(super) const PACKET: u64 = 2048;
 /// Bytes of the largest table of contents that is read.
 const MOST: u64 = 1 << 28;
-/// Boxes that hold others, on the way to what is read here.
+/// Container boxes on the way to the boxes that are read.
 const HOLDERS: [&[u8; 4]; 6] = [b"trak", b"edts", b"mdia", b"minf", b"stbl", b"mvex"];
 
-/// What is heard of a track.
+/// The part of a track that is played.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Edits {
     /// Parts in their order; all if there are none.

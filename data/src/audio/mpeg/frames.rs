@@ -1,7 +1,7 @@
 //! The frames of an MPEG audio stream, found by their headers.
 //!
 //! Files are joined, cut and damaged, and hold tags between frames. A header counts as one if another
-//! follows where its frame ends. What is lost is told, so that times stay right.
+//! follows where its frame ends. Lost samples are reported, so that times stay right.
 
 use std::io;
 
