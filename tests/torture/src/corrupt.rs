@@ -64,17 +64,17 @@ fn run(report: &Report, scratch: &Scratch, format: &Format, number: u64) -> Resu
     list(&format.example, &format.example, &format.only, &mut files)?;
     let mut random = Random::new(report.seed, number);
     let most = |short: f64, long: usize| match report.long {
-        true => (long as f64 * (0.05 / format.seconds).min(1.0)) as usize,
+        true => (long as f64 * (0.03 / format.seconds).min(1.0)) as usize,
         false => (short / format.seconds) as usize,
     };
     let mut cases = Vec::new();
     for (file, bytes) in &files {
-        let lengths = most(0.8, 5_000) / files.len() + 1;
+        let lengths = most(0.8, 1_500) / files.len() + 1;
         for size in random.sample(bytes.len(), lengths) {
             cases.push((file, bytes, Change::Cut(size)));
         }
     }
-    for _ in 0..most(1.2, 10_000) {
+    for _ in 0..most(1.2, 3_000) {
         // Each file has the same chance, so that small ones with structure get their share.
         let (file, bytes) = &files[random.below(files.len())];
         if !bytes.is_empty() {

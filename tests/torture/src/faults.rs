@@ -38,7 +38,7 @@ struct Fault {
     act: Act,
 }
 
-/// The faults to try: all in the long form; in the short form as many of each subject as its time allows.
+/// The faults to try: as many of each subject as its time allows, in the long form all of most subjects.
 fn choose(report: &Report, subject: usize, of: &Subject, calls: &[Call]) -> Vec<Fault> {
     let mut faults: Vec<Fault> = Vec::new();
     for call in calls {
@@ -46,7 +46,7 @@ fn choose(report: &Report, subject: usize, of: &Subject, calls: &[Call]) -> Vec<
             faults.push(Fault { subject, call: call.clone(), act: *act });
         }
     }
-    let affordable = if report.long { 2500.0 } else { 6.0 } / (of.seconds + 0.1);
+    let affordable = if report.long { 250.0 } else { 6.0 } / (of.seconds + 0.1);
     let mut random = Random::new(report.seed, subject as u64);
     let chosen = random.sample(faults.len(), affordable.ceil() as usize);
     chosen.into_iter().map(|number| faults[number].clone()).collect()
@@ -56,7 +56,7 @@ pub fn attack(report: &Report) -> Result<()> {
     let scratch = Scratch::new("faults")?;
     let preload = Preload::build(scratch.path())?;
     let shared = Shared::make(&scratch)?;
-    let subjects = shared.subjects()?;
+    let subjects = shared.subjects(report.long)?;
     let known = Mutex::new(BTreeMap::new());
     let numbers: Vec<usize> = (0..subjects.len()).collect();
     let faults = Mutex::new(Vec::new());

@@ -83,7 +83,7 @@ impl Case<'_> {
         }
         if ended.code != Some(2) {
             self.loss("a wrong exit code", ended);
-        } else if !ended.stderr.contains(&*self.place.to_string_lossy()) {
+        } else if !self.subject.is_named(self.place, &ended.stderr) {
             self.loss("the error names no path", ended.error());
         }
         self.check_state(&now, Some(ended))?;
@@ -99,7 +99,7 @@ impl Case<'_> {
     pub fn after_stop(&self, acknowledged: bool) -> Result<()> {
         let now = Snapshot::of(self.place)?;
         if acknowledged
-            && self.subject.kind != Kind::Run
+            && !matches!(self.subject.kind, Kind::Run | Kind::Runs)
             && self.visible_part(&now) != self.visible_part(&self.unbroken.after)
         {
             self.loss("acknowledged, then lost", now.difference(&self.unbroken.after));
@@ -152,7 +152,7 @@ impl Case<'_> {
                     self.loss("a part of a folder", seen.difference(after));
                 }
             }
-            Kind::Run => {}
+            Kind::Run | Kind::Runs => {}
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Case<'_> {
         let done = match subject.kind {
             Kind::Memory => visible(place)?.0 == unbroken.visible[1],
             Kind::Folder => self.visible_part(&now) == unbroken.after,
-            Kind::Files | Kind::Run => false,
+            Kind::Files | Kind::Run | Kind::Runs => false,
         };
         if !done {
             let again = subject.again(place).run()?;
@@ -189,7 +189,7 @@ impl Case<'_> {
         let left =
             self.leftovers(&Snapshot::of(place)?, |path| is_temporary(path) || is_mark(path));
         // Beside files and folders of a user, only the command that made a temporary removes it.
-        if !left.is_empty() && matches!(subject.kind, Kind::Memory | Kind::Run) {
+        if !left.is_empty() && matches!(subject.kind, Kind::Memory | Kind::Run | Kind::Runs) {
             self.loss("left behind after the next command", left);
         }
         Ok(())

@@ -18,21 +18,22 @@ const IN_A_ROW: usize = 3;
 pub fn attack(report: &Report) -> Result<()> {
     let scratch = Scratch::new("kills")?;
     let shared = Shared::make(&scratch)?;
-    for (number, subject) in shared.subjects()?.iter().enumerate() {
+    for (number, subject) in shared.subjects(report.long)?.iter().enumerate() {
         let place = scratch.join("unbroken");
         let started = Instant::now();
         let unbroken = Unbroken::of(subject, &place, Engram::must_run)?;
         let seconds = started.elapsed().as_secs_f64().min(subject.seconds * 4.0);
         let count = report.size(
             (2.0 / (subject.seconds + 0.1)).ceil() as usize,
-            (300.0 / (subject.seconds + 0.5)) as usize,
+            (90.0 / (subject.seconds + 0.5)).ceil() as usize,
         );
         let trials: Vec<u64> = (0..count as u64).collect();
         scratch::each(&trials, &scratch, |trial, folder| {
             let place = folder.join("place");
             let mut random = Random::new(report.seed + number as u64 * 1_000_003, *trial);
             subject.prepare(&place)?;
-            let kills = if subject.kind == Kind::Run { 1 + random.below(IN_A_ROW) } else { 1 };
+            let runs = matches!(subject.kind, Kind::Run | Kind::Runs);
+            let kills = if runs { 1 + random.below(IN_A_ROW) } else { 1 };
             let mut killed = 0;
             for kill in 0..kills {
                 let command =

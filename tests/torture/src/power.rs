@@ -106,7 +106,8 @@ pub fn attack(report: &Report) -> Result<()> {
     }
     let preload = Preload::build(scratch.path())?;
     let shared = Shared::make(&scratch)?;
-    let subjects: Vec<(usize, Subject)> = shared.subjects()?.into_iter().enumerate().collect();
+    let subjects: Vec<(usize, Subject)> =
+        shared.subjects(report.long)?.into_iter().enumerate().collect();
     scratch::each(&subjects, &scratch, |(number, subject), folder| {
         let cuts = Cuts::new(report, &preload, subject, *number as u64, folder)?;
         if probe.is_ok() {
@@ -134,7 +135,7 @@ impl<'a> Cuts<'a> {
             calls = found;
             Ok(ended)
         })?;
-        let seconds = if report.long { 300.0 } else { 3.0 };
+        let seconds = if report.long { 15.0 } else { 3.0 };
         let count = (seconds / (subject.seconds + 0.3)).ceil() as usize;
         let chosen = Random::new(report.seed, number).sample(calls.len(), count);
         let mut moments = vec![None];

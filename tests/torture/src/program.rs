@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::thread::{self, JoinHandle};
@@ -96,6 +96,12 @@ impl Engram {
 
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
+        self
+    }
+
+    /// Runs the command in a folder.
+    pub fn within(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
         self
     }
 

@@ -9,6 +9,9 @@ use crate::inputs;
 use crate::program::{Engram, checkout};
 use crate::scratch::{self, Scratch};
 
+/// A command that takes as long is attacked in the long form only.
+const SLOW_SECONDS: f64 = 10.0;
+
 /// What a command writes, which decides what must hold after it was stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -16,6 +19,8 @@ pub enum Kind {
     Memory,
     /// A run in `PLACE/run`: `--resume` leads to the bytes of an unbroken run.
     Run,
+    /// Several runs and a report: the same command leads to the bytes of an unbroken one.
+    Runs,
     /// Files: each is the old one, or the new one, or is not there.
     Files,
     /// A new folder: all of it or nothing.
@@ -42,14 +47,26 @@ impl Subject {
     }
 
     pub fn command(&self, place: &Path) -> Engram {
-        Engram::line(&self.line.replace("{}", &place.to_string_lossy()))
+        self.run(&self.line, place)
     }
 
     /// The command that a user gives after a stop.
     pub fn again(&self, place: &Path) -> Engram {
         let resume = if self.kind == Kind::Run { " --resume" } else { "" };
-        let line = self.line.replace("{}", &place.to_string_lossy());
-        Engram::line(&(line + resume))
+        self.run(&format!("{}{resume}", self.line), place)
+    }
+
+    /// Several runs name each other in their recipes. With relative paths these are equal in every place.
+    fn run(&self, line: &str, place: &Path) -> Engram {
+        match self.kind {
+            Kind::Runs => Engram::line(&line.replace("{}", ".")).within(place),
+            _ => Engram::line(&line.replace("{}", &place.to_string_lossy())),
+        }
+    }
+
+    /// How an error names a path of the place.
+    pub fn is_named(&self, place: &Path, error: &str) -> bool {
+        error.contains(&*place.to_string_lossy()) || self.kind == Kind::Runs && error.contains("./")
     }
 }
 
@@ -114,14 +131,17 @@ impl Shared {
         line.replace("{s}", &self.folder.display().to_string()).replace("{r}", &repository)
     }
 
-    /// All commands that write.
-    pub fn subjects(&self) -> Result<Vec<Subject>> {
-        table(include_str!("../subjects.txt")).map(|fields| self.subject(&fields)).collect()
+    /// All commands that write. Only the long form attacks the slow ones.
+    pub fn subjects(&self, long: bool) -> Result<Vec<Subject>> {
+        let all = table(include_str!("../subjects.txt")).map(|fields| self.subject(&fields));
+        let mut subjects = all.collect::<Result<Vec<Subject>>>()?;
+        subjects.retain(|subject| long || subject.seconds < SLOW_SECONDS);
+        Ok(subjects)
     }
 
     /// The arguments of the subject of a name, with `{}` for the place.
     pub fn line(&self, name: &str) -> Result<String> {
-        let mut subjects = self.subjects()?.into_iter();
+        let mut subjects = self.subjects(true)?.into_iter();
         let subject = subjects.find(|subject| subject.name == name);
         subject.map(|subject| subject.line).with_context(|| format!("subjects.txt: no {name}"))
     }
@@ -133,6 +153,7 @@ impl Shared {
         let kind = match *kind {
             "memory" => Kind::Memory,
             "run" => Kind::Run,
+            "runs" => Kind::Runs,
             "files" => Kind::Files,
             "folder" => Kind::Folder,
             other => bail!("subjects.txt: {other}: no such kind"),

@@ -9,7 +9,7 @@ use crate::subjects::{Shared, Subject};
 pub fn attack(report: &Report) -> Result<()> {
     let scratch = Scratch::new("threads")?;
     let shared = Shared::make(&scratch)?;
-    let subjects = shared.subjects()?;
+    let subjects = shared.subjects(report.long)?;
     let most = if report.long { 3 } else { 2 };
     scratch::each(&subjects, &scratch, |subject, folder| {
         let place = folder.join("place");
