@@ -15,13 +15,15 @@ use crate::subjects::{Shared, Subject};
 /// What may happen at an operation.
 fn acts(operation: &str) -> &'static [Act] {
     use Act::{Fail, FailOn, Full, Interrupt, Kill, KillAfter, Short};
-    use libc::{EIO, EMFILE, ENOSPC};
+    use libc::{EACCES, EDQUOT, EIO, EMFILE, ENOSPC};
     match operation {
-        "read" => &[Fail(EMFILE), Fail(EIO), FailOn(EMFILE)],
-        "open" => &[Fail(EMFILE), Fail(ENOSPC), FailOn(ENOSPC), Kill],
-        "write" => &[Fail(EIO), FailOn(ENOSPC), Full, Short, Interrupt, Kill, KillAfter],
-        "unlink" => &[Fail(EIO), Kill, KillAfter],
-        _ => &[Fail(EIO), FailOn(ENOSPC), Kill, KillAfter],
+        "read" => &[Fail(EMFILE), Fail(EIO), Fail(EACCES), FailOn(EMFILE)],
+        "open" => &[Fail(EMFILE), Fail(ENOSPC), Fail(EACCES), FailOn(ENOSPC), Kill],
+        "write" => {
+            &[Fail(EIO), Fail(EDQUOT), FailOn(ENOSPC), Full, Short, Interrupt, Kill, KillAfter]
+        }
+        "unlink" => &[Fail(EIO), Fail(EACCES), Kill, KillAfter],
+        _ => &[Fail(EIO), Fail(EDQUOT), FailOn(ENOSPC), Kill, KillAfter],
     }
 }
 
@@ -46,7 +48,7 @@ fn choose(report: &Report, subject: usize, of: &Subject, calls: &[Call]) -> Vec<
             faults.push(Fault { subject, call: call.clone(), act: *act });
         }
     }
-    let affordable = if report.long { 250.0 } else { 6.0 } / (of.seconds + 0.1);
+    let affordable = if report.long { 320.0 } else { 6.0 } / (of.seconds + 0.1);
     let mut random = Random::new(report.seed, subject as u64);
     let chosen = random.sample(faults.len(), affordable.ceil() as usize);
     chosen.into_iter().map(|number| faults[number].clone()).collect()

@@ -66,6 +66,8 @@ impl fmt::Display for Act {
             _ => return write!(f, "{}", self.name()),
         };
         let name = match errno {
+            libc::EACCES => "EACCES",
+            libc::EDQUOT => "EDQUOT",
             libc::EIO => "EIO",
             libc::ENOSPC => "ENOSPC",
             libc::EMFILE => "EMFILE",
