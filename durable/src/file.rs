@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
@@ -139,6 +140,13 @@ pub fn append_to(path: &Path) -> io::Result<File> {
 /// # Errors   those of opening and of syncing the folder
 pub fn open_lock(path: &Path) -> io::Result<File> {
     open_or_create(path, OpenOptions::new().read(true).write(true))
+}
+
+/// Whether an open file is still the file at a path: another process may have removed or replaced it.
+pub fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |data: fs::Metadata| (data.dev(), data.ino());
+    let (own, there) = (file.metadata().map(identity), fs::metadata(path).map(identity));
+    matches!((own, there), (Ok(own), Ok(there)) if own == there)
 }
 
 /// Opens a pipe or a device that is there already, to write into it.

@@ -23,7 +23,7 @@ mod folder;
 mod leftover;
 
 pub use file::{
-    FileWriter, append_to, copy_file, create_new_file, link_file, open_lock, write_file,
+    FileWriter, append_to, copy_file, create_new_file, is_at, link_file, open_lock, write_file,
     write_into, write_link,
 };
 pub use folder::{

@@ -33,20 +33,11 @@ pub(crate) fn lock(folder: &Path) -> Result<File, MemoryError> {
             Err(TryLockError::Error(source)) => return Err(write(source)),
         }
         // A build that failed may have removed the file between the two.
-        if is_at(&file, &path) {
+        if engram_durable::is_at(&file, &path) {
             return Ok(file);
         }
     }
     Err(MemoryError::Locked { folder: folder.to_owned() })
-}
-
-/// Whether an open file is the one at a path.
-fn is_at(file: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let same = |own: fs::Metadata, there: fs::Metadata| {
-        (own.dev(), own.ino()) == (there.dev(), there.ino())
-    };
-    file.metadata().is_ok_and(|own| fs::metadata(path).is_ok_and(|there| same(own, there)))
 }
 
 /// A folder that becomes a memory. Dropped before [`NewFolder::keep`], it leaves no lock file, and no folder where there

@@ -158,14 +158,25 @@ impl CachedModel {
     }
 
     /// Keeps other processes from this content until it is dropped. huggingface_hub takes the same lock.
-    pub(super) fn lock(&self, etag: &str) -> Result<fs::File, DataError> {
+    /// While another process holds it, `waiting` is called once, with the path of the lock file.
+    pub(super) fn lock(
+        &self,
+        etag: &str,
+        waiting: impl FnOnce(&Path),
+    ) -> Result<fs::File, DataError> {
         let folder = self.cache.join(".locks").join(self.repo.folder_name());
         self.make_folder(&folder)?;
         let path = folder.join(format!("{etag}.lock"));
         refuse_link(&path)?;
         let lock = || {
             let file = durable::open_lock(&path)?;
-            file.lock()?;
+            match file.try_lock() {
+                Err(fs::TryLockError::WouldBlock) => {
+                    waiting(&path);
+                    file.lock()?;
+                }
+                tried => tried?,
+            }
             Ok(file)
         };
         lock().map_err(|source| disk_error(&path, source))

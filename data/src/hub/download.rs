@@ -114,7 +114,7 @@ impl Transfer<'_> {
     fn attempt(&self, client: &Client<'_>) -> Result<PathBuf, Failure> {
         let (facts, size) = self.facts(client)?;
         // The second of two processes waits here, and then finds the file in the cache.
-        let _lock = self.model.lock(&facts.etag)?;
+        let _lock = self.model.lock(&facts.etag, |lock| self.note_waiting(lock))?;
         if let Cached::File(path) = self.model.lookup(self.file) {
             return Ok(path);
         }
@@ -136,6 +136,17 @@ impl Transfer<'_> {
         self.model.keep_blob(&part, &facts.etag)?;
         self.model.sweep_parts(self.file);
         Ok(self.model.publish(self.file, &facts)?)
+    }
+
+    fn note_waiting(&self, lock: &Path) {
+        // A closed standard error stops no download.
+        let _ = writeln!(
+            std::io::stderr(),
+            "{}: waiting for another process that downloads {} and holds {}",
+            self.location,
+            self.file,
+            lock.display()
+        );
     }
 
     /// Asks for commit, etag and size. The bytes of large files are elsewhere; the hub's redirect has the facts.

@@ -114,7 +114,7 @@ impl TakenRun {
             if !file.try_lock_exclusive().map_err(TrainError::io(&lock))? {
                 return Ok(None);
             }
-            if is_at(&file, &lock) {
+            if durable::is_at(&file, &lock) {
                 return Ok(Some(Self { run: run.to_path_buf(), lock, _file: file }));
             }
         }
@@ -125,7 +125,7 @@ impl TakenRun {
         loop {
             let (lock, file) = lock_file(run)?;
             file.lock_exclusive().map_err(TrainError::io(&lock))?;
-            if is_at(&file, &lock) {
+            if durable::is_at(&file, &lock) {
                 return Ok(Self { run: run.to_path_buf(), lock, _file: file });
             }
         }
@@ -149,16 +149,6 @@ fn lock_file(run: &Path) -> Result<(PathBuf, File)> {
     }
     let file = open_lock(&path)?;
     Ok((path, file))
-}
-
-/// Whether an open file is still the one at its path: another process may have removed it before it was locked.
-fn is_at(file: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let place = |data: &fs::Metadata| (data.dev(), data.ino());
-    match (file.metadata(), fs::metadata(path)) {
-        (Ok(open), Ok(there)) => place(&open) == place(&there),
-        _ => false,
-    }
 }
 
 #[cfg(test)]

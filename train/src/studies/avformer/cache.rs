@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use crate::error::{Result, TrainError};
 use crate::log;
 
+/// The reason against a file whose bytes do not have its checksum.
+pub(super) const CHANGED: &str = "its checksum does not match";
+
 /// The path of a file in a folder, which is made, and what `read` makes of it; `None` where there is none yet. One that
 /// cannot be read is told, and `what` it has made anew.
 pub(super) fn open<T>(

@@ -1,6 +1,6 @@
 //! Embeddings of pictures in a file, so that the next run needs no image encoder for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use engram_data::DataError;
@@ -13,6 +13,9 @@ use crate::checkpoint::write_file;
 use crate::digest;
 use crate::encode::Encoder;
 use crate::error::{Result, TrainError};
+
+/// The entry of the file's metadata that holds the SHA-256 of all tensors.
+const CHECKSUM: &str = "sha256";
 
 /// What a picture is known by: the SHA-256 of its pixels as the encoder takes them.
 pub(super) type ContentHash = [u8; 32];
@@ -71,9 +74,10 @@ impl EmbeddingStore {
         let values: Vec<u8> = self.rows.values().flatten().flat_map(|v| v.to_le_bytes()).collect();
         let rows = self.rows.len();
         let write = || {
+            let checksum = HashMap::from([(CHECKSUM.to_owned(), sha256(&hashes, &values))]);
             let hashes = TensorView::new(Dtype::U8, vec![rows, 32], &hashes)?;
             let values = TensorView::new(Dtype::F32, vec![rows, self.width], &values)?;
-            safetensors::serialize([("hashes", hashes), ("embeddings", values)], None)
+            safetensors::serialize([("hashes", hashes), ("embeddings", values)], Some(checksum))
         };
         let bytes = write().map_err(|error| {
             let (path, reason) = (file.clone(), error.to_string());
@@ -81,6 +85,10 @@ impl EmbeddingStore {
         })?;
         write_file(file, &bytes)
     }
+}
+
+fn sha256(hashes: &[u8], values: &[u8]) -> String {
+    format!("{:x}", Sha256::new().chain_update(hashes).chain_update(values).finalize())
 }
 
 fn read(bytes: &[u8], width: usize) -> Result<BTreeMap<ContentHash, Vec<f32>>, String> {
@@ -95,6 +103,11 @@ fn read(bytes: &[u8], width: usize) -> Result<BTreeMap<ContentHash, Vec<f32>>, S
     if !fits {
         return Err(format!("holds no hashes beside embeddings of {width} numbers"));
     }
+    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
+    let checksum = metadata.metadata().as_ref().and_then(|entries| entries.get(CHECKSUM));
+    if checksum != Some(&sha256(hashes.data(), values.data())) {
+        return Err(cache::CHANGED.to_owned());
+    }
     let numbers = |row: &[u8]| {
         row.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
     };
@@ -108,4 +121,28 @@ fn read(bytes: &[u8], width: usize) -> Result<BTreeMap<ContentHash, Vec<f32>>, S
         }
     });
     rows.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_file_is_not_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("embeddings.safetensors");
+        let rows = BTreeMap::from([([1; 32], vec![0.5, -2.0]), ([7; 32], vec![0.0, 3.0])]);
+        let store = EmbeddingStore { file: Some(file.clone()), width: 2, rows, fresh: 1 };
+        store.save().expect("written");
+        let bytes = std::fs::read(&file).expect("a file");
+        assert_eq!(read(&bytes, 2).as_ref(), Ok(&store.rows));
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            let rows = read(&changed, 2);
+            // A blank of the header may change.
+            assert!(rows.is_err() || rows.as_ref() == Ok(&store.rows), "byte {at}");
+            assert!(read(&bytes[..at], 2).is_err(), "cut at {at}");
+        }
+    }
 }

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::cache;
@@ -38,7 +40,6 @@ impl FrozenTexts {
         let program = Program::running()?.sha256;
         let program = program.get(..12).unwrap_or(&program);
         let name = format!("{}.{program}.texts.json", listener.weights_sha256()?);
-        let read = |bytes: &[u8]| serde_json::from_slice(bytes).map_err(|error| error.to_string());
         let (file, known) = cache::open((folder, &name), "texts", read)?;
         (store.file, store.batches) = (Some(file), known.unwrap_or_default());
         Ok(store)
@@ -81,12 +82,31 @@ impl FrozenTexts {
 
     fn save(&mut self) -> Result<()> {
         let Some(file) = self.file.as_ref().filter(|_| self.unsaved > 0) else { return Ok(()) };
-        let bytes = serde_json::to_vec(&self.batches)
-            .map_err(|error| TrainError::io(file)(error.into()))?;
+        let write = || {
+            let batches = RawValue::from_string(serde_json::to_string(&self.batches)?)?;
+            serde_json::to_vec(&Stored { sha256: digest::of_bytes(batches.get()), batches })
+        };
+        let bytes = write().map_err(|error| TrainError::io(file)(error.into()))?;
         write_file(file, &bytes)?;
         self.unsaved = 0;
         Ok(())
     }
+}
+
+/// The file's content.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    /// Of the bytes of `batches`.
+    sha256: String,
+    batches: Box<RawValue>,
+}
+
+fn read(bytes: &[u8]) -> std::result::Result<BTreeMap<String, Vec<String>>, String> {
+    let stored: Stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    if digest::of_bytes(stored.batches.get()) != stored.sha256 {
+        return Err(cache::CHANGED.to_owned());
+    }
+    serde_json::from_str(stored.batches.get()).map_err(|error| error.to_string())
 }
 
 /// Of the samples of all clips, and of how many each has.
@@ -97,4 +117,28 @@ fn sha256(clips: &[&[f32]]) -> String {
         digest::add_numbers(&mut hash, clip);
     }
     format!("{:x}", hash.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_file_is_not_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("texts.json");
+        let batches =
+            BTreeMap::from([("00ff".to_owned(), vec!["a cat".to_owned(), String::new()])]);
+        let mut store = FrozenTexts { file: Some(file.clone()), batches, unsaved: 1 };
+        store.save().expect("written");
+        let bytes = std::fs::read(&file).expect("a file");
+        assert_eq!(read(&bytes).as_ref(), Ok(&store.batches));
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            // A changed name of a key is an error, too.
+            assert!(read(&changed).is_err(), "byte {at}");
+            assert!(read(&bytes[..at]).is_err(), "cut at {at}");
+        }
+    }
 }
