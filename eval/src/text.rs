@@ -45,7 +45,7 @@ pub(crate) fn figures(evaluation: &Evaluation) -> String {
     }
     let method = match with_interval {
         Some(i) => format!(
-            "Intervals: {}, {} resamples, seed {}; * too few units, rough.\n",
+            "Intervals: {}, {} resamples, seed {}; * rough: too few units.\n",
             methods.join(" and "),
             i.resamples,
             i.seed

@@ -69,8 +69,8 @@ fn expand_contractions(text: &str, out: &mut String) {
     out.push_str(rest);
 }
 
-/// Replaces ASCII white space by a space, and each run of two or more white-space characters of any
-/// kind.
+/// Replaces by one space: each ASCII white-space character, and each run of two or more white-space
+/// characters of any kind.
 fn squeeze_space(text: &str, out: &mut String) {
     let mut characters = text.char_indices().peekable();
     let mut kept = 0;

@@ -7,7 +7,7 @@
 //! | `contractions.rs`, `symbols.rs`, `numbers/`, `spelling.rs` | the steps of the English normaliser |
 //! | `basic.rs` | Whisper's normaliser for other languages |
 //! | `jiwer_standardize.rs` | jiwer's `wer_standardize` |
-//! | `brackets.rs` | deletion of bracketed text, used by all normalisers |
+//! | `brackets.rs` | deletion of bracketed text, as in all reference normalisers |
 //! | `characters.rs` | lower case, white space and word characters as in Python |
 //! | `word_table.rs` | look-up of fixed words |
 //!

@@ -36,8 +36,8 @@ impl<V: Copy> WordTable<V> {
     }
 }
 
-/// The first slot to probe, a hash of the ends of the word. Only words with the same ends and
-/// length always collide.
+/// The first slot to probe, a hash of the ends of the word. Words with the same ends and length
+/// only share this slot.
 fn first_slot(word: &str, slots: usize) -> usize {
     let bytes = word.as_bytes();
     let (first, last) = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {

@@ -14,7 +14,7 @@ const fn info(name: &'static str) -> MetricInfo {
     MetricInfo { name, version: 1, higher_is_better: Some(true) }
 }
 
-/// Added to each numerator, as in pycocoevalcap.
+/// Added to each numerator (`TINY`) and denominator (`SMALL`), so that no fraction is 0 / 0.
 const TINY: f64 = 1e-15;
 const SMALL: f64 = 1e-9;
 

@@ -39,8 +39,8 @@ impl<K: Key> Weights<K> {
     /// Counts, for each n-gram of `order` words, the images that have it in at least one reference.
     ///
     /// Every thread reads all n-grams and counts its share, so the tables of the threads do not
-    /// overlap. Every thread reads twice: most n-grams occur once in a corpus and need no entry in
-    /// a table.
+    /// overlap. The first pass finds repeated n-grams: most n-grams occur once in a corpus and need
+    /// no entry in a table.
     pub(super) fn of_references(corpus: &CaptionCorpus, images: &[usize], order: usize) -> Self {
         let shares = rayon::current_num_threads();
         let ngrams =

@@ -160,8 +160,8 @@ impl Value {
         self.text.extend(std::iter::repeat_n('0', nines));
     }
 
-    /// Multiplies text by a power of ten if the text is a number and the product is an integer.
-    /// Returns false, without a change, otherwise.
+    /// Multiplies text by a power of ten if the text is a number and the product is an integer. The
+    /// product becomes the value. Otherwise returns false and changes nothing.
     pub(super) fn scale_exactly(&mut self, zeros: u8) -> bool {
         let (whole, decimals) = self.text.split_once('.').unwrap_or((&self.text, ""));
         let zeros = usize::from(zeros);
