@@ -43,11 +43,7 @@ impl<'a> Table<'a> {
             if fields.len() != header.len() {
                 return Err(EvalError::Malformed {
                     place: Place::new(file, line),
-                    reason: format!(
-                        "has {} fields, but the header has {}",
-                        fields.len(),
-                        header.len()
-                    ),
+                    reason: format!("has {} fields, the header has {}", fields.len(), header.len()),
                     remedy: "separate fields by tabs, and keep tabs out of them",
                 });
             }
@@ -109,7 +105,7 @@ mod tests {
         );
         assert!(error("set", "u3").starts_with("t: has no line for the id `u3`"));
         let refused = |text: &str| Table::parse("t", text).unwrap_err().to_string();
-        assert!(refused("id\ta\n1\n").starts_with("t:2: has 1 fields, but the header has 2"));
+        assert!(refused("id\ta\n1\n").starts_with("t:2: has 1 fields, the header has 2"));
         assert!(refused("id\ta\n1\tx\n1\ty\n").starts_with("t:3: id `1` was already given at t:2"));
         assert!(refused("a\tb\n").contains("column `id` is missing"));
         assert!(refused("id\ta\n").starts_with("t: has no rows"));

@@ -25,7 +25,7 @@ pub(super) enum Weights<K> {
         /// One table per thread; the hash of an n-gram selects the table.
         tables: Vec<Table<K>>,
         /// The weight by number of documents. An n-gram in no document has the weight of an n-gram
-        /// in one document, and an n-gram in one document may be missing in the tables.
+        /// in one document. An n-gram in one document may be missing in the tables.
         by_count: Vec<f64>,
     },
     /// Given by the user.

@@ -2,9 +2,9 @@
 //!
 //! Ties between optimal alignments are broken as in RapidFuzz, so hits, substitutions, deletions
 //! and insertions equal those of jiwer. Rows of the edit matrix are hypothesis tokens. A row stores
-//! the differences between neighbouring columns (reference tokens) as two bits, 64 columns per word
-//! (Myers 1999, in the form of Hyyrö, arXiv cs/0302004). A matrix above 1 MiB is halved by
-//! Hirschberg's method, at the same columns as in RapidFuzz 3: other columns would give other
+//! the differences between neighbouring columns (reference tokens) as two bits, 64 columns per
+//! word. Source: Myers 1999, in the form of Hyyrö, arXiv cs/0302004. A matrix above 1 MiB is halved
+//! by Hirschberg's method, at the same columns as in RapidFuzz 3: other columns would give other
 //! alignments. In a halved matrix, only the band of optimal alignments is computed. The halves are
 //! processed in parallel.
 

@@ -67,7 +67,7 @@ pub(super) fn tsv<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, E
     rows.map(|(line, row)| {
         let count = 1 + row.bytes().filter(|byte| *byte == b'\t').count();
         if count > most_fields {
-            let reason = format!("has {count} fields, but the header has {most_fields}");
+            let reason = format!("has {count} fields, the header has {most_fields}");
             return Err(malformed(file, Some(line), &reason, "keep tabs out of the fields"));
         }
         let mut fields = row.split('\t');

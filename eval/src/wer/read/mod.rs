@@ -249,12 +249,7 @@ pub fn parse_pairs<'a>(file: &str, text: &'a str) -> Result<Pairs<'a>, EvalError
     }
     if with_id > 0 && first_without.is_some() {
         let remedy = "give an `id` to every pair, or to none";
-        return Err(malformed(
-            file,
-            first_without,
-            "has no `id`, but other pairs have one",
-            remedy,
-        ));
+        return Err(malformed(file, first_without, "has no `id`, but others do", remedy));
     }
     check_ids(file, pairs.ids.iter().map(|id| &**id).zip(lines.iter().copied()))?;
     for texts in [&pairs.references, &pairs.hypotheses] {
@@ -480,7 +475,7 @@ mod tests {
         let doubled = refused("id\ttext\ttext\n", TextFormat::Tsv);
         assert!(doubled.starts_with("f:1: column `text` occurs twice"), "{doubled}");
         let tab = refused("id\ttext\nu\ta\tb\n", TextFormat::Tsv);
-        assert!(tab.starts_with("f:2: has 3 fields, the header 2"), "{tab}");
+        assert!(tab.starts_with("f:2: has 3 fields, the header has 2"), "{tab}");
         assert!(refused("a\rb", TextFormat::Lines).starts_with("f:1: ends its lines with"));
         // The header of Common Voice, and a header with another name of the id column.
         for header in ["client_id\tpath\tsentence\n", "utt\ttext\n"] {
@@ -509,7 +504,7 @@ mod tests {
         );
         let float =
             parse_pairs("f", "{\"id\":1.5,\"ref\":\"\",\"hyp\":\"\"}").unwrap_err().to_string();
-        assert!(float.contains("the id 1.5 is no integer"), "{float}");
+        assert!(float.contains("the id 1.5 is not an integer"), "{float}");
     }
 
     #[test]
