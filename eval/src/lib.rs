@@ -3,7 +3,7 @@
 //!
 //! | Folder or file | Content |
 //! |---|---|
-//! | [`metric`] | metrics from slices to one number, checked against the output of the reference tool |
+//! | [`metric`] | metric functions on slices, checked against the output of the reference tools |
 //! | [`bootstrap`] | percentile intervals by row or by group, the same for any number of threads |
 //! | [`compare`] | two systems on the same rows: difference, interval, p value |
 //! | [`result`] | the stable JSON form: value, version, direction, count, interval, provenance |
@@ -13,7 +13,7 @@
 //! | [`source`] | reads files and decompresses gzip |
 //! | [`wer`] | speech: word and character error rates, alignments, confusions, rare words |
 //! | [`vqa`] | visual question answering: VQA v2 and OK-VQA |
-//! | [`aokvqa`], [`haystack`] | A-OKVQA and Visual Haystacks, with their own rules |
+//! | [`aokvqa`], [`haystack`] | A-OKVQA and Visual Haystacks, with their official rules |
 //! | [`retrieval`] | recall, success, reciprocal rank, nDCG, average precision |
 //! | [`items`] | results per item, for comparisons |
 //! | [`html`] | any report as one HTML page |

@@ -136,7 +136,7 @@ fn most_frequent(confusions: &Confusions) -> String {
             inserted,
         ]);
     }
-    format!("Most frequent\n{table}")
+    format!("Most frequent confusions\n{table}")
 }
 
 /// A token in visible form: `␣` for a space, `U+200D` for an invisible character.

@@ -196,8 +196,7 @@ impl Matrix {
         distances
     }
 
-    /// The recorded difference of a column (from 0) in a row: whether it is 1, and whether it is
-    /// -1.
+    /// The recorded difference of a column (from 0) in a row: whether it is 1, whether it is -1.
     fn bits(&self, row: usize, column: usize) -> (bool, bool) {
         let Recorded { first, at } = self.rows[row];
         let end = self.rows.get(row + 1).map_or(self.recorded.len(), |next| next.at);

@@ -111,8 +111,7 @@ pub struct Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
-    /// Builds pairs from references and hypotheses with equal indices; the ids are the numbers from
-    /// 1.
+    /// Builds pairs from references and hypotheses with equal indices; ids are numbers from 1.
     ///
     /// # Errors   [`EvalError::UnequalLengths`]
     pub fn of<R, H>(references: &'a [R], hypotheses: &'a [H]) -> Result<Self, EvalError>
