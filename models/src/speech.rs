@@ -13,9 +13,9 @@ use candle_core::Tensor;
 /// The encoder's hidden states of packed clips.
 #[derive(Debug, Clone)]
 pub struct AudioStates {
-    /// `[T, D]`.
+    /// Hidden states `[T, D]`.
     pub states: Tensor,
-    /// States of each clip.
+    /// The number of states of each clip.
     pub lengths: Vec<usize>,
 }
 

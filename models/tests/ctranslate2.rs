@@ -97,10 +97,10 @@ fn damaged_files_are_refused_with_the_reason() {
     let whole = bytes("int8");
     for end in [0, 3, 20, 1_000, whole.len() - 1] {
         let error = refusal(&whole[..end]);
-        assert!(error.contains("model.bin") && error.contains("is cut"), "{end}: {error}");
+        assert!(error.contains("model.bin") && error.contains("is truncated"), "{end}: {error}");
     }
     let longer = [&whole[..], b"x"].concat();
-    assert!(refusal(&longer).contains("1 bytes behind the end"));
+    assert!(refusal(&longer).contains("1 bytes after the end"));
     let other_version = [&5u32.to_le_bytes(), &whole[4..]].concat();
     assert!(refusal(&other_version).contains("version 5"), "{}", refusal(&other_version));
     let mut other_model = whole.clone();

@@ -142,7 +142,7 @@ fn what_cannot_be_aligned_is_refused() -> Result<()> {
         let said: Vec<Said<'_>> = texts.iter().map(|text| Said { text, states: 5 }).collect();
         whisper.decoder().align(&audio, &said, (prompt, END), &heads).unwrap_err().to_string()
     };
-    assert!(refused(&[&[1]], &[31]).contains("1 texts of 2 clips"));
+    assert!(refused(&[&[1]], &[31]).contains("1 texts but 2 clips"));
     assert!(refused(&[&[1], &[]], &[]).contains("prompt"));
     assert!(refused(&[&[1], &[2, 30]], &[31]).contains("token 30"));
     assert!(refused(&[&[1; 10], &[2]], &[31]).contains("11 tokens"));

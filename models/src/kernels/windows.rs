@@ -139,8 +139,8 @@ impl Geometry {
         }
     }
 
-    /// Calls `f` with each window that covers an element, after the element's position in that
-    /// window.
+    /// For each window that covers an element: calls `f` with the element's position in the window,
+    /// and the window.
     #[inline(always)]
     pub(super) fn covering(&self, element: usize, mut f: impl FnMut(usize, usize)) {
         let Windows { size, stride, padding } = self.windows;

@@ -6,7 +6,6 @@
 //! there. Use frames with mean 0 and standard deviation 1
 //! ([`LogMel::normalised`](super::log_mel::LogMel::normalised)). Otherwise most frames get the same
 //! codes.
-//! apart.
 
 use candle_core::{DType, Tensor};
 use rand::Rng;

@@ -45,9 +45,10 @@ pub struct BoostState {
 /// What happens to the bonus of a broken match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokenMatch {
-    /// It is given back, so that hypotheses are compared by their whole words alone.
+    /// The bonus is returned, so that hypotheses compete only by complete words.
     GivesBack,
-    /// It is kept: one who cannot choose again would be pushed to end each word that was begun.
+    /// The bonus is kept. Greedy decoding cannot go back: returning the bonus would force it to
+    /// complete every word that it began.
     Keeps,
 }
 

@@ -173,9 +173,9 @@ impl Texts {
 #[derive(Debug, Clone, Copy)]
 struct Beam {
     node: usize,
-    /// Of the paths that end in a blank.
+    /// The log probability of the paths that end in a blank.
     blank: f64,
-    /// Of those that end in the last token.
+    /// The log probability of the paths that end in the last token.
     label: f64,
 }
 
