@@ -104,7 +104,7 @@ fn special_tokens(folder: &Path) -> Result<(u32, u32)> {
         let found = tokenizer.added_tokens.iter().find(|token| token.content == name);
         found.map(|token| token.id).ok_or_else(|| ModelError::BadConfig {
             what: path.display().to_string(),
-            reason: format!("has no token `{name}`; is it a Whisper model's?"),
+            reason: format!("has no token `{name}`; is this a Whisper tokenizer?"),
         })
     };
     Ok((find("<|startoftranscript|>")?, find("<|endoftext|>")?))

@@ -112,5 +112,5 @@ fn compare(
     if (got - want).abs() <= allowed {
         return Ok(());
     }
-    Err(ModelError::BadInput(format!("{}: gradient {got:e}, wanted {want:e}", place())))
+    Err(ModelError::BadInput(format!("{}: {got:e}, expected {want:e}", place())))
 }

@@ -12,13 +12,13 @@ use super::rows::{ROWS, add, add_column_sums};
 /// An activation function, by its published name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Activation {
-    /// `x Φ(x)`, with the exact normal cumulative distribution function `Φ`.
+    /// `x Φ(x)` with the exact normal distribution function.
     #[serde(rename = "gelu")]
     Gelu,
     /// The tanh approximation of GELU.
     #[serde(rename = "gelu_new", alias = "gelu_pytorch_tanh")]
     GeluTanh,
-    /// `x σ(1.702 x)`, the GELU approximation of OpenAI's CLIP.
+    /// `x σ(1.702 x)`, the approximation of GELU that OpenAI's CLIP uses.
     #[serde(rename = "quick_gelu")]
     QuickGelu,
     /// `max(x, 0)`.

@@ -34,7 +34,7 @@ impl WhisperTokens {
     /// [`ModelError::BadConfig`] if the vocabulary is not Whisper's.
     pub fn find(id_of: impl Fn(&str) -> Option<u32>) -> Result<Self> {
         let required = |name: &str| {
-            let missing = || format!("has no token `{name}`; is it a Whisper model's?");
+            let missing = || format!("has no token `{name}`; is this a Whisper tokenizer?");
             id_of(name).ok_or_else(|| bad_field("the tokenizer", missing()))
         };
         Ok(Self {
