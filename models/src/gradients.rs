@@ -156,7 +156,7 @@ pub(crate) fn take_buffer(id: TensorId) -> Option<(Vec<f32>, bool)> {
     })
 }
 
-/// Returns a buffer that now holds a gradient.
+/// Puts back a buffer that now holds a gradient.
 pub(crate) fn return_buffer(id: TensorId, buffer: Vec<f32>) {
     ACTIVE.with_borrow_mut(|active| {
         if let Some(sink) = active.as_mut()

@@ -65,7 +65,7 @@ impl PackedTokens {
         self.segments.queries()
     }
 
-    /// Fails if a position is not in a table of `longest` rows.
+    /// Fails if a sequence has more than `longest` tokens.
     pub(crate) fn check_positions(&self, longest: usize) -> Result<()> {
         match self.positions.iter().find(|place| **place as usize >= longest) {
             None => Ok(()),

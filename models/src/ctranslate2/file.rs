@@ -1,8 +1,11 @@
 //! The format of `model.bin`, version 6.
 //!
-//! All numbers are little endian. The file holds: u32 version; string model kind; u32 revision; u32
-//! number of variables; the variables; u32 number of aliases; two strings for each alias. A
-//! variable is a string name, u8 rank, one u32 per dimension, u8 type, u32 number of bytes, and
+//! All numbers are little endian. The file holds, in this order:
+//! - u32 version, string model kind, u32 revision,
+//! - u32 number of variables, the variables,
+//! - u32 number of aliases, two strings per alias.
+//!
+//! A variable is a string name, u8 rank, one u32 per dimension, u8 type, u32 number of bytes, and
 //! row-major values. A string is a u16 length and that many bytes; the last byte is zero.
 
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
-//! `-log p` of a target, summed over all its paths through a lattice, with a fused log-softmax. The
-//! CTC and transducer losses differ only in their [`Lattice`].
+//! The loss `-log p` of a target, where `p` sums over all paths through a lattice. The log-softmax
+//! is fused in. The CTC and transducer losses differ only in their [`Lattice`].
 
 use candle_core::{DType, Device, Shape, Tensor};
 use rayon::prelude::*;

@@ -22,8 +22,7 @@ impl Wide {
     pub const ZERO: Self = Self { mantissa: 0.0, exponent: -(1 << 61) };
     pub const ONE: Self = Self { mantissa: 1.0, exponent: 0 };
 
-    /// Returns `e^x` to about 1e-16; 0 below -1e12. `x` must not be NaN and must be at most about
-    /// 0.
+    /// Returns `e^x` to about 1e-16; 0 below -1e12. `x` must be at most about 0 and not NaN.
     #[inline(always)]
     pub fn exp(x: f64) -> Self {
         const ROUND: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52: adding it rounds to an integer

@@ -32,8 +32,8 @@ pub fn is_feasible(frames: usize, target: &[u32]) -> bool {
     frames >= (target.len() + repeats).max(1)
 }
 
-/// Computes `-log p(target)` of each clip in nats, summed over all alignments of labels and frames.
-/// `logits` `[T, V]` are unnormalised, one clip after the other → `[B]`.
+/// Computes `-log p(target)` of each clip in nats, where `p` sums over all alignments of labels and
+/// frames. `logits` `[T, V]` are unnormalised, one clip after the other → `[B]`.
 ///
 /// A target without a path has infinite loss and zero gradient. This happens with too few frames,
 /// or if the logits of a class are minus infinity. NaN logits give NaN loss and zero gradient.

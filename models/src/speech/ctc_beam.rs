@@ -5,7 +5,7 @@
 //! token can repeat only after a blank.
 //!
 //! Reference: Hannun et al. 2014, arXiv 1408.2873, algorithm 1. Unlike the reference, there is no
-//! language model and no word bonus, and words can be boosted.
+//! language model and no word insertion bonus. Instead, words can be boosted.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;

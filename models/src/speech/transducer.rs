@@ -24,9 +24,9 @@ impl Transducer {
     }
 }
 
-/// Computes `-log p(target)` of each clip in nats, summed over all alignments of labels and frames.
-/// `logits` `[Σ_b T_b (U_b + 1), V]` are unnormalised, one clip after the other → `[B]`. Row
-/// `t (U_b + 1) + u` of a clip is frame `t` after `u` labels.
+/// Computes `-log p(target)` of each clip in nats, where `p` sums over all alignments of labels and
+/// frames. `logits` `[Σ_b T_b (U_b + 1), V]` are unnormalised, one clip after the other → `[B]`.
+/// Row `t (U_b + 1) + u` of a clip is frame `t` after `u` labels.
 ///
 /// A target without a path has infinite loss and zero gradient. This happens without frames, or if
 /// the logits of a class are minus infinity. NaN logits give NaN loss and zero gradient.

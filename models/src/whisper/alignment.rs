@@ -92,9 +92,12 @@ impl Decoder {
     /// below `end`. The result is detached.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] in these cases: the numbers of texts and clips differ; a text has
-    /// more tokens than the model has positions; a token is not a word token; the prompt is empty;
-    /// a clip has no states.
+    /// [`ModelError::BadInput`] in these cases:
+    /// - The numbers of texts and clips differ.
+    /// - A text has more tokens than the model has positions.
+    /// - A token is not a word token.
+    /// - The prompt is empty.
+    /// - A clip has no states.
     pub fn align(
         &self,
         audio: &AudioStates,

@@ -93,7 +93,7 @@ fn forbid<'a>(logits: impl IntoIterator<Item = &'a mut f32>) {
     logits.into_iter().for_each(|logit| *logit = f32::NEG_INFINITY);
 }
 
-/// Whether the end of a text is the same part repeated.
+/// Whether a text ends with the same part repeated many times.
 pub fn is_loop(tokens: &[u32]) -> bool {
     (1..=LONGEST_PART).any(|part| {
         // A single token may repeat several times, as in "no, no, no" or a long number.
