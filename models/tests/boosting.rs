@@ -81,13 +81,13 @@ fn listed_words_are_heard() -> Result<()> {
         let both = generate(beams, &[tree(&[word], 50.0), tree(&[&[9, 11]], 50.0)])?;
         assert_eq!(both[0].text.tokens, with[0].text.tokens);
         assert!(both[1].text.tokens.windows(2).any(|part| part == [9, 11]));
-        // The probabilities are the model's.
+        // The reported probabilities are the model's, before bonuses.
         for heard in &with {
             let (text, sum) = (&heard.text, heard.text.log_probabilities.iter().sum::<f32>());
             assert!(text.log_probabilities.iter().all(|p| *p <= 0.0), "{text:?}");
             assert!((text.log_probability - sum).abs() < 1e-4, "{text:?}");
         }
-        // The reported probabilities are the model's, without bonuses.
+        // Suppressed tokens are not generated, even if boosted.
         let never = generate(beams, &[tree(&[&[5], &[6, 9]], 50.0)])?;
         assert!(!never[0].text.tokens.iter().any(|token| [5, 6].contains(token)));
     }

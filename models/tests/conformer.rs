@@ -89,7 +89,7 @@ fn frames_are_those_of_the_reference() -> Result<()> {
     Ok(())
 }
 
-/// A small encoder of each kind.
+/// The configuration of a small encoder.
 fn small() -> ConformerConfig {
     ConformerConfig {
         hidden_size: 4,

@@ -290,7 +290,7 @@ fn random(shape: &[usize], seed: u64) -> Result<Tensor> {
     builder.get("x", shape, Init::Normal(1.0))
 }
 
-/// Sequences longer than a tile: values and gradients of the fused kernel and the composite.
+/// Sequences longer than a tile: the kernel and the composite have equal values and gradients.
 #[test]
 fn attention_over_many_tiles() -> Result<()> {
     for causal in [false, true] {

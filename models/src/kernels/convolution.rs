@@ -15,7 +15,8 @@ use super::rows::{ELEMENTS, add, add_column_sums};
 /// Images unfolded at a time.
 const PICTURES: usize = 4;
 
-/// Parts of a batch whose weight gradients are summed separately, for any number of threads.
+/// The number of batch parts whose weight gradients are summed separately. It is the same for any
+/// number of threads.
 const PARTS: usize = 16;
 
 /// The stride, padding and activation of a convolution.
@@ -138,7 +139,7 @@ impl Convolution {
         }
     }
 
-    /// Adds rows of windows to their source pixels (the inverse of unfolding).
+    /// Adds rows of windows to their source pixels (the transpose of unfolding).
     fn add_back(&self, sizes: &Sizes, rows: &[f32], pictures: &mut [f32]) {
         let of_picture = rows.chunks(sizes.windows() * sizes.window());
         for (picture, rows) in pictures.chunks_mut(sizes.picture()).zip(of_picture) {

@@ -7,7 +7,8 @@ use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add, add_column_sums};
 use super::windows::{Geometry, Windows, transposed};
 
-/// Parts of the windows whose weight gradients are summed separately, for any number of threads.
+/// The number of parts of the windows whose weight gradients are summed separately. It is the same
+/// for any number of threads.
 const PARTS: usize = 16;
 
 /// Computes a depthwise convolution over packed sequences of `lengths` rows. Shapes: `x` `[T, C]`

@@ -179,7 +179,7 @@ impl WhisperConfig {
         }
         let last = self.decoder_start_token_id.max(self.eos_token_id) as usize;
         if last >= self.vocab_size {
-            let reason = format!("token {last} is not below {}", self.vocab_size);
+            let reason = format!("{} is too small for token {last}", self.vocab_size);
             return Err(bad_field("vocab_size", reason));
         }
         Ok(())
