@@ -1,11 +1,12 @@
-//! Benchmarks of the CTC loss against PyTorch, of the transducer loss, and of CTC beam search on one
-//! thread. The losses run forward, and backward to the logits.
+//! Benchmarks of the CTC loss against PyTorch, of the transducer loss, and of CTC beam search on
+//! one thread. The losses run forward, and backward to the logits.
 //!
 //!   ENGRAM_PEER_PYTHON=python3 cargo bench -p engram-models --bench ctc
 //!
 //! `ENGRAM_PEER_PYTHON` names a Python with torch. Without it, only our own times are printed. Both
-//! sides use the same logits, f32 and 2 threads. They alternate, so that a slow phase of the machine
-//! affects both. The output is the median of each side and the median ratio of paired runs.
+//! sides use the same logits, f32 and 2 threads. They alternate, so that a slow phase of the
+//! machine affects both. The output is the median of each side and the median ratio of paired
+//! measurements.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
@@ -50,8 +51,8 @@ fn time(logits: &Var, loss: impl Fn(&Tensor) -> candle_core::Result<Tensor>) -> 
     Ok((start.elapsed().as_secs_f64() * 1e3, loss.to_scalar::<f32>()?.into()))
 }
 
-/// The process `tests/reference/ctc_peer.py`. For each line it runs a step and replies with the time
-/// in milliseconds and the loss.
+/// The process `tests/reference/ctc_peer.py`. For each line it runs a step and replies with the
+/// time in milliseconds and the loss.
 struct Peer {
     child: Child,
     requests: ChildStdin,
