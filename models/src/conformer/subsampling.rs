@@ -99,7 +99,7 @@ impl Shortening {
             };
             (x, lengths) = (activation(&made, Activation::Relu)?, shorter);
         }
-        // The published linear layer expects all columns of one channel, then those of the next.
+        // The published linear layer expects the columns channel by channel.
         let x = x.transpose(1, 2)?.contiguous()?.flatten_from(1)?;
         Ok((self.linear.forward(&x)?, lengths))
     }

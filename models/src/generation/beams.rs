@@ -1,8 +1,8 @@
 //! The beams of one text: the running beams and the finished hypotheses.
 //!
 //! Reference: `transformers` 5, `_beam_search` in `generation/utils.py`. Each step ranks the
-//! `2 num_beams` best continuations. Among the first `num_beams`, those with the end token are
-//! finished. The first `num_beams` without the end token continue.
+//! `2 num_beams` best continuations. Among the first `num_beams`, continuations with the end token
+//! are finished. The first `num_beams` continuations without the end token stay running.
 
 use super::{GenerateOptions, Generated};
 use crate::speech::boosting::BoostState;
@@ -166,8 +166,8 @@ impl Beam {
 }
 
 /// Returns the score of a finished hypothesis while running beams have `length` tokens. The bonus
-/// is divided by the same length for all hypotheses. Divided by its own length, it would favour the
-/// hypothesis that ends first among those with the same words.
+/// is divided by the same length for all hypotheses. If it were divided by each hypothesis' own
+/// length, the shortest of several hypotheses with the same words would win.
 fn boosted_score(
     options: &GenerateOptions,
     (answer, boost): &(Generated, f32),
