@@ -1,8 +1,8 @@
-//! Bootstrap: how much a figure would move with another sample of rows, or of groups of rows.
+//! The bootstrap: confidence intervals of a metric from resamples of rows, or of groups of rows.
 //!
-//! A resample is a count per row (how often it was drawn), so a metric can sort and group its rows once for all
-//! resamples. Resample `i` has its own random stream, made from the seed and `i`: the result is the same to the last
-//! bit for any number of threads.
+//! A resample is a count per row: how often the row was drawn. So a metric can sort and group its
+//! rows once for all resamples. Resample `i` has its own random stream, made from the seed and `i`.
+//! The result is bit-identical for any number of threads.
 
 use std::hash::Hash;
 
@@ -15,15 +15,15 @@ use crate::metric::mean::{mean, weighted_mean};
 use crate::random::SplitMix64;
 use crate::result::{Interval, Measure};
 
-/// More change no figure that anyone would cite, and take memory.
+/// More resamples do not change a reported value, and need memory.
 const MOST_RESAMPLES: usize = 10_000_000;
 
-/// How many resamples, how wide an interval, and from which seed.
+/// Options of the bootstrap: number of resamples, confidence level and seed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BootstrapOptions {
     /// Number of resamples; 0 turns intervals off.
     pub resamples: usize,
-    /// Coverage of the interval, between 0 and 1.
+    /// Confidence level, between 0 and 1.
     pub level: f64,
     /// Seed of the random streams.
     pub seed: u64,
@@ -36,7 +36,8 @@ impl Default for BootstrapOptions {
 }
 
 impl BootstrapOptions {
-    /// Checks that the level is a share, and that the values of all resamples fit into memory.
+    /// Checks that `level` is between 0 and 1, and that the values of all resamples fit into
+    /// memory.
     ///
     /// # Errors   [`EvalError::BadOption`]
     pub fn validate(&self) -> Result<(), EvalError> {
@@ -53,22 +54,23 @@ impl BootstrapOptions {
         Err(EvalError::BadOption {
             option: "level",
             found: self.level.to_string(),
-            expected: "a share between 0 and 1, such as 0.95",
+            expected: "a number between 0 and 1, such as 0.95",
         })
     }
 }
 
-/// What is drawn with replacement: single rows, or whole groups of rows.
+/// The sampling unit, drawn with replacement: single rows, or whole groups of rows.
 ///
-/// Rows of one group (the phrases of one anchor, the utterances of one speaker) are not independent. Drawing whole
-/// groups keeps what they share, and gives the wider, honest interval; drawing rows is for rows without groups.
+/// Rows of one group (the phrases of one anchor, the utterances of one speaker) are not
+/// independent. Drawing whole groups keeps the dependence and gives the correct, wider interval.
+/// Draw single rows only if the rows have no groups.
 #[derive(Debug, Clone)]
 pub struct Resampling {
     unit: String,
     rows: usize,
     /// The rows of each group; `None` when single rows are drawn.
     groups: Option<Vec<Vec<u32>>>,
-    /// The rows of each group of a second division, which is drawn apart.
+    /// The rows of each group of a second grouping, which is drawn independently.
     crossed: Option<Vec<Vec<u32>>>,
 }
 
@@ -78,15 +80,15 @@ impl Resampling {
         Self { unit: "row".to_owned(), rows, groups: None, crossed: None }
     }
 
-    /// Draws single rows, for which `unit` is the word ("utterance").
+    /// Draws single rows; `unit` names a row ("utterance").
     pub fn by_item(unit: &str, rows: usize) -> Self {
         Self { unit: unit.to_owned(), rows, groups: None, crossed: None }
     }
 
-    /// Draws whole groups; `labels` has the group of each row, `unit` is the word for a group ("anchor").
+    /// Draws whole groups: `labels` holds the group of each row, `unit` names a group ("anchor").
     ///
-    /// With fewer than two groups every resample would be the sample itself, so single rows are drawn instead;
-    /// [`unit`](Self::unit) tells which it is.
+    /// With fewer than two groups, every resample would equal the sample. Then single rows are
+    /// drawn, and [`unit`](Self::unit) returns `row`.
     pub fn by_group<L: Hash + Eq>(unit: &str, labels: &[L]) -> Self {
         let groups = groups(labels);
         if groups.len() < 2 {
@@ -95,12 +97,13 @@ impl Resampling {
         Self { unit: unit.to_owned(), rows: labels.len(), groups: Some(groups), crossed: None }
     }
 
-    /// Draws the groups of two divisions of the same rows, each apart from the other: a row counts as often as its group
-    /// of the one was drawn, times as often as that of the other.
+    /// Draws the groups of two groupings of the same rows independently. The count of a row is the
+    /// product of the counts of its two groups.
     ///
-    /// For answers of several runs to the same questions, which share what is hard about a question and what went well in
-    /// a run; neither drawing questions nor runs alone would know both. With few runs the interval is rough all the same.
-    /// A division of fewer than two groups is left out.
+    /// For answers of several runs to the same questions: answers to one question are dependent,
+    /// and so are answers of one run. Drawing only questions, or only runs, ignores the other
+    /// dependence. With few runs the interval stays rough. A grouping with fewer than two groups is
+    /// ignored.
     ///
     /// # Source   A. B. Owen, "The pigeonhole bootstrap", Annals of Applied Statistics 1 (2007)
     pub fn by_crossed_groups<L: Hash + Eq, M: Hash + Eq>(
@@ -121,7 +124,7 @@ impl Resampling {
         }
     }
 
-    /// The word for what is drawn: `row`, or the name given to a group.
+    /// Name of the sampling unit: `row`, or the name of a group.
     pub fn unit(&self) -> &str {
         &self.unit
     }
@@ -131,12 +134,12 @@ impl Resampling {
         self.rows
     }
 
-    /// Number of rows, or of groups, that one resample draws.
+    /// Number of rows, or of groups, in one resample.
     pub fn draws(&self) -> usize {
         self.groups.as_ref().map_or(self.rows, Vec::len)
     }
 
-    /// The unit (row, or group) that each row belongs to.
+    /// The unit (row or group) of each row.
     pub(crate) fn unit_of_row(&self) -> Vec<usize> {
         let mut units: Vec<usize> = (0..self.rows).collect();
         for (unit, rows) in self.groups.iter().flatten().enumerate() {
@@ -150,7 +153,7 @@ impl Resampling {
         format!("percentile bootstrap by {}", self.unit)
     }
 
-    /// Fills `counts` with how often each row is in one resample.
+    /// Fills `counts` with the number of times that each row is in one resample.
     fn draw(&self, random: &mut SplitMix64, counts: &mut [u32]) {
         counts.fill(0);
         match &self.groups {
@@ -182,15 +185,15 @@ fn groups<L: Hash + Eq>(labels: &[L]) -> Vec<Vec<u32>> {
 /// The values of a statistic over all resamples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Distribution {
-    /// The defined values, in rising order.
+    /// The defined values, in ascending order.
     pub values: Vec<f64>,
-    /// Number of resamples whose value is NaN, for example because the resample was constant.
+    /// Number of resamples with a NaN value, for example because the resample is constant.
     pub undefined: usize,
 }
 
 /// Evaluates `statistic` on every resample, in parallel.
 ///
-/// `statistic` gets how often each row was drawn, one count per row.
+/// `statistic` takes one count per row: how often the row was drawn.
 pub fn bootstrap<F>(
     resampling: &Resampling,
     options: &BootstrapOptions,
@@ -203,7 +206,7 @@ where
     distribution
 }
 
-/// As [`bootstrap`], for several statistics on the same resamples.
+/// Evaluates several statistics on the same resamples, like [`bootstrap`].
 pub fn bootstrap_all<const K: usize, F>(
     resampling: &Resampling,
     options: &BootstrapOptions,
@@ -230,7 +233,7 @@ where
     })
 }
 
-/// The percentile interval of `statistic`; `None` when intervals are turned off.
+/// The percentile interval of `statistic`; `None` if intervals are turned off.
 ///
 /// # Source   B. Efron, R. Tibshirani, "An Introduction to the Bootstrap", ch. 13
 ///
@@ -258,8 +261,8 @@ where
         .then(|| bootstrap(resampling, options, statistic).interval(resampling, options))
 }
 
-/// The mean of values as a figure with its interval; `unit` is the word for what a value is of, and the metric's name
-/// may be another than its own.
+/// The mean of `values` with its interval, named `name`; `unit` names one value. `name` may differ
+/// from the name in `info`.
 pub(crate) fn measure_of_mean(
     (name, info): (&str, &MetricInfo),
     unit: &str,
@@ -272,7 +275,8 @@ pub(crate) fn measure_of_mean(
 }
 
 impl Distribution {
-    /// The central part of the values that holds `options.level` of them; NaN limits if no value is defined.
+    /// The central interval that holds `options.level` of the values; NaN limits if no value is
+    /// defined.
     pub fn interval(&self, resampling: &Resampling, options: &BootstrapOptions) -> Interval {
         let tail = (1.0 - options.level) / 2.0;
         Interval {
@@ -287,7 +291,7 @@ impl Distribution {
         }
     }
 
-    /// The value below which the share `share` of the values lies, interpolated as `numpy.quantile` does.
+    /// The quantile at `share`, interpolated like `numpy.quantile`.
     pub fn quantile(&self, share: f64) -> f64 {
         let Some(last) = self.values.len().checked_sub(1) else {
             return f64::NAN;
@@ -298,7 +302,7 @@ impl Distribution {
         low + (high - low) * position.fract()
     }
 
-    /// Standard deviation of the values (over `n - 1`); NaN below two values.
+    /// Standard deviation of the values (with `n - 1`); NaN for fewer than two values.
     pub fn standard_error(&self) -> f64 {
         let n = self.values.len() as f64;
         let mean = self.values.iter().sum::<f64>() / n;
@@ -306,9 +310,11 @@ impl Distribution {
         if self.values.len() < 2 { f64::NAN } else { (squares / (n - 1.0)).sqrt() }
     }
 
-    /// Two-sided p value of "the statistic is 0": twice the share of resamples on the far side of 0.
+    /// Two-sided p value of "the statistic is 0": twice the share of resamples on the opposite side
+    /// of 0.
     ///
-    /// One is added to count and number, so that p is never 0; it is at most 1, and NaN without values.
+    /// One is added to numerator and denominator, so p is never 0. p is at most 1, and NaN without
+    /// values.
     pub fn p_value(&self) -> f64 {
         if self.values.is_empty() {
             return f64::NAN;
@@ -338,7 +344,7 @@ mod tests {
         let by_row = bootstrap(&Resampling::by_row(400), &options, |c| weighted_mean(&values, c));
         assert!((by_row.standard_error() / (sigma / 20.0) - 1.0).abs() < 0.05);
 
-        // Each value written four times: the groups hold no more knowledge than 400 rows, and only they know it.
+        // Each value is repeated four times: the groups carry no more information than 400 rows.
         let copies: Vec<f64> = values.iter().flat_map(|&v| [v; 4]).collect();
         let labels: Vec<usize> = (0..1600).map(|row| row / 4).collect();
         let groups = Resampling::by_group("copy", &labels);
@@ -379,7 +385,8 @@ mod tests {
 
     #[test]
     fn crossed_groups_know_of_both_divisions() {
-        // Three runs, of which one is worse all over: drawing questions alone does not see that.
+        // Three runs, one of them worse on every question: drawing only questions misses the
+        // difference.
         let run = |row: usize| row % 3;
         let values: Vec<f64> = noise(300)
             .into_iter()
@@ -396,7 +403,7 @@ mod tests {
         let crossed = Resampling::by_crossed_groups(["question", "run"], &questions, &runs);
         assert_eq!(crossed.method(), "percentile bootstrap by question and run");
         assert!(error(&crossed) > 5.0 * error(&alone));
-        // One run is no division.
+        // A grouping with one run is ignored.
         let one = Resampling::by_crossed_groups(["question", "run"], &questions, &[0; 300]);
         assert_eq!((one.unit(), error(&one)), ("question", error(&alone)));
         let one = Resampling::by_crossed_groups(["question", "run"], &[0; 300], &runs);

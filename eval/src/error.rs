@@ -1,4 +1,4 @@
-//! What can go wrong in an evaluation: each case names the file, the line, the reason and the next step.
+//! Errors of an evaluation. Each error names the file, the line, the reason and the remedy.
 
 use std::fmt;
 use std::io;
@@ -8,17 +8,17 @@ use thiserror::Error;
 use crate::metric::MetricError;
 use crate::normalise::UnknownNormaliser;
 
-/// A file, and the line in it where known.
+/// A file and, if known, a line in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The file, as given by the user.
     pub file: String,
-    /// Line from 1; `None` for the whole file or for data that come from no file.
+    /// Line number from 1; `None` for the whole file, or for data without a file.
     pub line: Option<u64>,
 }
 
 impl Place {
-    /// The whole of `file`, or a line in it.
+    /// A location: the whole of `file`, or a line in it.
     pub fn new(file: &str, line: impl Into<Option<u64>>) -> Self {
         Self { file: file.to_owned(), line: line.into() }
     }
@@ -33,7 +33,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why an evaluation could not be made.
+/// Errors of an evaluation.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EvalError {
@@ -42,38 +42,38 @@ pub enum EvalError {
     Read {
         /// The file.
         file: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The file holds no rows.
+    /// The file has no rows.
     #[error("{file}: has no rows; expected a header line and one line per row")]
     Empty {
         /// The file.
         file: String,
     },
-    /// The bytes are not CSV text.
+    /// The content of the file has the wrong format.
     #[error("{place}: {reason}; {remedy}")]
     Malformed {
-        /// Where.
+        /// The location of the error.
         place: Place,
         /// What is wrong.
         reason: String,
         /// What to do.
         remedy: &'static str,
     },
-    /// A needed column is not in the header.
+    /// A required column is missing in the header.
     #[error(
         "{place}: column `{column}` is missing; the header has: {found}; rename or add the column"
     )]
     MissingColumn {
         /// The header line.
         place: Place,
-        /// The column that is needed.
+        /// The missing column.
         column: String,
-        /// The columns that are there.
+        /// The columns in the header.
         found: String,
     },
-    /// A needed column is there twice.
+    /// A required column occurs twice in the header.
     #[error("{place}: column `{column}` occurs twice; remove or rename one of them")]
     DoubledColumn {
         /// The header line.
@@ -94,12 +94,12 @@ pub enum EvalError {
     BadScore {
         /// The row.
         place: Place,
-        /// Its id.
+        /// The id of the row.
         id: String,
-        /// What stands there.
+        /// The text in the score column.
         found: String,
     },
-    /// One id stands in two rows of a file.
+    /// Two rows of a file have the same id.
     #[error("{place}: id `{id}` was already given at {first}; keep one of the two rows")]
     DoubledId {
         /// The later row.
@@ -115,11 +115,11 @@ pub enum EvalError {
          give one row per gold row"
     )]
     MissingPrediction {
-        /// The predictions.
+        /// The predictions file.
         predictions: String,
-        /// The first gold row without one.
+        /// The first gold row without a prediction.
         gold: Place,
-        /// Its id.
+        /// The id of that row.
         id: String,
         /// Number of gold rows without a prediction.
         missing: usize,
@@ -129,21 +129,21 @@ pub enum EvalError {
     /// A prediction has no gold row.
     #[error(
         "{place}: id `{id}` is not in {gold}, {extra} of {rows} predictions without a gold row in all; \
-         check that both files are of the same set"
+         check that both files belong to the same split"
     )]
     ExtraPrediction {
         /// The first prediction without a gold row.
         place: Place,
         /// The gold file.
         gold: String,
-        /// Its id.
+        /// The id of that prediction.
         id: String,
         /// Number of predictions without a gold row.
         extra: usize,
         /// Number of predictions.
         rows: usize,
     },
-    /// Texts that belong together differ in number.
+    /// The numbers of references and hypotheses differ.
     #[error(
         "{references} references and {hypotheses} hypotheses; give one hypothesis for each reference"
     )]
@@ -153,31 +153,31 @@ pub enum EvalError {
         /// Number of hypotheses.
         hypotheses: usize,
     },
-    /// Two results are not of one metric.
-    #[error("{a} and {b} cannot be compared; give two results of one metric and normaliser")]
+    /// The two results have different metrics or normalisers.
+    #[error("{a} and {b} cannot be compared; give two results with the same metric and normaliser")]
     Incomparable {
-        /// The first file and what it is of.
+        /// The first file and its metric and normaliser.
         a: String,
-        /// The second.
+        /// The second file and its metric and normaliser.
         b: String,
     },
-    /// An option has a value that makes no sense.
+    /// An option has an invalid value.
     #[error("option `{option}` is {found}; expected {expected}")]
     BadOption {
         /// Name of the option.
         option: &'static str,
-        /// Its value.
+        /// The given value.
         found: String,
-        /// What is allowed.
+        /// The allowed values.
         expected: &'static str,
     },
-    /// A metric refuses its input.
+    /// The input of a metric is invalid.
     #[error(transparent)]
     Metric(#[from] MetricError),
-    /// A pattern of the metric itself does not compile.
+    /// A built-in pattern does not compile.
     #[error("a built-in pattern does not compile: {0}; please report this as a bug")]
     Pattern(#[from] regex::Error),
-    /// No normaliser has that name.
+    /// The name of the normaliser is unknown.
     #[error(transparent)]
     UnknownNormaliser(#[from] UnknownNormaliser),
 }

@@ -1,9 +1,9 @@
-//! Rows by what they belong to: a speaker, an anchor, a question type.
+//! Groups rows by label: by speaker, anchor or question type.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The rows of each label, labels in the order in which they first come.
+/// Returns the rows of each label. Labels are in order of first occurrence.
 pub(crate) fn rows_by_label<L: Hash + Eq + Copy>(
     labels: impl IntoIterator<Item = L>,
 ) -> Vec<(L, Vec<usize>)> {

@@ -1,4 +1,4 @@
-//! Ids of utterances, questions and queries, which are strings or integers in all formats.
+//! Ids of utterances, questions and queries. All formats allow strings and integers.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 
-/// The first numbers as text: people who answer a question are numbered so.
+/// The first integers as text: answers are often numbered from 1 to 10.
 const FIRST: [&str; 11] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
 
-/// An id written as a string or as an integer, which are the same id.
+/// An id. A string and an integer with the same digits are the same id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id<'a>(pub Cow<'a, str>);
 
@@ -41,7 +41,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Id<'a> {
             }
 
             fn visit_f64<E: serde::de::Error>(self, id: f64) -> Result<Id<'de>, E> {
-                Err(E::custom(format!("the id {id} is no integer")))
+                Err(E::custom(format!("the id {id} is not an integer")))
             }
         }
         deserializer.deserialize_any(IdVisitor)

@@ -1,22 +1,23 @@
-//! Metrics of the Engram toolkit, equal to their reference tools, each with an interval and a comparison of systems.
+//! Evaluation metrics that match the reference tools, with confidence intervals and comparisons of
+//! two systems.
 //!
-//! | Folder or file | What it is responsible for |
+//! | Folder or file | Content |
 //! |---|---|
-//! | [`metric`] | the metrics: slices in, one number out, checked against the reference tool's own output |
+//! | [`metric`] | metric functions on slices, checked against the output of the reference tools |
 //! | [`bootstrap`] | percentile intervals by row or by group, the same for any number of threads |
 //! | [`compare`] | two systems on the same rows: difference, interval, p value |
-//! | [`result`] | the stable JSON form: figure, version, direction, count, interval, provenance |
-//! | [`normalise`] | text normalisers for transcripts, byte for byte like Whisper's and jiwer's |
-//! | [`tokenise`] | text to tokens, byte for byte as the reference tools do it |
+//! | [`result`] | the stable JSON form: value, version, direction, count, interval, provenance |
+//! | [`normalise`] | text normalisers for transcripts, byte-identical to those of Whisper and jiwer |
+//! | [`tokenise`] | tokenisers, byte-identical to the reference tools |
 //! | [`caption`] | image captions: COCO and NoCaps files, BLEU, ROUGE-L, CIDEr, by image and by domain |
-//! | [`source`] | files as bytes, unpacked where they are compressed |
-//! | [`wer`] | speech: words and characters, alignments, confusions, rare words |
+//! | [`source`] | reads files and decompresses gzip |
+//! | [`wer`] | speech: word and character error rates, alignments, confusions, rare words |
 //! | [`vqa`] | visual question answering: VQA v2 and OK-VQA |
-//! | [`aokvqa`], [`haystack`] | A-OKVQA and Visual Haystacks, by their own rules |
+//! | [`aokvqa`], [`haystack`] | A-OKVQA and Visual Haystacks, with their official rules |
 //! | [`retrieval`] | recall, success, reciprocal rank, nDCG, average precision |
-//! | [`items`] | results item by item, for comparisons |
+//! | [`items`] | results per item, for comparisons |
 //! | [`html`] | any report as one HTML page |
-//! | [`phrase`] | the patent phrase study: read, join by id, measure, break down, list the worst rows |
+//! | [`phrase`] | the patent phrase study: read, join by id, evaluate, break down, list the worst rows |
 //!
 //! ```
 //! use engram_eval::phrase::{PhraseOptions, evaluate, parse_gold, parse_predictions};

@@ -1,6 +1,6 @@
-//! The random numbers of the bootstrap.
+//! The random number generator of the bootstrap.
 
-/// A small seeded generator: the same numbers on every machine and in every version.
+/// The SplitMix64 generator: the same numbers on every machine and in every version.
 ///
 /// # Source   G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014
 pub(crate) struct SplitMix64 {
@@ -10,7 +10,7 @@ pub(crate) struct SplitMix64 {
 impl SplitMix64 {
     const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-    /// The stream `number` of a seed; streams of other seeds or numbers start elsewhere.
+    /// The random stream `number` of a seed. Other seeds or numbers give other streams.
     pub(crate) fn stream(seed: u64, number: u64) -> Self {
         let start = Self { state: seed }.next() ^ number;
         Self { state: Self { state: start }.next() }
@@ -25,7 +25,7 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound` (which must not be 0), each equally likely (Lemire's method).
+    /// A uniform random number below `bound`, which must not be 0 (Lemire's method).
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         let bound = bound as u64;
         loop {

@@ -1,7 +1,7 @@
 //! The stable JSON form of an evaluation.
 //!
-//! Names and meanings change only together with [`SCHEMA_VERSION`]. A figure that is not defined is written as `null`
-//! with a `reason`, never as 0 and never left out.
+//! Names and meanings change only together with [`SCHEMA_VERSION`]. An undefined value is written
+//! as `null` with a `reason`, never as 0, and is never omitted.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,60 +11,61 @@ use crate::metric::{MetricInfo, honest};
 /// Version of the JSON form written by this crate.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// With fewer units than this a percentile interval is rough, and mostly too narrow.
+/// With fewer units than this a percentile interval is rough, and usually too narrow.
 pub const FEW_UNITS: usize = 10;
 
-/// A confidence interval and how it was made.
+/// A confidence interval and its method.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Lower limit; NaN (`null`) if no resample gave a value.
+    /// Lower limit; NaN (`null`) if the value is undefined in every resample.
     #[serde(with = "null_for_nan")]
     pub low: f64,
-    /// Upper limit; NaN (`null`) if no resample gave a value.
+    /// Upper limit; NaN (`null`) if the value is undefined in every resample.
     #[serde(with = "null_for_nan")]
     pub high: f64,
-    /// Coverage, 0.95 by default.
+    /// Confidence level, 0.95 by default.
     pub level: f64,
-    /// The method and what was drawn: `percentile bootstrap by anchor`; where all resamples agree, `exact binomial by
-    /// anchor` or `rule of three by anchor`.
+    /// The method and the sampling unit: `percentile bootstrap by anchor`. If all resamples agree:
+    /// `exact binomial by anchor` or `rule of three by anchor`.
     pub method: String,
     /// Number of units (rows, or groups of rows) in the sample; below [`FEW_UNITS`] the interval is rough.
     pub units: usize,
     /// Number of resamples drawn.
     pub resamples: usize,
-    /// How many of them had no value (NaN) and were left out.
+    /// Number of resamples with an undefined value (NaN), which are ignored.
     pub undefined_resamples: usize,
     /// Seed of the resamples.
     pub seed: u64,
 }
 
-/// One figure with all that is needed to cite it.
+/// One value of a metric, with all that is needed to cite it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
     /// Name of the metric.
     pub metric: String,
     /// Version of the metric's definition.
     pub version: u32,
-    /// Direction; `null` for a description that is neither good nor bad.
+    /// Whether higher is better; `null` for a descriptive value without a direction.
     pub higher_is_better: Option<bool>,
-    /// The figure; NaN is `null`.
+    /// The value; NaN is `null`.
     #[serde(with = "null_for_nan")]
     pub value: f64,
-    /// Why the figure is `null`.
+    /// The reason why the value is `null`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Low and high limit of a 95 % interval; `null` if `interval` is absent or has another level.
+    /// Low and high limit of the 95 % interval; `null` if `interval` is absent or has another
+    /// level.
     pub ci95: Option<[Option<f64>; 2]>,
     /// Number of rows.
     pub n: usize,
-    /// The interval; `null` when turned off or when the figure is undefined.
+    /// The interval; `null` if intervals are turned off or the value is undefined.
     pub interval: Option<Interval>,
 }
 
 impl Measure {
-    /// A defined figure, or the reason why there is none; the interval is dropped with the figure. A figure that is no
-    /// finite number is none. An interval of one point, where all resamples agree, becomes an exact binomial one for a
-    /// proportion, else one by the rule of three.
+    /// A value, or the reason why it is undefined; an undefined value has no interval. A value that
+    /// is not finite counts as undefined. If all resamples agree, the interval is not the point but
+    /// an exact binomial one for a proportion, else one from the rule of three.
     pub fn new(
         metric: &MetricInfo,
         n: usize,
@@ -74,7 +75,7 @@ impl Measure {
         Self::named(metric.name, metric, n, value, interval)
     }
 
-    /// As [`Measure::new`], under a name that `metric` does not have.
+    /// Like [`Measure::new`], with a name that differs from `metric.name`.
     pub(crate) fn named(
         name: &str,
         metric: &MetricInfo,
@@ -84,7 +85,7 @@ impl Measure {
     ) -> Self {
         let finite = |value: f64| match value.is_finite() {
             true => Ok(value),
-            false => Err(format!("undefined: the figure is {value}")),
+            false => Err(format!("undefined: the value is {value}")),
         };
         let value = value.and_then(finite);
         let interval = interval.and_then(|drawn| Some(honest(name, *value.as_ref().ok()?, drawn)));
@@ -106,40 +107,40 @@ impl Measure {
     }
 }
 
-/// One row of a [`Breakdown`]: the metric over a part of the rows.
+/// One row of a [`Breakdown`]: the value of the metric for one group of rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BreakdownRow {
-    /// The part: a class, a section, an anchor.
+    /// Name of the group: a class, a section, an anchor.
     pub name: String,
-    /// Number of rows in it.
+    /// Number of rows in the group.
     pub n: usize,
-    /// The figure over these rows; NaN is `null`.
+    /// The value over the rows of the group; NaN is `null`.
     #[serde(with = "null_for_nan")]
     pub value: f64,
-    /// Why the figure is `null`.
+    /// The reason why the value is `null`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The interval; `null` when turned off or when the figure is undefined.
+    /// The interval; `null` if intervals are turned off or the value is undefined.
     pub interval: Option<Interval>,
 }
 
-/// One metric over the parts of a division of the rows.
+/// The values of one metric for each group of rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Breakdown {
-    /// What the rows are divided by.
+    /// Name of the grouping, such as `section`.
     pub name: String,
     /// Name of the metric.
     pub metric: String,
     /// Version of the metric's definition.
     pub version: u32,
-    /// Direction; `null` for a description that is neither good nor bad.
+    /// Whether higher is better; `null` for a descriptive value without a direction.
     pub higher_is_better: Option<bool>,
-    /// One row per part.
+    /// One row per group.
     pub rows: Vec<BreakdownRow>,
 }
 
 impl Breakdown {
-    /// A table from the measures of its parts; all must be of `metric`.
+    /// Builds a table from the values of the groups; all must be of `metric`.
     pub fn new(name: &str, metric: &MetricInfo, parts: Vec<(String, Measure)>) -> Self {
         let row = |(name, measure): (String, Measure)| BreakdownRow {
             name,
@@ -158,10 +159,10 @@ impl Breakdown {
     }
 }
 
-/// A file that went into an evaluation.
+/// An input file of an evaluation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceFile {
-    /// `gold`, `predictions`, …
+    /// The role: `gold`, `predictions`, …
     pub role: String,
     /// The path as given by the user.
     pub path: String,
@@ -169,44 +170,44 @@ pub struct SourceFile {
     pub rows: usize,
 }
 
-/// The run that made the predictions, as far as it is known.
+/// The training run that made the predictions, as far as known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
     /// Hash of the resolved recipe.
     pub recipe_hash: Option<String>,
     /// Commit of the code.
     pub code_commit: Option<String>,
-    /// Seed of the run (the seed of an interval stands in the interval).
+    /// Seed of the run. (The seed of an interval is stored in the interval.)
     pub seed: Option<u64>,
     /// Number of threads of the run.
     pub threads: Option<usize>,
 }
 
-/// One evaluation: the primary figure, the others, and where they come from.
+/// One evaluation: the primary value, the secondary values and their provenance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// [`SCHEMA_VERSION`] of the writer.
     pub schema_version: u32,
-    /// The primary figure.
+    /// The primary value.
     #[serde(flatten)]
     pub primary: Measure,
-    /// Every figure by the name of its metric, the primary one first; `null` for NaN.
+    /// Every value by metric name, the primary value first; `null` for NaN.
     pub detail: Map<String, Value>,
-    /// The other figures, in full.
+    /// The secondary values, in full.
     pub secondary: Vec<Measure>,
-    /// The figures over parts of the rows.
+    /// The values by group of rows.
     pub breakdowns: Vec<Breakdown>,
     /// Name and version of the text normaliser, or `none`.
     pub normaliser: String,
-    /// The run that made the predictions.
+    /// The training run that made the predictions.
     #[serde(flatten)]
     pub provenance: Provenance,
-    /// The files that were read.
+    /// The input files.
     pub sources: Vec<SourceFile>,
 }
 
 impl Evaluation {
-    /// An evaluation without a text normaliser.
+    /// Builds an evaluation without a text normaliser.
     pub fn new(
         primary: Measure,
         secondary: Vec<Measure>,
@@ -292,7 +293,7 @@ mod tests {
         for (value, reason) in [(f64::INFINITY, "inf"), (f64::NAN, "NaN")] {
             let measure = Measure::new(&pearson::INFO, 2, Ok(value), Some(interval(0.95)));
             assert!(measure.value.is_nan() && measure.interval.is_none());
-            assert_eq!(measure.reason, Some(format!("undefined: the figure is {reason}")));
+            assert_eq!(measure.reason, Some(format!("undefined: the value is {reason}")));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Input files: read whole, un-gzipped, checked to be UTF-8.
+//! Reads input files whole, decompresses gzip and checks UTF-8.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -11,19 +11,21 @@ use serde::Deserialize;
 use crate::error::{EvalError, Place};
 use crate::json::{Object, message_in_line};
 
-/// A packed file may unpack to so many times its size, or to so many bytes where that is more. Text seldom packs into a
-/// twentieth; what packs into a thousandth is made to fill the memory.
+/// Decompression limit: this factor times the compressed size, or `MOST_UNPACKED` bytes if that is
+/// more. Text rarely compresses below 5 % of its size; a file below 0.1 % is made to exhaust the
+/// memory.
 const MOST_TIMES: u64 = 100;
 const MOST_UNPACKED: u64 = 256 << 20;
-/// What is taken from a pipe or a device, which does not tell its size and need not end.
+/// Limit for a pipe or a device, whose size is unknown and may be infinite.
 const MOST_PIPED: u64 = 1 << 30;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// The bytes of a file; one that begins with gzip's magic number is unpacked.
+/// Reads a file; decompresses it if it begins with gzip's magic number.
 ///
-/// # Errors   [`EvalError::Read`]; [`EvalError::Malformed`] for UTF-16 text, for a gzip file that is cut, broken, packed
-/// twice or unpacks to more than 256 MiB and 100 times its size, and for a pipe that gives more than 1 GiB
+/// # Errors   [`EvalError::Read`]; [`EvalError::Malformed`] for UTF-16 text, for a gzip file that
+/// is truncated, corrupt, compressed twice or decompresses to more than 256 MiB and 100 times its
+/// size, and for a pipe with more than 1 GiB
 pub fn read_bytes(path: &Path) -> Result<Vec<u8>, EvalError> {
     let file = path.display().to_string();
     let read = || -> io::Result<Option<Vec<u8>>> {
@@ -46,16 +48,17 @@ pub fn read_bytes(path: &Path) -> Result<Vec<u8>, EvalError> {
     Ok(bytes)
 }
 
-/// The text of a file, as [`read_bytes`]; a byte order mark at its start is left out.
+/// Reads a text file like [`read_bytes`] and removes a byte order mark at the start.
 ///
 /// # Errors   [`EvalError::Read`]; [`EvalError::Malformed`] with the line that is not UTF-8
 pub fn read_text(path: &Path) -> Result<String, EvalError> {
     decode(&path.display().to_string(), read_bytes(path)?)
 }
 
-/// [`read_bytes`] of a file in memory; `file` is its name in messages.
+/// Decompresses a file in memory like [`read_bytes`]; `file` is its name in error messages.
 ///
-/// # Errors   [`EvalError::Malformed`] for a gzip file that is cut or broken, packed twice, or of too much (see [`read_bytes`])
+/// # Errors   [`EvalError::Malformed`] for a gzip file that is truncated or corrupt, compressed
+/// twice, or too large (see [`read_bytes`])
 pub fn unpack(file: &str, bytes: Vec<u8>) -> Result<Vec<u8>, EvalError> {
     let most = (MOST_TIMES * bytes.len() as u64).max(MOST_UNPACKED);
     unpack_at_most(file, bytes, most)
@@ -70,11 +73,11 @@ fn unpack_at_most(file: &str, bytes: Vec<u8>, most: u64) -> Result<Vec<u8>, Eval
         reason,
         remedy,
     };
-    // The last four bytes are the size of the last member, in most files the only one.
+    // The last four bytes are the size of the last member, which is the only member of most files.
     let size = bytes.last_chunk().map_or(0, |size| u64::from(u32::from_le_bytes(*size)));
     let unpacked = at_most(MultiGzDecoder::new(bytes.as_slice()), most, size).map_err(|error| {
         let reason = format!("is gzip-compressed but cannot be unpacked: {error}");
-        malformed(reason, "fetch or pack the file again")
+        malformed(reason, "download or compress the file again")
     })?;
     let unpacked = unpacked.ok_or_else(|| too_long(file, "unpacks to", most))?;
     if unpacked.starts_with(&GZIP) {
@@ -83,7 +86,7 @@ fn unpack_at_most(file: &str, bytes: Vec<u8>, most: u64) -> Result<Vec<u8>, Eval
     Ok(unpacked)
 }
 
-/// All that a reader gives, about `size` bytes; `None` where that is more than `most`.
+/// Reads all bytes of a reader, about `size` bytes; `None` if there are more than `most`.
 fn at_most(reader: impl Read, most: u64, size: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::with_capacity(size.min(most) as usize + 1);
     reader.take(most + 1).read_to_end(&mut bytes)?;
@@ -94,13 +97,13 @@ fn too_long(file: &str, gives: &str, most: u64) -> EvalError {
     EvalError::Malformed {
         place: Place::new(file, None),
         reason: format!("{gives} more than {} MiB", most >> 20),
-        remedy: "write what is in it to a plain file, and give that",
+        remedy: "write its content to an uncompressed file and give that file",
     }
 }
 
-/// What a reader gives, unpacked where it begins with gzip's magic number.
+/// A reader that decompresses if the content begins with gzip's magic number.
 ///
-/// # Errors   those of the reader
+/// # Errors   The errors of the reader
 pub fn unpacked<'r>(mut reader: impl BufRead + 'r) -> io::Result<Box<dyn BufRead + 'r>> {
     Ok(match reader.fill_buf()?.starts_with(&GZIP) {
         true => Box::new(BufReader::new(MultiGzDecoder::new(reader))),
@@ -108,7 +111,7 @@ pub fn unpacked<'r>(mut reader: impl BufRead + 'r) -> io::Result<Box<dyn BufRead
     })
 }
 
-/// [`read_text`] of unpacked bytes in memory; `file` is the name in messages.
+/// Decodes uncompressed bytes in memory like [`read_text`]; `file` is the name in error messages.
 ///
 /// # Errors   [`EvalError::Malformed`] with the line that is not UTF-8
 pub fn decode(file: &str, mut bytes: Vec<u8>) -> Result<String, EvalError> {
@@ -126,22 +129,23 @@ pub fn decode(file: &str, mut bytes: Vec<u8>) -> Result<String, EvalError> {
     })
 }
 
-/// Lines with their numbers; the last line end closes a line and opens none.
+/// Lines with their numbers. A line end at the end of the text starts no further line.
 pub(crate) fn lines(text: &str) -> impl Iterator<Item = (u64, &str)> {
     let some = (!text.is_empty()).then(|| text.strip_suffix('\n').unwrap_or(text));
     let lines = some.into_iter().flat_map(|text| text.split('\n'));
     (1..).zip(lines.map(|line| line.strip_suffix('\r').unwrap_or(line)))
 }
 
-/// Refuses a text of several lines that end in `\r` alone, as on old Macs: it would be taken for a single line.
+/// Returns an error for text of several lines that all end in `\r` (classic Mac OS), since it would
+/// be read as one line.
 pub(crate) fn check_line_ends(file: &str, text: &str) -> Result<(), EvalError> {
     if text.contains('\n') || !text.trim_end_matches('\r').contains('\r') {
         return Ok(());
     }
     Err(EvalError::Malformed {
         place: Place::new(file, 1),
-        reason: "ends its lines with a carriage return alone".to_owned(),
-        remedy: "end each line with a line feed, or with both",
+        reason: "ends its lines with a carriage return only".to_owned(),
+        remedy: "end each line with a line feed, or with carriage return and line feed",
     })
 }
 
@@ -150,10 +154,11 @@ pub(crate) fn not_blank(text: &str) -> impl Iterator<Item = (u64, &str)> {
     lines(text).filter(|(_, line)| !line.trim().is_empty())
 }
 
-/// Bytes that a thread reads at a time.
+/// Minimum size in bytes of the block that a thread reads at a time.
 const BLOCK: usize = 1 << 16;
 
-/// Whole lines, at least [`BLOCK`] bytes together where there are as many, with the number of lines before them.
+/// Splits text into blocks of whole lines of at least [`BLOCK`] bytes (the last may be shorter).
+/// Each block comes with the number of lines before it.
 fn blocks(text: &str) -> Vec<(u64, &str)> {
     let mut blocks = Vec::with_capacity(text.len() / BLOCK + 1);
     let (mut rest, mut before) = (text, 0);
@@ -167,8 +172,8 @@ fn blocks(text: &str) -> Vec<(u64, &str)> {
     blocks
 }
 
-/// The rows of a file of JSON lines, in blocks as all threads read them; blank lines are passed over. Of several faults
-/// the first one is told, whatever the number of threads.
+/// Parses a JSON Lines file on all threads; returns the records in blocks and skips blank lines. If
+/// several lines are invalid, the error names the first, for any number of threads.
 pub(crate) fn json_lines<'a, T, R>(
     file: &str,
     text: &'a str,
@@ -181,7 +186,7 @@ where
     let parse = |(line, row): (u64, &'a str)| {
         let parsed = serde_json::from_str(row).map_err(|error| {
             let reason = format!("is not as expected: {}", message_in_line(&error));
-            let remedy = "write one JSON object a line, its texts as strings";
+            let remedy = "write one JSON object per line, with texts as strings";
             EvalError::Malformed { place: Place::new(file, line), reason, remedy }
         });
         parsed.map(|Object(parsed)| make(line, parsed))
@@ -207,7 +212,7 @@ mod tests {
         let path = folder.path().join("text.gz");
         let mut packed = Vec::new();
         for part in ["one\n", "two\n"] {
-            // Two members, as `cat a.gz b.gz` makes them.
+            // Two gzip members, as from `cat a.gz b.gz`.
             let mut encoder = flate2::write::GzEncoder::new(&mut packed, Default::default());
             encoder.write_all(part.as_bytes()).unwrap();
             encoder.finish().unwrap();
@@ -238,8 +243,8 @@ mod tests {
         let packed = pack(&[b'a'; 3 << 20]);
         assert_eq!(unpack_at_most("f", packed.clone(), 3 << 20).unwrap().len(), 3 << 20);
         let error = unpack_at_most("f", packed.clone(), 2 << 20).unwrap_err().to_string();
-        assert!(error.starts_with("f: unpacks to more than 2 MiB; write what is in it"), "{error}");
-        // A size that is a lie takes no memory.
+        assert!(error.starts_with("f: unpacks to more than 2 MiB; write its content"), "{error}");
+        // A false size in the trailer allocates no memory.
         let mut lies = packed.clone();
         lies.splice(packed.len() - 4.., [0xff; 4]);
         assert!(unpack("f", lies).is_err());

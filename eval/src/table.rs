@@ -1,19 +1,19 @@
-//! Plain text tables with aligned columns, and how figures are written in them.
+//! Plain text tables with aligned columns, and the number format in them.
 
 use std::fmt;
 
 use crate::result::{FEW_UNITS, Interval};
 
-/// How a column is aligned.
+/// Alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// Words.
+    /// For words.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
-/// A table that is as wide as its longest cells; the columns are two spaces apart.
+/// A text table. Each column is as wide as its longest cell; columns are two spaces apart.
 #[derive(Debug)]
 pub(crate) struct TextTable {
     align: Vec<Align>,
@@ -21,7 +21,7 @@ pub(crate) struct TextTable {
 }
 
 impl TextTable {
-    /// A table with these headings and no rows.
+    /// A table with the given headings and no rows.
     pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
         let headings = columns.iter().map(|&(heading, _)| heading.to_owned()).collect();
         Self { align: columns.iter().map(|&(_, align)| align).collect(), rows: vec![headings] }
@@ -47,7 +47,7 @@ impl fmt::Display for TextTable {
                 .zip(&widths)
                 .zip(&self.align)
                 .map(|((cell, &width), align)| {
-                    // Widths in a format string end at 65,535, and panic beyond.
+                    // Format strings limit the width to 65,535 and panic above it.
                     let fill = " ".repeat(width - cell.chars().count());
                     match align {
                         Align::Left => format!("{cell}{fill}"),
@@ -61,7 +61,8 @@ impl fmt::Display for TextTable {
     }
 }
 
-/// `text` on one line, cut to `width` characters with an ellipsis; control characters become spaces.
+/// `text` on one line, truncated to `width` characters with an ellipsis; control characters become
+/// spaces.
 pub(crate) fn shortened(text: &str, width: usize) -> String {
     let clean = |c: char| if c.is_control() { ' ' } else { c };
     if text.chars().count() <= width {
@@ -70,12 +71,12 @@ pub(crate) fn shortened(text: &str, width: usize) -> String {
     text.chars().map(clean).take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// A figure with four decimals, or a dash for NaN.
+/// A value with four decimals; a dash for NaN.
 pub(crate) fn number(value: f64) -> String {
     if value.is_nan() { "–".to_owned() } else { format!("{value:.4}") }
 }
 
-/// `[low, high]`, with a star where too few units were drawn for a sound interval; nothing for none.
+/// `[low, high]`, with a star if the interval comes from too few units; empty without an interval.
 pub(crate) fn limits(interval: Option<&Interval>) -> String {
     interval.map_or_else(String::new, |i| {
         let star = if i.units < FEW_UNITS { "*" } else { "" };

@@ -1,14 +1,14 @@
-//! Parts of reports in plain text that all studies share.
+//! Parts of plain text reports that all studies share.
 
 use std::fmt::Write as _;
 
 use crate::result::{Breakdown, Evaluation, Interval};
 use crate::table::{Align, TextTable, limits, number, shortened};
 
-/// Widest name of a part, in characters.
+/// Maximum width of a group name, in characters.
 const PART_WIDTH: usize = 40;
 
-/// The files that were read.
+/// The input files.
 pub(crate) fn sources(evaluation: &Evaluation) -> String {
     let mut text = String::new();
     for source in &evaluation.sources {
@@ -17,7 +17,7 @@ pub(crate) fn sources(evaluation: &Evaluation) -> String {
     text
 }
 
-/// Every figure with its interval, and how the intervals were made.
+/// The values with their intervals, and the method of the intervals.
 pub(crate) fn figures(evaluation: &Evaluation) -> String {
     let measures = || std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
     let with_interval = measures().find_map(|measure| measure.interval.as_ref());
@@ -45,7 +45,7 @@ pub(crate) fn figures(evaluation: &Evaluation) -> String {
     }
     let method = match with_interval {
         Some(i) => format!(
-            "Intervals: {}, {} resamples, seed {}; * from too few, rough.\n",
+            "Intervals: {}, {} resamples, seed {}; * rough: too few units.\n",
             methods.join(" and "),
             i.resamples,
             i.seed
@@ -55,7 +55,7 @@ pub(crate) fn figures(evaluation: &Evaluation) -> String {
     format!("{table}{method}")
 }
 
-/// A figure over parts of the rows.
+/// A breakdown as a table.
 pub(crate) fn breakdown(table: &Breakdown) -> String {
     let metric = words(&table.metric);
     let mut text = TextTable::new(&[
@@ -75,12 +75,12 @@ pub(crate) fn breakdown(table: &Breakdown) -> String {
     format!("By {}\n{text}", table.name)
 }
 
-/// `mean_absolute_error` as words.
+/// The metric name with spaces: `mean_absolute_error` becomes `mean absolute error`.
 pub(crate) fn words(metric: &str) -> String {
     metric.replace('_', " ")
 }
 
-/// `95 % interval`.
+/// The heading `95 % interval`.
 pub(crate) fn level(interval: &Interval) -> String {
     let percent = (interval.level * 1e6).round() / 1e4;
     format!("{percent} % interval")

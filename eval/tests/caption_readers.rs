@@ -92,7 +92,7 @@ fn results_that_do_not_fit_are_refused() {
     assert_eq!(
         refusal(&with(r#"{"image_id": "01", "caption": "b"}"#)),
         "r.json, entry 1: id `\"01\"` is not in a.json, 1 of 5 predictions without a gold row in all; \
-         check that both files are of the same set"
+         check that both files belong to the same split"
     );
     let shape = "; expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";
     for (text, reason) in [

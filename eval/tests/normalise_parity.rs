@@ -1,4 +1,5 @@
-//! The normalisers against their reference, openai-whisper 20250625, on the shared fixture where `ENGRAM_DATA` is set.
+//! Compares the normalisers with openai-whisper 20250625, on the shared fixture if `ENGRAM_DATA` is
+//! set.
 
 use std::fs::File;
 use std::io::Read;

@@ -221,7 +221,7 @@ fn rows_without_a_partner_are_named() {
     assert_eq!(
         failure(&gold[..17], &predictions),
         "predictions: id `id17` is not in gold, 3 of 20 predictions without a gold row in all; \
-         check that both files are of the same set"
+         check that both files belong to the same split"
     );
     let mut doubled = predictions.clone();
     doubled[5].id = "id4".to_owned();

@@ -1,4 +1,5 @@
-//! The tokeniser against the real PTBTokenizer, on the shared fixtures where `ENGRAM_DATA` is set.
+//! Compares the tokeniser with the original PTBTokenizer, on the shared fixtures if `ENGRAM_DATA`
+//! is set.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use engram_eval::source::read_bytes;
 use engram_eval::tokenise::ptb::{tokenise, tokenise_raw};
 use serde_json::Value;
 
-/// The folder of the fixtures; without it the test says loudly that it checks nothing.
+/// The folder of the fixtures. Without it, the test prints that it checks nothing.
 fn fixtures(test: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("ENGRAM_DATA").map(|data| PathBuf::from(data).join("metrics"));
     if folder.is_none() {
@@ -39,7 +40,8 @@ fn equal_on_tricky_strings() {
     let expected = expected["items"].as_array().unwrap();
     assert!(captions.len() > 1_000 && captions.len() == expected.len());
 
-    // The fixture has `tokens` of the whole file, and `raw` of each caption before a line in small letters.
+    // The fixture has `tokens` of the whole file, and `raw` of each caption followed by a
+    // lower-case line.
     let tokens = tokenise(&captions);
     let spaced: Vec<&str> = captions.iter().flat_map(|caption| [*caption, "x"]).collect();
     let raw = tokenise_raw(&spaced);

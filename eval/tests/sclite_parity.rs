@@ -1,4 +1,4 @@
-//! Transcripts with sclite's mark-up have the counts that sclite gives them.
+//! The counts of transcripts with sclite mark-up equal those of sclite.
 
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::Alignment;
@@ -57,7 +57,7 @@ fn every_pair_has_the_counts_of_sclite() {
 fn one_of_twelve_words_is_wrong_and_none_with_optional_deletions() {
     let report = score(REFERENCE, HYPOTHESIS, false, Normaliser::None);
     assert_eq!((report.counts.errors(), report.counts.reference_tokens()), (1, 12));
-    // The parts of the report are of the chosen words.
+    // The other parts of the report use the chosen words too.
     assert_eq!(report.confusions.unwrap().deletions, [("(uh)".to_owned(), 1)]);
     assert_eq!(report.worst[0].reference, "well (uh) that is fine");
     assert_eq!(report.alignment, Alignment::Sclite);
@@ -97,5 +97,8 @@ fn a_text_that_is_too_long_for_the_alignment_is_refused() {
     let parse = || parse_texts("f", &text, TextFormat::Trn).expect("trn");
     let pairs = join(("r", parse()), ("h", parse())).unwrap();
     let error = evaluate(&pairs, &WerOptions::default()).unwrap_err().to_string();
-    assert!(error.starts_with("utterance u1: is too long to choose alternatives in; "), "{error}");
+    assert!(
+        error.starts_with("utterance u1: is too long for a choice of alternatives; "),
+        "{error}"
+    );
 }

@@ -1,6 +1,6 @@
-//! Word and character errors against jiwer 4.0.0 (RapidFuzz 3.14.6), count by count.
+//! Compares word and character errors with jiwer 4.0.0 (RapidFuzz 3.14.6), count by count.
 //!
-//! The pairs and jiwer's output are not part of this repository: `ENGRAM_DATA` names the folder that holds
+//! The pairs and jiwer's output are not in this repository: `ENGRAM_DATA` names the folder with
 //! `metrics/wer*.jsonl[.gz]` and `wer-refs/`.
 
 use std::path::{Path, PathBuf};
@@ -90,7 +90,8 @@ fn libri<'a>(reference: &'a str, hypothesis: &'a str) -> Pairs<'a> {
     join(("libri", parse(reference)), ("libri", parse(hypothesis))).expect("the same ids")
 }
 
-/// The published figures of a LibriSpeech system and of the same with a biasing list: WER, U-WER and B-WER in per cent.
+/// The published results of a LibriSpeech system without and with a biasing list: WER, U-WER and
+/// B-WER in per cent.
 #[test]
 fn published_figures_come_out_to_all_digits() {
     let Some(folder) = data().map(|folder| folder.join("wer-refs")) else { return };
@@ -111,7 +112,7 @@ fn published_figures_come_out_to_all_digits() {
         let rates = report.rare_words.expect("rare words");
         let counts = [report.counts, rates.others, rates.rare];
         for (counts, wanted) in counts.into_iter().zip([wer, u_wer, b_wer]) {
-            // In the published script's order of operations, so that the last digit is the same.
+            // The order of operations of the published script, so that the last digit is equal.
             let per_cent = 100.0 * counts.errors() as f64 / counts.reference_tokens() as f64;
             assert_eq!(per_cent.to_string(), wanted.to_string(), "{file}");
         }

@@ -1,11 +1,12 @@
-//! The CTC loss beside PyTorch, and the transducer loss: forward and backward to the logits; and the
-//! search by beams on one thread.
+//! Benchmarks of the CTC loss against PyTorch, of the transducer loss, and of CTC beam search on
+//! one thread. The losses run forward, and backward to the logits.
 //!
 //!   ENGRAM_PEER_PYTHON=python3 cargo bench -p engram-models --bench ctc
 //!
-//! `ENGRAM_PEER_PYTHON` names a Python with torch; without it only our own times are printed. Both
-//! sides have the same logits, f32 and 2 threads, and run in turns, so that a machine that slows
-//! down slows both; quoted are medians and the median of the ratios of neighbouring turns.
+//! `ENGRAM_PEER_PYTHON` names a Python with torch. Without it, only our own times are printed. Both
+//! sides use the same logits, f32 and 2 threads. They alternate, so that a slow phase of the
+//! machine affects both. The output is the median of each side and the median ratio of paired
+//! measurements.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
@@ -29,7 +30,7 @@ const CLASSES: usize = 1024;
 const LABELS: usize = 60;
 const TURNS: usize = 31;
 
-/// Logits between -2 and 2.
+/// Returns random logits between -2 and 2.
 fn logits(rows: usize, classes: usize) -> Result<Var> {
     let mut random = ChaCha8Rng::seed_from_u64(1);
     let values: Vec<f32> = (0..rows * classes).map(|_| random.random_range(-2.0..2.0)).collect();
@@ -41,7 +42,7 @@ fn targets(clips: usize, labels: usize, classes: usize) -> Vec<Vec<u32>> {
     (0..clips).map(|clip| (0..labels).map(|i| label(clip, i)).collect()).collect()
 }
 
-/// Milliseconds of a step, and its mean loss.
+/// Returns the time of a step in milliseconds, and its mean loss.
 fn time(logits: &Var, loss: impl Fn(&Tensor) -> candle_core::Result<Tensor>) -> Result<(f64, f64)> {
     let start = Instant::now();
     let loss = loss(logits.as_tensor())?.mean_all()?;
@@ -50,7 +51,8 @@ fn time(logits: &Var, loss: impl Fn(&Tensor) -> candle_core::Result<Tensor>) -> 
     Ok((start.elapsed().as_secs_f64() * 1e3, loss.to_scalar::<f32>()?.into()))
 }
 
-/// `tests/reference/ctc_peer.py`, which answers a line with the milliseconds of a step and its loss.
+/// The process `tests/reference/ctc_peer.py`. For each line it runs a step and replies with the
+/// time in milliseconds and the loss.
 struct Peer {
     child: Child,
     requests: ChildStdin,
@@ -80,7 +82,7 @@ impl Peer {
         self.requests.flush()?;
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
-        let (time, loss) = line.trim().split_once(' ').ok_or("no answer of PyTorch")?;
+        let (time, loss) = line.trim().split_once(' ').ok_or("PyTorch did not reply")?;
         Ok((time.parse()?, loss.parse()?))
     }
 }
@@ -109,7 +111,7 @@ fn main() -> Result<()> {
     std::fs::write(file.path(), values.chain(labels).collect::<Vec<u8>>())?;
     let mut peer = Peer::start(file.path())?;
     let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    // The first turns warm up.
+    // The first turns are warm-up.
     for turn in 0..TURNS + 3 {
         let (our_time, our_loss) = time(&x, |x| ctc_loss(x, ctc.clone()))?;
         let their = peer.as_mut().map(Peer::step).transpose()?;
@@ -147,8 +149,8 @@ fn main() -> Result<()> {
     search()
 }
 
-/// Ten seconds of states of 40 ms, of which every fourth has a token that most speaks for; and 100
-/// words of six tokens.
+/// Measures beam search on ten seconds of 40 ms states. Every fourth state has one clearly best
+/// token. 100 words of six tokens are boosted.
 fn search() -> Result<()> {
     const STATES: usize = 250;
     let values = logits(STATES, CLASSES)?.as_tensor().to_vec2::<f32>()?;

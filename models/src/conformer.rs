@@ -1,11 +1,10 @@
-//! Conformer (arXiv 2005.08100): an encoder of speech of attention and convolution, with a head for
-//! CTC.
+//! Conformer (arXiv 2005.08100): a speech encoder with attention and convolution, and a CTC head.
 //!
-//! Reference: `transformers` 5, `models/parakeet/modeling_parakeet.py`, whose parameter names are
-//! used, so that published Fast Conformers load. The paper's own form is
-//! [`Subsampling::Full`] with the same blocks. Clips are packed instead of padded. Gradients pass
-//! through frozen parameters to [adapters](crate::adapter) and to tokens put before those of the
-//! sound ([`ConformerEncoder::embed`]).
+//! Reference: `transformers` 5, `models/parakeet/modeling_parakeet.py`. Parameter names are the
+//! same, so published Fast Conformers load. [`Subsampling::Full`] with the same blocks is the
+//! paper's model. Clips are packed, not padded. Gradients pass through frozen parameters to
+//! [adapters](crate::adapter), and to tokens placed before the audio tokens
+//! ([`ConformerEncoder::embed`]).
 
 mod block;
 mod config;
@@ -29,7 +28,7 @@ pub use config::{ConformerConfig, ConformerCtcConfig, ConvolutionNorm, Subsampli
 use positions::Positions;
 use subsampling::Shortening;
 
-/// The convolutions and the blocks.
+/// The Conformer encoder: subsampling and blocks.
 #[derive(Debug, Clone)]
 pub struct ConformerEncoder {
     config: ConformerConfig,
@@ -38,10 +37,10 @@ pub struct ConformerEncoder {
 }
 
 impl ConformerEncoder {
-    /// Builds the encoder from published weights or fresh.
+    /// Builds the encoder from published weights or with fresh parameters.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
+    /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(config: &ConformerConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         let layers = builder.pp("layers");
@@ -54,23 +53,23 @@ impl ConformerEncoder {
         })
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     pub fn config(&self) -> &ConformerConfig {
         &self.config
     }
 
-    /// What the blocks read: frames `[F, M]` of packed clips, each of `lengths` of them, as one token
-    /// for every `subsampling_factor` frames. Other tokens may be put between before
+    /// Returns the input of the blocks. Frames `[F, M]` of packed clips with the given `lengths`
+    /// become one token per `subsampling_factor` frames. You may insert other tokens before calling
     /// [`ConformerEncoder::forward`].
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for a clip without frames, and frames of another number of bands.
+    /// [`ModelError::BadInput`] if a clip has no frames, or the number of mel bands does not match.
     pub fn embed(&self, frames: &Tensor, lengths: &[usize]) -> Result<AudioStates> {
         let bands = self.config.num_mel_bins;
         if lengths.contains(&0) || frames.dims().get(1) != Some(&bands) {
             let reason = format!(
-                "frames {:?} of clips of {lengths:?}; this encoder takes {bands} bands, and no clip \
-                 without frames",
+                "frames {:?} of clips of {lengths:?}; this encoder needs {bands} bands and clips \
+                 with frames",
                 frames.dims()
             );
             return Err(ModelError::BadInput(reason));
@@ -83,10 +82,10 @@ impl ConformerEncoder {
         Ok(AudioStates { states, lengths })
     }
 
-    /// The blocks with their adapters: `[T, D]` → `[T, D]`. No clip hears another.
+    /// Runs the blocks with their adapters: `[T, D]` → `[T, D]`. Clips do not attend to each other.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for a number of adapters that is neither 0 nor that of the blocks.
+    /// [`ModelError::BadInput`] if the number of adapters is neither 0 nor the number of blocks.
     pub fn forward(&self, x: AudioStates, adapters: &Adapters, mode: &Mode) -> Result<AudioStates> {
         adapters.check(self.layers.len())?;
         let longest = x.lengths.iter().max().copied().unwrap_or_default();
@@ -105,20 +104,21 @@ impl ConformerEncoder {
     }
 }
 
-/// An encoder with a head for CTC (`ParakeetForCTC`).
+/// An encoder with a CTC head (`ParakeetForCTC`).
 #[derive(Debug, Clone)]
 pub struct ConformerCtc {
     config: ConformerCtcConfig,
     encoder: ConformerEncoder,
-    /// `[V, D, 1]` and `[V]`: the published head is a convolution of one row.
+    /// `[V, D, 1]` and `[V]`: the published head is a convolution with kernel size 1.
     head: Linear,
 }
 
 impl ConformerCtc {
-    /// Builds the model from published weights or fresh; parameters below `encoder` and `ctc_head`.
+    /// Builds the model from published weights or with fresh parameters. Parameter names start with
+    /// `encoder` and `ctc_head`.
     ///
     /// # Errors
-    /// As [`ConformerEncoder::new`].
+    /// The same as for [`ConformerEncoder::new`].
     pub fn new(config: &ConformerCtcConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         let encoder = ConformerEncoder::new(&config.encoder_config, &builder.pp("encoder"))?;
@@ -131,28 +131,28 @@ impl ConformerCtc {
         Ok(Self { config: config.clone(), encoder, head })
     }
 
-    /// Reads a published model's folder: `config.json` and `model.safetensors`, into the builder's
-    /// parameters.
+    /// Loads a published model's folder: `config.json` and `model.safetensors`.
     ///
     /// # Errors
-    /// As [`ConformerCtcConfig::read`], [`Weights::in_folder`] and [`ConformerCtc::new`].
+    /// The errors of [`ConformerCtcConfig::read`], [`Weights::in_folder`] and
+    /// [`ConformerCtc::new`].
     pub fn load(folder: &Path, builder: &ParameterBuilder) -> Result<Self> {
         let config = ConformerCtcConfig::read(&folder.join("config.json"))?;
         let weights = Arc::new(Weights::in_folder(folder)?);
         Self::new(&config, &builder.with_weights(weights))
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     pub fn config(&self) -> &ConformerCtcConfig {
         &self.config
     }
 
-    /// The encoder.
+    /// Returns the encoder.
     pub fn encoder(&self) -> &ConformerEncoder {
         &self.encoder
     }
 
-    /// Logits `[T, V]` of the encoder's states `[T, D]`.
+    /// Returns the logits `[T, V]` of the encoder's states `[T, D]`.
     pub fn logits(&self, audio: &AudioStates) -> Result<Tensor> {
         let head = Linear { weight: self.head.weight.squeeze(2)?, bias: self.head.bias.clone() };
         head.forward(&audio.states)

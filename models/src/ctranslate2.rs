@@ -1,8 +1,8 @@
-//! Whisper models of CTranslate2 (the folders of faster-whisper) under their published names.
+//! Reads CTranslate2's Whisper models (faster-whisper folders) under the published tensor names.
 //!
 //! Reference: `WhisperSpec` in CTranslate2's `python/ctranslate2/specs/whisper_spec.py`, and
-//! `specs/model_spec.py` for the quantised types. Nothing is computed but what quantisation asks
-//! for: f16 and f32 weights are the same numbers in both forms.
+//! `specs/model_spec.py` for the quantised types. Only quantised weights are converted: f16 and
+//! f32 weights are copied unchanged.
 
 mod file;
 
@@ -17,17 +17,17 @@ use crate::whisper::WhisperConfig;
 use crate::{config, weights};
 use file::File;
 
-/// A model's folder, as published ones are called in `transformers`.
+/// A model's folder with the tensor names of `transformers`.
 pub struct PublishedWhisper {
     /// The configuration.
     pub config: WhisperConfig,
-    /// `generation_config.json`: which tokens are never written, and which heads follow the sound.
+    /// `generation_config.json`: suppressed tokens and alignment heads.
     generation: Value,
-    /// Names and values, in the order of the model.
+    /// Names and tensors, in the order of the model.
     tensors: Vec<(String, Tensor)>,
 }
 
-/// What `config.json` of a CTranslate2 folder says.
+/// The content of `config.json` in a CTranslate2 folder.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Settings {
@@ -37,15 +37,15 @@ struct Settings {
     lang_ids: Vec<u32>,
 }
 
-/// CTranslate2's number for exact GELU.
+/// CTranslate2's id of exact GELU.
 const GELU: i64 = 3;
 
 impl PublishedWhisper {
     /// Reads `model.bin`, `config.json` and `tokenizer.json` of a folder.
     ///
     /// # Errors
-    /// [`ModelError::BadCtranslate2`] for a `model.bin` that is cut, of another version, or of another
-    /// kind of model; [`ModelError::BadConfig`] for the other files; [`ModelError::Io`].
+    /// [`ModelError::BadCtranslate2`] for a `model.bin` that is truncated, of another version, or
+    /// of another kind of model. [`ModelError::BadConfig`] for the other files. [`ModelError::Io`].
     pub fn read_ctranslate2(folder: &Path) -> Result<Self> {
         let mut file = File::open(&folder.join("model.bin"))?;
         let settings: Settings = read_json(&folder.join("config.json"))?;
@@ -61,13 +61,13 @@ impl PublishedWhisper {
         Ok(Self { config, generation, tensors })
     }
 
-    /// Names and values, in the order of the model.
+    /// Returns names and tensors, in the order of the model.
     pub fn tensors(&self) -> &[(String, Tensor)] {
         &self.tensors
     }
 
-    /// Writes `model.safetensors`, `config.json` and `generation_config.json` into a folder that is
-    /// there.
+    /// Writes `model.safetensors`, `config.json` and `generation_config.json` into an existing
+    /// folder.
     ///
     /// # Errors
     /// [`ModelError::Io`]
@@ -87,7 +87,7 @@ impl PublishedWhisper {
     }
 }
 
-/// The ids of `<|startoftranscript|>` and `<|endoftext|>` in a folder's `tokenizer.json`.
+/// Returns the ids of `<|startoftranscript|>` and `<|endoftext|>` in a folder's `tokenizer.json`.
 fn special_tokens(folder: &Path) -> Result<(u32, u32)> {
     #[derive(Deserialize)]
     struct Tokenizer {
@@ -104,7 +104,7 @@ fn special_tokens(folder: &Path) -> Result<(u32, u32)> {
         let found = tokenizer.added_tokens.iter().find(|token| token.content == name);
         found.map(|token| token.id).ok_or_else(|| ModelError::BadConfig {
             what: path.display().to_string(),
-            reason: format!("has no token `{name}`; is it a Whisper model's?"),
+            reason: format!("has no token `{name}`; is this a Whisper tokenizer?"),
         })
     };
     Ok((find("<|startoftranscript|>")?, find("<|endoftext|>")?))
@@ -120,7 +120,7 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
     serde_json::from_str(&text).map_err(bad)
 }
 
-/// The configuration that the shapes say, and the tensors under their published names.
+/// Returns the configuration, derived from the shapes, and the tensors with their published names.
 fn published(
     file: &mut File,
     (start, end): (u32, u32),
@@ -139,7 +139,7 @@ fn published(
     let heads = |part: &str| -> Result<usize> {
         let found = file.number(&format!("{part}/num_heads"))?;
         found.and_then(|heads| usize::try_from(heads).ok()).ok_or_else(|| {
-            file.bad(format!("does not say how many heads its {part} has (`{part}/num_heads`)"))
+            file.bad(format!("the number of heads of the {part} is missing (`{part}/num_heads`)"))
         })
     };
     let config = WhisperConfig {
@@ -166,7 +166,7 @@ fn published(
     Ok((config, names.tensors))
 }
 
-/// Tensors on their way to their published names.
+/// Collects tensors and renames them.
 struct Names<'a> {
     file: &'a mut File,
     d: usize,
@@ -223,14 +223,15 @@ impl Names<'_> {
         Ok(())
     }
 
-    /// A map that several published ones were stacked to, and which of them have biases.
+    /// Splits a stacked linear layer into published layers; the flags tell which have biases.
     fn linear(&mut self, from: &str, to: &[(&str, bool)]) -> Result<()> {
         let weight = self.file.tensor(&format!("{from}/weight"))?;
         let bias = self.file.tensor(&format!("{from}/bias"))?;
         let rows = if to.len() == 1 { weight.dim(0)? } else { self.d };
         if weight.dim(0)? != rows * to.len() || bias.dims() != [rows * to.len()] {
             let (found, wanted) = (weight.dims(), rows * to.len());
-            let reason = format!("`{from}` has {found:?} for {wanted} rows and biases");
+            let reason =
+                format!("`{from}` has shape {found:?}, but {wanted} rows and biases are needed");
             return Err(self.file.bad(reason));
         }
         for (i, (name, biased)) in to.iter().enumerate() {

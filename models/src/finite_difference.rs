@@ -1,24 +1,27 @@
-//! Proof of gradients: central differences in f64, and the fused f32 kernel against them.
+//! Gradient checks: central differences in f64, and the fused f32 kernels against the f64
+//! gradients.
 //!
-//! candle drops or corrupts some gradients without a word, so every operation and layer that is
-//! trained here passes [`check_gradients`]; use it for your own.
+//! candle silently drops or corrupts some gradients. Every operation and layer trained here
+//! therefore passes [`check_gradients`]. Use it for your own operations too.
 
 use candle_core::{DType, Device, Tensor, Var};
 
 use crate::error::{ModelError, Result};
 
-/// The step of the central differences in f64.
+/// The step size of the central differences in f64.
 const STEP: f64 = 1e-5;
 
-/// Checks every gradient of `f` at `inputs` (each `(values, shape)`).
+/// Checks every gradient of `f` at `inputs`, given as `(values, shape)`.
 ///
-/// `f` may return a tensor of any shape; its elements are weighed with fixed irregular numbers and
-/// summed, so that no error cancels. Checked are: (1) backward in f64 against central differences,
-/// for every element; (2) value and backward in f32, where fused kernels run, against (1);
-/// (3) backward in f32 against a difference in f32 along the gradient.
+/// `f` may return a tensor of any shape. Its elements are summed with fixed irregular weights, so
+/// that errors do not cancel. The checks are:
+///
+/// - The backward pass in f64 against central differences, for every element.
+/// - The value and the backward pass in f32, where fused kernels run, against f64.
+/// - The backward pass in f32 against a difference in f32 along the gradient.
 ///
 /// # Errors
-/// [`ModelError::BadInput`] naming the input, the element and both numbers.
+/// [`ModelError::BadInput`] with the input, the element and both numbers.
 pub fn check_gradients(
     inputs: &[(Vec<f64>, &[usize])],
     f: impl Fn(&[Tensor]) -> Result<Tensor>,
@@ -47,7 +50,7 @@ pub fn check_gradients(
     along_the_gradient(inputs, &fused, &f)
 }
 
-/// The f32 check that knows nothing of f64: one step along the whole gradient.
+/// Checks f32 without f64: one step along the whole gradient.
 fn along_the_gradient(
     inputs: &[(Vec<f64>, &[usize])],
     gradients: &[Vec<f64>],
@@ -109,5 +112,5 @@ fn compare(
     if (got - want).abs() <= allowed {
         return Ok(());
     }
-    Err(ModelError::BadInput(format!("{}: gradient {got:e}, wanted {want:e}", place())))
+    Err(ModelError::BadInput(format!("{}: {got:e}, expected {want:e}", place())))
 }

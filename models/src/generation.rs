@@ -1,7 +1,7 @@
-//! Texts from a decoder, token by token, greedily or by beams, for a whole batch at once.
+//! Text generation for a whole batch, by greedy or beam search.
 //!
-//! Reference: `generate` of `transformers` 5 with `do_sample=False`. A text that is decided leaves
-//! the batch. One beam is the greedy search: the best token each time, the lowest of equal ones.
+//! Reference: `generate` of `transformers` 5 with `do_sample=False`. A finished text leaves the
+//! batch. One beam means greedy search: the argmax token at each step, the lowest id in a tie.
 
 mod beams;
 pub(crate) mod cache;
@@ -16,51 +16,51 @@ use crate::kernels::log_sum;
 use crate::speech::boosting::{BoostState, BoostTree, BrokenMatch};
 use beams::{Beams, Candidate};
 
-/// How answers are searched.
+/// The options of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GenerateOptions {
-    /// Tokens that an answer has at most, its end among them.
+    /// The maximum number of new tokens, including the end token.
     pub max_new_tokens: usize,
-    /// Answers to a text that are followed at the same time; 1 is the greedy search.
+    /// The number of beams; 1 is greedy search.
     pub num_beams: usize,
-    /// The score of an answer is its log-probability by its length to this power: above 0 favours
-    /// long ones.
+    /// The score of a hypothesis is its log probability divided by its length to this power. Values
+    /// above 0 favour long hypotheses.
     pub length_penalty: f64,
-    /// Whether a search ends with the first `num_beams` answers; else it goes on while the best
-    /// unfinished one scores above the worst of them.
+    /// Whether a search stops at the first `num_beams` finished hypotheses. Otherwise it continues
+    /// while the best unfinished one scores above the worst finished one.
     pub early_stopping: bool,
-    /// The token that ends an answer.
+    /// The end token.
     pub eos_token_id: u32,
-    /// The token that the decoder reads first.
+    /// The first token that the decoder reads.
     pub start_token_id: u32,
 }
 
-/// An answer.
+/// A generated text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Generated {
-    /// Its tokens after the start token; the end token is the last if the answer has ended.
+    /// The tokens after the start token. The end token is last if the text has ended.
     pub tokens: Vec<u32>,
-    /// Whether it has: else `max_new_tokens` came first.
+    /// Whether the end token was generated. If not, `max_new_tokens` was reached.
     pub ended: bool,
-    /// The logarithm of each token's probability after those before.
+    /// The log probability of each token given the previous tokens.
     pub log_probabilities: Vec<f32>,
-    /// Their sum.
+    /// The sum of `log_probabilities`.
     pub log_probability: f32,
-    /// What beams are compared by, but for boosting: the sum by the length to the power of
-    /// `length_penalty`.
+    /// The score that ranks beams, without boosting: `log_probability` divided by the length to the
+    /// power of `length_penalty`.
     pub score: f32,
 }
 
 impl Default for GenerateOptions {
-    /// Those of T5.
+    /// The defaults of T5.
     fn default() -> Self {
         Self::greedy(0, 1)
     }
 }
 
 impl GenerateOptions {
-    /// The greedy search of at most 20 tokens, with these first and last ones.
+    /// Greedy search of at most 20 tokens, with these start and end tokens.
     pub fn greedy(start_token_id: u32, eos_token_id: u32) -> Self {
         Self {
             max_new_tokens: 20,
@@ -72,10 +72,10 @@ impl GenerateOptions {
         }
     }
 
-    /// Checks that a decoder with this vocabulary can follow them.
+    /// Checks the options against the decoder's vocabulary size.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] naming the field.
+    /// [`ModelError::BadConfig`] with the field's name.
     pub fn validate(&self, vocab_size: usize) -> Result<()> {
         check_sizes(&[("max_new_tokens", self.max_new_tokens)])?;
         if !(1..=MOST_BEAMS).contains(&self.num_beams) {
@@ -83,31 +83,31 @@ impl GenerateOptions {
             return Err(bad_field("num_beams", reason));
         }
         if !self.length_penalty.is_finite() {
-            let reason = format!("{} is not a number", self.length_penalty);
+            let reason = format!("{} is not finite", self.length_penalty);
             return Err(bad_field("length_penalty", reason));
         }
         for (what, token) in
             [("eos_token_id", self.eos_token_id), ("start_token_id", self.start_token_id)]
         {
             if token as usize >= vocab_size {
-                let reason = format!("{token} is not below the vocabulary's {vocab_size}");
+                let reason = format!("{token} is not below the vocabulary size {vocab_size}");
                 return Err(bad_field(what, reason));
             }
         }
         Ok(())
     }
 
-    /// What an answer of this length with this log-probability is compared by.
+    /// Returns the score of a text with this length and log probability.
     fn score(&self, log_probability: f32, length: usize) -> f32 {
         log_probability / (length as f64).powf(self.length_penalty) as f32
     }
 }
 
-/// More beams than this are a mistake.
+/// The maximum number of beams; more are certainly a mistake.
 const MOST_BEAMS: usize = 1 << 10;
 
 impl Generated {
-    /// The tokens without the end token.
+    /// Returns the tokens without the end token.
     pub fn without_end(&self) -> &[u32] {
         match self.tokens.split_last() {
             Some((_, tokens)) if self.ended => tokens,
@@ -116,36 +116,36 @@ impl Generated {
     }
 }
 
-/// A decoder that [`search`] asks what follows. Each text has `num_beams` slots, one after the other.
+/// A decoder used by [`search`]. Each text has `num_beams` consecutive slots.
 pub(crate) trait NextTokens {
-    /// Logits `[S, V]` of what follows `tokens`, the last ones of the beams in `slots`, of which
-    /// each text has `counts`.
+    /// Returns the logits `[S, V]` after `tokens`, the last tokens of the beams in `slots`. Each
+    /// text has `counts` beams.
     fn step(&mut self, tokens: &[u32], slots: &[usize], counts: &[usize]) -> Result<Tensor>;
 
-    /// Makes the second slot of each pair a copy of the first. No slot is in both places.
+    /// Copies the first slot of each pair to the second. A slot must not be both source and target.
     fn copy(&mut self, pairs: &[(usize, usize)]) -> Result<()>;
 
-    /// Changes the logits of what follows `tokens` in a text; minus infinity forbids a token.
+    /// Adjusts the logits after `tokens` in a text; minus infinity masks a token.
     fn adjust(&self, _text: usize, _tokens: &[u32], _logits: &mut [f32]) {}
 
-    /// The words that are listened for in a text.
+    /// Returns the boosted words of a text.
     fn boost(&self, _text: usize) -> Option<&BoostTree> {
         None
     }
 }
 
-/// The best continuation of each of `texts` texts.
+/// Generates the best continuation of each of `texts` texts.
 ///
 /// # Errors
-/// Those of the decoder; [`ModelError::BadInput`] for logits that are not numbers.
+/// The errors of the decoder. [`ModelError::BadInput`] for NaN logits.
 pub(crate) fn search(
     texts: usize,
     options: &GenerateOptions,
     decoder: &mut impl NextTokens,
 ) -> Result<Vec<Generated>> {
     let beams = options.num_beams;
-    // The greedy search cannot take back what it chose: a word that it has begun by mistake would be
-    // ended at any price.
+    // Greedy search cannot undo a choice. If it had to return a bonus, it would complete every word
+    // that it began by mistake.
     let broken = if beams == 1 { BrokenMatch::Keeps } else { BrokenMatch::GivesBack };
     let mut answers: Vec<Beams> = (0..texts).map(|_| Beams::new(options)).collect();
     for _ in 0..options.max_new_tokens {
@@ -191,7 +191,7 @@ pub(crate) fn search(
     Ok(answers.into_iter().map(Beams::finish).collect())
 }
 
-/// What is listened for behind a text.
+/// The boosted words of a text and the state of the match.
 #[derive(Clone, Copy)]
 struct Boost<'a> {
     tree: &'a BoostTree,
@@ -199,8 +199,8 @@ struct Boost<'a> {
     broken: BrokenMatch,
 }
 
-/// The `count` likeliest tokens of each row of logits `[S, V]`, with what boosting gives them, best
-/// first, the lowest of equal ids first.
+/// Returns the `count` best tokens of each row of logits `[S, V]`, including their bonuses. Best
+/// first, the lowest id first in a tie.
 fn best_tokens(
     logits: &[f32],
     boosts: &[Option<Boost<'_>>],
@@ -210,7 +210,8 @@ fn best_tokens(
     let of_row = |(row, boost): (&[f32], &Option<Boost<'_>>)| {
         let total = log_sum(row);
         if !total.is_finite() {
-            let reason = "the decoder's logits are not numbers: are its weights?".to_string();
+            let reason =
+                "the decoder produced NaN or infinite logits: check its weights".to_string();
             return Err(ModelError::BadInput(reason));
         }
         let Some(Boost { tree, state, broken }) = *boost else {
@@ -235,8 +236,8 @@ fn best_tokens(
     logits.par_chunks(vocab_size).zip(boosts).map(of_row).collect()
 }
 
-/// The `count` highest numbers of a row and their places, highest first, the first of equal ones
-/// first.
+/// Returns the `count` highest values of a row and their indices. Highest first, the lowest index
+/// first in a tie.
 pub(crate) fn highest(row: &[f32], count: usize) -> Vec<(f32, u32)> {
     let mut best: Vec<(f32, u32)> = Vec::with_capacity(count + 1);
     for (&logit, token) in row.iter().zip(0..) {

@@ -1,9 +1,9 @@
-//! The gradients of all trainable parameters, in buffers that are reused from step to step.
+//! The gradients of all trainable parameters, in buffers that are reused in every step.
 //!
-//! `Tensor::backward` makes zeros for every gradient and adds to them. Here the fused kernels find
-//! the buffer of a parameter by its identity while the backward pass runs and write (first use) or
-//! accumulate (later uses, further micro-batches) straight into it; whatever ordinary candle
-//! operations return is added afterwards.
+//! `Tensor::backward` allocates a zero gradient for every tensor and adds to it. Here, the fused
+//! kernels look up a parameter's buffer by the tensor's id during the backward pass. They write to
+//! it (first use) or accumulate in it (later uses, further micro-batches). Gradients returned by
+//! ordinary candle operations are added afterwards.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -30,12 +30,12 @@ struct Sink {
 }
 
 thread_local! {
-    /// The sink of the backward pass that runs on this thread.
+    /// The buffers of the backward pass that runs on this thread.
     static ACTIVE: RefCell<Option<Sink>> = const { RefCell::new(None) };
 }
 
 impl Gradients {
-    /// Buffers for the trainable parameters.
+    /// Creates buffers for the trainable parameters.
     pub fn new(parameters: &Parameters) -> Self {
         let mut gradients =
             Self { names: Vec::new(), ids: Vec::new(), sizes: Vec::new(), sink: Sink::default() };
@@ -50,7 +50,7 @@ impl Gradients {
         gradients
     }
 
-    /// Forgets the last step's gradients; the buffers stay.
+    /// Discards the last step's gradients. The buffers stay allocated.
     pub fn clear(&mut self) {
         self.sink.written.fill(false);
     }
@@ -83,7 +83,7 @@ impl Gradients {
         Ok(())
     }
 
-    /// After a failed pass: buffers that it had taken are made again, and all are forgotten.
+    /// Restores the buffers after a failed pass, and discards all gradients.
     fn restore(&mut self) {
         for (buffer, size) in self.sink.buffers.iter_mut().zip(&self.sizes) {
             buffer.resize(*size, 0.0);
@@ -91,27 +91,29 @@ impl Gradients {
         self.clear();
     }
 
-    /// The gradient of the `index`-th trainable parameter; `None` if no gradient reached it.
+    /// Returns the gradient of the `index`-th trainable parameter; `None` if it received no
+    /// gradient.
     pub fn get(&self, index: usize) -> Option<&[f32]> {
         self.sink.written[index].then(|| self.sink.buffers[index].as_slice())
     }
 
-    /// The gradient of the parameter of this name.
+    /// Returns the gradient of the parameter with this name.
     pub fn by_name(&self, name: &str) -> Option<&[f32]> {
         self.names.iter().position(|n| n == name).and_then(|i| self.get(i))
     }
 
-    /// How many trainable parameters there are.
+    /// Returns the number of trainable parameters.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no trainable parameters.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// The Euclidean norm over all gradients, in f64, the same whatever the thread count.
+    /// Returns the Euclidean norm of all gradients, in f64. It is the same for any number of
+    /// threads.
     pub fn global_norm(&self) -> f64 {
         let squares = (0..self.len()).filter_map(|i| self.get(i)).map(|gradient| {
             let blocks: Vec<f64> = gradient
@@ -123,8 +125,8 @@ impl Gradients {
         squares.sum::<f64>().sqrt()
     }
 
-    /// Names of trainable parameters that no gradient reached, or whose gradient is all zero or
-    /// not finite, each with the reason.
+    /// Returns the names of trainable parameters without a gradient, or with a gradient that is all
+    /// zero or not finite, each with the reason.
     pub fn suspicious(&self) -> Vec<(String, &'static str)> {
         let mut found = Vec::new();
         for (i, name) in self.names.iter().enumerate() {
@@ -142,8 +144,9 @@ impl Gradients {
     }
 }
 
-/// Takes the buffer of `id` out of the running backward pass; the flag says whether it already
-/// holds a gradient to add to. `None` if this tensor has none (or it is taken already).
+/// Takes the buffer of `id` out of the running backward pass. The flag is true if the buffer
+/// already holds a gradient to add to. Returns `None` if the tensor has no buffer or the buffer is
+/// taken.
 pub(crate) fn take_buffer(id: TensorId) -> Option<(Vec<f32>, bool)> {
     ACTIVE.with_borrow_mut(|active| {
         let sink = active.as_mut()?;
@@ -153,7 +156,7 @@ pub(crate) fn take_buffer(id: TensorId) -> Option<(Vec<f32>, bool)> {
     })
 }
 
-/// Gives back a buffer that now holds a gradient.
+/// Puts back a buffer that now holds a gradient.
 pub(crate) fn return_buffer(id: TensorId, buffer: Vec<f32>) {
     ACTIVE.with_borrow_mut(|active| {
         if let Some(sink) = active.as_mut()

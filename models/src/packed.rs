@@ -1,26 +1,25 @@
-//! A batch of token sequences laid one after the other, without padding.
+//! A batch of token sequences packed one after the other, without padding.
 
 use std::sync::Arc;
 
 use crate::error::{ModelError, Result};
 use crate::kernels::{Segments, Span};
 
-/// Packed sequences: the input of every text encoder. `T` is the number of tokens of all
-/// sequences together.
+/// Packed sequences: the input of every text encoder. `T` is the total number of tokens.
 #[derive(Debug, Clone)]
 pub struct PackedTokens {
     /// Token ids `[T]`.
     pub ids: Arc<[u32]>,
-    /// Places within the sequence `[T]`.
+    /// Positions within the sequence `[T]`.
     pub positions: Arc<[u32]>,
     /// Segment ids (BERT's token types) `[T]`.
     pub types: Arc<[u32]>,
-    /// The sequences' runs.
+    /// The spans of the sequences.
     pub segments: Segments,
 }
 
 impl PackedTokens {
-    /// Packs sequences; places count from 0 and all types are 0.
+    /// Packs sequences. Positions start at 0 and all types are 0.
     pub fn new<S: AsRef<[u32]>>(sequences: &[S]) -> Self {
         let lengths: Vec<usize> = sequences.iter().map(|s| s.as_ref().len()).collect();
         let ids: Vec<u32> = sequences.iter().flat_map(|s| s.as_ref().iter().copied()).collect();
@@ -33,12 +32,13 @@ impl PackedTokens {
         }
     }
 
-    /// Sequences that branch: `branches` `[T]` says the branch of each token, 0 for the trunk.
-    /// Branches see the trunk but not each other, and each takes its places from where the trunk
-    /// ends: many sequences with a common beginning, which is computed once.
+    /// Adds branches: `branches` `[T]` holds the branch of each token. Branch 0 is the shared
+    /// prefix. Branches see the shared prefix but not each other. The positions of each branch
+    /// continue from the end of the prefix. Many sequences with a common prefix thus compute it
+    /// once.
     ///
     /// # Panics
-    /// If there is not one branch for each token.
+    /// If the number of branches differs from the number of tokens.
     pub fn with_branches(mut self, branches: Arc<[u32]>) -> Self {
         assert_eq!(branches.len(), self.len(), "one branch for each token");
         let mut positions = Vec::with_capacity(branches.len());
@@ -60,28 +60,28 @@ impl PackedTokens {
         self
     }
 
-    /// The sequences' runs of rows.
+    /// Returns the spans of the sequences.
     pub fn sequences(&self) -> &Arc<[Span]> {
         self.segments.queries()
     }
 
-    /// Fails for a place that a table of `longest` rows does not have.
+    /// Fails if a sequence has more than `longest` tokens.
     pub(crate) fn check_positions(&self, longest: usize) -> Result<()> {
         match self.positions.iter().find(|place| **place as usize >= longest) {
             None => Ok(()),
             Some(place) => Err(ModelError::BadInput(format!(
-                "a sequence of {} tokens; this encoder takes {longest}: truncate it",
+                "a sequence has {} tokens, but this encoder takes at most {longest}: truncate it",
                 u64::from(*place) + 1
             ))),
         }
     }
 
-    /// The number of tokens `T`.
+    /// Returns the number of tokens `T`.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether there is no token.
+    /// Whether there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }

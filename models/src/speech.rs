@@ -1,4 +1,4 @@
-//! What speech recognisers share.
+//! Components shared by the speech models.
 
 pub mod best_rq;
 pub mod boosting;
@@ -10,16 +10,16 @@ pub mod transducer;
 
 use candle_core::Tensor;
 
-/// States of packed clips.
+/// The encoder's hidden states of packed clips.
 #[derive(Debug, Clone)]
 pub struct AudioStates {
-    /// `[T, D]`.
+    /// Hidden states `[T, D]`.
     pub states: Tensor,
-    /// States of each clip.
+    /// The number of states of each clip.
     pub lengths: Vec<usize>,
 }
 
-/// Checks that each clip has a target of classes that the logits `[T, V]` have.
+/// Checks that each clip has a target, and that all labels are classes of the logits `[T, V]`.
 fn check_classes(
     name: &str,
     logits: &Tensor,
@@ -29,14 +29,14 @@ fn check_classes(
 ) -> candle_core::Result<()> {
     let classes = logits.dims().last().copied().unwrap_or(0);
     if lengths.len() != targets.len() {
-        candle_core::bail!("{name}: {} clips, {} targets", lengths.len(), targets.len());
+        candle_core::bail!("{name}: {} clips but {} targets", lengths.len(), targets.len());
     }
     if blank as usize >= classes {
-        candle_core::bail!("{name}: blank {blank} among {classes} classes");
+        candle_core::bail!("{name}: blank {blank} is not below {classes} classes");
     }
     let is_bad = |label: &&u32| **label == blank || **label as usize >= classes;
     if let Some(label) = targets.iter().flatten().find(is_bad) {
-        candle_core::bail!("{name}: label {label} among {classes} classes with blank {blank}");
+        candle_core::bail!("{name}: label {label} is blank {blank} or not below {classes} classes");
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! Whisper (arXiv 2212.04356): a recogniser of speech.
+//! Whisper (arXiv 2212.04356), an ASR model.
 //!
-//! Reference: `transformers` 5, `models/whisper/modeling_whisper.py`, and openai/whisper for what is
-//! decoded. Parameter names are the published ones (`model.encoder…`, `model.decoder…`). Clips are
-//! packed instead of padded: one of 3 seconds costs a tenth of one of 30, unless it is padded with
-//! silence, as the published models have learnt. Gradients pass through frozen parameters, so that
-//! [adapters](crate::adapter) behind each block and tokens put before those of the sound
-//! ([`Encoder::embed`]) can be trained.
+//! References: `transformers` 5, `models/whisper/modeling_whisper.py`; for decoding,
+//! openai/whisper. Parameter names are the published ones (`model.encoder…`, `model.decoder…`).
+//! Clips are packed, not padded, so a clip of 3 seconds costs a tenth of a clip of 30 seconds. Pad
+//! with silence to match the training of the published models. Gradients pass through frozen
+//! parameters. You can therefore train [adapters](crate::adapter) after each block, and tokens
+//! placed before the audio tokens ([`Encoder::embed`]).
 
 mod alignment;
 mod config;
@@ -35,7 +35,7 @@ pub use generate::Heard;
 pub use rules::{Rules, is_loop};
 pub use tokens::{TIMESTAMP_STEP, Task, WhisperTokens};
 
-/// The encoder and the decoder.
+/// The Whisper model: encoder and decoder.
 #[derive(Debug, Clone)]
 pub struct Whisper {
     config: WhisperConfig,
@@ -44,10 +44,10 @@ pub struct Whisper {
 }
 
 impl Whisper {
-    /// Builds the model from published weights or fresh.
+    /// Builds the model from published weights or with fresh parameters.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
+    /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(config: &WhisperConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         let model = builder.pp("model");
@@ -58,46 +58,45 @@ impl Whisper {
         })
     }
 
-    /// Reads a published model's folder: `config.json` and `model.safetensors`, into the builder's
-    /// parameters.
+    /// Loads a published model's folder: `config.json` and `model.safetensors`.
     ///
     /// # Errors
-    /// As [`WhisperConfig::read`], [`Weights::in_folder`] and [`Whisper::new`].
+    /// The errors of [`WhisperConfig::read`], [`Weights::in_folder`] and [`Whisper::new`].
     pub fn load(folder: &Path, builder: &ParameterBuilder) -> Result<Self> {
         let config = WhisperConfig::read(&folder.join("config.json"))?;
         let weights = Arc::new(Weights::in_folder(folder)?);
         Self::new(&config, &builder.with_weights(weights))
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     pub fn config(&self) -> &WhisperConfig {
         &self.config
     }
 
-    /// The encoder.
+    /// Returns the encoder.
     pub fn encoder(&self) -> &Encoder {
         &self.encoder
     }
 
-    /// The decoder.
+    /// Returns the decoder.
     pub fn decoder(&self) -> &Decoder {
         &self.decoder
     }
 
-    /// States of frames `[F, M]` of packed clips, of which each has `lengths`.
+    /// Encodes frames `[F, M]` of packed clips with the given `lengths`.
     ///
     /// # Errors
-    /// As [`Encoder::embed`].
+    /// The same as for [`Encoder::embed`].
     pub fn encode(&self, frames: &Tensor, lengths: &[usize], mode: &Mode) -> Result<AudioStates> {
         let embedded = self.encoder.embed(frames, lengths)?;
         self.encoder.forward(embedded, &Adapters::NONE, mode)
     }
 
-    /// Logits `[T, V]` of the token that follows each of `tokens`, whose sequences belong to the clips
-    /// one by one.
+    /// Returns the logits `[T, V]` of the token after each of `tokens`. There is one sequence per
+    /// clip.
     ///
     /// # Errors
-    /// As [`Decoder::forward`].
+    /// The same as for [`Decoder::forward`].
     pub fn decode(
         &self,
         tokens: &PackedTokens,

@@ -1,4 +1,4 @@
-//! The search of Whisper with words that are listened for, on a model of random weights.
+//! Whisper's search with boosted words, on a model with random weights.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ fn rules() -> Rules {
     Rules { tokens, suppressed, suppressed_at_start, timestamps: false, most_tokens, boosts }
 }
 
-/// With lists of words: what gets chosen, what does not change, and whose probabilities are told.
+/// Boosted words: the chosen text, unaffected clips, and unboosted probabilities.
 #[test]
 fn listed_words_are_heard() -> Result<()> {
     let whisper = whisper()?;
@@ -68,7 +68,7 @@ fn listed_words_are_heard() -> Result<()> {
     let word: &[u32] = &[31, 17, 23];
     for beams in [1, 4] {
         let without = generate(beams, &[])?;
-        // A weight of zero, no words and the list of no clip change nothing.
+        // A bonus of zero, no words, or no list for the clip does not change the text.
         for none in [tree(&[word], 0.0), tree(&[], 5.0), None] {
             assert_eq!(generate(beams, &[none.clone(), none])?, without, "{beams} beams");
         }
@@ -76,18 +76,18 @@ fn listed_words_are_heard() -> Result<()> {
         assert!(!without.iter().any(holds));
         let with = generate(beams, &[tree(&[word], 50.0)])?;
         assert!(holds(&with[0]), "{beams} beams: {:?}", with[0].text.tokens);
-        // Only the clip that has the list hears it.
+        // Only the clip with the list gets the boosted word.
         assert_eq!(with[1].text.tokens, without[1].text.tokens);
         let both = generate(beams, &[tree(&[word], 50.0), tree(&[&[9, 11]], 50.0)])?;
         assert_eq!(both[0].text.tokens, with[0].text.tokens);
         assert!(both[1].text.tokens.windows(2).any(|part| part == [9, 11]));
-        // The probabilities are the model's.
+        // The reported probabilities are the model's, before bonuses.
         for heard in &with {
             let (text, sum) = (&heard.text, heard.text.log_probabilities.iter().sum::<f32>());
             assert!(text.log_probabilities.iter().all(|p| *p <= 0.0), "{text:?}");
             assert!((text.log_probability - sum).abs() < 1e-4, "{text:?}");
         }
-        // What is never written is not written for a list.
+        // Suppressed tokens are not generated, even if boosted.
         let never = generate(beams, &[tree(&[&[5], &[6, 9]], 50.0)])?;
         assert!(!never[0].text.tokens.iter().any(|token| [5, 6].contains(token)));
     }

@@ -1,7 +1,7 @@
-//! The Conformer against `transformers`: frames, states, logits and every gradient; fresh ones of each
-//! kind against central differences; the published sizes.
+//! The Conformer against `transformers`: frames, states, logits and every gradient. Also fresh
+//! models of each kind against central differences, and the published sizes.
 //!
-//! The fixtures are made by `tests/reference/conformer.py`.
+//! `tests/reference/conformer.py` creates the fixtures.
 
 mod reference;
 
@@ -61,7 +61,7 @@ fn states_logits_and_gradients_are_those_of_the_reference() -> Result<()> {
         let want = values(&tensors["frames_gradient"])?;
         assert!(relative_difference(&values(of_frames)?, &want) < tolerance, "{dtype:?}");
         assert_gradients("conformer", &loss, &parameters, &tensors, tolerance)?;
-        // Statistics are parameters that nothing moves.
+        // Batch statistics are frozen parameters.
         let frozen = parameters.iter().filter(|p| !p.is_trainable()).map(|p| p.name());
         assert!(frozen.clone().all(|name| name.contains(".running_")));
         assert_eq!(frozen.count(), 4);
@@ -81,14 +81,15 @@ fn frames_are_those_of_the_reference() -> Result<()> {
     for (i, want) in want.iter().enumerate() {
         let row = &made.values[3 * i * 80..][..80];
         for (found, want) in row.iter().zip(want) {
-            // torch transforms in f32 too, and quiet bands have few digits left.
+            // torch computes the transform in f32 too, and quiet bands have few significant digits
+            // left.
             assert!((found - want).abs() < 3e-4, "frame {}: {found}, {want}", 3 * i);
         }
     }
     Ok(())
 }
 
-/// A small encoder of each kind.
+/// The configuration of a small encoder.
 fn small() -> ConformerConfig {
     ConformerConfig {
         hidden_size: 4,
@@ -162,8 +163,8 @@ fn published_sizes() -> Result<()> {
     Ok(())
 }
 
-/// What AVFormer needs: gradients through the frozen blocks to a token put before those of the sound,
-/// and to adapters, and into nothing else.
+/// AVFormer's training: gradients pass through the frozen blocks to a token before the audio
+/// tokens, and to adapters, and to nothing else.
 #[test]
 fn gradients_pass_through_frozen_blocks() -> Result<()> {
     let config = small();
@@ -212,7 +213,7 @@ fn best_rq_masks_spans_and_names_their_codes() -> Result<()> {
         clean.iter().map(|frames| best_rq.codes(frames)).collect::<Result<_>>()?;
     let distinct: std::collections::HashSet<u32> = codes.iter().flatten().copied().collect();
     assert!(distinct.len() > 4, "{distinct:?}");
-    // Louder sound has the same codes, which depend on the angle alone.
+    // Louder audio has the same codes, which depend only on the angle.
     let louder: Vec<f32> = clean[0].values.iter().map(|value| 3.0 * value).collect();
     assert_eq!(best_rq.codes(&Frames { values: louder, bands: 4 })?, codes[0]);
 
@@ -256,7 +257,7 @@ fn best_rq_masks_spans_and_names_their_codes() -> Result<()> {
     Ok(())
 }
 
-/// Where no span is drawn, or none that hides a whole state, one is put where it does.
+/// If no span is drawn, or no span covers a whole state, a span is added that does.
 #[test]
 fn every_clip_has_a_masked_state() -> Result<()> {
     let sizes = BestRqConfig { codes: 11, code_size: 3, mask_frames: 7, ..BestRqConfig::default() };
@@ -273,7 +274,7 @@ fn every_clip_has_a_masked_state() -> Result<()> {
     Ok(())
 }
 
-/// What a trainer loads into the parameters is what gives the codes.
+/// Codes use the parameter values that a trainer has loaded.
 #[test]
 fn codes_follow_the_parameters() -> Result<()> {
     let (best_rq, _, builder) = best_rq(&BestRqConfig::default())?;
@@ -286,7 +287,7 @@ fn codes_follow_the_parameters() -> Result<()> {
     Ok(())
 }
 
-/// The quantiser is part of the model and never moves.
+/// The quantiser is part of the model and stays fixed.
 #[test]
 fn the_quantiser_has_no_gradient() -> Result<()> {
     let (best_rq, encoder, builder) = best_rq(&BestRqConfig::default())?;

@@ -1,4 +1,4 @@
-//! The prefix beam search for CTC against all paths of small clips, the best path, and bonuses by hand.
+//! CTC prefix beam search against all paths of small clips, the best path, and bonuses by hand.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use engram_models::{ModelError, Result};
 
 type Rows = Vec<Vec<f32>>;
 
-/// Irregular logits between -`size` and `size`.
+/// Returns irregular logits between -`size` and `size`.
 fn rows(states: usize, classes: usize, size: f64, seed: usize) -> Rows {
     let wave = |i: usize| ((i as f64 + 1.0) * 12.9898 + seed as f64 * 78.233).sin() * 43758.5453;
     let number = |i: usize| (size * (2.0 * (wave(i) - wave(i).floor()) - 1.0)) as f32;
     (0..states).map(|t| (0..classes).map(|v| number(t * classes + v)).collect()).collect()
 }
 
-/// One row for each of these classes, which has nearly all probability.
+/// Returns one row per class of the path, with nearly all probability on that class.
 fn peaked(path: &[u32], classes: usize) -> Rows {
     let row =
         |best: &u32| (0..classes).map(|v| if v as u32 == *best { 9.0 } else { 0.0 }).collect();
@@ -30,7 +30,7 @@ fn log_softmax(row: &[f32]) -> Vec<f64> {
     row.iter().map(|v| f64::from(*v) - sum.ln()).collect()
 }
 
-/// The tokens of a path.
+/// Returns the tokens of a path.
 fn text(path: &[u32], blank: u32) -> Vec<u32> {
     let mut text = path.to_vec();
     text.dedup();
@@ -38,7 +38,7 @@ fn text(path: &[u32], blank: u32) -> Vec<u32> {
     text
 }
 
-/// The probability of each text over all its paths, and the likeliest of these with its own.
+/// For each text: the probability over all its paths, the best path, and that path's probability.
 fn all_texts(rows: &Rows, blank: u32) -> HashMap<Vec<u32>, (f64, Vec<u32>, f64)> {
     let classes = rows.first().map_or(0, Vec::len);
     let log_probabilities: Vec<Vec<f64>> = rows.iter().map(|row| log_softmax(row)).collect();
@@ -57,13 +57,13 @@ fn all_texts(rows: &Rows, blank: u32) -> HashMap<Vec<u32>, (f64, Vec<u32>, f64)>
     texts
 }
 
-/// Of letters: each token is one, token 3 a space.
+/// A tree in which each token is a letter and token 3 is a space.
 fn tree(words: &[&[u32]], weight: f32) -> BoostTree {
     let bonus = Bonus { begin: weight / 2.0, go_on: weight };
     BoostTree::new(words, bonus, Arc::new(WordEdges::of(["a", "b", "c", " "])))
 }
 
-/// What the words of a whole text get.
+/// Returns the total bonus of boosted words in a complete text.
 fn bonus(tree: &BoostTree, tokens: &[u32]) -> f64 {
     let (mut state, mut sum) = (BoostState::default(), 0.0);
     for token in tokens {
@@ -103,11 +103,11 @@ fn all_beams_together_are_all_texts() -> Result<()> {
     Ok(())
 }
 
-/// A beam that is not among the best for its own tokens alone still goes on to its neighbour: few
-/// beams have the same probabilities as the search over all tokens has.
+/// A beam whose own extensions are not among the best still contributes to its neighbour. With few
+/// beams, the probabilities equal a search over all tokens.
 #[test]
 fn few_beams_leave_out_no_token_that_counts() -> Result<()> {
-    // The definition, with all tokens of all beams, text by text.
+    // The reference search: all tokens of all beams, text by text.
     let slow = |rows: &Rows, blank: u32, beams: usize, words: Option<&BoostTree>| {
         let given = |tokens: &[u32]| {
             let Some(tree) = words else { return 0.0 };
@@ -190,7 +190,8 @@ fn found(clips: &[&Rows], blank: u32, searches: &[Search]) -> Result<Vec<BestPat
     paths(&Tensor::new(packed, &Device::Cpu)?, &lengths, blank, searches)
 }
 
-/// Clips of one batch with searches of their own have what each has alone; an empty one has nothing.
+/// Clips of a batch with different searches give the same results as alone. An empty clip gives an
+/// empty text.
 #[test]
 fn clips_of_a_batch_change_nothing() -> Result<()> {
     let clips = [rows(7, 4, 3.0, 1), Rows::new(), rows(12, 4, 3.0, 2), peaked(&[0, 0, 3, 0, 1], 4)];
@@ -211,13 +212,13 @@ fn clips_of_a_batch_change_nothing() -> Result<()> {
     }
     assert_eq!(together[1], BestPath { least_blank: 1.0, ..BestPath::default() });
     assert!(together[2].tokens.windows(2).any(|pair| pair == [2, 2]), "{:?}", together[2]);
-    // One beam and no words: the best path, whatever the probabilities of its text.
+    // One beam without boosted words gives the best path, whatever the probability of its text.
     let logits = Tensor::new(clips[0].clone(), &Device::Cpu)?;
     let greedy = best_paths(&logits, &[7], 3)?;
     for boost in [None, Some(tree(&[], 5.0))] {
         assert_eq!(found(&[&clips[0]], 3, &[search(1, boost)])?, greedy);
     }
-    // Where one path has nearly all probability, any number of beams finds it.
+    // If one path has nearly all probability, any number of beams finds it.
     let (logits, greedy_of) = (Tensor::new(clips[3].clone(), &Device::Cpu)?, 3);
     for beams in [2, 8, 64] {
         let path = found(&[&clips[3]], 3, &[search(beams, None)])?;
@@ -227,7 +228,7 @@ fn clips_of_a_batch_change_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Two states that are `a` or `b` with 0.6 and 0.4, then `c` or the blank; the list has `bc`.
+/// Two states of `a` or `b` with 0.6 and 0.4, then `c` or the blank. The boosted word is `bc`.
 #[test]
 fn a_word_is_heard_where_its_bonus_outweighs_what_it_costs() -> Result<()> {
     let (half, low) = (0.5f32.ln(), f32::NEG_INFINITY);
@@ -244,7 +245,7 @@ fn a_word_is_heard_where_its_bonus_outweighs_what_it_costs() -> Result<()> {
         assert_eq!(found[0].tokens, heard, "{weight} for what costs {costs}");
         assert_eq!(found.len(), 4);
         for text in found {
-            // `b` alone is no word: it has given back what it got.
+            // `b` alone is not a complete word: it has returned its bonus.
             let bonus = if text.tokens == [1, 2] { 1.5 * f64::from(weight) } else { 0.0 };
             assert!((text.bonus - bonus).abs() < 1e-6, "{text:?}");
             let want = if text.tokens[0] == 0 { 0.3f64 } else { 0.2 };
@@ -257,7 +258,7 @@ fn a_word_is_heard_where_its_bonus_outweighs_what_it_costs() -> Result<()> {
 #[test]
 fn what_is_impossible_is_not_found_and_what_is_no_number_is_refused() -> Result<()> {
     let low = f32::NEG_INFINITY;
-    // `a`, `a` again, and a blank or `b`: nothing else.
+    // The only possible path is `a`, `a` again, then a blank or `b`.
     let rows = vec![vec![0.0, low, low], vec![0.0, low, low], vec![low, 1.0, 1.0]];
     for boost in [None, Some(&tree(&[&[1, 1], &[2]], 50.0))] {
         let found = search_texts(&rows, 2, 16, boost)?;

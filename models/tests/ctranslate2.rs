@@ -1,4 +1,4 @@
-//! Whisper models as CTranslate2 writes them (`tests/reference/whisper.py`).
+//! Reading Whisper models written by CTranslate2 (`tests/reference/whisper.py`).
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ fn values(tensor: &Tensor) -> Result<Vec<f32>> {
     Ok(tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
 }
 
-/// The largest absolute value; what is no number counts as larger than any.
+/// Returns the largest absolute value. NaN counts as larger than any number.
 fn largest(values: impl Iterator<Item = f32>) -> f32 {
     values.map(f32::abs).max_by(f32::total_cmp).unwrap_or(0.0)
 }
 
-/// A folder with this `model.bin`.
+/// Creates a folder with this `model.bin`.
 fn folder(model: &[u8]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |name: &str, bytes: &[u8]| {
@@ -49,8 +49,8 @@ fn refusal(model: &[u8]) -> String {
 #[test]
 fn weights_are_the_published_ones() -> Result<()> {
     let published = candle_core::safetensors::load(fixture("model.safetensors"), &Device::Cpu)?;
-    // Half a step of a row's largest weight; 16 bits have one scale for maps that are stacked. The floats
-    // are exact.
+    // The tolerance is half a quantisation step of a row's largest weight. int16 has one scale for
+    // stacked layers. Float weights are exact.
     for (quantisation, step) in [("float16", 0.0), ("int8", 0.5 / 127.0), ("int16", 1.0 / 1024.0)] {
         let folder = folder(&bytes(quantisation));
         let read = PublishedWhisper::read_ctranslate2(folder.path())?;
@@ -79,7 +79,7 @@ fn what_is_saved_loads_as_a_published_model() -> Result<()> {
     read.save(saved.path())?;
     let config = WhisperConfig::read(&saved.path().join("config.json"))?;
     assert_eq!(config, read.config);
-    // What the shapes do not say is as in the original.
+    // Values that the shapes do not determine equal the original.
     let original = WhisperConfig::read(&fixture("config.json"))?;
     assert_eq!(config, original);
     let builder = ParameterBuilder::new(0, Vec::new(), DType::F32, &Device::Cpu);
@@ -97,16 +97,16 @@ fn damaged_files_are_refused_with_the_reason() {
     let whole = bytes("int8");
     for end in [0, 3, 20, 1_000, whole.len() - 1] {
         let error = refusal(&whole[..end]);
-        assert!(error.contains("model.bin") && error.contains("is cut"), "{end}: {error}");
+        assert!(error.contains("model.bin") && error.contains("is truncated"), "{end}: {error}");
     }
     let longer = [&whole[..], b"x"].concat();
-    assert!(refusal(&longer).contains("1 bytes behind the end"));
+    assert!(refusal(&longer).contains("1 bytes after the end"));
     let other_version = [&5u32.to_le_bytes(), &whole[4..]].concat();
     assert!(refusal(&other_version).contains("version 5"), "{}", refusal(&other_version));
     let mut other_model = whole.clone();
     other_model[6..10].copy_from_slice(b"Vosk");
     assert!(refusal(&other_model).contains("WhisperSpec"), "{}", refusal(&other_model));
-    // Whatever byte of the head is another: an error or a model, and no panic.
+    // Changing any byte of the header gives an error or a model, never a panic.
     for place in 4..600 {
         for value in [0, 0xff] {
             let mut changed = whole.clone();

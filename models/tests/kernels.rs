@@ -1,4 +1,4 @@
-//! Every fused operation against finite differences and its f64 composite, in the graph and
+//! Checks every fused operation against finite differences and its f64 composite, in the graph and
 //! through gradient buffers, for any number of threads.
 
 use std::sync::Arc;
@@ -50,7 +50,8 @@ fn convolutions() -> Result<()> {
             Ok(convolution(&t[0], &t[1], &t[2], windows)?)
         })?;
     }
-    // More pictures than are laid out at a time; and a window that no picture fills is refused.
+    // More images than are unfolded at a time, and a window larger than every image, which is an
+    // error.
     let windows = Convolution { stride: 2, padding: 0, relu: true };
     check_gradients(&[input(&[37, 3, 3, 2], 1), w, b], |t| {
         Ok(convolution(&t[0], &t[1], &t[2], windows)?)
@@ -65,7 +66,7 @@ fn convolutions() -> Result<()> {
 fn windows_of_packed_sequences() -> Result<()> {
     for (size, stride, padding) in [(3, 1, 1), (3, 2, 1), (2, 3, 0), (5, 1, 2), (1, 1, 0)] {
         let windows = Windows::over_time(size, stride, padding);
-        // The last is shorter than some windows.
+        // The last sequence is shorter than some windows.
         for lengths in [&[9][..], &[4, 3, 2], &[1, 7, 1]] {
             check_gradients(&[input(&[9, 2], 1)], |t| Ok(unfold(&t[0], lengths, windows)?))?;
             let inputs = [input(&[9, 2], 1), (numbers(2 * size, 2), &[2, size]), input(&[2], 3)];
@@ -189,7 +190,7 @@ fn embeddings() -> Result<()> {
     })
 }
 
-/// A block of all chainable kernels, one value used twice, as one operation.
+/// A chain of all chainable kernels, with one value used twice.
 #[test]
 fn chains_of_kernels() -> Result<()> {
     let shapes: [&'static [usize]; 9] =
@@ -254,8 +255,8 @@ fn attention_self_and_cross() -> Result<()> {
     Ok(())
 }
 
-/// Both terms alone and together, for segments of several lengths and rows that several distances
-/// share, and the whole into an attention.
+/// Both terms, alone and together, with segments of several lengths and rows shared by several
+/// distances. Also the attention with this bias.
 #[test]
 fn disentangled_biases() -> Result<()> {
     let options = |segments| Disentangled {
@@ -289,7 +290,7 @@ fn random(shape: &[usize], seed: u64) -> Result<Tensor> {
     builder.get("x", shape, Init::Normal(1.0))
 }
 
-/// Sequences longer than a tile: the fused kernel against the composite, values and gradients.
+/// Sequences longer than a tile: the kernel and the composite have equal values and gradients.
 #[test]
 fn attention_over_many_tiles() -> Result<()> {
     for causal in [false, true] {
@@ -317,7 +318,7 @@ fn attention_over_many_tiles() -> Result<()> {
     Ok(())
 }
 
-/// A row that may attend to nothing gives zeros and passes no gradient on, never NaN.
+/// A fully masked row gives zeros and passes on no gradient, never NaN.
 #[test]
 fn a_fully_masked_row_gives_zeros() -> Result<()> {
     let qkv = random(&[2, 6], 1)?;
@@ -332,12 +333,12 @@ fn a_fully_masked_row_gives_zeros() -> Result<()> {
     Ok(())
 }
 
-/// A trunk with branches gives each branch what it gets after the trunk alone.
+/// Each branch gives the same result as when it follows the shared prefix alone.
 #[test]
 fn branches_see_the_trunk_and_not_each_other() -> Result<()> {
     let options =
         |segments| Attention { num_heads: 2, scale: 0.7, causal: false, segments, dropout: None };
-    // Long enough for several tiles: a trunk of 70 rows, branches of 1, 300 and 40.
+    // Long enough for several tiles: a shared prefix of 70 rows, branches of 1, 300 and 40.
     let lengths = [70, 1, 300, 40];
     let branches: Vec<u32> =
         (0..4u32).zip(lengths).flat_map(|(branch, length)| vec![branch; length]).collect();
@@ -361,7 +362,7 @@ fn branches_see_the_trunk_and_not_each_other() -> Result<()> {
     Ok(())
 }
 
-/// What the fused kernel refuses, the composite refuses too.
+/// The kernel and the composite reject the same inputs.
 #[test]
 fn shapes_that_do_not_fit_are_refused_by_kernel_and_composite() -> Result<()> {
     for dtype in [DType::F32, DType::F64] {
@@ -412,7 +413,7 @@ fn the_slope_of_relu_at_0_is_0() -> Result<()> {
     Ok(())
 }
 
-/// Losses and slopes of the logits, in f32 by the kernel and in f64 by the composite.
+/// Returns losses and gradients of the logits: f32 by the kernel, f64 by the composite.
 fn loss_and_slope(logits: &[f32], options: &CrossEntropy, dtype: DType) -> Result<[Vec<f64>; 2]> {
     let rows = options.targets.len();
     let logits = Tensor::new(logits, &Device::Cpu)?.reshape((rows, logits.len() / rows))?;
@@ -424,7 +425,7 @@ fn loss_and_slope(logits: &[f32], options: &CrossEntropy, dtype: DType) -> Resul
     Ok([numbers(&losses)?, numbers(&slope)?])
 }
 
-/// A class masked by minus infinity has no part in the loss, nor has anything in an ignored row.
+/// Neither a class masked by minus infinity nor an ignored row affects the loss.
 #[test]
 fn masked_classes_and_ignored_rows_have_no_part_in_the_loss() -> Result<()> {
     let masked = f32::NEG_INFINITY;
@@ -441,7 +442,7 @@ fn masked_classes_and_ignored_rows_have_no_part_in_the_loss() -> Result<()> {
     // ln(1 + e^-1 + e^-1.5)
     assert!((kernel[0][0] - 0.464_368_8).abs() < 1e-5, "{kernel:?}");
     assert_eq!((kernel[0][1], kernel[0][2], kernel[1][1]), (0.0, 0.0, 0.0));
-    // A target that is masked costs infinitely much, and so does any masked class with smoothing.
+    // A masked target has infinite loss. With smoothing, so does any masked class.
     for (target, label_smoothing) in [(1, 0.0), (0, 0.1)] {
         let options = CrossEntropy { targets: vec![target].into(), ignored: None, label_smoothing };
         for dtype in [DType::F32, DType::F64, DType::F16] {
@@ -452,7 +453,7 @@ fn masked_classes_and_ignored_rows_have_no_part_in_the_loss() -> Result<()> {
     Ok(())
 }
 
-/// Half precision has neither the range of the composite's sums nor of its constants.
+/// Half precision has too small a range for the sums and constants of the composite.
 #[test]
 fn softmax_in_half_precision_is_that_of_f32() -> Result<()> {
     let masked = f32::NEG_INFINITY;
@@ -473,7 +474,7 @@ fn softmax_in_half_precision_is_that_of_f32() -> Result<()> {
     Ok(())
 }
 
-/// One network of all kernels; its gradients by candle's store and by the buffers.
+/// A network of all kernels, with gradients from candle's store and from the buffers.
 fn network(builder: &ParameterBuilder) -> Result<impl Fn() -> Result<Tensor>> {
     let table = builder.get("table", &[30, 32], Init::Normal(1.0))?;
     let w = |name: &str, shape: &[usize]| builder.get(name, shape, Init::Normal(0.2));
@@ -555,8 +556,8 @@ fn the_thread_count_changes_no_bit() -> Result<()> {
     Ok(())
 }
 
-/// The checks of this file notice a layer whose gradient is cut: candle's own fused softmax and
-/// layer norm (candle 0.11), the normal choice of a reader of its examples.
+/// These checks detect a layer that breaks the gradient: candle's own fused softmax and layer norm
+/// (candle 0.11), the usual choice of readers of its examples.
 #[test]
 fn a_cut_gradient_is_noticed() -> Result<()> {
     let x = input(&[2, 7], 1);

@@ -1,7 +1,7 @@
 //! The CTC and transducer losses against PyTorch, against every path of small lattices, against
 //! recursions in logarithms, and against finite differences.
 //!
-//! The fixture is made by `tests/reference/ctc.py`.
+//! `tests/reference/ctc.py` creates the fixture.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ fn transducer(lengths: &[usize], targets: &[&[u32]], blank: u32) -> Transducer {
     Transducer { lengths, targets, blank }
 }
 
-/// The losses, and the gradient of their sum, each times its weight.
+/// Returns the losses and the gradient of their weighted sum.
 fn run(
     (logits, classes, dtype): (&[f64], usize, DType),
     weights: &[f64],
@@ -86,18 +86,18 @@ fn ctc_is_that_of_torch() -> Result<()> {
     Ok(())
 }
 
-/// Logarithms of the softmax of each row.
+/// Returns the log-softmax of each row.
 fn log_softmax(logits: &[f64], classes: usize) -> Vec<f64> {
     let rows = logits.chunks(classes).flat_map(|row| {
         let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let total = top + row.iter().map(|v| (v - top).exp()).sum::<f64>().ln();
-        // A row that is masked altogether stays so.
+        // A fully masked row stays masked.
         row.iter().map(move |v| if top == f64::NEG_INFINITY { top } else { v - total })
     });
     rows.collect()
 }
 
-/// What a path over frames says: repeats are one, and blanks are nothing.
+/// Returns the labels of a path over frames: merges repeats, then removes blanks.
 fn said(path: &[u32], blank: u32) -> Vec<u32> {
     let mut path = path.to_vec();
     path.dedup();
@@ -152,7 +152,7 @@ fn transducer_of_all_paths(logits: &[f64], classes: usize, target: &[u32], blank
     -total.ln()
 }
 
-/// Values and gradients against those of all paths, whose differences are taken in f64.
+/// Checks values and gradients against the sum over all paths, differentiated numerically in f64.
 fn assert_as_all_paths(
     (logits, classes): (&[f64], usize),
     what: &str,
@@ -204,7 +204,7 @@ fn both_are_the_sums_over_all_paths() -> Result<()> {
     Ok(())
 }
 
-/// Every path of a CTC says one target.
+/// Every CTC path belongs to exactly one target.
 #[test]
 fn the_probabilities_of_all_targets_sum_to_1() -> Result<()> {
     for dtype in TYPES {
@@ -243,7 +243,7 @@ fn log_add(a: f64, b: f64) -> f64 {
     if top == f64::NEG_INFINITY { top } else { top + (-(a - b).abs()).exp().ln_1p() }
 }
 
-/// The textbook's recursion, in logarithms.
+/// The textbook recursion in the log domain.
 fn ctc_in_logarithms(logits: &[f64], classes: usize, target: &[u32], blank: u32) -> f64 {
     let rows = log_softmax(logits, classes);
     let states: Vec<u32> =
@@ -286,7 +286,7 @@ fn transducer_in_logarithms(logits: &[f64], classes: usize, target: &[u32], blan
     -(alpha[nodes - 1] + rows[(nodes - 1) * classes + blank as usize])
 }
 
-/// 2000 frames, flat and so peaked that paths have probabilities far beyond f64.
+/// 2000 frames, with flat logits and with peaked logits whose path probabilities underflow f64.
 #[test]
 fn long_clips_are_precise() -> Result<()> {
     let classes = 24;
@@ -295,7 +295,7 @@ fn long_clips_are_precise() -> Result<()> {
     let short: Vec<u32> = target[..20].to_vec();
     for size in [0.5, 5.0, 100.0, 3000.0] {
         let logits = numbers(2000 * classes, size);
-        // What f32 holds, so that only the arithmetic differs.
+        // Rounded to f32, so that only the arithmetic differs.
         let logits: Vec<f64> = logits.into_iter().map(|v| f64::from(v as f32)).collect();
         let run_ctc = |dtype| {
             let options = ctc(&[2000], &[&target], 0);
@@ -333,8 +333,8 @@ fn feasible_targets_have_a_frame_for_all_they_need() {
     assert_eq!(transducer(&[0, 1, 0], &[&[], &[1, 1], &[1]], 0).infeasible(), 2);
 }
 
-/// Clips without a path: infinite, without a gradient whatever comes from above; their neighbours
-/// have what they have alone.
+/// Clips without a path: infinite loss and zero gradient for any upstream gradient. Other clips are
+/// unaffected.
 #[test]
 fn clips_without_a_path_have_no_gradient() -> Result<()> {
     let infinity = f64::INFINITY;
@@ -373,7 +373,7 @@ fn clips_without_a_path_have_no_gradient() -> Result<()> {
             assert!(gradient[12..].iter().all(|slope| *slope == 0.0));
             assert!(slopes.iter().any(|slope| *slope != 0.0));
         }
-        // Nothing has a path; nothing is there.
+        // No clip has a path, and there are no logits.
         let nothing = |x: &Tensor| ctc_loss(x, ctc(&[0, 0], &[&[], &[1]], 0));
         let empty = Tensor::zeros((0, 3), dtype, &Device::Cpu)?;
         assert!(nothing(&empty)?.to_dtype(DType::F64)?.to_vec1::<f64>()? == [infinity; 2]);
@@ -385,7 +385,7 @@ fn clips_without_a_path_have_no_gradient() -> Result<()> {
     Ok(())
 }
 
-/// Masked classes count nothing: loss and gradient are those without them.
+/// Masked classes are ignored: loss and gradient are the same without them.
 #[test]
 fn masked_classes_count_nothing() -> Result<()> {
     let (rows, masked) = (12, -f64::INFINITY);
@@ -404,14 +404,14 @@ fn masked_classes_count_nothing() -> Result<()> {
         let kept: Vec<f64> = found.1.chunks(4).flat_map(|row| [row[0], row[1], row[3]]).collect();
         assert_near(&kept, &wanted.1, 1e-6, "gradient");
         assert!(found.1.chunks(4).all(|row| row[2] == 0.0), "{dtype:?}: a masked class");
-        // A number as a mask, in place of the first clip's label.
+        // A finite mask value, in place of the first clip's label.
         let least: Vec<f64> = four.iter().map(|v| v.max(f64::from(f32::MIN))).collect();
         let found = run((&least, 4, dtype), &[1.0, 2.0], |x| loss(x, &[2, 1, 1]))?;
         assert_eq!(found.0[0], f64::INFINITY);
         assert_near(&found.0[1..], &wanted.0[1..], 1e-6, "the other clip");
         assert!(found.1[..32].iter().all(|slope| *slope == 0.0));
     }
-    // A row all of whose classes are masked: no CTC path, but paths of the transducer around it.
+    // A fully masked row: no CTC path, but the transducer has paths around it.
     let mut rows = numbers(6 * 3, 2.0);
     rows[3..6].fill(masked);
     for dtype in TYPES {
@@ -429,7 +429,7 @@ fn masked_classes_count_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Logits that are no numbers are not hidden, and reach no other clip.
+/// NaN or infinite logits give NaN loss in their own clip and do not affect other clips.
 #[test]
 fn what_is_no_number_stays_in_its_clip() -> Result<()> {
     for bad in [f64::NAN, f64::INFINITY] {
@@ -446,7 +446,7 @@ fn what_is_no_number_stays_in_its_clip() -> Result<()> {
     Ok(())
 }
 
-/// Buffers hold an earlier step's numbers at first: clips without a path have to clear them.
+/// Buffers hold values of an earlier step. Clips without a path must clear them.
 #[test]
 fn buffers_are_overwritten_and_added_to() -> Result<()> {
     let builder = ParameterBuilder::on_cpu(5);
@@ -515,7 +515,7 @@ fn what_does_not_fit_is_refused() -> Result<()> {
         for (options, why) in [
             (ctc(&[4, 3], &[&[1], &[2]], 0), "6 rows"),
             (ctc(&[4, usize::MAX], &[&[1], &[2]], 0), "6 rows"),
-            (ctc(&[6], &[&[1], &[2]], 0), "1 clips, 2 targets"),
+            (ctc(&[6], &[&[1], &[2]], 0), "1 clips but 2 targets"),
             (ctc(&[4, 2], &[&[1], &[4]], 0), "label 4"),
             (ctc(&[4, 2], &[&[1], &[2, 0]], 0), "label 0"),
             (ctc(&[4, 2], &[&[1], &[2]], 4), "blank 4"),
@@ -529,7 +529,7 @@ fn what_does_not_fit_is_refused() -> Result<()> {
         for (options, why) in [
             (transducer(&[2, 3], &[&[1], &[]], 0), "6 rows"),
             (transducer(&[usize::MAX, 2], &[&[1], &[2]], 0), "6 rows"),
-            (transducer(&[3], &[&[1], &[]], 0), "1 clips, 2 targets"),
+            (transducer(&[3], &[&[1], &[]], 0), "1 clips but 2 targets"),
             (transducer(&[2, 2], &[&[7], &[]], 0), "label 7"),
             (transducer(&[2, 2], &[&[3], &[]], 3), "label 3"),
             (transducer(&[2, 2], &[&[3], &[]], 9), "blank 9"),

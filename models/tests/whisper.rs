@@ -1,7 +1,8 @@
-//! Whisper against `transformers`: frames, states, logits and every gradient; texts against the
-//! decoder without a cache; gradients through frozen parameters to what stands before them.
+//! Whisper against `transformers`: frames, states, logits and every gradient. Also texts against
+//! the decoder without a cache, and gradients through frozen parameters to earlier tokens and
+//! adapters.
 //!
-//! The fixtures are made by `tests/reference/whisper.py`.
+//! `tests/reference/whisper.py` creates the fixtures.
 
 mod reference;
 
@@ -30,7 +31,7 @@ fn load(dtype: DType, groups: Vec<ParameterGroup>) -> Result<(Whisper, Parameter
     Ok((Whisper::new(&config, &builder.with_weights(weights))?, builder))
 }
 
-/// What the reference was given.
+/// The inputs of the reference.
 struct Given {
     tensors: HashMap<String, Tensor>,
     lengths: Vec<usize>,
@@ -49,7 +50,7 @@ fn given() -> Result<Given> {
     Ok(Given { tensors, lengths, read, written })
 }
 
-/// The mean of `-log p` of the tokens that follow.
+/// Returns the mean of `-log p` of the next tokens.
 fn mean_loss(logits: &Tensor, written: &[u32]) -> Result<Tensor> {
     let options =
         CrossEntropy { targets: written.to_vec().into(), ignored: None, label_smoothing: 0.0 };
@@ -86,7 +87,7 @@ fn states_logits_and_gradients_are_those_of_the_reference() -> Result<()> {
     Ok(())
 }
 
-/// A fresh model has the sinusoids that published ones have.
+/// A fresh model has the same sinusoids as published models.
 #[test]
 fn fresh_positions_are_the_published_sinusoids() -> Result<()> {
     let table = |builder: &ParameterBuilder| -> Result<Vec<f32>> {
@@ -136,7 +137,7 @@ fn frames_are_those_of_the_reference() -> Result<()> {
     Ok(())
 }
 
-/// The published filters, where the data are there.
+/// The published filters, if the data are available.
 #[test]
 fn filters_are_the_published_ones() -> Result<()> {
     let Some(data) = std::env::var_os("ENGRAM_DATA") else {
@@ -185,8 +186,8 @@ fn rules() -> Rules {
     }
 }
 
-/// Each token is the likeliest that the rules allow, by the decoder without a cache; the text of a
-/// clip does not depend on the others in the batch.
+/// Each token is the argmax among the allowed tokens, by the decoder without a cache. The text of a
+/// clip does not depend on the rest of the batch.
 #[test]
 fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
     let given = given()?;
@@ -229,7 +230,7 @@ fn texts_are_those_of_the_decoder_without_a_cache() -> Result<()> {
         let alone = whisper.decoder().generate(&audio, &prompt, &own, &options)?;
         assert_eq!(alone[0].text.tokens, heard.text.tokens);
     }
-    // Beams find what is at least as likely.
+    // Beam search finds a text that is at least as likely.
     let beams = GenerateOptions { num_beams: 4, length_penalty: 0.0, ..options };
     let found = whisper.decoder().generate(&audio, &prompt, &rules(), &beams)?;
     for (found, greedy) in found.iter().zip(&heard) {
@@ -263,7 +264,8 @@ fn what_the_model_cannot_take_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Published counts, `model.num_parameters()` of `transformers` with the published configurations.
+/// The published counts: `model.num_parameters()` of `transformers` with the published
+/// configurations.
 #[test]
 fn published_sizes_have_the_published_numbers_of_parameters() -> Result<()> {
     for (config, count) in [
@@ -282,7 +284,8 @@ fn published_sizes_have_the_published_numbers_of_parameters() -> Result<()> {
     Ok(())
 }
 
-/// The loss of texts, where a token stands before those of each clip and adapters behind all blocks.
+/// The loss of texts, with a token before the audio tokens of each clip and adapters after all
+/// blocks.
 fn adapted_loss(
     whisper: &Whisper,
     given: &Given,
@@ -304,8 +307,8 @@ fn adapted_loss(
     mean_loss(&logits, &given.written)
 }
 
-/// What AVFormer trains: everything published is frozen; the gradient passes through it to inserted
-/// tokens and adapters, as central differences say.
+/// AVFormer's training: all published parameters are frozen. The gradients of inserted tokens and
+/// adapters match central differences.
 #[test]
 fn gradients_pass_through_the_frozen_model() -> Result<()> {
     let given = given()?;
@@ -321,7 +324,7 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
         let token = Tensor::from_vec(list, (1, 16), &Device::Cpu)?.to_dtype(dtype)?;
         let token = Var::from_tensor(&token)?;
         let loss = |token: &Tensor| adapted_loss(&whisper, &given, (token, &adapters));
-        // Fresh adapters change nothing.
+        // Fresh adapters do not change the output.
         let frames = given.tensors["frames"].to_dtype(dtype)?;
         let plain = whisper.encode(&frames, &given.lengths, &Mode::evaluate())?;
         let embedded = whisper.encoder().embed(&frames, &given.lengths)?;
@@ -355,7 +358,7 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
     Ok(())
 }
 
-/// The published tiny.en, where its folder is there (`tests/fetch_weights.sh`).
+/// The published tiny.en, if its folder is available (`tests/fetch_weights.sh`).
 #[test]
 fn tiny_en_has_the_states_and_logits_of_the_reference() -> Result<()> {
     let folders = ["ENGRAM_WHISPER", "ENGRAM_DATA"].map(std::env::var_os);

@@ -1,6 +1,6 @@
-//! When the tokens of a text are said, against `transformers` in f64.
+//! Token timestamps against `transformers` in f64.
 //!
-//! The fixture is made by `tests/reference/word_times.py`.
+//! `tests/reference/word_times.py` creates the fixture.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use engram_models::weights::Weights;
 use engram_models::whisper::{Alignment, AlignmentHeads, Said, Whisper, WhisperConfig};
 use engram_models::{ModelError, Result};
 
-/// The end of the words in the fixture's vocabulary.
+/// The first token id in the fixture's vocabulary that is not a word token.
 const END: u32 = 30;
 
 /// A file of the fixture.
@@ -25,7 +25,7 @@ fn tensors(file: &str) -> Result<HashMap<String, Tensor>> {
     Ok(candle_core::safetensors::load(fixture(file), &Device::Cpu)?)
 }
 
-/// The largest difference, as a share of the largest wanted number.
+/// Returns the largest difference, relative to the largest expected value.
 fn relative_difference(found: &[f32], wanted: &[f32]) -> f32 {
     assert_eq!(found.len(), wanted.len());
     let largest = |values: &mut dyn Iterator<Item = f32>| {
@@ -49,7 +49,7 @@ fn integers(tensors: &HashMap<String, Tensor>, name: &str) -> Result<Vec<u32>> {
     Ok(tensors[name].flatten_all()?.to_dtype(DType::U32)?.to_vec1()?)
 }
 
-/// What the reference was given and what it gave.
+/// The inputs and outputs of the reference.
 struct Given {
     tensors: HashMap<String, Tensor>,
     heads: Vec<[usize; 2]>,
@@ -97,7 +97,8 @@ fn tokens_begin_where_the_reference_has_them() -> Result<()> {
         let found = align(&audio, &said)?;
         assert_is("0", &found[0], &given, tolerance)?;
         assert_is("1", &found[1], &given, tolerance)?;
-        // A clip without a text has nothing, and changes nothing; more states than there are do not count.
+        // An empty text gives an empty alignment and does not affect other clips. Surplus states
+        // are ignored.
         let states = 9;
         let found =
             align(&audio, &[Said { text: &[], states }, Said { text: &given.texts[1], states }])?;
@@ -109,11 +110,11 @@ fn tokens_begin_where_the_reference_has_them() -> Result<()> {
     Ok(())
 }
 
-/// More tokens than states, one state alone, and no position left for the end.
+/// More tokens than states, a single state, and no position left for the end token.
 #[test]
 fn short_clips_and_long_texts_have_times() -> Result<()> {
     let (given, (whisper, audio)) = (given()?, load(DType::F32)?);
-    // No head is named: those of the upper half.
+    // Without named heads, the upper half of the layers is used.
     let heads = AlignmentHeads::new(&[], whisper.config())?;
     let upper: Vec<[usize; 2]> = (1..3).flat_map(|layer| (0..4).map(move |i| [layer, i])).collect();
     assert_eq!(heads, AlignmentHeads::new(&upper, whisper.config())?);
@@ -142,7 +143,7 @@ fn what_cannot_be_aligned_is_refused() -> Result<()> {
         let said: Vec<Said<'_>> = texts.iter().map(|text| Said { text, states: 5 }).collect();
         whisper.decoder().align(&audio, &said, (prompt, END), &heads).unwrap_err().to_string()
     };
-    assert!(refused(&[&[1]], &[31]).contains("1 texts of 2 clips"));
+    assert!(refused(&[&[1]], &[31]).contains("1 texts but 2 clips"));
     assert!(refused(&[&[1], &[]], &[]).contains("prompt"));
     assert!(refused(&[&[1], &[2, 30]], &[31]).contains("token 30"));
     assert!(refused(&[&[1; 10], &[2]], &[31]).contains("11 tokens"));

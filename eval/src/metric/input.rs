@@ -1,8 +1,8 @@
-//! What is wrong with the input of a correlation: the reason behind a NaN, or behind a doubtful figure.
+//! Checks of the input of a correlation: the reason for a NaN or for a doubtful value.
 
 use super::pearson::centred_norm;
 
-/// Which of the two inputs a warning is about.
+/// The input that a warning refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The first argument, by convention the gold values.
@@ -15,21 +15,22 @@ pub enum Side {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum InputWarning {
-    /// A value is NaN: every correlation is NaN.
+    /// A value is NaN, so every correlation is NaN.
     NotANumber {
-        /// The input that holds it.
+        /// The input with the NaN.
         side: Side,
-        /// Its first position, from 0.
+        /// Index of the first NaN, from 0.
         row: usize,
     },
-    /// All values are equal (`0.0` equals `-0.0`): every correlation is NaN.
+    /// All values are equal (`0.0` equals `-0.0`), so every correlation is NaN.
     Constant {
         /// The constant input.
         side: Side,
-        /// The value that it repeats.
+        /// The constant value.
         value: f64,
     },
-    /// The spread is lost in the rounding of the mean: Pearson is a number, but perhaps a wrong one.
+    /// The rounding of the mean hides the variation of the values: Pearson is defined, but may be
+    /// inaccurate.
     NearlyConstant {
         /// The nearly constant input.
         side: Side,
@@ -37,12 +38,12 @@ pub enum InputWarning {
 }
 
 impl InputWarning {
-    /// True when the correlation is NaN for this reason, false when it is only doubtful.
+    /// Returns true if the correlation is NaN for this reason; false if it is only doubtful.
     pub fn is_undefined(&self) -> bool {
         !matches!(self, Self::NearlyConstant { .. })
     }
 
-    /// One sentence for a reader, with the caller's names for the first and the second input.
+    /// One sentence for a report, with the caller's names of the first and the second input.
     pub fn message(&self, first: &str, second: &str) -> String {
         let name = |side: Side| if side == Side::First { first } else { second };
         match *self {
@@ -59,10 +60,12 @@ impl InputWarning {
     }
 }
 
-/// Explains a NaN, or a doubtful value, of [`pearson`](super::pearson::pearson) and the rank correlations.
+/// Explains a NaN or a doubtful value of [`pearson`](super::pearson::pearson) and the rank
+/// correlations.
 ///
-/// The most serious finding is given: NaN, then constant, then nearly constant; the first input before the second.
-/// The test for "nearly constant" is scipy's: the norm of the centred values is below `eps^0.75` times the mean.
+/// Returns the most serious finding: NaN, then constant, then nearly constant; the first input
+/// before the second. The test for "nearly constant" is that of scipy: the norm of the centred
+/// values is below `eps^0.75` times the mean.
 ///
 /// # Source   `scipy.stats.pearsonr` 1.17 (`ConstantInputWarning`, `NearConstantInputWarning`)
 pub fn input_warning(x: &[f64], y: &[f64]) -> Option<InputWarning> {
@@ -87,7 +90,7 @@ pub fn input_warning(x: &[f64], y: &[f64]) -> Option<InputWarning> {
     not_a_number.or_else(constant).or_else(nearly_constant)
 }
 
-/// Why a correlation of `x` and `y` came out as NaN, with the caller's names for the two.
+/// The reason why a correlation of `x` and `y` is NaN, with the caller's names of the inputs.
 pub(crate) fn undefined_reason(x: &[f64], y: &[f64], first: &str, second: &str) -> String {
     match input_warning(x, y).filter(InputWarning::is_undefined) {
         Some(warning) => warning.message(first, second),
@@ -95,7 +98,7 @@ pub(crate) fn undefined_reason(x: &[f64], y: &[f64], first: &str, second: &str) 
     }
 }
 
-/// The value that all of `values` equal; `None` if they differ or there are none.
+/// The common value of `values`; `None` if the values differ or if there are none.
 pub(super) fn constant_value(values: &[f64]) -> Option<f64> {
     let (&first, rest) = values.split_first()?;
     rest.iter().all(|&v| v == first).then_some(first)

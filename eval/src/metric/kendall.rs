@@ -1,16 +1,17 @@
-//! Kendall's rank correlation with ties (tau-b), as `scipy.stats.kendalltau` computes it.
+//! Kendall's rank correlation with ties (tau-b), equal to `scipy.stats.kendalltau`.
 
 use super::rank::DenseRanks;
 use super::{MetricError, MetricInfo, check_lengths};
 
-/// Name, version and direction stored with every figure.
+/// Name, version and direction of the metric.
 pub const INFO: MetricInfo =
     MetricInfo { name: "kendall", version: 1, higher_is_better: Some(true) };
 
 /// Kendall's `τ_b`, in `[-1, 1]`, in `O(n log n)`.
 ///
-/// `τ_b = (C - D) / √(T - T_x) / √(T - T_y)`: concordant less discordant pairs, over all `T = n(n-1)/2` pairs without
-/// those tied in `x` (`T_x`) and in `y` (`T_y`). NaN for a constant input, a NaN, or fewer than two rows.
+/// `τ_b = (C - D) / √(T - T_x) / √(T - T_y)`: concordant minus discordant pairs. `T = n(n-1)/2` is
+/// the number of pairs, `T_x` and `T_y` the pairs tied in `x` and in `y`. NaN for a constant input,
+/// a NaN, or fewer than two rows.
 ///
 /// # Errors   [`MetricError::LengthMismatch`]
 /// # Source   `scipy.stats.kendalltau` 1.17 (`variant="b"`), statistic only
@@ -18,16 +19,17 @@ pub fn kendall_tau_b(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {
     Ok(WeightedKendall::new(x, y)?.value(&vec![1; x.len()]))
 }
 
-/// Kendall's `τ_b` of a resample, in which row `i` stands `counts[i]` times.
+/// Kendall's `τ_b` of a resample in which row `i` occurs `counts[i]` times.
 ///
-/// The rows are sorted once; a resample takes `O(n log m)`, with `m` the smaller number of distinct values.
+/// The rows are sorted once; a resample takes `O(n log m)`, where `m` is the smaller number of
+/// distinct values.
 #[derive(Debug, Clone)]
 pub struct WeightedKendall {
-    /// `None` if an input holds NaN: every resample is NaN then.
+    /// `None` if an input contains NaN: then the value of every resample is NaN.
     ranks: Option<SortedRanks>,
 }
 
-/// Both inputs as dense ranks, and the rows in the order of the first, then the second.
+/// The dense ranks of both inputs, and the row order by the outer, then the inner ranks.
 #[derive(Debug, Clone)]
 struct SortedRanks {
     outer: DenseRanks,
@@ -42,7 +44,7 @@ impl WeightedKendall {
     pub fn new(x: &[f64], y: &[f64]) -> Result<Self, MetricError> {
         check_lengths(INFO.name, x, y)?;
         let ranks = DenseRanks::new(x).zip(DenseRanks::new(y)).map(|(x, y)| {
-            // τ is symmetric: the input with fewer distinct values makes the smaller tree of counts.
+            // τ is symmetric: the input with fewer distinct values gives the smaller tree.
             let (outer, inner) = if x.distinct >= y.distinct { (x, y) } else { (y, x) };
             let mut order: Vec<u32> = (0..outer.ranks.len() as u32).collect();
             order.sort_unstable_by_key(|&row| {
@@ -53,7 +55,7 @@ impl WeightedKendall {
         Ok(Self { ranks })
     }
 
-    /// `τ_b` of the resample; NaN if one of its inputs is constant or holds NaN.
+    /// `τ_b` of the resample; NaN if one of the inputs is constant or contains NaN.
     ///
     /// `counts` has one entry per row; missing entries count as 0.
     pub fn value(&self, counts: &[u32]) -> f64 {
@@ -98,7 +100,7 @@ fn pairs(rows: u64) -> u64 {
     rows * rows.saturating_sub(1) / 2
 }
 
-/// Row counts by dense rank with fast sums over a range (a Fenwick tree).
+/// Row counts by dense rank with fast range sums (a Fenwick tree).
 struct CountTree {
     nodes: Vec<u64>,
     total: u64,

@@ -1,17 +1,17 @@
-//! The mean of per-row values, plain or of a bootstrap resample.
+//! The mean of values per row, and of a bootstrap resample.
 
 use super::MetricInfo;
 
-/// Name and version of the mean prediction of a class; it describes, so it has no direction.
+/// Name and version of the mean prediction of a class. It is descriptive and has no direction.
 pub const MEAN_PREDICTION: MetricInfo =
     MetricInfo { name: "mean_prediction", version: 1, higher_is_better: None };
 
-/// Mean of `values`; NaN for none.
+/// Mean of `values`; NaN if there are none.
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Mean of a resample, in which row `i` stands `counts[i]` times; NaN if it is empty.
+/// Mean of a resample in which row `i` occurs `counts[i]` times; NaN if it is empty.
 pub fn weighted_mean(values: &[f64], counts: &[u32]) -> f64 {
     let mut total = 0.0;
     let mut sum = 0.0;

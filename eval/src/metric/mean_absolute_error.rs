@@ -3,13 +3,13 @@
 use super::mean::mean;
 use super::{MetricError, MetricInfo, check_lengths};
 
-/// Name, version and direction stored with every figure.
+/// Name, version and direction of the metric.
 pub const INFO: MetricInfo =
     MetricInfo { name: "mean_absolute_error", version: 1, higher_is_better: Some(false) };
 
-/// `Σ |xᵢ-yᵢ| / n`, 0 or more; NaN for no rows.
+/// `Σ |xᵢ-yᵢ| / n`, 0 or more; NaN if there are no rows.
 ///
-/// Unlike a correlation it has the unit of the scores: it says something only if both inputs share one scale.
+/// The error has the unit of the scores, so it is meaningful only if both inputs share one scale.
 ///
 /// # Errors   [`MetricError::LengthMismatch`]
 pub fn mean_absolute_error(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {

@@ -1,7 +1,7 @@
-//! The metrics: one metric, one file, each equal to its reference tool.
+//! The metrics. Each metric has its own file and equals its reference tool.
 //!
-//! A metric is a plain function of slices. Beside it stands a `Weighted…` form, prepared once and then
-//! evaluated for many bootstrap resamples, where row `i` counts `counts[i]` times.
+//! A metric is a plain function of slices. Most have a `Weighted…` type as well: prepared once,
+//! then evaluated for many bootstrap resamples, in which row `i` counts `counts[i]` times.
 
 pub mod caption;
 mod input;
@@ -19,13 +19,14 @@ pub(crate) use range::honest;
 
 use thiserror::Error;
 
-/// Why a metric cannot be computed at all. Undefined values (constant input, NaN) are not errors but NaN.
+/// Errors of a metric. An undefined value (constant input, NaN) is not an error: the metric returns
+/// NaN.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MetricError {
-    /// The two inputs do not have one value per row each.
+    /// The two inputs have different lengths.
     #[error(
-        "{metric}: the first input has {first} values, the second {second}; give one pair per row"
+        "{metric}: the first input has {first} values, the second {second}; give equal lengths"
     )]
     LengthMismatch {
         /// Name of the metric.
@@ -35,7 +36,7 @@ pub enum MetricError {
         /// Length of the second input.
         second: usize,
     },
-    /// The metric is not defined for so few rows.
+    /// The metric needs more rows.
     #[error("{metric}: needs at least {needed} rows, got {found}")]
     TooFewRows {
         /// Name of the metric.
@@ -45,26 +46,26 @@ pub enum MetricError {
         /// Smallest number of rows allowed.
         needed: usize,
     },
-    /// An image has nothing to compare its caption with.
-    #[error("captions: image {image} (from 0) has no reference; give at least one")]
+    /// An image has no reference caption.
+    #[error("captions: image {image} (from 0) has no reference; give at least one caption")]
     NoReference {
-        /// Position of the image.
+        /// Index of the image, from 0.
         image: usize,
     },
 }
 
-/// The name, version and direction that are stored with every figure of a metric.
+/// Name, version and direction of a metric, stored with every value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetricInfo {
     /// Stable name, as in the JSON results.
     pub name: &'static str,
-    /// Raised whenever the same input would give another value.
+    /// Version of the definition, raised whenever the value for the same input changes.
     pub version: u32,
-    /// Direction; `None` for a description that is neither good nor bad.
+    /// Whether higher is better; `None` for a descriptive value without a direction.
     pub higher_is_better: Option<bool>,
 }
 
-/// Refuses inputs of unequal length.
+/// Returns an error if the inputs differ in length.
 fn check_lengths(metric: &'static str, x: &[f64], y: &[f64]) -> Result<(), MetricError> {
     if x.len() == y.len() {
         Ok(())

@@ -1,20 +1,20 @@
-//! Pearson's product-moment correlation, as `scipy.stats.pearsonr` computes it.
+//! Pearson's product-moment correlation, equal to `scipy.stats.pearsonr`.
 
 use super::input::constant_value;
 use super::{MetricError, MetricInfo, check_lengths};
 
-/// Name, version and direction stored with every figure.
+/// Name, version and direction of the metric.
 pub const INFO: MetricInfo =
     MetricInfo { name: "pearson", version: 1, higher_is_better: Some(true) };
 
-/// Pearson's `r` of two equally long inputs, in `[-1, 1]`.
+/// Pearson's `r` of two inputs of equal length, in `[-1, 1]`.
 ///
-/// `r = Σ (xᵢ-x̄)/‖x-x̄‖ · (yᵢ-ȳ)/‖y-ȳ‖`, clipped to `[-1, 1]`; for two rows exactly ±1.
-/// The norms are taken after division by the largest value, so that neither tiny nor huge values under- or overflow.
-/// A constant input and a NaN give NaN: [`input_warning`](super::input_warning) says which. A norm beyond the largest
-/// number gives NaN too, where scipy divides by it and finds 0.
+/// `r = Σ (xᵢ-x̄)/‖x-x̄‖ · (yᵢ-ȳ)/‖y-ȳ‖`, clipped to `[-1, 1]`; exactly ±1 for two rows. The norms
+/// are computed after division by the largest value, so tiny and huge values neither underflow nor
+/// overflow. A constant input or a NaN gives NaN; [`input_warning`](super::input_warning) gives the
+/// reason. An infinite norm gives NaN; scipy divides by the infinite norm and returns 0.
 ///
-/// # Errors   [`MetricError::LengthMismatch`]; [`MetricError::TooFewRows`] below 2 rows
+/// # Errors   [`MetricError::LengthMismatch`]; [`MetricError::TooFewRows`] for fewer than 2 rows
 /// # Source   `scipy.stats.pearsonr` 1.17, statistic only
 ///
 /// ```
@@ -42,7 +42,7 @@ pub fn pearson(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {
     Ok(if x.len() == 2 { r.round() } else { r })
 }
 
-/// The mean of `values` and the Euclidean norm of their differences from it; NaN if any value is NaN.
+/// The mean of `values` and the Euclidean norm of the centred values; NaN if any value is NaN.
 pub(super) fn centred_norm(values: &[f64]) -> (f64, f64) {
     let mean = pairwise_sum(0, values.len(), &|i| values[i]) / values.len() as f64;
     let largest = values.iter().map(|v| (v - mean).abs()).fold(0.0, f64::max);
@@ -53,7 +53,8 @@ pub(super) fn centred_norm(values: &[f64]) -> (f64, f64) {
     (mean, largest * sum_of_squares.sqrt())
 }
 
-/// Σ `term(i)` for `i` in `start..end`, in numpy's order of addition, so that means agree with numpy to the last bit.
+/// Sums `term(i)` for `i` in `start..end` in numpy's order of addition. So means are bit-identical
+/// to numpy.
 fn pairwise_sum(start: usize, end: usize, term: &impl Fn(usize) -> f64) -> f64 {
     const LANES: usize = 8;
     const BLOCK: usize = 128;
@@ -78,9 +79,9 @@ fn pairwise_sum(start: usize, end: usize, term: &impl Fn(usize) -> f64) -> f64 {
     (whole..end).map(term).fold(sum, |sum, value| sum + value)
 }
 
-/// Pearson's `r` of a resample, in which row `i` stands `counts[i]` times.
+/// Pearson's `r` of a resample in which row `i` occurs `counts[i]` times.
 ///
-/// Equals [`pearson`] of the written-out resample to rounding.
+/// Equals [`pearson`] of the expanded resample up to rounding.
 #[derive(Debug, Clone)]
 pub struct WeightedPearson {
     x: Vec<f64>,
@@ -88,7 +89,8 @@ pub struct WeightedPearson {
 }
 
 impl WeightedPearson {
-    /// Prepares the two inputs: both are centred and divided by their norm, which leaves `r` as it is.
+    /// Prepares the two inputs: both are centred and divided by their norm, which does not change
+    /// `r`.
     ///
     /// # Errors   [`MetricError::LengthMismatch`]
     pub fn new(x: &[f64], y: &[f64]) -> Result<Self, MetricError> {
@@ -96,7 +98,7 @@ impl WeightedPearson {
         Ok(Self { x: standardised(x), y: standardised(y) })
     }
 
-    /// `r` of the resample; NaN if one of its inputs is constant or if it is empty.
+    /// `r` of the resample; NaN if one of the inputs is constant or the resample is empty.
     ///
     /// `counts` has one entry per row; missing entries count as 0.
     pub fn value(&self, counts: &[u32]) -> f64 {
@@ -104,7 +106,7 @@ impl WeightedPearson {
     }
 }
 
-/// `values` centred and divided by their norm; a constant input stays constant.
+/// `values`, centred and divided by the norm; a constant input stays constant.
 fn standardised(values: &[f64]) -> Vec<f64> {
     if constant_value(values).is_some() {
         return vec![0.0; values.len()];
@@ -113,7 +115,7 @@ fn standardised(values: &[f64]) -> Vec<f64> {
     values.iter().map(|v| (v - mean) / norm).collect()
 }
 
-/// Weighted `r` in two passes: means first, then centred sums.
+/// Weighted `r` in two passes: first the means, then the centred sums.
 pub(super) fn weighted_pearson(x: &[f64], y: &[f64], counts: &[u32]) -> f64 {
     let Some(first) = x.iter().zip(counts).position(|(_, &count)| count > 0) else {
         return f64::NAN;

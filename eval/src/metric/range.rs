@@ -1,23 +1,24 @@
-//! The range of each metric, and the interval of a figure that no resample changes.
+//! The range of each metric, and the interval of a value that is the same in every resample.
 //!
-//! Where all units agree (0 of 276 wrong, 276 of 276 right, two systems with the same answers), every resample gives the
-//! sample's own figure, and its percentile interval is a point. The sample still says only so much about other units. A
-//! proportion gets its exact interval (Clopper and Pearson), any other metric the rule of three: with 95 % confidence at
-//! most 3 of `n` units differ from those of the sample, and each by at most the metric's range.
+//! Where all units agree (0 of 276 wrong, 276 of 276 correct, two systems with the same answers),
+//! every resample gives the value of the sample. The percentile interval is then a point. But the
+//! sample is finite, so other units may differ. A proportion gets its exact interval (Clopper and
+//! Pearson), any other metric the rule of three: with 95 % confidence, at most 3 of `n` units
+//! differ from the sample, each by at most the range of the metric.
 
 use crate::result::Interval;
 
-/// The values that a metric can have.
+/// The range of a metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Range {
     low: f64,
     high: f64,
-    /// Each unit is right or wrong: the metric is their share.
+    /// Whether the metric is the share of correct units.
     proportion: bool,
 }
 
 impl Range {
-    /// By the metric's name. Names that this crate does not know are of proportions.
+    /// The range of the named metric. An unknown metric counts as a proportion.
     fn of(metric: &str) -> Self {
         let (name, _) = metric.split_once('@').unwrap_or((metric, ""));
         let other = |low, high| Self { low, high, proportion: false };
@@ -40,10 +41,11 @@ impl Range {
     }
 }
 
-/// The interval of a figure: as drawn where the resamples differ, else what their number can say.
+/// The interval of a value: the bootstrap interval if the resamples differ, else one from the
+/// number of units.
 pub(crate) fn honest(metric: &str, value: f64, drawn: Interval) -> Interval {
     let Interval { low, high, level, units, .. } = drawn;
-    // Correlations of 1 differ in their last bits.
+    // Correlations of 1 differ in the last bits.
     let same = (high - low).abs() <= 1e-12 * value.abs().max(1.0);
     if !same || units == 0 {
         return drawn;
@@ -119,7 +121,7 @@ mod tests {
             assert!((found.low - low).abs() < 1e-5, "{metric}: {}", found.low);
             assert!((found.high - high).abs() < 1e-5, "{metric}: {}", found.high);
         }
-        // Fewer than three units say nothing.
+        // Fewer than three units carry no information.
         assert_eq!(honest("wer", 0.0, drawn(0.0, 2)).high, 1.0);
     }
 

@@ -1,6 +1,6 @@
 //! Ranks with ties, for the rank correlations.
 
-/// Each value's position among the distinct values, from 0; equal values share one.
+/// The dense rank of each value among the distinct values, from 0. Equal values share one rank.
 #[derive(Debug, Clone)]
 pub struct DenseRanks {
     /// The dense rank of each row.
@@ -10,13 +10,13 @@ pub struct DenseRanks {
 }
 
 impl DenseRanks {
-    /// Ranks `values`; `None` if one of them is NaN. `0.0` and `-0.0` are one value, infinities are legal.
+    /// Ranks `values`; `None` if one is NaN. `0.0` and `-0.0` are equal, infinities are allowed.
     pub fn new(values: &[f64]) -> Option<Self> {
         if values.iter().any(|v| v.is_nan()) {
             return None;
         }
         let mut order: Vec<usize> = (0..values.len()).collect();
-        // `total_cmp` would part 0.0 from -0.0; adding 0.0 makes the two one.
+        // `total_cmp` separates 0.0 from -0.0; adding 0.0 makes them equal.
         order.sort_unstable_by(|&a, &b| (values[a] + 0.0).total_cmp(&(values[b] + 0.0)));
         let mut ranks = vec![0; values.len()];
         let mut rank = 0;
@@ -28,7 +28,8 @@ impl DenseRanks {
         Some(Self { ranks, distinct })
     }
 
-    /// How many rows of a resample hold each distinct value, when row `i` stands `counts[i]` times.
+    /// Number of rows of a resample with each distinct value, where row `i` occurs `counts[i]`
+    /// times.
     pub fn tie_counts(&self, counts: &[u32]) -> Vec<u64> {
         let mut ties = vec![0; self.distinct];
         for (&rank, &count) in self.ranks.iter().zip(counts) {
@@ -37,7 +38,7 @@ impl DenseRanks {
         ties
     }
 
-    /// Average ranks of a resample, from 1: tied rows share the mean of the places that they take.
+    /// Average ranks of a resample, from 1: tied rows share the mean of their positions.
     pub fn average_ranks(&self, counts: &[u32]) -> Vec<f64> {
         let mut before = 0;
         let by_value: Vec<f64> = self

@@ -1,17 +1,17 @@
-//! Spearman's rank correlation, as `scipy.stats.spearmanr` computes it.
+//! Spearman's rank correlation, equal to `scipy.stats.spearmanr`.
 
 use super::pearson::{pearson, weighted_pearson};
 use super::rank::DenseRanks;
 use super::{MetricError, MetricInfo, check_lengths};
 
-/// Name, version and direction stored with every figure.
+/// Name, version and direction of the metric.
 pub const INFO: MetricInfo =
     MetricInfo { name: "spearman", version: 1, higher_is_better: Some(true) };
 
 /// Spearman's `ρ`, in `[-1, 1]`: Pearson's `r` of the average ranks.
 ///
-/// NaN for a constant input, a NaN, or fewer than two rows (scipy returns NaN there, where `pearsonr` raises);
-/// infinities are legal values.
+/// NaN for a constant input, a NaN, or fewer than two rows. (For fewer than two rows scipy returns
+/// NaN too, while its `pearsonr` raises an error.) Infinities are allowed.
 ///
 /// # Errors   [`MetricError::LengthMismatch`]
 /// # Source   `scipy.stats.spearmanr` 1.17, statistic only
@@ -27,12 +27,12 @@ pub fn spearman(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {
     pearson(&x.average_ranks(&once), &y.average_ranks(&once))
 }
 
-/// Spearman's `ρ` of a resample, in which row `i` stands `counts[i]` times, in linear time.
+/// Spearman's `ρ` of a resample in which row `i` occurs `counts[i]` times, in linear time.
 ///
-/// The rows are sorted once; a resample only changes how many places each distinct value takes.
+/// The rows are sorted once; a resample changes only the number of rows with each distinct value.
 #[derive(Debug, Clone)]
 pub struct WeightedSpearman {
-    /// `None` if an input holds NaN: every resample is NaN then.
+    /// `None` if an input contains NaN: then the value of every resample is NaN.
     ranks: Option<(DenseRanks, DenseRanks)>,
 }
 
@@ -45,7 +45,7 @@ impl WeightedSpearman {
         Ok(Self { ranks: DenseRanks::new(x).zip(DenseRanks::new(y)) })
     }
 
-    /// `ρ` of the resample; NaN if one of its inputs is constant or holds NaN.
+    /// `ρ` of the resample; NaN if one of the inputs is constant or contains NaN.
     ///
     /// `counts` has one entry per row; missing entries count as 0.
     pub fn value(&self, counts: &[u32]) -> f64 {

@@ -1,4 +1,4 @@
-//! The normaliser of OpenAI's Whisper for languages other than English: `BasicTextNormalizer`.
+//! Whisper's normaliser for languages other than English: `BasicTextNormalizer`.
 
 use unicode_segmentation::UnicodeSegmentation;
 
@@ -7,18 +7,20 @@ use super::brackets::{delete_brackets, delete_parentheses};
 use super::characters::{collapse_space_into, is_ascii_space, is_ascii_symbol, lowercase_into};
 use super::symbols::{remove_symbols, remove_symbols_and_diacritics};
 
-/// What the basic normaliser does beyond lower case and the removal of brackets and symbols.
+/// Options of the basic normaliser. It always lower-cases and removes brackets and symbols.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct BasicOptions {
-    /// Drops diacritics: "é" becomes "e", "ø" becomes "o".
+    /// Removes diacritics: "é" becomes "e", "ø" becomes "o".
     pub remove_diacritics: bool,
-    /// Puts a space between all letters (grapheme clusters), for languages without spaces between words.
+    /// Inserts a space between letters (grapheme clusters), for languages without spaces between
+    /// words.
     pub split_letters: bool,
 }
 
-/// Lower case, no brackets, parentheses and symbols, single spaces, byte for byte like openai-whisper 20250625.
+/// Lower-cases, removes brackets, parentheses and symbols, collapses white space; byte-identical to
+/// openai-whisper 20250625.
 ///
-/// The result is not stripped, as it is not in the reference.
+/// As in the reference, the result is not stripped.
 pub(super) fn normalise(
     text: &str,
     options: BasicOptions,
@@ -50,7 +52,7 @@ pub(super) fn normalise(
         remove_symbols(current, spare)
     };
     std::mem::swap(current, spare);
-    // A compatible normal form can bring capitals back.
+    // NFKC and NFKD can produce capitals.
     if may_have_capitals {
         spare.clear();
         lowercase_into(current, spare);
@@ -64,7 +66,7 @@ pub(super) fn normalise(
     collapse_space_into(current, out);
 }
 
-/// The last steps for text that is ASCII: symbols and white space become single spaces.
+/// The last steps for ASCII text: replaces each run of symbols and white space by one space.
 fn write_ascii(text: &str, split_letters: bool, out: &mut String) {
     let bytes = text.as_bytes();
     let is_gap = |byte: u8| is_ascii_space(byte) || is_ascii_symbol(byte);
@@ -89,10 +91,10 @@ fn write_ascii(text: &str, split_letters: bool, out: &mut String) {
     }
 }
 
-/// A space between each two grapheme clusters.
+/// Inserts a space between grapheme clusters.
 ///
-/// Clusters are those of Unicode 17, as in the reference with a `regex` module of its time; the newest of these modules
-/// also joins the marks of Unicode 18.
+/// The clusters are those of Unicode 17, like Python's `regex` module of that time; its newest
+/// versions also join the marks of Unicode 18.
 fn split_letters(text: &str, out: &mut String) {
     for (position, letter) in text.graphemes(true).enumerate() {
         if position > 0 {

@@ -1,20 +1,22 @@
-//! Deletes what stands between brackets, as all the reference normalisers do.
+//! Deletes bracketed text, like all the reference normalisers.
 
-/// Deletes `[…]` and `<…>`: `re.sub(r"[<\[][^>\]]*[>\]]", "", text)`, in which the two kinds match each other.
+/// Deletes `[…]` and `<…>`: `re.sub(r"[<\[][^>\]]*[>\]]", "", text)`. Either closing bracket
+/// matches either opening bracket.
 ///
-/// `false` if there is nothing to delete; `out` is left alone then.
+/// Returns false if there is nothing to delete; then `out` is unchanged.
 pub(super) fn delete_brackets(text: &str, out: &mut String) -> bool {
     delete(text, out, 0, |byte| matches!(byte, b'<' | b'['), |byte| matches!(byte, b'>' | b']'))
 }
 
 /// Deletes `(…)`, but not `()`: `re.sub(r"\(([^)]+?)\)", "", text)`.
 ///
-/// `false` if there is nothing to delete; `out` is left alone then.
+/// Returns false if there is nothing to delete; then `out` is unchanged.
 pub(super) fn delete_parentheses(text: &str, out: &mut String) -> bool {
     delete(text, out, 1, |byte| byte == b'(', |byte| byte == b')')
 }
 
-/// Deletes from an opening to the next closing byte where at least `least` bytes stand between them.
+/// Deletes from each opening byte to the next closing byte if at least `least` bytes stand between
+/// them.
 fn delete(
     text: &str,
     out: &mut String,
@@ -27,7 +29,7 @@ fn delete(
     while let Some(open) = bytes[at..].iter().position(|&byte| opens(byte)) {
         let open = at + open;
         let inner = &bytes[open + 1..];
-        // Without a closing byte here there is none for any later opening one either.
+        // Without a closing byte after this opening byte, later opening bytes have none either.
         let Some(length) = inner.iter().position(|&byte| closes(byte)) else {
             break;
         };

@@ -1,16 +1,18 @@
-//! What Python says of a character: `str.lower`, and `\s`, `\w`, `\d` of the `re` module.
+//! Python's character classes: `str.lower`, and `\s`, `\w`, `\d` of the `re` module.
 //!
-//! The reference runs on Python 3.11, whose tables are those of Unicode 14, and the tables of Rust and of the crates
-//! are newer. A code point assigned since then is therefore taken for unassigned here: it has no lower case, no
-//! decomposition, and is neither word nor symbol nor space. Two older ones changed since and are left as they are now:
-//! U+0295 and U+1171E next to a capital sigma, where they decide which of its two lower-case forms is written.
+//! The reference runs on Python 3.11 with the tables of Unicode 14. The tables of Rust and of the
+//! crates are newer. A code point assigned after Unicode 14 therefore counts as unassigned here: it
+//! has no lower case and no decomposition, and is neither word, symbol nor space. Two older code
+//! points changed after Unicode 14 and follow the newer tables: U+0295 and U+1171E next to a
+//! capital sigma, where they select its lower-case form.
 
 use std::borrow::Cow;
 
 use unicode_general_category::{GeneralCategory, get_general_category};
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
 
-/// First and last of each stretch of code points that Unicode 14 leaves unassigned and a later version does not.
+/// First and last of each range of code points that Unicode 14 leaves unassigned and a later
+/// version assigns.
 #[rustfmt::skip]
 const ASSIGNED_LATER: [(u32, u32); 65] = [
     (0x558, 0x558), (0x58B, 0x58C), (0x88F, 0x88F), (0x897, 0x897), (0xC5C, 0xC5C), (0xCDC, 0xCDC),
@@ -30,7 +32,8 @@ const ASSIGNED_LATER: [(u32, u32); 65] = [
     (0x2B739, 0x2B73F), (0x2CEA2, 0x2CEAD), (0x2EBF0, 0x2EE5D), (0x31350, 0x33479),
 ];
 
-/// The zeros of the decimal digits (category Nd) of Unicode 14 beyond ASCII; nine more digits follow each.
+/// The zeros of the decimal digits (category Nd) of Unicode 14 outside ASCII; the digits 1 to 9
+/// follow each zero.
 #[rustfmt::skip]
 const ZEROS: [u32; 65] = [
     0x660, 0x6F0, 0x7C0, 0x966, 0x9E6, 0xA66, 0xAE6, 0xB66, 0xBE6, 0xC66, 0xCE6, 0xD66, 0xDE6,
@@ -46,14 +49,14 @@ const SPACE: u8 = 1;
 const WORD: u8 = 2;
 const SYMBOL: u8 = 4;
 
-/// What each ASCII character is.
+/// The class of each ASCII character.
 static ASCII: [u8; 128] = {
     let mut table = [0; 128];
     let mut byte = 0;
     while byte < 128 {
         let character = byte as u8;
         table[byte] = match character {
-            // Python counts the four separators of U+001C to U+001F as white space, Rust does not.
+            // Python counts U+001C to U+001F as white space, Rust does not.
             b'\t'..=b'\r' | 0x1C..=0x1F | b' ' => SPACE,
             b'_' => WORD | SYMBOL,
             _ if character.is_ascii_alphanumeric() => WORD,
@@ -69,12 +72,12 @@ fn ascii(byte: u8, bit: u8) -> bool {
     byte < 128 && ASCII[usize::from(byte)] & bit != 0
 }
 
-/// Whether an ASCII character is a word character to Python.
+/// Whether an ASCII character is a word character in Python.
 pub(super) fn is_ascii_word(byte: u8) -> bool {
     ascii(byte, WORD)
 }
 
-/// Whether an ASCII character is white space to Python.
+/// Whether an ASCII character is white space in Python.
 pub(super) fn is_ascii_space(byte: u8) -> bool {
     ascii(byte, SPACE)
 }
@@ -84,7 +87,8 @@ pub(super) fn is_ascii_symbol(byte: u8) -> bool {
     ascii(byte, SYMBOL)
 }
 
-/// Which blocks of 256 code points hold one of [`ASSIGNED_LATER`], up to the last block that does.
+/// Whether each block of 256 code points contains a code point of [`ASSIGNED_LATER`], up to the
+/// last such block.
 static BLOCKS: [bool; (ASSIGNED_LATER[ASSIGNED_LATER.len() - 1].1 >> 8) as usize + 1] = {
     let mut blocks = [false; _];
     let mut stretch = 0;
@@ -100,7 +104,7 @@ static BLOCKS: [bool; (ASSIGNED_LATER[ASSIGNED_LATER.len() - 1].1 >> 8) as usize
     blocks
 };
 
-/// Whether Unicode 14 knows nothing of a character that the tables in use here may know.
+/// Whether a character was assigned after Unicode 14.
 pub(super) fn is_assigned_later(character: char) -> bool {
     let code = u32::from(character);
     if !BLOCKS.get((code >> 8) as usize).is_some_and(|&holds_some| holds_some) {
@@ -110,7 +114,7 @@ pub(super) fn is_assigned_later(character: char) -> bool {
     ASSIGNED_LATER.get(stretch).is_some_and(|&(first, _)| first <= code)
 }
 
-/// The general category in Unicode 14, as `unicodedata.category`.
+/// The general category in Unicode 14, like `unicodedata.category`.
 pub(super) fn category(character: char) -> GeneralCategory {
     match character {
         // A spacing mark since Unicode 15.
@@ -128,7 +132,7 @@ pub(crate) fn is_space(character: char) -> bool {
     }
 }
 
-/// `\w`: letters, numbers of every kind and `_`, but no marks.
+/// `\w`: letters, all kinds of numbers and `_`, but no marks.
 pub(super) fn is_word(character: char) -> bool {
     use GeneralCategory::{
         DecimalNumber, LetterNumber, LowercaseLetter, ModifierLetter, OtherLetter, OtherNumber,
@@ -150,7 +154,7 @@ pub(super) fn is_word(character: char) -> bool {
     }
 }
 
-/// The value of a decimal digit of any script: `\d` and `int`.
+/// The value of a decimal digit of any script, like `\d` and `int`.
 pub(crate) fn decimal_digit(character: char) -> Option<u8> {
     if character.is_ascii() {
         return character.is_ascii_digit().then(|| character as u8 - b'0');
@@ -165,7 +169,7 @@ pub(super) fn character_at(text: &str, at: usize) -> Option<char> {
     text.get(at..)?.chars().next()
 }
 
-/// Whether a `\w` starts at byte `at`; not so at the end.
+/// Whether a `\w` starts at byte `at`; false at the end.
 pub(super) fn word_at(text: &str, at: usize) -> bool {
     match text.as_bytes().get(at) {
         None => false,
@@ -174,7 +178,7 @@ pub(super) fn word_at(text: &str, at: usize) -> bool {
     }
 }
 
-/// The end of the run of `\w` that starts at byte `start`; `start` itself if none does.
+/// The end of the run of `\w` that starts at byte `start`; `start` itself if there is none.
 pub(super) fn word_end(text: &str, start: usize) -> usize {
     let bytes = text.as_bytes();
     let mut at = start;
@@ -194,7 +198,7 @@ pub(super) fn word_end(text: &str, start: usize) -> usize {
     at
 }
 
-/// The end of the white space that starts at byte `start`; `start` itself if none does.
+/// The end of the white space that starts at byte `start`; `start` itself if there is none.
 pub(super) fn space_end(text: &str, start: usize) -> usize {
     let mut at = start;
     while let Some(character) = character_at(text, at).filter(|&character| is_space(character)) {
@@ -211,7 +215,7 @@ pub(crate) fn lowercase_into(text: &str, out: &mut String) {
         out[start..].make_ascii_lowercase();
         return;
     }
-    // To the rule of the final sigma an unassigned character is like the end of the text.
+    // For the rule of the final sigma, an unassigned character equals the end of the text.
     let mut rest = text;
     while let Some(at) = rest.find(is_assigned_later) {
         let (known, unknown) = rest.split_at(at);
@@ -247,12 +251,12 @@ pub(crate) fn strip(text: &str) -> &str {
     text.trim_matches(is_space)
 }
 
-/// The text in normal form KC of Unicode 14; borrowed where it is in that form already.
+/// The text in NFKC of Unicode 14; borrowed if it is already in that form.
 pub(super) fn compose_compatible(text: &str) -> Cow<'_, str> {
     if is_nfkc_quick(text.chars()) == IsNormalized::Yes {
         return Cow::Borrowed(text);
     }
-    // An unassigned character neither decomposes nor composes, and nothing is reordered across it.
+    // An unassigned character neither decomposes nor composes, and no character moves across it.
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(is_assigned_later) {

@@ -1,12 +1,13 @@
 //! Fillers, contractions and titles of the English normaliser: `ignore_patterns` and `replacers` of the reference.
 //!
-//! The reference applies some fifty patterns, one after the other, to the whole text. Here one walk does the same: what
-//! a pattern can match is a run of word characters, or an apostrophe with its neighbours, and no replacement makes a new
-//! match for a later pattern, save where a comment says so.
+//! The reference applies some fifty patterns to the whole text, one after the other. Here one pass
+//! does the same. A pattern matches either a run of word characters, or an apostrophe with its
+//! neighbours. No replacement creates a new match for a later pattern, except where a comment says
+//! so.
 
 use super::characters::{character_at, is_ascii_word, is_space, is_word, word_at, word_end};
 
-/// Deletes hesitations, and the white space before each apostrophe.
+/// Deletes hesitations, and white space before apostrophes.
 pub(super) fn delete_fillers(text: &str, out: &mut String) {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -29,7 +30,7 @@ pub(super) fn delete_fillers(text: &str, out: &mut String) {
     }
 }
 
-/// Writes contractions and titles in full.
+/// Expands contractions and titles.
 pub(super) fn expand_contractions(text: &str, out: &mut String) {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -48,7 +49,8 @@ pub(super) fn expand_contractions(text: &str, out: &mut String) {
                 out.push_str(full_word(word).unwrap_or(word));
             }
         }
-        // All that an apostrophe takes along are letters, so only the last one of a gap can.
+        // The text after a contraction's apostrophe is letters only, so only the last apostrophe of
+        // a gap counts.
         let gap = &text[at..gap_end(text, at)];
         at += gap.len();
         match gap.strip_suffix('\'') {
@@ -61,7 +63,7 @@ pub(super) fn expand_contractions(text: &str, out: &mut String) {
     }
 }
 
-/// The end of the stretch without word characters that starts at byte `start`.
+/// The end of the run of non-word characters that starts at byte `start`.
 fn gap_end(text: &str, start: usize) -> usize {
     let bytes = text.as_bytes();
     let mut at = start;
@@ -81,7 +83,8 @@ fn gap_end(text: &str, start: usize) -> usize {
     at
 }
 
-/// The words that are replaced together with what follows them, up to the end of a word.
+/// Words with a fixed tail after them: the tail and the replacement of both. The tail must end at a
+/// word boundary.
 fn with_apostrophe(word: &str) -> Option<(&'static str, &'static str)> {
     Some(match word.as_bytes() {
         b"won" => ("'t", "will not"),
@@ -95,7 +98,7 @@ fn with_apostrophe(word: &str) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// The words that are replaced wherever they stand; a title gets a space behind it.
+/// Words that are always replaced; a title gets a space after it.
 fn full_word(word: &str) -> Option<&'static str> {
     if !(2..=7).contains(&word.len()) {
         return None;
@@ -133,9 +136,9 @@ fn full_word(word: &str) -> Option<&'static str> {
     })
 }
 
-/// Perfect tenses behind an apostrophe; they come before the shorter forms.
+/// Perfect tenses after an apostrophe, matched before the shorter forms.
 ///
-/// `gotta` has become `got to` by then.
+/// `gotta` is already `got to` at that point.
 const PERFECT: [(&str, &str); 7] = [
     ("d been", " had been"),
     ("s been", " has been"),
@@ -146,7 +149,8 @@ const PERFECT: [(&str, &str); 7] = [
     ("s gotta", " has got to"),
 ];
 
-/// Writes what the apostrophe before byte `at` and the letters behind it stand for; returns how many letters that took.
+/// Expands the apostrophe before byte `at` and the letters after it; returns the number of letters
+/// used.
 fn expand_tail(text: &str, at: usize, out: &mut String) -> usize {
     let rest = &text[at..];
     for (tail, full) in PERFECT {
@@ -178,7 +182,7 @@ fn expand_tail(text: &str, at: usize, out: &mut String) -> usize {
     0
 }
 
-/// Whether a word ends at byte `at`, or does so once a `n't` there has become ` not`.
+/// Whether a word ends at byte `at`, possibly after `n't` there is replaced by ` not`.
 fn ends_short_form(text: &str, at: usize) -> bool {
     !word_at(text, at) || (text[at..].starts_with("n't") && !word_at(text, at + "n't".len()))
 }

@@ -1,13 +1,14 @@
-//! The transform `wer_standardize` of jiwer.
+//! jiwer's transform `wer_standardize`.
 
 use super::Buffers;
 use super::brackets::delete_brackets;
 use super::characters::{is_space, lowercase_into, strip};
 
-/// Lower case, English contractions in full, no `[…]` and `<…>`, single spaces, as `wer_standardize` of jiwer 4.0.
+/// Lower-cases, expands English contractions, deletes `[…]` and `<…>`, collapses white space, like
+/// `wer_standardize` of jiwer 4.0.
 ///
-/// The reference ends with a list of words, split at U+0020 alone; they are joined by it here.  A single white-space
-/// character other than ASCII's (U+00A0, say) stays, as part of a word.
+/// The reference returns a list of words, split only at U+0020; here they are joined by U+0020. So
+/// a single non-ASCII white-space character (such as U+00A0) stays in its word.
 pub(super) fn standardize(text: &str, buffers: &mut Buffers, out: &mut String) {
     let Buffers { current, spare, .. } = buffers;
     current.clear();
@@ -26,13 +27,14 @@ pub(super) fn standardize(text: &str, buffers: &mut Buffers, out: &mut String) {
     squeeze_space(strip(current), out);
 }
 
-/// Contractions in full, wherever the letters stand, also within a word.
+/// Expands contractions anywhere in the text, also within a word.
 fn expand_contractions(text: &str, out: &mut String) {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('\'') {
         out.push_str(before);
-        // The patterns run one after the other over there; the letters before an apostrophe that they ask for
-        // are never those of another's replacement, so one walk gives the same.
+        // The reference applies the patterns one after the other. The letters that a pattern needs
+        // before an apostrophe never come from another replacement, so one pass gives the same
+        // result.
         let (before_length, full, after_length) = if after.starts_with('t') {
             if out.ends_with("won") {
                 (3, "will not", 1)
@@ -67,7 +69,8 @@ fn expand_contractions(text: &str, out: &mut String) {
     out.push_str(rest);
 }
 
-/// White space of ASCII becomes a space, and so does each run of two or more white-space characters of any kind.
+/// Replaces by one space: each ASCII white-space character, and each run of two or more white-space
+/// characters of any kind.
 fn squeeze_space(text: &str, out: &mut String) {
     let mut characters = text.char_indices().peekable();
     let mut kept = 0;

@@ -1,17 +1,18 @@
-//! Text normalisers: what is done to a transcript before its words are compared, equal to the reference tools.
+//! Text normalisers for transcripts, applied before words are compared; equal to the reference
+//! tools.
 //!
-//! | File | What it is responsible for |
+//! | File | Content |
 //! |---|---|
-//! | `whisper_english.rs` | the English normaliser of Whisper, step by step |
-//! | `contractions.rs`, `symbols.rs`, `numbers/`, `spelling.rs` | its steps |
-//! | `basic.rs` | the Whisper normaliser for other languages |
-//! | `jiwer_standardize.rs` | `wer_standardize` of jiwer |
-//! | `brackets.rs` | the deletion of bracketed text, which all of them have |
-//! | `characters.rs` | lower case, white space and word characters as Python has them |
+//! | `whisper_english.rs` | Whisper's English normaliser |
+//! | `contractions.rs`, `symbols.rs`, `numbers/`, `spelling.rs` | the steps of the English normaliser |
+//! | `basic.rs` | Whisper's normaliser for other languages |
+//! | `jiwer_standardize.rs` | jiwer's `wer_standardize` |
+//! | `brackets.rs` | deletion of bracketed text, as in all reference normalisers |
+//! | `characters.rs` | lower case, white space and word characters as in Python |
 //! | `word_table.rs` | look-up of fixed words |
 //!
-//! The reference tools are chains of regular expressions. Here each step is a walk over the text, in linear time on any
-//! input, and ASCII text takes a shorter way.
+//! The reference tools are chains of regular expressions. Here each step is a single pass, in
+//! linear time for any input, with a faster path for ASCII text.
 
 mod basic;
 mod brackets;
@@ -47,20 +48,21 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Normaliser {
-    /// The text as it is.
+    /// Returns the text unchanged.
     #[default]
     None,
-    /// Lower case and nothing else, as sclite compares words.
+    /// Lower-cases only, like sclite.
     FoldCase,
-    /// `wer_standardize` of jiwer: lower case, contractions in full, no `[…]` and `<…>`, single spaces.
+    /// jiwer's `wer_standardize`: lower case, contractions expanded, no `[…]` and `<…>`, single
+    /// spaces.
     JiwerStandardize,
-    /// `BasicTextNormalizer` of Whisper, for languages other than English.
+    /// Whisper's `BasicTextNormalizer`, for languages other than English.
     Basic(BasicOptions),
-    /// `EnglishTextNormalizer` of Whisper.
+    /// Whisper's `EnglishTextNormalizer`.
     WhisperEnglish,
 }
 
-/// Room for the steps of a normaliser, to be used again for the next text.
+/// Buffers of a normaliser, reusable for the next text.
 #[derive(Debug, Default)]
 pub struct Buffers {
     current: String,
@@ -68,13 +70,13 @@ pub struct Buffers {
     words: Vec<numbers::Span>,
 }
 
-/// A name that no normaliser has.
+/// The error for an unknown normaliser name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("unknown normaliser `{found}`; did you mean `{nearest}`? Known: {}", known_names())]
 pub struct UnknownNormaliser {
-    /// The name that was given.
+    /// The given name.
     pub found: String,
-    /// The known name that is most like it.
+    /// The most similar known name.
     pub nearest: &'static str,
 }
 
@@ -91,7 +93,7 @@ impl Normaliser {
         Self::WhisperEnglish,
     ];
 
-    /// The normalisers that one usually chooses from.
+    /// The normalisers in common use.
     pub const MAIN: [Self; 4] = [
         Self::None,
         Self::JiwerStandardize,
@@ -99,7 +101,7 @@ impl Normaliser {
         Self::WhisperEnglish,
     ];
 
-    /// The stable name, as on the command line and in the JSON results.
+    /// The stable name for the command line and the JSON results.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -115,7 +117,7 @@ impl Normaliser {
         }
     }
 
-    /// The reference whose output this normaliser gives.
+    /// The reference whose output this normaliser reproduces.
     pub fn version(self) -> &'static str {
         match self {
             Self::None => "1",
@@ -125,7 +127,7 @@ impl Normaliser {
         }
     }
 
-    /// Name and version in one, as results keep them; `none` for no normaliser.
+    /// Name and version, as stored in results; `none` for no normaliser.
     pub fn described(self) -> String {
         match self {
             Self::None => "none".to_owned(),
@@ -133,7 +135,7 @@ impl Normaliser {
         }
     }
 
-    /// The normaliser of a name, upper or lower case.
+    /// Returns the normaliser with the given name, in upper or lower case.
     ///
     /// ```
     /// use engram_eval::normalise::Normaliser;
@@ -158,7 +160,7 @@ impl Normaliser {
         Err(UnknownNormaliser { found: name.to_owned(), nearest })
     }
 
-    /// The normalised text.
+    /// Returns the normalised text.
     ///
     /// ```
     /// use engram_eval::normalise::{BasicOptions, Normaliser};
@@ -172,7 +174,7 @@ impl Normaliser {
         out
     }
 
-    /// Writes the normalised text behind what `out` has already, for many texts in a row without allocation.
+    /// Appends the normalised text to `out`; for many texts without allocation.
     ///
     /// ```
     /// use engram_eval::normalise::{Buffers, Normaliser};
@@ -194,7 +196,7 @@ impl Normaliser {
         }
     }
 
-    /// The normalised texts, in order, on all threads of the pool.
+    /// Returns the normalised texts in order; runs on all threads of the pool.
     ///
     /// ```
     /// use engram_eval::normalise::Normaliser;
@@ -229,7 +231,7 @@ impl FromStr for Normaliser {
     }
 }
 
-/// The names of all normalisers, for messages.
+/// The names of all normalisers, for error messages.
 fn known_names() -> String {
     Normaliser::ALL.map(Normaliser::name).join(", ")
 }

@@ -1,20 +1,21 @@
-//! British to American spelling: `EnglishSpellingNormalizer` of the reference.
+//! Converts British to American spelling: `EnglishSpellingNormalizer` of the reference.
 
 use std::sync::LazyLock;
 
 use super::word_table::WordTable;
 
-/// `whisper/normalizers/english.json` of openai-whisper 20250625, one `British<TAB>American` per line, its one flaw
-/// ("archaeology") included. Copyright 2022 OpenAI, MIT licence: see `spelling.LICENSE`.
+/// `whisper/normalizers/english.json` of openai-whisper 20250625, one `British<TAB>American` per
+/// line, with its one error ("archaeology"). Copyright 2022 OpenAI, MIT licence: see
+/// `spelling.LICENSE`.
 const SPELLINGS: &str = include_str!("spelling.tsv");
 
 static TABLE: LazyLock<WordTable<&'static str>> = LazyLock::new(|| {
     WordTable::new(SPELLINGS.lines().filter_map(|l| l.split_once('\t')).collect())
 });
 
-/// The American spelling of a word; the word itself where it is not in the list.
+/// The American spelling of a word; the word itself if it is not in the list.
 pub(super) fn american(word: &str) -> &str {
-    // The shortest word of the list has three letters.
+    // The shortest word in the list has three letters.
     if word.len() < 3 { word } else { TABLE.get(word).unwrap_or(word) }
 }
 

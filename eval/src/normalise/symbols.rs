@@ -1,4 +1,5 @@
-//! Removes symbols and diacritics, as `remove_symbols` and `remove_symbols_and_diacritics` of the reference do.
+//! Removes symbols and diacritics, like `remove_symbols` and `remove_symbols_and_diacritics` of the
+//! reference.
 
 use std::borrow::Cow;
 
@@ -9,9 +10,10 @@ use super::characters::{
     category, character_at, compose_compatible, decimal_digit, is_ascii_symbol, is_assigned_later,
 };
 
-/// Replaces marks, symbols and punctuation by spaces, in normal form KC; diacritics that have a composed letter stay.
+/// Applies NFKC, then replaces marks, symbols and punctuation by spaces. A diacritic stays if its
+/// letter has a composed form.
 ///
-/// `true` if the normal form has other letters than the text.
+/// Returns true if NFKC changed the text.
 pub(super) fn remove_symbols(text: &str, out: &mut String) -> bool {
     let composed = compose_compatible(text);
     let mut kept = 0;
@@ -24,25 +26,26 @@ pub(super) fn remove_symbols(text: &str, out: &mut String) -> bool {
     matches!(composed, Cow::Owned(_))
 }
 
-/// Replaces symbols and punctuation by spaces and drops diacritics.
+/// Replaces symbols and punctuation by spaces and removes diacritics.
 pub(super) fn remove_symbols_and_diacritics(text: &str, out: &mut String) {
     for character in text.chars() {
         fold(character, |_| false, out);
     }
 }
 
-/// The symbols that the English normaliser keeps for its numbers.
+/// Whether the English normaliser keeps this symbol for numbers.
 pub(super) fn is_number_symbol(character: char) -> bool {
     matches!(character, '.' | '%' | '$' | '¢' | '€' | '£')
 }
 
-/// Three steps of the English normaliser: commas between digits go, a period that no digit follows becomes a space, and
-/// symbols and diacritics are removed save those of numbers.
+/// Three steps of the English normaliser: deletes commas between digits, replaces each period
+/// without a digit after it by a space, and removes diacritics and all symbols that no number
+/// needs.
 pub(super) fn keep_number_symbols(text: &str, out: &mut String) {
     let bytes = text.as_bytes();
     let mut at = 0;
-    // Where a digit ends that can stand before a comma. A match takes the digit behind the comma too, so that this
-    // digit cannot stand before the next one: "1,2,3" becomes "12 3".
+    // The end of a digit that may precede a comma. A match consumes the digit after the comma, so
+    // that digit cannot precede the next comma: "1,2,3" becomes "12 3".
     let mut digit_end = None;
     let mut taken_digit = None;
     while let Some(&byte) = bytes.get(at) {
@@ -68,7 +71,7 @@ pub(super) fn keep_number_symbols(text: &str, out: &mut String) {
                     out.push('.');
                     at += 1;
                 }
-                // The pattern takes the next character too, so that of two periods the second stays.
+                // The pattern consumes the next character too, so the second of two periods stays.
                 Some(b'.') => {
                     out.push_str(" .");
                     at += 2;
@@ -99,9 +102,11 @@ pub(super) fn keep_number_symbols(text: &str, out: &mut String) {
     }
 }
 
-/// Decomposes a character and writes what is left of it: nothing of a diacritic, a space for a symbol not kept.
+/// Decomposes a character and writes the rest: nothing for a diacritic, a space for a symbol that
+/// is not kept.
 ///
-/// Canonical reordering is left out: what it moves are marks, and these are deleted or become spaces.
+/// Canonical reordering is skipped: it moves only marks, and they are deleted or replaced by
+/// spaces.
 fn fold(character: char, keep: impl Fn(char) -> bool, out: &mut String) {
     if is_assigned_later(character) {
         out.push(character);
@@ -118,7 +123,7 @@ fn fold(character: char, keep: impl Fn(char) -> bool, out: &mut String) {
     });
 }
 
-/// Letters with a stroke or a ligature that do not decompose.
+/// Replacements of letters with a stroke and of ligatures, which do not decompose.
 fn plain_letters(character: char) -> Option<&'static str> {
     Some(match character {
         'œ' => "oe",
@@ -131,7 +136,7 @@ fn plain_letters(character: char) -> Option<&'static str> {
         'ẞ' => "SS",
         'đ' | 'ð' => "d",
         'Đ' | 'Ð' => "D",
-        // In the reference the capital thorn becomes small letters too.
+        // The reference replaces the capital thorn by lower-case letters too.
         'þ' | 'Þ' => "th",
         'ł' => "l",
         'Ł' => "L",
@@ -139,7 +144,7 @@ fn plain_letters(character: char) -> Option<&'static str> {
     })
 }
 
-/// Whether the category is one of M, S and P.
+/// Whether the general category is M, S or P.
 fn is_symbol_or_mark(character: char) -> bool {
     use GeneralCategory::{
         ClosePunctuation, ConnectorPunctuation, CurrencySymbol, DashPunctuation, EnclosingMark,

@@ -1,4 +1,4 @@
-//! The English normaliser of OpenAI's Whisper: `EnglishTextNormalizer`.
+//! Whisper's English normaliser: `EnglishTextNormalizer`.
 
 use super::Buffers;
 use super::brackets::{delete_brackets, delete_parentheses};
@@ -8,12 +8,14 @@ use super::numbers::{finish, replace_halves, split, write_numbers};
 use super::spelling::american;
 use super::symbols::{is_number_symbol, keep_number_symbols};
 
-/// Normalises English text the way the error rates of Whisper do, byte for byte like openai-whisper 20250625.
+/// Normalises English text as for Whisper's word error rates, byte-identical to openai-whisper
+/// 20250625.
 ///
-/// The steps in order: lower case; no brackets and parentheses; no fillers; contractions and titles in full; no symbols
-/// and diacritics; numbers in digits; American spelling; single spaces. What is odd in the reference stays odd: the
-/// result can begin or end with a space, "1.5" becomes "one.5", "and a half" alone vanishes. Where the
-/// reference fails, at a number of more than 4,300 digits, the digits stay.
+/// The steps: lower case; delete brackets, parentheses and fillers; expand contractions and titles;
+/// remove symbols and diacritics; convert numbers to digits; American spelling; collapse spaces.
+/// Oddities of the reference are reproduced: the result can begin or end with a space, "1.5"
+/// becomes "one.5", "and a half" alone is deleted. The reference fails at a number of more than
+/// 4,300 digits; here the digits stay.
 pub(super) fn normalise(text: &str, buffers: &mut Buffers, out: &mut String) {
     let Buffers { current, spare, words } = buffers;
     let step = |current: &mut String, spare: &mut String, apply: &dyn Fn(&str, &mut String)| {
@@ -80,7 +82,8 @@ fn drop_loose_symbols(text: &str, out: &mut String) {
             continue;
         }
         match characters.clone().next() {
-            // The pattern takes the character behind the symbol too, so of two symbols the second stays.
+            // The pattern consumes the character after the symbol too, so the second of two symbols
+            // stays.
             Some(next) if !next.is_ascii_digit() => {
                 out.push(' ');
                 out.push(next);
@@ -91,7 +94,7 @@ fn drop_loose_symbols(text: &str, out: &mut String) {
     }
 }
 
-/// `re.sub(r"([^0-9])%", r"\1 ", text)`, and then each run of spaces becomes one.
+/// Applies `re.sub(r"([^0-9])%", r"\1 ", text)`, then collapses runs of spaces.
 fn drop_loose_percent(text: &str, out: &mut String) {
     let mut ends_in_space = false;
     let mut write = |character: char| {

@@ -1,14 +1,15 @@
-//! A table of fixed words, looked up once per word of a text.
+//! A hash table of fixed words, looked up once per word of a text.
 
-/// Words and what each stands for; built once, never changed.
+/// A map from words to values; immutable after construction.
 pub(super) struct WordTable<V> {
     entries: Vec<(&'static str, V)>,
-    /// Number of an entry plus one, or 0; a power of two of them, at most half in use.
+    /// Index of an entry plus one, or 0 for an empty slot. The length is a power of two, and at
+    /// most half of the slots are used.
     slots: Vec<u16>,
 }
 
 impl<V: Copy> WordTable<V> {
-    /// A table of at most 32,767 words; of a word given twice the first entry counts.
+    /// Builds a table of at most 32,767 words; the first entry of a duplicate word counts.
     pub(super) fn new(entries: Vec<(&'static str, V)>) -> Self {
         let mut slots = vec![0; (entries.len() * 2).next_power_of_two()];
         for (number, (word, _)) in (1..=u16::MAX / 2).zip(&entries) {
@@ -21,7 +22,7 @@ impl<V: Copy> WordTable<V> {
         Self { entries, slots }
     }
 
-    /// What a word stands for.
+    /// The value of a word.
     pub(super) fn get(&self, word: &str) -> Option<V> {
         let mut slot = first_slot(word, self.slots.len());
         loop {
@@ -35,7 +36,8 @@ impl<V: Copy> WordTable<V> {
     }
 }
 
-/// Where to look first: the ends of the word, mixed. Words that agree in both ends only share their place.
+/// The first slot to probe, a hash of the ends of the word. Words with the same ends and length
+/// only share this slot.
 fn first_slot(word: &str, slots: usize) -> usize {
     let bytes = word.as_bytes();
     let (first, last) = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
@@ -49,7 +51,7 @@ fn first_slot(word: &str, slots: usize) -> usize {
     };
     let mixed =
         (first ^ last.rotate_left(29) ^ bytes.len() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    // The high half of a product depends on all bits.
+    // The high half of the product depends on all bits.
     (mixed >> 32) as usize & (slots - 1)
 }
 

@@ -1,15 +1,16 @@
-//! Abbreviations that keep their period, by what may follow them.
+//! Abbreviations that keep their period, by the text that may follow.
 
 #![expect(
     clippy::precedence,
-    reason = "then binds closer than or, as in every notation of patterns"
+    reason = "`+` (then) binds closer than `|` (or), as in every pattern notation"
 )]
 
 use super::pattern::{Pattern, any_of, capitalised_words, text, words};
 
-/// Letters with periods between them, not after the last: `u.s`, `p.m`, or a pair of countries such as `Sino-U.S`.
+/// Letters separated by periods, without the last period: `u.s`, `p.m`, or a pair of countries such
+/// as `Sino-U.S`.
 ///
-/// One letter alone is such an acronym only if `single`.
+/// If `single`, one letter alone counts as an acronym too.
 pub(super) fn dotted_letters(single: bool) -> Pattern {
     let letter = any_of("A-Za-z");
     let more = any_of(".") + letter.clone();
@@ -18,7 +19,7 @@ pub(super) fn dotted_letters(single: bool) -> Pattern {
     letter + more | countries | text("U.S.-") + words("U.K U.S.S.R")
 }
 
-/// Followed by small letters as a rule: before a capital letter the period also ends the sentence.
+/// Usually followed by lower case. Before a capital letter, the period also ends the sentence.
 pub(super) fn mid_sentence() -> Pattern {
     let months_and_days =
         words("Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec Mon Tue Tues Wed Thu Thurs Fri");
@@ -26,7 +27,7 @@ pub(super) fn mid_sentence() -> Pattern {
         "Ala Ariz Calif Colo Conn Ct Dak Fla Ga Ind Kan Kans Ky Md Mich Minn Mo Mont Neb Nev Okla \
          Penn Tenn Va Vt Wis Wisc Wyo",
     );
-    // These are common words without their capital letter.
+    // In lower case these are common words.
     let states_with_capital = capitalised_words("Az Ark Del Ill La Mass Miss Ore Pa Tex Wash");
     let companies = words("Inc Co Cos Corp Ltd Plc Rt Bancorp Bhd Assn Univ Intl Sys")
         | text("P") + text("p").optional() + text("t") + any_of("ye") + text("s").optional();
@@ -35,7 +36,7 @@ pub(super) fn mid_sentence() -> Pattern {
     stem + text(".")
 }
 
-/// Followed by a name as a rule, so never the end of a sentence; without the period.
+/// Usually followed by a name, so never at the end of a sentence; without the period.
 pub(super) fn before_name() -> Pattern {
     let titles = words(
         "Mr Mrs Ms Dr Drs Prof Profs Sen Sens Rep Reps Atty Attys Lt Col Gen Messrs Gov Govs Adm \
@@ -47,12 +48,12 @@ pub(super) fn before_name() -> Pattern {
     titles | capitalised_words("Miss") | others | dotted_letters(true) | companies
 }
 
-/// Abbreviations only before a number: `no. 5`, `fig. 2`.
+/// Abbreviations only if a number follows: `no. 5`, `fig. 2`.
 pub(super) fn before_number() -> Pattern {
     words("ca fig figs prop no nos art bldg pp op") + text(".")
 }
 
-/// Words that, with a capital letter, mostly begin a sentence.
+/// Words that usually begin a sentence if capitalised.
 pub(super) fn sentence_openers() -> Pattern {
     capitalised_words(
         "About According Additionally After An A As At But Earlier He Her Here However If In It \

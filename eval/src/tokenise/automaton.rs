@@ -1,4 +1,4 @@
-//! All rules as one automaton, of which each state is made when a text first needs it.
+//! All rules as one finite automaton; each state is built when a text first reaches it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -10,47 +10,48 @@ use super::rewrite::Rewrite;
 /// A state of an [`Automaton`].
 pub(super) type State = u16;
 
-/// No match can come of the text any more.
+/// The state from which no match is possible.
 pub(super) const DEAD: State = u16::MAX;
 const UNKNOWN: State = u16::MAX - 1;
 
-/// From here all rules are tried at once.
+/// The start state of all rules.
 pub(super) const START: State = 0;
 
 const NO_RULE: u16 = u16::MAX;
 
-/// How much of a match is the token, where a rule also asks for what follows.
+/// The part of a match that is the token, if a rule has a trailing context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Split {
-    /// All of it.
+    /// The whole match.
     Whole,
-    /// All but so many units.
+    /// All but this number of units at the end.
     ContextLength(usize),
-    /// Just so many units.
+    /// Only this number of units at the start.
     TokenLength(usize),
-    /// The longest token after which the rest is the context: walk forward from the first state, where each
-    /// match may be the token, and back from the end with the second, until both match.
+    /// The longest token whose rest matches the context. Found by a forward pass from `token` that
+    /// marks possible token ends, and a backward pass from the end with `context`, until both
+    /// match.
     Search { token: State, context: State },
 }
 
-/// A node of the non-deterministic automaton that matters after empty steps are left out.
+/// A node of the non-deterministic automaton, after removal of empty transitions.
 #[derive(Debug)]
 enum Node {
-    /// Reads one unit of the set, then is in all of `next`.
+    /// Reads one unit of the set, then continues in all of `next`.
     Read { set: usize, next: Vec<u32> },
-    /// A match of the rule.
+    /// A match of this rule.
     Match(u16),
 }
 
-/// The parts that never change, made once.
+/// The immutable parts of the automaton, built once.
 #[derive(Debug)]
 struct Blueprint {
     class_of_unit: Vec<u8>,
     classes: usize,
-    /// For each set, which classes are in it.
+    /// The classes in each set, as bits.
     sets: Vec<[u64; 4]>,
     nodes: Vec<Node>,
-    /// The nodes of each entry: first all rules, then the pairs of [`Split::Search`].
+    /// The start nodes: first of all rules, then of the pairs of [`Split::Search`].
     entries: Vec<Vec<u32>>,
     rewrites: Vec<Rewrite>,
     splits: Vec<Split>,
@@ -101,7 +102,7 @@ impl Blueprint {
     }
 }
 
-/// Turns patterns into nodes, from their end to their beginning.
+/// Compiles patterns to nodes, from end to start.
 #[derive(Default)]
 struct Builder {
     nodes: Vec<Node>,
@@ -124,7 +125,7 @@ impl Builder {
         self.sets.len() - 1
     }
 
-    /// The nodes where `pattern` begins, if it is followed by `after`.
+    /// The first nodes of `pattern` if `after` follows it.
     fn compile(&mut self, pattern: &Pattern, after: &[u32]) -> Vec<u32> {
         match pattern {
             Pattern::One(set) => {
@@ -138,8 +139,8 @@ impl Builder {
                 distinct(parts.iter().flat_map(|part| self.compile(part, after)).collect())
             }
             Pattern::Repeated(part) => {
-                // What follows the part includes the part's own beginning, known only afterwards: first a
-                // mark stands for it.
+                // The successors of the part include its own first nodes, which are known only
+                // after compilation. A marker node represents them until then.
                 let mark = self.node(Node::Match(NO_RULE));
                 let first_new = self.nodes.len();
                 let mut ends = after.to_vec();
@@ -168,12 +169,13 @@ fn distinct(mut nodes: Vec<u32>) -> Vec<u32> {
     nodes
 }
 
-/// Divides all units into classes that no set divides; returns the class of each unit, and the classes of each set.
+/// Partitions all units into classes so that each set is a union of classes. Returns the class of
+/// each unit and the classes of each set.
 fn classes(sets: &[CharacterSet]) -> (Vec<u8>, Vec<[u64; 4]>) {
     let mut signatures = vec![0_u32; 1 << 16];
     let mut count = 1;
     for set in sets {
-        // Two units stay together if they were so far and are both in the set, or both not.
+        // Two units stay in one class if both are in the set or both are not.
         let mut inside = HashMap::new();
         for &(low, high) in set.ranges() {
             for signature in &mut signatures[usize::from(low)..=usize::from(high)] {
@@ -205,7 +207,7 @@ fn classes(sets: &[CharacterSet]) -> (Vec<u8>, Vec<[u64; 4]>) {
     (class_of_unit, sets)
 }
 
-/// The deterministic automaton, as far as it was needed up to now; each thread has its own.
+/// The deterministic automaton, with the states built so far; each thread has its own.
 #[derive(Debug)]
 pub(super) struct Automaton {
     blueprint: &'static Blueprint,
@@ -272,7 +274,7 @@ impl Automaton {
         state
     }
 
-    /// The state that stands for a set of nodes.
+    /// The state of a set of nodes.
     fn state(&mut self, nodes: Vec<u32>) -> State {
         let nodes: Arc<[u32]> = nodes.into();
         if let Some(&state) = self.state_of_nodes.get(&nodes) {
@@ -295,7 +297,7 @@ impl Automaton {
 mod tests {
     use super::*;
 
-    /// States are numbered in 16 bits; the rules are fixed, so their number is too.
+    /// State numbers have 16 bits; the rules are fixed, so the number of states is fixed too.
     #[test]
     fn the_whole_automaton_is_small() {
         let mut automaton = Automaton::new();

@@ -1,16 +1,16 @@
-//! The kinds of characters that the rules speak of.
+//! The character classes of the rules.
 
 use super::letters::{LETTER_MARKS, LETTERS};
 use super::pattern::{CharacterSet, Pattern, any_of, text, words};
 
-/// First digit of each decimal script but ASCII, in Unicode 6.1.
+/// First digit of each decimal script except ASCII, in Unicode 6.1.
 const ZEROS: [u16; 34] = [
     0x0660, 0x06F0, 0x07C0, 0x0966, 0x09E6, 0x0A66, 0x0AE6, 0x0B66, 0x0BE6, 0x0C66, 0x0CE6, 0x0D66,
     0x0E50, 0x0ED0, 0x0F20, 0x1040, 0x1090, 0x17E0, 0x1810, 0x1946, 0x19D0, 0x1A80, 0x1A90, 0x1B50,
     0x1BB0, 0x1C40, 0x1C50, 0xA620, 0xA8D0, 0xA900, 0xA9D0, 0xAA50, 0xABF0, 0xFF10,
 ];
 
-/// Capital Roman numerals and circled capitals: no letters, but upper case.
+/// Capital Roman numerals and circled capitals: not letters, but upper case.
 const CAPITAL_SYMBOLS: [(u16, u16); 2] = [(0x2160, 0x216F), (0x24B6, 0x24CF)];
 
 pub(super) const SPACES: &str = " \t\u{A0}\u{2000}-\u{200A}\u{3000}";
@@ -41,7 +41,7 @@ pub(super) fn alphanumeric() -> Pattern {
     Pattern::One(letter_set().union(&digit_set()))
 }
 
-/// What a word is made of: letters, their marks, soft hyphens, and vowels written as `&eacute;`.
+/// A character of a word: letters, their marks, soft hyphens, and vowels written as `&eacute;`.
 pub(super) fn word_letter() -> Pattern {
     let marks = CharacterSet::of_ranges(&LETTER_MARKS).union(&CharacterSet::of("\u{AD}"));
     let vowel = text("&") + any_of("aeiouAEIOU") + words("acute grave uml") + text(";");
@@ -50,7 +50,7 @@ pub(super) fn word_letter() -> Pattern {
 
 /// A capital letter or a capital symbol.
 pub(super) fn upper_case() -> Pattern {
-    // Unicode gave Cherokee its case only later.
+    // Cherokee has case only since a later version of Unicode.
     let cased = |unit: u16| !(0x13A0..=0x13F5).contains(&unit);
     let capital = |unit: &u16| {
         cased(*unit) && char::from_u32(u32::from(*unit)).is_some_and(char::is_uppercase)
@@ -61,12 +61,12 @@ pub(super) fn upper_case() -> Pattern {
     Pattern::One(CharacterSet::of_ranges(&ranges))
 }
 
-/// A space, not a line end.
+/// A space, but not a line end.
 pub(super) fn space() -> Pattern {
     any_of(SPACES)
 }
 
-/// A line end; `\r\n` is one.
+/// A line end; `\r\n` is one line end.
 pub(super) fn newline() -> Pattern {
     any_of(NEWLINES) | text("\r\n")
 }
@@ -76,12 +76,12 @@ pub(super) fn space_or_newline() -> Pattern {
     space() | newline()
 }
 
-/// The apostrophe as typed, as typeset, and as an entity.
+/// The typewriter apostrophe, the typographic one, and the entity.
 pub(super) fn apostrophe() -> Pattern {
     any_of("'\u{92}\u{2019}") | text("&apos;")
 }
 
-/// An apostrophe or what stands for one inside a word.
+/// An apostrophe or a similar quote inside a word.
 pub(super) fn inner_apostrophe() -> Pattern {
     apostrophe() | any_of("`\u{91}\u{2018}\u{201B}")
 }

@@ -1,10 +1,12 @@
-//! The rules of the Penn Treebank tokeniser, in order: the longest match wins, and among equals the earlier rule.
+//! The rules of the Penn Treebank tokeniser, in order: the longest match wins, then the earlier
+//! rule.
 //!
-//! Literal text matches in capital and small letters, sets of characters only as written: several rules depend on it.
+//! Literal text ignores case, but character sets match only as written: several rules depend on
+//! this.
 
 #![expect(
     clippy::precedence,
-    reason = "then binds closer than or, as in every notation of patterns"
+    reason = "`+` (then) binds closer than `|` (or), as in every pattern notation"
 )]
 
 use super::abbreviations::{
@@ -17,14 +19,14 @@ use super::characters::{
 use super::pattern::{Pattern, any_of, none_of, text, words};
 use super::rewrite::Rewrite;
 
-/// One kind of token.
+/// A rule for one kind of token.
 #[derive(Debug, Clone)]
 pub(super) struct Rule {
-    /// The token.
+    /// The pattern of the token.
     pub(super) pattern: Pattern,
-    /// What must follow it, without being part of it; counts for the length of the match.
+    /// The trailing context: not part of the token, but counted in the length of the match.
     pub(super) context: Option<Pattern>,
-    /// What becomes of it.
+    /// The conversion of the matched text.
     pub(super) rewrite: Rewrite,
 }
 
@@ -36,7 +38,7 @@ impl Rules {
         self.0.push(Rule { pattern, context: None, rewrite });
     }
 
-    /// A rule for `pattern` where `context` follows.
+    /// Adds a rule for `pattern` followed by `context`.
     fn add_before(&mut self, pattern: Pattern, context: Pattern, rewrite: Rewrite) {
         self.0.push(Rule { pattern, context: Some(context), rewrite });
     }
@@ -72,7 +74,7 @@ fn add_contractions_and_markup(rules: &mut Rules) {
     rules.add(text("&") + entity + text(";"), Rewrite::Keep);
 }
 
-/// A tag, a comment or a declaration; a quoted value may go over line ends.
+/// A tag, a comment or a declaration; a quoted value may contain line ends.
 fn tag() -> Pattern {
     let name = || any_of("A-Za-z") + any_of("A-Za-z0-9_:.\u{2D}").any_number();
     let quoted = text("'") + none_of("'").any_number() + text("'")
@@ -86,7 +88,7 @@ fn tag() -> Pattern {
     text("<") + (declaration | opening | closing) + spaces() + text(">")
 }
 
-/// A word, with parts joined by `.`, `!` or `?` without a space.
+/// A word, including parts joined by `.`, `!` or `?` without a space.
 fn word() -> Pattern {
     let part = || word_letter() + (word_letter() | digit()).any_number();
     part() + (any_of(".!?") + part()).any_number()
@@ -102,10 +104,10 @@ fn negation() -> Pattern {
     text("n") + inner_apostrophe() + text("t")
 }
 
-/// Plain words, and those with an apostrophe.
+/// Plain words and words with an apostrophe.
 fn add_words(rules: &mut Rules) {
     let soft_hyphens = || any_of("\u{AD}").any_number();
-    // `can't` is `ca n't`: the stem has no `n` at its end.
+    // `can't` becomes `ca n't`: the stem does not end in `n`.
     let negated = any_of("A-Za-z\u{AD}").any_number() + any_of("A-MO-Za-mo-z") + soft_hyphens();
     rules.add_before(word(), clitic(), Rewrite::Word);
     rules.add_before(negated, negation(), Rewrite::Word);
@@ -130,7 +132,7 @@ fn add_words(rules: &mut Rules) {
     rules.add_before(text("y") + apostrophe(), letter(), Rewrite::Keep);
 }
 
-/// Web and mail addresses, names and tags of social media; then the clitics themselves.
+/// Web and mail addresses, social media names and tags, then the clitics.
 fn add_addresses(rules: &mut Rules) {
     let first = none_of(" \t\n\u{C}\r\"<>|(){}").at_least_once();
     let last = none_of(" \t\n\u{C}\r\"<>|.!?(){},-");
@@ -140,7 +142,7 @@ fn add_addresses(rules: &mut Rules) {
     let www = text("www.")
         + (none_of(" \t\n\u{C}\r\"<>|.!?(){},").at_least_once() + text(".")).at_least_once()
         + any_of("a-zA-Z").times(2, 4);
-    // `,-_` is a range, meant or not: no digits and no capital letters in these names.
+    // `,-_` is a range in the reference, so these names have no digits and no capital letters.
     let host = (none_of(" \t\n\u{C}\r\"`'<>|.!?(){},-_$").at_least_once() + text("."))
         .at_least_once()
         + words("com net org edu");
@@ -162,7 +164,7 @@ fn add_addresses(rules: &mut Rules) {
     rules.add_before(negation(), none_of("A-Za-z"), Rewrite::ClosingQuote);
 }
 
-/// Dates, numbers, fractions, amounts of money, and words with slashes.
+/// Dates, numbers, fractions, currency amounts and words with slashes.
 fn add_numbers(rules: &mut Rules) {
     let short = || digit().times(1, 2);
     let dash = || any_of("-/");
@@ -205,13 +207,13 @@ fn add_numbers(rules: &mut Rules) {
     );
 }
 
-/// Digits, also in groups: `1,000`, `3.5`, `4:45`, `.5`.
+/// Digits, optionally in groups: `1,000`, `3.5`, `4:45`, `.5`.
 fn number() -> Pattern {
     let group = any_of(".:,\u{AD}\u{66B}\u{66C}") + digit().at_least_once();
     digit().at_least_once() | digit().any_number() + group.at_least_once()
 }
 
-/// Acronyms and abbreviations, by what follows them.
+/// Acronyms and abbreviations, by the text that follows.
 fn add_abbreviations(rules: &mut Rules) {
     let sentence = space_or_newline().at_least_once() + (sentence_openers() | tag());
     rules.add_before(
@@ -229,7 +231,7 @@ fn add_abbreviations(rules: &mut Rules) {
     rules.add_before(mid_sentence(), sentence_end, Rewrite::EndsSentence);
     let anything = || none_of("");
     rules.add_before(mid_sentence(), anything() + anything(), Rewrite::Keep);
-    // Nothing of length two follows: the end of the text.
+    // Fewer than two characters follow: the end of the text.
     rules.add(mid_sentence(), Rewrite::EndsSentence);
     rules.add(before_name() + text("."), Rewrite::Keep);
     rules.add_before(before_name(), space(), Rewrite::Keep);
@@ -316,14 +318,14 @@ fn telephone_number() -> Pattern {
     spaced | dotted
 }
 
-/// Three to five dots, also spaced ones.
+/// Three to five dots, optionally with spaces.
 fn ellipsis() -> Pattern {
     text(".").times(3, 5)
         | (text(".") + any_of(" \u{A0}")).times(2, 4) + text(".")
         | any_of("\u{85}\u{2026}")
 }
 
-/// Words with hyphens, words with digits, names of companies.
+/// Words with hyphens, words with digits, company names.
 fn add_compounds(rules: &mut Rules) {
     let acronym = dotted_letters(false) + text(".");
     let part = any_of("A-Za-z0-9\u{AD}").at_least_once();
@@ -372,7 +374,7 @@ fn add_quotes_and_symbols(rules: &mut Rules) {
     );
 }
 
-/// White space, line ends, and whatever no rule knows.
+/// White space, line ends, and all other characters.
 fn add_spaces(rules: &mut Rules) {
     rules.add(
         space().at_least_once() | any_of("\0\u{200B}\u{200E}\u{200F}\u{FEFF}"),

@@ -1,6 +1,7 @@
-//! Which characters of the basic plane are letters: ranges of UTF-16 units, both ends included.
+//! The letters of the Basic Multilingual Plane, as inclusive ranges of UTF-16 units.
 //!
-//! The set is that of Unicode 6.1, which the reference tokeniser was built with; newer letters are no letters to it.
+//! The set is from Unicode 6.1, like the reference tokeniser; it treats newer letters as
+//! non-letters.
 
 /// General category L.
 #[rustfmt::skip]
@@ -81,7 +82,7 @@ pub(super) const LETTERS: [(u16, u16); 370] = [
     (0xFF66, 0xFFBE), (0xFFC2, 0xFFC7), (0xFFCA, 0xFFCF), (0xFFD2, 0xFFD7), (0xFFDA, 0xFFDC),
 ];
 
-/// Signs that stand inside words though they are no letters: combining accents, vowel signs, and their like.
+/// Non-letters that may stand inside words: combining accents, vowel signs and similar marks.
 #[rustfmt::skip]
 pub(super) const LETTER_MARKS: [(u16, u16); 59] = [
     (0x02C2, 0x02C5), (0x02D2, 0x02DF), (0x02E5, 0x02EB), (0x02ED, 0x02ED), (0x02EF, 0x036F),

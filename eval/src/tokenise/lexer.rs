@@ -1,38 +1,39 @@
-//! Cuts text into tokens: longest match, with its look-ahead, over lines that are read as far as needed.
+//! Splits text into tokens: longest match with look-ahead, over lines that are read on demand.
 
 use std::collections::HashSet;
 
 use super::automaton::{Automaton, DEAD, START, Split, State};
 use super::rewrite::Rewrite;
 
-/// Past the end of the best match by so many units, a scan begins to write down where it has been in vain.
+/// A scan this many units past the end of the best match starts to record dead ends.
 const PATIENCE: usize = 64;
 
-/// Of the places passed in vain one in so many is kept.
+/// One in this many of the unsuccessful positions is recorded.
 const KEPT: usize = 16;
 
-/// A lexer; it can be used for one text after the other.
+/// A lexer, reusable for several texts.
 #[derive(Debug)]
 pub(super) struct Lexer {
     automaton: Automaton,
-    /// States and positions from which no match was found, so that no scan goes there twice. Without it a line of
-    /// opened and never closed tags would take quadratic time.
+    /// States and positions from which no match was found, so no scan visits them twice. Without
+    /// them, a line of unclosed tags would take quadratic time.
     dead_ends: HashSet<(State, usize)>,
     last_dead_end: usize,
     token_ends: Vec<usize>,
 }
 
-/// Text whose end is fetched when the lexer comes to it.
+/// Text whose remaining lines are loaded when the lexer reaches them.
 struct Text<'a, S> {
     bytes: Vec<u8>,
-    /// Lines after those in `bytes`.
+    /// The lines after the lines in `bytes`.
     following: &'a [S],
 }
 
 impl<S: AsRef<str>> Text<'_, S> {
     /// The UTF-16 unit at `position` and the position after it; `None` at the end of the last line.
     ///
-    /// A character outside the basic plane is two units of two bytes each, so that every unit has a position.
+    /// A character outside the Basic Multilingual Plane has two units of two bytes each, so every
+    /// unit has a position.
     #[inline]
     fn unit(&mut self, position: usize) -> Option<(u16, usize)> {
         if position >= self.bytes.len() {
@@ -68,7 +69,7 @@ impl<S: AsRef<str>> Text<'_, S> {
     }
 }
 
-/// Appends a line as the wrapper writes it: what it holds of `\n` is a space.
+/// Appends a line like the wrapper: each `\n` within it becomes a space.
 fn push_line(line: &str, bytes: &mut Vec<u8>) {
     bytes.extend(line.bytes().map(|byte| if byte == b'\n' { b' ' } else { byte }));
 }
@@ -83,10 +84,10 @@ impl Lexer {
         }
     }
 
-    /// The tokens of `lines`, which `following` comes after: a space between tokens, `\n` between lines, and after
-    /// the last line too if something follows.
+    /// The tokens of `lines`: a space between tokens and `\n` between lines. If `following` has
+    /// lines, `\n` also ends the last line.
     ///
-    /// The flag tells that the last token went on into `following`.
+    /// The flag is true if the last token extends into `following`.
     pub(super) fn run<S: AsRef<str>>(&mut self, lines: &[S], following: &[S]) -> (String, bool) {
         self.dead_ends.clear();
         self.last_dead_end = 0;
@@ -98,7 +99,7 @@ impl Lexer {
             }
             push_line(line.as_ref(), &mut text.bytes);
         }
-        // The line end belongs to the line before it.
+        // A line end belongs to the preceding line.
         let end = text.bytes.len() + usize::from(!following.is_empty());
         let mut output = String::with_capacity(length + length / 8);
         let mut at_line_start = true;
@@ -109,7 +110,7 @@ impl Lexer {
             };
             let token_end = self.token_end(&mut text, position, match_end, rule);
             let rewrite = self.automaton.rewrite(rule);
-            // A token never ends inside a character; only what is deleted can.
+            // A token never ends inside a character; only deleted text can.
             let matched = std::str::from_utf8(&text.bytes[position..token_end]).unwrap_or_default();
             match rewrite {
                 Rewrite::Delete => {}
@@ -130,7 +131,7 @@ impl Lexer {
         (output, position > end)
     }
 
-    /// The rule with the longest match from `start`, and the end of that match.
+    /// The rule with the longest match from `start`, and the end of the match.
     fn longest_match<S: AsRef<str>>(
         &mut self,
         text: &mut Text<'_, S>,
@@ -162,7 +163,7 @@ impl Lexer {
         best
     }
 
-    /// Walks the scan from `start` again and keeps where it was between `best_end` and `end`.
+    /// Repeats the scan from `start` and records its states between `best_end` and `end`.
     #[cold]
     fn remember_dead_ends<S: AsRef<str>>(
         &mut self,
@@ -188,7 +189,7 @@ impl Lexer {
         }
     }
 
-    /// Where the token of a match ends and the context begins that its rule asks for.
+    /// The end of the token in a match, where the context of the rule begins.
     fn token_end<S: AsRef<str>>(
         &mut self,
         text: &mut Text<'_, S>,

@@ -1,4 +1,4 @@
-//! Text to tokens, as the reference tools of the metrics do it.
+//! Tokenisers, equal to the reference tools of the metrics.
 
 mod abbreviations;
 mod automaton;
@@ -10,7 +10,7 @@ mod pattern;
 pub mod ptb;
 mod rewrite;
 
-/// White space as Python's `str.isspace` has it.
+/// Whether a character is white space in Python's `str.isspace`.
 pub(crate) fn is_white_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{1C}'..='\u{1F}')
 }

@@ -1,8 +1,8 @@
-//! Sets of characters, and patterns built of them with `+` (then), `|` (or) and repetition.
+//! Sets of characters, and patterns: sets combined with `+` (then), `|` (or) and repetition.
 
 use std::ops::{Add, BitOr};
 
-/// A set of UTF-16 units, as sorted ranges that neither touch nor overlap.
+/// A set of UTF-16 units, as sorted ranges that do not touch or overlap.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct CharacterSet(Vec<(u16, u16)>);
 
@@ -21,9 +21,10 @@ impl CharacterSet {
         Self(merged)
     }
 
-    /// Exactly the characters of `characters`, of which `a-z` is a range unless the hyphen stands first.
+    /// Exactly the characters of `characters`. `a-z` is a range, except that a leading hyphen is
+    /// literal.
     ///
-    /// Characters above the basic plane cannot be named; none of the rules needs one.
+    /// Characters outside the Basic Multilingual Plane are not supported; no rule needs them.
     pub(super) fn of(characters: &str) -> Self {
         let units: Vec<u16> = characters.encode_utf16().collect();
         let mut ranges = Vec::new();
@@ -42,7 +43,7 @@ impl CharacterSet {
         Self::of_ranges(&ranges)
     }
 
-    /// All units that are not in the set.
+    /// All units outside the set.
     pub(super) fn complement(&self) -> Self {
         let mut ranges = Vec::with_capacity(self.0.len() + 1);
         let mut next = 0_u32;
@@ -67,31 +68,31 @@ impl CharacterSet {
     }
 }
 
-/// What a rule matches: a regular expression as a tree.
+/// A regular expression as a tree.
 #[derive(Debug, Clone)]
 pub(super) enum Pattern {
     /// One unit of the set.
     One(CharacterSet),
-    /// All parts, one after the other; without parts the empty text.
+    /// All parts in order; without parts, the empty text.
     Sequence(Vec<Pattern>),
-    /// Any one of the parts.
+    /// One of the parts.
     Choice(Vec<Pattern>),
-    /// The part any number of times, also never.
+    /// The part, zero or more times.
     Repeated(Box<Pattern>),
 }
 
 impl Pattern {
-    /// The pattern or nothing.
+    /// The pattern, zero times or once.
     pub(super) fn optional(self) -> Self {
         Self::Choice(vec![self, Self::Sequence(Vec::new())])
     }
 
-    /// Any number of times, also never.
+    /// The pattern, zero or more times.
     pub(super) fn any_number(self) -> Self {
         Self::Repeated(Box::new(self))
     }
 
-    /// Once or more.
+    /// The pattern, one or more times.
     pub(super) fn at_least_once(self) -> Self {
         Self::Sequence(vec![self.clone(), self.any_number()])
     }
@@ -103,7 +104,7 @@ impl Pattern {
         Self::Sequence(parts)
     }
 
-    /// Number of units of every match, if it is the same for all.
+    /// Number of units in a match, if it is the same for all matches.
     pub(super) fn fixed_length(&self) -> Option<usize> {
         match self {
             Self::One(_) => Some(1),
@@ -116,7 +117,7 @@ impl Pattern {
         }
     }
 
-    /// The pattern of all matches read from their end.
+    /// The pattern of all reversed matches.
     pub(super) fn reversed(&self) -> Self {
         match self {
             Self::One(set) => Self::One(set.clone()),
@@ -145,39 +146,39 @@ impl BitOr for Pattern {
     }
 }
 
-/// One character of `characters`, in the case written there; `a-z` is a range.
+/// One of `characters`, case-sensitive; `a-z` is a range.
 pub(super) fn any_of(characters: &str) -> Pattern {
     Pattern::One(CharacterSet::of(characters))
 }
 
-/// One character that is none of `characters`.
+/// One character that is not in `characters`.
 pub(super) fn none_of(characters: &str) -> Pattern {
     Pattern::One(CharacterSet::of(characters).complement())
 }
 
-/// `text` in capital or small letters.
+/// `text`, ignoring case.
 pub(super) fn text(text: &str) -> Pattern {
     Pattern::Sequence(text.chars().map(|c| Pattern::One(either_case(c))).collect())
 }
 
-/// `text` in capital or small letters, but its first letter as written.
+/// `word`, ignoring case except for the first letter.
 pub(super) fn capitalised(word: &str) -> Pattern {
     let split = word.chars().next().map_or(0, char::len_utf8);
     let (first, rest) = word.split_at(split);
     any_of(first) + text(rest)
 }
 
-/// Any one of the words between the spaces of `words`, in capital or small letters.
+/// One of the words in `words`, separated by spaces; ignores case.
 pub(super) fn words(words: &str) -> Pattern {
     Pattern::Choice(words.split_whitespace().map(text).collect())
 }
 
-/// Any one of the words between the spaces of `words`, their first letters as written.
+/// One of the words in `words`, separated by spaces; ignores case except for the first letters.
 pub(super) fn capitalised_words(words: &str) -> Pattern {
     Pattern::Choice(words.split_whitespace().map(capitalised).collect())
 }
 
-/// `c` in both cases, with the characters that Unicode folds into them.
+/// `c` in both cases, with the characters that Unicode folds to them.
 fn either_case(c: char) -> CharacterSet {
     let more = match c.to_ascii_lowercase() {
         'i' => "\u{130}\u{131}",
@@ -185,7 +186,7 @@ fn either_case(c: char) -> CharacterSet {
         's' => "\u{17F}",
         _ => "",
     };
-    // A set of single characters: a hyphen among them is no range.
+    // A set of single characters: a hyphen is not a range.
     let units = [c.to_ascii_lowercase(), c.to_ascii_uppercase()];
     let ranges: Vec<(u16, u16)> =
         units.into_iter().chain(more.chars()).map(|c| (c as u32 as u16, c as u32 as u16)).collect();

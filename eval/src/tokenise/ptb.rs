@@ -1,16 +1,20 @@
-//! The tokeniser of the COCO caption metrics: Stanford's `PTBTokenizer`, as pycocoevalcap calls it.
+//! The tokeniser of the COCO caption metrics: Stanford's `PTBTokenizer`, with the options of
+//! pycocoevalcap.
 //!
-//! The reference writes all captions into one file, a caption a line, runs CoreNLP 3.4.1's `PTBTokenizer` with
-//! `-preserveLines -lowerCase` over it, and drops punctuation from each line. Three things follow:
+//! The reference writes all captions into one file, one caption per line. It runs `PTBTokenizer` of
+//! CoreNLP 3.4.1 with `-preserveLines -lowerCase` on the file and drops punctuation from each line.
+//! This has three consequences:
 //!
-//! - The end of a caption can depend on the beginning of the next: `K.` stays `k.`, but loses its period if the next
-//!   caption begins with a word such as `The`. So all captions are tokenised in one call, in their order.
-//! - `\n` inside a caption counts as a space, but `\r`, U+000B, U+000C, U+2028 and U+2029 end the line. All later
-//!   lines then stand one place too late, here as in the reference: [`has_line_end`] finds such captions.
+//! - The tokens at the end of a caption can depend on the start of the next caption. `K.` stays
+//!   `k.`, but loses its period if the next caption begins with a word such as `The`. So all
+//!   captions are tokenised in one call, in order.
+//! - `\n` inside a caption counts as a space, but `\r`, U+000B, U+000C, U+2028 and U+2029 end the
+//!   line. All later lines are then shifted by one, as in the reference: [`has_line_end`] finds
+//!   such captions.
 //! - Fractions (`3 1/2`) and telephone numbers are one token with U+00A0 inside.
 //!
-//! Not reproduced: the form of a small sigma where a Greek word ends inside a token (`ΣΑΣ-2`), for which Java asks its
-//! own dictionary of word breaks.
+//! Not reproduced: the form of lower-case sigma where a Greek word ends inside a token (`ΣΑΣ-2`).
+//! Java decides it with its own word break rules.
 //!
 //! # Source   stanfordnlp/CoreNLP 3.4.1; salaniz/pycocoevalcap `tokenizer/ptbtokenizer.py`
 
@@ -21,18 +25,20 @@ use rayon::prelude::*;
 use super::is_white_space;
 use super::lexer::Lexer;
 
-/// Lines that one thread takes at a time.
+/// Lines per thread and step.
 const LINES_AT_ONCE: usize = 2048;
 
-/// Tokens that the wrapper drops. The names of brackets stay: by then they are in small letters.
+/// Tokens that the wrapper drops. Names of brackets stay, since they are in lower case by then.
 const DROPPED: [&str; 17] = [
     "''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--",
     "...", ";",
 ];
 
-/// The tokens of each line after the punctuation filter, joined by spaces; what the metrics take.
+/// The tokens of each line after the punctuation filter, joined by spaces: the input of the
+/// metrics.
 ///
-/// Runs on all threads of the current rayon pool; the result does not depend on their number.
+/// Runs on all threads of the current rayon pool; the result does not depend on the number of
+/// threads.
 ///
 /// ```
 /// use engram_eval::tokenise::ptb::tokenise;
@@ -47,10 +53,12 @@ pub fn tokenise<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
     tokenise_all(lines, LINES_AT_ONCE, &without_punctuation)
 }
 
-/// Gives `take` what `collect` makes of the lines that [`tokenise`] gives, one part of them after the other.
+/// Collects the tokenised lines of each part with `collect` and passes the results to `take`, in
+/// order.
 ///
-/// There may be too many lines in all, and too few where a tag goes over line ends; the wrapper pairs lines and captions
-/// in order, drops lines, and takes empty ones for those that are not there.
+/// The number of lines can differ: too many after line ends inside captions, too few if a tag
+/// contains line ends. The wrapper pairs lines and captions in order, drops extra lines and takes
+/// missing lines as empty.
 pub(crate) fn tokenise_into<S, R>(
     lines: &[S],
     collect: impl Fn(&mut R, &str) + Sync,
@@ -81,14 +89,15 @@ pub fn tokenise_raw<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
     tokenise_all(lines, LINES_AT_ONCE, &|line: &str| line.to_owned())
 }
 
-/// Whether a caption holds a character that ends the line for the tokeniser, which moves all later captions.
+/// Whether a caption contains a character that the tokeniser takes for a line end; it shifts all
+/// later captions.
 pub fn has_line_end(caption: &str) -> bool {
-    // U+0085 alone is an ellipsis to the tokeniser; a `\r` at the end makes one line end with the `\n` after it.
+    // U+0085 alone is an ellipsis. A `\r` at the end forms one line end with the `\n` after it.
     let caption = caption.strip_suffix('\r').unwrap_or(caption);
     caption.contains(['\r', '\u{B}', '\u{C}', '\u{2028}', '\u{2029}'])
 }
 
-/// The finished lines, one for each of `lines`.
+/// The tokenised lines, one for each of `lines`.
 fn tokenise_all<S, F>(lines: &[S], part_lines: usize, finish: &F) -> Vec<String>
 where
     S: AsRef<str> + Sync,
@@ -101,7 +110,8 @@ where
     tokenised
 }
 
-/// Each thread takes a part, all hand in what they collected, and so on: few parts are in memory at a time.
+/// Each thread tokenises a part, all results are passed to `take`, then the next parts follow. So
+/// few parts are in memory at a time.
 fn tokenise_parts<S, R, F>(lines: &[S], part_lines: usize, collect: &F, mut take: impl FnMut(R))
 where
     S: AsRef<str> + Sync,
@@ -119,7 +129,8 @@ where
         let parts: Vec<(R, bool)> = lexers.par_iter_mut().zip(starts).map(of_part).collect();
         for (start, (part, overran)) in starts.iter().zip(parts) {
             if overran {
-                // A tag over the line end took the beginning of the next part: the rest goes one after the other.
+                // A tag contains the line end and the start of the next part: tokenise the rest
+                // sequentially.
                 let rest = &lines[*start..];
                 return take(tokenise_part(&mut Lexer::new(), rest, &[], collect).0);
             }
@@ -128,7 +139,8 @@ where
     }
 }
 
-/// What is collected of the lines of a part, and whether its last token went on into `following`.
+/// The result of `collect` for the lines of a part, and whether the last token extends into
+/// `following`.
 fn tokenise_part<S: AsRef<str>, R>(
     lexer: &mut Lexer,
     lines: &[S],
@@ -143,7 +155,7 @@ fn tokenise_part<S: AsRef<str>, R>(
     (collect(output.split('\n')), overran)
 }
 
-/// The tokens of a raw line that pycocoevalcap keeps.
+/// The tokens of a raw line that pycocoevalcap keeps, joined by spaces.
 fn without_punctuation(line: &str) -> String {
     let mut kept = String::with_capacity(line.len());
     keep_words(line, &mut kept);
@@ -264,7 +276,7 @@ mod tests {
         assert!(!has_line_end("a\nb\u{85}\r"));
     }
 
-    /// A tag and a sentence end go over line ends, so also over the ends of parts.
+    /// A tag and a sentence end extend over line ends, and so over the ends of parts.
     #[test]
     fn parts_do_not_change_the_tokens() {
         let lines = [
@@ -298,7 +310,7 @@ mod tests {
         }
     }
 
-    /// Texts on which a lexer that only ever starts again takes quadratic time.
+    /// Texts that take quadratic time in a lexer that records no dead ends.
     #[test]
     fn hostile_text_takes_linear_time() {
         let lines = [

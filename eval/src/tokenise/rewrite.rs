@@ -1,46 +1,46 @@
-//! What becomes of the text that a rule matched: most tokens stay as they are, some are written in the treebank's way.
+//! Conversions of matched text to tokens: most tokens stay unchanged, some get their treebank form.
 
-/// From matched text to token.
+/// The conversion of matched text to a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rewrite {
     /// No token.
     Delete,
-    /// The line ends; no token.
+    /// Ends the line; no token.
     LineEnd,
-    /// As it stands.
+    /// Unchanged.
     Keep,
-    /// As it stands, but the last characters, which begin the next token.
+    /// Without the last characters, which begin the next token.
     KeepBut(usize),
-    /// Always this.
+    /// A fixed token.
     To(&'static str),
-    /// Without its soft hyphens.
+    /// Without soft hyphens.
     Word,
-    /// Three or four hyphens are a dash.
+    /// Three or four hyphens become a dash.
     Hyphens,
-    /// A quote before what it quotes.
+    /// An opening quote.
     OpeningQuote,
-    /// Any other quote, or a clitic.
+    /// A closing or other quote, or a clitic.
     ClosingQuote,
-    /// One character to three: `½` to `1/2`.
+    /// One character becomes three: `½` becomes `1/2`.
     Fraction,
-    /// Signs that the treebank has no other word for.
+    /// Currency signs, replaced by treebank symbols.
     Currency,
-    /// `&amp;` is `&`.
+    /// `&amp;` becomes `&`.
     Ampersand,
-    /// Spaces are no-break spaces, so that the token stays one.
+    /// Spaces become no-break spaces, so that the token stays whole.
     JoinSpaces,
-    /// Round brackets are spelt out.
+    /// Round brackets become their names.
     Brackets,
-    /// Both of the last two.
+    /// `JoinSpaces` and `Brackets`.
     TelephoneNumber,
-    /// The period belongs to the abbreviation, and is a token of its own as well.
+    /// The period stays with the abbreviation and is repeated as a token.
     EndsSentence,
-    /// The same, but a single letter is no acronym and loses its period.
+    /// Like `EndsSentence`, but a single letter is not an acronym and loses its period.
     AcronymEndsSentence,
 }
 
 impl Rewrite {
-    /// How many bytes at the end of `matched` are read again for the next token.
+    /// Number of bytes at the end of `matched` that are scanned again for the next token.
     pub(super) fn given_back(self, matched: &str) -> usize {
         let characters = match self {
             Self::KeepBut(characters) => characters,
@@ -50,7 +50,7 @@ impl Rewrite {
         matched.chars().rev().take(characters).map(char::len_utf8).sum()
     }
 
-    /// Appends the token in small letters; `matched` is all of the matched text.
+    /// Appends the token in lower case; `matched` is the whole matched text.
     pub(super) fn write(self, matched: &str, output: &mut String) {
         match self {
             Self::Delete | Self::LineEnd => {}
@@ -94,7 +94,8 @@ fn push_lower(token: &str, output: &mut String) {
     }
 }
 
-/// Quotes as in LaTeX: straight ones become `single` and `double`, typeset ones what they look like.
+/// LaTeX quotes: straight quotes become `single` and `double`, typographic quotes their
+/// equivalents.
 fn quotes(token: &str, single: &str, double: &str) -> String {
     let plain = token.replace("&apos;", "'").replace("&quot;", "\"");
     let mut output = String::with_capacity(plain.len() + double.len());
@@ -132,7 +133,7 @@ fn currency(sign: &str) -> &str {
     }
 }
 
-/// `&amp;`, in capital or small letters, to `&`.
+/// Replaces `&amp;`, in any case, by `&`.
 fn plain_ampersands(token: &str) -> String {
     const ENTITY: &str = "&amp;";
     let mut output = String::with_capacity(token.len());

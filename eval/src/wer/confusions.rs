@@ -1,4 +1,4 @@
-//! Which words are confused most.
+//! The most frequent confusions of words.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,20 +11,20 @@ use super::read::Pairs;
 use super::tokens::{Unit, words};
 use crate::normalise::characters::strip;
 
-/// The most frequent confusions of each kind, each with its number; of equally frequent ones the first in the
-/// alphabet.
+/// The most frequent confusions of each kind with their counts. Equally frequent confusions are in
+/// alphabetical order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confusions {
-    /// What was said, what was heard, how often.
+    /// Reference token, hypothesis token, count.
     pub substitutions: Vec<(String, String, u64)>,
-    /// What was left out.
+    /// Deleted token, count.
     pub deletions: Vec<(String, u64)>,
-    /// What was put in.
+    /// Inserted token, count.
     pub insertions: Vec<(String, u64)>,
 }
 
 impl Confusions {
-    /// Keeps the `count` most frequent of each kind.
+    /// Keeps the `count` most frequent confusions of each kind.
     pub fn truncate(&mut self, count: usize) {
         self.substitutions.truncate(count);
         self.deletions.truncate(count);
@@ -43,7 +43,7 @@ pub(super) fn tokens(text: &str, unit: Unit) -> Vec<&str> {
     }
 }
 
-/// The `count` most frequent confusions of each kind.
+/// Returns the `count` most frequent confusions of each kind.
 pub fn confusions(pairs: &Pairs<'_>, unit: Unit, count: usize) -> Confusions {
     let mut aligner = PairAligner::new(pairs.alignment);
     let mut substitutions: HashMap<(&str, &str), u64> = HashMap::new();

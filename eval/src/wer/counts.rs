@@ -1,24 +1,24 @@
-//! Counts of edits, and the rates that are made of them.
+//! Edit counts and the error rates computed from them.
 
 use serde::{Deserialize, Serialize};
 
 use super::alignment::Edit;
 
-/// How many tokens were right, wrong, left out and put in.
+/// Numbers of hits, substitutions, deletions and insertions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EditCounts {
-    /// Reference tokens that the hypothesis has.
+    /// Correct reference tokens.
     pub hits: u64,
-    /// Reference tokens that became others.
+    /// Replaced reference tokens.
     pub substitutions: u64,
-    /// Reference tokens that the hypothesis lacks.
+    /// Reference tokens missing in the hypothesis.
     pub deletions: u64,
-    /// Hypothesis tokens that are too many.
+    /// Hypothesis tokens that are not in the reference.
     pub insertions: u64,
 }
 
 impl EditCounts {
-    /// The counts of an alignment.
+    /// Counts the edits of an alignment.
     pub fn of(edits: &[Edit]) -> Self {
         let mut counts = Self::default();
         for edit in edits {
@@ -32,7 +32,7 @@ impl EditCounts {
         counts
     }
 
-    /// The sum of pairs, the pair `i` taken `times[i]` times.
+    /// The sum over pairs, with pair `i` counted `times[i]` times.
     pub fn sum(pairs: &[Self], times: &[u32]) -> Self {
         let mut sum = Self::default();
         for (pair, times) in pairs.iter().zip(times) {
@@ -45,23 +45,23 @@ impl EditCounts {
         sum
     }
 
-    /// The number of edits.
+    /// Number of errors.
     pub fn errors(&self) -> u64 {
         self.substitutions + self.deletions + self.insertions
     }
 
-    /// Tokens of the reference.
+    /// Number of tokens in the reference.
     pub fn reference_tokens(&self) -> u64 {
         self.hits + self.substitutions + self.deletions
     }
 
-    /// Tokens of the hypothesis.
+    /// Number of tokens in the hypothesis.
     pub fn hypothesis_tokens(&self) -> u64 {
         self.hits + self.substitutions + self.insertions
     }
 
-    /// WER or CER: edits for each reference token. Without any reference token it is the number of insertions, as
-    /// in jiwer.
+    /// WER or CER: errors per reference token. Without reference tokens, the number of insertions,
+    /// as in jiwer.
     pub fn error_rate(&self) -> f64 {
         match self.reference_tokens() {
             0 => self.insertions as f64,
@@ -69,7 +69,7 @@ impl EditCounts {
         }
     }
 
-    /// MER: the share of the alignment's steps that are edits; 0 without steps.
+    /// MER (match error rate): errors per step of the alignment; 0 without steps.
     pub fn match_error_rate(&self) -> f64 {
         match self.hits + self.errors() {
             0 => 0.0,
@@ -77,8 +77,8 @@ impl EditCounts {
         }
     }
 
-    /// WIP: the share of the reference that is right, times the share of the hypothesis that is. 1 where both are
-    /// empty, 0 where one is.
+    /// WIP (word information preserved): the share of correct reference tokens times the share of
+    /// correct hypothesis tokens. 1 if both texts are empty, 0 if one is empty.
     pub fn information_preserved(&self) -> f64 {
         match (self.reference_tokens(), self.hypothesis_tokens()) {
             (0, 0) => 1.0,
@@ -90,7 +90,7 @@ impl EditCounts {
         }
     }
 
-    /// WIL: 1 less WIP.
+    /// WIL (word information lost): 1 minus WIP.
     pub fn information_lost(&self) -> f64 {
         1.0 - self.information_preserved()
     }

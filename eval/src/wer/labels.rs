@@ -6,7 +6,7 @@ use crate::error::{EvalError, Place};
 use crate::source::{check_line_ends, not_blank};
 use crate::table::shortened;
 
-/// A tab-separated table with a header and one line for each utterance.
+/// A tab-separated table with a header and one line per utterance.
 #[derive(Debug)]
 pub struct Table<'a> {
     file: String,
@@ -16,10 +16,11 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// Reads a table, whose header has `id` among its columns.
+    /// Parses a table; the header must contain `id`.
     ///
     /// # Errors   [`EvalError::Empty`]; [`EvalError::MissingColumn`]; [`EvalError::DoubledColumn`];
-    /// [`EvalError::Malformed`] for a line of another number of fields; [`EvalError::EmptyId`]; [`EvalError::DoubledId`]
+    /// [`EvalError::Malformed`] for a line with a different number of fields;
+    /// [`EvalError::EmptyId`]; [`EvalError::DoubledId`]
     pub fn parse(file: &str, text: &'a str) -> Result<Self, EvalError> {
         check_line_ends(file, text)?;
         let mut lines = not_blank(text);
@@ -42,7 +43,7 @@ impl<'a> Table<'a> {
             if fields.len() != header.len() {
                 return Err(EvalError::Malformed {
                     place: Place::new(file, line),
-                    reason: format!("has {} fields, the header {}", fields.len(), header.len()),
+                    reason: format!("has {} fields, the header has {}", fields.len(), header.len()),
                     remedy: "separate fields by tabs, and keep tabs out of them",
                 });
             }
@@ -61,9 +62,10 @@ impl<'a> Table<'a> {
         Ok(Self { file: file.to_owned(), header, header_line, rows })
     }
 
-    /// The column's value for each id.
+    /// Returns the value of a column for each id.
     ///
-    /// # Errors   [`EvalError::MissingColumn`]; [`EvalError::Malformed`] for an id that the table does not have
+    /// # Errors   [`EvalError::MissingColumn`]; [`EvalError::Malformed`] for an id that is not in
+    /// the table
     pub fn column<S: AsRef<str>>(&self, name: &str, ids: &[S]) -> Result<Vec<String>, EvalError> {
         let column = self.header.iter().position(|column| *column == name);
         let column =
@@ -73,7 +75,7 @@ impl<'a> Table<'a> {
             None => Err(EvalError::Malformed {
                 place: Place::new(&self.file, None),
                 reason: format!("has no line for the id `{}`", shortened(id.as_ref(), 60)),
-                remedy: "give the table a line for each utterance",
+                remedy: "add one line per utterance to the table",
             }),
         };
         ids.iter().map(value).collect()
@@ -103,7 +105,7 @@ mod tests {
         );
         assert!(error("set", "u3").starts_with("t: has no line for the id `u3`"));
         let refused = |text: &str| Table::parse("t", text).unwrap_err().to_string();
-        assert!(refused("id\ta\n1\n").starts_with("t:2: has 1 fields, the header 2"));
+        assert!(refused("id\ta\n1\n").starts_with("t:2: has 1 fields, the header has 2"));
         assert!(refused("id\ta\n1\tx\n1\ty\n").starts_with("t:3: id `1` was already given at t:2"));
         assert!(refused("a\tb\n").contains("column `id` is missing"));
         assert!(refused("id\ta\n").starts_with("t: has no rows"));

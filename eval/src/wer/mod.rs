@@ -1,14 +1,15 @@
-//! Word and character error rates, equal to jiwer 4 to the last count; for texts with sclite's mark-up, to sclite.
+//! Word and character error rates, equal to jiwer 4; for transcripts with sclite mark-up, equal to
+//! sclite.
 //!
-//! | file | what it is responsible for |
+//! | File | Content |
 //! |---|---|
-//! | [`tokens`] | jiwer's words and characters, as numbers |
-//! | [`alignment`] | the alignment with the fewest edits, RapidFuzz's among them |
-//! | `sclite` | sclite's mark-up, and its alignment |
-//! | [`counts`] | hits, substitutions, deletions, insertions, and the rates made of them |
+//! | [`tokens`] | words and characters as in jiwer, mapped to integers |
+//! | [`alignment`] | the alignment with the fewest edits, with RapidFuzz's tie-breaking |
+//! | `sclite` | mark-up and alignment of sclite |
+//! | [`counts`] | hits, substitutions, deletions, insertions, and error rates |
 //! | [`read`] | references and hypotheses from files |
-//! | [`report`] | everything in one evaluation, with intervals, breakdowns and the worst pairs |
-//! | [`confusions`], [`rare_words`] | which words are confused; the errors of rare words apart |
+//! | [`report`] | the whole evaluation with intervals, breakdowns and the worst pairs |
+//! | [`confusions`], [`rare_words`] | the most confused words; separate errors of rare words |
 //!
 //! ```
 //! let references = ["the cat sat", "on the mat"];
@@ -38,39 +39,39 @@ use alignment::{Aligner, Edit};
 use counts::EditCounts;
 use tokens::{Numbering, Unit};
 
-/// The largest alignment that an evaluation makes, in cells: 200,000 by 200,000 tokens with little in common, or longer
-/// texts that are more alike. It takes about 10 s.
+/// Limit of one alignment, in cells: 200,000 by 200,000 tokens with little in common, or longer
+/// texts that are more similar. An alignment of this size takes about 10 s.
 const MOST_CELLS: u64 = 40_000_000_000;
 
-/// Which of all alignments of a hypothesis to its reference is taken.
+/// The alignment of a hypothesis to its reference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Alignment {
-    /// The one with the fewest edits, as in jiwer.
+    /// The fewest edits, as in jiwer.
     #[default]
     Jiwer,
-    /// The one that costs least where a substitution costs 4, a deletion and an insertion 3, as in sclite. Characters
-    /// are aligned as in jiwer all the same.
+    /// The lowest cost, where a substitution costs 4, a deletion or an insertion 3, as in sclite.
+    /// Characters are always aligned as in jiwer.
     Sclite,
 }
 
 impl Alignment {
-    /// Whether it is that of jiwer.
+    /// Whether the alignment is that of jiwer.
     pub(crate) fn is_jiwer(&self) -> bool {
         *self == Self::Jiwer
     }
 }
 
-/// The edits of each pair of texts and of all together.
+/// The edit counts of each pair and of all pairs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errors {
-    /// Of all pairs.
+    /// Counts of all pairs.
     pub total: EditCounts,
-    /// Of each pair, in order.
+    /// Counts of each pair, in order.
     pub pairs: Vec<EditCounts>,
 }
 
-/// The word errors of hypotheses, each against the reference at its place.
+/// Counts the word errors of each hypothesis against the reference with the same index.
 ///
 /// # Errors   [`EvalError::UnequalLengths`]
 pub fn measure<R, H>(references: &[R], hypotheses: &[H]) -> Result<Errors, EvalError>
@@ -81,8 +82,8 @@ where
     measure_by(Unit::Word, references, hypotheses)
 }
 
-/// The errors of hypotheses in words or characters. Pairs are divided among the threads; the result does not depend on
-/// their number.
+/// Counts the errors of hypotheses in words or characters. Runs in parallel over pairs; the result
+/// does not depend on the number of threads.
 ///
 /// # Errors   [`EvalError::UnequalLengths`]
 pub fn measure_by<R, H>(unit: Unit, references: &[R], hypotheses: &[H]) -> Result<Errors, EvalError>
@@ -93,7 +94,7 @@ where
     measure_aligned(Alignment::Jiwer, unit, references, hypotheses)
 }
 
-/// As [`measure_by`], with any alignment.
+/// Like [`measure_by`], with either alignment.
 fn measure_aligned<R, H>(
     alignment: Alignment,
     unit: Unit,
@@ -124,7 +125,7 @@ where
     Ok(Errors { total: pairs.iter().copied().sum(), pairs })
 }
 
-/// The alignment of one pair, in the order of the text.
+/// Returns the alignment of one pair, in text order.
 ///
 /// ```
 /// use engram_eval::wer::{align, alignment::Edit, tokens::Unit};
@@ -136,7 +137,7 @@ pub fn align(unit: Unit, reference: &str, hypothesis: &str) -> Vec<Edit> {
     PairAligner::default().align(unit, reference, hypothesis).to_vec()
 }
 
-/// Aligns pairs one after the other.
+/// Aligns pairs one after the other, with reused buffers.
 #[derive(Default)]
 struct PairAligner<'a> {
     alignment: Alignment,
@@ -152,16 +153,17 @@ impl<'a> PairAligner<'a> {
         Self { alignment, ..Self::default() }
     }
 
-    /// Numbers the tokens of a pair. The numbers of one pair are few, and stay near the processor.
+    /// Maps the tokens of a pair to integers. The vocabulary of one pair is small and stays in the
+    /// cache.
     fn number(&mut self, unit: Unit, reference: &'a str, hypothesis: &'a str) {
         self.numbering.clear();
         self.numbering.number(reference, unit, &mut self.reference);
         self.numbering.number(hypothesis, unit, &mut self.hypothesis);
     }
 
-    /// Why a pair takes too long to align, or `None`.
+    /// The reason why the alignment of a pair would take too long, or `None`.
     fn too_long(&mut self, unit: Unit, reference: &'a str, hypothesis: &'a str) -> Option<String> {
-        // No text has more tokens than bytes.
+        // A text never has more tokens than bytes.
         let bytes = reference.len() as u64 * hypothesis.len() as u64;
         let sclite = (self.alignment, unit) == (Alignment::Sclite, Unit::Word);
         if bytes <= MOST_CELLS.min(sclite::MOST_CELLS as u64) {
@@ -186,7 +188,7 @@ impl<'a> PairAligner<'a> {
             Unit::Char => "characters",
         };
         let few = if sclite { "" } else { ", with little in common" };
-        Some(format!("has {said} and {heard} {tokens}{few}: more than {most} cells to align"))
+        Some(format!("has {said} and {heard} {tokens}{few}: needs more than {most} cells"))
     }
 
     fn align(&mut self, unit: Unit, reference: &'a str, hypothesis: &'a str) -> &[Edit] {

@@ -1,8 +1,8 @@
-//! Errors of rare words apart from the others: B-WER and U-WER of contextual biasing.
+//! Separate errors of rare words and of the other words: B-WER and U-WER of contextual biasing.
 //!
-//! # Source   D. Le and others, "Contextualized streaming end-to-end speech recognition with trie-based deep biasing
-//! and shallow fusion", arXiv 2104.02194: a reference word counts for the side it is on, an insertion for the side of
-//! the word that was put in.
+//! # Source   D. Le and others, "Contextualized streaming end-to-end speech recognition with
+//! trie-based deep biasing and shallow fusion", arXiv 2104.02194: a reference word counts in its
+//! own group, an insertion in the group of the inserted word.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,47 +22,48 @@ use crate::table::shortened;
 const BIASING_SHAPE: &str =
     "give a line for each utterance: id<TAB>text<TAB>JSON list of its rare words";
 
-/// Which words are rare.
+/// The definition of rare words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RareWords {
-    /// The same words for all pairs.
+    /// One list for all pairs.
     List(HashSet<String>),
-    /// The words that stand at most so often in all references together.
+    /// The words with at most this many occurrences in all references together.
     AtMost(u64),
-    /// Each pair's own words.
+    /// One list per pair.
     OfPair(BiasingLists),
 }
 
-/// Each pair's own rare words, by its id.
+/// One list of rare words per pair, by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BiasingLists {
-    /// The file that they come from, for messages.
+    /// The file name, for error messages.
     pub file: String,
-    /// The words of each pair.
+    /// The rare words of each pair.
     pub of_pair: HashMap<String, HashSet<String>>,
 }
 
-/// The errors on both sides.
+/// The errors of rare words and of the other words.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RareWordErrors {
-    /// Of the rare (biasing) words.
+    /// Counts of the rare (biasing) words.
     pub rare: EditCounts,
-    /// Of the others.
+    /// Counts of the other words.
     pub others: EditCounts,
     /// B-WER: the error rate of the rare words.
     pub b_wer: f64,
-    /// U-WER: the error rate of the others.
+    /// U-WER: the error rate of the other words.
     pub u_wer: f64,
 }
 
-/// Reads a list of rare words, one a line.
+/// Parses a list of rare words, one per line.
 ///
-/// # Errors   [`EvalError::Malformed`] for a line of several words, which would match none, and for a file without words
+/// # Errors   [`EvalError::Malformed`] for a line of several words (it would never match), and for
+/// a file without words
 pub fn parse_word_list(file: &str, text: &str) -> Result<HashSet<String>, EvalError> {
     let malformed = |line: Option<u64>, reason: &str| EvalError::Malformed {
         place: Place::new(file, line),
         reason: reason.to_owned(),
-        remedy: "give one word a line",
+        remedy: "give one word per line",
     };
     check_line_ends(file, text)?;
     let mut list = HashSet::new();
@@ -76,7 +77,7 @@ pub fn parse_word_list(file: &str, text: &str) -> Result<HashSet<String>, EvalEr
     if list.is_empty() { Err(malformed(None, "has no words")) } else { Ok(list) }
 }
 
-/// Reads each pair's own rare words, `id<TAB>text<TAB>JSON list`.
+/// Parses the rare words of each pair, `id<TAB>text<TAB>JSON list`.
 ///
 /// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::EmptyId`]; [`EvalError::DoubledId`]
 pub fn parse_biasing_lists(file: &str, text: &str) -> Result<BiasingLists, EvalError> {
@@ -104,9 +105,9 @@ pub fn parse_biasing_lists(file: &str, text: &str) -> Result<BiasingLists, EvalE
     Ok(BiasingLists { file: file.to_owned(), of_pair })
 }
 
-/// Counts the errors of rare words and of the others.
+/// Counts the errors of rare words and of the other words.
 ///
-/// # Errors   [`EvalError::Malformed`] for a pair that has no list of its own
+/// # Errors   [`EvalError::Malformed`] for a pair without a list
 pub fn rare_word_errors(
     pairs: &Pairs<'_>,
     rare_words: &RareWords,
@@ -160,7 +161,7 @@ mod tests {
         let words = parse_word_list("f", "a\r\n\n b \na\n").unwrap();
         assert_eq!(words, HashSet::from(["a", "b"].map(str::to_owned)));
         let refused = |text: &str| parse_word_list("f", text).unwrap_err().to_string();
-        assert!(refused(" \n\n").starts_with("f: has no words; give one word a line"));
+        assert!(refused(" \n\n").starts_with("f: has no words; give one word per line"));
         assert!(refused("a\nnew york\n").starts_with("f:2: has more than one word"));
         assert!(refused("a\rb\r").starts_with("f:1: ends its lines with a carriage return"));
     }

@@ -1,4 +1,4 @@
-//! The whole evaluation of a recogniser: rates with intervals, breakdowns, worst utterances.
+//! The whole evaluation of an ASR model: error rates with intervals, breakdowns, worst utterances.
 
 use std::borrow::Cow;
 
@@ -33,30 +33,30 @@ const fn lower_is_better(name: &'static str) -> MetricInfo {
     MetricInfo { name, version: 1, higher_is_better: Some(false) }
 }
 
-/// Settings of [`evaluate`].
+/// Options of [`evaluate`].
 #[derive(Debug, Clone)]
 pub struct WerOptions {
-    /// Whether words or characters are the primary figure, and what is counted and aligned.
+    /// The unit of the primary metric, of counts and of alignments: words or characters.
     pub unit: Unit,
-    /// Resamples, level and seed of the intervals.
+    /// Number of resamples, confidence level and seed of the intervals.
     pub bootstrap: BootstrapOptions,
-    /// What each pair belongs to (a speaker), and the word for it: intervals draw these whole.
+    /// The group of each pair (its speaker): the bootstrap draws whole groups.
     pub cluster: Option<Labels>,
-    /// Breaks the primary figure down by these labels.
+    /// Labels for breakdowns of the primary metric.
     pub by: Vec<Labels>,
-    /// The words whose errors are counted apart.
+    /// The rare words, counted separately.
     pub rare_words: Option<RareWords>,
-    /// How many of the worst pairs are listed with their alignments.
+    /// Number of worst pairs in the report, with alignments.
     pub worst: usize,
-    /// How many of the most frequent confusions of each kind are listed.
+    /// Number of most frequent confusions of each kind in the report.
     pub confusions: usize,
     /// Whether [`WerReport::items`] is filled.
     pub items: bool,
-    /// What the texts go through before they are compared.
+    /// The normaliser of references and hypotheses.
     pub normaliser: Normaliser,
-    /// Other normalisers under which the primary figure is measured too.
+    /// Further normalisers with which the primary metric is computed.
     pub other_normalisers: Vec<Normaliser>,
-    /// The files that were read.
+    /// The input files.
     pub sources: Vec<SourceFile>,
 }
 
@@ -78,32 +78,32 @@ impl Default for WerOptions {
     }
 }
 
-/// One label for each pair.
+/// One label per pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Labels {
-    /// What they are: `speaker`.
+    /// Name of the labels, such as `speaker`.
     pub name: String,
     /// The label of each pair.
     pub of_pair: Vec<String>,
 }
 
-/// All figures of an evaluation. Its JSON form is that of [`Evaluation`] with more fields.
+/// All values of an evaluation. The JSON form is that of [`Evaluation`] with additional fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WerReport {
-    /// WER (primary; CER by characters), the other rates, and the breakdowns.
+    /// WER (primary; CER if the unit is characters), the other rates, and the breakdowns.
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// The counts of the chosen unit.
+    /// The edit counts in the chosen unit.
     pub counts: EditCounts,
-    /// How words are aligned.
+    /// The alignment of words.
     #[serde(default, skip_serializing_if = "Alignment::is_jiwer")]
     pub alignment: Alignment,
-    /// Pairs without any reference word, and the insertions in them.
+    /// The number of pairs without reference words, and their insertions.
     pub empty_references: EmptyReferences,
-    /// Errors of rare words and of the others.
+    /// Errors of rare words and of the other words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rare_words: Option<RareWordErrors>,
-    /// The primary figure under each normaliser that was asked for.
+    /// The primary metric with each of the further normalisers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub normalisers: Vec<NormaliserFigure>,
     /// The most frequent confusions.
@@ -112,47 +112,47 @@ pub struct WerReport {
     /// The pairs with the most errors, worst first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WorstPair>,
-    /// What each pair adds; empty where it was not asked for.
+    /// The statistic of each pair; empty unless requested.
     #[serde(skip)]
     pub items: Vec<Item>,
 }
 
-/// The primary figure under one normaliser.
+/// The primary metric with one normaliser.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NormaliserFigure {
-    /// Its name and version.
+    /// Name and version of the normaliser.
     pub normaliser: String,
-    /// The figure.
+    /// The value of the metric.
     #[serde(flatten)]
     pub measure: Measure,
 }
 
-/// What silence was heard as.
+/// Pairs with an empty reference: words that the model transcribed from silence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EmptyReferences {
-    /// Pairs whose reference has no word.
+    /// Number of pairs without reference words.
     pub pairs: u64,
-    /// Insertions in them, which are part of the total.
+    /// Insertions in these pairs; they are part of the total.
     pub insertions: u64,
 }
 
 /// A pair with many errors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorstPair {
-    /// Its id.
+    /// The id of the pair.
     pub id: String,
-    /// Its counts.
+    /// The edit counts of the pair.
     pub counts: EditCounts,
-    /// The reference after the normaliser.
+    /// The reference after normalisation.
     pub reference: String,
-    /// The hypothesis after the normaliser.
+    /// The hypothesis after normalisation.
     pub hypothesis: String,
 }
 
-/// Measures hypotheses against references.
+/// Evaluates hypotheses against references.
 ///
-/// # Errors   [`EvalError::BadOption`], also for labels of another number of pairs; [`EvalError::UnequalLengths`];
-/// [`EvalError::Empty`] without pairs
+/// # Errors   [`EvalError::BadOption`], also if the number of labels differs;
+/// [`EvalError::UnequalLengths`]; [`EvalError::Empty`] without pairs
 pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, EvalError> {
     options.bootstrap.validate()?;
     if pairs.references.is_empty() && pairs.hypotheses.is_empty() {
@@ -166,8 +166,8 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
         if found != rows {
             return Err(EvalError::BadOption {
                 option,
-                found: format!("{found} of them for {rows} references"),
-                expected: "one for each reference",
+                found: format!("{found} values for {rows} references"),
+                expected: "one value per reference",
             });
         }
     }
@@ -218,7 +218,7 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
     })
 }
 
-/// The pairs as they are compared: with the alternatives chosen, after the normaliser.
+/// The pairs in their compared form: alternatives chosen, texts normalised.
 fn prepared<'p, 'a>(
     pairs: &'p Pairs<'a>,
     normaliser: Normaliser,
@@ -234,7 +234,7 @@ fn prepared<'p, 'a>(
     Ok(prepared)
 }
 
-/// Refuses texts that would take minutes to align.
+/// Returns an error for texts that would take minutes to align.
 fn check_lengths(pairs: &Pairs<'_>) -> Result<(), EvalError> {
     let mut aligner = PairAligner::new(pairs.alignment);
     let texts = pairs.ids.iter().zip(pairs.references.iter().zip(&pairs.hypotheses));
@@ -249,7 +249,7 @@ fn check_lengths(pairs: &Pairs<'_>) -> Result<(), EvalError> {
     Ok(())
 }
 
-/// The errors of all pairs, and what intervals draw.
+/// The edit counts of all pairs, and the resampling of the intervals.
 struct Measured {
     words: Errors,
     chars: Errors,
@@ -260,7 +260,7 @@ impl Measured {
     fn new(pairs: &Pairs<'_>, options: &WerOptions) -> Result<Self, EvalError> {
         let (references, hypotheses) = (&pairs.references, &pairs.hypotheses);
         let measure = |unit| measure_aligned(pairs.alignment, unit, references, hypotheses);
-        // A single long pair keeps two threads busy at least.
+        // Words and characters in parallel, so that a single long pair uses two threads.
         let (words, chars) = rayon::join(|| measure(Unit::Word), || measure(Unit::Char));
         Ok(Self {
             words: words?,
@@ -272,7 +272,7 @@ impl Measured {
         })
     }
 
-    /// All rates, that of the chosen unit first.
+    /// All rates; the rate of the chosen unit is first.
     fn measures(&self, options: &WerOptions) -> Vec<Measure> {
         let (chosen, other) = match options.unit {
             Unit::Word => ((&self.words, WER), (&self.chars, CER)),
@@ -296,7 +296,7 @@ impl Measured {
     }
 }
 
-/// The rates in the order of the measures, each pair taken `times` times.
+/// The rates in the order of the measures, with each pair counted `times` times.
 fn rates(chosen: &Errors, other: &Errors, times: &[u32]) -> [f64; 6] {
     let counts = EditCounts::sum(&chosen.pairs, times);
     let (mut wrong, mut drawn) = (0u64, 0u64);
@@ -343,7 +343,7 @@ fn empty_references(words: &Errors) -> EmptyReferences {
     })
 }
 
-/// The pairs with the most errors; of equal ones the one with the higher rate, then the earlier one.
+/// The pairs with the most errors. Ties: the higher rate first, then the earlier pair.
 fn worst(pairs: &Pairs<'_>, errors: &Errors, count: usize) -> Vec<WorstPair> {
     let mut order: Vec<usize> = (0..errors.pairs.len()).collect();
     order.retain(|pair| errors.pairs[*pair].errors() > 0);
@@ -377,7 +377,7 @@ fn items(pairs: &Pairs<'_>, info: &MetricInfo, errors: &Errors, options: &WerOpt
 mod tests {
     use super::*;
 
-    /// Characters that look random.
+    /// Pseudo-random characters.
     fn noise(seed: u64, length: usize) -> String {
         let mut random = crate::random::SplitMix64::stream(seed, 0);
         (0..length).map(|_| char::from(b'a' + random.below(26) as u8)).collect()
@@ -391,10 +391,10 @@ mod tests {
         let error = evaluate(&pairs.unwrap(), &options).unwrap_err().to_string();
         assert_eq!(
             error,
-            "utterance 1: has 400000 and 400000 characters, with little in common: more than \
-             40000000000 cells to align; divide it into shorter utterances"
+            "utterance 1: has 400000 and 400000 characters, with little in common: needs more than \
+             40000000000 cells; divide it into shorter utterances"
         );
-        // Long texts that are alike are not.
+        // Long similar texts are accepted.
         let alike = reference.replacen("ab", "x", 400);
         let pairs = Pairs::of(std::slice::from_ref(&reference), std::slice::from_ref(&alike));
         let found = evaluate(&pairs.unwrap(), &options).unwrap().counts;

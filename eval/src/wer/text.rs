@@ -1,4 +1,4 @@
-//! The report as plain text, with the worst pairs aligned.
+//! The report as plain text, with alignments of the worst pairs.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use super::{Alignment, PairAligner};
 use crate::table::{Align, TextTable, limits, number, shortened};
 use crate::text::{breakdown, figures, sources};
 
-/// Whether the text may use the terminal's colours.
+/// Whether the text uses terminal colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colour {
     /// No escape sequences.
@@ -22,7 +22,7 @@ pub enum Colour {
     Ansi,
 }
 
-/// The columns of a line of an alignment.
+/// Width of an alignment line, in columns.
 const LINE_WIDTH: usize = 100;
 
 impl WerReport {
@@ -100,7 +100,7 @@ impl WerReport {
         );
         if self.empty_references.pairs > 0 {
             text += &format!(
-                "{} references are empty; {} of the insertions are in them\n",
+                "{} references are empty; these pairs contain {} of the insertions\n",
                 self.empty_references.pairs, self.empty_references.insertions
             );
         }
@@ -136,10 +136,10 @@ fn most_frequent(confusions: &Confusions) -> String {
             inserted,
         ]);
     }
-    format!("Most frequent\n{table}")
+    format!("Most frequent confusions\n{table}")
 }
 
-/// A token as it can be seen: `␣` for a space, `U+200D` for what has no form of its own.
+/// A token in visible form: `␣` for a space, `U+200D` for an invisible character.
 pub(crate) fn visible(token: &str) -> Cow<'_, str> {
     let unseen = |letter: char| {
         use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator, SpaceSeparator};
@@ -158,14 +158,14 @@ pub(crate) fn visible(token: &str) -> Cow<'_, str> {
     }
 }
 
-/// A column of an alignment: what was said, what was heard.
+/// A column of an alignment: the edit, the reference token and the hypothesis token.
 pub(crate) struct Column<'a> {
     pub(crate) edit: Edit,
     pub(crate) said: &'a str,
     pub(crate) heard: &'a str,
 }
 
-/// The columns of a pair's alignment, in the order of the text.
+/// The columns of the alignment of a pair, in text order.
 pub(crate) fn columns(pair: &WorstPair, unit: Unit, alignment: Alignment) -> Vec<Column<'_>> {
     let WorstPair { reference, hypothesis, .. } = pair;
     let (said, heard) = (tokens(reference, unit), tokens(hypothesis, unit));
@@ -184,7 +184,7 @@ pub(crate) fn columns(pair: &WorstPair, unit: Unit, alignment: Alignment) -> Vec
     aligner.align(unit, reference, hypothesis).iter().copied().map(column).collect()
 }
 
-/// Reference over hypothesis, with a letter below each error; long ones in several lines.
+/// The reference above the hypothesis, with a letter below each error; wrapped into several lines.
 fn aligned(pair: &WorstPair, unit: Unit, alignment: Alignment, colour: Colour) -> String {
     let counts = &pair.counts;
     let mut text = format!(

@@ -1,4 +1,4 @@
-//! From texts to numbered tokens, as jiwer's default transforms make them.
+//! Splits texts into tokens and maps them to integers, equal to jiwer's default transforms.
 
 use std::collections::HashMap;
 
@@ -6,13 +6,13 @@ use foldhash::fast::RandomState;
 
 use crate::normalise::characters::{is_space, strip};
 
-/// What is counted as one token.
+/// The kind of token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Words: what U+0020, or two or more white-space characters of any kind, divide. One tab or one no-break space
-    /// alone does not (as in jiwer).
+    /// Words, separated by U+0020 or by two or more white-space characters of any kind. As in
+    /// jiwer, a single tab or no-break space does not separate words.
     Word,
-    /// Code points, inner white space too.
+    /// Code points, including white space inside the text.
     Char,
 }
 
@@ -37,12 +37,12 @@ pub fn words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The first gap between words: where it starts and where it ends; a stripped text ends with a word.
+/// The start and the end of the first gap between words. A stripped text ends with a word.
 fn first_gap(text: &str) -> (usize, usize) {
     let bytes = text.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
-        // Most texts have nothing but letters and U+0020 here.
+        // Most texts contain only letters and U+0020.
         if bytes[at] > b' ' && bytes[at] < 0x80 {
             at += 1;
             continue;
@@ -65,21 +65,22 @@ fn first_gap(text: &str) -> (usize, usize) {
     (text.len(), text.len())
 }
 
-/// Numbers for words and characters: equal where the tokens are, from the last [`Numbering::clear`] on.
+/// Maps words and characters to integers; equal tokens get equal integers until
+/// [`Numbering::clear`].
 #[derive(Debug, Default)]
 pub struct Numbering<'a> {
     words: HashMap<&'a str, u32, RandomState>,
     chars: HashMap<char, u32, RandomState>,
 }
 
-/// Numbers below this are the ASCII characters themselves.
+/// Integers below this are the ASCII characters themselves.
 const ASCII: u32 = 128;
 
-/// The largest table that is kept for the next texts: clearing takes time by the size of a table, not of the texts.
+/// Maximum capacity of a table that is reused: the time to clear a table depends on its capacity.
 const KEPT: usize = 1024;
 
 impl<'a> Numbering<'a> {
-    /// Forgets all numbers given so far.
+    /// Forgets all mappings.
     pub fn clear(&mut self) {
         if self.words.capacity() > KEPT {
             self.words = HashMap::default();
@@ -91,7 +92,7 @@ impl<'a> Numbering<'a> {
         self.chars.clear();
     }
 
-    /// Puts the numbers of a text's tokens into `numbers`.
+    /// Writes the integers of the tokens of a text to `numbers`.
     pub fn number(&mut self, text: &'a str, unit: Unit, numbers: &mut Vec<u32>) {
         numbers.clear();
         match unit {
@@ -109,7 +110,7 @@ impl<'a> Numbering<'a> {
         }
     }
 
-    /// All numbers given so far are below this.
+    /// Upper bound (exclusive) of all assigned integers.
     pub fn vocabulary(&self, unit: Unit) -> usize {
         match unit {
             Unit::Word => self.words.len(),

@@ -1,8 +1,8 @@
-//! An alignment has the fewest edits, and counts add up.
+//! An alignment has the fewest edits, and the counts add up.
 
 use super::*;
 
-/// The edit distance as it is defined.
+/// The edit distance by its definition.
 fn distance(reference: &[&str], hypothesis: &[&str]) -> u64 {
     let mut row: Vec<u64> = (0..=reference.len() as u64).collect();
     for heard in hypothesis {
@@ -28,7 +28,7 @@ fn an_alignment_has_the_fewest_edits() {
             (words(&reference).collect(), words(&hypothesis).collect());
         assert_eq!(errors(Unit::Word, &reference, &hypothesis), distance(&said, &heard));
         targets::check_alignment(&reference, &hypothesis);
-        // A hit stands on equal tokens, a substitution on others.
+        // The tokens of a hit are equal, those of a substitution differ.
         let (mut i, mut j) = (0, 0);
         for edit in align(Unit::Word, &reference, &hypothesis) {
             match edit {
@@ -50,7 +50,7 @@ fn an_alignment_of_any_text_adds_up() {
     });
 }
 
-/// Large enough to be halved, where memory is kept small.
+/// Large enough to be halved to save memory.
 #[test]
 fn long_alignments_have_the_fewest_edits_too() {
     let long = || vec(0..40_u8, 3000..3600);

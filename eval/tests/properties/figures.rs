@@ -1,4 +1,4 @@
-//! Figures stay in their limits and do not depend on the order of the items.
+//! Values of metrics stay within their limits and do not depend on the order of the items.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn a_perfect_caption_has_the_perfect_figures() {
             assert!((figure - 1.0).abs() < 1e-6, "{figure}");
         }
         assert!((scores.corpus.rouge_l - 1.0).abs() < 1e-12);
-        // Of one reference and its copy both forms of CIDEr are the same mean of cosines.
+        // For a reference and its copy, both forms of CIDEr are the same mean of cosines.
         let (mut annotations, results) = self::captions(&captions, &captions);
         annotations.images.iter_mut().for_each(|image| image.references.truncate(1));
         let scores =
@@ -82,7 +82,7 @@ fn more_retrieved_finds_no_less() {
             assert!([1, 2, 3, 5, usize::MAX].map(|k| of(&k)).is_sorted(), "{detail:?}");
         }
         assert!(detail.values().all(|value| (0.0..=1.0).contains(&value.as_f64().unwrap_or(-1.0))));
-        // What is relevant, and that alone, is a perfect answer.
+        // An answer with exactly the relevant documents is perfect.
         let perfect = retrieval_report(&queries(&relevant, &relevant)).evaluation.detail;
         for name in ["mrr", "map", "ndcg@10", &format!("recall@{}", usize::MAX)] {
             let value = perfect[name].as_f64().unwrap_or(-1.0);
@@ -143,10 +143,11 @@ fn perfect_results_have_perfect_figures() {
     });
 }
 
-/// A person's answer, id and confidence.
+/// The answer of one annotator: answer, id and confidence.
 type Person = (&'static str, u8, bool);
 
-/// The accuracy as the script has it: each person's answer against those of all others.
+/// The accuracy by the definition in the script: each answer against the answers of all other
+/// annotators.
 fn accuracy_by_pairs(given: &str, people: &[Person]) -> f64 {
     let score = |person: &Person| {
         let others = people.iter().filter(|other| *other != person);

@@ -1,13 +1,13 @@
-//! Laws that hold for any input: of the readers, the tokenisers, the normalisers and the metrics. The inputs are random,
-//! but the same in every run.
+//! Properties that hold for any input of the readers, tokenisers, normalisers and metrics. The
+//! inputs are random, but the same in every run.
 //!
-//! | file | whose laws |
+//! | File | Properties |
 //! |---|---|
-//! | `readers` | of all that reads a file |
+//! | `readers` | of all file readers |
 //! | `texts` | of tokenisers and normalisers |
 //! | `alignment` | of edits and their counts |
-//! | `figures` | of figures: their limits, their order, perfect results |
-//! | `threads` | that no result depends on the number of threads |
+//! | `figures` | of metrics: limits, order of items, perfect results |
+//! | `threads` | no result depends on the number of threads |
 
 #[path = "../../fuzz/targets.rs"]
 mod targets;
@@ -41,7 +41,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// Runs a law on `cases` random inputs; a failure prints the smallest input that was found.
+/// Tests a property on `cases` random inputs; a failure prints the smallest failing input found.
 fn holds<S: Strategy>(cases: u32, inputs: S, law: impl Fn(S::Value)) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
@@ -55,13 +55,13 @@ fn holds<S: Strategy>(cases: u32, inputs: S, law: impl Fn(S::Value)) {
     }
 }
 
-/// How often each law is tried; `PROPERTY_FACTOR=100` makes a long run of it.
+/// The number of cases per property, times `PROPERTY_FACTOR`: set it to 100 for a long run.
 fn cases(usual: u32) -> u32 {
     let factor = std::env::var("PROPERTY_FACTOR").ok().and_then(|factor| factor.parse().ok());
     usual.saturating_mul(factor.unwrap_or(1))
 }
 
-/// Pieces that mean something to some tokeniser, normaliser or reader.
+/// Pieces of text that are special to a tokeniser, normaliser or reader.
 const PIECES: [&str; 72] = [
     "a",
     "b",
@@ -137,7 +137,7 @@ const PIECES: [&str; 72] = [
     "\u{10FFFF}",
 ];
 
-/// Text made of those pieces, or any text at all.
+/// Text made of special pieces, or any text.
 fn text(pieces: usize) -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         6 => select(PIECES.to_vec()).prop_map(str::to_owned),
@@ -147,13 +147,13 @@ fn text(pieces: usize) -> impl Strategy<Value = String> {
     vec(piece, 0..pieces).prop_map(|pieces| pieces.concat())
 }
 
-/// A sentence of few different words, so that edits and n-grams meet.
+/// A sentence of few different words, so that hypotheses and references share words and n-grams.
 fn sentence(most: usize) -> impl Strategy<Value = String> {
     let word = select(vec!["a", "b", "c", "d", "dog", "runs", "é"]);
     vec(word, 0..most).prop_map(|words| words.join(" "))
 }
 
-/// Pairs of the texts at hand, without ids of their own.
+/// Pairs of texts with the same index, with default ids.
 fn pairs_of(references: &[String], hypotheses: &[String]) -> read::Pairs<'static> {
     let owned = |texts: &[String]| texts.iter().map(|text| text.clone().into()).collect();
     read::Pairs {
@@ -175,7 +175,7 @@ fn wer_report(references: &[String], hypotheses: &[String]) -> WerReport {
     report::evaluate(&pairs_of(references, hypotheses), &options).expect("pairs")
 }
 
-/// Annotations of one reference an image and more, and results for them.
+/// Annotations with one or more references per image, and results for them.
 fn captions(references: &[String], hypotheses: &[String]) -> (CaptionAnnotations, CaptionResults) {
     let rows = references.iter().zip(hypotheses).enumerate();
     let image = |(row, (reference, _)): (usize, (&String, &String))| AnnotatedImage {
@@ -200,7 +200,7 @@ fn caption_scores(
     evaluate_captions(&annotations, &results, &CaptionOptions::default()).expect("they fit")
 }
 
-/// A query for each row: its words are what is relevant and what was retrieved.
+/// A query for each row: its words are the relevant documents and the retrieved documents.
 fn queries(relevant: &[String], ranked: &[String]) -> String {
     let once = |text: &String| {
         let mut seen = Vec::new();

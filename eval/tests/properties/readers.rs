@@ -1,8 +1,8 @@
-//! Any bytes are read or refused.
+//! Readers accept or refuse any bytes without a panic.
 
 use super::*;
 
-/// The corpus of a target.
+/// The fuzz corpus of a target.
 fn corpus(name: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
     let entries = fs::read_dir(folder).expect("a corpus");
@@ -11,7 +11,7 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).expect("an input")).collect()
 }
 
-/// One change to a file.
+/// One random change to a file.
 #[derive(Debug, Clone)]
 enum Change {
     Cut(Index),
@@ -83,7 +83,7 @@ fn readers_survive_any_text() {
     });
 }
 
-/// Kept inputs with a few changes: most of a reader is only reached by files that are nearly right.
+/// Corpus inputs with a few changes: most of a reader is reached only by almost valid files.
 #[test]
 fn readers_survive_changed_files() {
     for (name, _) in targets::TARGETS {

@@ -1,4 +1,4 @@
-//! Tokenisers and normalisers keep their promises on any text.
+//! Properties of tokenisers and normalisers on any text.
 
 use super::*;
 
@@ -9,14 +9,14 @@ fn tokenisers_keep_their_promises() {
         targets::check_ptb(&lines);
     });
     holds(cases(800), text(30), |text| {
-        // Numbers are words, and words have characters: neither can be more.
+        // Tokens consist of words, and words of characters, so neither count can be larger.
         let found: Vec<&str> = words(&text).collect();
         assert!(found.iter().map(|word| word.len()).sum::<usize>() <= text.len());
         assert_eq!(words(&found.join(" ")).collect::<Vec<_>>(), found);
-        // U+0020 at the ends is nothing.
+        // U+0020 at the ends has no effect.
         assert_eq!(words(&format!("  {text} ")).collect::<Vec<_>>(), found);
     });
-    // Plain words are their own tokens.
+    // Plain words are single tokens.
     holds(cases(200), sentence(12), |text| {
         assert_eq!(ptb::tokenise(&[&text]), [text]);
     });
@@ -25,7 +25,8 @@ fn tokenisers_keep_their_promises() {
 #[test]
 fn normalisers_keep_their_promises() {
     holds(cases(800), text(30), |text| targets::run("normalise", text.as_bytes()));
-    // Standardised text without an apostrophe stays as it is, and so does what has neither capitals nor symbols.
+    // Text without capitals, symbols and apostrophes stays unchanged, and normalisation is
+    // idempotent.
     holds(cases(400), sentence(12), |text| {
         for normaliser in Normaliser::ALL {
             if normaliser != Normaliser::WhisperEnglish && !normaliser.name().contains('+') {
@@ -37,7 +38,7 @@ fn normalisers_keep_their_promises() {
     });
 }
 
-/// No input takes much more than time in proportion to its length; one that does makes this test run for hours.
+/// Every input takes about linear time; an input with quadratic time makes this test run for hours.
 #[test]
 fn hostile_text_is_read_to_its_end() {
     let n = 20_000;

@@ -1,8 +1,8 @@
-//! The same on one thread and on three.
+//! Results are the same on one thread and on three.
 
 use super::*;
 
-/// The same on a pool of one thread and of three.
+/// Compares the result on pools of one and of three threads.
 fn on_pools<T: PartialEq + std::fmt::Debug + Send>(run: impl Fn() -> T + Sync) {
     let on = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
@@ -25,7 +25,7 @@ fn no_figure_depends_on_the_threads() {
     });
 }
 
-/// Lines enough for several parts of work, with tags that go over line ends.
+/// Enough lines for several parts, with tags that contain line ends.
 #[test]
 fn the_tokeniser_does_not_depend_on_the_threads() {
     let line = |number: usize| match number % 1999 {

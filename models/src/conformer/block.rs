@@ -1,4 +1,4 @@
-//! One block: half a feed-forward part, attention, convolution, the other half, and a norm.
+//! A Conformer block: half-step feed-forward, attention, convolution, half-step feed-forward, norm.
 
 use candle_core::Tensor;
 
@@ -12,7 +12,7 @@ use crate::kernels::{
 use crate::layers::{LayerNorm, Linear};
 use crate::params::{Init, ParameterBuilder};
 
-/// What a feed-forward part adds counts half.
+/// The weight of a feed-forward module's output (half step).
 const HALF: f32 = 0.5;
 
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ pub(super) struct Block {
     norm: LayerNorm,
 }
 
-/// The clips of a batch, and where their states lie relative to each other.
+/// The clips of a batch and the relative positions of their states.
 pub(super) struct Clips<'a> {
     pub(super) lengths: &'a [usize],
     pub(super) segments: Segments,
@@ -49,7 +49,7 @@ impl Block {
         })
     }
 
-    /// `[T, D]` → `[T, D]`; no clip hears another.
+    /// Runs the block: `[T, D]` → `[T, D]`. Clips do not attend to each other.
     pub(super) fn forward(
         &self,
         x: &Tensor,
@@ -78,7 +78,7 @@ impl Block {
     }
 }
 
-/// A map with a bias, which is zero and no parameter where `config` has none.
+/// Creates a linear layer with a bias. Without biases in `config`, the bias is a constant zero.
 fn map(
     d_in: usize,
     d_out: usize,
@@ -125,18 +125,18 @@ impl FeedForward {
     }
 }
 
-/// Attention that knows how far apart two states are (arXiv 1901.02860, section 3.3).
+/// Self-attention with relative positions (arXiv 1901.02860, section 3.3).
 #[derive(Debug, Clone)]
 struct RelativeAttention {
     query: Linear,
     key: Linear,
     value: Linear,
     output: Linear,
-    /// From sinusoids to what queries ask of a distance, `[D, D]`.
+    /// Projects sinusoids to relative keys, `[D, D]`.
     relative_key: Tensor,
-    /// Added to queries where they ask of a key's content, `[H, D / H]`.
+    /// Added to queries for the content term, `[H, D / H]`.
     content_bias: Tensor,
-    /// Added to queries where they ask of a key's distance.
+    /// Added to queries for the position term.
     distance_bias: Tensor,
 }
 
@@ -157,7 +157,7 @@ impl RelativeAttention {
         })
     }
 
-    /// What each state gathers from its clip, before the map to the output.
+    /// Computes the attention before the output projection.
     fn forward(
         &self,
         normed: &Tensor,
@@ -189,7 +189,7 @@ impl RelativeAttention {
     }
 }
 
-/// A gated linear unit, a depthwise convolution over time, a norm, and a map.
+/// The convolution module: GLU, depthwise convolution over time, norm, and linear layer.
 #[derive(Debug, Clone)]
 struct ConvolutionModule {
     /// `[2 D, D, 1]` and `[2 D]`.
@@ -211,7 +211,7 @@ struct Depthwise {
 #[derive(Debug, Clone)]
 enum InnerNorm {
     Layer(LayerNorm),
-    /// By fixed statistics, each `[D]`.
+    /// Batch norm with fixed statistics, each `[D]`.
     Batch {
         weight: Tensor,
         bias: Tensor,
@@ -276,7 +276,7 @@ impl ConvolutionModule {
 }
 
 impl Depthwise {
-    /// Weight `[D, rows]` and bias `[D]`, with the batch norm in them.
+    /// Returns weight `[D, rows]` and bias `[D]` with the batch norm folded in.
     fn folded(&self) -> Result<(Tensor, Tensor)> {
         let weights = self.weight.squeeze(1)?;
         match &self.norm {
@@ -290,7 +290,8 @@ impl Depthwise {
     }
 }
 
-/// The bias of a map of the convolution module; zeros that are no parameter where there is none.
+/// Returns the bias of a layer of the convolution module. Without biases in `config`, it is a
+/// constant zero.
 fn bias_of(
     config: &ConformerConfig,
     size: usize,

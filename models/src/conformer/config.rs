@@ -1,4 +1,4 @@
-//! The sizes of a Conformer.
+//! The configuration of a Conformer.
 
 use std::path::Path;
 
@@ -13,13 +13,13 @@ use crate::kernels::{Activation, Windows};
 /// The epsilon of all norms.
 pub(super) const EPSILON: f64 = 1e-5;
 
-/// How the sound is made shorter before the first block.
+/// The subsampling of frames before the first block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Subsampling {
-    /// Convolutions from all channels to all (arXiv 2005.08100).
+    /// Full convolutions (arXiv 2005.08100).
     Full,
-    /// After the first, convolutions of each channel by itself and a linear map (arXiv 2305.05084).
+    /// One full convolution, then depthwise separable convolutions (arXiv 2305.05084).
     Depthwise,
 }
 
@@ -27,53 +27,54 @@ pub enum Subsampling {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConvolutionNorm {
-    /// By statistics that the published model has learnt; they do not change in training.
+    /// Batch norm with the published model's statistics, which stay fixed in training.
     BatchNorm,
-    /// Over the channels: what is trained here, where clips are packed and batches small.
+    /// Layer norm over the channels: the choice for training here, with packed clips and small
+    /// batches.
     LayerNorm,
 }
 
-/// The encoder's configuration. Fields and defaults are those of `transformers`
-/// (`ParakeetEncoderConfig`), except for the last two. The dropout of blocks is the paper's, on what
-/// each part adds; `activation_dropout` and `layerdrop` are not known here.
+/// The encoder's configuration. Fields and defaults match `ParakeetEncoderConfig` of
+/// `transformers`, except for the last two. Dropout is applied to the output of each module, as in
+/// the paper. `activation_dropout` and `layerdrop` are not supported.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConformerConfig {
-    /// Width of the states, `D`.
+    /// Width of the hidden states, `D`.
     pub hidden_size: usize,
-    /// Blocks.
+    /// The number of blocks.
     pub num_hidden_layers: usize,
-    /// Heads.
+    /// The number of attention heads.
     pub num_attention_heads: usize,
-    /// Width of the feed-forward parts.
+    /// Width of the feed-forward modules.
     pub intermediate_size: usize,
-    /// Activation of the feed-forward parts and of the convolution module.
+    /// Activation of the feed-forward modules and the convolution module.
     pub hidden_act: Activation,
-    /// Whether the maps of attention and feed-forward parts have biases.
+    /// Whether the linear layers of attention and feed-forward modules have biases.
     pub attention_bias: bool,
-    /// Whether the maps of the convolution module have biases.
+    /// Whether the layers of the convolution module have biases.
     pub convolution_bias: bool,
-    /// Rows of the depthwise convolution; odd.
+    /// Kernel size of the depthwise convolution; odd.
     pub conv_kernel_size: usize,
-    /// Frames for one state: a power of the stride.
+    /// Frames per state: a power of the subsampling stride.
     pub subsampling_factor: usize,
-    /// Channels of the convolutions before the blocks.
+    /// Channels of the subsampling convolutions.
     pub subsampling_conv_channels: usize,
-    /// Rows and columns of their windows; odd.
+    /// Kernel size of the subsampling convolutions; odd.
     pub subsampling_conv_kernel_size: usize,
-    /// Their stride.
+    /// Stride of the subsampling convolutions.
     pub subsampling_conv_stride: usize,
-    /// Bands of a frame, `M`.
+    /// Mel bands per frame, `M`.
     pub num_mel_bins: usize,
-    /// Dropout of what a block's parts add.
+    /// Dropout on the output of each module of a block.
     pub dropout: f64,
-    /// Dropout of attention weights.
+    /// Dropout on the attention weights.
     pub attention_dropout: f64,
-    /// Whether states are multiplied by the root of the width before the first block.
+    /// Whether states are multiplied by the square root of the width before the first block.
     pub scale_input: bool,
-    /// Standard deviation of fresh weights.
+    /// Standard deviation for initialising weights.
     pub initializer_range: f64,
-    /// How the sound is made shorter.
+    /// The kind of subsampling.
     pub subsampling: Subsampling,
     /// The norm within the convolution module.
     pub convolution_norm: ConvolutionNorm,
@@ -106,7 +107,7 @@ impl Default for ConformerConfig {
 }
 
 impl ConformerConfig {
-    /// The small encoder that trains on two cores: 144 wide, 4 blocks, one state for 40 ms.
+    /// A small encoder that trains on two CPU cores: width 144, 4 blocks, one state per 40 ms.
     pub fn tiny() -> Self {
         Self {
             hidden_size: 144,
@@ -120,8 +121,8 @@ impl ConformerConfig {
         }
     }
 
-    /// Conformer L (arXiv 2005.08100, table 1), with a kernel of 31 for the paper's 32, which has no
-    /// middle.
+    /// Conformer L (arXiv 2005.08100, table 1). The kernel size is 31, because the paper's 32 has
+    /// no centre.
     pub fn large() -> Self {
         Self {
             hidden_size: 512,
@@ -134,7 +135,8 @@ impl ConformerConfig {
         }
     }
 
-    /// The 0.6 billion parameters of BEST-RQ (arXiv 2202.01855), the frozen encoder of AVFormer.
+    /// The 0.6-billion-parameter encoder of BEST-RQ (arXiv 2202.01855), the frozen encoder of
+    /// AVFormer.
     pub fn extra_large() -> Self {
         Self {
             hidden_size: 1024,
@@ -157,10 +159,10 @@ impl ConformerConfig {
         }
     }
 
-    /// Checks what the types do not.
+    /// Checks the values that the types do not restrict.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) with the field's name.
     pub fn validate(&self) -> Result<()> {
         check_heads(self.hidden_size, self.num_attention_heads)?;
         check_layers(self.num_hidden_layers)?;
@@ -185,13 +187,15 @@ impl ConformerConfig {
         }
         let (factor, stride) = (self.subsampling_factor, self.subsampling_conv_stride);
         if stride < 2 || self.subsampling_layers() == 0 {
-            let reason = format!("{factor} is not a power of the stride {stride} from 2 up");
+            let reason =
+                format!("{factor} is not a power of the stride {stride}, or the stride is below 2");
             return Err(bad_field("subsampling_factor", reason));
         }
         Ok(())
     }
 
-    /// Convolutions that make the sound shorter; 0 if the factor is no power of the stride.
+    /// Returns the number of subsampling convolutions; 0 if the factor is not a power of the
+    /// stride.
     pub(super) fn subsampling_layers(&self) -> usize {
         let stride = self.subsampling_conv_stride;
         let power = |n: u32| stride.checked_pow(n);
@@ -199,27 +203,27 @@ impl ConformerConfig {
         found.map_or(0, |n| n as usize)
     }
 
-    /// The windows of each of them.
+    /// Returns the windows of each subsampling convolution.
     pub(super) fn subsampling_windows(&self) -> Windows {
         let size = self.subsampling_conv_kernel_size;
         Windows::square(size, self.subsampling_conv_stride, (size - 1) / 2)
     }
 
-    /// States of a clip of this many frames.
+    /// Returns the number of states of a clip with this many frames.
     pub fn states_of(&self, frames: usize) -> usize {
         let windows = self.subsampling_windows();
         (0..self.subsampling_layers()).fold(frames, |length, _| windows.of_length(length))
     }
 }
 
-/// A Conformer with a head for CTC, as published (`ParakeetCTCConfig`).
+/// The configuration of a Conformer with a CTC head, as published (`ParakeetCTCConfig`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConformerCtcConfig {
     /// The encoder.
     pub encoder_config: ConformerConfig,
-    /// Entries of the vocabulary, `V`, with the blank.
+    /// Vocabulary size `V`, including the blank.
     pub vocab_size: usize,
-    /// The blank, which is what published models pad with.
+    /// The blank token, which published models use as the padding token.
     #[serde(rename = "pad_token_id")]
     pub blank: u32,
 }
@@ -228,19 +232,19 @@ impl ConformerCtcConfig {
     /// Reads a published `config.json`.
     ///
     /// # Errors
-    /// [`ModelError::Io`](crate::ModelError::Io);
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for another model type, or values
-    /// that do not fit each other.
+    /// [`ModelError::Io`](crate::ModelError::Io).
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for another model type, or
+    /// inconsistent values.
     pub fn read(path: &Path) -> Result<Self> {
         let config: Self = read_published(path, "parakeet_ctc")?;
         in_file(path, config.validate())?;
         Ok(config)
     }
 
-    /// Checks what the types do not.
+    /// Checks the values that the types do not restrict.
     ///
     /// # Errors
-    /// As [`ConformerConfig::validate`]; a blank that is not in the vocabulary.
+    /// The same as for [`ConformerConfig::validate`]. Also a blank that is not in the vocabulary.
     pub fn validate(&self) -> Result<()> {
         self.encoder_config.validate()?;
         check_sizes(&[("vocab_size", self.vocab_size)])?;

@@ -1,4 +1,4 @@
-//! How far apart two states of a clip are, as sinusoids.
+//! Sinusoidal embeddings of relative positions.
 
 use std::sync::Arc;
 
@@ -6,20 +6,21 @@ use candle_core::{DType, Device, Tensor};
 
 use crate::error::Result;
 
-/// The wavelength of the slowest sinusoid is 2π times this.
+/// The longest wavelength of the sinusoids is 2π times this.
 const BASE: f64 = 10_000.0;
 
-/// The distances that a batch has.
+/// The relative positions of a batch.
 #[derive(Debug, Clone)]
 pub(super) struct Positions {
-    /// `[2 n + 1, D]`: from the distance `-n` to `n`, sines and cosines in turns.
+    /// The embeddings `[2 n + 1, D]` of relative positions `-n` to `n`, with alternating sines and
+    /// cosines.
     pub(super) table: Tensor,
-    /// Each distance's row, in order.
+    /// The table row of each relative position, in order.
     pub(super) rows: Arc<[u32]>,
 }
 
 impl Positions {
-    /// Those of clips of up to `longest` states of width `D`.
+    /// Creates embeddings for clips of up to `longest` states of width `D`.
     pub(super) fn new(
         longest: usize,
         width: usize,

@@ -1,4 +1,4 @@
-//! The convolutions that make the sound shorter before the first block.
+//! The subsampling convolutions before the first block.
 
 use candle_core::Tensor;
 
@@ -8,7 +8,8 @@ use crate::kernels::{Activation, Windows, activation, depthwise};
 use crate::layers::{Convolution, Linear};
 use crate::params::{Init, ParameterBuilder};
 
-/// The parameters are `layers.N` and `linear`; as published, activations count as layers.
+/// The subsampling module. Parameters are `layers.N` and `linear`; as published, activations count
+/// in `N`.
 #[derive(Debug, Clone)]
 pub(super) struct Shortening {
     first: Convolution,
@@ -25,7 +26,7 @@ enum Layer {
         /// `[C]`.
         bias: Tensor,
         windows: Windows,
-        /// From all channels to all, as a convolution of one row and column.
+        /// The pointwise convolution over channels.
         pointwise: Convolution,
     },
 }
@@ -34,7 +35,7 @@ impl Shortening {
     pub(super) fn new(config: &ConformerConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (windows, channels) = (config.subsampling_windows(), config.subsampling_conv_channels);
         let places = windows.size[0] * windows.size[1];
-        // He's deviation: ReLU follows.
+        // He initialisation, because ReLU follows.
         let std = |inputs: usize| (2.0 / inputs as f64).sqrt();
         let layers = builder.pp("layers");
         let first =
@@ -76,7 +77,8 @@ impl Shortening {
         Ok(Self { first, rest, linear })
     }
 
-    /// Frames `[F, M]` of packed clips of `lengths` → states `[T, D]`, and the clips' lengths then.
+    /// Subsamples frames `[F, M]` of packed clips of `lengths`. Returns states `[T, D]` and the new
+    /// lengths.
     pub(super) fn forward(
         &self,
         frames: &Tensor,
@@ -97,7 +99,7 @@ impl Shortening {
             };
             (x, lengths) = (activation(&made, Activation::Relu)?, shorter);
         }
-        // The published map takes all columns of one channel, then those of the next.
+        // The published linear layer expects the columns channel by channel.
         let x = x.transpose(1, 2)?.contiguous()?.flatten_from(1)?;
         Ok((self.linear.forward(&x)?, lengths))
     }

@@ -1,9 +1,12 @@
-//! `model.bin`, version 6.
+//! The format of `model.bin`, version 6.
 //!
-//! Little endian: u32 version; string name of the kind of model; u32 its revision; u32 number of
-//! variables; each: string name, u8 rank, a u32 for each dimension, u8 type, u32 bytes, row-major
-//! values; then u32 number of aliases, each two strings. A string is a u16 length, that many bytes,
-//! the last of them zero.
+//! All numbers are little endian. The file holds, in this order:
+//! - u32 version, string model kind, u32 revision,
+//! - u32 number of variables, the variables,
+//! - u32 number of aliases, two strings per alias.
+//!
+//! A variable is a string name, u8 rank, one u32 per dimension, u8 type, u32 number of bytes, and
+//! row-major values. A string is a u16 length and that many bytes; the last byte is zero.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,10 +18,10 @@ use memmap2::Mmap;
 use super::Device;
 use crate::error::{ModelError, Result};
 
-/// The version whose layout is known.
+/// The supported version.
 const VERSION: u32 = 6;
 
-/// More variables or dimensions than this are damage.
+/// A file with more variables or dimensions is damaged.
 const MOST_VARIABLES: usize = 1 << 16;
 const MOST_DIMS: usize = 8;
 
@@ -37,7 +40,7 @@ struct Variable {
     bytes: Range<usize>,
 }
 
-/// The types, by CTranslate2's numbers.
+/// The data types, in the order of CTranslate2's ids.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
     F32,
@@ -68,8 +71,8 @@ impl File {
     pub fn open(path: &Path) -> Result<Self> {
         let io = |source| ModelError::Io { path: path.to_path_buf(), source };
         let file = std::fs::File::open(path).map_err(io)?;
-        // SAFETY: as for every weights file, nobody is to change it while it is read; what is read is
-        // checked against its length, and all values of the types are valid numbers.
+        // SAFETY: as with every weights file, nobody may change the file while it is read. Reads
+        // are checked against its length, and every bit pattern is valid for the types.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         let mut cursor = Cursor { bytes: &map, place: 0 };
         let (spec, variables) = cursor.variables().map_err(|reason| bad(path, reason))?;
@@ -92,14 +95,15 @@ impl File {
         self.variables.contains_key(name)
     }
 
-    /// The size of a dimension.
+    /// Returns the size of a dimension.
     pub fn size(&self, name: &str, dim: usize) -> Result<usize> {
         let variable = self.variable(name)?;
-        let missing = || self.bad(format!("variable `{name}` has only {:?}", variable.dims));
+        let missing =
+            || self.bad(format!("variable `{name}` has only the dimensions {:?}", variable.dims));
         variable.dims.get(dim).copied().ok_or_else(missing)
     }
 
-    /// A flag or a number of heads; `None` if the file has no such variable.
+    /// Returns a flag or a number of heads; `None` if the file has no such variable.
     pub fn number(&self, name: &str) -> Result<Option<i64>> {
         let Some(variable) = self.variables.get(name) else { return Ok(None) };
         let bytes = &self.map[variable.bytes.clone()];
@@ -107,11 +111,11 @@ impl File {
             (Kind::I8, &[a]) => Ok(Some(i64::from(a as i8))),
             (Kind::I16, &[a, b]) => Ok(Some(i64::from(i16::from_le_bytes([a, b])))),
             (Kind::I32, &[a, b, c, d]) => Ok(Some(i64::from(i32::from_le_bytes([a, b, c, d])))),
-            (kind, _) => Err(self.bad(format!("variable `{name}` is no number ({kind:?})"))),
+            (kind, _) => Err(self.bad(format!("variable `{name}` is not an integer ({kind:?})"))),
         }
     }
 
-    /// A tensor: as f16, bf16 or f32 if it is stored so, as f32 if it is quantised.
+    /// Returns a tensor: f16, bf16 or f32 as stored; quantised values as f32.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
         let variable = self.variable(name)?;
         let bytes = &self.map[variable.bytes.clone()];
@@ -127,7 +131,7 @@ impl File {
             }
             Kind::I32 => return Err(self.bad(format!("variable `{name}` is packed in 32 bits"))),
         };
-        // Quantised: a weight is its number by the scale of all, or of its row.
+        // Quantised: a weight is its integer divided by the scale of the tensor or of its row.
         let scale = self.tensor(&format!("{name}_scale"))?.to_dtype(DType::F32)?;
         let scale = match (scale.elem_count(), variable.dims.first()) {
             (1, _) => scale.reshape(vec![1; variable.dims.len()])?,
@@ -137,7 +141,7 @@ impl File {
                 scale.reshape(dims)?
             }
             (scales, _) => {
-                let reason = format!("`{name}` of {:?} has {scales} scales", variable.dims);
+                let reason = format!("`{name}` of shape {:?} has {scales} scales", variable.dims);
                 return Err(self.bad(reason));
             }
         };
@@ -155,7 +159,7 @@ fn bad(path: &Path, reason: String) -> ModelError {
     ModelError::BadCtranslate2 { path: path.to_path_buf(), reason }
 }
 
-/// A place in the file; errors are reasons.
+/// A read position in the file. Errors are reasons.
 struct Cursor<'a> {
     bytes: &'a [u8],
     place: usize,
@@ -166,62 +170,65 @@ impl<'a> Cursor<'a> {
         let version = self.u32()?;
         if version != VERSION {
             return Err(format!(
-                "version {version} of the format; version {VERSION} is known: convert the model anew \
-                 with a CTranslate2 of version 4"
+                "version {version} of the format is not supported, only version {VERSION}: convert \
+                 the model again with CTranslate2 4"
             ));
         }
         let spec = self.string()?;
         let _revision = self.u32()?;
         let count = self.u32()? as usize;
         if count > MOST_VARIABLES {
-            return Err(format!("{count} variables"));
+            return Err(format!("{count} variables are more than {MOST_VARIABLES}"));
         }
-        // A name, a rank, a type and a length take 10 bytes at least, so that the file bounds what it may claim.
+        // A name, a rank, a type and a length take at least 10 bytes. This bounds the number of
+        // variables by the file size.
         let most = (self.bytes.len() - self.place) / 10;
         let mut variables = HashMap::with_capacity(count.min(most));
         for _ in 0..count {
             let name = self.string()?;
             let rank = usize::from(self.u8()?);
             if rank > MOST_DIMS {
-                return Err(format!("variable `{name}` of {rank} dimensions"));
+                return Err(format!(
+                    "variable `{name}` has {rank} dimensions, more than {MOST_DIMS}"
+                ));
             }
             let dims: Vec<usize> =
                 (0..rank).map(|_| self.u32().map(|d| d as usize)).collect::<Result<_, _>>()?;
             let number = self.u8()?;
             let kind = Kind::of(number)
-                .ok_or_else(|| format!("variable `{name}` of the unknown type {number}"))?;
+                .ok_or_else(|| format!("variable `{name}` has the unknown type {number}"))?;
             let length = self.u32()? as usize;
             let elements = dims.iter().try_fold(1usize, |all, dim| all.checked_mul(*dim));
             if elements.and_then(|count| count.checked_mul(kind.size())) != Some(length) {
-                let reason = format!("variable `{name}` of {dims:?} has {length} bytes");
+                let reason = format!("variable `{name}` of shape {dims:?} has {length} bytes");
                 return Err(reason);
             }
             let start = self.place;
             self.take(length)?;
             let variable = Variable { dims, kind, bytes: start..start + length };
             if variables.insert(name.clone(), variable).is_some() {
-                return Err(format!("variable `{name}` is there twice"));
+                return Err(format!("variable `{name}` appears twice"));
             }
         }
-        // Variables of equal values are there once, and called by the other names too.
+        // Variables with equal values are stored once. The other names are aliases.
         let aliases = self.u32()?;
         for _ in 0..aliases {
             let (alias, name) = (self.string()?, self.string()?);
             let Some(variable) = variables.get(&name).cloned() else {
-                return Err(format!("`{alias}` stands for `{name}`, which is not there"));
+                return Err(format!("`{alias}` is an alias of `{name}`, which is missing"));
             };
             variables.insert(alias, variable);
         }
         match self.bytes.len() - self.place {
             0 => Ok((spec, variables)),
-            rest => Err(format!("{rest} bytes behind the end")),
+            rest => Err(format!("{rest} bytes after the end")),
         }
     }
 
     fn take(&mut self, count: usize) -> Result<&'a [u8], String> {
         let end = self.place.checked_add(count).filter(|end| *end <= self.bytes.len());
         let Some(end) = end else {
-            return Err(format!("is cut: it ends after {} bytes", self.bytes.len()));
+            return Err(format!("is truncated: it ends after {} bytes", self.bytes.len()));
         };
         let taken = &self.bytes[self.place..end];
         self.place = end;
@@ -247,9 +254,9 @@ impl<'a> Cursor<'a> {
         match self.take(length)? {
             [text @ .., 0] => match std::str::from_utf8(text) {
                 Ok(text) => Ok(text.to_string()),
-                Err(_) => Err("a name that is not UTF-8".to_string()),
+                Err(_) => Err("a name is not UTF-8".to_string()),
             },
-            _ => Err("a name that does not end".to_string()),
+            _ => Err("a name is not terminated by a zero byte".to_string()),
         }
     }
 }

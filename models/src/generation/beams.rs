@@ -1,45 +1,45 @@
-//! The beams of one text: which continuations go on, and which answers are finished.
+//! The beams of one text: the running beams and the finished hypotheses.
 //!
-//! Reference: `transformers` 5, `_beam_search` in `generation/utils.py`. Of the `2 num_beams` best
-//! continuations, those among the first `num_beams` that end are finished, and the first
-//! `num_beams` that do not end go on.
+//! Reference: `transformers` 5, `_beam_search` in `generation/utils.py`. Each step ranks the
+//! `2 num_beams` best continuations. Among the first `num_beams`, continuations with the end token
+//! are finished. The first `num_beams` continuations without the end token stay running.
 
 use super::{GenerateOptions, Generated};
 use crate::speech::boosting::BoostState;
 
-/// A possible next token.
+/// A candidate for the next token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Candidate {
     pub token: u32,
-    /// The logarithm of its probability.
+    /// The log probability of the token.
     pub log_probability: f32,
-    /// What boosting gives for it.
+    /// The bonus from boosting.
     pub boost: f32,
-    /// How far the text is in the boosted words with it.
+    /// The boosting state after the token.
     pub boost_state: BoostState,
 }
 
-/// An answer that goes on.
+/// A running beam.
 #[derive(Debug, Clone)]
 struct Beam {
-    /// Its place in the text's part of the cache.
+    /// The beam's slot in the text's part of the cache.
     slot: usize,
     tokens: Vec<u32>,
     log_probabilities: Vec<f32>,
-    /// Their sum.
+    /// The sum of `log_probabilities`.
     total: f32,
-    /// What boosting has given.
+    /// The total bonus from boosting.
     boost: f32,
     boost_state: BoostState,
 }
 
-/// All answers to one text.
+/// All beams of one text.
 #[derive(Debug)]
 pub(super) struct Beams<'a> {
     options: &'a GenerateOptions,
-    /// By slot.
+    /// Sorted by slot.
     running: Vec<Beam>,
-    /// The best first, at most `num_beams`, and what boosting has given each.
+    /// The finished hypotheses with their bonuses, best first, at most `num_beams`.
     finished: Vec<(Generated, f32)>,
 }
 
@@ -51,24 +51,25 @@ impl<'a> Beams<'a> {
         Self { options, running, finished: Vec::new() }
     }
 
-    /// The slots of what goes on, ascending, and the token that each has to read next.
+    /// Returns the slots of the running beams, in ascending order, and the next token that each
+    /// reads.
     pub fn running(&self) -> impl Iterator<Item = (usize, u32)> {
         let start = self.options.start_token_id;
         self.running.iter().map(move |b| (b.slot, b.tokens.last().copied().unwrap_or(start)))
     }
 
-    /// The tokens of what goes on, by slot.
+    /// Returns the tokens of the running beams, by slot.
     pub fn texts(&self) -> impl Iterator<Item = &[u32]> {
         self.running.iter().map(|beam| beam.tokens.as_slice())
     }
 
-    /// How far each of them is in the boosted words.
+    /// Returns the boosting state of each running beam.
     pub fn boost_states(&self) -> impl Iterator<Item = BoostState> {
         self.running.iter().map(|beam| beam.boost_state)
     }
 
-    /// Goes on by one token. `candidates` are the best ones of each running beam, best first, the
-    /// lowest of equal ids first. Gives the slots that have to become copies of others: from, to.
+    /// Advances the beams by one token. `candidates` are the best of each running beam: best first,
+    /// the lowest id first in a tie. Returns pairs of slots to copy: (from, to).
     pub fn advance(&mut self, candidates: &[Vec<Candidate>]) -> Vec<(usize, usize)> {
         let width = self.options.num_beams;
         let mut best: Vec<(f32, usize, Candidate)> = Vec::new();
@@ -101,12 +102,12 @@ impl<'a> Beams<'a> {
         self.go_on(going_on)
     }
 
-    /// The best answer.
+    /// Returns the best hypothesis.
     pub fn finish(self) -> Generated {
         self.finished.into_iter().next().unwrap_or_default().0
     }
 
-    /// Whether nothing that goes on, of which `best` is the best sum, is to be waited for.
+    /// Whether the search is finished. `best` is the best score sum of the running beams.
     fn is_decided(&self, best: Option<f32>, length: usize) -> bool {
         let (Some(best), Some(worst)) = (best, self.finished.last()) else {
             return best.is_none();
@@ -117,7 +118,8 @@ impl<'a> Beams<'a> {
         is_full && (self.options.early_stopping || !can_improve)
     }
 
-    /// Replaces what runs. The first continuation of a beam keeps its slot, others take free ones.
+    /// Replaces the running beams. The first continuation of a beam keeps its slot. Other
+    /// continuations take free slots.
     fn go_on(&mut self, chosen: Vec<(f32, usize, Candidate)>) -> Vec<(usize, usize)> {
         let mut free: Vec<bool> = vec![true; self.options.num_beams];
         for (_, parent, _) in &chosen {
@@ -163,9 +165,9 @@ impl Beam {
     }
 }
 
-/// What a finished answer is compared by while others have `length` tokens. What boosting has given is
-/// divided by the same number for all: by its own length, of answers with the same words the one that
-/// ends first would win.
+/// Returns the score of a finished hypothesis while running beams have `length` tokens. The bonus
+/// is divided by the same length for all hypotheses. If it were divided by each hypothesis' own
+/// length, the shortest of several hypotheses with the same words would win.
 fn boosted_score(
     options: &GenerateOptions,
     (answer, boost): &(Generated, f32),

@@ -1,7 +1,7 @@
-//! The keys and values that a decoder keeps from token to token, written in place.
+//! The key-value cache of a decoder, updated in place.
 //!
-//! Each sequence has a slot: a run of rows, filled from its start, which grow together. A slot that
-//! no sequence uses any more is passed over.
+//! Each sequence has a slot: a span of rows that is filled from its start. All slots grow together.
+//! Unused slots are skipped.
 
 use std::sync::Arc;
 
@@ -10,36 +10,36 @@ use candle_core::{CpuStorage, DType, Device, InplaceOp1, InplaceOp2, Layout, Ten
 use crate::error::Result;
 use crate::kernels::{Segments, Span};
 
-/// Rows that a slot has room for at first.
+/// The initial capacity of a slot, in rows.
 const FIRST_CAPACITY: usize = 16;
 
-/// Keys and values of all layers.
+/// The keys and values of all layers.
 pub(crate) struct Cache {
     layers: Vec<LayerCache>,
     slots: usize,
-    /// Rows that each slot has room for, and how many it holds.
+    /// The capacity of each slot and the number of rows in it.
     capacity: usize,
     length: usize,
 }
 
-/// Of one layer.
+/// The keys and values of one layer.
 pub(crate) struct LayerCache {
     /// `[slots * capacity, W]`.
     pub keys: Tensor,
-    /// As the keys.
+    /// The same shape as the keys.
     pub values: Tensor,
 }
 
-/// Where the new rows of some slots belong.
+/// The cache rows of one decoding step.
 pub(crate) struct Step {
-    /// The cache's row of each.
+    /// The cache row of each new row.
     rows: Vec<usize>,
-    /// Each attends to the rows of its slot, itself among them.
+    /// The segments: each new row attends to its slot, including itself.
     pub segments: Segments,
 }
 
 impl Cache {
-    /// Room for `slots` sequences of rows of `width` in each of `layers`.
+    /// Creates a cache for `slots` sequences with rows of `width` in each of `layers`.
     pub fn new(
         layers: usize,
         (slots, width): (usize, usize),
@@ -52,17 +52,17 @@ impl Cache {
         Ok(Self { layers, slots, capacity: FIRST_CAPACITY, length: 0 })
     }
 
-    /// The layers.
+    /// Returns the layers.
     pub fn layers(&self) -> &[LayerCache] {
         &self.layers
     }
 
-    /// Rows that a slot holds.
+    /// Returns the number of rows in each slot.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Makes room for one more row in each of these slots, which ascend.
+    /// Reserves one more row in each of these slots, which must be in ascending order.
     pub fn next(&mut self, slots: &[usize]) -> Result<Step> {
         if self.length == self.capacity {
             self.grow()?;
@@ -75,7 +75,7 @@ impl Cache {
         Ok(Step { rows, segments: Segments::to_runs(&vec![1; slots.len()], runs) })
     }
 
-    /// Makes the second slot of each pair a copy of the first. No slot may be in both places.
+    /// Copies the first slot of each pair to the second. A slot must not be both source and target.
     pub fn copy(&self, pairs: &[(usize, usize)]) -> Result<()> {
         let start = |slot: usize| slot * self.capacity;
         let runs = pairs.iter().map(|&(from, to)| (start(from), start(to))).collect();
@@ -104,7 +104,8 @@ impl Cache {
 }
 
 impl LayerCache {
-    /// Keeps the keys and values of a step's rows, which lie behind their queries: `[S, 3 W]`.
+    /// Stores the keys and values of a step's rows. In each row they follow the queries:
+    /// `[S, 3 W]`.
     pub fn write(&self, qkv: &Tensor, step: &Step) -> Result<()> {
         let width = self.keys.dim(1)?;
         let runs: Vec<(usize, usize)> = step.rows.iter().copied().enumerate().collect();
@@ -115,9 +116,9 @@ impl LayerCache {
     }
 }
 
-/// Copies runs of `count` rows of a matrix, from its `column` on, into a narrower one.
+/// Copies spans of `count` rows, from column `column` on, into a narrower matrix.
 struct CopyRows {
-    /// The first row of each run, there and here.
+    /// The first row of each span, in the source and in the target.
     runs: Vec<(usize, usize)>,
     count: usize,
     column: usize,
@@ -154,11 +155,11 @@ impl CopyRows {
 fn range(layout: &Layout) -> candle_core::Result<std::ops::Range<usize>> {
     match layout.contiguous_offsets() {
         Some((start, end)) => Ok(start..end),
-        None => candle_core::bail!("the cache of a decoder: rows that are not contiguous"),
+        None => candle_core::bail!("decoder cache: rows are not contiguous"),
     }
 }
 
-const WRONG_TYPE: &str = "the cache of a decoder: numbers that are neither f32 nor f64";
+const WRONG_TYPE: &str = "decoder cache: the dtype is neither f32 nor f64";
 
 impl InplaceOp2 for CopyRows {
     fn name(&self) -> &'static str {

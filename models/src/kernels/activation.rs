@@ -42,7 +42,7 @@ const TANH_CUBIC: f32 = 0.044_715;
 const QUICK_SCALE: f32 = 1.702;
 
 impl Activation {
-    /// The value and the derivative at `x`.
+    /// Returns the value and the derivative at `x`.
     #[inline(always)]
     pub(crate) fn at(self, x: f32) -> (f32, f32) {
         match self {
@@ -78,13 +78,13 @@ impl Activation {
         }
     }
 
-    /// The same function out of candle's differentiable operations.
+    /// Computes the same function with candle's differentiable operations.
     pub(crate) fn composite(self, x: &Tensor) -> candle_core::Result<Tensor> {
         match self {
             Self::Gelu => x.gelu_erf(),
             Self::GeluTanh => x.gelu(),
             Self::QuickGelu => x * candle_nn::ops::sigmoid(&(x * 1.702)?)?,
-            // candle's own has the slope 1 at 0, PyTorch and the kernel 0.
+            // candle's ReLU has derivative 1 at 0. PyTorch and this kernel use 0.
             Self::Relu => x.le(0.0)?.where_cond(&x.zeros_like()?, x),
             Self::Silu => x.silu(),
             Self::Tanh => x.tanh(),
@@ -93,12 +93,12 @@ impl Activation {
     }
 }
 
-/// `f(x)`, element by element: `x` of any shape → the same shape.
+/// Applies `f` to each element: `x` of any shape → the same shape.
 pub fn activation(x: &Tensor, f: Activation) -> candle_core::Result<Tensor> {
     apply(ActivationKernel(f), &[x])
 }
 
-/// `f(x + bias)`: `x` `[.., D]`, `bias` `[D]` → `[.., D]`.
+/// Computes `f(x + bias)`: `x` `[.., D]`, `bias` `[D]` → `[.., D]`.
 pub fn bias_activation(x: &Tensor, bias: &Tensor, f: Activation) -> candle_core::Result<Tensor> {
     apply(ActivationKernel(f), &[x, bias])
 }
@@ -152,7 +152,7 @@ impl Kernel for ActivationKernel {
     }
 }
 
-/// The values, the bias and the width.
+/// The input values, the bias and the width.
 type Parts<'a> = (&'a [f32], Option<&'a [f32]>, usize);
 
 fn split<'a>(inputs: &[Input<'a>]) -> candle_core::Result<Parts<'a>> {
@@ -161,11 +161,11 @@ fn split<'a>(inputs: &[Input<'a>]) -> candle_core::Result<Parts<'a>> {
     Ok((inputs[0].data, inputs.get(1).map(|bias| bias.data), width))
 }
 
-/// The width, from the shapes of the values and the bias.
+/// Checks the shapes of the input and the bias, and returns the width.
 fn check(dims: &[&[usize]]) -> candle_core::Result<usize> {
     let width = dims[0].last().copied().unwrap_or(1);
     if let Some(bias) = dims.get(1).filter(|bias| **bias != [width]) {
-        candle_core::bail!("activation: bias {bias:?} for {:?}", dims[0]);
+        candle_core::bail!("activation: bias {bias:?} does not fit input {:?}", dims[0]);
     }
     Ok(width.max(1))
 }
@@ -193,7 +193,7 @@ vectorised! {
         }
     }
 
-    /// `(g, dh) = (f(h), dg * f'(h))` in one pass: `dg` becomes `dh`, `g` is filled.
+    /// Computes `g = f(h)` and `dh = dg * f'(h)` in one pass. `dh` replaces `dg`.
     pub(crate) fn values_and_slopes(f: Activation, h: &[f32], g: &mut [f32], dg: &mut [f32]) {
         match f {
             Activation::Gelu => pairs(Activation::Gelu, h, g, dg),
@@ -201,7 +201,7 @@ vectorised! {
         }
     }
 
-    /// `g = f(h)`.
+    /// Computes `g = f(h)`.
     pub(crate) fn all_values(f: Activation, h: &[f32], g: &mut [f32]) {
         match f {
             Activation::Gelu => each(h, None, h.len().max(1), g, |h, g| *g = Activation::Gelu.at(h).0),

@@ -1,10 +1,10 @@
-//! Scaled dot-product attention over packed sequences, in tiles, forward and backward.
+//! Tiled scaled dot-product attention over packed sequences, forward and backward.
 //!
-//! Tokens of a batch lie one after the other without padding; a segment pairs a run of query rows
-//! with the run of key rows they attend to. A padded batch is the special case in which key runs
-//! end before the padding, so a padding mask costs nothing. Scores exist one tile at a time
-//! (running maximum and sum as in FlashAttention, arXiv 2205.14135); the backward pass makes them
-//! again from the logarithm of each row's sum.
+//! The tokens of a batch are packed one after the other, without padding. A segment pairs a span of
+//! query rows with the span of key rows that they attend to. In a padded batch the key spans end
+//! before the padding, so a padding mask costs nothing. Scores are computed one tile at a time,
+//! with a running maximum and sum as in FlashAttention (arXiv 2205.14135). The backward pass
+//! recomputes the scores from each row's log-sum-exp.
 
 mod tiles;
 
@@ -21,24 +21,24 @@ use tiles::{Head, HeadGradients, Sources, place};
 /// The options of an attention.
 #[derive(Debug, Clone)]
 pub struct Attention {
-    /// Heads `H`; the width is divided among them.
+    /// The number of heads `H`; it must divide the width `D`.
     pub num_heads: usize,
     /// The factor on `q·k`, usually `1 / sqrt(D / H)`.
     pub scale: f32,
-    /// Whether a query sees only keys up to its own place (counted from the end of both runs).
+    /// Whether the attention is causal. Query and key spans are aligned at their ends.
     pub causal: bool,
-    /// Who attends to whom.
+    /// Which query rows attend to which key rows.
     pub segments: Segments,
-    /// Dropout of attention weights.
+    /// Dropout on the attention weights.
     pub dropout: Option<Dropout>,
 }
 
-/// What is added to the scores before the softmax; minus infinity masks.
+/// A bias added to the scores before the softmax; minus infinity masks a key.
 #[derive(Debug, Clone, Copy)]
 pub enum AttentionBias<'a> {
-    /// `[H, L_q, L_k]`, shared by all segments, whose runs may be shorter.
+    /// `[H, L_q, L_k]`, shared by all segments. Segments may be shorter.
     Shared(&'a Tensor),
-    /// One `[H, L_q, L_k]` block after the other, flat, each of its segment's own lengths.
+    /// One flattened `[H, L_q, L_k]` block per segment, in order, with that segment's lengths.
     PerSegment(&'a Tensor),
 }
 
@@ -50,11 +50,11 @@ impl AttentionBias<'_> {
     }
 }
 
-/// Attention of queries to keys and values: `q` `[T_q, D]`, `k`, `v` `[T_k, D]` → `[T_q, D]`.
-/// Query rows outside every segment, and rows all of whose keys are masked, give zeros.
+/// Computes attention: `q` `[T_q, D]`, `k` and `v` `[T_k, D]` → `[T_q, D]`. Query rows outside
+/// every segment and rows with all keys masked return zeros.
 ///
 /// # Errors
-/// If shapes, heads or segments do not fit.
+/// If the shapes, the heads and the segments do not match.
 pub fn attention(
     (q, k, v): (&Tensor, &Tensor, &Tensor),
     bias: Option<AttentionBias<'_>>,
@@ -63,10 +63,10 @@ pub fn attention(
     run(&[q, k, v], bias, options)
 }
 
-/// Self-attention from projections that lie side by side: `qkv` `[T, 3 D]` → `[T, D]`.
+/// Computes self-attention from concatenated projections: `qkv` `[T, 3 D]` → `[T, D]`.
 ///
 /// # Errors
-/// As [`attention`].
+/// The same as for [`attention`].
 pub fn self_attention(
     qkv: &Tensor,
     bias: Option<AttentionBias<'_>>,
@@ -89,16 +89,16 @@ pub(super) struct AttentionKernel {
     options: Attention,
     /// Whether q, k and v are three inputs or one.
     separate: bool,
-    /// Whether there is a bias, and whether segments share it.
+    /// `Some(true)` for a bias shared by all segments, `Some(false)` for one per segment.
     bias: Option<bool>,
-    /// For each segment, head and query row: the logarithm of the sum of exponentials.
+    /// For each segment, head and query row: the log-sum-exp of the scores.
     log_sums: Vec<Vec<f32>>,
 }
 
-/// What the shapes of the inputs say.
+/// The sizes read from the shapes of the inputs.
 struct Sizes {
     query_rows: usize,
-    /// Of the first input, of which `width` are queries.
+    /// Columns of the first input; the first `width` columns are queries.
     columns: usize,
     width: usize,
     /// `[L_q, L_k]` of a shared bias.
@@ -106,8 +106,8 @@ struct Sizes {
 }
 
 impl AttentionKernel {
-    /// The kernel; its inputs are q, k and v (`separate`) or their stack, then the bias if there is
-    /// one, which is shared by the segments or not.
+    /// Creates the kernel. Its inputs are q, k and v (`separate`) or their concatenation, then the
+    /// bias if there is one.
     pub(super) fn new(
         options: &Attention,
         separate: bool,
@@ -121,7 +121,7 @@ impl AttentionKernel {
         let heads = self.options.num_heads;
         let matrix = |dims: &[usize]| match *dims {
             [rows, columns] => Ok((rows, columns)),
-            _ => candle_core::bail!("attention: input {dims:?}, wanted [T, D]"),
+            _ => candle_core::bail!("attention: input {dims:?}, expected [T, D]"),
         };
         let (query_rows, columns) = matrix(dims[0])?;
         let width = if self.separate { columns } else { columns / 3 };
@@ -129,7 +129,7 @@ impl AttentionKernel {
             let ((k_rows, k_columns), (v_rows, v_columns)) = (matrix(dims[1])?, matrix(dims[2])?);
             if k_columns != width || v_columns != width || k_rows != v_rows {
                 let (q, k, v) = (dims[0], dims[1], dims[2]);
-                candle_core::bail!("attention: q {q:?}, k {k:?}, v {v:?}");
+                candle_core::bail!("attention: q {q:?}, k {k:?} and v {v:?} do not match");
             }
             k_rows
         } else {
@@ -137,7 +137,7 @@ impl AttentionKernel {
         };
         let whole = self.separate || columns == 3 * width;
         if width == 0 || heads == 0 || width % heads != 0 || !whole {
-            candle_core::bail!("attention: {heads} heads for input {:?}", dims[0]);
+            candle_core::bail!("attention: {heads} heads do not divide input {:?}", dims[0]);
         }
         self.options.segments.check(query_rows, key_rows)?;
         let shared_bias = match self.bias {
@@ -147,7 +147,7 @@ impl AttentionKernel {
         Ok(Sizes { query_rows, columns, width, shared_bias })
     }
 
-    /// `[L_q, L_k]` of a bias that segments share.
+    /// Returns `[L_q, L_k]` of a shared bias.
     fn check_bias(&self, dims: &[usize], shared: bool) -> candle_core::Result<Option<[usize; 2]>> {
         let heads = self.options.num_heads;
         let segments = &self.options.segments;
@@ -162,7 +162,7 @@ impl AttentionKernel {
                 return Ok(Some([l_q, l_k]));
             }
         }
-        candle_core::bail!("attention: a bias of shape {dims:?} does not fit")
+        candle_core::bail!("attention: a bias of shape {dims:?} does not match heads and segments")
     }
 
     fn sources<'a>(&'a self, inputs: &[Input<'a>], sizes: &Sizes) -> Sources<'a> {
@@ -176,7 +176,7 @@ impl AttentionKernel {
         Sources { q, k, v, stride: sizes.columns, width, bias, options: &self.options }
     }
 
-    /// The heads of each segment.
+    /// Returns the heads of each segment.
     fn heads(&self, sizes: &Sizes) -> Vec<Vec<Head>> {
         let size = sizes.width / self.options.num_heads;
         let mut scores = 0;

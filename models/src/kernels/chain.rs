@@ -1,8 +1,8 @@
 //! Several kernels as one operation of candle's graph.
 //!
-//! candle makes zeros for the gradient of every tensor between two operations and adds to them on
-//! threads of its own. Inside a chain the kernels hand their outputs and gradients on directly:
-//! what is used twice is accumulated in place, and candle sees one operation.
+//! candle allocates a zero gradient for every tensor between two operations and adds to it on its
+//! own threads. Inside a chain, kernels pass outputs and gradients to each other directly.
+//! Gradients of a value used twice are accumulated in place, and candle sees one operation.
 
 use candle_core::{Shape, Tensor};
 
@@ -19,16 +19,16 @@ use super::residual::Residual;
 use super::scaled_rows::ScaledRows;
 use super::windows::Windows;
 
-/// A chain under construction: name the inputs, push kernels, [`finish`](Chain::finish).
+/// A builder for a chain: register the inputs, add kernels, then call [`finish`](Chain::finish).
 ///
-/// The last kernel's output is the result. No kernel may take the same value twice.
+/// The result is the last kernel's output. A kernel must not use the same value twice.
 #[derive(Default)]
 pub struct Chain {
     inputs: Vec<Tensor>,
     steps: Steps,
 }
 
-/// A tensor within a chain.
+/// A value within a chain: an input or a kernel's output.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Value(Place);
 
@@ -39,12 +39,12 @@ enum Place {
 }
 
 impl Chain {
-    /// An empty chain.
+    /// Creates an empty chain.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A tensor from outside; the same tensor is the same input.
+    /// Registers an outside tensor. Registering a tensor again returns the same input.
     pub fn input(&mut self, tensor: &Tensor) -> Value {
         let known = self.inputs.iter().position(|input| input.id() == tensor.id());
         Value(Place::Input(known.unwrap_or_else(|| {
@@ -53,7 +53,7 @@ impl Chain {
         })))
     }
 
-    /// [`super::stacked_linear`] of a value: `[.., D_in]` → `[.., ΣD_i]`.
+    /// Adds [`super::stacked_linear`]: `[.., D_in]` → `[.., ΣD_i]`.
     pub fn stacked_linear(&mut self, x: Value, maps: &[(&Tensor, Option<&Tensor>)]) -> Value {
         let mut from = vec![x];
         for (weight, bias) in maps {
@@ -63,7 +63,7 @@ impl Chain {
         self.push(StackedLinear::new(maps), from)
     }
 
-    /// [`super::self_attention`] of a value: `[T, 3 D]` → `[T, D]`.
+    /// Adds [`super::self_attention`]: `[T, 3 D]` → `[T, D]`.
     pub fn self_attention(
         &mut self,
         qkv: Value,
@@ -73,7 +73,7 @@ impl Chain {
         self.attend(&[qkv], bias, options)
     }
 
-    /// [`super::attention`] of queries `[T_q, D]` to keys and values `[T_k, D]` → `[T_q, D]`.
+    /// Adds [`super::attention`] of queries `[T_q, D]` to keys and values `[T_k, D]` → `[T_q, D]`.
     pub fn attention(
         &mut self,
         (q, k, v): (Value, Value, Value),
@@ -94,29 +94,29 @@ impl Chain {
         self.push(AttentionKernel::new(options, sources.len() == 3, bias), from)
     }
 
-    /// [`super::norm`] of a value: `[.., D]` → `[.., D]`.
+    /// Adds [`super::norm`]: `[.., D]` → `[.., D]`.
     pub fn norm(&mut self, x: Value, norm: Norm<'_>) -> Value {
         let mut from = vec![x, self.input(norm.weight)];
         from.extend(norm.bias.map(|bias| self.input(bias)));
         self.push(NormKernel::new(&norm, false, None), from)
     }
 
-    /// [`super::gated`] of a value: `[.., 2 M]` → `[.., M]`.
+    /// Adds [`super::gated`]: `[.., 2 M]` → `[.., M]`.
     pub fn gated(&mut self, x: Value, f: Activation) -> Value {
         self.push(Gated { f, gate: Half::First }, vec![x])
     }
 
-    /// [`super::glu`] of a value: `[.., 2 M]` → `[.., M]`.
+    /// Adds [`super::glu`]: `[.., 2 M]` → `[.., M]`.
     pub fn glu(&mut self, x: Value) -> Value {
         self.push(Gated::GLU, vec![x])
     }
 
-    /// [`super::activation`] of a value, of any shape.
+    /// Adds [`super::activation`], for a value of any shape.
     pub fn activation(&mut self, x: Value, f: Activation) -> Value {
         self.push(ActivationKernel(f), vec![x])
     }
 
-    /// [`super::depthwise`] of a value: `[T, C]` → `[T', C]`.
+    /// Adds [`super::depthwise`]: `[T, C]` → `[T', C]`.
     pub fn depthwise(
         &mut self,
         x: Value,
@@ -128,7 +128,7 @@ impl Chain {
         self.push(Depthwise { windows, lengths: lengths.to_vec() }, from)
     }
 
-    /// [`super::dropout`] of a value, of any shape.
+    /// Adds [`super::dropout`], for a value of any shape.
     pub fn dropout(&mut self, x: Value, mask: Option<Dropout>) -> Value {
         match mask {
             Some(mask) => self.push(DropoutKernel(mask), vec![x]),
@@ -136,12 +136,12 @@ impl Chain {
         }
     }
 
-    /// [`super::residual`] of two values of one shape.
+    /// Adds [`super::residual`] of two values of the same shape.
     pub fn residual(&mut self, x: Value, y: Value, dropout: Option<Dropout>) -> Value {
         self.scaled_residual(x, (1.0, y), dropout)
     }
 
-    /// `x + scale dropout(y)` of two values of one shape.
+    /// Adds `x + scale dropout(y)` of two values of the same shape.
     pub fn scaled_residual(
         &mut self,
         x: Value,
@@ -151,12 +151,12 @@ impl Chain {
         self.push(Residual { scale, dropout }, vec![x, y])
     }
 
-    /// [`super::scaled_rows`] of a value: `[T, D]` and `[T, 1]` → `[T, D]`.
+    /// Adds [`super::scaled_rows`]: `[T, D]` and `[T, 1]` → `[T, D]`.
     pub fn scaled_rows(&mut self, x: Value, weights: Value) -> Value {
         self.push(ScaledRows, vec![x, weights])
     }
 
-    /// [`super::feed_forward`] of a value: `[.., D]` → `[.., D_out]`.
+    /// Adds [`super::feed_forward`]: `[.., D]` → `[.., D_out]`.
     pub fn feed_forward(
         &mut self,
         x: Value,
@@ -168,7 +168,7 @@ impl Chain {
         self.push(FeedForward::new(f), [&[x], &from[..]].concat())
     }
 
-    /// [`super::residual_norm`] of two values: both `[.., D]` → `[.., D]`.
+    /// Adds [`super::residual_norm`]: both `[.., D]` → `[.., D]`.
     pub fn residual_norm(
         &mut self,
         x: Value,
@@ -181,18 +181,18 @@ impl Chain {
         self.push(NormKernel::new(&norm, true, dropout), from)
     }
 
-    /// The chain as one differentiable operation; the last kernel's output, of its shape.
+    /// Runs the chain as one differentiable operation and returns the last kernel's output.
     ///
     /// # Errors
-    /// Those of its kernels; a value that nothing uses, or that a kernel takes twice.
+    /// Errors of its kernels. Also an unused value, or a kernel that uses one value twice.
     pub fn finish(self) -> candle_core::Result<Tensor> {
         let used = |i| self.steps.list.iter().any(|step| step.from.contains(&Place::Step(i)));
         if let Some(unused) = (0..self.steps.list.len().saturating_sub(1)).find(|i| !used(*i)) {
-            candle_core::bail!("chain: nothing uses the output of kernel {unused}");
+            candle_core::bail!("chain: the output of kernel {unused} is not used");
         }
         for step in &self.steps.list {
             if (1..step.from.len()).any(|i| step.from[..i].contains(&step.from[i])) {
-                candle_core::bail!("chain: {} takes one value twice", step.kernel.name());
+                candle_core::bail!("chain: {} uses one value twice", step.kernel.name());
             }
         }
         if self.inputs.iter().all(|input| !input.track_op()) {
@@ -202,8 +202,8 @@ impl Chain {
         apply(self.steps, &inputs)
     }
 
-    /// The result where no backward pass can follow: each kernel goes once it has run, each output
-    /// once it has been used.
+    /// Runs the kernels without gradients. Each kernel is dropped after it runs, and each output
+    /// after its last use.
     fn run_apart(self) -> candle_core::Result<Tensor> {
         let list = self.steps.list;
         let last_use =
@@ -217,14 +217,14 @@ impl Chain {
                 Place::Step(j) => outputs[j].clone(),
             };
             let Some(from) = step.from.iter().map(find).collect::<Option<Vec<Tensor>>>() else {
-                candle_core::bail!("chain: {} takes a value that is gone", step.kernel.name());
+                candle_core::bail!("chain: {} uses a dropped value", step.kernel.name());
             };
             let from: Vec<&Tensor> = from.iter().collect();
             outputs.push(Some(run(step.kernel.as_mut(), &from)?));
         }
         match outputs.pop().flatten() {
             Some(output) => Ok(output),
-            None => candle_core::bail!("a chain without kernels"),
+            None => candle_core::bail!("the chain has no kernels"),
         }
     }
 
@@ -241,16 +241,16 @@ struct Steps {
     list: Vec<Step>,
 }
 
-/// A kernel, where its inputs come from, and what it made.
+/// A kernel, the sources of its inputs, and its output.
 struct Step {
     kernel: Box<dyn Kernel>,
     from: Vec<Place>,
-    /// Empty for the last step, whose output is the chain's.
+    /// Empty for the last step: its output belongs to the chain.
     output: Vec<f32>,
     dims: Vec<usize>,
 }
 
-/// The inputs of a step.
+/// Returns the inputs of a step.
 fn gather<'a>(from: &[Place], inputs: &[Input<'a>], done: &'a [Step]) -> Vec<Input<'a>> {
     let find = |place: &Place| match *place {
         Place::Input(i) => inputs[i],
@@ -273,7 +273,7 @@ impl Kernel for Steps {
         }
         match self.list.last_mut() {
             Some(last) => Ok((std::mem::take(&mut last.output), Shape::from(last.dims.clone()))),
-            None => candle_core::bail!("a chain without kernels"),
+            None => candle_core::bail!("the chain has no kernels"),
         }
     }
 
@@ -291,7 +291,7 @@ impl Kernel for Steps {
             let (output, gradient) = match &own {
                 _ if i == last => (output, gradient),
                 Some(own) => (step.output.as_slice(), own.data.as_slice()),
-                // Nothing that the result depends on.
+                // The result does not depend on this step.
                 None => continue,
             };
             let mut of_inputs: Vec<Option<Gradient>> = step
@@ -328,6 +328,6 @@ impl Kernel for Steps {
             let from: Vec<Tensor> = step.from.iter().map(find).collect();
             outputs.push(step.kernel.composite(&from)?);
         }
-        outputs.pop().ok_or_else(|| candle_core::Error::Msg("a chain without kernels".into()))
+        outputs.pop().ok_or_else(|| candle_core::Error::Msg("the chain has no kernels".into()))
     }
 }

@@ -1,7 +1,7 @@
 //! Two-dimensional convolution with ReLU, channels last.
 //!
-//! Windows are laid out as rows of a few pictures at a time, which stay in the cache, and multiplied
-//! with the weight.
+//! The windows (receptive fields) of a few images at a time are unfolded into rows that fit the
+//! cache, then multiplied with the weight.
 
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
@@ -12,28 +12,29 @@ use super::matmul::{Matrix, matmul_on_this_thread};
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ELEMENTS, add, add_column_sums};
 
-/// Pictures whose windows are laid out at a time.
+/// Images unfolded at a time.
 const PICTURES: usize = 4;
 
-/// Parts of a batch whose gradients of the weight are summed apart, whatever the thread count.
+/// The number of batch parts whose weight gradients are summed separately. It is the same for any
+/// number of threads.
 const PARTS: usize = 16;
 
-/// How windows lie in a picture, and what follows.
+/// The stride, padding and activation of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Convolution {
     /// Pixels from one window to the next.
     pub stride: usize,
-    /// Zeros on each side of the picture.
+    /// Zero pixels on each side of the image.
     pub padding: usize,
-    /// Whether what is below zero becomes zero.
+    /// Whether a ReLU follows.
     pub relu: bool,
 }
 
-/// `x` `[B, H, W, C]`, `weight` `[C_out, k, k, C]`, `bias` `[C_out]` → `[B, H', W', C_out]` with
-/// `H' = (H + 2 padding - k) / stride + 1`.
+/// Computes a convolution: `x` `[B, H, W, C]`, `weight` `[C_out, k, k, C]`, `bias` `[C_out]` →
+/// `[B, H', W', C_out]` with `H' = (H + 2 padding - k) / stride + 1`.
 ///
 /// # Errors
-/// If the shapes do not fit each other, or the window is larger than the padded picture.
+/// If the shapes do not match, or the window is larger than the padded image.
 pub fn convolution(
     x: &Tensor,
     weight: &Tensor,
@@ -50,7 +51,7 @@ struct Sizes {
     height: usize,
     width: usize,
     channels: usize,
-    /// Pixels of a window's edge.
+    /// The kernel size `k`, in pixels.
     edge: usize,
     out_height: usize,
     out_width: usize,
@@ -58,22 +59,22 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Numbers of a picture.
+    /// Elements per image.
     fn picture(&self) -> usize {
         self.height * self.width * self.channels
     }
 
-    /// Windows in a picture.
+    /// Windows per image.
     fn windows(&self) -> usize {
         self.out_height * self.out_width
     }
 
-    /// Numbers of a window.
+    /// Elements per window.
     fn window(&self) -> usize {
         self.edge * self.edge * self.channels
     }
 
-    /// Numbers of a picture's output.
+    /// Output elements per image.
     fn output(&self) -> usize {
         self.windows() * self.out_channels
     }
@@ -84,21 +85,21 @@ impl Convolution {
         let (&[batch, height, width, channels], &[out_channels, edge, across, inner], &[biases]) =
             (dims[0], dims[1], dims[2])
         else {
-            candle_core::bail!("convolution: shapes {dims:?}");
+            candle_core::bail!("convolution: shapes {dims:?} do not match");
         };
         let fits = edge == across && inner == channels && biases == out_channels;
         let shortest = height.min(width) + 2 * self.padding;
         let empty = dims.iter().any(|dims| dims.contains(&0)) || self.stride == 0;
         if !fits || empty || edge > shortest {
-            candle_core::bail!("convolution: shapes {dims:?} with {self:?}");
+            candle_core::bail!("convolution: shapes {dims:?} do not fit {self:?}");
         }
         let windows = |pixels: usize| (pixels + 2 * self.padding - edge) / self.stride + 1;
         let (out_height, out_width) = (windows(height), windows(width));
         Ok(Sizes { batch, height, width, channels, edge, out_height, out_width, out_channels })
     }
 
-    /// Calls `f` for each row of pixels that a window of a picture covers: the place in the window,
-    /// the place in the picture, and how many numbers lie in both.
+    /// Calls `f` for each row of pixels in a window. The arguments are the index in the window, the
+    /// index in the image, and the number of elements.
     #[inline(always)]
     fn each_row(
         &self,
@@ -108,7 +109,7 @@ impl Convolution {
     ) {
         let Sizes { height, width, channels, edge, .. } = *sizes;
         let (top, left) = (y * self.stride, x * self.stride);
-        // In pixels of the padded picture.
+        // Coordinates in the padded image.
         let first = left.max(self.padding);
         let last = (left + edge).min(width + self.padding);
         if first >= last {
@@ -124,7 +125,7 @@ impl Convolution {
         }
     }
 
-    /// The windows of pictures as rows: `[n, H, W, C]` → `[n H' W', k k C]`.
+    /// Unfolds images into rows, one per window: `[n, H, W, C]` → `[n H' W', k k C]`.
     fn lay_out(&self, sizes: &Sizes, pictures: &[f32], rows: &mut [f32]) {
         rows.fill(0.0);
         let of_picture = rows.chunks_mut(sizes.windows() * sizes.window());
@@ -138,7 +139,7 @@ impl Convolution {
         }
     }
 
-    /// Adds rows of windows to the pixels that they came from.
+    /// Adds rows of windows to their source pixels (the transpose of unfolding).
     fn add_back(&self, sizes: &Sizes, rows: &[f32], pictures: &mut [f32]) {
         let of_picture = rows.chunks(sizes.windows() * sizes.window());
         for (picture, rows) in pictures.chunks_mut(sizes.picture()).zip(of_picture) {
@@ -204,7 +205,8 @@ impl Kernel for Convolution {
         let (dx, dw) = (&mut of_x[0], &mut of_weight[0]);
         let weight = Matrix::new(inputs[1].data, out, window);
         let part = sizes.batch.div_ceil(PARTS).next_multiple_of(PICTURES);
-        // Of a part of the batch: its gradient of the weight, and that of its pictures.
+        // For one part of the batch: returns the weight gradient and adds the gradient of the
+        // images.
         let of_part = |x: &[f32], dy: &[f32], mut dx: Option<&mut [f32]>| {
             let mut sums = if dw.is_some() { vec![0.0; out * window] } else { Vec::new() };
             let mut rows = Vec::new();
@@ -290,7 +292,7 @@ vectorised! {
     }
 }
 
-/// The gradient where the output is positive, 0 elsewhere.
+/// Returns the gradient where the output is positive, and 0 elsewhere.
 fn where_positive(output: &[f32], gradient: &[f32]) -> Vec<f32> {
     let mut kept = vec![0.0; gradient.len()];
     let blocks = kept.par_chunks_mut(ELEMENTS).zip(output.par_chunks(ELEMENTS));

@@ -1,4 +1,4 @@
-//! Softmax cross-entropy with label smoothing and an ignored target.
+//! Softmax cross-entropy with label smoothing and an ignore index.
 
 use std::sync::Arc;
 
@@ -9,22 +9,23 @@ use super::math::{exp, max, sum};
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::softmax::widened;
 
-/// Targets and options of a cross-entropy.
+/// The targets and options of a cross-entropy loss.
 #[derive(Debug, Clone)]
 pub struct CrossEntropy {
-    /// One class for each row `[N]`.
+    /// One class index per row `[N]`.
     pub targets: Arc<[u32]>,
-    /// Rows with this target count nothing.
+    /// The ignore index: rows with this target have zero loss and zero gradient.
     pub ignored: Option<u32>,
-    /// The share `ε` of the target's weight that is spread over all classes.
+    /// The label smoothing `ε`: this share of the target's weight is spread evenly over all
+    /// classes.
     pub label_smoothing: f32,
 }
 
-/// `-Σ_v t_v log softmax(logits)_v` for each row, in nats; 0 for ignored rows: `logits` `[N, V]` →
-/// `[N]`.
+/// Computes `-Σ_v t_v log softmax(logits)_v` in nats for each row, 0 for ignored rows: `logits`
+/// `[N, V]` → `[N]`.
 ///
 /// # Errors
-/// If the number of targets is not `N` or a target is not below `V`.
+/// If the number of targets is not `N`, or a target is `V` or more.
 pub fn cross_entropy(logits: &Tensor, options: CrossEntropy) -> candle_core::Result<Tensor> {
     apply(options, &[logits])
 }
@@ -32,14 +33,14 @@ pub fn cross_entropy(logits: &Tensor, options: CrossEntropy) -> candle_core::Res
 impl CrossEntropy {
     fn check(&self, dims: &[usize]) -> candle_core::Result<usize> {
         let &[rows, width] = dims else {
-            candle_core::bail!("cross-entropy: logits of shape {dims:?}, wanted [N, V]");
+            candle_core::bail!("cross-entropy: logits of shape {dims:?}, expected [N, V]");
         };
         if rows != self.targets.len() {
-            candle_core::bail!("cross-entropy: {rows} rows, {} targets", self.targets.len());
+            candle_core::bail!("cross-entropy: {rows} rows but {} targets", self.targets.len());
         }
         let beyond = |t: &&u32| Some(**t) != self.ignored && **t as usize >= width;
         if let Some(target) = self.targets.iter().find(beyond) {
-            candle_core::bail!("cross-entropy: target {target} among {width} classes");
+            candle_core::bail!("cross-entropy: target {target} is not below {width} classes");
         }
         Ok(width)
     }
@@ -101,7 +102,7 @@ impl Kernel for CrossEntropy {
         }
         let weighted = weights.iter().map(|weight| u8::from(*weight != 0.0)).collect::<Vec<_>>();
         let mask = |of: Vec<u8>| Tensor::from_vec(of, shape, device);
-        // What has no weight has no part in the loss, be it infinite or NaN: 0 times that would be NaN.
+        // Classes without weight are set to 0: an infinite or NaN logit times 0 would be NaN.
         let zeros = logits.zeros_like()?;
         let logits = mask(counted)?.where_cond(&logits, &zeros)?;
         let shifted = logits.broadcast_sub(&logits.detach().max_keepdim(D::Minus1)?)?;
@@ -119,7 +120,7 @@ vectorised! {
         let top = max(logits);
         let total = sum(logits, |v| exp(v - top)).ln() + top;
         if smoothing == 0.0 {
-            // A masked class (minus infinity) has no part in the loss.
+            // A masked class (minus infinity) does not affect the loss.
             return total - logits[target];
         }
         let mean = sum(logits, |v| v) / logits.len() as f32;

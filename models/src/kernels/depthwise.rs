@@ -1,4 +1,4 @@
-//! Convolution of each channel by itself, over packed sequences.
+//! Depthwise convolution over packed sequences.
 
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
@@ -7,15 +7,16 @@ use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add, add_column_sums};
 use super::windows::{Geometry, Windows, transposed};
 
-/// Parts of the windows whose gradients of the weight are summed apart, whatever the thread count.
+/// The number of parts of the windows whose weight gradients are summed separately. It is the same
+/// for any number of threads.
 const PARTS: usize = 16;
 
-/// `x` `[T, C]` or `[T, W, C]`, packed sequences of `lengths` rows, `weight` `[C, p]` for windows of
-/// `p` places, `bias` `[C]` → `[T', C]` or `[T', W', C]`. No window reaches from one sequence into
-/// another.
+/// Computes a depthwise convolution over packed sequences of `lengths` rows. Shapes: `x` `[T, C]`
+/// or `[T, W, C]`, `weight` `[C, p]` for windows of `p` positions, `bias` `[C]` → `[T', C]` or
+/// `[T', W', C]`. A window never crosses a sequence boundary.
 ///
 /// # Errors
-/// If the lengths are not those of all rows, or the shapes do not fit.
+/// If the lengths do not sum to the number of rows, or the shapes do not match.
 pub fn depthwise(
     x: &Tensor,
     (weight, bias): (&Tensor, &Tensor),
@@ -35,7 +36,10 @@ impl Depthwise {
         let geometry = self.windows.lie_in(dims[0], &self.lengths)?;
         let (channels, places) = (geometry.channels, self.windows.places());
         if dims[1] != [channels, places] || dims[2] != [channels] {
-            candle_core::bail!("depthwise convolution: shapes {dims:?} with {:?}", self.windows);
+            candle_core::bail!(
+                "depthwise convolution: shapes {dims:?} do not fit {:?}",
+                self.windows
+            );
         }
         Ok(geometry)
     }
@@ -103,7 +107,7 @@ impl Kernel for Depthwise {
     }
 }
 
-/// A matrix of rows of `width` as rows of its columns.
+/// Transposes a row-major matrix with `width` columns.
 fn by_place(matrix: &[f32], width: usize) -> Vec<f32> {
     (0..width).flat_map(|column| matrix[column..].iter().step_by(width).copied()).collect()
 }

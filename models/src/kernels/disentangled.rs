@@ -1,8 +1,8 @@
-//! The bias of disentangled attention (DeBERTa, arXiv 2006.03654, eq. 4): content to position and
-//! position to content, forward and backward.
+//! The bias of disentangled attention (DeBERTa, arXiv 2006.03654, eq. 4), forward and backward:
+//! content to position and position to content.
 //!
-//! Only the relative places that a segment can have are multiplied, so short sequences do not pay
-//! for the whole table of relative embeddings.
+//! Products are computed only for the relative positions that occur in a segment. Short sequences
+//! therefore do not pay for the whole table of relative embeddings.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,24 +18,26 @@ use super::segments::{Segments, Span, split_runs};
 /// The options of a disentangled bias.
 #[derive(Debug, Clone)]
 pub struct Disentangled {
-    /// Heads `H`; the width is divided among them.
+    /// The number of heads `H`; it must divide the width `D`.
     pub num_heads: usize,
-    /// The factor on both terms, that of the attention.
+    /// The factor on both terms, equal to the attention's scale.
     pub scale: f32,
-    /// Who attends to whom.
+    /// Which query rows attend to which key rows.
     pub segments: Segments,
-    /// For each query place minus key place, from `-n` to `n` (at least the longest run less 1):
-    /// the row of the position projections. Never falls.
+    /// For each relative position (query minus key) from `-n` to `n`: the row of the position
+    /// projections. `n` is at least the longest span minus 1. Rows never decrease.
     pub rows: Arc<[u32]>,
 }
 
-/// `scale (q_i · pos_key[r(i - j)] + k_j · pos_query[r(i - j)])` for each segment, head, query
-/// place `i` and key place `j`: `qkv` `[T, 3 D]`, projections of relative embeddings `[R, D]` →
-/// flat, as [`super::AttentionBias::PerSegment`] takes it. A projection that is `None` leaves its
-/// term out; without `pos_query` the queries `[T, D]` are enough.
+/// Computes `scale (q_i · pos_key[r(i - j)] + k_j · pos_query[r(i - j)])` for each segment, head,
+/// query position `i` and key position `j`.
+///
+/// Shapes: `qkv` `[T, 3 D]`, projections of relative embeddings `[R, D]` → flattened, in the layout
+/// of [`super::AttentionBias::PerSegment`]. A projection that is `None` omits its term. Without
+/// `pos_query`, `qkv` may be the queries `[T, D]` alone.
 ///
 /// # Errors
-/// If shapes, heads, segments or rows do not fit, or both projections are `None`.
+/// If shapes, heads, segments or rows do not match, or both projections are `None`.
 pub fn disentangled_bias(
     qkv: &Tensor,
     pos_key: Option<&Tensor>,
@@ -53,11 +55,11 @@ pub fn disentangled_bias(
 
 struct DisentangledBias {
     options: Disentangled,
-    /// One term for each input beyond the first.
+    /// One term for each input after the first.
     contents: Vec<Content>,
 }
 
-/// What a term multiplies with the positions.
+/// The content multiplied with the position projections in a term.
 #[derive(Clone, Copy, PartialEq)]
 enum Content {
     Query,
@@ -70,9 +72,9 @@ struct Block {
     key: Span,
     /// The first column of the head.
     column: usize,
-    /// The rows of the position projections that occur.
+    /// The rows of the position projections used by this block.
     rows: Range<usize>,
-    /// Where its scores lie in the bias.
+    /// The location of its scores in the bias.
     scores: Span,
 }
 
@@ -82,52 +84,57 @@ impl Block {
     }
 }
 
-/// The gradients that one term of one block has: content `[L, d]`, positions `[rows, d]`.
+/// The gradients of one term of one block: content `[L, d]`, positions `[rows, d]`.
 struct TermGradients {
     content: Vec<f32>,
     positions: Vec<f32>,
 }
 
 impl DisentangledBias {
-    /// The width `D`.
+    /// Checks the inputs and returns the width `D`.
     fn check(&self, dims: &[&[usize]]) -> candle_core::Result<usize> {
         let Disentangled { num_heads, segments, rows, .. } = &self.options;
         let &[tokens, columns] = dims[0] else {
-            candle_core::bail!("disentangled bias: input {:?}, wanted [T, 3 D]", dims[0]);
+            candle_core::bail!("disentangled bias: input {:?}, expected [T, 3 D]", dims[0]);
         };
         let alone = self.contents == [Content::Query] && dims[1].last() == Some(&columns);
         let width = if alone { columns } else { columns / 3 };
         let whole = alone || columns == 3 * width;
         if *num_heads == 0 || width == 0 || !whole || width % num_heads != 0 {
-            candle_core::bail!("disentangled bias: {num_heads} heads for input {:?}", dims[0]);
+            candle_core::bail!(
+                "disentangled bias: {num_heads} heads do not fit input {:?}",
+                dims[0]
+            );
         }
         segments.check(tokens, tokens)?;
         if self.contents.is_empty() {
-            candle_core::bail!("disentangled bias: neither projection of positions is given");
+            candle_core::bail!("disentangled bias: both position projections are missing");
         }
         let highest = rows.iter().max().map_or(0, |row| *row as usize);
         for dims in &dims[1..] {
             if !matches!(dims, [r, d] if *d == width && *r > highest) {
-                candle_core::bail!("disentangled bias: positions {dims:?} for width {width}");
+                candle_core::bail!(
+                    "disentangled bias: positions {dims:?} do not fit width {width}"
+                );
             }
         }
         let longest = segments.iter().map(|(q, k)| q.length.max(k.length)).max().unwrap_or(0);
         if rows.len() % 2 == 0 || rows.len() + 1 < 2 * longest || !rows.is_sorted() {
             candle_core::bail!(
-                "disentangled bias: {} relative places for {longest} tokens",
+                "disentangled bias: {} relative positions do not fit {longest} tokens",
                 rows.len()
             );
         }
         Ok(width)
     }
 
-    /// The rows for query place `i` less each key place of a run of `length`, last key first.
+    /// Returns the rows of query position `i` for the keys of a span of `length`, last key first.
     fn rows_of(&self, i: usize, length: usize) -> &[u32] {
         let end = self.options.rows.len() / 2 + i + 1;
         &self.options.rows[end - length..end]
     }
 
-    /// The blocks, in the order of the bias.
+    /// Returns the blocks, in the order of the bias.
     fn blocks(&self, width: usize) -> Vec<Block> {
         let (heads, size) = (self.options.num_heads, width / self.options.num_heads);
         let (mut blocks, mut start) = (Vec::new(), 0);
@@ -149,7 +156,8 @@ impl DisentangledBias {
         blocks
     }
 
-    /// Calls `f` with each element of a block's bias and of a term's products `[L, rows]`.
+    /// Calls `f` with the index of each element in the block's bias and in the term's products
+    /// `[L, rows]`.
     #[inline(always)]
     fn for_each_pair(&self, block: &Block, content: Content, mut f: impl FnMut(usize, usize)) {
         let length = block.key.length;
@@ -170,7 +178,7 @@ impl DisentangledBias {
         }
     }
 
-    /// One pair of gradients for each term.
+    /// Returns one pair of gradients for each term.
     fn block_backward(
         &self,
         inputs: &[Input<'_>],
@@ -195,7 +203,7 @@ impl DisentangledBias {
         self.contents.iter().zip(&inputs[1..]).map(of_term).collect()
     }
 
-    /// A head's content `[L, d]` and positions `[rows, d]`.
+    /// Returns a head's content `[L, d]` and positions `[rows, d]`.
     fn factors<'a>(
         &self,
         qkv: Input<'a>,
@@ -214,17 +222,17 @@ impl DisentangledBias {
     }
 }
 
-/// Numbers of a row of the content.
+/// Returns the number of columns of the content.
 fn columns(dims: &[usize]) -> usize {
     dims.last().copied().unwrap_or_default()
 }
 
-/// Where the content lies in a row of `qkv`.
+/// Returns the first column of the content in `qkv`.
 fn first_column(content: Content, width: usize) -> usize {
     if content == Content::Query { 0 } else { width }
 }
 
-/// The values from `start` on; none for an empty run at the end.
+/// Returns the values from `start` on; empty if `start` is beyond the end.
 fn tail(data: &[f32], start: usize) -> &[f32] {
     data.get(start..).unwrap_or(&[])
 }
@@ -268,7 +276,7 @@ impl Kernel for DisentangledBias {
             .collect();
         for (term, &content) in self.contents.iter().enumerate() {
             if let Some(wanted) = &mut wanted[0] {
-                // The heads of a segment share its run of rows.
+                // The heads of a segment share its span of rows.
                 let spans: Vec<Span> =
                     blocks.iter().step_by(heads).map(|block| block.content(content)).collect();
                 let stride = columns(inputs[0].dims);
@@ -330,7 +338,7 @@ impl Kernel for DisentangledBias {
     }
 }
 
-/// Adds rows of `size` values to the columns from `column` on of rows that lie `stride` apart.
+/// Adds rows of `size` values to a matrix with rows `stride` apart, starting at column `column`.
 fn add_rows(values: &[f32], size: usize, sums: &mut [f32], stride: usize, column: usize) {
     for (values, row) in values.chunks(size).zip(sums.chunks_mut(stride)) {
         add(values, &mut row[column..column + size]);

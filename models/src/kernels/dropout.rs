@@ -1,4 +1,5 @@
-//! Dropout from our own generator: a mask is a function of (seed, use, element) and never stored.
+//! Dropout with a stateless generator: a mask is a function of (seed, use, element) and is never
+//! stored.
 
 use std::cell::Cell;
 
@@ -8,8 +9,8 @@ use rayon::prelude::*;
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::ELEMENTS;
 
-/// What a forward pass is for: whether it trains (dropout on, from this step's seed), and whether
-/// anybody will ask for gradients.
+/// The mode of a forward pass: training (dropout on, with this step's seed) or evaluation, with or
+/// without gradients.
 #[derive(Debug)]
 pub struct Mode {
     seed: Option<u64>,
@@ -18,29 +19,29 @@ pub struct Mode {
 }
 
 impl Mode {
-    /// Evaluation: dropout does nothing.
+    /// Evaluation mode: dropout is off.
     pub fn evaluate() -> Self {
         Self { seed: None, uses: Cell::new(0), gradients: true }
     }
 
-    /// Evaluation without gradients: an encoder cuts its states from the graph after each block,
-    /// so that no more than one block's is in memory.
+    /// Evaluation without gradients. An encoder detaches its hidden states after each block, so
+    /// that only one block's graph is in memory.
     pub fn predict() -> Self {
         Self { gradients: false, ..Self::evaluate() }
     }
 
-    /// Training with the masks of `seed`. Each use of dropout in a forward pass draws the next
-    /// mask, so one `Mode` belongs to one forward pass.
+    /// Training mode with the masks of `seed`. Each use of dropout draws the next mask, so create
+    /// one `Mode` per forward pass.
     pub fn train(seed: u64) -> Self {
         Self { seed: Some(seed), ..Self::evaluate() }
     }
 
-    /// `x` of any shape, outside the graph if nobody will ask for gradients.
+    /// Detaches `x` (of any shape) if no gradients are needed.
     pub fn cut(&self, x: Tensor) -> Tensor {
         if self.gradients { x } else { x.detach() }
     }
 
-    /// The next mask; `None` when evaluating or when `probability` is 0.
+    /// Draws the next mask. Returns `None` in evaluation mode or if `probability` is 0.
     pub fn dropout(&self, probability: f64) -> Option<Dropout> {
         let seed = self.seed?;
         let used = self.uses.replace(self.uses.get() + 1);
@@ -57,12 +58,12 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// The same mask with what it keeps multiplied by `factor`.
+    /// Returns the same mask with its scale multiplied by `factor`.
     pub(super) fn times(self, factor: f32) -> Self {
         Self { scale: self.scale * factor, ..self }
     }
 
-    /// The mask of `key` that drops each element with `probability` (in `[0, 1)`).
+    /// Creates the mask of `key`, which drops each element with `probability` (in `[0, 1)`).
     pub fn new(probability: f64, key: u64) -> Self {
         let probability = probability.clamp(0.0, 0.999_999);
         Self {
@@ -72,7 +73,7 @@ impl Dropout {
         }
     }
 
-    /// What element `index` is multiplied by: 0 or `1 / (1 - probability)`.
+    /// Returns the factor of element `index`: 0 or `1 / (1 - probability)`.
     #[inline(always)]
     pub fn factor(&self, index: usize) -> f32 {
         let (low, high) = (index as u32, (index as u64 >> 32) as u32);
@@ -80,14 +81,15 @@ impl Dropout {
         if hash >= self.threshold { self.scale } else { 0.0 }
     }
 
-    /// The mask as a tensor of this shape and kind, for composites.
+    /// Returns the mask as a tensor with the shape and dtype of `x`, for composites.
     pub(crate) fn mask_like(&self, x: &Tensor) -> candle_core::Result<Tensor> {
         let mask: Vec<f32> = (0..x.elem_count()).map(|i| self.factor(i)).collect();
         Tensor::from_vec(mask, x.shape(), x.device())?.to_dtype(x.dtype())
     }
 }
 
-/// Drops elements and scales up the rest: `x` of any shape → the same shape.
+/// Applies a dropout mask: dropped elements become 0 and the others are scaled up. `x` of any shape
+/// → the same shape.
 pub fn dropout(x: &Tensor, mask: Option<Dropout>) -> candle_core::Result<Tensor> {
     match mask {
         Some(mask) => apply(DropoutKernel(mask), &[x]),
@@ -144,7 +146,7 @@ vectorised! {
     }
 }
 
-/// A 32-bit mixer of low bias (Wellons, "lowbias32").
+/// A 32-bit hash with low bias (Wellons, "lowbias32").
 #[inline(always)]
 fn mix(mut x: u32) -> u32 {
     x ^= x >> 16;
@@ -166,7 +168,7 @@ fn split_mix(x: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Attention counts its weights over the whole batch, which can be more than 2^32.
+    /// Attention indexes its weights over the whole batch, which can exceed 2^32.
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn a_mask_does_not_repeat_after_2_to_the_32() {

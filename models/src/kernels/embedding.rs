@@ -1,4 +1,4 @@
-//! Rows of one or several tables, summed: token + position + segment embeddings in one pass.
+//! Sums of embedding lookups: token + position + segment embeddings in one pass.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use rayon::prelude::*;
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ROWS, add};
 
-/// The sum over tables of their rows at `ids`: tables `[V_i, D]`, ids `[T]` each → `[T, D]`.
+/// Looks up `ids` in each table and sums the rows: tables `[V_i, D]`, ids `[T]` each → `[T, D]`.
 ///
 /// # Errors
-/// If the id lists differ in length or an id is not a row of its table.
+/// If the id lists differ in length, or an id is beyond its table.
 pub fn embedding_sum(lookups: &[(&Tensor, Arc<[u32]>)]) -> candle_core::Result<Tensor> {
     let tables: Vec<&Tensor> = lookups.iter().map(|(table, _)| *table).collect();
     let ids = lookups.iter().map(|(_, ids)| ids.clone()).collect();
@@ -28,13 +28,13 @@ impl EmbeddingSum {
         let width = dims.first().and_then(|d| d.last()).copied().unwrap_or(0);
         for (ids, dims) in self.ids.iter().zip(dims) {
             let &[rows, w] = *dims else {
-                candle_core::bail!("embedding: a table of shape {dims:?}, wanted [V, D]");
+                candle_core::bail!("embedding: a table of shape {dims:?}, expected [V, D]");
             };
             if w != width || ids.len() != count || width == 0 {
-                candle_core::bail!("embedding: tables or id lists do not fit each other");
+                candle_core::bail!("embedding: tables or id lists do not match");
             }
             if let Some(id) = ids.iter().find(|id| **id as usize >= rows) {
-                candle_core::bail!("embedding: id {id} in a table of {rows} rows");
+                candle_core::bail!("embedding: id {id} is beyond a table of {rows} rows");
             }
         }
         Ok((count, width))
@@ -69,7 +69,7 @@ impl Kernel for EmbeddingSum {
         wanted: &mut [Option<Gradient>],
     ) -> candle_core::Result<()> {
         let width = inputs[0].dims.last().copied().unwrap_or(1);
-        // One thread for each table; the rows of a table in the order of the tokens.
+        // One thread per table adds the rows in token order.
         wanted.par_iter_mut().zip(&self.ids).for_each(|(wanted, ids)| {
             if let Some(wanted) = wanted {
                 let sums = wanted.as_sum();
@@ -94,6 +94,6 @@ impl Kernel for EmbeddingSum {
                 None => rows,
             });
         }
-        sum.ok_or_else(|| candle_core::Error::Msg("embedding: no table".into()))
+        sum.ok_or_else(|| candle_core::Error::Msg("embedding: no tables given".into()))
     }
 }

@@ -1,7 +1,7 @@
 //! The position-wise feed-forward block, `f(x W₁ᵀ + b₁) W₂ᵀ + b₂`, as one operation.
 //!
-//! Only the hidden values before the activation are kept; the backward pass makes the activation
-//! again together with its slope.
+//! Only the hidden values before the activation are stored. The backward pass recomputes the
+//! activation together with its derivative.
 
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
@@ -12,7 +12,7 @@ use super::matmul::{Matrix, matmul};
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ELEMENTS, add_column_sums};
 
-/// `f(x W₁ᵀ + b₁) W₂ᵀ + b₂`: `x` `[.., D]`, `w1` `[M, D]`, `b1` `[M]`, `w2` `[D_out, M]`,
+/// Computes `f(x W₁ᵀ + b₁) W₂ᵀ + b₂`: `x` `[.., D]`, `w1` `[M, D]`, `b1` `[M]`, `w2` `[D_out, M]`,
 /// `b2` `[D_out]` → `[.., D_out]`.
 pub fn feed_forward(
     x: &Tensor,
@@ -30,13 +30,13 @@ pub(super) struct FeedForward {
 }
 
 impl FeedForward {
-    /// The kernel; its inputs are `x`, `w1`, `b1`, `w2`, `b2`.
+    /// Creates the kernel. Its inputs are `x`, `w1`, `b1`, `w2`, `b2`.
     pub(super) fn new(f: Activation) -> Self {
         Self { f, hidden: Vec::new() }
     }
 }
 
-/// Widths: of the input, of the hidden layer, of the output; and the number of rows.
+/// The widths of the input, the hidden layer and the output, and the number of rows.
 struct Sizes {
     d_in: usize,
     mid: usize,
@@ -44,7 +44,7 @@ struct Sizes {
     rows: usize,
 }
 
-/// The sizes, from the shapes of `x`, `w1`, `b1`, `w2` and `b2`.
+/// Returns the sizes, from the shapes of `x`, `w1`, `b1`, `w2` and `b2`.
 fn sizes(dims: &[&[usize]]) -> candle_core::Result<Sizes> {
     let d_in = dims[0].last().copied().unwrap_or(0);
     let elements: usize = dims[0].iter().product();
@@ -55,7 +55,7 @@ fn sizes(dims: &[&[usize]]) -> candle_core::Result<Sizes> {
             Ok(Sizes { d_in, mid, d_out, rows: elements / d_in })
         }
         _ => candle_core::bail!(
-            "feed-forward: input {:?}, weights {:?} and {:?}, biases {:?} and {:?}",
+            "feed-forward: input {:?}, weights {:?} and {:?}, biases {:?} and {:?} do not fit",
             dims[0],
             dims[1],
             dims[3],

@@ -1,4 +1,4 @@
-//! The products of gated linear units, of halves that lie side by side (arXiv 1612.08083, 2002.05202).
+//! The products of gated linear units, with both halves in one row (arXiv 1612.08083, 2002.05202).
 
 use candle_core::{D, Shape, Tensor};
 use rayon::prelude::*;
@@ -7,7 +7,7 @@ use super::activation::Activation;
 use super::operation::{Gradient, Holds, Input, Kernel, apply};
 use super::rows::{ROWS, add};
 
-/// `f(a) ⊙ b`: `x` `[.., 2 M]` holds `a` and then `b` in each row → `[.., M]`.
+/// Computes `f(a) ⊙ b`: `x` `[.., 2 M]` holds `a` then `b` in each row → `[.., M]`.
 ///
 /// # Errors
 /// If the last dimension is odd or 0.
@@ -15,10 +15,11 @@ pub fn gated(x: &Tensor, f: Activation) -> candle_core::Result<Tensor> {
     apply(Gated { f, gate: Half::First }, &[x])
 }
 
-/// `a ⊙ σ(b)`, the first gated linear unit: `x` `[.., 2 M]` as in [`gated`] → `[.., M]`.
+/// Computes `a ⊙ σ(b)`, the original gated linear unit: `x` `[.., 2 M]` as in [`gated`] →
+/// `[.., M]`.
 ///
 /// # Errors
-/// As [`gated`].
+/// The same as for [`gated`].
 pub fn glu(x: &Tensor) -> candle_core::Result<Tensor> {
     apply(Gated::GLU, &[x])
 }
@@ -28,7 +29,7 @@ pub(super) struct Gated {
     pub(super) gate: Half,
 }
 
-/// The half that goes through the activation.
+/// The half that passes through the activation.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Half {
     First,
@@ -40,18 +41,18 @@ impl Gated {
 }
 
 impl Half {
-    /// The gate and the other half of a row.
+    /// Returns the gate and the other half of a row.
     #[inline(always)]
     fn of<T>(self, (first, second): (T, T)) -> (T, T) {
         if self == Self::First { (first, second) } else { (second, first) }
     }
 }
 
-/// The width `M` of a half.
+/// Returns the width `M` of a half.
 fn half(dims: &[usize]) -> candle_core::Result<usize> {
     match dims.last() {
         Some(width) if *width > 0 && width % 2 == 0 => Ok(width / 2),
-        _ => candle_core::bail!("gated: {dims:?} has no two halves"),
+        _ => candle_core::bail!("gated: the last dimension of {dims:?} must be even and positive"),
     }
 }
 

@@ -1,5 +1,5 @@
-//! `-log p` of a target over all its paths through a lattice, with the log-softmax of the logits
-//! fused in. CTC and the transducer differ in their [`Lattice`] only.
+//! The loss `-log p` of a target, where `p` sums over all paths through a lattice. The log-softmax
+//! is fused in. The CTC and transducer losses differ only in their [`Lattice`].
 
 use candle_core::{DType, Device, Shape, Tensor};
 use rayon::prelude::*;
@@ -8,40 +8,40 @@ use super::math::{exp, max, sum};
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::wide::{Wide, exponentials};
 
-/// The paths of one clip. Each row of logits has the same number of emissions: classes that a path
-/// may emit there.
+/// The paths of one clip. Every row of logits has the same number of emissions: the classes that a
+/// path may emit at that row.
 pub(crate) trait Lattice: Send + Sync + 'static {
-    /// The name in error messages.
+    /// The name for error messages.
     const NAME: &'static str;
 
-    /// Rows of logits.
+    /// Returns the number of rows of logits.
     fn rows(&self) -> usize;
 
-    /// The classes of a row's emissions.
+    /// Returns the classes of a row's emissions.
     fn classes(&self, row: usize) -> &[u32];
 
-    /// The probability of all paths, and what [`Lattice::posteriors`] wants of the way there, given
-    /// the probability of each emission.
+    /// Returns the total probability of all paths and the forward values needed by
+    /// [`Lattice::posteriors`], given the probability of each emission.
     fn forward(&self, emissions: &[Wide]) -> (Wide, Vec<Wide>);
 
-    /// The share of each emission in the probability `total`, which is not 0.
+    /// Returns the share of each emission in the probability `total`, which must not be 0.
     fn posteriors(&self, emissions: &[Wide], total: Wide, forward: &[Wide]) -> Vec<f64>;
 }
 
-/// `-log p` of each clip in nats: `logits` `[T, V]`, clip after clip → `[B]`.
+/// Computes `-log p` of each clip in nats: `logits` `[T, V]`, one clip after the other → `[B]`.
 ///
 /// # Errors
-/// If the clips have more or fewer rows than the logits, or classes that these lack.
+/// If the clips and the logits differ in the number of rows, or a class is not below `V`.
 pub(crate) fn lattice_loss<L: Lattice>(
     logits: &Tensor,
     clips: Vec<L>,
 ) -> candle_core::Result<Tensor> {
     let &[rows, width] = logits.dims() else {
-        candle_core::bail!("{}: logits of shape {:?}, wanted [T, V]", L::NAME, logits.dims());
+        candle_core::bail!("{}: logits of shape {:?}, expected [T, V]", L::NAME, logits.dims());
     };
     let wanted = clips.iter().try_fold(0usize, |sum, clip| sum.checked_add(clip.rows()));
     if wanted != Some(rows) {
-        candle_core::bail!("{}: {rows} rows of logits, {wanted:?} of all clips", L::NAME);
+        candle_core::bail!("{}: {rows} rows of logits, but the clips need {wanted:?}", L::NAME);
     }
     apply(LatticeLoss { clips, width, read: Vec::new() }, &[logits])
 }
@@ -52,7 +52,7 @@ struct LatticeLoss<L> {
     read: Vec<Read>,
 }
 
-/// What the forward pass keeps of a clip; nothing but the loss if that is not finite.
+/// The values of a clip saved by the forward pass; only the loss if it is not finite.
 struct Read {
     loss: f64,
     softmaxes: Vec<Softmax>,
@@ -61,7 +61,7 @@ struct Read {
     forward: Vec<Wide>,
 }
 
-/// The softmax of a row is `e^(logit - top) / sum`.
+/// The softmax of a row: `e^(logit - top) / sum`.
 #[derive(Clone, Copy)]
 struct Softmax {
     top: f64,
@@ -111,9 +111,9 @@ impl Read {
         }
     }
 
-    /// Calls `write` for each row of the gradient (what it holds, the logits, their softmax, the
-    /// row's share of all paths, and its emissions with theirs). There is none if the loss is not
-    /// finite.
+    /// Calls `write` for each row of the gradient of a finite loss. The arguments are the row of
+    /// the gradient, its logits, their softmax, the sum of the row's posteriors, and each emitted
+    /// class with its posterior.
     fn gradient<T: Sync, D: Send>(
         &self,
         (clip, logits, width): (&impl Lattice, &[T], usize),
@@ -148,14 +148,14 @@ impl Softmax {
         Self { top, sum }
     }
 
-    /// Whether the row has a class that is not masked.
+    /// Whether at least one class of the row is not masked.
     fn is_possible(&self) -> bool {
         self.sum != 0.0
     }
 }
 
 impl<L: Lattice> LatticeLoss<L> {
-    /// Splits rows of all clips into those of each.
+    /// Splits the rows of all clips by clip.
     fn split<'a, T>(&self, rows: &'a [T]) -> Vec<&'a [T]> {
         let mut rest = rows;
         let clips = self.clips.iter().map(|clip| {
@@ -222,9 +222,9 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
         Ok(())
     }
 
-    /// Loss and gradient are computed in f64 on the CPU; a product of the logits and the gradient,
-    /// from which its own value is taken, brings the gradient into the graph. Gradients of it (of
-    /// second order) would be wrong.
+    /// Computes loss and gradient in f64 on the CPU. The product of the logits and the gradient,
+    /// minus its own detached value, adds the gradient to the graph. Gradients of second order
+    /// would be wrong.
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         let logits = &inputs[0];
         let cpu = logits.detach().to_dtype(DType::F64)?.to_device(&Device::Cpu)?;
@@ -258,11 +258,11 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
         }
         let clip_of_row = tensor(clip_of_row, (clips, logits.dim(0)?))?;
         let gradient = tensor(gradient, logits.dims2()?)?;
-        // A masked class would give infinity times 0.
+        // A masked class would give infinity times 0, which is NaN.
         let kept = gradient.ne(0.0)?.where_cond(logits, &gradient.zeros_like()?)?;
         let rows = (kept * gradient)?.sum_keepdim(1)?;
         let nothing = clip_of_row.matmul(&(&rows - rows.detach())?)?;
-        // So that no gradient of a loss that is not finite gets past, whatever it is.
+        // Blocks every gradient of a loss that is not finite.
         let finite = Tensor::from_vec(finite, (clips, 1), &Device::Cpu)?.to_device(like.1)?;
         finite.where_cond(&(nothing + &losses)?, &losses)?.squeeze(1)
     }
@@ -286,8 +286,8 @@ fn slope_in_f64(
 }
 
 vectorised! {
-    /// The largest logit and the sum of the exponentials of the differences to it; 0 if all are
-    /// masked.
+    /// Returns the largest logit and the sum of exponentials relative to it; the sum is 0 if all
+    /// logits are masked.
     fn row_sum(row: &[f32]) -> (f32, f32) {
         let top = max(row);
         if top == f32::NEG_INFINITY && row.iter().all(|v| *v == top) {

@@ -1,4 +1,4 @@
-//! `x Wᵀ + b`, and several such maps of one input in one operation.
+//! Linear layers, `x Wᵀ + b`, and several linear layers of one input in one operation.
 
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
@@ -7,13 +7,13 @@ use super::matmul::{Matrix, matmul};
 use super::operation::{Gradient, Holds, Input, Kernel, apply};
 use super::rows::{ROWS, add_column_sums};
 
-/// A linear map: `x` `[.., D_in]`, `weight` `[D_out, D_in]`, `bias` `[D_out]` → `[.., D_out]`.
+/// A linear layer: `x` `[.., D_in]`, `weight` `[D_out, D_in]`, `bias` `[D_out]` → `[.., D_out]`.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> candle_core::Result<Tensor> {
     stacked_linear(x, &[(weight, bias)])
 }
 
-/// Several linear maps of one input, side by side: `x` `[.., D_in]`, weights `[D_i, D_in]` →
-/// `[.., ΣD_i]`. The parameters stay apart (as published), the activations lie together.
+/// Applies several linear layers to one input and concatenates the outputs: `x` `[.., D_in]`,
+/// weights `[D_i, D_in]` → `[.., ΣD_i]`. The parameters stay separate tensors, as published.
 pub fn stacked_linear(
     x: &Tensor,
     maps: &[(&Tensor, Option<&Tensor>)],
@@ -27,11 +27,11 @@ pub fn stacked_linear(
 }
 
 pub(super) struct StackedLinear {
-    /// For each map, whether its weight is followed by a bias among the inputs.
+    /// For each layer, whether a bias follows its weight in the inputs.
     biased: Vec<bool>,
 }
 
-/// One map: the indices of its weight and bias among the inputs, its columns in the output.
+/// One layer: the indices of its weight and bias in the inputs, and its columns in the output.
 struct Map {
     weight: usize,
     bias: Option<usize>,
@@ -40,31 +40,38 @@ struct Map {
 }
 
 impl StackedLinear {
-    /// The kernel of these maps; its inputs are `x`, then each map's weight and bias.
+    /// Creates the kernel of these layers. Its inputs are `x`, then each layer's weight and bias.
     pub(super) fn new(maps: &[(&Tensor, Option<&Tensor>)]) -> Self {
         Self { biased: maps.iter().map(|(_, bias)| bias.is_some()).collect() }
     }
 
-    /// The maps, the width of the input and that of the output.
+    /// Returns the layers, the input width and the output width.
     fn maps(&self, dims: &[&[usize]]) -> candle_core::Result<(Vec<Map>, usize, usize)> {
         let Some(&d_in) = dims[0].last() else {
-            candle_core::bail!("linear: a scalar, wanted [.., D_in]");
+            candle_core::bail!("linear: the input is a scalar, expected [.., D_in]");
         };
         let (mut maps, mut index, mut column) = (Vec::new(), 1, 0);
         for &biased in &self.biased {
             let &[width, inner] = dims[index] else {
-                candle_core::bail!("linear: a weight of shape {:?}", dims[index]);
+                candle_core::bail!(
+                    "linear: a weight of shape {:?}, expected [D_out, D_in]",
+                    dims[index]
+                );
             };
             let bias = biased.then_some(index + 1);
             if inner != d_in || bias.is_some_and(|bias| dims[bias] != [width]) {
-                candle_core::bail!("linear: weight {:?} for input {:?}", dims[index], dims[0]);
+                candle_core::bail!(
+                    "linear: weight {:?} does not fit input {:?}",
+                    dims[index],
+                    dims[0]
+                );
             }
             maps.push(Map { weight: index, bias, column, width });
             index += 1 + usize::from(biased);
             column += width;
         }
         if maps.is_empty() || dims[0].contains(&0) {
-            candle_core::bail!("linear: {} weights for input {:?}", maps.len(), dims[0]);
+            candle_core::bail!("linear: {} weights do not fit input {:?}", maps.len(), dims[0]);
         }
         Ok((maps, d_in, column))
     }

@@ -1,7 +1,8 @@
-//! Elementary functions that the compiler turns into vector code, and sums in a fixed order.
+//! Elementary functions written for automatic vectorisation, and sums in a fixed order.
 //!
-//! All are branch-free and inlined into kernels that are compiled once for each instruction set
-//! (`multiversion`); `mul_add` is fused on every one of them, so results do not depend on which.
+//! All functions are branch-free and inlined into kernels that are compiled once for each
+//! instruction set (`multiversion`). `mul_add` is fused on every instruction set, so all give the
+//! same results.
 
 /// `e^x` to about 2 units in the last place; 0 below -87.3.
 #[inline(always)]
@@ -24,7 +25,7 @@ pub(crate) fn exp(x: f32) -> f32 {
     if x < -87.3 { 0.0 } else { mantissa * scale }
 }
 
-/// The error function to about 1e-7 (the rational approximation that Eigen and XLA use).
+/// The error function, accurate to about 1e-7 (the rational approximation of Eigen and XLA).
 #[inline(always)]
 pub(crate) fn erf(x: f32) -> f32 {
     let x = x.clamp(-4.0, 4.0);
@@ -47,14 +48,14 @@ pub(crate) fn erf(x: f32) -> f32 {
 /// The hyperbolic tangent.
 #[inline(always)]
 pub(crate) fn tanh(x: f32) -> f32 {
-    // The exponential saturates harmlessly at both ends.
+    // The exponential saturates at both ends without error.
     1.0 - 2.0 / (exp(2.0 * x.clamp(-20.0, 20.0)) + 1.0)
 }
 
-/// Lanes of the running sums below; their order of addition is the same on every machine.
+/// Lanes of the running sums below. The order of addition is the same on every machine.
 const LANES: usize = 16;
 
-/// The sum of `f(a, b)` over two slices of equal length.
+/// Returns the sum of `f(a, b)` over two slices of equal length.
 #[inline(always)]
 pub(crate) fn sum2(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
@@ -71,13 +72,13 @@ pub(crate) fn sum2(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     fold(lanes, |a, b| a + b)
 }
 
-/// The sum of `f(a)` over a slice.
+/// Returns the sum of `f(a)` over a slice.
 #[inline(always)]
 pub(crate) fn sum(a: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     sum2(a, a, |a, _| f(a))
 }
 
-/// The largest value of a slice; minus infinity if it is empty.
+/// Returns the largest value of a slice; minus infinity if it is empty.
 #[inline(always)]
 pub(crate) fn max(a: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];

@@ -1,8 +1,8 @@
-//! The one function through which every matrix product of the fused kernels goes.
+//! The matrix product shared by all fused kernels.
 
 use gemm::{Parallelism, gemm};
 
-/// A matrix inside a slice: element `(i, j)` lies at `i * row_stride + j * column_stride`.
+/// A view of a matrix: element `(i, j)` is at index `i * row_stride + j * column_stride`.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<'a> {
     pub data: &'a [f32],
@@ -13,17 +13,17 @@ pub(crate) struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// A row-major matrix.
+    /// Creates a row-major matrix.
     pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
         Self::strided(data, rows, columns, columns)
     }
 
-    /// A row-major matrix whose rows lie `row_stride` apart.
+    /// Creates a row-major matrix with rows `row_stride` apart.
     pub fn strided(data: &'a [f32], rows: usize, columns: usize, row_stride: usize) -> Self {
         Self { data, rows, columns, row_stride, column_stride: 1 }
     }
 
-    /// The transpose, without a copy.
+    /// Returns the transpose, without a copy.
     pub fn t(self) -> Self {
         Self {
             data: self.data,
@@ -42,16 +42,17 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Products of no more multiplications than this run on the calling thread.
+/// Products with at most this many multiplications run on the calling thread.
 const PARALLEL_FROM: usize = 1 << 20;
 
-/// `out = alpha * a b + beta * out`, where `out` is row-major with rows `out_stride` apart.
+/// Computes `out = alpha * a b + beta * out`, where `out` is row-major with rows `out_stride`
+/// apart.
 ///
-/// With `beta` 0 the content of `out` is not read. The result does not depend on the number of
-/// threads: work is divided over rows and columns, never over the summed dimension.
+/// With `beta` 0, `out` is not read. Work is divided over rows and columns, never over the summed
+/// dimension, so the result is the same for any number of threads.
 ///
 /// # Panics
-/// If a matrix reaches beyond its slice or the dimensions do not fit.
+/// If a matrix extends beyond its slice, or the dimensions do not match.
 pub(crate) fn matmul(
     alpha: f32,
     a: Matrix<'_>,
@@ -66,10 +67,10 @@ pub(crate) fn matmul(
     product((alpha, a, b), beta, (out, out_stride), parallelism);
 }
 
-/// [`matmul`] on the calling thread: for one of several products that run at the same time.
+/// Runs [`matmul`] on the calling thread, for products that already run in parallel.
 ///
 /// # Panics
-/// As [`matmul`].
+/// The same as for [`matmul`].
 pub(crate) fn matmul_on_this_thread(
     a: Matrix<'_>,
     b: Matrix<'_>,
@@ -87,14 +88,14 @@ fn product(
     parallelism: Parallelism,
 ) {
     let (m, n, k) = (a.rows, b.columns, a.columns);
-    assert_eq!(k, b.rows, "inner dimensions of a matrix product");
+    assert_eq!(k, b.rows, "matmul: the inner dimensions differ");
     let out_reach = if m == 0 || n == 0 { 0 } else { (m - 1) * out_stride + n };
     assert!(
         a.reach() <= a.data.len() && b.reach() <= b.data.len() && out_reach <= out.len(),
-        "a matrix reaches beyond its memory"
+        "matmul: a matrix extends beyond its slice"
     );
-    // SAFETY: every element that the strides reach lies inside its slice (asserted above), and
-    // `out` is borrowed mutably, so it overlaps neither input.
+    // SAFETY: every element reached by the strides is inside its slice (asserted above). `out` is
+    // borrowed mutably, so it overlaps neither input.
     unsafe {
         gemm(
             m,

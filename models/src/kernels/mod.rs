@@ -1,11 +1,12 @@
 //! Fused operations, each with its backward pass.
 //!
-//! Every operation takes candle tensors and is part of candle's graph. In f32 on the CPU it runs
-//! as one kernel (vector code chosen at run time, all cores, the same bytes for any number of
-//! threads); elsewhere as its composite of candle operations.
+//! Every operation takes candle tensors and becomes a node of candle's graph. In f32 on the CPU it
+//! runs as one fused kernel with vector instructions chosen at run time, on all cores. The result
+//! is bit-identical for any number of threads. On other devices and dtypes it runs as a composite
+//! of candle operations.
 
-/// Compiles functions once for each instruction set and picks the best at run time. What they call
-/// must be `#[inline(always)]`.
+/// Compiles each function for several instruction sets and picks the best at run time. Functions
+/// called inside must be `#[inline(always)]`.
 macro_rules! vectorised {
     ($($function:item)*) => {$(
         #[multiversion::multiversion(targets(

@@ -1,4 +1,4 @@
-//! Layer norm and RMS norm, alone or with dropout and the residual sum in the same pass.
+//! LayerNorm and RMSNorm, alone or fused with dropout and the residual sum.
 
 use candle_core::{D, Shape, Tensor};
 use rayon::prelude::*;
@@ -13,19 +13,20 @@ use super::rows::{ROWS, add};
 pub struct Norm<'a> {
     /// The scale `[D]`.
     pub weight: &'a Tensor,
-    /// The shift `[D]` of a layer norm; `None` makes it an RMS norm, which does not subtract the
-    /// mean (T5, LLaMA).
+    /// The shift `[D]` of a LayerNorm. `None` selects RMSNorm, which does not subtract the mean
+    /// (T5, LLaMA).
     pub bias: Option<&'a Tensor>,
     /// Added to the variance.
     pub epsilon: f32,
 }
 
-/// The norm over the last dimension: `x` `[.., D]` → `[.., D]`.
+/// Normalises over the last dimension: `x` `[.., D]` → `[.., D]`.
 pub fn norm(x: &Tensor, norm: Norm<'_>) -> candle_core::Result<Tensor> {
     run(&[x], norm, None)
 }
 
-/// `norm(residual + dropout(x))`, the end of a post-norm block: both `[.., D]` → `[.., D]`.
+/// Computes `norm(residual + dropout(x))`, the end of a post-norm block: both `[.., D]` →
+/// `[.., D]`.
 pub fn residual_norm(
     x: &Tensor,
     residual: &Tensor,
@@ -45,7 +46,7 @@ fn run(x: &[&Tensor], norm: Norm<'_>, dropout: Option<Dropout>) -> candle_core::
 pub(super) struct NormKernel {
     /// Whether input 1 is a residual.
     residual: bool,
-    /// Whether the mean is subtracted and a bias added (layer norm).
+    /// Whether the mean is subtracted and a bias added (LayerNorm).
     centred: bool,
     epsilon: f32,
     dropout: Option<Dropout>,
@@ -53,7 +54,7 @@ pub(super) struct NormKernel {
     statistics: Vec<[f32; 2]>,
 }
 
-/// The inputs by their roles.
+/// The inputs by role.
 struct Roles<'a> {
     x: &'a [f32],
     residual: Option<&'a [f32]>,
@@ -63,8 +64,8 @@ struct Roles<'a> {
 }
 
 impl NormKernel {
-    /// The kernel; its inputs are `x`, the residual if there is one, the weight, the bias if there
-    /// is one.
+    /// Creates the kernel. Its inputs are `x`, the residual if any, the weight, and the bias if
+    /// any.
     pub(super) fn new(norm: &Norm<'_>, residual: bool, dropout: Option<Dropout>) -> Self {
         Self {
             residual,
@@ -75,13 +76,13 @@ impl NormKernel {
         }
     }
 
-    /// The width.
+    /// Checks the shapes and returns the width.
     fn check(&self, dims: &[&[usize]]) -> candle_core::Result<usize> {
         let width = dims[0].last().copied().unwrap_or(0);
         let at = usize::from(self.residual);
         let fits = dims[at + 1..].iter().all(|parameter| *parameter == [width]) && width > 0;
         if !fits || dims[at] != dims[0] {
-            candle_core::bail!("norm: shapes do not fit: {dims:?}");
+            candle_core::bail!("norm: shapes {dims:?} do not match");
         }
         Ok(width)
     }
@@ -168,7 +169,7 @@ impl Kernel for NormKernel {
         }
         if let (true, Some(dr)) = (self.residual, &mut rest[0]) {
             match dr.holds {
-                // The sum's gradient is the residual's: hand the memory over.
+                // The gradient of the sum equals the residual's gradient: move the buffer.
                 Holds::Zeros => dr.data = ds,
                 _ => add(&ds, dr.as_sum()),
             }
@@ -197,7 +198,7 @@ impl Kernel for NormKernel {
 }
 
 vectorised! {
-    /// `out = residual + dropout(x)` for the block that starts at element `start`.
+    /// Computes `out = residual + dropout(x)` for the block that starts at element `start`.
     fn sums_into(roles: &Roles<'_>, dropout: Option<Dropout>, start: usize, out: &mut [f32]) {
         let x = &roles.x[start..start + out.len()];
         match dropout {
@@ -215,7 +216,7 @@ vectorised! {
         }
     }
 
-    /// Norms each row in place and keeps its statistics.
+    /// Normalises each row in place and stores its statistics.
     fn normalise(roles: &Roles<'_>, epsilon: f32, y: &mut [f32], statistics: &mut [[f32; 2]]) {
         let scale = 1.0 / roles.width as f32;
         for (row, statistics) in y.chunks_mut(roles.width).zip(statistics) {
@@ -238,7 +239,7 @@ vectorised! {
         }
     }
 
-    /// Turns the sums in `ds` into their gradients, adding those of weight and bias.
+    /// Replaces the sums in `ds` by their gradients, and adds the gradients of weight and bias.
     fn slopes(
         roles: &Roles<'_>,
         statistics: &[[f32; 2]],

@@ -1,15 +1,16 @@
-//! How a fused kernel becomes a differentiable operation of candle's graph.
+//! Turns a fused kernel into a differentiable operation of candle's graph.
 //!
-//! candle's custom operations take at most three differentiable inputs and its backward pass makes
-//! zeros for each gradient and adds. Two devices lift both:
+//! candle's custom operations take at most three differentiable inputs. Its backward pass allocates
+//! a zero gradient for each input and adds to it. Two mechanisms avoid these limits:
 //!
-//! - **Relays.** Inputs beyond the second hang on a chain of one-element tensors. The operation's
-//!   backward leaves their gradients with the chain, which hands them on when candle reaches it.
-//! - **Buffers.** The gradient of a parameter is written or accumulated in the buffer that
-//!   [`crate::gradients::Gradients`] keeps for it, and candle sees none.
+//! - **Relays.** Inputs after the first (if there are more than two) are attached to a chain of
+//!   one-element tensors. The backward pass of the operation stores their gradients, and each link
+//!   of the chain returns them to candle.
+//! - **Buffers.** The gradient of a parameter is written to (or accumulated in) the parameter's
+//!   buffer in [`crate::gradients::Gradients`]. candle receives no gradient for it.
 //!
-//! On other devices and types than f32 on the CPU an operation runs as its composite: the same
-//! arithmetic in candle operations whose gradients are right.
+//! On other devices and dtypes than f32 on the CPU, an operation runs as its composite: the same
+//! computation with candle operations that have correct gradients.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,11 +24,11 @@ use crate::gradients::{return_buffer, take_buffer};
 
 /// A fused forward and backward pass over f32 slices on the CPU.
 pub(crate) trait Kernel: Send + Sync + 'static {
-    /// The name in error messages.
+    /// The name for error messages.
     fn name(&self) -> &'static str;
 
-    /// The output and its shape, from contiguous inputs. What the backward pass wants to keep is
-    /// kept in `self`.
+    /// Returns the output and its shape, from contiguous inputs. Values that the backward pass
+    /// needs are stored in `self`.
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)>;
 
     /// Writes the gradient of each wanted input, given the output and its gradient.
@@ -39,7 +40,7 @@ pub(crate) trait Kernel: Send + Sync + 'static {
         wanted: &mut [Option<Gradient>],
     ) -> candle_core::Result<()>;
 
-    /// The same function out of candle's differentiable operations.
+    /// Computes the same function with candle's differentiable operations.
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor>;
 }
 
@@ -51,7 +52,7 @@ pub(crate) struct Input<'a> {
 }
 
 impl Input<'_> {
-    /// The input's shape with another last dimension.
+    /// Returns the input's shape with another last dimension.
     pub fn shape_with_width(&self, width: usize) -> Shape {
         let mut dims = self.dims.to_vec();
         if let Some(last) = dims.last_mut() {
@@ -61,30 +62,30 @@ impl Input<'_> {
     }
 }
 
-/// Where the gradient of one input goes.
+/// The gradient of one input: its buffer and the state of the buffer.
 pub(crate) struct Gradient {
     pub data: Vec<f32>,
     pub holds: Holds,
 }
 
-/// What a gradient's memory holds before a kernel writes to it.
+/// The content of a gradient's buffer before a kernel writes to it.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Holds {
-    /// An earlier step's values, to be overwritten.
+    /// Values of an earlier step, to be overwritten.
     Stale,
     /// Zeros.
     Zeros,
-    /// A gradient, to be added to.
+    /// A gradient to add to.
     Sum,
 }
 
 impl Gradient {
-    /// The factor on what `data` holds: 1 when accumulating, 0 when overwriting.
+    /// Returns the factor on the old content: 1 to accumulate, 0 to overwrite.
     pub fn beta(&self) -> f32 {
         if self.holds == Holds::Sum { 1.0 } else { 0.0 }
     }
 
-    /// The memory as a sum to add to.
+    /// Returns the buffer as a sum to add to. Stale values are cleared first.
     pub fn as_sum(&mut self) -> &mut [f32] {
         if self.holds == Holds::Stale {
             self.data.par_chunks_mut(1 << 16).for_each(|block| block.fill(0.0));
@@ -94,7 +95,7 @@ impl Gradient {
     }
 }
 
-/// Runs a kernel, or its composite, without a node in the graph for the kernel.
+/// Runs a kernel, or its composite, without adding a node to the graph for the kernel.
 pub(crate) fn run(kernel: &mut dyn Kernel, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
     if !is_fused(inputs) {
         let inputs: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
@@ -105,7 +106,7 @@ pub(crate) fn run(kernel: &mut dyn Kernel, inputs: &[&Tensor]) -> candle_core::R
     Tensor::from_vec(output, shape, &Device::Cpu)
 }
 
-/// Applies a kernel to its inputs, as part of the graph if any of them is.
+/// Applies a kernel to its inputs. The result is part of the graph if any input is.
 pub(crate) fn apply<K: Kernel>(mut kernel: K, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
     if !is_fused(inputs) || inputs.iter().all(|x| !x.track_op()) {
         return run(&mut kernel, inputs);
@@ -137,7 +138,7 @@ fn contiguous(inputs: &[&Tensor]) -> candle_core::Result<Vec<Tensor>> {
     inputs.iter().map(|x| x.contiguous()).collect()
 }
 
-/// Gradients that an operation has left for the relays of its inputs, in input order.
+/// Gradients stored for the relays of an operation's inputs, in input order.
 type Relayed = Arc<Mutex<Vec<Option<Tensor>>>>;
 
 struct Node<K> {
@@ -156,7 +157,7 @@ impl<K: Kernel> Node<K> {
         }
     }
 
-    /// One gradient for each input; `None` where none is wanted or a buffer has taken it.
+    /// Returns one gradient per input; `None` if it is not wanted or was written to a buffer.
     fn gradients(
         &self,
         output: &Tensor,
@@ -239,14 +240,14 @@ impl<K: Kernel> CustomOp2 for Node<K> {
             let second = gradients.swap_remove(1);
             return Ok((gradients.swap_remove(0), second));
         }
-        // The second argument is the head of the relay chain.
+        // The second argument is the first link of the relay chain.
         let first = gradients.remove(0);
         *self.relayed.lock().unwrap_or_else(PoisonError::into_inner) = gradients;
         Ok((first, Some(second.zeros_like()?)))
     }
 }
 
-/// A chain of one-element tensors on which `inputs` hang, two to a link.
+/// Builds a chain of one-element tensors with `inputs` attached, two per link.
 fn relay(inputs: &[Tensor], relayed: &Relayed) -> candle_core::Result<Tensor> {
     let mut token: Option<Tensor> = None;
     let mut start = inputs.len();
@@ -259,7 +260,7 @@ fn relay(inputs: &[Tensor], relayed: &Relayed) -> candle_core::Result<Tensor> {
         let link = Relay { first: start, count, relayed: relayed.clone() };
         token = Some(inputs[start].apply_op3(&second, &next, link)?);
     }
-    token.ok_or_else(|| candle_core::Error::Msg("a relay without inputs".into()))
+    token.ok_or_else(|| candle_core::Error::Msg("relay: no inputs".into()))
 }
 
 /// One link: inputs `first` (and `first + 1`), then the next link.
@@ -303,7 +304,7 @@ impl CustomOp3 for Relay {
     }
 }
 
-/// Runs `f` over the contiguous f32 values of CPU tensors.
+/// Runs `f` on the contiguous f32 values of CPU tensors.
 fn with_inputs<R>(
     tensors: &[Tensor],
     f: impl FnOnce(&[Input<'_>]) -> candle_core::Result<R>,
@@ -313,10 +314,10 @@ fn with_inputs<R>(
     for ((storage, layout), tensor) in guards.iter().zip(tensors) {
         let data = match &**storage {
             Storage::Cpu(storage) => storage.as_slice::<f32>()?,
-            _ => candle_core::bail!("a fused kernel got a tensor that is not on the CPU"),
+            _ => candle_core::bail!("fused kernel: an input is not on the CPU"),
         };
         let Some((start, end)) = layout.contiguous_offsets() else {
-            candle_core::bail!("a fused kernel got a tensor that is not contiguous");
+            candle_core::bail!("fused kernel: an input is not contiguous");
         };
         inputs.push(Input { data: &data[start..end], dims: tensor.dims() });
     }

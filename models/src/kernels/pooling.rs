@@ -9,10 +9,10 @@ use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::add;
 use super::segments::Span;
 
-/// The mean row of each span (spans may overlap): `x` `[T, D]`, `S` spans → `[S, D]`.
+/// Returns the mean row of each span (spans may overlap): `x` `[T, D]`, `S` spans → `[S, D]`.
 ///
 /// # Errors
-/// If a span is empty or reaches beyond the rows.
+/// If a span is empty or extends beyond the rows.
 pub fn span_mean(x: &Tensor, spans: Arc<[Span]>) -> candle_core::Result<Tensor> {
     apply(SpanMean { spans }, &[x])
 }
@@ -24,11 +24,11 @@ struct SpanMean {
 impl SpanMean {
     fn check(&self, dims: &[usize]) -> candle_core::Result<usize> {
         let &[rows, width] = dims else {
-            candle_core::bail!("span mean: an input of shape {dims:?}, wanted [T, D]");
+            candle_core::bail!("span mean: an input of shape {dims:?}, expected [T, D]");
         };
         let outside = |s: &&Span| s.length == 0 || s.start.saturating_add(s.length) > rows;
         if let Some(span) = self.spans.iter().find(outside) {
-            candle_core::bail!("span mean: {span:?} in {rows} rows");
+            candle_core::bail!("span mean: {span:?} is empty or beyond {rows} rows");
         }
         Ok(width)
     }

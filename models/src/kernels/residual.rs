@@ -1,4 +1,4 @@
-//! The end of a pre-norm branch: what it computed is added to what it began with.
+//! The residual sum at the end of a pre-norm block.
 
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
@@ -7,7 +7,7 @@ use super::dropout::{Dropout, add_masked_block};
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::{ELEMENTS, add};
 
-/// `x + dropout(y)`: both of one shape → the same shape.
+/// Computes `x + dropout(y)` for two tensors of the same shape.
 ///
 /// # Errors
 /// If the shapes differ.
@@ -22,7 +22,7 @@ pub(super) struct Residual {
 }
 
 impl Residual {
-    /// Adds `from`, scaled, and masked if there is dropout, to `to`.
+    /// Adds `from` to `to`, scaled and, with dropout, masked.
     fn add_branch(&self, from: &[f32], to: &mut [f32]) {
         let blocks = to.par_chunks_mut(ELEMENTS).zip(from.par_chunks(ELEMENTS));
         let dropout = self.dropout.map(|dropout| dropout.times(self.scale));
@@ -41,7 +41,11 @@ impl Kernel for Residual {
 
     fn forward(&mut self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape)> {
         if inputs[0].dims != inputs[1].dims {
-            candle_core::bail!("residual: {:?} and {:?}", inputs[0].dims, inputs[1].dims);
+            candle_core::bail!(
+                "residual: shapes {:?} and {:?} differ",
+                inputs[0].dims,
+                inputs[1].dims
+            );
         }
         let mut output = inputs[0].data.to_vec();
         self.add_branch(inputs[1].data, &mut output);

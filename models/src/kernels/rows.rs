@@ -1,4 +1,4 @@
-//! Work on blocks of rows: the same blocks whatever the thread count.
+//! Work on blocks of rows. The blocks are the same for any number of threads.
 
 use rayon::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Rows times a number each.
+//! Multiplies each row by its own weight.
 
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
@@ -7,21 +7,21 @@ use super::math::sum2;
 use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::ROWS;
 
-/// `x` `[T, D]` times `weights` `[T, 1]` → `[T, D]`.
+/// Multiplies each row by its weight: `x` `[T, D]`, `weights` `[T, 1]` → `[T, D]`.
 ///
 /// # Errors
-/// If the shapes do not fit.
+/// If the shapes do not match.
 pub fn scaled_rows(x: &Tensor, weights: &Tensor) -> candle_core::Result<Tensor> {
     apply(ScaledRows, &[x, weights])
 }
 
 pub(super) struct ScaledRows;
 
-/// The width `D`.
+/// Checks the shapes and returns the width `D`.
 fn check(x: &[usize], weights: &[usize]) -> candle_core::Result<usize> {
     match (x, weights) {
         (&[rows, width], &[weights, 1]) if rows == weights && width > 0 => Ok(width),
-        _ => candle_core::bail!("scaled rows: {x:?} and weights {weights:?}"),
+        _ => candle_core::bail!("scaled rows: input {x:?} does not match weights {weights:?}"),
     }
 }
 

@@ -1,17 +1,17 @@
-//! Which rows of a packed batch belong together: spans, and the pairs of runs of an attention.
+//! The layout of a packed batch: spans of rows, and the pairs of spans used by attention.
 
 use std::sync::Arc;
 
-/// A run of rows in a packed batch: the first and how many.
+/// A contiguous span of rows in a packed batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// The first row.
     pub start: usize,
-    /// How many rows; at least 1.
+    /// The number of rows, at least 1.
     pub length: usize,
 }
 
-/// Which query rows attend to which key rows. Runs are in order and do not overlap.
+/// Which query rows attend to which key rows. Spans are in order and do not overlap.
 #[derive(Debug, Clone)]
 pub struct Segments {
     queries: Arc<[Span]>,
@@ -20,19 +20,19 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// Packed sequences of these lengths that attend to themselves.
+    /// Self-attention within packed sequences of these lengths.
     pub fn packed(lengths: &[usize]) -> Self {
         let spans: Arc<[Span]> = consecutive(lengths).into();
         Self { queries: spans.clone(), keys: spans, branches: None }
     }
 
-    /// Packed queries that attend to packed keys (cross-attention).
+    /// Cross-attention from packed queries to packed keys.
     pub fn cross(query_lengths: &[usize], key_lengths: &[usize]) -> Self {
         let queries = consecutive(query_lengths).into();
         Self { queries, keys: consecutive(key_lengths).into(), branches: None }
     }
 
-    /// Packed queries that attend to these runs of keys, between which rows may be left out.
+    /// Packed queries that attend to these spans of keys. There may be unused rows between spans.
     pub fn to_runs(query_lengths: &[usize], keys: Arc<[Span]>) -> Self {
         Self { queries: consecutive(query_lengths).into(), keys, branches: None }
     }
@@ -43,8 +43,8 @@ impl Segments {
         Self { queries, keys: spans, branches: None }
     }
 
-    /// A padded batch `[B, L]` flattened to `[B L]` rows: every row asks, only the first
-    /// `lengths[b]` of sequence `b` answer.
+    /// A padded batch `[B, L]` flattened to `[B L]` rows. Every row is a query. Only the first
+    /// `lengths[b]` rows of sequence `b` are keys.
     pub fn padded(length: usize, lengths: &[usize]) -> Self {
         let span = |(b, &real): (usize, &usize)| Span { start: b * length, length: real };
         let keys = lengths.iter().enumerate().map(span).collect();
@@ -52,29 +52,29 @@ impl Segments {
         Self { queries: (0..lengths.len()).map(span).collect(), keys, branches: None }
     }
 
-    /// The same segments with rows that branch, for self-attention: `branches` `[T]` says the
-    /// branch of each row, 0 for the trunk. A row sees its own branch and the trunk of its segment,
-    /// so that branches share the trunk without seeing each other.
+    /// Adds branches to self-attention segments: `branches` `[T]` holds the branch of each row.
+    /// Branch 0 is the shared prefix. A row sees the shared prefix of its segment and its own
+    /// branch, but no other branch.
     pub fn with_branches(self, branches: Arc<[u32]>) -> Self {
         Self { branches: Some(branches), ..self }
     }
 
-    /// The runs of query rows.
+    /// Returns the spans of query rows.
     pub fn queries(&self) -> &Arc<[Span]> {
         &self.queries
     }
 
-    /// The runs of key rows, one for each of [`Segments::queries`].
+    /// Returns the spans of key rows, one for each of [`Segments::queries`].
     pub fn keys(&self) -> &Arc<[Span]> {
         &self.keys
     }
 
-    /// The branch of each row, where rows branch.
+    /// Returns the branch of each row, if there are branches.
     pub fn branches(&self) -> Option<&[u32]> {
         self.branches.as_deref()
     }
 
-    /// Of the keys in `keys`, those that query row `query` does not see because they are of another
+    /// For each key in `keys`: whether it is hidden from row `query` because it belongs to another
     /// branch.
     pub(super) fn hidden_keys(
         &self,
@@ -112,7 +112,7 @@ impl Segments {
             && (branches.len() != query_rows || branches.len() != key_rows)
         {
             candle_core::bail!(
-                "attention: branches of {} rows for {query_rows} query rows and {key_rows} key rows",
+                "attention: {} branches do not fit {query_rows} query rows and {key_rows} key rows",
                 branches.len()
             );
         }
@@ -130,7 +130,7 @@ fn consecutive(lengths: &[usize]) -> Vec<Span> {
     lengths.iter().map(span).collect()
 }
 
-/// The runs of rows of a matrix, each to be written by its own thread.
+/// Splits a matrix into its spans of rows, so that each thread can write one span.
 pub(super) fn split_runs<'a>(
     mut data: &'a mut [f32],
     stride: usize,

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::math::{exp, max, sum2};
 use super::operation::{Gradient, Input, Kernel, apply};
 
-/// The softmax over the last dimension: `x` `[.., N]` → `[.., N]`.
+/// Computes the softmax over the last dimension: `x` `[.., N]` → `[.., N]`.
 pub fn softmax(x: &Tensor) -> candle_core::Result<Tensor> {
     apply(Softmax, &[x])
 }
@@ -44,16 +44,17 @@ impl Kernel for Softmax {
 
     fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
         let x = widened(&inputs[0])?;
-        // A row of minus infinities gives zeros here too.
+        // As in the kernel, a row of minus infinities gives zeros.
         let top = x.detach().max_keepdim(D::Minus1)?.maximum(f64::from(f32::MIN))?;
         let shifted = x.broadcast_sub(&top)?.exp()?;
-        // The largest entry adds 1 to a sum that is not 0.
+        // The largest entry adds 1, so a sum other than 0 is at least 1.
         let softmax = shifted.broadcast_div(&shifted.sum_keepdim(D::Minus1)?.maximum(0.5)?)?;
         softmax.to_dtype(inputs[0].dtype())
     }
 }
 
-/// Half precision as f32: sums of exponentials leave its range, and lose small terms long before.
+/// Converts half precision to f32. Sums of exponentials overflow in half precision and lose small
+/// terms even earlier.
 pub(super) fn widened(x: &Tensor) -> candle_core::Result<Tensor> {
     match x.dtype() {
         DType::F16 | DType::BF16 => x.to_dtype(DType::F32),
@@ -62,8 +63,8 @@ pub(super) fn widened(x: &Tensor) -> candle_core::Result<Tensor> {
 }
 
 vectorised! {
-    /// Makes a row its softmax and returns the logarithm of the sum of its exponentials (minus
-    /// infinity for a row of minus infinities, which becomes all zero).
+    /// Replaces a row by its softmax and returns its log-sum-exp. A row of minus infinities becomes
+    /// all zero and returns minus infinity.
     pub(crate) fn softmax_row(row: &mut [f32]) -> f32 {
         let top = max(row);
         if top == f32::NEG_INFINITY && row.iter().all(|v| *v == top) {
@@ -81,7 +82,7 @@ vectorised! {
         top + total.ln()
     }
 
-    /// The logarithm of the sum of a row's exponentials.
+    /// Returns the log-sum-exp of a row.
     pub(crate) fn log_sum(row: &[f32]) -> f32 {
         let top = max(row);
         super::math::sum(row, |v| exp(v - top)).ln() + top

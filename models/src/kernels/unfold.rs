@@ -1,4 +1,4 @@
-//! The windows of packed sequences as rows: a convolution is a linear map of them.
+//! Unfolds the windows of packed sequences into rows, so that a convolution becomes a linear layer.
 
 use candle_core::{Shape, Tensor};
 use rayon::prelude::*;
@@ -7,12 +7,12 @@ use super::operation::{Gradient, Input, Kernel, apply};
 use super::rows::ROWS;
 use super::windows::{Geometry, Windows, transposed};
 
-/// `x` `[T, C]` or `[T, W, C]`, packed sequences of `lengths` rows → `[T' W', C p]` for windows of
-/// `p` places: the windows of one sequence after the other. Number `c p + j` of a window is channel
-/// `c` of its place `j`, the order of published weights `[C_out, C, rows, columns]`.
+/// Unfolds windows of `p` positions into rows, one sequence after the other: `x` `[T, C]` or
+/// `[T, W, C]`, packed sequences of `lengths` rows → `[T' W', C p]`. Column `c p + j` holds channel
+/// `c` at position `j`. This is the order of published weights `[C_out, C, rows, columns]`.
 ///
 /// # Errors
-/// If the lengths are not those of all rows, or a window or a step has no rows.
+/// If the lengths do not sum to the number of rows, or a window size or stride is 0.
 pub fn unfold(x: &Tensor, lengths: &[usize], windows: Windows) -> candle_core::Result<Tensor> {
     apply(Unfold { windows, lengths: lengths.to_vec() }, &[x])
 }

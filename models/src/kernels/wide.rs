@@ -1,28 +1,28 @@
-//! Probabilities of any size, without logarithms.
+//! Probabilities of any magnitude, without logarithms.
 //!
-//! The probability of a path through thousands of frames leaves the range of f64. A [`Wide`] number
-//! has an exponent of its own: sums and products cost a few instructions each, which the compiler
-//! turns into vector code, where sums of logarithms cost three exponentials and a logarithm.
+//! The probability of a path through thousands of frames is outside the range of f64. A [`Wide`]
+//! number stores its exponent separately. A sum or product costs a few vectorisable instructions. A
+//! sum in the log domain would cost three exponentials and a logarithm.
 
 use std::ops::{Add, Mul};
 
-/// `mantissa 2^exponent`, not negative.
+/// The number `mantissa 2^exponent`, never negative.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Wide {
     mantissa: f64,
     exponent: i64,
 }
 
-/// Logarithms below this count as minus infinity, so that exponents never overflow.
+/// Logarithms below this are treated as minus infinity, so that exponents never overflow.
 const LEAST_LOG: f64 = -1e12;
 const MANTISSA_BITS: u64 = (1 << 52) - 1;
 
 impl Wide {
-    /// Its exponent is below that of any product of probabilities.
+    /// Zero. Its exponent is below the exponent of any product of probabilities.
     pub const ZERO: Self = Self { mantissa: 0.0, exponent: -(1 << 61) };
     pub const ONE: Self = Self { mantissa: 1.0, exponent: 0 };
 
-    /// `e^x` to about 1e-16; 0 below -1e12. `x` is at most about 0 and a number.
+    /// Returns `e^x` to about 1e-16; 0 below -1e12. `x` must be at most about 0 and not NaN.
     #[inline(always)]
     pub fn exp(x: f64) -> Self {
         const ROUND: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52: adding it rounds to an integer
@@ -31,7 +31,7 @@ impl Wide {
         let shifted = x.mul_add(std::f64::consts::LOG2_E, ROUND);
         let n = shifted - ROUND;
         let r = n.mul_add(-LN2_LOW, n.mul_add(-LN2_HIGH, x));
-        // The series of the exponential to r^13 / 13!, |r| < 0.35.
+        // The Taylor series of the exponential up to r^13 / 13!, |r| < 0.35.
         let mut mantissa = 1.0 / 6_227_020_800.0;
         for coefficient in [
             1.0 / 479_001_600.0,
@@ -54,7 +54,7 @@ impl Wide {
         if x < LEAST_LOG { Self::ZERO } else { Self { mantissa, exponent } }
     }
 
-    /// The natural logarithm; minus infinity for 0.
+    /// Returns the natural logarithm; minus infinity for 0.
     pub fn ln(self) -> f64 {
         match self.is_zero() {
             true => f64::NEG_INFINITY,
@@ -66,14 +66,14 @@ impl Wide {
         self.mantissa == 0.0
     }
 
-    /// `self / total`, which is at most about 1; `total` is not 0.
+    /// Returns `self / total`. `total` must not be 0, and the quotient must be at most about 1.
     #[inline(always)]
     pub fn share(self, total: Self) -> f64 {
         self.mantissa / total.mantissa * power_of_two(self.exponent - total.exponent)
     }
 }
 
-/// `2^n` for `n` up to 1000; the smallest normal number for what would be smaller.
+/// Returns `2^n` for `n` up to 1000, or the smallest normal number if `n` is below -1022.
 #[inline(always)]
 fn power_of_two(n: i64) -> f64 {
     let n = if n < -1022 { -1022 } else { n };
@@ -83,7 +83,7 @@ fn power_of_two(n: i64) -> f64 {
 impl Add for Wide {
     type Output = Self;
 
-    /// The sum, whose mantissa the next product brings back to between 1 and 2.
+    /// Returns the sum. Its mantissa may leave the range from 1 to 2 until the next product.
     #[inline(always)]
     fn add(self, other: Self) -> Self {
         let exponent = if self.exponent > other.exponent { self.exponent } else { other.exponent };
@@ -107,7 +107,7 @@ impl Mul for Wide {
 }
 
 vectorised! {
-    /// The exponentials of logarithms.
+    /// Computes the exponentials of logarithms.
     pub(crate) fn exponentials(logarithms: &[f64], out: &mut [Wide]) {
         for (out, x) in out.iter_mut().zip(logarithms) {
             *out = Wide::exp(*x);
@@ -138,7 +138,7 @@ mod tests {
         assert!(((a + b).ln() - 0.301f64.ln()).abs() < 1e-15);
         assert!(((a * b).ln() - 0.0003f64.ln()).abs() < 1e-15);
         assert!(((a * b).share(a) - 0.001).abs() < 1e-17);
-        // Far apart, and nothing at all.
+        // Numbers far apart, and zero.
         let far = Wide::exp(-1e11);
         assert_eq!((far + a).share(a), 1.0);
         assert_eq!(((far + far) * Wide::ONE).share(far), 2.0);

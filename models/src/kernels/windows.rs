@@ -1,37 +1,37 @@
-//! How windows lie in packed sequences, over time or over time and frequency.
+//! The layout of convolution windows in packed sequences, over time or over time and frequency.
 
 use candle_core::{D, Tensor};
 
 use super::segments::Span;
 
-/// Sizes of windows over time, and over width where rows have one.
+/// The sizes of windows over time and, for rows with a width, over width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Windows {
-    /// Rows and columns of a window.
+    /// The kernel size: rows and columns of a window.
     pub size: [usize; 2],
-    /// Rows and columns from one window to the next.
+    /// The stride: rows and columns from one window to the next.
     pub stride: [usize; 2],
-    /// Rows and columns of zeros on each side.
+    /// Rows and columns of zero padding on each side.
     pub padding: [usize; 2],
 }
 
 impl Windows {
-    /// Windows over time alone.
+    /// Creates windows over time only.
     pub fn over_time(size: usize, stride: usize, padding: usize) -> Self {
         Self { size: [size, 1], stride: [stride, 1], padding: [padding, 0] }
     }
 
-    /// Windows that are the same over time and width.
+    /// Creates windows with the same sizes over time and width.
     pub fn square(size: usize, stride: usize, padding: usize) -> Self {
         Self { size: [size; 2], stride: [stride; 2], padding: [padding; 2] }
     }
 
-    /// Windows of a sequence of `length` rows.
+    /// Returns the number of windows of a sequence of `length` rows.
     pub fn of_length(&self, length: usize) -> usize {
         self.along(0, length)
     }
 
-    /// Windows across rows of `width` columns.
+    /// Returns the number of windows across `width` columns.
     pub fn of_width(&self, width: usize) -> usize {
         self.along(1, width)
     }
@@ -44,22 +44,22 @@ impl Windows {
         }
     }
 
-    /// Places in a window.
+    /// Returns the number of positions in a window.
     pub(super) fn places(&self) -> usize {
         self.size[0] * self.size[1]
     }
 
-    /// Where the windows of packed sequences of `lengths` rows lie, for an input of shape `[T, C]` or
-    /// `[T, W, C]`.
+    /// Computes the layout of windows in packed sequences of `lengths` rows, for an input `[T, C]`
+    /// or `[T, W, C]`.
     pub(super) fn lie_in(self, dims: &[usize], lengths: &[usize]) -> candle_core::Result<Geometry> {
         let (rows, width, channels) = match *dims {
             [rows, channels] => (rows, 1, channels),
             [rows, width, channels] => (rows, width, channels),
-            _ => candle_core::bail!("windows of {dims:?}, wanted [T, C] or [T, W, C]"),
+            _ => candle_core::bail!("windows: input {dims:?}, expected [T, C] or [T, W, C]"),
         };
         let empty = self.size.contains(&0) || self.stride.contains(&0) || channels == 0;
         if empty || lengths.iter().sum::<usize>() != rows {
-            candle_core::bail!("{self:?} of {dims:?} in sequences of {lengths:?}");
+            candle_core::bail!("{self:?} do not fit input {dims:?} with lengths {lengths:?}");
         }
         let (mut row, mut window) = (0, 0);
         let place = |&length: &usize| {
@@ -86,15 +86,15 @@ impl Windows {
     }
 }
 
-/// A sequence: its rows and its windows.
+/// The rows and the windows of a sequence.
 #[derive(Debug, Clone, Copy)]
 struct Sequence {
     rows: Span,
     windows: Span,
 }
 
-/// Which elements of a packed input each window covers. An element is `C` channels of one row and
-/// column.
+/// The elements covered by each window of a packed input. An element is the `C` channels of one row
+/// and column.
 #[derive(Debug, Clone)]
 pub(super) struct Geometry {
     windows: Windows,
@@ -107,17 +107,18 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Elements of the input.
+    /// Returns the number of elements in the input.
     pub(super) fn elements(&self) -> usize {
         self.rows * self.width
     }
 
-    /// Windows in all.
+    /// Returns the number of windows.
     pub(super) fn count(&self) -> usize {
         self.out_rows * self.out_width
     }
 
-    /// Calls `f` with each place of a window that is not padding, and the element there.
+    /// Calls `f` with each position in a window that is not padding, and the element at that
+    /// position.
     #[inline(always)]
     pub(super) fn covered(&self, window: usize, mut f: impl FnMut(usize, usize)) {
         let Windows { size, stride, padding } = self.windows;
@@ -138,7 +139,8 @@ impl Geometry {
         }
     }
 
-    /// Calls `f` with the place of an element in each window that covers it, and the window.
+    /// For each window that covers an element: calls `f` with the element's position in the window,
+    /// and the window.
     #[inline(always)]
     pub(super) fn covering(&self, element: usize, mut f: impl FnMut(usize, usize)) {
         let Windows { size, stride, padding } = self.windows;
@@ -160,7 +162,7 @@ impl Geometry {
         }
     }
 
-    /// The sequence that a row (or a row of windows) belongs to.
+    /// Returns the sequence that contains a row (or a row of windows).
     #[inline(always)]
     fn sequence_of(&self, index: usize, span: impl Fn(&Sequence) -> Span) -> Sequence {
         let next = self.sequences.partition_point(|sequence| {
@@ -170,10 +172,10 @@ impl Geometry {
         self.sequences[next]
     }
 
-    /// What the windows cover, out of candle's operations: `[windows, places, C]`.
+    /// Gathers the elements of each window with candle's operations: `[windows, positions, C]`.
     pub(super) fn gathered(&self, x: &Tensor) -> candle_core::Result<Tensor> {
         let places = self.windows.places();
-        // The row behind the last element is padding.
+        // The row after the last element is padding.
         let mut from = vec![self.elements() as u32; self.count() * places];
         for (window, from) in from.chunks_mut(places).enumerate() {
             self.covered(window, |place, element| from[place] = element as u32);
@@ -184,7 +186,7 @@ impl Geometry {
         x.contiguous()?.index_select(&from, 0)?.reshape((self.count(), places, self.channels))
     }
 
-    /// The shape of what has one number for each channel of each window.
+    /// Returns the shape of an output with one number per channel and window.
     pub(super) fn output_dims(&self, dims: &[usize]) -> Vec<usize> {
         let mut output = dims.to_vec();
         output[0] = self.out_rows;

@@ -1,10 +1,11 @@
-//! BEST-RQ (arXiv 2202.01855): an encoder learns speech without texts, by naming the codes of what is
-//! masked.
+//! BEST-RQ (arXiv 2202.01855): self-supervised pre-training of a speech encoder by predicting the
+//! codes of masked frames.
 //!
-//! A frozen random projection and a frozen random codebook give every state's frames a code; the
-//! encoder sees noise in place of some spans and has to tell the codes there. Frames with mean 0 and
-//! deviation 1 ([`LogMel::normalised`](super::log_mel::LogMel::normalised)) are what keeps the codes
-//! apart.
+//! A frozen random projection and a frozen random codebook assign a code to the frames of each
+//! state. The encoder's input has noise in place of some spans, and the model predicts the codes
+//! there. Use frames with mean 0 and standard deviation 1
+//! ([`LogMel::normalised`](super::log_mel::LogMel::normalised)). Otherwise most frames get the same
+//! codes.
 
 use candle_core::{DType, Tensor};
 use rand::Rng;
@@ -26,15 +27,15 @@ use crate::params::{Init, ParameterBuilder};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BestRqConfig {
-    /// Codes of the codebook, `V`.
+    /// The number of codes in the codebook, `V`.
     pub codes: usize,
-    /// Numbers of a code.
+    /// The dimension of a code vector.
     pub code_size: usize,
-    /// The probability that a masked span begins at a frame.
+    /// The probability that a masked span starts at a frame.
     pub mask_probability: f64,
-    /// Frames of a span, 10 ms each.
+    /// The number of frames in a span; a frame is 10 ms.
     pub mask_frames: usize,
-    /// Standard deviation of the noise in place of masked frames.
+    /// The standard deviation of the noise that replaces masked frames.
     pub mask_deviation: f64,
 }
 
@@ -50,33 +51,33 @@ impl Default for BestRqConfig {
     }
 }
 
-/// The quantiser, and the head that names codes.
+/// The quantiser and the prediction head.
 #[derive(Debug, Clone)]
 pub struct BestRq {
     config: BestRqConfig,
-    /// Frames for one state.
+    /// Frames per state.
     stacked: usize,
     /// `[code size, M stacked]`.
     projection: Tensor,
-    /// `[V, code size]`; only the directions count.
+    /// `[V, code size]`; only the directions matter.
     codebook: Tensor,
     head: Linear,
 }
 
-/// What is masked in packed clips.
+/// The masked states of packed clips.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Masked {
-    /// Places of the masked states among all of the batch.
+    /// The indices of the masked states in the batch.
     pub states: Vec<u32>,
-    /// The code of each.
+    /// The code of each masked state.
     pub codes: Vec<u32>,
 }
 
 impl BestRqConfig {
-    /// Checks what the types do not.
+    /// Checks the values that the types do not restrict.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] naming the field.
+    /// [`ModelError::BadConfig`] with the field's name.
     pub fn validate(&self) -> Result<()> {
         check_sizes(&[
             ("codes", self.codes),
@@ -84,11 +85,12 @@ impl BestRqConfig {
             ("mask_frames", self.mask_frames),
         ])?;
         if !(0.0..=1.0).contains(&self.mask_probability) {
-            let reason = format!("{} is no probability", self.mask_probability);
+            let reason = format!("{} is not a probability between 0 and 1", self.mask_probability);
             return Err(bad_field("mask_probability", reason));
         }
         if !(self.mask_deviation >= 0.0 && self.mask_deviation.is_finite()) {
-            let reason = format!("{} is no deviation", self.mask_deviation);
+            let reason =
+                format!("{} is not a finite standard deviation of at least 0", self.mask_deviation);
             return Err(bad_field("mask_deviation", reason));
         }
         Ok(())
@@ -96,11 +98,11 @@ impl BestRqConfig {
 }
 
 impl BestRq {
-    /// For states of this encoder; parameters `projection` and `codebook`, which never move, and
-    /// `head`.
+    /// Creates the quantiser and head for this encoder. The parameters are `projection` and
+    /// `codebook`, both constant, and `head`.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], and those of [`ParameterBuilder::get`].
+    /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(
         config: &BestRqConfig,
         encoder: &ConformerConfig,
@@ -108,13 +110,14 @@ impl BestRq {
     ) -> Result<Self> {
         config.validate()?;
         let (stacked, size) = (encoder.subsampling_factor, config.code_size);
-        // A shorter span need not hide all frames of any state.
+        // A shorter span may not cover all frames of any state.
         if config.mask_frames + 1 < 2 * stacked {
-            let reason = format!("{} hides no whole state of {stacked} frames", config.mask_frames);
+            let reason =
+                format!("{} cannot mask a whole state of {stacked} frames", config.mask_frames);
             return Err(bad_field("mask_frames", reason));
         }
         let inputs = stacked * encoder.num_mel_bins;
-        // Xavier's bound.
+        // Xavier initialisation's bound.
         let bound = (6.0 / (inputs + size) as f64).sqrt();
         let projection = builder.constant("projection", &[size, inputs], Init::Uniform(bound))?;
         let codebook = builder.constant("codebook", &[config.codes, size], Init::Normal(1.0))?;
@@ -124,13 +127,13 @@ impl BestRq {
         Ok(Self { config: config.clone(), stacked, projection, codebook, head })
     }
 
-    /// The code of each state of a clip: of the frames that the state stands for, followed by zeros
-    /// where the clip ends. A vector's code is the one with the least angle to it.
+    /// Returns the code of each state of a clip: the nearest code by angle to the state's projected
+    /// frames. Missing frames at the end of the clip are 0.
     ///
     /// # Errors
-    /// Those of candle.
+    /// The errors of candle.
     pub fn codes(&self, frames: &Frames) -> Result<Vec<u32>> {
-        // Read anew each time: a trainer may have loaded other values into the parameters.
+        // Read on every call: a trainer may have loaded other values into the parameters.
         let (projection, mut codebook) = (numbers(&self.projection)?, numbers(&self.codebook)?);
         codebook.chunks_mut(self.config.code_size).for_each(to_length_1);
         let (inputs, size) = (self.stacked * frames.bands, self.config.code_size);
@@ -153,9 +156,9 @@ impl BestRq {
         Ok(projected.par_chunks(size).map(nearest).collect())
     }
 
-    /// Puts noise in place of spans of the clips, so that each clip has a state at least that stands for
-    /// masked frames alone, and tells these states with their codes. `codes` are those of each clip's states: of the
-    /// same frames, or of what they were before noise was added.
+    /// Replaces spans of the clips by noise, and returns the completely masked states with their
+    /// codes. At least one state of each clip is completely masked. `codes` holds the codes of each
+    /// clip's states, computed before or after noise was added as augmentation.
     pub fn mask(&self, clips: &mut [Frames], codes: &[Vec<u32>], rng: &mut ChaCha8Rng) -> Masked {
         let mut masked = Masked { states: Vec::new(), codes: Vec::new() };
         let mut first = 0;
@@ -176,7 +179,7 @@ impl BestRq {
         masked
     }
 
-    /// Which frames are masked.
+    /// Returns which frames are masked.
     fn spans(&self, count: usize, rng: &mut ChaCha8Rng) -> Vec<bool> {
         let mut hidden = vec![false; count];
         let length = self.config.mask_frames;
@@ -193,17 +196,17 @@ impl BestRq {
         hidden
     }
 
-    /// A number of the normal distribution (Box-Muller).
+    /// Draws from a normal distribution (Box-Muller).
     fn noise(&self, rng: &mut ChaCha8Rng) -> f32 {
         let radius = (-2.0 * rng.random_range(f64::MIN_POSITIVE..1.0).ln()).sqrt();
         let angle = rng.random_range(0.0..std::f64::consts::TAU);
         (self.config.mask_deviation * radius * angle.cos()) as f32
     }
 
-    /// Logits `[N, V]` of the codes of the masked states.
+    /// Returns the logits `[N, V]` of the codes of the masked states.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] where nothing is masked.
+    /// [`ModelError::BadInput`] if no state is masked.
     pub fn logits(&self, audio: &AudioStates, masked: &Masked) -> Result<Tensor> {
         if masked.states.is_empty() {
             return Err(ModelError::BadInput("no state is masked".into()));
@@ -212,7 +215,7 @@ impl BestRq {
         self.head.forward(&states)
     }
 
-    /// The mean of `-log p` of the codes, nats: a scalar.
+    /// Returns the mean of `-log p` of the codes in nats: a scalar.
     pub fn loss(&self, logits: &Tensor, masked: &Masked) -> Result<Tensor> {
         let targets = masked.codes.clone().into();
         let options = CrossEntropy { targets, ignored: None, label_smoothing: 0.0 };

@@ -1,74 +1,76 @@
-//! Word boosting: a prefix tree over listed words, and what a search adds for following one.
+//! Word boosting: a prefix tree of boosted words, and the bonus that a search adds for matching
+//! one.
 //!
-//! Reference: the shallow fusion of D. Le and others, arXiv 2104.02194, §3.2: each token that begins
-//! or continues a listed word gets a bonus; a match that breaks gives back what it got, a whole word
-//! keeps it. Unlike there, a word is whole only where no letters follow (`gut`, not `gutter`), and a
-//! token counts for one word at most.
+//! Reference: shallow fusion of D. Le et al., arXiv 2104.02194, §3.2. Each token that begins or
+//! continues a boosted word gets a bonus. A broken match returns its bonus; a complete word keeps
+//! it. Unlike the reference, a word is complete only if no letter follows (`gut`, not `gutter`),
+//! and a token counts for at most one word.
 
 use std::sync::Arc;
 
-/// How the tokens of a vocabulary join to words, by their ids.
+/// Which tokens of a vocabulary join with neighbouring tokens to form a word, by token id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WordEdges {
-    /// Whether a token begins with a letter or a digit, and so goes on with a word before it.
+    /// Whether a token begins with a letter or digit and so can continue the previous word.
     pub begins_inside: Vec<bool>,
-    /// Whether it ends with one, so that the next may go on with its word.
+    /// Whether a token ends with a letter or digit, so that the next token can continue its word.
     pub ends_inside: Vec<bool>,
 }
 
-/// What the tokens of listed words get, in nats.
+/// The bonuses for tokens of boosted words, in nats.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bonus {
-    /// The first token of a word.
+    /// The bonus of the first token of a word.
     pub begin: f32,
-    /// Each further one.
+    /// The bonus of each further token.
     pub go_on: f32,
 }
 
-/// The listed words of a text.
+/// The prefix tree of boosted words.
 #[derive(Debug, Clone)]
 pub struct BoostTree {
-    /// The root first.
+    /// The nodes; the root is first.
     nodes: Vec<Node>,
     edges: Arc<WordEdges>,
 }
 
-/// How far a text is in the words of a tree. The default is that of a text without a token.
+/// The position of a text in the tree. The default is the state of the empty text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BoostState {
     node: u32,
-    /// Whether the last token ended with a letter, behind which no word begins without a space.
+    /// Whether the last token ended with a letter. No word begins directly after a letter.
     inside: bool,
 }
 
-/// What happens to the bonus of a match that breaks.
+/// What happens to the bonus of a broken match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokenMatch {
-    /// It is given back, so that hypotheses are compared by their whole words alone.
+    /// The bonus is returned, so that hypotheses compete only by complete words.
     GivesBack,
-    /// It is kept: one who cannot choose again would be pushed to end each word that was begun.
+    /// The bonus is kept. Greedy decoding cannot go back: returning the bonus would force it to
+    /// complete every word that it began.
     Keeps,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Node {
-    /// Token and node, by token.
+    /// Pairs of token and node, sorted by token.
     children: Vec<(u32, u32)>,
-    /// What the tokens up to here got.
+    /// The total bonus of the tokens up to this node.
     bonus: f32,
     /// Whether a word ends here.
     is_end: bool,
-    /// Of the bonus, what belongs to a whole word before the end.
+    /// The part of the bonus that belongs to a complete word before this node.
     kept: f32,
-    /// Where a match that breaks here goes on: the longest end of it that begins a word, behind what
-    /// is kept.
+    /// The node where a match continues after it breaks here: the longest suffix, after the
+    /// complete word, that begins a boosted word.
     fallback: u32,
 }
 
 const ROOT: u32 = 0;
 
 impl WordEdges {
-    /// Of a vocabulary whose tokens have these texts.
+    /// Computes the edges from the texts of a vocabulary's tokens.
     pub fn of<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let (begins_inside, ends_inside) = texts
             .into_iter()
@@ -89,8 +91,8 @@ impl WordEdges {
     }
 }
 
-/// Whether a letter goes on with the word before it. Scripts without spaces, and Korean, whose words
-/// take endings, have words that end anywhere. A part of a letter (`U+FFFD`) goes on.
+/// Whether a character continues the word before it. In scripts without spaces, and in Korean,
+/// words can end anywhere. A partial character (`U+FFFD`) continues the word.
 fn joins_words(c: char) -> bool {
     let without_spaces = matches!(c,
         '\u{0E00}'..='\u{0EFF}' | '\u{1000}'..='\u{109F}' | '\u{1100}'..='\u{11FF}'
@@ -100,8 +102,8 @@ fn joins_words(c: char) -> bool {
 }
 
 impl BoostTree {
-    /// The tree of these sequences of tokens. One that begins with a letter is looked for at the start
-    /// of a text and behind what is no letter, others anywhere.
+    /// Creates the tree of these token sequences. A sequence that begins with a letter matches only
+    /// at the start of a text or after a non-letter. Other sequences match anywhere.
     pub fn new<S: AsRef<[u32]>>(sequences: &[S], bonus: Bonus, edges: Arc<WordEdges>) -> Self {
         let mut tree = Self { nodes: vec![Node::default()], edges };
         for sequence in sequences.iter().map(AsRef::as_ref).filter(|s| !s.is_empty()) {
@@ -156,24 +158,25 @@ impl BoostTree {
         }
     }
 
-    /// Whether the tree has no word.
+    /// Whether the tree has no words.
     pub fn is_empty(&self) -> bool {
         self.nodes.len() == 1
     }
 
-    /// The state behind one more token, and what that gives: less than nothing where a match gives
-    /// back.
+    /// Returns the state after one more token, and the token's bonus. The bonus is negative if a
+    /// broken match returns its bonus.
     pub fn advance(&self, state: BoostState, token: u32, broken: BrokenMatch) -> (BoostState, f32) {
         let (node, gives) = self.step(state, Some(token), false, broken);
         (BoostState { node, inside: self.edges.ends_inside(token) }, gives)
     }
 
-    /// What the end of a text gives: less than nothing where a match that is not whole gives back.
+    /// Returns the bonus at the end of a text. It is negative if an incomplete match returns its
+    /// bonus.
     pub fn end(&self, state: BoostState) -> f32 {
         self.step(state, None, false, BrokenMatch::GivesBack).1
     }
 
-    /// What each token gives behind a text, into `gives`, which has a number for each id.
+    /// Writes the bonus of each possible next token into `gives`, indexed by token id.
     pub fn bonuses(&self, state: BoostState, broken: BrokenMatch, gives: &mut [f32]) {
         let of_others = |inside| self.step(state, None, inside, broken).1;
         let (other, inside) = (of_others(false), of_others(true));
@@ -200,7 +203,8 @@ impl BoostTree {
         }
     }
 
-    /// The node behind a token, `None` being one that no word has, and what it gives.
+    /// Returns the node after a token and the token's bonus. `None` stands for a token outside all
+    /// words.
     fn step(
         &self,
         state: BoostState,
@@ -231,7 +235,7 @@ impl BoostTree {
         }
     }
 
-    /// Whether a word may begin with a token.
+    /// Whether a word may begin with this token.
     fn may_begin(&self, token: u32, inside: bool) -> bool {
         !inside || !self.edges.begins_inside(token)
     }

@@ -6,45 +6,45 @@ use super::check_classes;
 use crate::kernels::lattice::{Lattice, lattice_loss};
 use crate::kernels::wide::Wide;
 
-/// Clips and what is said in them.
+/// The clips and their target labels.
 #[derive(Debug, Clone)]
 pub struct Ctc {
-    /// Frames of each of `B` clips.
+    /// The number of frames of each of `B` clips.
     pub lengths: Vec<usize>,
-    /// The labels of each; none is legal (all frames are blank).
+    /// The labels of each clip; may be empty (all frames are blank).
     pub targets: Vec<Vec<u32>>,
     /// The class of frames without a label.
     pub blank: u32,
 }
 
 impl Ctc {
-    /// Clips with too few frames for their target.
+    /// Returns the number of clips with too few frames for their target.
     pub fn infeasible(&self) -> usize {
         let clips = self.lengths.iter().zip(&self.targets);
         clips.filter(|(frames, target)| !is_feasible(**frames, target)).count()
     }
 }
 
-/// Whether `frames` are enough for a target: a frame for each label and for the blank between equal
-/// neighbours, and at least one.
+/// Whether `frames` are enough for a target. Each label needs a frame, and so does the blank
+/// between equal neighbours. At least one frame is needed.
 pub fn is_feasible(frames: usize, target: &[u32]) -> bool {
     let repeats = target.windows(2).filter(|pair| pair[0] == pair[1]).count();
     frames >= (target.len() + repeats).max(1)
 }
 
-/// `-log p(target)` of each clip, in nats, over all ways to place its labels on its frames: `logits`
-/// `[T, V]`, not normalised, the frames of one clip after those of the other → `[B]`.
+/// Computes `-log p(target)` of each clip in nats, where `p` sums over all alignments of labels and
+/// frames. `logits` `[T, V]` are unnormalised, one clip after the other → `[B]`.
 ///
-/// A target without a path (too few frames, or a class whose logits are minus infinity) has an
-/// infinite loss and no gradient; so has, with a loss that is no number, a clip with logits that
-/// are none. Probabilities below `e^-1e12` count as 0.
+/// A target without a path has infinite loss and zero gradient. This happens with too few frames,
+/// or if the logits of a class are minus infinity. NaN logits give NaN loss and zero gradient.
+/// Probabilities below `e^-1e12` count as 0.
 ///
-/// On other devices and in other types than f32 on the CPU, the loss is computed in f64 on the CPU.
+/// On other devices and dtypes than f32 on the CPU, the loss is computed in f64 on the CPU.
 /// Gradients of second order are wrong there.
 ///
 /// # Errors
-/// If the lengths are not those of all frames or not as many as the targets, or if the blank or a
-/// label is not below `V` or a label is the blank.
+/// If the lengths do not sum to the number of frames, or the numbers of lengths and targets differ.
+/// If the blank or a label is not below `V`, or a label equals the blank.
 ///
 /// # Source
 /// Graves et al. 2006, §4.1: equations 6 to 8 (`α`), 9 to 11 (`β`) and 16 (the gradient).
@@ -55,14 +55,15 @@ pub fn ctc_loss(logits: &Tensor, ctc: Ctc) -> candle_core::Result<Tensor> {
     lattice_loss(logits, clips.collect())
 }
 
-/// One clip. A path is, after each frame, in one of `2 W` states, where `W` is the number of labels
-/// and 1: in the blank after label `i` (the first `W`, of which number 0 is before all labels), or
-/// in label `i` (the others, of which there is no number 0).
+/// The lattice of one clip. With `W` = number of labels + 1, a path is in one of `2 W` states after
+/// each frame. State `i < W` is the blank after label `i`; state 0 is the blank before all labels.
+/// State `W + i` is label `i`; state `W` is unused.
 struct CtcClip {
     frames: usize,
     /// The blank, then the labels.
     classes: Vec<u32>,
-    /// Whether a path may go from label `i - 1` to label `i` without a blank between `[W + 1]`.
+    /// Whether a path may go from label `i - 1` to label `i` without a blank between them
+    /// `[W + 1]`.
     joins: Vec<bool>,
 }
 
@@ -99,14 +100,15 @@ impl Lattice for CtcClip {
             step(last.split_at(width), emissions, &self.joins, next.split_at_mut(width));
             last = next;
         }
-        // The product brings the mantissa of the sum back.
+        // The product normalises the mantissa of the sum.
         ((last[width - 1] + last[2 * width - 1]) * Wide::ONE, states)
     }
 
     fn posteriors(&self, emissions: &[Wide], total: Wide, forward: &[Wide]) -> Vec<f64> {
         let width = self.classes.len();
         let mut posteriors = vec![0.0; emissions.len()];
-        // With the emission of their frame; behind the last label there is none.
+        // Probabilities include the emission of their own frame. After the last frame there is
+        // none.
         let mut later = Later::new(width);
         later.blanks[width - 1] = Wide::ONE;
         let mut earlier = Later::new(width);
@@ -120,7 +122,7 @@ impl Lattice for CtcClip {
     }
 }
 
-/// The probability of what follows each state.
+/// The probability of the rest of the path after each state.
 struct Later {
     /// `[W]`
     blanks: Vec<Wide>,
@@ -135,7 +137,7 @@ impl Later {
 }
 
 vectorised! {
-    /// `α` of a frame (blanks, labels) from that of the frame before.
+    /// Computes `α` of a frame (blanks, labels) from `α` of the previous frame.
     fn step(
         (blanks, labels): (&[Wide], &[Wide]),
         emissions: &[Wide],
@@ -154,8 +156,8 @@ vectorised! {
         }
     }
 
-    /// `β` of a frame, with its emission, from that of the frame after; and the share of the frame's
-    /// emissions in all paths.
+    /// Computes `β` of a frame, with its emission, from `β` of the next frame. Also computes the
+    /// posteriors of the frame's emissions.
     fn step_back(
         later: &Later,
         emissions: &[Wide],

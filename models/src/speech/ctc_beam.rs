@@ -1,11 +1,11 @@
-//! The likeliest text of a clip by prefix beam search for CTC.
+//! Prefix beam search for CTC.
 //!
-//! A text's probability is the sum over all its paths, where the best path has one. Each beam is a
-//! text so far, with the probability of its paths that end in a blank and of those that end in its
-//! last token: only behind a blank does the same token follow again.
+//! The probability of a text is the sum over all its paths. Each beam is a prefix with two
+//! probabilities: the paths that end in a blank, and the paths that end in the last token. The same
+//! token can repeat only after a blank.
 //!
-//! Reference: Hannun et al. 2014, arXiv 1408.2873, algorithm 1; unlike there, without a language model
-//! and its word bonus, and with words that are listened for.
+//! Reference: Hannun et al. 2014, arXiv 1408.2873, algorithm 1. Unlike the reference, there is no
+//! language model and no word insertion bonus. Instead, words can be boosted.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -20,36 +20,36 @@ use crate::error::{ModelError, Result};
 use crate::generation::highest;
 use crate::kernels::log_sum;
 
-/// How the text of a clip is looked for.
+/// The search options for a clip.
 #[derive(Debug, Clone)]
 pub struct Search {
-    /// Texts that are followed at the same time. 1 takes the best path; with words to listen for it is
-    /// [`BEAMS_TO_LISTEN`], because one text alone cannot give back what a word got that breaks.
+    /// The number of beams. With 1, the search takes the best path. With boosted words, 1 is raised
+    /// to [`BEAMS_TO_LISTEN`], because a single beam cannot recover from a broken match.
     pub num_beams: usize,
-    /// The words that are listened for.
+    /// The boosted words.
     pub boost: Option<Arc<BoostTree>>,
 }
 
-/// Texts that are followed where words are listened for and one is asked for.
+/// The number of beams if words are boosted and a single beam was requested.
 pub const BEAMS_TO_LISTEN: usize = 8;
 
-/// A text of a clip.
+/// A hypothesis for the text of a clip.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hypothesis {
-    /// Its tokens.
+    /// The tokens.
     pub tokens: Vec<u32>,
-    /// The logarithm of the probability of all its paths that the beams held, in nats.
+    /// The log probability, summed over all paths within the beams, in nats.
     pub log_probability: f64,
-    /// What the listed words in it give, in nats.
+    /// The total bonus of boosted words, in nats.
     pub bonus: f64,
 }
 
-/// The path of each packed clip's text, which is the likeliest that its search found: `logits`
-/// `[T, V]`. Each clip is searched on its own, so that the others change nothing.
+/// Returns the path of the best hypothesis of each packed clip: `logits` `[T, V]`. Each clip is
+/// searched independently of the others.
 ///
 /// # Errors
-/// [`ModelError::BadInput`] for fewer searches than clips, and where beams meet logits that are not
-/// numbers; those of candle.
+/// [`ModelError::BadInput`] if the numbers of searches and clips differ, or if a beam search meets
+/// NaN logits. Also the errors of candle.
 pub fn paths(
     logits: &Tensor,
     lengths: &[usize],
@@ -58,7 +58,7 @@ pub fn paths(
 ) -> Result<Vec<BestPath>> {
     if searches.len() != lengths.len() {
         let (found, clips) = (searches.len(), lengths.len());
-        return Err(ModelError::BadInput(format!("{found} searches for {clips} clips")));
+        return Err(ModelError::BadInput(format!("{found} searches but {clips} clips")));
     }
     let rows = rows(logits)?;
     let path = |(rows, search): (&[Vec<f32>], &Search)| {
@@ -70,24 +70,24 @@ pub fn paths(
         };
         let found = search_texts(rows, blank, num_beams, boost)?.into_iter().next();
         let path = found.and_then(|text| path_of_tokens(rows, &text.tokens, blank));
-        // The likeliest text has a probability above 0, and so a path.
+        // The best hypothesis has a probability above 0, so it has a path.
         path.ok_or_else(not_numbers)
     };
     clips(&rows, lengths).into_par_iter().zip(searches).map(path).collect()
 }
 
-/// The `num_beams` likeliest texts of a clip, with what listed words give, best first; `rows` are the
-/// logits of its states. Of equal ones the first is the one that was found first: a text before what
-/// goes on from it, a lower token before a higher.
+/// Returns the `num_beams` best hypotheses of a clip, including boosted words, best first. `rows`
+/// holds the logits of the clip's states. Ties keep the order of discovery: a prefix before its
+/// extensions, a lower token id before a higher one.
 ///
-/// No token is left out that could come among the beams: of the tokens behind a text, those below the
-/// `num_beams + 1` best have as many better texts beside them (one of the best may be the last token
-/// again, which counts for less).
+/// The pruning of tokens is exact. Only the `num_beams + 1` best tokens of each prefix are tried:
+/// any other token has `num_beams` better extensions of the same prefix. (One of the best tokens
+/// may repeat the last token and score lower.)
 ///
-/// Probabilities are summed in f64 as logarithms; each state's softmax has its sum in f32.
+/// Log probabilities are summed in f64. Each state's softmax is summed in f32.
 ///
 /// # Errors
-/// [`ModelError::BadInput`] for logits that are not numbers; some may be minus infinity.
+/// [`ModelError::BadInput`] for NaN or infinite logits. Minus infinity is allowed for some logits.
 pub fn search_texts(
     rows: &[Vec<f32>],
     blank: u32,
@@ -120,18 +120,20 @@ pub fn search_texts(
 }
 
 fn not_numbers() -> ModelError {
-    ModelError::BadInput("the logits are not numbers: are the model's weights?".to_string())
+    ModelError::BadInput(
+        "the model produced NaN or infinite logits: check the weights for NaN".to_string(),
+    )
 }
 
 fn falling(a: f64, b: f64) -> Ordering {
     b.total_cmp(&a)
 }
 
-/// The texts that were beams: each is another with one more token, and stands there once.
+/// The tree of prefixes: each node extends its parent by one token and is unique.
 struct Texts {
-    /// The empty text first.
+    /// The nodes; the empty text is first.
     nodes: Vec<Node>,
-    /// By node and token.
+    /// The child node, by parent node and token.
     children: HashMap<(usize, u32), usize>,
 }
 
@@ -140,7 +142,7 @@ struct Node {
     parent: usize,
     token: u32,
     boost_state: BoostState,
-    /// What listed words have got so far, whole or not.
+    /// The bonus so far of boosted words, complete or not.
     bonus: f64,
 }
 
@@ -167,13 +169,13 @@ impl Texts {
     }
 }
 
-/// A text and the logarithms of its probability.
+/// A prefix and its log probabilities.
 #[derive(Debug, Clone, Copy)]
 struct Beam {
     node: usize,
-    /// Of the paths that end in a blank.
+    /// The log probability of the paths that end in a blank.
     blank: f64,
-    /// Of those that end in the last token.
+    /// The log probability of the paths that end in the last token.
     label: f64,
 }
 
@@ -190,7 +192,7 @@ impl Beam {
     }
 }
 
-/// A text that a state may lead to.
+/// A candidate for the next beams.
 struct Candidate {
     score: f64,
     blank: f64,
@@ -199,16 +201,16 @@ struct Candidate {
 }
 
 enum Text {
-    /// One of the beams before.
+    /// An existing beam.
     Same(usize),
-    /// One that goes on from a beam.
+    /// An extension of a beam.
     New(Node),
 }
 
-/// The logits of a state, and how many texts are followed.
+/// The logits of a state, and the number of beams.
 struct State<'a> {
     row: &'a [f32],
-    /// The logarithm of the sum of their exponentials.
+    /// The log-sum-exp of the logits.
     total: f64,
     blank: u32,
     num_beams: usize,
@@ -219,11 +221,11 @@ impl State<'_> {
         self.row.get(class as usize).map_or(f64::NEG_INFINITY, |v| f64::from(*v) - self.total)
     }
 
-    /// The beams behind this state, best first.
+    /// Returns the beams after this state, best first.
     fn advance(&self, beams: &[Beam], texts: &mut Texts, boost: Option<&BoostTree>) -> Vec<Beam> {
         let totals: Vec<f64> = beams.iter().map(Beam::total).collect();
         let mut candidates = Vec::new();
-        // Beams that go on to another beam, and by which token.
+        // Beams whose extension by a token is itself a beam: the beam's index and the token.
         let mut joins = Vec::new();
         for (beam, total) in beams.iter().zip(&totals) {
             let node = texts.nodes[beam.node];
@@ -278,7 +280,7 @@ impl State<'_> {
         candidates.into_iter().map(place).collect()
     }
 
-    /// The tokens that may be among the best texts behind one, best first.
+    /// Returns the best next tokens of a beam, best first.
     fn likeliest_tokens(&self, state: BoostState, boost: Option<&BoostTree>) -> Vec<u32> {
         let mut row = vec![0.0; self.row.len()];
         if let Some(tree) = boost {
@@ -293,7 +295,7 @@ impl State<'_> {
     }
 }
 
-/// `ln(e^a + e^b)`, of which either may be minus infinity.
+/// Returns `ln(e^a + e^b)`. Either may be minus infinity.
 fn log_add(a: f64, b: f64) -> f64 {
     let (most, least) = if a > b { (a, b) } else { (b, a) };
     if least == f64::NEG_INFINITY { most } else { most + (least - most).exp().ln_1p() }

@@ -1,40 +1,40 @@
-//! Texts out of the logits of a head for CTC.
+//! Greedy decoding and forced alignment of CTC logits.
 
 use candle_core::{DType, Device, Tensor};
 
 use crate::error::Result;
 use crate::kernels::log_sum;
 
-/// A path of a clip: the likeliest of all, or the likeliest of a text.
+/// A path through the states of a clip: the best path overall, or the best path of a given text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BestPath {
-    /// Its tokens: repeats and blanks are taken out.
+    /// The tokens of the path, without repeats and blanks.
     pub tokens: Vec<u32>,
-    /// The state at which each of them begins.
+    /// The index of the state at which each token begins.
     pub states: Vec<usize>,
-    /// The logarithm of the highest probability that each of them has along the path, in nats.
+    /// The maximum log probability of each token along the path, in nats.
     pub log_probabilities: Vec<f32>,
-    /// The mean logarithm of the probabilities along the path, in nats; 0 of no states.
+    /// The mean log probability along the path, in nats; 0 if there are no states.
     pub mean_log_probability: f32,
-    /// The least probability of the blank: near 1 where nothing is said; 1 of no states.
+    /// The minimum blank probability: near 1 in silence; 1 if there are no states.
     pub least_blank: f32,
 }
 
-/// The likeliest path of each packed clip: `logits` `[T, V]`.
+/// Returns the best path of each packed clip: `logits` `[T, V]`.
 ///
 /// # Errors
-/// Those of candle.
+/// The errors of candle.
 pub fn best_paths(logits: &Tensor, lengths: &[usize], blank: u32) -> Result<Vec<BestPath>> {
     let rows = rows(logits)?;
     Ok(clips(&rows, lengths).into_iter().map(|rows| best_path(rows, blank)).collect())
 }
 
-/// Logits `[T, V]` row by row.
+/// Returns the rows of logits `[T, V]`.
 pub(super) fn rows(logits: &Tensor) -> Result<Vec<Vec<f32>>> {
     Ok(logits.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.to_vec2()?)
 }
 
-/// The rows of each packed clip.
+/// Splits the rows by clip.
 pub(super) fn clips<'a>(rows: &'a [Vec<f32>], lengths: &[usize]) -> Vec<&'a [Vec<f32>]> {
     let mut rest = rows;
     let own = |length: &usize| {
@@ -45,7 +45,7 @@ pub(super) fn clips<'a>(rows: &'a [Vec<f32>], lengths: &[usize]) -> Vec<&'a [Vec
     lengths.iter().map(own).collect()
 }
 
-/// The likeliest path of a clip: the likeliest class of each state, the lowest of equal ones.
+/// Returns the best path of a clip: the argmax of each state, the lowest class in a tie.
 pub(super) fn best_path(rows: &[Vec<f32>], blank: u32) -> BestPath {
     let likeliest = |row: &Vec<f32>| {
         let mut best = (0, f32::NEG_INFINITY);
@@ -59,20 +59,20 @@ pub(super) fn best_path(rows: &[Vec<f32>], blank: u32) -> BestPath {
     along(rows, rows.iter().map(likeliest), blank)
 }
 
-/// The likeliest path of a clip that has these tokens; `None` if none has, as the clip is too short
-/// for them or the model holds one of them for impossible.
+/// Returns the best path of a clip for the given tokens (forced alignment). Returns `None` if there
+/// is no path: the clip is too short, or the probability of a token is 0.
 ///
-/// A label has odd places of `2 U + 1`, a blank the even ones; of equally likely ways to a place the
-/// path takes the one that was there before.
+/// Among the `2 U + 1` positions of the alignment, labels are odd and blanks are even. Ties prefer
+/// to stay at the same position.
 pub fn path_of_tokens(rows: &[Vec<f32>], tokens: &[u32], blank: u32) -> Option<BestPath> {
     let class = |place: usize| if place % 2 == 1 { tokens[place / 2] } else { blank };
     let places = 2 * tokens.len() + 1;
-    // Two labels that are equal have a blank between.
+    // Equal neighbouring labels need a blank between them.
     let may_skip = |place: usize| place % 2 == 1 && place > 1 && class(place) != class(place - 2);
     let (mut scores, mut next) = (vec![f64::NEG_INFINITY; places], vec![0.0; places]);
-    // Before the first state, in front of all labels.
+    // Before the first state, at the position before all labels.
     scores[0] = 0.0;
-    // By how many places the best path to each moves at each state.
+    // The number of positions that the best path advances, by state and position.
     let mut moves = vec![0u8; rows.len() * places];
     for (row, moves) in rows.iter().zip(moves.chunks_exact_mut(places)) {
         for place in 0..places {
@@ -82,7 +82,7 @@ pub fn path_of_tokens(rows: &[Vec<f32>], tokens: &[u32], blank: u32) -> Option<B
                     best = (scores[place - by], by);
                 }
             }
-            // What the softmax takes off is the same for all classes of a state.
+            // The softmax denominator is the same for all classes of a state, so it is omitted.
             let logit = row.get(class(place) as usize).copied().unwrap_or(f32::NEG_INFINITY);
             (next[place], moves[place]) = (best.0 + f64::from(logit), best.1 as u8);
         }
@@ -101,7 +101,7 @@ pub fn path_of_tokens(rows: &[Vec<f32>], tokens: &[u32], blank: u32) -> Option<B
     Some(along(rows, classes.into_iter(), blank))
 }
 
-/// The path of these classes, one for each state.
+/// Returns the path of these classes, one class per state.
 fn along(rows: &[Vec<f32>], classes: impl Iterator<Item = u32>, blank: u32) -> BestPath {
     let mut path = BestPath { least_blank: 1.0, ..BestPath::default() };
     let (mut before, mut sum) = (blank, 0.0);

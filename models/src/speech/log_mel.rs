@@ -1,10 +1,10 @@
-//! The logarithm of the power in mel bands: what recognisers hear.
+//! Log-mel spectrograms, the input of the ASR models.
 //!
-//! Reference: for Whisper `log_mel_spectrogram` of openai/whisper, `whisper/audio.py`
-//! (`WhisperFeatureExtractor` of `transformers` is the same); for Conformers
-//! `ParakeetFeatureExtractor` of `transformers`, whose bands have mean 0 and deviation 1. The filters
-//! of both are those of librosa's `mel` (Slaney's scale and area), which
-//! `whisper/assets/mel_filters.npz` holds.
+//! Reference for Whisper: `log_mel_spectrogram` of openai/whisper, `whisper/audio.py`
+//! (`WhisperFeatureExtractor` of `transformers` is equivalent). Reference for Conformers:
+//! `ParakeetFeatureExtractor` of `transformers`, which normalises each band to mean 0 and standard
+//! deviation 1. Both use the filters of librosa's `mel` (Slaney scale and area), as in
+//! `whisper/assets/mel_filters.npz`.
 
 use std::f64::consts::TAU;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use realfft::{RealFftPlanner, RealToComplex};
 
 use crate::error::{ModelError, Result};
 
-/// Samples in a second, Hz.
+/// The sample rate, Hz.
 pub const SAMPLE_RATE: u32 = 16_000;
 
-/// Samples in seconds.
+/// Converts a number of samples to seconds.
 pub fn seconds(samples: usize) -> f64 {
     samples as f64 / f64::from(SAMPLE_RATE)
 }
 
-/// Seconds in samples.
+/// Converts seconds to a number of samples.
 pub fn samples_of(seconds: f64) -> usize {
     (seconds * f64::from(SAMPLE_RATE)).round() as usize
 }
@@ -32,22 +32,22 @@ pub fn samples_of(seconds: f64) -> usize {
 const WINDOW: usize = 400;
 /// Samples from one frame to the next: 10 ms.
 pub const HOP: usize = 160;
-/// Whisper: power below this counts as this.
+/// Whisper: the minimum power.
 const LEAST_POWER: f32 = 1e-10;
-/// Whisper: what is this far below the loudest band of a clip, in powers of ten, counts as this far.
+/// Whisper: the range below the maximum band of a clip, in powers of ten.
 const RANGE: f32 = 8.0;
-/// Conformer: samples of a transform; the window is followed by zeros.
+/// Conformer: the size of the Fourier transform. The window is zero-padded to it.
 const LONG_TRANSFORM: usize = 512;
-/// Conformer: the share of the sample before that is taken from each.
+/// Conformer: the pre-emphasis coefficient.
 const PREEMPHASIS: f32 = 0.97;
 /// Conformer: added to the power, 2^-24.
 const GUARD: f32 = 5.960_464_5e-8;
-/// Conformer: added to the deviation.
+/// Conformer: added to the standard deviation.
 const EPSILON: f32 = 1e-5;
-/// Frames that one task computes.
+/// Frames computed by one task.
 const FRAMES: usize = 64;
 
-/// Sound as log-mel frames.
+/// Converts audio to log-mel frames.
 #[derive(Clone)]
 pub struct LogMel {
     scale: Scale,
@@ -56,62 +56,64 @@ pub struct LogMel {
     fourier: Arc<dyn RealToComplex<f32>>,
 }
 
-/// What the power in a band becomes.
+/// The scaling of a band's power.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Scale {
-    /// Its decimal logarithm, cut below the loudest band of the clip.
+    /// The decimal logarithm, clamped to a fixed range below the maximum band of the clip.
     ByLoudest,
-    /// Its natural logarithm, with mean 0 and deviation 1 over the clip in each band.
+    /// The natural logarithm, normalised to mean 0 and standard deviation 1 over the clip in each
+    /// band.
     ByBand,
 }
 
-/// A band's weights of the frequencies from `first` on.
+/// A band's weights, starting at the frequency with index `first`.
 #[derive(Debug, Clone)]
 struct Filter {
     first: usize,
     weights: Vec<f32>,
 }
 
-/// The frames of a clip.
+/// The log-mel frames of a clip.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frames {
-    /// Row by row, `[T, M]`.
+    /// The values `[T, M]`, row by row.
     pub values: Vec<f32>,
-    /// Bands `M`.
+    /// The number of bands `M`.
     pub bands: usize,
 }
 
 impl Frames {
-    /// How many there are, `T`.
+    /// Returns the number of frames, `T`.
     pub fn len(&self) -> usize {
         self.values.len() / self.bands
     }
 
-    /// Whether there is none.
+    /// Whether there are no frames.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 }
 
 impl LogMel {
-    /// Whisper's frames of this many bands `M`: 80, or 128 for large-v3.
+    /// Creates Whisper's transform with this many bands `M`: 80, or 128 for large-v3.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] for a number of bands that the spectrum cannot be divided into.
+    /// [`ModelError::BadConfig`] if the number of bands is 0 or exceeds the number of frequencies.
     pub fn new(bands: usize) -> Result<Self> {
         Self::of_scale(Scale::ByLoudest, bands)
     }
 
-    /// A Conformer's frames of this many bands `M`, each with mean 0 and deviation 1 over a clip.
+    /// Creates a Conformer's transform with this many bands `M`. Each band has mean 0 and standard
+    /// deviation 1 over a clip.
     ///
     /// # Errors
-    /// As [`LogMel::new`].
+    /// The same as for [`LogMel::new`].
     pub fn normalised(bands: usize) -> Result<Self> {
         Self::of_scale(Scale::ByBand, bands)
     }
 
     fn of_scale(scale: Scale, bands: usize) -> Result<Self> {
-        // The window of Whisper is periodic, the other symmetric.
+        // Whisper's window is periodic, the Conformer's is symmetric.
         let (transform, period) = match scale {
             Scale::ByLoudest => (WINDOW, WINDOW),
             Scale::ByBand => (LONG_TRANSFORM, WINDOW - 1),
@@ -130,7 +132,7 @@ impl LogMel {
         })
     }
 
-    /// The weights that a band gives to the frequencies, from 0 to 8 kHz.
+    /// Returns the weights of a band for the frequencies from 0 to 8 kHz.
     pub fn filter(&self, band: usize) -> Vec<f32> {
         let mut all = vec![0.0; self.fourier.complex_len()];
         if let Some(Filter { first, weights }) = self.filters.get(band) {
@@ -139,13 +141,13 @@ impl LogMel {
         all
     }
 
-    /// The frames of samples at 16 kHz, one for every whole 160 of them, followed by as much silence
-    /// as makes `length` samples of them.
+    /// Computes the frames of samples at 16 kHz, one per 160 samples. The samples are padded with
+    /// silence to `length` samples.
     pub fn frames(&self, samples: &[f32], length: usize) -> Frames {
         let length = length.max(samples.len());
         let (count, bands) = (length / HOP, self.filters.len());
         let mut values = vec![self.logarithm(0.0); count * bands];
-        // Beyond these no window reaches a sample.
+        // Windows of later frames contain no sample.
         let heard = count.min((samples.len() + WINDOW / 2).div_ceil(HOP));
         values[..heard * bands].par_chunks_mut(FRAMES * bands).enumerate().for_each(
             |(block, values)| {
@@ -176,7 +178,7 @@ impl LogMel {
         }
     }
 
-    /// The sample at a place, which may lie before the start or behind the end.
+    /// Returns a sample. The index may be before the start or after the end.
     fn sample(&self, place: isize, (samples, length): (&[f32], usize)) -> f32 {
         let at = |place: usize| samples.get(place).copied().unwrap_or(0.0);
         match self.scale {
@@ -189,7 +191,7 @@ impl LogMel {
         }
     }
 
-    /// The logarithms of the bands of the window around sample `center`.
+    /// Computes the log-mel bands of the window around sample `center`.
     fn frame(
         &self,
         center: usize,
@@ -207,7 +209,7 @@ impl LogMel {
             &mut space.spectrum,
             &mut space.scratch,
         );
-        debug_assert!(made.is_ok(), "the memory was made by the plan");
+        debug_assert!(made.is_ok(), "the plan allocated the buffers");
         for (power, value) in space.power.iter_mut().zip(&space.spectrum) {
             *power = value.norm_sqr();
         }
@@ -225,7 +227,7 @@ impl std::fmt::Debug for LogMel {
     }
 }
 
-/// The memory that a window needs.
+/// The buffers for computing one window.
 struct Space {
     input: Vec<f32>,
     spectrum: Vec<Complex32>,
@@ -244,7 +246,7 @@ impl Space {
     }
 }
 
-/// The place within `length` that a place outside is the mirror image of.
+/// Returns the mirror image within `length` of an index outside.
 fn mirrored(place: isize, length: usize) -> usize {
     let last = length.saturating_sub(1);
     match last {
@@ -256,7 +258,7 @@ fn mirrored(place: isize, length: usize) -> usize {
     }
 }
 
-/// Brings every `stride`th value to mean 0 and deviation 1.
+/// Normalises every `stride`th value to mean 0 and standard deviation 1.
 fn normalise(values: &mut [f32], stride: usize) {
     let count = values.len().div_ceil(stride);
     let sum = |f: &dyn Fn(f64) -> f64| -> f64 {
@@ -271,7 +273,8 @@ fn normalise(values: &mut [f32], stride: usize) {
     }
 }
 
-/// Triangles between neighbouring bands' frequencies, each of the same area.
+/// Returns triangular filters between the frequencies of neighbouring bands, all with the same
+/// area.
 fn filters(bands: usize, transform: usize) -> Vec<Filter> {
     let frequencies = transform / 2 + 1;
     let top = hertz_to_mel(f64::from(SAMPLE_RATE) / 2.0);
@@ -291,10 +294,10 @@ fn filters(bands: usize, transform: usize) -> Vec<Filter> {
     (0..bands).map(of_band).collect()
 }
 
-/// Slaney's scale: linear below 1 kHz, logarithmic above.
+/// Slaney's mel scale: linear below 1 kHz, logarithmic above.
 const HERTZ_PER_MEL: f64 = 200.0 / 3.0;
 const LOGARITHMIC_FROM: f64 = 1_000.0;
-/// Mels in which the frequency grows by a factor of `e`.
+/// The number of mels in which the frequency grows by a factor of `e`.
 const MELS_PER_NEPER: f64 = 14.545_078_505_785_56;
 
 fn hertz_to_mel(hertz: f64) -> f64 {

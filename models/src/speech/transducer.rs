@@ -6,38 +6,38 @@ use super::check_classes;
 use crate::kernels::lattice::{Lattice, lattice_loss};
 use crate::kernels::wide::Wide;
 
-/// Clips and what is said in them.
+/// The clips and their target labels.
 #[derive(Debug, Clone)]
 pub struct Transducer {
-    /// Frames `T_b` of each of `B` clips.
+    /// The number of frames `T_b` of each of `B` clips.
     pub lengths: Vec<usize>,
-    /// The `U_b` labels of each; none is legal.
+    /// The `U_b` labels of each clip; may be empty.
     pub targets: Vec<Vec<u32>>,
-    /// The class that moves to the next frame.
+    /// The blank class, which moves to the next frame.
     pub blank: u32,
 }
 
 impl Transducer {
-    /// Clips without a frame.
+    /// Returns the number of clips without frames.
     pub fn infeasible(&self) -> usize {
         self.lengths.iter().filter(|frames| **frames == 0).count()
     }
 }
 
-/// `-log p(target)` of each clip, in nats, over all ways to write its labels during its frames:
-/// `logits` `[Σ_b T_b (U_b + 1), V]`, not normalised, clip after clip → `[B]`. Row `t (U_b + 1) + u`
-/// of a clip is for frame `t` after `u` labels.
+/// Computes `-log p(target)` of each clip in nats, where `p` sums over all alignments of labels and
+/// frames. `logits` `[Σ_b T_b (U_b + 1), V]` are unnormalised, one clip after the other → `[B]`.
+/// Row `t (U_b + 1) + u` of a clip is frame `t` after `u` labels.
 ///
-/// A target without a path (no frames, or a class whose logits are minus infinity) has an infinite
-/// loss and no gradient; so has, with a loss that is no number, a clip with logits that are none.
+/// A target without a path has infinite loss and zero gradient. This happens without frames, or if
+/// the logits of a class are minus infinity. NaN logits give NaN loss and zero gradient.
 /// Probabilities below `e^-1e12` count as 0.
 ///
-/// On other devices and in other types than f32 on the CPU, the loss is computed in f64 on the CPU.
+/// On other devices and dtypes than f32 on the CPU, the loss is computed in f64 on the CPU.
 /// Gradients of second order are wrong there.
 ///
 /// # Errors
-/// If lengths and targets are not those of all rows, or if the blank or a label is not below `V` or
-/// a label is the blank.
+/// If the lengths and targets do not match the number of rows. If the blank or a label is not below
+/// `V`, or a label equals the blank.
 ///
 /// # Source
 /// Graves 2012, §2.4: equations 16 (`α`), 18 (`β`) and 20 (the gradient).
@@ -49,10 +49,10 @@ pub fn transducer_loss(logits: &Tensor, transducer: Transducer) -> candle_core::
     lattice_loss(logits, clips.collect())
 }
 
-/// One clip. The emissions of a row are the blank and the next label.
+/// The lattice of one clip. The emissions of a row are the blank and the next label.
 struct TransducerClip {
     frames: usize,
-    /// After each number of labels; after all of them no path takes the second.
+    /// The classes after each number of labels. After the last label only the blank is used.
     classes: Vec<[u32; 2]>,
 }
 
@@ -67,7 +67,7 @@ impl Lattice for TransducerClip {
     const NAME: &'static str = "transducer loss";
 
     fn rows(&self) -> usize {
-        // A product beyond usize is not the number of any tensor's rows either.
+        // A saturated product cannot equal the number of rows of any tensor.
         self.frames.saturating_mul(self.classes.len())
     }
 
@@ -88,7 +88,7 @@ impl Lattice for TransducerClip {
                 0 => Wide::ZERO,
                 _ => nodes[i - 1] * emissions[2 * (i - 1) + 1],
             };
-            // The product brings the mantissa of the sum back.
+            // The product normalises the mantissa of the sum.
             nodes[i] = (from_frame + from_label) * Wide::ONE;
         }
         (nodes[nodes.len() - 1] * emissions[emissions.len() - 2], nodes)

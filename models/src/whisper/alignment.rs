@@ -1,10 +1,9 @@
-//! When each token of a text is said: what some heads of the decoder attend to, and the path through it
-//! that fits best.
+//! Token timestamps from the cross-attention of alignment heads, by dynamic time warping.
 //!
-//! Reference: `find_alignment` of openai/whisper, `whisper/timing.py`, and `WhisperReplica::align` of
-//! CTranslate2, `src/models/whisper.cc`. Departures: a head whose attention is the same for all tokens
-//! counts nothing there, where the reference divides by 0; the end is not read where the decoder has
-//! no position left for it.
+//! Reference: `find_alignment` of openai/whisper, `whisper/timing.py`, and `WhisperReplica::align`
+//! of CTranslate2, `src/models/whisper.cc`. Two departures. A head with the same attention for all
+//! tokens is ignored, where the reference divides by 0. The end token is not read if the decoder
+//! has no position left for it.
 
 mod path;
 
@@ -20,29 +19,30 @@ use crate::packed::PackedTokens;
 use crate::speech::AudioStates;
 use path::{cheapest_path, smooth};
 
-/// Rows whose logits are in memory at the same time.
+/// Rows of logits in memory at the same time.
 const ROWS_AT_ONCE: usize = 128;
 
-/// The heads of the decoder's cross-attention that follow the sound.
+/// The heads of the decoder's cross-attention that align tokens with audio.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlignmentHeads {
-    /// Layer and head.
+    /// Pairs of layer and head.
     heads: Vec<[usize; 2]>,
 }
 
 impl AlignmentHeads {
-    /// The heads `[layer, head]` that a published `generation_config.json` names (`alignment_heads`); if
-    /// it names none, all of the upper half of the layers, as openai/whisper does.
+    /// Selects the heads `[layer, head]` in `alignment_heads` of a published
+    /// `generation_config.json`. Without any, selects all heads in the upper half of the layers, as
+    /// openai/whisper does.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] for a head that the model does not have.
+    /// [`ModelError::BadConfig`] if the model does not have one of the heads.
     pub fn new(named: &[[usize; 2]], config: &WhisperConfig) -> Result<Self> {
         let (layers, heads) = (config.decoder_layers, config.decoder_attention_heads);
         let is_there = |[layer, head]: &[usize; 2]| *layer < layers && *head < heads;
         if let Some([layer, head]) = named.iter().find(|head| !is_there(head)) {
             let reason = format!(
-                "there is no [{layer}, {head}]: the decoder has {layers} layers of {heads} heads, counted \
-                 from 0"
+                "the head [{layer}, {head}] does not exist: the decoder has {layers} layers of \
+                 {heads} heads, counted from 0"
             );
             return Err(bad_field("alignment_heads", reason));
         }
@@ -52,47 +52,52 @@ impl AlignmentHeads {
     }
 }
 
-/// A text, and where the clip is in which it is said.
+/// The text to align with a clip.
 #[derive(Debug, Clone, Copy)]
 pub struct Said<'a> {
-    /// The tokens of words, without special ones and timestamps.
+    /// The word tokens, without special tokens and timestamps.
     pub text: &'a [u32],
-    /// States of the clip itself, without those of what is put behind it; at least one is taken.
+    /// The number of states of the clip itself, without padding; at least one is used.
     pub states: usize,
 }
 
-/// When the tokens of a text are said.
+/// The times of a text's tokens.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Alignment {
-    /// The state where each of the tokens begins, and the one where the last ends: `[L + 1]`; nothing
-    /// for a text without a token. They never go back.
+    /// The state at which each token begins, and the state at which the last token ends: `[L + 1]`.
+    /// Empty if the text has no tokens. Values never decrease.
     pub starts: Vec<usize>,
-    /// The probability of each token after those before, among all that words are made of: `[L]`.
+    /// The probability of each word token given the previous tokens, normalised over word tokens:
+    /// `[L]`.
     pub probabilities: Vec<f32>,
-    /// How much more than other tokens each token, and behind them the end, attends to each state of
-    /// the clip, in standard deviations: `[L + 1, F]`.
+    /// The attention of each token, and of the end token, to each state of the clip. It is given
+    /// relative to the other tokens, in standard deviations: `[L + 1, F]`.
     pub weights: Vec<f64>,
 }
 
-/// A text that is being aligned.
+/// A text during alignment.
 struct Aligned<'a> {
     text: &'a [u32],
-    /// Its rows among those that the decoder reads, of which the last of the prompt is row `first`.
+    /// The text's rows in the decoder input. Row `first` of them is the last prompt token.
     rows: Span,
     first: usize,
-    /// The states of its clip.
+    /// The states of the text's clip.
     states: Span,
     weights: Vec<f64>,
 }
 
 impl Decoder {
-    /// When the tokens of each clip's text are said. The decoder reads `prompt` before each text, whose
-    /// last token is that for no timestamps, and `end` behind it; tokens of words are those below `end`.
-    /// No gradient is kept.
+    /// Aligns each clip's text with its audio. The decoder reads `prompt` before each text and
+    /// `end` after it. The last prompt token is the no-timestamps token. Word tokens are the ids
+    /// below `end`. The result is detached.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for texts that are not as many as the clips or longer than the model has
-    /// positions, for a token that is not of a word, for an empty prompt and for a clip without a state.
+    /// [`ModelError::BadInput`] in these cases:
+    /// - The numbers of texts and clips differ.
+    /// - A text has more tokens than the model has positions.
+    /// - A token is not a word token.
+    /// - The prompt is empty.
+    /// - A clip has no states.
     pub fn align(
         &self,
         audio: &AudioStates,
@@ -102,16 +107,16 @@ impl Decoder {
     ) -> Result<Vec<Alignment>> {
         if said.len() != audio.lengths.len() {
             let (texts, clips) = (said.len(), audio.lengths.len());
-            return Err(ModelError::BadInput(format!("{texts} texts of {clips} clips")));
+            return Err(ModelError::BadInput(format!("{texts} texts but {clips} clips")));
         }
         if prompt.is_empty() || audio.lengths.contains(&0) {
-            let reason = "a prompt without a token, or a clip without a state".to_string();
+            let reason = "the prompt has no tokens, or a clip has no states".to_string();
             return Err(ModelError::BadInput(reason));
         }
         let end_of_words = (end as usize).min(self.config.vocab_size);
         let mut tokens = said.iter().flat_map(|said| said.text);
         if let Some(token) = tokens.find(|token| **token as usize >= end_of_words) {
-            return Err(ModelError::BadInput(format!("token {token} is not of a word")));
+            return Err(ModelError::BadInput(format!("token {token} is not a word token")));
         }
         let mut alignments = vec![Alignment::default(); said.len()];
         let clips: Vec<usize> = (0..said.len()).filter(|i| !said[*i].text.is_empty()).collect();
@@ -156,8 +161,8 @@ impl Decoder {
         Ok(alignments)
     }
 
-    /// Adds up what the texts attend to, and returns the states `[T, D]` behind the last layer. The
-    /// clips with texts are the `runs` of the sound's states.
+    /// Accumulates the attention weights of the texts and returns the last layer's states `[T, D]`.
+    /// `runs` are the spans of audio states of the clips with texts.
     fn attend(
         &self,
         read: &PackedTokens,
@@ -198,15 +203,15 @@ impl Decoder {
         Ok(x)
     }
 
-    /// The probability of each token of the texts among those of words, by the states `[T, D]` behind
-    /// the last layer.
+    /// Returns the probability of each text token among word tokens, from the last layer's states
+    /// `[T, D]`.
     fn probabilities(
         &self,
         x: &Tensor,
         texts: &[Aligned<'_>],
         end_of_words: usize,
     ) -> Result<Vec<Vec<f32>>> {
-        // The row of each token is that of the token before.
+        // The row before a token predicts it.
         let rows = |text: &Aligned<'_>| x.narrow(0, text.rows.start + text.first, text.text.len());
         let rows = Tensor::cat(&texts.iter().map(rows).collect::<Result<Vec<_>, _>>()?, 0)?;
         let tokens: Vec<u32> = texts.iter().flat_map(|text| text.text.iter().copied()).collect();
@@ -226,8 +231,8 @@ impl Decoder {
 }
 
 impl Aligned<'_> {
-    /// Adds a `share` of what a head attends to by its scores `[rows, states]`: each row's softmax, in
-    /// standard deviations from the mean of all rows, and smoothed.
+    /// Adds the attention of a head with weight `share`. `scores` `[rows, states]` pass through a
+    /// softmax, are standardised over the rows, and are smoothed.
     fn add_head(&mut self, mut scores: Vec<f64>, share: f64) {
         let width = self.states.length;
         scores.chunks_exact_mut(width).for_each(softmax);

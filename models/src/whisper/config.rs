@@ -1,4 +1,4 @@
-//! The sizes of a Whisper model, as its `config.json` has them.
+//! The configuration of a Whisper model, as in its `config.json`.
 
 use std::path::Path;
 
@@ -14,45 +14,46 @@ use crate::pre_norm::PreNormConfig;
 /// The epsilon of all norms.
 pub(super) const EPSILON: f64 = 1e-5;
 
-/// The configuration; fields and defaults are those of `transformers` (`WhisperConfig`).
+/// The configuration. Fields and defaults match `WhisperConfig` of `transformers`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WhisperConfig {
-    /// Entries of the vocabulary, `V`.
+    /// Vocabulary size `V`.
     pub vocab_size: usize,
-    /// Bands of a frame, `M`.
+    /// Mel bands per frame, `M`.
     pub num_mel_bins: usize,
-    /// Width of the states, `D`.
+    /// Width of the hidden states, `D`.
     pub d_model: usize,
-    /// Blocks of the encoder.
+    /// Encoder layers.
     pub encoder_layers: usize,
-    /// Heads of the encoder.
+    /// Attention heads of the encoder.
     pub encoder_attention_heads: usize,
-    /// Width of the encoder's feed-forward parts.
+    /// Width of the encoder's feed-forward layers.
     pub encoder_ffn_dim: usize,
-    /// Blocks of the decoder.
+    /// Decoder layers.
     pub decoder_layers: usize,
-    /// Heads of the decoder.
+    /// Attention heads of the decoder.
     pub decoder_attention_heads: usize,
-    /// Width of the decoder's feed-forward parts.
+    /// Width of the decoder's feed-forward layers.
     pub decoder_ffn_dim: usize,
-    /// States that the encoder makes of a clip at most: 1,500, of 30 seconds.
+    /// The maximum number of encoder states: 1,500, for 30 seconds.
     pub max_source_positions: usize,
-    /// Tokens that the decoder reads and writes at most.
+    /// The maximum number of decoder tokens, including the prompt.
     pub max_target_positions: usize,
-    /// Activation of the feed-forward parts.
+    /// Activation of the feed-forward layers.
     pub activation_function: Activation,
-    /// Dropout of what a block adds.
+    /// Dropout on the output of attention and feed-forward layers.
     pub dropout: f64,
-    /// Dropout of attention weights.
+    /// Dropout on the attention weights.
     pub attention_dropout: f64,
-    /// Dropout within feed-forward parts; none of the published models has it, nor this one.
+    /// Dropout inside feed-forward layers. Only 0 is supported, as in all published models.
     pub activation_dropout: f64,
-    /// Standard deviation of fresh weights.
+    /// Standard deviation for initialising weights.
     pub init_std: f64,
-    /// Whether embeddings are multiplied by the root of the width; no published model's are.
+    /// Whether embeddings are multiplied by the square root of the width. Only false is supported,
+    /// as in all published models.
     pub scale_embedding: bool,
-    /// The token that the decoder reads first.
+    /// The first token that the decoder reads.
     pub decoder_start_token_id: u32,
     /// The token that ends a text.
     pub eos_token_id: u32,
@@ -84,7 +85,7 @@ impl Default for WhisperConfig {
     }
 }
 
-/// Tokens of the vocabularies of English and of multilingual models.
+/// Vocabulary sizes of English-only models and of large-v3.
 const ENGLISH: usize = 51_864;
 const LARGE_V3: usize = 51_866;
 
@@ -119,7 +120,7 @@ impl WhisperConfig {
         Self::of_size(1280, 32, 20)
     }
 
-    /// Whisper large-v3: 128 bands, one more language.
+    /// Whisper large-v3: 128 mel bands, one more language.
     pub fn large_v3() -> Self {
         Self { vocab_size: LARGE_V3, num_mel_bins: 128, ..Self::large() }
     }
@@ -141,18 +142,18 @@ impl WhisperConfig {
     ///
     /// # Errors
     /// [`ModelError::Io`](crate::ModelError::Io);
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for another model type, or values
-    /// that do not fit each other.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for another model type, or
+    /// inconsistent values.
     pub fn read(path: &Path) -> Result<Self> {
         let config: Self = read_published(path, "whisper")?;
         in_file(path, config.validate())?;
         Ok(config)
     }
 
-    /// Checks what the types do not.
+    /// Checks the values that the types do not restrict.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) naming the field.
+    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) with the field's name.
     pub fn validate(&self) -> Result<()> {
         check_sizes(&[
             ("vocab_size", self.vocab_size),
@@ -169,27 +170,28 @@ impl WhisperConfig {
         check_layers_of("decoder_layers", self.decoder_layers)?;
         check_dropout(self.dropout, self.attention_dropout)?;
         if self.activation_dropout != 0.0 {
-            let reason = "only 0 is known; set it to 0".to_string();
+            let reason = "only 0 is supported; set it to 0".to_string();
             return Err(bad_field("activation_dropout", reason));
         }
         if self.scale_embedding {
-            let reason = "only false is known".to_string();
+            let reason = "only false is supported".to_string();
             return Err(bad_field("scale_embedding", reason));
         }
         let last = self.decoder_start_token_id.max(self.eos_token_id) as usize;
         if last >= self.vocab_size {
-            let reason = format!("{} has no token {last}", self.vocab_size);
+            let reason = format!("{} is too small for token {last}", self.vocab_size);
             return Err(bad_field("vocab_size", reason));
         }
         Ok(())
     }
 
-    /// Samples of the longest clip at 16 kHz: the encoder makes one state of two frames.
+    /// Returns the maximum clip length in samples at 16 kHz. The encoder makes one state per two
+    /// frames.
     pub fn max_samples(&self) -> usize {
         2 * self.max_source_positions * crate::speech::log_mel::HOP
     }
 
-    /// The encoder's blocks.
+    /// Returns the configuration of the encoder's blocks.
     pub(super) fn encoder(&self) -> PreNormConfig {
         PreNormConfig {
             hidden_size: self.d_model,

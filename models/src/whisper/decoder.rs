@@ -1,4 +1,4 @@
-//! The decoder: the tokens of a text, given the states of its sound.
+//! The decoder: predicts text tokens from the encoder's states.
 
 use candle_core::Tensor;
 
@@ -15,7 +15,7 @@ use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
 use crate::speech::AudioStates;
 
-/// Token and position embeddings, blocks and last norm. Logits are products with the token
+/// Token and position embeddings, layers and final norm. The output projection is tied to the token
 /// embeddings.
 #[derive(Debug, Clone)]
 pub struct Decoder {
@@ -28,7 +28,7 @@ pub struct Decoder {
     layer_norm: LayerNorm,
 }
 
-/// A block.
+/// A decoder layer.
 #[derive(Debug, Clone)]
 pub(super) struct Layer {
     norm: LayerNorm,
@@ -41,7 +41,7 @@ pub(super) struct Layer {
     config: WhisperConfig,
 }
 
-/// The maps of an attention.
+/// The projections of an attention.
 #[derive(Debug, Clone)]
 struct Maps {
     query: Linear,
@@ -67,12 +67,12 @@ impl Decoder {
         })
     }
 
-    /// Logits `[T, V]` of the token that follows each of `tokens`, whose sequences belong to the clips
-    /// of `audio` one by one.
+    /// Returns the logits `[T, V]` of the token after each of `tokens`. There is one sequence per
+    /// clip of `audio`.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadInput`] for a text that is longer than the model has positions, and for
-    /// adapters of another number than the blocks.
+    /// [`crate::ModelError::BadInput`] if a text has more tokens than the model has positions, or
+    /// the number of adapters differs from the number of layers.
     pub fn forward(
         &self,
         tokens: &PackedTokens,
@@ -95,7 +95,7 @@ impl Decoder {
         self.logits(&x)
     }
 
-    /// Embeddings `[T, D]` of tokens at their places.
+    /// Returns the embeddings `[T, D]` of tokens at their positions.
     pub(super) fn embed(
         &self,
         ids: std::sync::Arc<[u32]>,
@@ -104,7 +104,7 @@ impl Decoder {
         Ok(embedding_sum(&[(&self.tokens, ids), (&self.positions, places)])?)
     }
 
-    /// Logits `[T, V]` of states `[T, D]`.
+    /// Returns the logits `[T, V]` of states `[T, D]`.
     pub(super) fn logits(&self, x: &Tensor) -> Result<Tensor> {
         Ok(linear(&self.layer_norm.forward(x)?, &self.tokens, None)?)
     }
@@ -126,7 +126,7 @@ impl Layer {
         })
     }
 
-    /// Keys and values of the sound's states `[T_k, D]`, both `[T_k, D]`.
+    /// Returns the cross-attention keys and values of audio states `[T_k, D]`, both `[T_k, D]`.
     pub fn cross_keys(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
         let maps = &self.cross_attention;
         Ok((maps.key.forward(states)?, maps.value.forward(states)?))
@@ -160,8 +160,8 @@ impl Layer {
         self.rest(chain, x, others, mode)
     }
 
-    /// As a causal forward pass for the next row of each sequence, `[S, D]` → `[S, D]`. The rows
-    /// before are those that `own` holds, which keeps these too.
+    /// Runs the layer for the next row of each sequence, `[S, D]` → `[S, D]`. `own` caches the
+    /// previous rows, and this call adds the new ones.
     pub fn step(
         &self,
         x: &Tensor,
@@ -180,8 +180,8 @@ impl Layer {
         self.rest(chain, x, others, &mode)
     }
 
-    /// As a causal forward pass without dropout, `[T, D]` → `[T, D]`; with it the queries `[T, D]` of
-    /// the attention to the sound.
+    /// Runs a causal forward pass without dropout, `[T, D]` → `[T, D]`. Also returns the queries
+    /// `[T, D]` of the cross-attention.
     pub fn forward_with_queries(
         &self,
         x: &Tensor,
@@ -198,7 +198,7 @@ impl Layer {
         Ok((self.rest(chain, x, others, &mode)?, queries))
     }
 
-    /// What follows the attention of the rows to each other.
+    /// Computes the layer after self-attention.
     fn rest(
         &self,
         mut chain: Chain,

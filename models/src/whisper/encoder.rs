@@ -1,4 +1,4 @@
-//! The encoder: frames of sound as states.
+//! The encoder: turns audio frames into hidden states.
 
 use candle_core::Tensor;
 
@@ -11,7 +11,7 @@ use crate::params::{Init, ParameterBuilder};
 use crate::pre_norm::{Deviations, Names, PreNormBlocks};
 use crate::speech::AudioStates;
 
-/// The published names in a block.
+/// The published parameter names in a block.
 const NAMES: Names = Names {
     attention_norm: "self_attn_layer_norm",
     query: "self_attn.q_proj",
@@ -23,7 +23,7 @@ const NAMES: Names = Names {
     down: "fc2",
 };
 
-/// The convolutions, the positions and the blocks.
+/// The convolutions, the position embeddings and the blocks.
 #[derive(Debug, Clone)]
 pub struct Encoder {
     config: WhisperConfig,
@@ -59,16 +59,17 @@ impl Encoder {
         })
     }
 
-    /// What the blocks read: frames `[F, M]` of packed clips, each of `lengths` of them, as one token
-    /// for every two frames, with its position. Other tokens may be put between before
-    /// [`Encoder::forward`].
+    /// Returns the input of the blocks. Frames `[F, M]` of packed clips with the given `lengths`
+    /// become one token per two frames, with its position embedding. You may insert other tokens
+    /// before calling [`Encoder::forward`].
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for a clip without frames or with more than the model has positions.
+    /// [`ModelError::BadInput`] if a clip has no frames or more frames than the model supports.
     pub fn embed(&self, frames: &Tensor, lengths: &[usize]) -> Result<AudioStates> {
         let longest = 2 * self.config.max_source_positions;
         if let Some(length) = lengths.iter().find(|length| !(1..=longest).contains(*length)) {
-            let reason = format!("a clip of {length} frames; this encoder takes 1 to {longest}");
+            let reason =
+                format!("a clip has {length} frames, but this encoder takes 1 to {longest}");
             return Err(ModelError::BadInput(reason));
         }
         let (x, lengths) = self.conv1.forward(frames, lengths)?;
@@ -80,10 +81,11 @@ impl Encoder {
         Ok(AudioStates { states: residual(&x, &positions, None)?, lengths })
     }
 
-    /// The blocks with their adapters, and the last norm: `[T, D]` → `[T, D]`. No clip hears another.
+    /// Runs the blocks with their adapters and the final norm: `[T, D]` → `[T, D]`. Clips do not
+    /// attend to each other.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for a number of adapters that is neither 0 nor that of the blocks.
+    /// [`ModelError::BadInput`] if the number of adapters is neither 0 nor the number of blocks.
     pub fn forward(&self, x: AudioStates, adapters: &Adapters, mode: &Mode) -> Result<AudioStates> {
         let segments = Segments::packed(&x.lengths);
         let own = (&segments, false);

@@ -1,4 +1,4 @@
-//! Texts of clips, for a whole batch at once.
+//! Transcription of a batch of clips.
 
 use std::sync::Arc;
 
@@ -13,38 +13,38 @@ use crate::kernels::{Segments, Span, log_sum};
 use crate::speech::AudioStates;
 use crate::speech::boosting::BoostTree;
 
-/// What was heard in a clip.
+/// The transcript of a clip.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Heard {
-    /// The text.
+    /// The generated text.
     pub text: Generated,
-    /// The probability that nothing is said, by the token for that; 0 for a vocabulary without it.
+    /// The probability of the no-speech token; 0 if the vocabulary does not have it.
     pub no_speech: f32,
 }
 
-/// Texts that are being written: what was heard, and what was written so far.
+/// The decoder state while texts are generated.
 struct Writing<'a> {
     decoder: &'a Decoder,
     rules: &'a Rules,
-    /// Keys and values of the clips, of each layer: `[T_k, D]`.
+    /// Cross-attention keys and values of the clips, per layer: `[T_k, D]`.
     keys: Vec<(Tensor, Tensor)>,
-    /// The states of each clip.
+    /// The span of states of each clip.
     runs: Vec<Span>,
     written: Cache,
-    /// Tokens that are read before the token whose logits say whether something is said.
+    /// The number of prompt tokens before the start token, whose logits contain the no-speech
+    /// token.
     before_start: usize,
-    /// The probability of each clip that nothing is said.
+    /// The no-speech probability of each clip.
     no_speech: Vec<f32>,
 }
 
 impl Decoder {
-    /// The best text of each clip after `prompt`, which every clip's text begins with. No gradient is
-    /// kept. The start and end of `options` are not used: those of the prompt and the rules are.
+    /// Generates the best text of each clip after the shared `prompt`. The result is detached. The
+    /// start and end tokens of `options` are ignored: the prompt and the rules define them.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] for options that cannot be followed; [`ModelError::BadInput`] for an
-    /// empty prompt, for more tokens than the model has positions, and for logits that are not
-    /// numbers.
+    /// [`ModelError::BadConfig`] for invalid options. [`ModelError::BadInput`] for an empty prompt,
+    /// for more tokens than the model has positions, and for NaN logits.
     pub fn generate(
         &self,
         audio: &AudioStates,
@@ -53,7 +53,7 @@ impl Decoder {
         options: &GenerateOptions,
     ) -> Result<Vec<Heard>> {
         let Some((last, before)) = prompt.split_last() else {
-            return Err(ModelError::BadInput("a prompt without a token".to_string()));
+            return Err(ModelError::BadInput("the prompt has no tokens".to_string()));
         };
         let options = GenerateOptions {
             start_token_id: *last,
@@ -64,8 +64,9 @@ impl Decoder {
         let (tokens, most) =
             (prompt.len() + options.max_new_tokens, self.config.max_target_positions);
         if tokens > most + 1 {
-            let reason =
-                format!("a text of {tokens} tokens with its prompt; the decoder has {most}");
+            let reason = format!(
+                "prompt and text may have {tokens} tokens, but the decoder has {most} positions"
+            );
             return Err(ModelError::BadInput(reason));
         }
         let clips = audio.lengths.len();
@@ -101,7 +102,7 @@ impl Decoder {
 }
 
 impl Writing<'_> {
-    /// States `[S, D]` after the last tokens of the texts in `slots`.
+    /// Returns the states `[S, D]` of the last tokens of the texts in `slots`.
     fn read(&mut self, tokens: &[u32], slots: &[usize], counts: &[usize]) -> Result<Tensor> {
         let open = || self.runs.iter().zip(counts).filter(|(_, count)| **count > 0);
         let runs: Arc<[Span]> = open().map(|(run, _)| *run).collect();

@@ -1,4 +1,4 @@
-//! Which tokens a text may go on with.
+//! Rules for the next token of a text.
 //!
 //! Reference: the logit filters of openai/whisper, `whisper/decoding.py` (`SuppressBlank`,
 //! `SuppressTokens`, `ApplyTimestampRules`).
@@ -9,34 +9,34 @@ use super::tokens::{TIMESTAMP_STEP, WhisperTokens};
 use crate::kernels::log_sum;
 use crate::speech::boosting::BoostTree;
 
-/// The first timestamp of a clip is at most this, in seconds.
+/// The first timestamp of a clip is at most this many seconds.
 const LATEST_START: f64 = 1.0;
 
-/// A text that repeats itself this often is a loop.
+/// The number of repetitions that counts as a loop.
 const REPEATS: usize = 5;
 
-/// The longest part that is looked for, in tokens.
+/// The longest repeated part to look for, in tokens.
 const LONGEST_PART: usize = 12;
 
-/// The rules of a batch.
+/// The decoding rules of a batch.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// The special tokens.
     pub tokens: WhisperTokens,
-    /// Tokens that no text holds, such as brackets and notes (`suppress_tokens`).
+    /// Tokens that are never generated, such as brackets and notes (`suppress_tokens`).
     pub suppressed: Vec<u32>,
-    /// Tokens that no text begins with: a blank and the end (`begin_suppress_tokens`).
+    /// Tokens that are never generated first: a blank and the end token (`begin_suppress_tokens`).
     pub suppressed_at_start: Vec<u32>,
-    /// Whether pairs of timestamps stand around what is said.
+    /// Whether to generate timestamps around each segment of speech.
     pub timestamps: bool,
-    /// Tokens that each clip's text may have: a longer one is ended.
+    /// The maximum number of tokens of each clip's text. A longer text is ended.
     pub most_tokens: Vec<usize>,
-    /// The words that are listened for in each clip; a clip behind the last has none.
+    /// The boosted words of each clip. Clips beyond the end of the list have none.
     pub boosts: Vec<Option<Arc<BoostTree>>>,
 }
 
 impl Rules {
-    /// Forbids what may not follow `tokens` in the text of a clip.
+    /// Masks the tokens that must not follow `tokens` in the text of a clip.
     pub(super) fn apply(&self, clip: usize, tokens: &[u32], logits: &mut [f32]) {
         let too_long = self.most_tokens.get(clip).is_some_and(|most| tokens.len() >= *most);
         if too_long || is_loop(tokens) {
@@ -58,7 +58,7 @@ impl Rules {
         }
     }
 
-    /// Timestamps come in pairs, except at the end, and never go back.
+    /// Timestamps come in pairs, except at the end, and never decrease.
     fn apply_to_timestamps(&self, tokens: &[u32], logits: &mut [f32]) {
         let first = (self.tokens.first_timestamp() as usize).min(logits.len());
         let end = (self.tokens.end as usize).min(first);
@@ -71,7 +71,7 @@ impl Rules {
             forbid(&mut logits[..end]);
         }
         if let Some(latest) = tokens.iter().rfind(|token| is_timestamp(token)) {
-            // Only the second of a pair may be the same as the first.
+            // Only the second timestamp of a pair may equal the first.
             let next = *latest as usize + usize::from(!last_is || second_last_is);
             let next = next.min(logits.len());
             forbid(&mut logits[first..next]);
@@ -93,10 +93,10 @@ fn forbid<'a>(logits: impl IntoIterator<Item = &'a mut f32>) {
     logits.into_iter().for_each(|logit| *logit = f32::NEG_INFINITY);
 }
 
-/// Whether the end of a text is one part over and over.
+/// Whether a text ends with the same part repeated many times.
 pub fn is_loop(tokens: &[u32]) -> bool {
     (1..=LONGEST_PART).any(|part| {
-        // A single token may stand some times in a row, as in "no, no, no" or a long number.
+        // A single token may repeat several times, as in "no, no, no" or a long number.
         let count = part * if part < 3 { 2 * REPEATS } else { REPEATS };
         tokens.len() >= count && {
             let end = &tokens[tokens.len() - count..];
@@ -143,18 +143,19 @@ mod tests {
     #[test]
     fn timestamps_stand_in_pairs_and_never_go_back() {
         let rules = rules(true);
-        // A text begins with a timestamp, of one second at most.
+        // A text begins with a timestamp of at most one second.
         assert_eq!(allowed(&rules, &[], &[]), (13..=63).collect::<Vec<_>>());
-        // Behind the first timestamp stands a word, here because it is likelier than all of them.
+        // A word follows the first timestamp. Here the word is likelier than all timestamps
+        // together.
         assert_eq!(allowed(&rules, &[20], &[(1, 9.0)]), [0, 1, 2, 4, 11]);
-        // Behind words a later timestamp.
+        // A later timestamp follows words.
         assert_eq!(allowed(&rules, &[20, 1], &[]), (21..73).collect::<Vec<_>>());
-        // Behind that the same one again, a later one, or the end.
+        // The next token is the same timestamp, a later one, or the end.
         let rest = allowed(&rules, &[20, 1, 30], &[(4, 9.0)]);
         assert_eq!(rest, [&[4, 11][..], &(30..73).collect::<Vec<_>>()].concat());
-        // Behind a pair a word.
+        // A word follows a pair.
         assert_eq!(allowed(&rules, &[20, 1, 30, 30], &[])[..5], [0, 1, 2, 4, 11]);
-        // Timestamps that are likelier together than any word leave none.
+        // Timestamps that are together likelier than any word mask all words.
         let close = [(1, 3.9), (0, -9.0), (2, -9.0), (4, -9.0), (11, -9.0)];
         assert_eq!(allowed(&rules, &[20, 1], &close), (21..73).collect::<Vec<_>>());
         let far = [(1, 4.1), (0, -9.0), (2, -9.0), (4, -9.0), (11, -9.0)];

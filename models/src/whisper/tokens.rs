@@ -1,20 +1,20 @@
-//! The special tokens of Whisper's vocabularies, and what the decoder reads before it writes.
+//! The special tokens of Whisper's vocabularies, and the decoder's prompt.
 
 use crate::config::bad_field;
 use crate::error::{ModelError, Result};
 
-/// Ids of the special tokens.
+/// The ids of the special tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WhisperTokens {
     /// `<|startoftranscript|>`.
     pub start: u32,
     /// `<|endoftext|>`.
     pub end: u32,
-    /// `<|notimestamps|>`; the next token is the timestamp of 0 seconds.
+    /// `<|notimestamps|>`; the next id is the timestamp of 0 seconds.
     pub no_timestamps: u32,
     /// `<|nospeech|>`, in older vocabularies `<|nocaptions|>`.
     pub no_speech: Option<u32>,
-    /// `<|startofprev|>`, before the text of the clip before.
+    /// `<|startofprev|>`, which precedes the text of the previous clip.
     pub previous: Option<u32>,
     /// `<|transcribe|>`.
     pub transcribe: Option<u32>,
@@ -24,17 +24,17 @@ pub struct WhisperTokens {
     pub language_model: Option<u32>,
 }
 
-/// Seconds between two timestamps.
+/// Seconds between consecutive timestamps.
 pub const TIMESTAMP_STEP: f64 = 0.02;
 
 impl WhisperTokens {
-    /// The ids, by a vocabulary that knows those of names.
+    /// Looks up the ids by token name in a vocabulary.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] for a vocabulary that is not Whisper's.
+    /// [`ModelError::BadConfig`] if the vocabulary is not Whisper's.
     pub fn find(id_of: impl Fn(&str) -> Option<u32>) -> Result<Self> {
         let required = |name: &str| {
-            let missing = || format!("has no token `{name}`; is it a Whisper model's?");
+            let missing = || format!("has no token `{name}`; is this a Whisper tokenizer?");
             id_of(name).ok_or_else(|| bad_field("the tokenizer", missing()))
         };
         Ok(Self {
@@ -49,45 +49,45 @@ impl WhisperTokens {
         })
     }
 
-    /// Checks that a model with `vocab_size` embeddings has all of them, and timestamps.
+    /// Checks that a model with `vocab_size` embeddings has all special tokens, and timestamps.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] for the vocabulary of another model.
+    /// [`ModelError::BadConfig`] if the vocabulary belongs to another model.
     pub fn check_fits(&self, vocab_size: usize) -> Result<()> {
         let highest = self.never_text().chain([self.end, self.first_timestamp()]).max();
         match highest.filter(|highest| *highest as usize >= vocab_size) {
             None => Ok(()),
             Some(highest) => {
                 let reason = format!(
-                    "has the special token {highest}, the model {vocab_size} embeddings; take both \
-                     from one folder"
+                    "has the special token {highest}, but the model has {vocab_size} embeddings; \
+                     take both from one folder"
                 );
                 Err(bad_field("the tokenizer", reason))
             }
         }
     }
 
-    /// Whether a special token may be a language's: those stand between the start and the tasks.
+    /// Whether a special token may be a language token. Language tokens are between the start and
+    /// task tokens.
     pub fn is_language(&self, token: u32) -> bool {
         let tasks = [self.transcribe, self.translate].into_iter().flatten().min();
         token > self.start && tasks.is_some_and(|first| token < first)
     }
 
-    /// The timestamp of 0 seconds; the others follow, 20 ms apart.
+    /// Returns the timestamp of 0 seconds. The other timestamps follow in steps of 20 ms.
     pub fn first_timestamp(&self) -> u32 {
         self.no_timestamps + 1
     }
 
-    /// The seconds that a token stands for, if it is a timestamp.
+    /// Returns the time of a timestamp token in seconds, or `None` for other tokens.
     pub fn seconds(&self, token: u32) -> Option<f64> {
         Some(f64::from(token.checked_sub(self.first_timestamp())?) * TIMESTAMP_STEP)
     }
 
-    /// What the decoder reads before a text: for a multilingual model the language's token and the
-    /// task's as well.
+    /// Returns the decoder's prompt. Multilingual models also need the tokens of language and task.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for a vocabulary without the task's token.
+    /// [`ModelError::BadInput`] if the vocabulary does not have the task's token.
     pub fn prompt(&self, language: Option<(u32, Task)>, timestamps: bool) -> Result<Vec<u32>> {
         let mut prompt = vec![self.start];
         if let Some((language, task)) = language {
@@ -107,7 +107,7 @@ impl WhisperTokens {
         Ok(prompt)
     }
 
-    /// The tokens that no text holds.
+    /// Returns the tokens that are never part of a text.
     pub(super) fn never_text(&self) -> impl Iterator<Item = u32> {
         let optional =
             [self.no_speech, self.previous, self.transcribe, self.translate, self.language_model];
@@ -115,12 +115,12 @@ impl WhisperTokens {
     }
 }
 
-/// What a multilingual model is to do.
+/// The task of a multilingual model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Task {
-    /// Write down what is said.
+    /// Transcribe in the spoken language.
     #[default]
     Transcribe,
-    /// Write it in English.
+    /// Translate to English.
     Translate,
 }

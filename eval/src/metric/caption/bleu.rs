@@ -1,4 +1,4 @@
-//! BLEU-1 to BLEU-4 as pycocoevalcap computes them, over the corpus and of each image.
+//! BLEU-1 to BLEU-4, equal to pycocoevalcap, for the corpus and for each image.
 
 use rayon::prelude::*;
 
@@ -14,25 +14,26 @@ const fn info(name: &'static str) -> MetricInfo {
     MetricInfo { name, version: 1, higher_is_better: Some(true) }
 }
 
-/// Added above and below each fraction, so that it is never 0 / 0.
+/// Added to each numerator (`TINY`) and denominator (`SMALL`), so that no fraction is 0 / 0.
 const TINY: f64 = 1e-15;
 const SMALL: f64 = 1e-9;
 
-/// All that BLEU needs to know of one image. The sum over images is what it needs to know of a corpus.
+/// The counts from which BLEU of one image is computed. Their sum over images gives BLEU of the
+/// corpus.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BleuStatistics {
-    /// Number of words of the hypothesis.
+    /// Number of words in the hypothesis.
     pub hypothesis_length: u64,
-    /// Number of words of the reference that is closest in length; the shorter of two.
+    /// Number of words in the reference of closest length; the shorter one of a tie.
     pub reference_length: u64,
-    /// N-grams in the hypothesis.
+    /// Number of n-grams in the hypothesis.
     pub ngrams: [u64; LONGEST_NGRAM],
-    /// N-grams that a reference has too, each as often as the reference that has it most.
+    /// Number of n-grams that match a reference, clipped to the highest count in one reference.
     pub matched: [u64; LONGEST_NGRAM],
 }
 
 impl BleuStatistics {
-    /// The statistics of a resample, in which image `i` stands `counts[i]` times.
+    /// The summed statistics of a resample in which image `i` occurs `counts[i]` times.
     pub fn of_resample(images: &[Self], counts: &[u32]) -> Self {
         let mut total = Self::default();
         for (image, &count) in images.iter().zip(counts) {
@@ -51,7 +52,7 @@ impl BleuStatistics {
         }
     }
 
-    /// BLEU-1 to BLEU-4: the geometric mean of the shares of matched n-grams, less for a hypothesis that is too short.
+    /// BLEU-1 to BLEU-4: the geometric mean of the n-gram precisions, times the brevity penalty.
     pub fn scores(&self) -> [f64; LONGEST_NGRAM] {
         let ratio = (self.hypothesis_length as f64 + TINY) / (self.reference_length as f64 + SMALL);
         let brevity = if ratio < 1.0 { (1.0 - 1.0 / ratio).exp() } else { 1.0 };
@@ -74,22 +75,23 @@ impl std::iter::Sum for BleuStatistics {
 /// BLEU of a corpus and of its images.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bleu {
-    /// BLEU-1 to BLEU-4 over all images: lengths and matches are added up first.
+    /// BLEU-1 to BLEU-4 of the corpus: lengths and matches are summed over images first.
     pub corpus: [f64; LONGEST_NGRAM],
-    /// BLEU-1 to BLEU-4 of each image alone; without a match of some length nearly, but not quite, 0.
+    /// BLEU-1 to BLEU-4 of each image; nearly 0, but not exactly 0, if no n-gram of some order
+    /// matches.
     pub images: Vec<[f64; LONGEST_NGRAM]>,
-    /// What the figures are made of, for each image.
+    /// The counts of each image from which the scores are computed.
     pub statistics: Vec<BleuStatistics>,
 }
 
 impl Bleu {
-    /// BLEU-1 to BLEU-4 of a resample, in which image `i` stands `counts[i]` times.
+    /// BLEU-1 to BLEU-4 of a resample in which image `i` occurs `counts[i]` times.
     pub fn of_resample(&self, counts: &[u32]) -> [f64; LONGEST_NGRAM] {
         BleuStatistics::of_resample(&self.statistics, counts).scores()
     }
 }
 
-/// BLEU with the closest reference length and no smoothing but `1e-15` and `1e-9`.
+/// Computes BLEU with the closest reference length and no smoothing except `1e-15` and `1e-9`.
 ///
 /// # Source   K. Papineni et al., ACL 2002; pycocoevalcap `bleu/bleu_scorer.py`, option `closest`
 pub fn bleu(corpus: &CaptionCorpus) -> Bleu {
@@ -107,11 +109,11 @@ fn statistics<K: Key>(corpus: &CaptionCorpus) -> Vec<BleuStatistics> {
     images.map_init(Room::<K>::new, |room, image| room.statistics(corpus, image)).collect()
 }
 
-/// Room to work in, for one image after the other.
+/// Buffers, reused from image to image.
 struct Room<K> {
     hypothesis: Counts<K>,
     reference: Counts<K>,
-    /// How often the reference that has it most has each n-gram of the hypothesis.
+    /// The highest count in one reference of each n-gram of the hypothesis.
     most: Vec<u32>,
 }
 
@@ -132,7 +134,7 @@ impl<K: Key> Room<K> {
         }
     }
 
-    /// How many n-grams of `order` words of the hypothesis a reference has too.
+    /// Number of n-grams of `order` words in the hypothesis that match a reference, clipped.
     fn matched(&mut self, corpus: &CaptionCorpus, image: usize, order: usize) -> u64 {
         self.hypothesis.count(corpus.hypothesis(image).pieces, order);
         let hypothesis = &self.hypothesis.counts;

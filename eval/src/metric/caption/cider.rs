@@ -1,4 +1,4 @@
-//! CIDEr-D, which pycocoevalcap calls "CIDEr", and plain CIDEr.
+//! CIDEr-D (named "CIDEr" in pycocoevalcap) and plain CIDEr.
 
 use rayon::prelude::*;
 
@@ -17,36 +17,37 @@ pub const CIDER_D_INFO: MetricInfo =
 pub const CIDER_INFO: MetricInfo =
     MetricInfo { name: "cider", version: 1, higher_is_better: Some(true) };
 
-/// Width of the penalty on a difference in length.
+/// Standard deviation of the Gaussian length penalty.
 const SIGMA: f64 = 6.0;
 
-/// CIDEr-D of each image; the figure of a corpus is their mean. Tables often give it times 100.
+/// CIDEr-D of each image. The score of a corpus is the mean; papers often report it times 100.
 ///
-/// The weight of an n-gram is its count times `ln N - ln max(1, df)`, where `df` of the `N` images have it in a
-/// reference. With a single image, and no outside `frequency`, all weights are `ln 1 = 0`, and so is the score. The
-/// lengths that are compared are numbers of bigrams, so no word and one word are equally long.
+/// The weight of an n-gram is its count times `ln N - ln max(1, df)`: `df` of the `N` images have
+/// the n-gram in a reference. With a single image and no external `frequency`, all weights are
+/// `ln 1 = 0`, and the score is 0. The length penalty compares numbers of bigrams, so captions of
+/// zero words and of one word have equal length.
 ///
 /// # Source   R. Vedantam et al., CVPR 2015; pycocoevalcap `cider/cider_scorer.py`
 pub fn cider_d(corpus: &CaptionCorpus, frequency: Option<&DocumentFrequency>) -> Vec<f64> {
     both(corpus, frequency).0
 }
 
-/// Plain CIDEr of each image: cosines, without clipping and without a penalty on the length.
+/// Plain CIDEr of each image: cosine similarities without clipping and without a length penalty.
 ///
 /// # Source   R. Vedantam et al., CVPR 2015; vrama91/cider
 pub fn cider(corpus: &CaptionCorpus, frequency: Option<&DocumentFrequency>) -> Vec<f64> {
     both(corpus, frequency).1
 }
 
-/// CIDEr-D and plain CIDEr of each image, in less time than one after the other.
+/// CIDEr-D and plain CIDEr of each image, faster than the two calls.
 pub fn both(corpus: &CaptionCorpus, frequency: Option<&DocumentFrequency>) -> (Vec<f64>, Vec<f64>) {
     let images: Vec<usize> = (0..corpus.len()).collect();
     scores(corpus, &images, frequency)
 }
 
-/// CIDEr-D and plain CIDEr of some of the images, as if they were the whole corpus.
+/// CIDEr-D and plain CIDEr of a subset of the images, with document frequencies of the subset.
 ///
-/// Positions without an image are left out.
+/// Indices without an image are ignored.
 pub fn of_part(corpus: &CaptionCorpus, images: &[usize]) -> (Vec<f64>, Vec<f64>) {
     let images: Vec<usize> = images.iter().copied().filter(|image| *image < corpus.len()).collect();
     scores(corpus, &images, None)
@@ -63,7 +64,7 @@ fn scores(
     }
 }
 
-/// One length of n-grams after the other, so that the weights of one are in memory at a time.
+/// Processes one n-gram order after the other, so that the weights of only one order are in memory.
 fn scores_by<K: Key>(
     corpus: &CaptionCorpus,
     images: &[usize],
@@ -89,7 +90,7 @@ fn scores_by<K: Key>(
     (scores(d), scores(plain))
 }
 
-/// Room to work in, for one image after the other.
+/// Buffers, reused from image to image.
 struct Room<K> {
     counts: Counts<K>,
     hypothesis: Vec<(K, f64)>,
@@ -101,8 +102,8 @@ impl<K: Key> Room<K> {
         Self { counts: Counts::new(), hypothesis: Vec::new(), reference: Vec::new() }
     }
 
-    /// The similarities of a hypothesis to its references by n-grams of `order` words, added up: as CIDEr-D and as
-    /// plain CIDEr have them.
+    /// The similarities of a hypothesis to its references for n-grams of `order` words, summed over
+    /// the references: for CIDEr-D and for plain CIDEr.
     fn similarity(
         &mut self,
         corpus: &CaptionCorpus,
@@ -134,7 +135,7 @@ impl<K: Key> Room<K> {
     }
 }
 
-/// The weight of each n-gram times its count; returns the norm.
+/// Multiplies the count of each n-gram by its weight; returns the norm.
 fn weigh<K: Key>(counts: &Counts<K>, weights: &Weights<K>, weighted: &mut Vec<(K, f64)>) -> f64 {
     weighted.clear();
     let weight = |(key, count): &(K, u32)| (*key, f64::from(*count) * weights.of(key));
@@ -142,7 +143,7 @@ fn weigh<K: Key>(counts: &Counts<K>, weights: &Weights<K>, weighted: &mut Vec<(K
     weighted.iter().map(|(_, weight)| weight * weight).sum::<f64>().sqrt()
 }
 
-/// CIDEr-D's penalty on a difference in length.
+/// The length penalty of CIDEr-D.
 fn penalty(hypothesis: Sentence<'_>, reference: Sentence<'_>) -> f64 {
     let bigrams = |sentence: Sentence<'_>| sentence.pieces.len().saturating_sub(1) as f64;
     let difference = bigrams(hypothesis) - bigrams(reference);
@@ -177,7 +178,7 @@ mod tests {
         assert!((cider(&corpus, Some(&outside))[0] - 5.0).abs() < 1e-12);
     }
 
-    /// The frequencies of the references themselves, given from outside, change nothing.
+    /// External frequencies that equal the frequencies in the references change nothing.
     #[test]
     fn outside_frequencies_take_the_place_of_the_own() {
         let hypotheses = ["a b", "a c"];

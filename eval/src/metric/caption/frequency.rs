@@ -1,4 +1,4 @@
-//! How much an n-gram weighs in CIDEr: the less, the more images have it.
+//! Weights of n-grams in CIDEr: the more images have an n-gram, the lower its weight.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -8,37 +8,39 @@ use rayon::prelude::*;
 use super::CaptionCorpus;
 use super::ngram::{BuildKeyHasher, Key};
 
-/// In how many documents (images) of some collection each n-gram occurs, instead of in the references at hand.
+/// External document frequencies: in how many documents (images) of a collection each n-gram
+/// occurs. They replace the frequencies in the references.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DocumentFrequency {
     /// Number of documents.
     pub documents: f64,
-    /// Number of documents with the n-gram, whose words are joined by single spaces.
+    /// Number of documents with each n-gram. The words of an n-gram are joined by single spaces.
     pub counts: HashMap<String, f64>,
 }
 
-/// `ln N - ln max(1, df)` of the n-grams of one length.
+/// The weights `ln N - ln max(1, df)` of the n-grams of one order.
 pub(super) enum Weights<K> {
-    /// Counted over references.
+    /// Counted in the references.
     Own {
-        /// Each n-gram is in the table that its hash names.
+        /// One table per thread; the hash of an n-gram selects the table.
         tables: Vec<Table<K>>,
-        /// The weight of an n-gram by its number of documents; what is in none weighs as if it were in one, and what is
-        /// in one may be in no table.
+        /// The weight by number of documents. An n-gram in no document has the weight of an n-gram
+        /// in one document. An n-gram in one document may be missing in the tables.
         by_count: Vec<f64>,
     },
-    /// Given from outside.
+    /// Given by the user.
     Outside { weights: HashMap<K, f64, BuildKeyHasher>, unknown: f64 },
 }
 
-/// How many images have an n-gram in a reference, and the last of them.
+/// The number of images that have an n-gram in a reference, and the last such image.
 type Table<K> = HashMap<K, (u32, u32), BuildKeyHasher>;
 
 impl<K: Key> Weights<K> {
-    /// Counts the images that have an n-gram of `order` words in a reference, whether in one or in all.
+    /// Counts, for each n-gram of `order` words, the images that have it in at least one reference.
     ///
-    /// Every thread goes through all n-grams and counts its share of them, so no table is held twice. It goes twice: most
-    /// n-grams come once in a corpus, and what comes once needs no place in a table.
+    /// Every thread reads all n-grams and counts its share, so the tables of the threads do not
+    /// overlap. The first pass finds repeated n-grams: most n-grams occur once in a corpus and need
+    /// no entry in a table.
     pub(super) fn of_references(corpus: &CaptionCorpus, images: &[usize], order: usize) -> Self {
         let shares = rayon::current_num_threads();
         let ngrams =
@@ -109,20 +111,20 @@ fn hash<K: Key>(key: &K) -> u64 {
     BuildKeyHasher::default().hash_one(key)
 }
 
-/// Which of `shares` an n-gram of this hash belongs to.
+/// The table, out of `shares`, of an n-gram with this hash.
 fn share(hash: u64, shares: usize) -> usize {
     // The tables use the lowest and the highest bits.
     (hash >> 32) as usize % shares
 }
 
-/// Hashes that came, and those that came again; some that came once are taken for the latter.
+/// The hashes that occurred, and the hashes that occurred again. Collisions count as a repetition.
 struct Seen {
     once: Vec<u64>,
     again: Vec<u64>,
 }
 
 impl Seen {
-    /// Room for so many hashes, at least four bits each.
+    /// Allocates at least four bits for each of `hashes` hashes.
     fn with_room(hashes: usize) -> Self {
         let words = (hashes / 16).next_power_of_two();
         Self { once: vec![0; words], again: vec![0; words] }
@@ -139,7 +141,7 @@ impl Seen {
         self.again[word] & bit != 0
     }
 
-    /// The word and the bit of a hash.
+    /// The word index and the bit mask of a hash.
     fn place(&self, hash: u64) -> (usize, u64) {
         ((hash >> 6) as usize & (self.once.len() - 1), 1 << (hash % 64))
     }
@@ -155,7 +157,7 @@ mod tests {
         let hashes: Vec<u64> = (0..1000u64).map(|key| hash(&key)).collect();
         hashes.iter().for_each(|hash| seen.mark(*hash));
         let alone = hashes.iter().filter(|hash| !seen.twice(**hash)).count();
-        assert!(alone > 600, "{alone} of 1000 are known to have come once");
+        assert!(alone > 600, "{alone} of 1000 are known to occur once");
         hashes[..50].iter().for_each(|hash| seen.mark(*hash));
         assert!(hashes[..50].iter().all(|hash| seen.twice(*hash)));
     }

@@ -1,7 +1,8 @@
-//! The metrics of image captions, equal to pycocoevalcap: BLEU, ROUGE-L, CIDEr-D and CIDEr.
+//! Metrics of image captions, equal to pycocoevalcap: BLEU, ROUGE-L, CIDEr-D and CIDEr.
 //!
-//! All take a [`CaptionCorpus`]: one hypothesis and one or more references an image, already tokenised
-//! ([`ptb::tokenise`](crate::tokenise::ptb::tokenise)). METEOR and SPICE are whole Java programs, and not here.
+//! All metrics take a [`CaptionCorpus`]: for each image, one hypothesis and one or more references,
+//! already tokenised ([`ptb::tokenise`](crate::tokenise::ptb::tokenise)). METEOR and SPICE are
+//! large Java programs and are not included.
 
 pub mod bleu;
 pub mod cider;
@@ -17,7 +18,7 @@ use sentences::Sentence;
 pub use frequency::DocumentFrequency;
 pub(crate) use sentences::Sentences;
 
-/// Longest n-grams that the metrics count.
+/// Highest n-gram order of the metrics.
 pub const LONGEST_NGRAM: usize = 4;
 
 /// The tokenised captions of a set of images, prepared once for all metrics.
@@ -41,12 +42,13 @@ pub const LONGEST_NGRAM: usize = 4;
 pub struct CaptionCorpus {
     /// The references of all images, then their hypotheses.
     sentences: Sentences,
-    /// Where the references of each image end.
+    /// The end of the references of each image, as a sentence index.
     ends: Vec<usize>,
 }
 
 impl CaptionCorpus {
-    /// Captions with one space between tokens: the hypothesis of each image, and its references.
+    /// Builds a corpus from the hypothesis and the references of each image. Tokens are separated
+    /// by one space.
     ///
     /// # Errors   [`MetricError::LengthMismatch`]; [`MetricError::NoReference`]
     pub fn new<S: AsRef<str>, R: AsRef<[T]>, T: AsRef<str>>(
@@ -63,8 +65,8 @@ impl CaptionCorpus {
         Self::of(sentences, references.iter().map(|references| references.as_ref().len()))
     }
 
-    /// The references of all images and then their hypotheses; `references` has how many of the former are of each
-    /// image.
+    /// Builds a corpus from sentences: the references of all images, then the hypotheses.
+    /// `references` gives the number of references of each image.
     pub(crate) fn of(
         sentences: Sentences,
         references: impl Iterator<Item = usize>,
@@ -100,7 +102,7 @@ impl CaptionCorpus {
         (start..self.ends[image]).map(|sentence| self.sentences.get(sentence))
     }
 
-    /// Whether n-grams fit into the shorter kind of key.
+    /// Whether n-grams fit into `u64` keys.
     fn has_short_keys(&self) -> bool {
         self.sentences.vocabulary().len() <= u64::WORDS
     }

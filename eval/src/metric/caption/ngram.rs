@@ -1,13 +1,13 @@
-//! N-grams as numbers: the numbers of their words beside each other.
+//! N-grams as integer keys: the word indices of an n-gram packed into one integer.
 
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// An n-gram of one to four words; n-grams of one length are equal where their keys are.
+/// The key of an n-gram of one to four words. Within one order, equal keys mean equal n-grams.
 pub(super) trait Key: Copy + Ord + Hash + Send + Sync {
-    /// How many different words there may be.
+    /// Number of different words that fit.
     const WORDS: usize;
 
-    /// The key of some words.
+    /// The key of the given words.
     fn of(words: &[u32]) -> Self;
 }
 
@@ -27,7 +27,7 @@ impl Key for u128 {
     }
 }
 
-/// How often each n-gram of `order` words is in a sentence, by rising key.
+/// The count of each n-gram of `order` words in a sentence, in ascending order of keys.
 #[derive(Debug, Default)]
 pub(super) struct Counts<K> {
     keys: Vec<K>,
@@ -40,7 +40,7 @@ impl<K: Key> Counts<K> {
         Self { keys: Vec::new(), counts: Vec::new() }
     }
 
-    /// Counts the n-grams of a sentence, in the place of those of the sentence before.
+    /// Counts the n-grams of a sentence; replaces the counts of the previous sentence.
     pub(super) fn count(&mut self, pieces: &[u32], order: usize) {
         self.keys.clear();
         self.keys.extend(pieces.windows(order).map(K::of));
@@ -51,7 +51,8 @@ impl<K: Key> Counts<K> {
     }
 }
 
-/// Calls `both` with the places of each n-gram that is in two lists, both by rising key.
+/// Calls `both` with the two indices of each n-gram that is in both lists. Both lists are in
+/// ascending order of keys.
 pub(super) fn for_common<K: Key, A, B>(
     a: &[(K, A)],
     b: &[(K, B)],
@@ -68,10 +69,10 @@ pub(super) fn for_common<K: Key, A, B>(
     }
 }
 
-/// For tables of n-grams.
+/// The hasher of tables of n-grams.
 pub(super) type BuildKeyHasher = BuildHasherDefault<KeyHasher>;
 
-/// Mixes a key; the numbers of words are given out here, so nobody can choose keys to collide.
+/// Mixes a key. The word indices are assigned here, so input cannot force collisions.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KeyHasher(u64);
 

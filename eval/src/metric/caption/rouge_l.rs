@@ -1,21 +1,22 @@
-//! ROUGE-L: the longest common subsequence of words.
+//! ROUGE-L: F-score of the longest common subsequence of words.
 
 use rayon::prelude::*;
 
 use super::CaptionCorpus;
 use crate::metric::MetricInfo;
 
-/// Name, version and direction stored with every figure.
+/// Name, version and direction of the metric.
 pub const INFO: MetricInfo =
     MetricInfo { name: "rouge_l", version: 1, higher_is_better: Some(true) };
 
 /// Weight of recall against precision.
 const BETA: f64 = 1.2;
 
-/// ROUGE-L of each image; the figure of a corpus is their mean.
+/// ROUGE-L of each image. The score of a corpus is the mean.
 ///
-/// Precision and recall are each the best over the references, not always of the same one. Words are what stands
-/// between single spaces, so an empty caption is one empty word, and equals another empty caption.
+/// Precision and recall are each the best over the references, not always from the same reference.
+/// Words are separated by single spaces, so an empty caption is one empty word and equals another
+/// empty caption.
 ///
 /// # Source   C.-Y. Lin, 2004; pycocoevalcap `rouge/rouge.py`
 pub fn rouge_l(corpus: &CaptionCorpus) -> Vec<f64> {
@@ -37,12 +38,12 @@ fn of_image(corpus: &CaptionCorpus, image: usize, room: &mut Room) -> f64 {
     (1.0 + BETA * BETA) * precision * recall / (recall + BETA * BETA * precision)
 }
 
-/// Room to work in, for one pair after the other.
+/// Buffers, reused from pair to pair.
 #[derive(Default)]
 struct Room {
-    /// The places of each word among up to 64, by rising word.
+    /// The positions of each word among up to 64 words, as a bit mask, in ascending order of words.
     places: Vec<(u32, u64)>,
-    /// What each word of `b` carries over to the next 64 words of `a`.
+    /// The carry of each word of `b` into the next 64 words of `a`.
     carries: Vec<bool>,
 }
 
@@ -56,7 +57,7 @@ impl Room {
         let mut length = 0;
         for words in a.chunks(64) {
             self.find_places(words);
-            // A bit for each word, 0 where the subsequence grows by one.
+            // One bit per word; 0 where the subsequence grows by one.
             let mut same = u64::MAX;
             for (word, carry) in b.iter().zip(&mut self.carries) {
                 let found = self.places.binary_search_by_key(word, |(word, _)| *word);
@@ -103,7 +104,7 @@ mod tests {
         assert!((mean(&values) - 0.8026951543080575).abs() < 1e-15);
     }
 
-    /// As in a textbook, cell by cell.
+    /// The textbook algorithm, cell by cell.
     fn by_cells(a: &[u32], b: &[u32]) -> usize {
         let mut row = vec![0; b.len() + 1];
         for word in a {

@@ -1,4 +1,4 @@
-//! Tokenised captions, one after the other in one array, their words as numbers.
+//! Tokenised captions in one array, with words as integers.
 
 use std::collections::HashMap;
 
@@ -9,31 +9,31 @@ use crate::tokenise::is_white_space;
 /// A tokenised caption.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sentence<'s> {
-    /// Words between single spaces, as ROUGE splits; an empty caption is one empty word.
+    /// Words between single spaces, as in ROUGE; an empty caption is one empty word.
     pub(super) words: &'s [u32],
-    /// Words between white space of any kind, as BLEU and CIDEr split.
+    /// Words between white space of any kind, as in BLEU and CIDEr.
     pub(super) pieces: &'s [u32],
 }
 
-/// Sentences in their order, and the numbers of their words.
+/// Sentences in input order, with their vocabulary.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sentences {
     words: Vec<u32>,
-    /// Where the words of each sentence end.
+    /// The end of each sentence in `words`.
     ends: Vec<usize>,
-    /// The pieces of the few sentences in which they are not the words.
+    /// The pieces of the few sentences whose pieces differ from their words.
     pieces: HashMap<usize, Box<[u32]>>,
     vocabulary: Vocabulary,
 }
 
-/// Words numbered from 0 as they first come.
+/// Word indices, from 0 in order of first occurrence.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Vocabulary(HashMap<Box<str>, u32, RandomState>);
 
 impl Sentences {
-    /// Room for so many sentences of so many bytes in all.
+    /// Allocates memory for `sentences` sentences with `bytes` bytes in total.
     pub(crate) fn with_room(sentences: usize, bytes: usize) -> Self {
-        // A word of English and its space are five to six bytes.
+        // An English word and its space take five to six bytes.
         let (words, ends) = (Vec::with_capacity(bytes / 4), Vec::with_capacity(sentences));
         Self { words, ends, ..Self::default() }
     }
@@ -68,7 +68,7 @@ impl Sentences {
         self.ends.push(self.words.len());
     }
 
-    /// Adds the sentences of another text; the numbers are as if each had been pushed.
+    /// Appends the sentences of `other`. The word indices equal those after pushing each sentence.
     pub(crate) fn append(&mut self, other: &Self) {
         let (sentences, words) = (self.ends.len(), self.words.len());
         let numbers = self.vocabulary.merge(&other.vocabulary);
@@ -80,7 +80,7 @@ impl Sentences {
         }
     }
 
-    /// Leaves out what comes after so many sentences, or adds empty ones.
+    /// Truncates to `sentences` sentences, or appends empty sentences.
     pub(crate) fn resize(&mut self, sentences: usize) {
         self.ends.truncate(sentences);
         self.words.truncate(self.ends.last().copied().unwrap_or(0));
@@ -92,12 +92,12 @@ impl Sentences {
 }
 
 impl Vocabulary {
-    /// How many words have a number.
+    /// Number of words.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The number of a word, if any sentence has it.
+    /// The index of a word, if it is in the vocabulary.
     pub(super) fn get(&self, word: &str) -> Option<u32> {
         self.0.get(word).copied()
     }
@@ -111,7 +111,7 @@ impl Vocabulary {
         next
     }
 
-    /// Takes in the words of another; returns the number here of each number there.
+    /// Adds the words of `other`; returns the index here of each index there.
     fn merge(&mut self, other: &Self) -> Vec<u32> {
         let mut words = vec![""; other.0.len()];
         for (word, number) in &other.0 {

@@ -1,8 +1,8 @@
-//! What the number normaliser does last: dollars and cents together, and "one" as a word.
+//! The last step of the number normaliser: joins dollars and cents, and spells "1" as "one".
 
 use super::super::characters::{character_at, is_word, word_at};
 
-/// Applies the three patterns of `postprocess`; `spare` is room for what lies between.
+/// Applies the three patterns of `postprocess`; `spare` is a buffer.
 pub(in super::super) fn finish(text: &mut String, spare: &mut String) {
     if text.contains('¢') {
         spare.clear();
@@ -50,8 +50,8 @@ fn join_cents(text: &str, out: &mut String) {
     out.push_str(&text[kept..]);
 }
 
-/// `[€£$]0.([0-9]{1,2})\b`: "$0.50" becomes "¢50". The period of the pattern stands for any character, so "$0 50" does
-/// so too.
+/// `[€£$]0.([0-9]{1,2})\b`: "$0.50" becomes "¢50". The period in the pattern matches any character,
+/// so "$0 50" becomes "¢50" too.
 fn extract_cents(text: &str, out: &mut String) {
     let (mut kept, mut at) = (0, 0);
     while let Some((start, amount)) = currency(text, at) {
@@ -78,7 +78,7 @@ fn extract_cents(text: &str, out: &mut String) {
     out.push_str(&text[kept..]);
 }
 
-/// `\b1(s?)\b`: "1" becomes "one" and "1s" "ones", also before a decimal point.
+/// `\b1(s?)\b`: "1" becomes "one" and "1s" becomes "ones", also before a decimal point.
 fn spell_one(text: &str, out: &mut String) {
     let mut kept = 0;
     for (at, _) in text.match_indices('1') {
@@ -98,7 +98,7 @@ fn spell_one(text: &str, out: &mut String) {
     out.push_str(&text[kept..]);
 }
 
-/// The next `[€£$]` from byte `from` on: where it starts and where it ends.
+/// The start and the end of the next `[€£$]` at or after byte `from`.
 fn currency(text: &str, from: usize) -> Option<(usize, usize)> {
     let found = text[from..].find(['€', '£', '$'])?;
     let start = from + found;

@@ -1,4 +1,4 @@
-//! Spelled-out numbers in digits: `EnglishNumberNormalizer` of the reference.
+//! Converts spelled-out numbers to digits: `EnglishNumberNormalizer` of the reference.
 //!
 //! | File | Method of the reference |
 //! |---|---|
@@ -17,13 +17,13 @@ pub(super) use tokens::{replace_halves, split};
 use value::Value;
 use words::{NumberWord, number_word};
 
-/// Where a word stands in its text.
+/// The byte range of a word in its text.
 pub(super) type Span = std::ops::Range<usize>;
 
-/// What a token is to the number normaliser.
+/// The class of a word in the number normaliser.
 #[derive(Debug, Clone, Copy)]
 enum Token<'a> {
-    /// Digits, with decimals or not, and a currency symbol before them or not.
+    /// Digits, optionally with decimals, optionally with a currency symbol before them.
     Written { prefix: Option<char>, number: &'a str },
     /// A word of a number.
     Word(NumberWord),
@@ -32,13 +32,14 @@ enum Token<'a> {
 }
 
 impl Token<'_> {
-    /// Whether a sign word or `and` may take it for a number: symbols before the digits do not count.
+    /// Whether a sign word or `and` treats the token as a number; digits after a currency symbol do
+    /// not count.
     fn can_be_numeric(self) -> bool {
         matches!(self, Token::Word(_) | Token::Written { prefix: None, .. })
     }
 }
 
-/// Writes the words, separated by single spaces, with all numbers in digits.
+/// Writes the words, separated by single spaces, with numbers as digits.
 pub(super) fn write_numbers(text: &str, words: &[Span], out: &mut String) {
     let mut machine = Machine { out, value: Value::default(), prefix: None };
     let mut previous = Token::Other;
@@ -90,7 +91,7 @@ fn is_written_number(word: &str) -> bool {
     }
 }
 
-/// A word and its neighbours.
+/// A number word with its neighbours.
 struct Context<'a> {
     previous: Token<'a>,
     word: &'a str,
@@ -102,12 +103,12 @@ struct Context<'a> {
 struct Machine<'a> {
     out: &'a mut String,
     value: Value,
-    /// Sign or currency symbol of the number to be written.
+    /// Sign or currency symbol of the pending number.
     prefix: Option<char>,
 }
 
 impl Machine<'_> {
-    /// Writes one result, behind the prefix where there is one, and forgets number and prefix.
+    /// Writes a word with the prefix, if any; clears number and prefix.
     fn write(&mut self, text: &str, suffix: &str) {
         start_word(self.out, self.prefix.take());
         self.out.push_str(text);
@@ -115,7 +116,7 @@ impl Machine<'_> {
         self.value.clear();
     }
 
-    /// Writes the number itself.
+    /// Writes the pending number.
     fn write_value(&mut self, suffix: &str) {
         start_word(self.out, self.prefix.take());
         self.out.push_str(self.value.as_str());
@@ -144,7 +145,7 @@ impl Machine<'_> {
         self.value.set_written(number);
     }
 
-    /// Reads a word of a number; `true` if it used the next word up.
+    /// Processes a number word; returns true if it consumed the next word.
     fn number_word(&mut self, meaning: NumberWord, context: Context<'_>) -> bool {
         match meaning {
             NumberWord::Zero => {
@@ -241,7 +242,7 @@ impl Machine<'_> {
         }
     }
 
-    /// `and`, `double`, `triple` and `point`, which count only where a number can follow.
+    /// Processes `and`, `double`, `triple` and `point`, which need a number after them.
     fn special(&mut self, meaning: NumberWord, context: Context<'_>) -> bool {
         let Some(next) = context.next.filter(|next| next.can_be_numeric()) else {
             self.other(context.word);
@@ -265,7 +266,7 @@ impl Machine<'_> {
             }
             NumberWord::Point => {
                 use NumberWord::{Ones, Tens, Zero};
-                // Before any other word of a number the reference drops "point".
+                // Before any other number word, the reference drops "point".
                 if matches!(next, Token::Written { .. } | Token::Word(Zero | Ones(_) | Tens(_))) {
                     self.value.start_text();
                     self.value.append(".");
@@ -281,7 +282,7 @@ impl Machine<'_> {
     }
 }
 
-/// Starts a result: a space behind the one before, and the prefix.
+/// Starts an output word: a space if needed, then the prefix.
 fn start_word(out: &mut String, prefix: Option<char>) {
     if !out.is_empty() {
         out.push(' ');

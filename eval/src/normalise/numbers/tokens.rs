@@ -1,10 +1,11 @@
-//! From text to the words of the number normaliser.
+//! Splits text into the words of the number normaliser.
 
 use super::super::characters::{is_ascii_space, is_space, is_word, space_end, word_at};
 use super::Span;
 use super::words::can_have_a_half;
 
-/// Writes "… and a half" as "… point five" behind a number word, and drops blank stretches around such phrases.
+/// Replaces "… and a half" by "… point five" after a number word, and drops blank text around such
+/// phrases.
 pub(in super::super) fn replace_halves(text: &str, out: &mut String) {
     let mut pieces = 0;
     let mut write = |piece: &str| {
@@ -34,7 +35,7 @@ pub(in super::super) fn replace_halves(text: &str, out: &mut String) {
     }
 }
 
-/// The end of `\band\s+a\s+half\b` if it starts at byte `start`, where "and" stands.
+/// The end of `\band\s+a\s+half\b` if it matches at byte `start`, where "and" stands.
 fn half_end(text: &str, start: usize) -> Option<usize> {
     let before = text[..start].chars().next_back();
     if before.is_some_and(is_word) {
@@ -51,10 +52,11 @@ fn half_end(text: &str, start: usize) -> Option<usize> {
     (!word_at(text, at)).then_some(at)
 }
 
-/// Writes the words to `out` and where each stands there to `words`.
+/// Writes the words to `out` and their byte ranges in `out` to `words`.
 ///
-/// Words end at white space and between a Latin letter and a digit, except that an ordinal or plural ending, also a
-/// detached one, belongs to the digit before it: "5th", "5 th" and "1960s" are one word, "2x" two.
+/// Words end at white space and between a Latin letter and a digit. An ordinal or plural ending,
+/// even a detached one, belongs to the digit before it: "5th", "5 th" and "1960s" are one word,
+/// "2x" is two.
 pub(in super::super) fn split(text: &str, out: &mut String, words: &mut Vec<Span>) {
     let mut at = 0;
     loop {
@@ -85,7 +87,8 @@ fn skip_space(text: &str, mut at: usize) -> usize {
     if bytes.get(at).is_some_and(|byte| !byte.is_ascii()) { space_end(text, at) } else { at }
 }
 
-/// The end of the token that starts at byte `start`: before white space or a border of letter and digit.
+/// The end of the token that starts at byte `start`: before white space, or between a letter and a
+/// digit.
 fn token_end(text: &str, start: usize) -> usize {
     let bytes = text.as_bytes();
     let mut at = start;
@@ -102,7 +105,7 @@ fn token_end(text: &str, start: usize) -> usize {
     at
 }
 
-/// Whether white space beyond ASCII starts at byte `at`, which holds `byte`.
+/// Whether non-ASCII white space starts at byte `at`, whose value is `byte`.
 fn is_space_start(text: &str, at: usize, byte: u8) -> bool {
     // First bytes of U+0085, U+00A0, U+1680, U+2000 to U+205F and U+3000.
     matches!(byte, 0xC2 | 0xE1 | 0xE2 | 0xE3) && space_end(text, at) > at

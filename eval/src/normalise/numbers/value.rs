@@ -1,17 +1,19 @@
-//! The number that is being read: an integer of any size, or digits that were put one behind the other.
+//! The pending number: an integer of any size, or concatenated digits.
 
 use super::super::characters::decimal_digit;
 
-/// Python turns no text of more digits than this into a number (`sys.set_int_max_str_digits`); the reference then leaves
-/// such a text alone. It also bounds the time that one word can take.
+/// Python converts no text with more digits than this to an integer (`sys.set_int_max_str_digits`).
+/// The reference then leaves the text unchanged. The limit also bounds the time per word.
 const MOST_DIGITS: usize = 4300;
 
-/// Number of digits that scaling can change, save for a carry: those of 999 decillion.  A `u128` holds one more.
+/// Number of digits that scaling can change, except for a carry: the digits of 999 decillion. A
+/// `u128` holds one more digit.
 const TAIL_DIGITS: u32 = 36;
 
-/// The number read so far.
+/// The pending number.
 ///
-/// The reference has an `int` or a `str` there and decides by the type; an `int` is kept here as its decimal digits.
+/// The reference stores an `int` or a `str` and branches on the type. Here an integer is stored as
+/// its decimal digits.
 #[derive(Debug, Default)]
 pub(super) struct Value {
     kind: Kind,
@@ -44,17 +46,18 @@ impl Value {
         self.kind == Kind::Text
     }
 
-    /// The digits; empty where there is no number.
+    /// The digits; empty if there is no number.
     pub(super) fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether a decimal point was the last thing read.
+    /// Whether the text ends in a decimal point.
     pub(super) fn ends_in_point(&self) -> bool {
         self.is_text() && self.text.ends_with('.')
     }
 
-    /// Sets the integer `digit` followed by `zeros` zeros; `digit` must not be 0 then.
+    /// Sets the integer `digit` followed by `zeros` zeros; with `zeros` above 0, `digit` must not
+    /// be 0.
     pub(super) fn set_integer(&mut self, digit: u8, zeros: u8) {
         self.clear();
         self.push_number(digit);
@@ -62,7 +65,8 @@ impl Value {
         self.kind = Kind::Integer;
     }
 
-    /// Sets a number written in digits, `\d+(\.\d+)?`: an integer if its decimals are zeros, else text as it stands.
+    /// Sets a number written in digits, `\d+(\.\d+)?`: an integer if all decimals are zero, else
+    /// the unchanged text.
     pub(super) fn set_written(&mut self, number: &str) {
         self.clear();
         let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
@@ -78,7 +82,8 @@ impl Value {
         }
     }
 
-    /// Goes on as text, with nothing in it where there was no number or the integer 0 (`str(value or "")`).
+    /// Converts the number to text; an absent number and the integer 0 become empty text
+    /// (`str(value or "")`).
     pub(super) fn start_text(&mut self) {
         if self.is_integer() && self.text == "0" {
             self.text.clear();
@@ -86,26 +91,26 @@ impl Value {
         self.kind = Kind::Text;
     }
 
-    /// Puts more text behind the number.
+    /// Appends text to the number.
     pub(super) fn append(&mut self, text: &str) {
         self.kind = Kind::Text;
         self.text.push_str(text);
     }
 
-    /// Puts a number below 100 behind the number.
+    /// Appends a number below 100.
     pub(super) fn append_number(&mut self, number: u8) {
         self.kind = Kind::Text;
         self.push_number(number);
     }
 
-    /// Replaces the last digit: "20" and 5 give "25". The number stays what it was, integer or text.
+    /// Replaces the last digit: "20" and 5 give "25". The kind, integer or text, stays the same.
     pub(super) fn replace_last(&mut self, digit: u8) {
         self.text.pop();
         self.push_number(digit);
     }
 
-    /// Adds a number below 100 to an integer where that replaces its zeros (`value % 10` or `value % 100` is 0), else
-    /// puts it behind the integer, which is text from then on.
+    /// Adds a number below 100 to an integer if the number replaces its zeros (`value % 10` or
+    /// `value % 100` is 0). Otherwise appends the number and makes the value text.
     pub(super) fn add_or_append(&mut self, number: u8) {
         let zeros = if number < 10 { "0" } else { "00" };
         if self.text == "0" {
@@ -119,8 +124,8 @@ impl Value {
         }
     }
 
-    /// Multiplies the last three digits of an integer by a power of ten, and adds that to the others:
-    /// `value // 1000 * 1000 + value % 1000 * 10 ** zeros`.
+    /// Multiplies the last three digits of an integer by a power of ten and adds the product to the
+    /// rest: `value // 1000 * 1000 + value % 1000 * 10 ** zeros`.
     pub(super) fn scale_last_three(&mut self, zeros: u8) {
         let number =
             |digits: &str| digits.bytes().fold(0, |all, byte| all * 10 + u128::from(byte - b'0'));
@@ -128,7 +133,7 @@ impl Value {
         if residual == 0 {
             return;
         }
-        // Only the tail is computed, so that a long number costs no more than a short one.
+        // Only the tail is computed, so that the cost does not depend on the length.
         let split = self.text.len().saturating_sub(TAIL_DIGITS as usize);
         let scaled = residual.saturating_mul(10u128.saturating_pow(zeros.into()));
         let sum = number(&self.text[split..]) - residual + scaled;
@@ -155,8 +160,8 @@ impl Value {
         self.text.extend(std::iter::repeat_n('0', nines));
     }
 
-    /// Multiplies text by a power of ten if it is a number and the product an integer, which is the value then;
-    /// `false` if not.
+    /// Multiplies text by a power of ten if the text is a number and the product is an integer. The
+    /// product becomes the value. Otherwise returns false and changes nothing.
     pub(super) fn scale_exactly(&mut self, zeros: u8) -> bool {
         let (whole, decimals) = self.text.split_once('.').unwrap_or((&self.text, ""));
         let zeros = usize::from(zeros);
@@ -176,7 +181,7 @@ impl Value {
         } else if point < self.text.len() {
             self.text.remove(point);
         }
-        // Decimals beyond the zeros of the power are zeros, and go.
+        // Decimals beyond the zeros of the power are zeros and are removed.
         self.text.truncate(self.text.len() - decimal_count.saturating_sub(zeros));
         self.text.extend(std::iter::repeat_n('0', zeros.saturating_sub(decimal_count)));
         let leading = self.text.len() - self.text.trim_start_matches('0').len();
@@ -193,7 +198,7 @@ impl Value {
     }
 }
 
-/// The digits of any script as those of ASCII.
+/// Converts the digits of any script to ASCII digits.
 fn digits(number: &str) -> impl Iterator<Item = char> {
     number.chars().filter_map(decimal_digit).map(|digit| char::from(b'0' + digit))
 }

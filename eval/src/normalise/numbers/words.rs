@@ -1,4 +1,4 @@
-//! The words that the number normaliser knows.
+//! The number words of the number normaliser.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use NumberWord::{
     Sign, Tens, TensSuffixed, Zero,
 };
 
-/// What a word does in a number.
+/// The role of a word in a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NumberWord {
     /// `zero`, `oh`, `o`.
@@ -26,9 +26,9 @@ pub(super) enum NumberWord {
     Multiplier(u8),
     /// `hundreds`, `hundredth`: number of zeros and ending.
     MultiplierSuffixed(u8, &'static str),
-    /// `minus`, `plus` and their like, which stand before a number: the sign.
+    /// `minus`, `plus` and similar words before a number: the sign.
     Sign(char),
-    /// `dollars` and its like, which stand behind a number: the sign.
+    /// `dollars` and similar words after a number: the symbol.
     Currency(char),
     /// `per`.
     Per,
@@ -36,18 +36,18 @@ pub(super) enum NumberWord {
     Percent,
     /// `and`.
     And,
-    /// `double` and `triple`: how often the next digit counts.
+    /// `double` and `triple`: the number of repetitions of the next digit.
     Repeat(u8),
     /// `point`.
     Point,
 }
 
-/// What a word does in a number; `None` for a word that is none of it.
+/// The role of a word in a number; `None` for any other word.
 pub(super) fn number_word(word: &str) -> Option<NumberWord> {
     if (1..=LONGEST).contains(&word.len()) { TABLE.get(word) } else { None }
 }
 
-/// Whether "… and a half" is ".5" behind the word.
+/// Whether "… and a half" after this word means ".5".
 pub(super) fn can_have_a_half(word: &str) -> bool {
     matches!(number_word(word), Some(Zero | Ones(_) | Tens(_) | Multiplier(_)))
 }
@@ -57,7 +57,8 @@ const LONGEST: usize = 13;
 
 static TABLE: LazyLock<WordTable<NumberWord>> = LazyLock::new(|| WordTable::new(WORDS.to_vec()));
 
-/// All of them. The reference derives the ordinals from the cardinals, so it knows "nineth", but not "ninth".
+/// All number words. The reference derives the ordinals from the cardinals, so it has "nineth", but
+/// not "ninth".
 #[rustfmt::skip]
 const WORDS: [(&str, NumberWord); 139] = [
     ("o", Zero), ("oh", Zero), ("zero", Zero),

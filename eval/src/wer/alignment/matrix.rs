@@ -1,14 +1,14 @@
-//! The edit matrix in bits: rows of differences, computed within a band and traced back.
+//! The bit-parallel edit matrix: rows of differences, computed within a band, and the traceback.
 
 use std::ops::Range;
 
 use super::Edit;
 use super::patterns::Patterns;
 
-/// Columns in a word of bits.
+/// Columns per bit word.
 pub(super) const WORD: usize = 64;
 
-/// The differences `D[i][j] - D[i][j - 1]` of a word of columns: where they are 1 and where they are -1.
+/// The differences `D[i][j] - D[i][j - 1]` of 64 columns, as bits: 1 in `plus`, -1 in `minus`.
 #[derive(Debug, Clone, Copy)]
 struct Differences {
     plus: u64,
@@ -16,11 +16,12 @@ struct Differences {
 }
 
 impl Differences {
-    /// What no row has touched yet: distances rise by 1 from column to column.
+    /// The differences before the first row: distances rise by 1 per column.
     const RISING: Self = Self { plus: !0, minus: 0 };
 
-    /// The next row's differences, from the columns that match its token and the differences
-    /// `D[i][j] - D[i - 1][j]` of the column before this word; the latter are replaced by those of its last column.
+    /// Returns the differences of the next row. Inputs are the columns that match its token, and
+    /// the differences `D[i][j] - D[i - 1][j]` of the column before this word (the carries). The
+    /// carries are replaced by those of the last column of this word.
     #[inline(always)]
     fn advance(self, matches: u64, carry_plus: &mut u64, carry_minus: &mut u64) -> Self {
         let Self { plus, minus } = self;
@@ -36,7 +37,7 @@ impl Differences {
     }
 }
 
-/// The next row.
+/// Advances by one row.
 fn advance_one(row: &mut [Differences], matches: &[u64]) {
     let (mut plus, mut minus) = (1, 0);
     for (word, matches) in row.iter_mut().zip(matches) {
@@ -44,8 +45,8 @@ fn advance_one(row: &mut [Differences], matches: &[u64]) {
     }
 }
 
-/// The next row but one. The lower row is computed a word behind the upper one: the processor works on both at a
-/// time, where along one row each word waits for the one before.
+/// Advances by two rows. The lower row is computed one word behind the upper row, so the processor
+/// works on both at once; within one row, each word waits for the previous word.
 fn advance_two(row: &mut [Differences], above: &[u64], below: &[u64]) {
     let (end, above) = (row.len() - 1, &above[..row.len()]);
     let (mut plus, mut minus) = ([1, 1], [0, 0]);
@@ -58,7 +59,7 @@ fn advance_two(row: &mut [Differences], above: &[u64], below: &[u64]) {
     row[end] = upper.advance(below[end], &mut plus[1], &mut minus[1]);
 }
 
-/// The cells that an alignment can pass: how far they lie from the matrix's first diagonal.
+/// The band of cells that an alignment can pass, as distances from the main diagonal.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Band {
     below: usize,
@@ -66,9 +67,10 @@ pub(super) struct Band {
 }
 
 impl Band {
-    /// Of alignments with at most `max` edits, `max` being no less than the distance.
+    /// The band of alignments with at most `max` edits; `max` must not be below the distance.
     ///
-    /// Who leaves the diagonal by some steps has to come back by as many, and `columns - rows` steps are wanted anyway.
+    /// An alignment that leaves the diagonal must return to it, and needs `columns - rows` steps in
+    /// any case.
     pub(super) fn new(columns: usize, rows: usize, max: usize) -> Self {
         Self {
             below: max.saturating_add(rows).saturating_sub(columns) / 2,
@@ -76,7 +78,7 @@ impl Band {
         }
     }
 
-    /// No fewer words than hold the band of a row.
+    /// Upper bound of the number of words in the band of a row.
     fn words(self) -> usize {
         self.below.saturating_add(self.above) / WORD + 2
     }
@@ -85,29 +87,30 @@ impl Band {
 /// A recorded row.
 #[derive(Debug, Clone, Copy, Default)]
 struct Recorded {
-    /// The first word of its band.
+    /// The first word of the band in this row.
     first: usize,
-    /// Where its differences lie among the recorded ones.
+    /// Start of the differences of this row in `recorded`.
     at: usize,
 }
 
 /// Rows of differences.
 #[derive(Debug, Default)]
 pub(super) struct Matrix {
-    /// The row being computed, all words.
+    /// The current row, all words.
     row: Vec<Differences>,
-    /// The rows so far, where they are recorded: the words of their bands one after the other.
+    /// The recorded differences: for each row, the words of its band.
     recorded: Vec<Differences>,
     rows: Vec<Recorded>,
-    /// The first and last word of the last row, and the distance before its first column.
+    /// The first and last word of the current row's band, and the distance before the first column
+    /// of the band.
     first: usize,
     last: usize,
     before: usize,
 }
 
 impl Matrix {
-    /// Computes and records the rows of `hypothesis`. Cells beyond the band are taken as larger than they are, which no
-    /// alignment within it notices.
+    /// Computes and records the rows of `hypothesis`. Cells outside the band get too large values,
+    /// which does not affect alignments inside the band.
     pub(super) fn record(
         &mut self,
         columns: usize,
@@ -132,7 +135,8 @@ impl Matrix {
         }
     }
 
-    /// The last row of `hypothesis`, `columns + 1` distances; those beyond the band are `usize::MAX`.
+    /// Computes the last row for `hypothesis`: `columns + 1` distances, `usize::MAX` outside the
+    /// band.
     pub(super) fn last_row(
         &mut self,
         columns: usize,
@@ -165,7 +169,8 @@ impl Matrix {
         (self.first, self.last, self.before) = (0, 0, 0);
     }
 
-    /// Moves to the words that hold the bands of the next rows; the distance before them is that of the last of these.
+    /// Moves to the words of the band of the next rows; `before` becomes the distance before them
+    /// in the last of these rows.
     fn enter(&mut self, rows: Range<usize>, band: Band) {
         let end = self.row.len() - 1;
         let first = (rows.start.saturating_sub(band.below) / WORD).min(end);
@@ -177,7 +182,7 @@ impl Matrix {
         self.before += rows.len();
     }
 
-    /// The distances of the row.
+    /// The distances of the current row.
     fn distances(&self, columns: usize) -> Vec<usize> {
         let mut distances = vec![usize::MAX; columns + 1];
         let mut distance = self.before;
@@ -191,11 +196,11 @@ impl Matrix {
         distances
     }
 
-    /// The recorded bits of a column (counted from 0) in a row: whether the difference is 1, whether it is -1.
+    /// The recorded difference of a column (from 0) in a row: whether it is 1, whether it is -1.
     fn bits(&self, row: usize, column: usize) -> (bool, bool) {
         let Recorded { first, at } = self.rows[row];
         let end = self.rows.get(row + 1).map_or(self.recorded.len(), |next| next.at);
-        // A cell beyond the band is larger than what the path came from.
+        // A cell outside the band is larger than the previous cell on the path.
         let word = (column / WORD).checked_sub(first).filter(|word| at + word < end);
         let Some(word) = word else { return (false, false) };
         let Differences { plus, minus } = self.recorded[at + word];
@@ -203,8 +208,8 @@ impl Matrix {
         (plus >> bit & 1 == 1, minus >> bit & 1 == 1)
     }
 
-    /// Appends the edits of the recorded matrix: from its end a deletion where one is among the best steps, else an
-    /// insertion where the row above says so, else a hit or a substitution.
+    /// Appends the edits of the recorded matrix, from its end: a deletion if it is optimal, else an
+    /// insertion if the row above shows it, else a hit or a substitution.
     pub(super) fn trace_back(&self, reference: &[u32], hypothesis: &[u32], edits: &mut Vec<Edit>) {
         let start = edits.len();
         let (mut row, mut column) = (hypothesis.len(), reference.len());

@@ -1,11 +1,12 @@
-//! The alignment of a hypothesis to its reference with the fewest edits, in bits.
+//! Aligns a hypothesis to its reference with the minimum number of edits, bit-parallel.
 //!
-//! Of all alignments with the fewest edits RapidFuzz's is taken, so that hits, substitutions, deletions and insertions
-//! are those of jiwer. Rows of the edit matrix are hypothesis tokens; a row holds the differences of neighbouring
-//! columns (reference tokens) as two bits (Myers 1999 in Hyyrö's form, arXiv cs/0302004), 64 columns in a word. A
-//! matrix beyond 1 MiB is halved as Hirschberg does, at the places where RapidFuzz 3 halves it: other places would
-//! choose other alignments. Of a halved matrix only the band is computed that alignments with the fewest edits can
-//! pass, and halves are worked on by several threads.
+//! Ties between optimal alignments are broken as in RapidFuzz, so hits, substitutions, deletions
+//! and insertions equal those of jiwer. Rows of the edit matrix are hypothesis tokens. A row stores
+//! the differences between neighbouring columns (reference tokens) as two bits, 64 columns per
+//! word. Source: Myers 1999, in the form of Hyyrö, arXiv cs/0302004. A matrix above 1 MiB is halved
+//! by Hirschberg's method, at the same columns as in RapidFuzz 3: other columns would give other
+//! alignments. In a halved matrix, only the band of optimal alignments is computed. The halves are
+//! processed in parallel.
 
 mod matrix;
 mod patterns;
@@ -16,24 +17,24 @@ use patterns::Patterns;
 /// One step of an alignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Edit {
-    /// The same token on both sides.
+    /// The tokens are equal.
     Hit,
-    /// A reference token that became another one.
+    /// A reference token is replaced by another token.
     Substitution,
-    /// A reference token that the hypothesis does not have.
+    /// A reference token is missing in the hypothesis.
     Deletion,
-    /// A hypothesis token that the reference does not have.
+    /// A hypothesis token is not in the reference.
     Insertion,
 }
 
-/// From this many bytes of bits on, and with at least so many rows and columns, a matrix is halved.
+/// A matrix with at least this many bytes of bits, columns and rows is halved.
 const HALVED_BYTES: usize = 1 << 20;
 const HALVED_COLUMNS: usize = 65;
 const HALVED_ROWS: usize = 10;
-/// Rows that are aligned at a time where a distance is estimated.
+/// Rows per piece when a distance is estimated.
 const PIECE: usize = 1024;
 
-/// Aligns token sequences; keeps its buffers from one pair to the next.
+/// Aligns token sequences; reuses its buffers from pair to pair.
 #[derive(Debug, Default)]
 pub struct Aligner {
     patterns: Patterns,
@@ -42,10 +43,10 @@ pub struct Aligner {
 }
 
 impl Aligner {
-    /// The edits that turn `reference` into `hypothesis`, in the order of the text.
+    /// Returns the edits that turn `reference` into `hypothesis`, in text order.
     ///
-    /// Tokens are numbers below `vocabulary`, equal where the tokens are. Time is `O(d n / 64)` for `n` tokens and
-    /// about `d` edits; memory is `O(n + vocabulary)`, and 1 MiB a thread.
+    /// Tokens are integers below `vocabulary`. Time is `O(d n / 64)` for `n` tokens and about `d`
+    /// edits; memory is `O(n + vocabulary)` plus 1 MiB per thread.
     pub fn align(&mut self, reference: &[u32], hypothesis: &[u32], vocabulary: usize) -> &[Edit] {
         self.edits.clear();
         self.patterns.reserve(vocabulary);
@@ -53,8 +54,8 @@ impl Aligner {
         &self.edits
     }
 
-    /// About how many cells an alignment computes: the rows of the matrix times the width of the band that the edits
-    /// need. Texts that are alike need few, however long they are.
+    /// Estimates the number of cells of an alignment: the rows of the matrix times the width of the
+    /// band. Similar texts need few cells, even if they are long.
     pub(crate) fn cells(
         &mut self,
         reference: &[u32],
@@ -66,7 +67,7 @@ impl Aligner {
         hypothesis.len() as u64 * reference.len().min(2 * edits + 1) as u64
     }
 
-    /// Appends the edits of a part, whose distance may be known.
+    /// Appends the edits of a part; `distance` is its distance, if known.
     fn part(&mut self, reference: &[u32], hypothesis: &[u32], distance: Option<usize>) {
         let equal = |(a, b): &(&u32, &u32)| a == b;
         let prefix = reference.iter().zip(hypothesis).take_while(equal).count();
@@ -78,7 +79,7 @@ impl Aligner {
 
         let (columns, rows) = (reference.len(), hypothesis.len());
         let max = distance.unwrap_or(columns.max(rows));
-        // The bits that RapidFuzz counts with, which decide where it halves.
+        // The number of bits in RapidFuzz, which determines where it halves.
         let width = columns.min(2 * max + 1);
         if columns == 0 || rows == 0 {
             self.push(Edit::Deletion, columns);
@@ -103,8 +104,8 @@ impl Aligner {
         self.edits.extend(std::iter::repeat_n(edit, count));
     }
 
-    /// Appends the edits above the middle row and those below it, divided at the first column at which an alignment
-    /// with the fewest edits, at most `max`, can pass that row.
+    /// Appends the edits above and below the middle row. The split is the first column at which an
+    /// optimal alignment, with at most `max` edits, can pass the middle row.
     fn halves(&mut self, reference: &[u32], hypothesis: &[u32], max: usize) {
         let (above, below) = hypothesis.split_at(hypothesis.len() / 2);
         let band = Band::new(reference.len(), hypothesis.len(), max);
@@ -125,8 +126,8 @@ impl Aligner {
         self.edits.append(&mut other.edits);
     }
 
-    /// A number of edits that suffices: pieces of the hypothesis are aligned one after the other, each from where the
-    /// one before ended to where it costs least.
+    /// An upper bound of the distance: aligns pieces of the hypothesis one after the other. Each
+    /// piece starts at the end of the previous piece and ends at the column with the lowest cost.
     fn upper_bound(&mut self, reference: &[u32], hypothesis: &[u32]) -> usize {
         let (mut rest, mut edits) = (reference, 0);
         for piece in hypothesis.chunks(PIECE) {
@@ -146,7 +147,8 @@ impl Aligner {
         (edits + rest.len()).min(reference.len().max(hypothesis.len()))
     }
 
-    /// The last row of the edit matrix, `reference.len() + 1` distances; those beyond the band are `usize::MAX`.
+    /// The last row of the edit matrix: `reference.len() + 1` distances, `usize::MAX` outside the
+    /// band.
     fn last_row(&mut self, reference: &[u32], hypothesis: &[u32], band: Band) -> Vec<usize> {
         self.patterns.set(reference);
         let row = self.matrix.last_row(reference.len(), hypothesis, band, &mut self.patterns);
@@ -159,7 +161,7 @@ impl Aligner {
 mod tests {
     use super::*;
 
-    /// The full matrix, and the same steps back through it.
+    /// The full matrix with the same traceback.
     fn by_full_matrix(reference: &[u32], hypothesis: &[u32]) -> Vec<Edit> {
         let equal = |(a, b): &(&u32, &u32)| a == b;
         let prefix = reference.iter().zip(hypothesis).take_while(equal).count();
@@ -201,7 +203,7 @@ mod tests {
         edits
     }
 
-    /// Numbers that look random, the same every time.
+    /// Pseudo-random numbers, the same in every run.
     fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         move |below| {
@@ -212,7 +214,7 @@ mod tests {
         }
     }
 
-    /// A reference, and a hypothesis that errs in it `errors` times of 100.
+    /// A reference and a hypothesis with `errors` percent errors.
     fn pair(seed: u64, length: u64, vocabulary: u64, errors: u64) -> (Vec<u32>, Vec<u32>) {
         let mut next = numbers(seed);
         let reference: Vec<u32> = (0..length).map(|_| next(vocabulary) as u32).collect();
@@ -243,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Bands narrower than the matrix, over several words.
+    /// Bands narrower than the matrix, across several words.
     #[test]
     fn a_band_gives_what_the_whole_matrix_gives() {
         for seed in 0..60 {
@@ -260,7 +262,8 @@ mod tests {
         }
     }
 
-    /// A halved matrix gives as few edits as the whole one, and they lead from one text to the other.
+    /// A halved matrix gives the minimum number of edits, and the edits turn one text into the
+    /// other.
     #[test]
     fn a_halved_matrix_gives_the_fewest_edits() {
         for (seed, errors) in [(1, 5), (2, 40), (3, 100)] {
@@ -290,7 +293,7 @@ mod tests {
     fn ties_are_broken_as_rapidfuzz_does() {
         use Edit::{Deletion, Hit, Insertion, Substitution};
         let mut aligner = Aligner::default();
-        // Two substitutions would be as few edits.
+        // Two substitutions have the same number of edits.
         assert_eq!(aligner.align(&[0, 1], &[2, 0], 3), [Insertion, Hit, Deletion]);
         assert_eq!(aligner.align(&[0, 1], &[2, 2], 3), [Substitution, Substitution]);
         assert_eq!(aligner.align(&[0, 1, 2], &[1, 2, 0], 3), [Deletion, Hit, Hit, Insertion]);

@@ -1,46 +1,47 @@
-//! Where each token stands in the reference, as bits.
+//! The positions of each token in the reference, as bits.
 
 use std::ops::Range;
 
 use super::matrix::WORD;
 
-/// For each token the reference columns that hold it, as bits.
+/// For each token, the reference columns that contain it, as bits.
 ///
-/// A token that stands in more than one column of 64 has its bits ready (there are at most 64 such tokens); those of
-/// the others are set when they are asked for, so that memory stays linear.
+/// The bits of a token that occurs in more than one of 64 columns are precomputed; there are at
+/// most 64 such tokens. The bits of the other tokens are computed on demand, so memory stays
+/// linear.
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
-    /// Of each token: the end of its run in `columns`, or 0 where it does not occur.
+    /// For each token: the end of its run in `columns`, or 0 if it does not occur.
     ends: Vec<u32>,
-    /// Of each token: how often it occurs.
+    /// For each token: its number of occurrences.
     counts: Vec<u32>,
     /// The columns, sorted by token.
     columns: Vec<u32>,
-    /// Of each token: where its bits lie in `dense`, plus 1; 0 where they are not ready.
+    /// For each token: the start of its bits in `dense`, plus 1; 0 if they are not precomputed.
     places: Vec<u32>,
     dense: Vec<u64>,
-    /// Of two rows at a time.
+    /// Bits computed on demand, for two rows at a time.
     sparse: [Sparse; 2],
 }
 
-/// The bits of the token that a row asked for last.
+/// The bits of the last requested token of a row.
 #[derive(Debug, Default)]
 struct Sparse {
     bits: Vec<u64>,
     token: Option<u32>,
-    /// The words of bits that it was asked for.
+    /// The requested range of words.
     words: Range<usize>,
-    /// Which of the sorted columns are set.
+    /// The sorted columns whose bits are set.
     set: Range<usize>,
 }
 
 impl Patterns {
-    /// How many different tokens there may be.
+    /// Number of different tokens that fit.
     pub(super) fn vocabulary(&self) -> usize {
         self.counts.len()
     }
 
-    /// Makes room for tokens below `vocabulary`.
+    /// Allocates memory for tokens below `vocabulary`.
     pub(super) fn reserve(&mut self, vocabulary: usize) {
         if self.counts.len() < vocabulary {
             self.counts.resize(vocabulary, 0);
@@ -49,7 +50,7 @@ impl Patterns {
         }
     }
 
-    /// Takes a reference; the one before has been taken out by [`Patterns::clear`].
+    /// Sets a reference. The previous reference must have been removed by [`Patterns::clear`].
     pub(super) fn set(&mut self, reference: &[u32]) {
         let words = reference.len().div_ceil(WORD);
         self.dense.clear();
@@ -67,7 +68,8 @@ impl Patterns {
         for (column, token) in reference.iter().enumerate() {
             let token = *token as usize;
             if self.ends[token] == 0 {
-                // The first time: room for all its columns, filled from the front.
+                // First occurrence: reserve space for all columns of the token, filled from the
+                // front.
                 self.ends[token] = end + 1;
                 end += self.counts[token];
                 if self.counts[token] as usize >= words {
@@ -87,7 +89,7 @@ impl Patterns {
         }
     }
 
-    /// Takes the reference out again.
+    /// Removes the reference.
     pub(super) fn clear(&mut self, reference: &[u32]) {
         for token in reference {
             let token = *token as usize;
@@ -95,20 +97,20 @@ impl Patterns {
         }
     }
 
-    /// Some words of the bits of two tokens.
+    /// A range of the bit words of two tokens.
     pub(super) fn of_two(&mut self, tokens: [u32; 2], words: Range<usize>) -> [&[u64]; 2] {
         self.look_up(tokens[0], &words, 0);
         self.look_up(tokens[1], &words, 1);
         [self.bits(tokens[0], words.clone(), 0), self.bits(tokens[1], words, 1)]
     }
 
-    /// Some words of a token's bits.
+    /// A range of the bit words of a token.
     pub(super) fn of(&mut self, token: u32, words: Range<usize>) -> &[u64] {
         self.look_up(token, &words, 0);
         self.bits(token, words, 0)
     }
 
-    /// What [`Patterns::look_up`] made ready.
+    /// The bits that [`Patterns::look_up`] prepared.
     fn bits(&self, token: u32, words: Range<usize>, slot: usize) -> &[u64] {
         match self.places[token as usize] as usize {
             0 => &self.sparse[slot].bits[words],
@@ -116,7 +118,7 @@ impl Patterns {
         }
     }
 
-    /// Sets the bits of a token that has none ready.
+    /// Computes the bits of a token without precomputed bits.
     fn look_up(&mut self, token: u32, words: &Range<usize>, slot: usize) {
         let Sparse { bits, token: last, words: last_words, set } = &mut self.sparse[slot];
         if self.places[token as usize] > 0 || (*last == Some(token) && last_words == words) {
@@ -143,7 +145,7 @@ mod tests {
 
     #[test]
     fn bits_are_those_of_the_columns_in_the_words_asked_for() {
-        // Tokens 0 and 1 in turns, then a few of 2; 3 does not occur.
+        // Tokens 0 and 1 alternate, then a few of token 2; token 3 does not occur.
         let reference: Vec<u32> =
             (0..300u32).map(|c| if c % 97 == 5 { 2 } else { c % 2 }).collect();
         let mut patterns = Patterns::default();

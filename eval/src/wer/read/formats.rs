@@ -1,4 +1,4 @@
-//! The lines of each format that is no JSON.
+//! Parsers of the formats other than JSON.
 
 use super::{Utterance, looks, malformed};
 use crate::error::{EvalError, Place};
@@ -6,13 +6,14 @@ use crate::source::not_blank;
 use crate::table::shortened;
 use crate::wer::sclite::{Lattice, has_markup};
 
-/// What to do about mark-up that cannot be read.
+/// The remedy for invalid mark-up.
 pub(super) const BRACES: &str =
     "write alternatives as `{ a b / c / @ }`, or give --format tsv and a file of id<TAB>text";
-/// What to do about a text that is too long for sclite's alignment.
+/// The remedy for a text that is too long for sclite's alignment.
 pub(crate) const SHORTER: &str = "divide it into shorter utterances";
 
-/// sclite's `text (id)`: the id is what the last parentheses of a line hold, and `;;` begins a comment.
+/// Parses sclite's `text (id)`: the last parentheses of a line hold the id, and `;;` begins a
+/// comment.
 pub(super) fn trn<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, EvalError> {
     let utterance = |(line, row): (u64, &'a str)| {
         let ends = row.trim_end().strip_suffix(')').and_then(|text| text.rsplit_once('('));
@@ -30,7 +31,7 @@ pub(super) fn trn<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, E
     not_blank(text).filter(|(_, row)| !row.starts_with(";;")).map(utterance).collect()
 }
 
-/// Kaldi's `id text`; the text may be empty.
+/// Parses Kaldi's `id text`; the text may be empty.
 pub(super) fn kaldi(text: &str) -> Vec<Utterance<'_>> {
     let utterance = |(line, row): (u64, _)| {
         let (id, text) = looks::first_token(row);
@@ -39,7 +40,7 @@ pub(super) fn kaldi(text: &str) -> Vec<Utterance<'_>> {
     not_blank(text).map(utterance).collect()
 }
 
-/// `id<TAB>text`, maybe below a header.
+/// Parses `id<TAB>text`, with an optional header.
 pub(super) fn tsv<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, EvalError> {
     let mut rows = not_blank(text).peekable();
     let (mut column, mut most_fields) = (1, usize::MAX);
@@ -60,19 +61,19 @@ pub(super) fn tsv<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'a>>, E
     } else if let Some((line, header)) = rows.peek()
         && looks::is_header(header.split('\t'))
     {
-        let remedy = "name the columns of the ids and texts `id` and `text`, the ids first";
+        let remedy = "name the columns `id` and `text`, with `id` first";
         return Err(malformed(file, *line, "has a header without `id` at its start", remedy));
     }
     rows.map(|(line, row)| {
         let count = 1 + row.bytes().filter(|byte| *byte == b'\t').count();
         if count > most_fields {
-            let reason = format!("has {count} fields, the header {most_fields}");
+            let reason = format!("has {count} fields, the header has {most_fields}");
             return Err(malformed(file, Some(line), &reason, "keep tabs out of the fields"));
         }
         let mut fields = row.split('\t');
         let id = fields.next().unwrap_or_default();
         let Some(text) = fields.nth(column - 1) else {
-            let remedy = "write `id<TAB>text`, with the tab also where the text is empty";
+            let remedy = "write `id<TAB>text`, with the tab even if the text is empty";
             return Err(malformed(file, Some(line), "has no tab before a text", remedy));
         };
         Ok(Utterance::plain(Some(id), text, line))

@@ -1,7 +1,8 @@
-//! Files that look like another format than they are read as: scored as words, their ids, braces and commas would count
-//! as errors or as hits.
+//! Detects files in another format than assumed: read as plain text, their ids, braces and commas
+//! would be scored as words.
 //!
-//! A file is refused by a look at all its lines, so that a text that merely has a bracket or a comma is read.
+//! All lines are examined before a file is refused, so plain text with a bracket or a comma is
+//! accepted.
 
 use std::collections::HashSet;
 
@@ -11,9 +12,9 @@ use super::{TextFormat, malformed};
 use crate::error::EvalError;
 use crate::source::{lines, not_blank};
 
-/// Refuses a file whose lines look like another format than the one that its name tells.
+/// Returns an error if the lines look like another format than `format`.
 ///
-/// # Errors   [`EvalError::Malformed`] with what it looks like and what to do
+/// # Errors   [`EvalError::Malformed`] with the detected format and the remedy
 pub fn check(file: &str, text: &str, format: TextFormat) -> Result<(), EvalError> {
     let fault = match format {
         TextFormat::Lines => plain(text),
@@ -27,7 +28,7 @@ pub fn check(file: &str, text: &str, format: TextFormat) -> Result<(), EvalError
     }
 }
 
-/// Refuses two files of plain lines whose first words are the same ids: Kaldi's `text`.
+/// Returns an error if two files of plain lines begin with the same ids: Kaldi's `text`.
 ///
 /// # Errors   [`EvalError::Malformed`]
 pub fn check_pair(
@@ -42,7 +43,8 @@ pub fn check_pair(
     let sorted = said.is_sorted() && heard.is_sorted();
     let number = |id: &&str| id.bytes().all(|byte| byte.is_ascii_digit());
     let all = |is: &dyn Fn(&&str) -> bool| said.iter().chain(&heard).all(is);
-    // Numbers in a row are ids, numbers in any order may be spoken. A single line says less than several.
+    // Sorted numbers are ids; unsorted numbers may be words. A single line is weaker evidence than
+    // several.
     let like_ids = all(&|id| like_id(id) && (!number(id) || sorted))
         && (said.len() > 1 || all(&|id| has_letter_and_digit(id)));
     let same = in_common == said.len() && in_common == heard.len();
@@ -55,7 +57,7 @@ pub fn check_pair(
     Ok(())
 }
 
-/// What is wrong: a line or the whole file, what it looks like, and what to do.
+/// A format error: the line (`None` for the whole file), the reason and the remedy.
 type Fault = (Option<u64>, &'static str, &'static str);
 
 const KALDI: Fault = (
@@ -65,12 +67,12 @@ const KALDI: Fault = (
 );
 const MANIFEST: Fault = (
     Some(1),
-    "looks like a manifest of NeMo: JSON lines with `audio_filepath`",
-    "write {\"id\", \"ref\", \"hyp\"} lines by `jq -c '{id: .audio_filepath, ref: .text, hyp: .pred_text}'` \
+    "looks like a NeMo manifest: JSON Lines with `audio_filepath`",
+    "write {\"id\", \"ref\", \"hyp\"} lines with `jq -c '{id: .audio_filepath, ref: .text, hyp: .pred_text}'` \
      and give them as --pairs",
 );
 
-/// What a file of plain lines looks like instead.
+/// Another format that a file of plain lines looks like.
 fn plain(text: &str) -> Option<Fault> {
     let rows: Vec<(u64, &str)> = not_blank(text).collect();
     let (line, first) = *rows.first()?;
@@ -122,7 +124,7 @@ fn plain(text: &str) -> Option<Fault> {
     alternatives(text)
 }
 
-/// A line with sclite's alternatives, where they are no mark-up.
+/// A line with sclite's alternatives in a format without mark-up.
 fn alternatives(text: &str) -> Option<Fault> {
     let marked = |row: &str| {
         let mut rest = row.split_whitespace();
@@ -130,7 +132,7 @@ fn alternatives(text: &str) -> Option<Fault> {
     };
     let (line, _) = lines(text).find(|(_, row)| marked(row))?;
     let remedy = "give the texts as .trn, `text (id)`; to count the braces as words, give --format";
-    Some((Some(line), "has sclite's alternatives, `{ a / b }`, which only .trn has", remedy))
+    Some((Some(line), "has sclite's alternatives `{ a / b }`, supported only in .trn", remedy))
 }
 
 fn manifest(text: &str) -> Option<Fault> {
@@ -147,14 +149,14 @@ fn holds_text(value: &Value) -> bool {
     }
 }
 
-/// Whether every line has a key, and no two the same.
+/// Whether every line has a key and all keys are different.
 fn distinct<'a>(keys: impl Iterator<Item = Option<&'a str>>) -> bool {
     let mut seen = HashSet::new();
     let mut keys = keys.peekable();
     keys.peek().is_some() && keys.all(|key| key.is_some_and(|key| seen.insert(key)))
 }
 
-/// Names of columns with ids and with texts, in tables of published data sets.
+/// Names of id columns and text columns in tables of published datasets.
 const ID_COLUMNS: [&str; 12] = [
     "id",
     "utt",
@@ -185,7 +187,7 @@ const TEXT_COLUMNS: [&str; 13] = [
     "words",
 ];
 
-/// Whether fields name columns: one of ids and one of texts.
+/// Whether the fields are a header, with an id column and a text column.
 pub(super) fn is_header<'a>(fields: impl Iterator<Item = &'a str>) -> bool {
     let (mut id, mut text) = (false, false);
     for field in fields {
@@ -196,7 +198,8 @@ pub(super) fn is_header<'a>(fields: impl Iterator<Item = &'a str>) -> bool {
     id && text
 }
 
-/// A header with known names, or lines that all begin with another key and a comma without a space.
+/// Whether lines are CSV: a header with known names, or each line begins with a different key and a
+/// comma without a space.
 fn is_csv(rows: &[(u64, &str)]) -> bool {
     let keys = rows.iter().map(|(_, row)| {
         let (key, rest) = row.split_once(',')?;
@@ -206,7 +209,8 @@ fn is_csv(rows: &[(u64, &str)]) -> bool {
         || (rows.len() > 1 && distinct(keys))
 }
 
-/// Lines that all end with another `(id)`; a single one only where the id has a digit, `-` or `_`.
+/// Whether lines are trn: each line ends with a different `(id)`. A single line counts only if the
+/// id has a digit, `-` or `_`.
 fn is_trn(rows: &[&str]) -> bool {
     let id = |row: &&'_ str| -> Option<String> {
         let (_, id) = row.trim_end().strip_suffix(')')?.rsplit_once('(')?;
@@ -218,7 +222,7 @@ fn is_trn(rows: &[&str]) -> bool {
     })
 }
 
-/// `file channel speaker start end …` or `file channel start duration word …`.
+/// Whether a line is `file channel speaker start end …` or `file channel start duration word …`.
 fn is_timed(row: &str) -> bool {
     let fields: Vec<&str> = row.split_whitespace().collect();
     let number = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
@@ -227,7 +231,7 @@ fn is_timed(row: &str) -> bool {
     channel && (times(3) || (times(2) && fields.len() <= 6))
 }
 
-/// The line of times of SubRip and WebVTT.
+/// Whether a line is a cue timing of SubRip or WebVTT.
 fn is_cue(row: &str) -> bool {
     let time = |text: &str| {
         text.contains(':')
@@ -237,17 +241,17 @@ fn is_cue(row: &str) -> bool {
     time(start) && end.split_whitespace().next().is_some_and(time)
 }
 
-/// The first word of a line, and the text behind the white space after it.
+/// The first word of a line, and the text after the white space that follows.
 pub(super) fn first_token(row: &str) -> (&str, &str) {
     row.trim_start().split_once([' ', '\t']).unwrap_or((row.trim(), ""))
 }
 
-/// Whether a word looks like an id: a digit, a hyphen or an underscore within.
+/// Whether a word looks like an id: it contains a digit, an underscore or an inner hyphen.
 fn like_id(word: &str) -> bool {
     word.contains(|c: char| c.is_ascii_digit() || c == '_') || word.trim_matches('-').contains('-')
 }
 
-/// Whether a word has both a letter and a digit, as few words have.
+/// Whether a word has both a letter and a digit; few words do.
 fn has_letter_and_digit(word: &str) -> bool {
     word.contains(|c: char| c.is_alphabetic()) && word.contains(|c: char| c.is_ascii_digit())
 }
@@ -273,7 +277,7 @@ mod tests {
             ("[\"u1\", \"a b\"]\n", "f:1: looks like JSON"),
             (
                 "{\"audio_filepath\": \"a.wav\", \"duration\": 1, \"text\": \"a\"}\n",
-                "f:1: looks like a manifest of NeMo",
+                "f:1: looks like a NeMo manifest",
             ),
             ("u1\ta b\nu2\tc\n", "f: looks like a table"),
             ("id\ttext\nu1\ta b\n", "f: looks like a table"),
@@ -321,7 +325,7 @@ mod tests {
         assert!(found(trn, TextFormat::Tsv).starts_with("f:1: has sclite's alternatives"));
         assert_eq!(found("u1\ta {b} / c\n", TextFormat::Tsv), "");
         let manifest = "{\"audio_filepath\": \"a\", \"text\": \"a\"}\n";
-        assert!(found(manifest, TextFormat::Jsonl).starts_with("f:1: looks like a manifest"));
+        assert!(found(manifest, TextFormat::Jsonl).starts_with("f:1: looks like a NeMo manifest"));
         assert_eq!(found("{\"id\": 1, \"audio_filepath\": \"a\"}\n", TextFormat::Jsonl), "");
     }
 

@@ -1,13 +1,14 @@
-//! References and hypotheses from files: plain lines, sclite's `trn`, Kaldi's `text`, tables, JSON lines.
+//! Reads references and hypotheses: plain lines, sclite's `trn`, Kaldi's `text`, tables, JSON
+//! Lines.
 //!
-//! | file | what it is responsible for |
+//! | File | Content |
 //! |---|---|
 //! | this file | texts, and pairs joined by id or by line |
-//! | `formats` | the lines of each format |
-//! | [`looks`] | files that look like another format than they are read as |
+//! | `formats` | the parser of each format |
+//! | [`looks`] | detects files in another format than assumed |
 //!
-//! Where the format has ids, texts are joined by id, and a missing, doubled or unknown id is an error that names it;
-//! plain lines belong together by their number, so empty lines count.
+//! In formats with ids, texts are joined by id; a missing, duplicate or unknown id is an error that
+//! names it. Plain lines are joined by line number, so empty lines count.
 
 mod formats;
 pub mod looks;
@@ -28,27 +29,29 @@ use crate::normalise::Normaliser;
 use crate::source::{check_line_ends, json_lines, lines};
 use crate::table::shortened;
 
-/// The longest text, in bytes: what is said in three days.
+/// Maximum length of a text, in bytes: about three days of speech.
 const LONGEST: usize = 4 << 20;
 
-/// How a text file is written.
+/// The format of a text file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TextFormat {
-    /// One text a line, without ids.
+    /// One text per line, without ids.
     Lines,
-    /// sclite's `text (id)`, with its mark-up; lines that begin with `;;` are comments.
+    /// sclite's `text (id)`, with mark-up; lines that begin with `;;` are comments.
     Trn,
     /// Kaldi's `id text`.
     Kaldi,
-    /// `id<TAB>text`; with a header line that begins with `id`, the column `text`.
+    /// `id<TAB>text`. If the first line begins with `id`, it is a header, and the column `text` is
+    /// read.
     Tsv,
-    /// JSON lines with `id` and `text`.
+    /// JSON Lines with `id` and `text`.
     Jsonl,
 }
 
 impl TextFormat {
-    /// The format that a file's name tells of (`.gz` aside): `.trn`, `.tsv`, `.jsonl`, or plain lines.
+    /// The format from the file extension (without `.gz`): `.trn`, `.tsv`, `.jsonl`, or plain
+    /// lines.
     pub fn of_path(path: &Path) -> Self {
         let name = path.to_string_lossy().to_ascii_lowercase();
         let name = name.strip_suffix(".gz").unwrap_or(&name);
@@ -68,9 +71,9 @@ pub struct Utterance<'a> {
     pub id: Option<Cow<'a, str>>,
     /// The text.
     pub text: Cow<'a, str>,
-    /// Where it stands, from 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// Whether the text has sclite's mark-up.
+    /// Whether the text has sclite mark-up.
     pub markup: bool,
 }
 
@@ -81,34 +84,34 @@ impl<'a> Utterance<'a> {
     }
 }
 
-/// Which texts have sclite's mark-up, and how it is read.
+/// The texts with sclite mark-up, and how mark-up is scored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Markup {
-    /// The references have it.
+    /// Whether the references have mark-up.
     pub references: bool,
-    /// The hypotheses have it.
+    /// Whether the hypotheses have mark-up.
     pub hypotheses: bool,
-    /// An optionally deletable word counts as right where it is missing (sclite's `-D`).
+    /// Whether a missing optionally deletable word counts as correct (sclite's `-D`).
     pub optional_deletions: bool,
 }
 
 /// References with their hypotheses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pairs<'a> {
-    /// Ids; for plain lines the line numbers, from 1.
+    /// Ids; for plain lines, the line numbers from 1.
     pub ids: Vec<Cow<'a, str>>,
     /// References.
     pub references: Vec<Cow<'a, str>>,
-    /// Hypotheses, in the references' order.
+    /// Hypotheses, in the order of the references.
     pub hypotheses: Vec<Cow<'a, str>>,
-    /// The texts' mark-up; none in most formats.
+    /// The mark-up of the texts; most formats have none.
     pub markup: Markup,
-    /// How words are aligned: as sclite does where the texts have its mark-up.
+    /// The alignment of words: sclite's if the texts have mark-up.
     pub alignment: Alignment,
 }
 
 impl<'a> Pairs<'a> {
-    /// Texts that stand beside each other; their ids are their numbers, from 1.
+    /// Builds pairs from references and hypotheses with equal indices; ids are numbers from 1.
     ///
     /// # Errors   [`EvalError::UnequalLengths`]
     pub fn of<R, H>(references: &'a [R], hypotheses: &'a [H]) -> Result<Self, EvalError>
@@ -139,7 +142,7 @@ impl<'a> Pairs<'a> {
         }
     }
 
-    /// The pairs after a normaliser.
+    /// Returns the pairs after normalisation.
     pub fn normalised(&self, normaliser: Normaliser) -> Self {
         if normaliser == Normaliser::None {
             return self.clone();
@@ -155,9 +158,11 @@ impl<'a> Pairs<'a> {
         }
     }
 
-    /// The pairs without mark-up: of alternatives those that align best after the normaliser, as written.
+    /// Returns the pairs without mark-up: the alternatives that align best after normalisation, in
+    /// their original form.
     ///
-    /// # Errors   [`EvalError::Malformed`] for a text whose mark-up cannot be read, and for one that is too long
+    /// # Errors   [`EvalError::Malformed`] for a text with invalid mark-up, and for a text that is
+    /// too long
     pub fn chosen(&self, normaliser: Normaliser) -> Result<Self, EvalError> {
         let Markup { references, hypotheses, optional_deletions } = self.markup;
         let mut pairs = Self { markup: Markup::default(), ..self.clone() };
@@ -175,7 +180,7 @@ impl<'a> Pairs<'a> {
             };
             let (said, heard) = (lattice(said, references)?, lattice(heard, hypotheses)?);
             let chosen = sclite::choose(&said, &heard, normaliser, optional_deletions)
-                .ok_or_else(|| fault("is too long to choose alternatives in", SHORTER))?;
+                .ok_or_else(|| fault("is too long for a choice of alternatives", SHORTER))?;
             pairs.references[pair] = chosen.reference.into();
             pairs.hypotheses[pair] = chosen.hypothesis.into();
         }
@@ -183,7 +188,7 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// The texts of a file; `file` is its name in messages.
+/// Parses the texts of a file; `file` is its name in error messages.
 ///
 /// # Errors   [`EvalError::Malformed`] with the line; [`EvalError::EmptyId`]; [`EvalError::DoubledId`]
 pub fn parse_texts<'a>(
@@ -212,7 +217,7 @@ pub fn parse_texts<'a>(
         .collect(),
     };
     if utterances.is_empty() {
-        return Err(malformed(file, None, "has no texts", "give one text a line"));
+        return Err(malformed(file, None, "has no texts", "give one text per line"));
     }
     let ids = utterances.iter().filter_map(|u| Some((u.id.as_deref()?, u.line)));
     check_ids(file, ids)?;
@@ -220,9 +225,9 @@ pub fn parse_texts<'a>(
     Ok(utterances)
 }
 
-/// Pairs from JSON lines with `ref`, `hyp` and maybe `id` (else the line number).
+/// Parses pairs from JSON Lines with `ref`, `hyp` and optionally `id` (default: the line number).
 ///
-/// # Errors   as [`parse_texts`]
+/// # Errors   Those of [`parse_texts`]
 pub fn parse_pairs<'a>(file: &str, text: &'a str) -> Result<Pairs<'a>, EvalError> {
     let rows = json_lines(file, text, |line, pair: PairLine<'a>| (line, pair))?;
     let count = rows.iter().map(Vec::len).sum();
@@ -239,11 +244,11 @@ pub fn parse_pairs<'a>(file: &str, text: &'a str) -> Result<Pairs<'a>, EvalError
         pairs.hypotheses.push(hypothesis);
     }
     if lines.is_empty() {
-        return Err(malformed(file, None, "has no pairs", "give one JSON object a line"));
+        return Err(malformed(file, None, "has no pairs", "give one JSON object per line"));
     }
     if with_id > 0 && first_without.is_some() {
-        let remedy = "give every pair an `id`, or none";
-        return Err(malformed(file, first_without, "has no `id`, though others have", remedy));
+        let remedy = "give an `id` to every pair, or to none";
+        return Err(malformed(file, first_without, "has no `id`, but others do", remedy));
     }
     check_ids(file, pairs.ids.iter().map(|id| &**id).zip(lines.iter().copied()))?;
     for texts in [&pairs.references, &pairs.hypotheses] {
@@ -252,10 +257,11 @@ pub fn parse_pairs<'a>(file: &str, text: &'a str) -> Result<Pairs<'a>, EvalError
     Ok(pairs)
 }
 
-/// Joins the references and hypotheses of two files, whose names are for messages.
+/// Joins the references and hypotheses of two files; the names are for error messages.
 ///
-/// # Errors   [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for ids that only one file has;
-/// [`EvalError::Malformed`] for plain lines of another number, and where only one file has ids
+/// # Errors   [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for an id in only
+/// one file; [`EvalError::Malformed`] for a different number of plain lines, and if only one file
+/// has ids
 pub fn join<'a>(
     (reference_file, references): (&str, Vec<Utterance<'a>>),
     (hypothesis_file, hypotheses): (&str, Vec<Utterance<'a>>),
@@ -272,8 +278,8 @@ pub fn join<'a>(
                 false => (hypothesis_file, reference_file),
             };
             let reason = format!("has no ids, but {with} has");
-            let remedy = "write both in one format, and name it with --format where the file name \
-                          does not tell";
+            let remedy = "write both in the same format, and set --format if the file name \
+                          does not show it";
             Err(malformed(without, None, &reason, remedy))
         }
     };
@@ -289,7 +295,7 @@ fn join_by_line<'a>(
     let (wanted, found) = (references.len(), hypotheses.len());
     if wanted != found {
         let reason = format!("has {found} lines, but {reference_file} has {wanted}");
-        let remedy = "line i of one belongs to line i of the other, empty lines too";
+        let remedy = "line i of one file must match line i of the other, including empty lines";
         return Err(malformed(hypothesis_file, None, &reason, remedy));
     }
     let mut pairs = Pairs::with_capacity(wanted);
@@ -362,7 +368,7 @@ struct PairLine<'a> {
     hypothesis: Cow<'a, str>,
 }
 
-/// Refuses ids that are empty or stand twice.
+/// Returns an error for an empty or duplicate id.
 pub(super) fn check_ids<'a>(
     file: &str,
     ids: impl Iterator<Item = (&'a str, u64)>,
@@ -381,14 +387,15 @@ pub(super) fn check_ids<'a>(
     Ok(())
 }
 
-/// Refuses what is no utterance: most likely line ends are lost, and an alignment takes time as its length squared.
+/// Returns an error for a text that is too long for an utterance. Probably the line ends are lost,
+/// and the alignment time is quadratic in the length.
 fn check_lengths<'a>(
     file: &str,
     mut texts: impl Iterator<Item = (&'a str, u64)>,
 ) -> Result<(), EvalError> {
     let Some((text, line)) = texts.find(|(text, _)| text.len() > LONGEST) else { return Ok(()) };
     let reason = format!("has a text of {} bytes, more than {LONGEST}", text.len());
-    Err(malformed(file, line, &reason, "give each utterance a line of its own"))
+    Err(malformed(file, line, &reason, "write each utterance on its own line"))
 }
 
 fn malformed(
@@ -467,9 +474,9 @@ mod tests {
         let doubled = refused("id\ttext\ttext\n", TextFormat::Tsv);
         assert!(doubled.starts_with("f:1: column `text` occurs twice"), "{doubled}");
         let tab = refused("id\ttext\nu\ta\tb\n", TextFormat::Tsv);
-        assert!(tab.starts_with("f:2: has 3 fields, the header 2"), "{tab}");
+        assert!(tab.starts_with("f:2: has 3 fields, the header has 2"), "{tab}");
         assert!(refused("a\rb", TextFormat::Lines).starts_with("f:1: ends its lines with"));
-        // The header of Common Voice, and one of another name for the id.
+        // The header of Common Voice, and a header with another name of the id column.
         for header in ["client_id\tpath\tsentence\n", "utt\ttext\n"] {
             let header = refused(&format!("{header}a\tb\tc\n"), TextFormat::Tsv);
             assert!(header.starts_with("f:1: has a header without `id`"), "{header}");
@@ -496,7 +503,7 @@ mod tests {
         );
         let float =
             parse_pairs("f", "{\"id\":1.5,\"ref\":\"\",\"hyp\":\"\"}").unwrap_err().to_string();
-        assert!(float.contains("the id 1.5 is no integer"), "{float}");
+        assert!(float.contains("the id 1.5 is not an integer"), "{float}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The texts that a pair's alternatives stand for: those of the cheapest alignment.
+//! Chooses among alternatives: the texts of the alignment with the lowest cost.
 
 use std::collections::HashMap;
 
@@ -17,9 +17,10 @@ pub(crate) struct ChosenPair {
     pub(crate) hypothesis: String,
 }
 
-/// Chooses among the alternatives of both texts. Words are compared after the normaliser; the chosen texts are as
-/// written. With `optional_deletions` an optionally deletable word that only one side has is put on both, in its
-/// parentheses: it counts as right. `None` for texts that are too long.
+/// Chooses among the alternatives of both texts. Words are compared after normalisation; the chosen
+/// texts keep their original form. With `optional_deletions`, an optionally deletable word on only
+/// one side is copied to the other side, in its parentheses, and so counts as correct. Returns
+/// `None` if the texts are too long.
 pub(crate) fn choose(
     reference: &Lattice<'_>,
     hypothesis: &Lattice<'_>,
@@ -50,12 +51,13 @@ pub(crate) fn choose(
     Some(ChosenPair { reference: said.join(" "), hypothesis: heard.join(" ") })
 }
 
-/// A lattice after the normaliser.
+/// A lattice after normalisation.
 struct Side<'a> {
     arcs: Arcs,
-    /// For the first of the arcs that a word became: the word, without the parentheses where it is optional.
+    /// For the first arc of each original word: the word, without the parentheses if it is
+    /// optional.
     written: Vec<Option<&'a str>>,
-    /// For the same arcs: the word with its parentheses, where it is optional.
+    /// For the first arc of each original word: the word with its parentheses, if it is optional.
     in_parentheses: Vec<Option<&'a str>>,
 }
 
@@ -71,7 +73,7 @@ impl<'a> Side<'a> {
             written: Vec::new(),
             in_parentheses: Vec::new(),
         };
-        // The last of the arcs that each word became.
+        // The last arc of each original word.
         let mut last = Vec::with_capacity(lattice.words.len());
         for word in &lattice.words {
             let text = word.text.as_deref();

@@ -1,38 +1,38 @@
-//! The cheapest alignment of two lattices, of all paths through them.
+//! Aligns two lattices with the lowest cost over all paths.
 
-/// A substitution is cheaper than a deletion and an insertion. A null word costs next to nothing, so that of equal
-/// alignments the one with fewer of them is taken. Sums are of single precision, as in sclite: their last bits decide
-/// between alignments with the same null words.
+/// Costs of sclite. A substitution is cheaper than a deletion plus an insertion. A null word costs
+/// almost nothing, so among equal alignments the one with fewer null words wins. Sums have single
+/// precision, as in sclite: their last bits decide between alignments with the same null words.
 const SUBSTITUTION: f32 = 4.0;
 const ONE_SIDE: f32 = 3.0;
 const OPTIONAL: f32 = 2.0;
 const NULL: f32 = 0.001;
 const BOTH_NULL: f32 = 1.0;
 
-/// What an alignment needs to know of a word.
+/// The data of a word that the alignment needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Arc {
-    /// Equal where the words are; `None` for the null word.
+    /// The token; equal words have equal tokens. `None` for the null word.
     pub(crate) token: Option<u32>,
-    /// Whether it may be left out.
+    /// Whether the word is optionally deletable.
     pub(crate) optional: bool,
-    /// The node that it starts from.
+    /// The start node.
     pub(crate) from: usize,
 }
 
-/// A lattice of words as numbers.
+/// A lattice with words as integers.
 #[derive(Debug, Default)]
 pub(crate) struct Arcs {
-    /// The words; those that lead to a word stand before it.
+    /// The words, in topological order.
     pub(crate) arcs: Vec<Arc>,
-    /// For each node the words that end there.
+    /// For each node, the words that end there.
     pub(crate) nodes: Vec<Vec<usize>>,
-    /// The node where the text ends.
+    /// The last node of the text.
     pub(crate) end: usize,
 }
 
 impl Arcs {
-    /// Words in a row.
+    /// A linear sequence of words.
     pub(crate) fn row(tokens: &[u32]) -> Self {
         let arc = |(from, token): (usize, &u32)| Arc { token: Some(*token), optional: false, from };
         Self {
@@ -42,18 +42,18 @@ impl Arcs {
         }
     }
 
-    /// The rows of the matrix behind which a node's words stand: row 0 is the start of the text.
+    /// The matrix rows of the words that end at a node; row 0 is the start of the text.
     fn rows(&self, node: usize) -> impl Iterator<Item = usize> + Clone {
         let start = (node == 0).then_some(0);
         start.into_iter().chain(self.nodes[node].iter().map(|arc| arc + 1))
     }
 }
 
-/// A step of an alignment: the words of both sides, either of which may be missing.
+/// A step of an alignment: the reference word and the hypothesis word; one may be missing.
 pub(crate) type Step = (Option<usize>, Option<usize>);
 
-/// The steps of the cheapest alignment, in the order of the text. Ties are broken as in sclite: of predecessors the
-/// first, of steps a pair of words, then an insertion, then a deletion.
+/// Returns the steps of the alignment with the lowest cost, in text order. Ties are broken as in
+/// sclite: the first predecessor; a pair of words before an insertion before a deletion.
 pub(crate) fn align(reference: &Arcs, hypothesis: &Arcs) -> Vec<Step> {
     let matrix = Matrix::fill(reference, hypothesis);
     let mut steps = Vec::new();
@@ -68,7 +68,7 @@ pub(crate) fn align(reference: &Arcs, hypothesis: &Arcs) -> Vec<Step> {
     steps
 }
 
-/// The cost of the cheapest alignment that ends with each pair of words.
+/// The lowest cost of an alignment that ends with each pair of words.
 struct Matrix<'a> {
     reference: &'a Arcs,
     hypothesis: &'a Arcs,
@@ -94,18 +94,18 @@ impl<'a> Matrix<'a> {
         self.costs[row * self.columns + column]
     }
 
-    /// The first cell of the lowest cost.
+    /// The first cell with the lowest cost.
     fn cheapest<C: Iterator<Item = usize>>(
         &self,
         rows: impl Iterator<Item = usize>,
         columns: impl Fn() -> C,
     ) -> (usize, usize) {
         let cells = rows.flat_map(|row| columns().map(move |column| (row, column)));
-        // `min_by` keeps the first of equal ones.
+        // `min_by` returns the first of equal elements.
         cells.min_by(|a, b| self.cost(*a).total_cmp(&self.cost(*b))).unwrap_or((0, 0))
     }
 
-    /// The cost of a cell, and its last step.
+    /// The cost of a cell, its last step and the previous cell.
     fn best(&self, row: usize, column: usize) -> (f32, Step, (usize, usize)) {
         let said = row.checked_sub(1).map(|arc| (arc, self.reference.arcs[arc]));
         let heard = column.checked_sub(1).map(|arc| (arc, self.hypothesis.arcs[arc]));
@@ -161,7 +161,7 @@ mod tests {
             of(&[1, 2], &[1, 3, 2]),
             [(Some(0), Some(0)), (None, Some(1)), (Some(1), Some(2))]
         );
-        // Two substitutions cost 8, a deletion, a hit and an insertion 6.
+        // Two substitutions cost 8; a deletion, a hit and an insertion cost 6.
         assert_eq!(of(&[1, 2], &[2, 3]), [(Some(0), None), (Some(1), Some(0)), (None, Some(1))]);
         assert_eq!(of(&[], &[]), []);
         assert_eq!(of(&[1], &[]), [(Some(0), None)]);

@@ -1,16 +1,16 @@
-//! The mark-up of a transcript, read into a lattice of words.
+//! Parses the mark-up of a transcript into a lattice of words.
 //!
 //! | mark-up | meaning |
 //! |---|---|
-//! | `{ a b / c / @ }` | one of these; alternatives may hold alternatives |
+//! | `{ a b / c / @ }` | alternatives; they can be nested |
 //! | `@` | no word |
-//! | `(uh)` | a word that may be left out, where that is asked for |
-//! | `word;tag`, `word*` | the word without its tag, without its star |
-//! | `\` | dropped; the `;` behind it is part of the word |
+//! | `(uh)` | an optionally deletable word, if the option is set |
+//! | `word;tag`, `word*` | the word without tag or star |
+//! | `\` | removed; a `;` after it is part of the word |
 
 use std::borrow::Cow;
 
-/// How deep alternatives may lie in each other.
+/// Maximum nesting depth of alternatives.
 const DEEPEST: usize = 32;
 
 /// A word of a lattice.
@@ -18,32 +18,33 @@ const DEEPEST: usize = 32;
 pub(crate) struct Word<'a> {
     /// The word without tag and star; `None` for the null word.
     pub(crate) text: Option<Cow<'a, str>>,
-    /// The node that it starts from.
+    /// The start node.
     pub(crate) from: usize,
 }
 
-/// The words of a text and the order in which they can follow each other.
+/// The words of a text as a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lattice<'a> {
-    /// The words; those that lead to a word stand before it.
+    /// The words, in topological order.
     pub(crate) words: Vec<Word<'a>>,
-    /// For each node the words that end there, in the order of the text. Node 0 is the start.
+    /// For each node, the words that end there, in text order. Node 0 is the start.
     pub(crate) nodes: Vec<Vec<usize>>,
-    /// The node where the text ends.
+    /// The last node of the text.
     pub(crate) end: usize,
 }
 
 impl<'a> Lattice<'a> {
-    /// Reads a text with its mark-up.
+    /// Parses a text with mark-up.
     ///
-    /// # Errors   the fault, where braces are not closed or opened, stand inside a word, or hold no alternative
+    /// # Errors   The reason, if braces are unbalanced, stand inside a word, or contain no
+    /// alternative
     pub(crate) fn parse(text: &'a str) -> Result<Self, &'static str> {
         let mut lattice = Self { words: Vec::new(), nodes: vec![Vec::new()], end: 0 };
         lattice.end = lattice.sequence(text, 0, 0)?;
         Ok(lattice)
     }
 
-    /// A text without mark-up: all its words in a row.
+    /// Builds the lattice of a text without mark-up: a linear sequence of words.
     pub(crate) fn plain(words: impl Iterator<Item = &'a str>) -> Self {
         let mut lattice = Self { words: Vec::new(), nodes: vec![Vec::new()], end: 0 };
         for word in words {
@@ -52,7 +53,7 @@ impl<'a> Lattice<'a> {
         lattice
     }
 
-    /// Adds the words and alternatives of a text from a node on; returns the node behind them.
+    /// Adds the words and alternatives of a text after node `from`; returns the last node.
     fn sequence(
         &mut self,
         text: &'a str,
@@ -83,7 +84,7 @@ impl<'a> Lattice<'a> {
         Ok(node)
     }
 
-    /// Adds alternatives, divided by `/`; empty ones are passed over.
+    /// Adds alternatives, separated by `/`; skips empty alternatives.
     fn alternatives(
         &mut self,
         text: &'a str,
@@ -114,7 +115,7 @@ impl<'a> Lattice<'a> {
     }
 }
 
-/// Whether a text has anything that sclite would not take as a plain word.
+/// Whether a text contains mark-up.
 pub(crate) fn has_markup(text: &str) -> bool {
     let marked = |word: &str| {
         word == "@" || optional(word).is_some() || (word.len() > 1 && word.ends_with('*'))
@@ -122,17 +123,17 @@ pub(crate) fn has_markup(text: &str) -> bool {
     text.contains(['{', '}', ';', '\\']) || text.split(is_space).any(marked)
 }
 
-/// The word in the parentheses of an optionally deletable word.
+/// The word inside the parentheses of an optionally deletable word.
 pub(crate) fn optional(word: &str) -> Option<&str> {
     word.strip_prefix('(')?.strip_suffix(')')
 }
 
-/// sclite's white space.
+/// White space in sclite.
 fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t'..='\r')
 }
 
-/// The length of the alternatives at the start of a text, with their braces.
+/// The length of the alternatives at the start of a text, including the braces.
 fn closed(text: &str) -> Result<usize, &'static str> {
     let mut depth = 0usize;
     for (at, byte) in text.bytes().enumerate() {
@@ -148,7 +149,7 @@ fn closed(text: &str) -> Result<usize, &'static str> {
     Err("has a `{` without a `}`")
 }
 
-/// The parts of a text between the `/` that lie in no further braces.
+/// Splits a text at each `/` outside inner braces.
 fn divided(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0usize;
     text.split(move |c| {
@@ -181,7 +182,7 @@ fn bare(word: &str) -> Option<Cow<'_, str>> {
 mod tests {
     use super::*;
 
-    /// Each word with the words that can stand before it.
+    /// Each word with its possible predecessors.
     fn followers(text: &str) -> Vec<(String, Vec<String>)> {
         let lattice = Lattice::parse(text).unwrap();
         let name = |word: &Word<'_>| word.text.as_deref().unwrap_or("@").to_owned();

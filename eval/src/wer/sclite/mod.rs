@@ -1,12 +1,12 @@
-//! sclite's transcripts: its mark-up, and its alignment.
+//! Transcripts of sclite: mark-up and alignment.
 //!
-//! | file | what it is responsible for |
+//! | File | Content |
 //! |---|---|
 //! | [`markup`] | alternatives, the null word, optionally deletable words |
-//! | [`lattice`] | the cheapest alignment of two lattices of words |
-//! | [`choice`] | the texts that the alternatives of a pair stand for |
+//! | [`lattice`] | the alignment of two lattices with the lowest cost |
+//! | [`choice`] | the chosen alternatives of a pair |
 //!
-//! The costs and the order of ties are those of sclite 2.10 (SCTK 2.4.10).
+//! Costs and tie-breaking equal those of sclite 2.10 (SCTK 2.4.10).
 
 mod choice;
 mod lattice;
@@ -18,15 +18,15 @@ use lattice::{Arcs, align};
 pub(crate) use choice::choose;
 pub(crate) use markup::{Lattice, has_markup};
 
-/// The largest alignment, in cells: two texts of 5,800 words. It takes 128 MiB.
+/// Maximum size of an alignment, in cells: two texts of 5,800 words. It takes 128 MiB.
 pub(super) const MOST_CELLS: usize = 1 << 25;
 
-/// Whether texts of so many words are too long for the alignment.
+/// Whether texts with these numbers of words are too long for the alignment.
 pub(crate) fn too_long(reference: usize, hypothesis: usize) -> bool {
     (reference + 1).saturating_mul(hypothesis + 1) > MOST_CELLS
 }
 
-/// The edits of two texts without mark-up.
+/// Returns the edits of two texts without mark-up.
 pub(crate) fn edits(reference: &[u32], hypothesis: &[u32]) -> Vec<Edit> {
     let edit = |step| match step {
         (Some(i), Some(j)) if reference[i] == hypothesis[j] => Edit::Hit,

@@ -1,4 +1,4 @@
-//! One head of one segment, forward and backward, a tile of scores at a time.
+//! One head of one segment, forward and backward, one tile of scores at a time.
 
 use super::super::dropout::Dropout;
 use super::super::math::{exp, max, sum, sum2};
@@ -7,17 +7,17 @@ use super::super::rows::add;
 use super::super::segments::Span;
 use super::Attention;
 
-/// Rows of queries in a tile.
+/// Query rows per tile.
 const QUERY_TILE: usize = 64;
-/// Rows of keys in a tile.
+/// Key rows per tile.
 const KEY_TILE: usize = 256;
 
-/// Queries, keys and values inside the inputs.
+/// The queries, keys and values in the input slices.
 pub(super) struct Sources<'a> {
     pub q: &'a [f32],
     pub k: &'a [f32],
     pub v: &'a [f32],
-    /// The distance of rows of queries, keys and values.
+    /// The distance between consecutive rows of queries, keys and values.
     pub stride: usize,
     pub width: usize,
     pub bias: Option<&'a [f32]>,
@@ -32,13 +32,13 @@ pub(super) struct Head {
     /// The first column of the head.
     pub column: usize,
     pub size: usize,
-    /// The first element of this head's bias and the distance of its rows.
+    /// The index of the first element of this head's bias, and its row stride.
     pub bias: (usize, usize),
-    /// The first element of this head's scores, counted over the batch (for dropout).
+    /// The index of this head's first score in the batch (for dropout).
     pub scores: usize,
 }
 
-/// The gradients of one head: `[L_q, d]`, `[L_k, d]`, `[L_k, d]`, and of the bias `[L_q, L_k]`.
+/// The gradients of one head: q `[L_q, d]`, k `[L_k, d]`, v `[L_k, d]` and bias `[L_q, L_k]`.
 pub(super) struct HeadGradients {
     pub q: Vec<f32>,
     pub k: Vec<f32>,
@@ -47,7 +47,7 @@ pub(super) struct HeadGradients {
 }
 
 impl Sources<'_> {
-    /// Scores of a tile, before the softmax: `[rows, columns]` from row `i` and column `j` on.
+    /// Computes the scores of a tile before the softmax: `[rows, columns]`.
     fn tile_scores(&self, head: Head, tile: Tile, scores: &mut [f32]) {
         let q = rows_of(self.q, self.stride, head.query, head, tile.i, tile.rows);
         let k = rows_of(self.k, self.stride, head.key, head, tile.j, tile.columns);
@@ -77,7 +77,7 @@ impl Sources<'_> {
         }
     }
 
-    /// The output `[L_q, d]` and the logarithms of the rows' sums.
+    /// Returns the output `[L_q, d]` and each row's log-sum-exp.
     pub(super) fn head_forward(&self, head: Head) -> (Vec<f32>, Vec<f32>) {
         let (l_q, l_k, size) = (head.query.length, head.key.length, head.size);
         let mut output = vec![0.0; l_q * size];
@@ -97,7 +97,7 @@ impl Sources<'_> {
                 matmul(1.0, Matrix::new(scores, rows, tile.columns), v, 1.0, output, size);
             }
             for (row, (top, total)) in state.iter().enumerate() {
-                // A sum that is not a number goes on, so that the trainer sees it.
+                // A NaN sum is passed on, so that the trainer detects it.
                 if *total != 0.0 {
                     let scale = 1.0 / total;
                     output[row * size..(row + 1) * size].iter_mut().for_each(|v| *v *= scale);
@@ -108,7 +108,7 @@ impl Sources<'_> {
         (output, log_sums)
     }
 
-    /// The gradients of a head, given its output's.
+    /// Returns the gradients of a head, given the gradient of its output.
     pub(super) fn head_backward(
         &self,
         head: Head,
@@ -160,18 +160,19 @@ impl Sources<'_> {
         d
     }
 
-    /// One past the last key that query row `i` sees.
+    /// Returns the number of keys that query row `i` attends to.
     fn last_key(&self, head: Head, i: usize) -> usize {
         if self.options.causal { visible_keys(head, i) } else { head.key.length }
     }
 }
 
-/// How many keys row `i` of a causal attention sees: the last query sees all.
+/// Returns the number of keys visible to query row `i` of causal attention. The last query sees all
+/// keys.
 fn visible_keys(head: Head, i: usize) -> usize {
     (i + 1 + head.key.length).saturating_sub(head.query.length)
 }
 
-/// A tile of scores: rows from `i` on, columns from `j` on.
+/// A tile of scores that starts at row `i` and column `j`.
 #[derive(Clone, Copy)]
 struct Tile {
     i: usize,
@@ -185,7 +186,7 @@ struct RowValues<'a> {
     means: &'a [f32],
 }
 
-/// `count` rows of a head from row `first` of its run on.
+/// Returns `count` rows of a head, starting at row `first` of the span.
 fn rows_of(
     data: &[f32],
     stride: usize,
@@ -199,8 +200,8 @@ fn rows_of(
 }
 
 vectorised! {
-    /// Turns scores into unnormalised weights, moves the running maxima and sums on, and rescales
-    /// the output made so far.
+    /// Replaces scores by unnormalised weights, updates the running maxima and sums, and rescales
+    /// the partial output.
     fn weights_of_tile(
         head: Head,
         tile: Tile,
@@ -237,8 +238,8 @@ vectorised! {
         }
     }
 
-    /// From scores and the gradients of the weights: the weights (with dropout) and the gradients
-    /// of the scores.
+    /// Turns scores into weights (with dropout), and gradients of the weights into gradients of the
+    /// scores.
     fn tile_slopes(
         head: Head,
         tile: Tile,
@@ -275,7 +276,8 @@ vectorised! {
         }
     }
 
-    /// `Σ output * gradient` of each row of a head: the mean of the weights' gradients.
+    /// Returns `Σ output * gradient` for each row of a head: the weighted mean of the weights'
+    /// gradients.
     fn row_products(
         output: &[f32],
         gradient: &[f32],
@@ -294,7 +296,7 @@ vectorised! {
     }
 }
 
-/// Adds a head's rows to its columns of a run.
+/// Adds a head's rows to its columns of a span.
 pub(super) fn place(values: &[f32], head: Head, stride: usize, column: usize, run: &mut [f32]) {
     for (values, row) in values.chunks(head.size).zip(run.chunks_mut(stride)) {
         let start = column + head.column;

@@ -7,7 +7,7 @@ fn tree(words: &[&[u32]]) -> BoostTree {
     BoostTree::new(words, BONUS, Arc::new(WordEdges::of(TEXTS)))
 }
 
-/// What each token of a text gives; and the bonuses of all tokens are those that they then give.
+/// Returns the bonus of each token of a text. Also checks that `bonuses` agrees with `advance`.
 fn given(tree: &BoostTree, tokens: &[u32], broken: BrokenMatch) -> Vec<f32> {
     let mut state = BoostState::default();
     let mut gives = vec![f32::NAN; TEXTS.len()];
@@ -31,7 +31,7 @@ fn back(words: &[&[u32]], tokens: &[u32]) -> Vec<f32> {
 fn a_whole_word_keeps_what_its_tokens_got() {
     let words: &[&[u32]] = &[&[0, 1]];
     assert_eq!(back(words, &[3, 0, 1, 3, 3]), [0.0, 1.0, 2.0, 0.0, 0.0]);
-    // Again, at once.
+    // The same word again, directly after.
     assert_eq!(back(words, &[0, 1, 0, 1, 4]), [1.0, 2.0, 1.0, 2.0, 0.0]);
 }
 
@@ -39,7 +39,7 @@ fn a_whole_word_keeps_what_its_tokens_got() {
 fn a_match_that_breaks_gives_back_unless_it_is_to_keep() {
     let words: &[&[u32]] = &[&[0, 1]];
     assert_eq!(back(words, &[0, 3, 3]), [1.0, -1.0, 0.0]);
-    // A word within a longer one, and the first token twice.
+    // A word within a longer word, and the first token twice.
     assert_eq!(back(words, &[0, 1, 2, 3]), [1.0, 2.0, -3.0, 0.0]);
     assert_eq!(back(words, &[0, 0, 1]), [1.0, 0.0, 2.0]);
     let kept = given(&tree(words), &[0, 3, 0, 0, 1, 2], BrokenMatch::Keeps);
@@ -49,11 +49,11 @@ fn a_match_that_breaks_gives_back_unless_it_is_to_keep() {
 #[test]
 fn a_word_may_begin_a_longer_one() {
     let words: &[&[u32]] = &[&[6], &[6, 7, 8], &[0], &[0, 1, 3]];
-    // `kin`, then `kind`, which is no word of the list, then `kindness`.
+    // `kin`, then `kind` (not in the list), then `kindness`.
     assert_eq!(back(words, &[6, 3]), [1.0, 0.0]);
     assert_eq!(back(words, &[6, 7, 3]), [1.0, 2.0, -3.0]);
     assert_eq!(back(words, &[6, 7, 8, 3]), [1.0, 2.0, 2.0, 0.0]);
-    // `new` stays where `new york city` breaks, whether before or within a word.
+    // `new` keeps its bonus if `new york city` breaks, before or within a word.
     assert_eq!(back(words, &[0, 1, 6]), [1.0, 2.0, -1.0]);
     assert_eq!(back(words, &[0, 1, 2]), [1.0, 2.0, -2.0]);
 }
@@ -61,10 +61,10 @@ fn a_word_may_begin_a_longer_one() {
 #[test]
 fn a_phrase_may_end_with_the_start_of_another() {
     let words: &[&[u32]] = &[&[0, 1, 6], &[1, 3]];
-    // `new york` breaks, `york city` is whole: three for two tokens.
+    // `new york` breaks, and `york city` is complete: three for two tokens.
     assert_eq!(back(words, &[0, 1, 3, 9]), [1.0, 2.0, 0.0, 0.0]);
     assert_eq!(back(words, &[0, 1, 4, 9]), [1.0, 2.0, -3.0, 0.0]);
-    // What is kept counts for one phrase.
+    // A kept bonus counts for one phrase.
     let words: &[&[u32]] = &[&[0, 1], &[1, 3]];
     assert_eq!(back(words, &[0, 1, 3, 9]), [1.0, 2.0, 0.0, 0.0]);
 }
@@ -82,7 +82,7 @@ fn without_a_space_words_begin_where_no_letter_stands() {
 fn no_words_and_unknown_tokens_give_nothing() {
     assert!(tree(&[]).is_empty() && tree(&[&[]]).is_empty());
     assert_eq!(back(&[], &[0, 1]), [0.0, 0.0]);
-    // A token that the vocabulary's texts do not have is no letter.
+    // A token outside the vocabulary's texts is not a letter.
     let (tree, state) = (tree(&[&[70, 71]]), BoostState::default());
     let (state, gives) = tree.advance(state, 70, BrokenMatch::GivesBack);
     assert_eq!((gives, tree.advance(state, 0, BrokenMatch::GivesBack).1), (1.0, -1.0));

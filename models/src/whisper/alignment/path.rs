@@ -1,16 +1,17 @@
-//! The path through tokens and states that fits best, by dynamic time warping.
+//! Dynamic time warping of tokens and states.
 
-/// The cheapest path through `costs` `[R, C]` from the first corner to the last, as rows and columns:
-/// every step goes on by a row, a column, or both. Nothing where there is no row or column.
+/// Returns the cheapest path through `costs` `[R, C]` from the first to the last corner, as pairs
+/// of row and column. Each step advances a row, a column, or both. Empty if there are no rows or
+/// columns.
 ///
-/// # Source   `dtw` of openai/whisper, `whisper/timing.py`, with its choice among equals: on by a column
+/// # Source   `dtw` of openai/whisper, `whisper/timing.py`; as there, ties advance a column
 pub(super) fn cheapest_path(costs: &[f64], columns: usize) -> Vec<(usize, usize)> {
     let rows = costs.len().checked_div(columns).unwrap_or_default();
     if rows == 0 {
         return Vec::new();
     }
     let mut steps = Vec::with_capacity(rows * columns);
-    // What the cheapest way to each column of the row before costs.
+    // The cost of the cheapest path to each column of the previous row.
     let mut before = vec![f64::INFINITY; columns];
     for (i, row) in costs.chunks_exact(columns).enumerate() {
         let (mut left, mut corner) = (f64::INFINITY, if i == 0 { 0.0 } else { f64::INFINITY });
@@ -31,7 +32,7 @@ pub(super) fn cheapest_path(costs: &[f64], columns: usize) -> Vec<(usize, usize)
     let (mut i, mut j) = (rows - 1, columns - 1);
     let mut path = vec![(i, j)];
     while i > 0 || j > 0 {
-        // At the edge there is one way; costs that are no numbers do not lead over it.
+        // At an edge only one step is possible; NaN costs cannot leave the matrix.
         match steps[i * columns + j] {
             _ if i == 0 => j -= 1,
             _ if j == 0 => i -= 1,
@@ -45,7 +46,7 @@ pub(super) fn cheapest_path(costs: &[f64], columns: usize) -> Vec<(usize, usize)
     path
 }
 
-/// How a path came to a place.
+/// The last step of a path to a position.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Both,
@@ -53,10 +54,10 @@ enum Step {
     Column,
 }
 
-/// The median of each value and of three before and behind it; the ends are reflected, and less than
-/// four values stay as they are.
+/// Applies a median filter with a width of 7. The ends are reflected. Fewer than four values are
+/// returned unchanged.
 ///
-/// # Source   `median_filter` of openai/whisper, `whisper/timing.py`, with a width of 7
+/// # Source   `median_filter` of openai/whisper, `whisper/timing.py`
 pub(super) fn smooth(values: &[f64]) -> Vec<f64> {
     const REACH: usize = 3;
     let count = values.len();
@@ -83,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// The cost of the cheapest way from a place to the last corner, over all ways.
+    /// Returns the cost of the cheapest path from a position to the last corner, over all paths.
     fn least(costs: &[f64], columns: usize, (i, j): (usize, usize)) -> f64 {
         let (rows, own) = (costs.len() / columns, costs[i * columns + j]);
         let ways = [(i + 1, j), (i, j + 1), (i + 1, j + 1)];
