@@ -152,8 +152,8 @@ pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>
         }
         let (index, choices) = (question.correct_choice_idx, question.choices.len());
         if index >= choices {
-            format!("question `{}` has no choice {index}; it has {choices} choices", id());
-                format!("question `{}` has no choice {index}; its {choices} choices start at 0", id());
+            let reason =
+                format!("question `{}` has no choice {index}: it has {choices} choices", id());
             return Err(malformed(reason));
         }
     }
@@ -360,9 +360,9 @@ mod tests {
 
     #[test]
     fn bad_questions_are_refused() {
-        assert!(refused(&index).starts_with("q: question `b` has no choice 2; it has 2 choices"));
+        let refused = |text: &str| parse_questions("q", text).unwrap_err().to_string();
         let index = QUESTIONS.replace("\"correct_choice_idx\": 1", "\"correct_choice_idx\": 2");
-        assert!(refused(&index).starts_with("q: question `b` has no choice 2; its 2 choices start at 0"));
+        assert!(refused(&index).starts_with("q: question `b` has no choice 2: it has 2 choices"));
         let doubled = QUESTIONS.replace("\"c\"", "\"a\"");
         assert!(refused(&doubled).starts_with("q: has the question `a` twice (entries 1 and 3)"));
         assert!(refused("[[\"a\", [], 0, [], true]]").contains("expected an object"));
@@ -376,7 +376,7 @@ mod tests {
         assert!(refused(r#"{"a": {}}"#).contains("has no `direct_answer`"));
         assert!(
             refused("{\"a\": {},\n\"a\": {}}")
-                .starts_with("p:2: is not as expected: `a` stands twice")
+                .starts_with("p:2: is not as expected: `a` appears twice")
         );
         assert!(refused(r#"{"a": ["x", "x"]}"#).contains("expected an object"));
         assert!(refused(r#"{"a": {"answer": "x"}}"#).starts_with("p:1: is not as expected"));

@@ -70,9 +70,9 @@ impl Comparison {
                         "{units} {unit}s detect a true difference of {} with 80 % power",
                         number(detectable)
                     ),
-                    None => format!(
-                        "all {units} {unit}s agree, so the interval uses the rule of three"
-                    ),
+                    None => {
+                        format!("all {units} {unit}s agree, so the interval uses the rule of three")
+                    }
                 };
                 format!("Two-sided p {p} (bootstrap), {permutation} (permutation); {rest}.\n")
             }

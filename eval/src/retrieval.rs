@@ -403,8 +403,10 @@ mod tests {
         assert!(refused("{}").starts_with("q:1: is not as expected: missing field `ranked`"));
         let relevant =
             |relevant: &str| refused(&format!(r#"{{"ranked": [], "relevant": {relevant}}}"#));
-        assert!(relevant(r#"["a", "a"]"#).starts_with("q:1: is not as expected: `a` stands twice"));
-        assert!(relevant(r#"{"a": 1, "a": 2}"#).contains("`a` stands twice"));
+        assert!(
+            relevant(r#"["a", "a"]"#).starts_with("q:1: is not as expected: `a` appears twice")
+        );
+        assert!(relevant(r#"{"a": 1, "a": 2}"#).contains("`a` appears twice"));
         assert!(relevant(r#"{"a": 1e300}"#).contains("the gain 1e300 of `a` is above 1e15"));
         assert!(relevant("7").contains("expected a list of ids, or an object with the gain"));
         assert!(refused("[1, [], []]").contains("invalid type: sequence, expected an object"));

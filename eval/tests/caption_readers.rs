@@ -103,7 +103,7 @@ fn results_that_do_not_fit_are_refused() {
         ("{}", "r.json:1: invalid type: map, expected a sequence at line 1 column 0"),
         (
             "[\n{\"image_id\": 1.5, \"caption\": \"\"}]",
-            "r.json:2: invalid type: floating point `1.5`, expected an image id, a whole number or a text at \
+            "r.json:2: invalid type: floating point `1.5`, expected an image id (an integer or a string) at \
              line 2 column 16",
         ),
         ("", "r.json:1: EOF while parsing a value at line 1 column 0"),
@@ -132,11 +132,11 @@ fn annotations_that_do_not_fit_are_refused() {
         (r#"{"images": [{}], "annotations": []}"#, "a.json: entry 1 of `images` has no `id`"),
         (
             r#"{"images": [{"id": 1}, {"id": 2}, {"id": 1}], "annotations": []}"#,
-            "a.json: entry 3 of `images` has the id 1 of entry 1",
+            "a.json: entry 3 of `images` has the same id 1 as entry 1",
         ),
         (
             r#"{"images": [{"id": 1}], "annotations": [{"image_id": "01", "caption": "a"}]}"#,
-            "a.json: entry 1 of `annotations` is for image \"01\", not one of `images`",
+            "a.json: entry 1 of `annotations` is for image \"01\", not in `images`",
         ),
         (
             r#"{"annotations": [{"image_id": 1, "caption": "a"}, {"image_id": 1}]}"#,
@@ -167,7 +167,10 @@ fn annotations_that_do_not_fit_are_refused() {
 fn document_frequencies_that_do_not_fit_are_refused() {
     let shape = "; expected {\"num_documents\": 5000, \"document_frequency\": {\"a dog\": 120, …}}";
     for (text, reason) in [
-        (r#"{"num_documents": 0, "df": {}}"#, "df.json: `num_documents` is 0, not at least 1"),
+        (
+            r#"{"num_documents": 0, "df": {}}"#,
+            "df.json: `num_documents` is 0, but must be at least 1",
+        ),
         (
             r#"{"num_documents": 3, "df": {"b": 5, "a b": 4}}"#,
             "df.json: `a b` is in 4 of 3 documents",
@@ -184,7 +187,7 @@ fn document_frequencies_that_do_not_fit_are_refused() {
 fn line_ends_in_captions_are_warned_of() {
     let results = RESULTS.replace("a red bus", "a red\\r bus");
     let scored = scores(&results, &CaptionOptions::default()).unwrap();
-    assert!(scored.warnings[0].starts_with("r.json: 1 captions hold a line end"));
+    assert!(scored.warnings[0].starts_with("r.json: 1 captions contain a line end"));
 }
 
 /// Damaged files are refused or read, never a panic.

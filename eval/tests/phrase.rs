@@ -196,7 +196,7 @@ fn the_text_has_every_table_and_aligned_columns() {
 fn turned_off_intervals_leave_no_trace() {
     let (gold, predictions) = study(9);
     let with = evaluate(&gold, &predictions, &PhraseOptions::default()).unwrap();
-    assert_eq!(with.warnings, ["only 9 units to draw: intervals are rough"]);
+    assert_eq!(with.warnings, ["only 9 sampling units: intervals are rough"]);
     assert!(with.to_text().contains("]*"));
     assert!(!with.to_text().contains("]**"));
     let bootstrap = BootstrapOptions { resamples: 0, ..BootstrapOptions::default() };

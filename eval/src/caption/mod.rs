@@ -233,8 +233,8 @@ fn prepare(
     }
     if pairs.len() == 1 && options.document_frequency.is_none() {
         warnings.push(
-            "CIDEr-D and CIDEr are 0: with a single image every n-gram has weight ln 1 - ln 1 = 0; \
-             evaluate more images, or give document frequencies"
+            "CIDEr-D and CIDEr are 0: with a single image every n-gram has the weight \
+             ln 1 - ln 1 = 0. Evaluate more images, or give document frequencies"
                 .to_owned(),
         );
     }
@@ -405,8 +405,9 @@ fn warn_of_line_ends(captions: &[&str], file: &str, warnings: &mut Vec<String>) 
     let count = captions.iter().filter(|caption| has_line_end(caption)).count();
     if count > 0 {
         warnings.push(format!(
-            "{file}: {count} captions contain a line end other than \\n. The reference tokeniser shifts all later captions \
-             by one line, and this tokeniser does the same. Remove the line end from the captions"
+            "{file}: {count} captions contain a line end other than \\n. The reference tokeniser \
+             shifts all later captions by one line, and this tokeniser does the same. Remove the \
+             line end from the captions"
         ));
     }
 }

@@ -116,7 +116,7 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
             Some(&position) => position,
             None if listed => {
                 let (id, place) = (id.brief(), place());
-                return Err(malformed(format!("{place} is for image {id}, which is not in `images`")));
+                return Err(malformed(format!("{place} is for image {id}, not in `images`")));
             }
             None => {
                 index.insert(id.clone(), images.len());
