@@ -1,4 +1,5 @@
-//! The caption readers and the joining of results: what is accepted, and that every refusal says what was expected.
+//! The caption readers and the joining of results: accepted inputs, and error messages with the
+//! expected format.
 
 use engram_eval::EvalError;
 use engram_eval::caption::{
@@ -44,7 +45,7 @@ fn images_keep_their_order_and_domains_are_parts_of_the_whole() {
     assert_eq!(all.domains[0].figures.cider_d, expected);
     assert_eq!(all.domains[1].figures.bleu, all.images[0].figures.bleu);
 
-    // A domain with its own frequencies is an evaluation of its images alone.
+    // A domain with its own frequencies is scored like its images alone.
     let own = CaptionOptions { domain_frequency: DomainFrequency::OwnImages, ..Default::default() };
     let own = scores(RESULTS, &own).unwrap();
     let mut annotations = parse_annotations("a.json", ANNOTATIONS.as_bytes()).unwrap();
@@ -84,7 +85,7 @@ fn results_that_do_not_fit_are_refused() {
         refusal(&with(r#"{"image_id": 1, "caption": "b"}"#)),
         "r.json: entries 1 and 4 are both for image 1; give one caption per image"
     );
-    // The text "1" is the number 1, "01" is not.
+    // The string "1" equals the integer 1; "01" does not.
     assert_eq!(
         refusal(&with(r#"{"image_id": "1", "caption": "b"}"#)),
         "r.json: entries 1 and 4 are both for image 1; give one caption per image"
@@ -155,7 +156,7 @@ fn annotations_that_do_not_fit_are_refused() {
     let error = evaluate(&annotations, &results, &CaptionOptions::default()).unwrap_err();
     assert!(error.to_string().starts_with("a.json: image 2 has no captions"), "{error}");
 
-    // Without a list of images their order is that of their first captions.
+    // Without `images`, images are ordered by their first caption.
     let listless = r#"{"annotations": [{"image_id": 5, "caption": "a"}, {"image_id": 1, "caption": "b"},
         {"image_id": 5, "caption": "c"}]}"#;
     let listless = parse_annotations("a.json", listless.as_bytes()).unwrap();
@@ -190,7 +191,7 @@ fn line_ends_in_captions_are_warned_of() {
     assert!(scored.warnings[0].starts_with("r.json: 1 captions contain a line end"));
 }
 
-/// Damaged files are refused or read, never a panic.
+/// Damaged files are refused or read, without panic.
 #[test]
 fn damaged_files_do_not_panic() {
     for text in [ANNOTATIONS, RESULTS] {

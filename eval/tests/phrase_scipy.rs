@@ -1,4 +1,5 @@
-//! The correlations against scipy: on the committed fixture always, on the large shared one where `ENGRAM_DATA` is set.
+//! Compares the correlations with scipy: on the committed fixture always, on the large shared
+//! fixture if `ENGRAM_DATA` is set.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 const TOLERANCE: f64 = 1e-12;
 
-/// A number of a fixture, written as a number, as a string, or (NaN) as null.
+/// A number in a fixture: a JSON number, a string, or null for NaN.
 fn number(value: &Value) -> f64 {
     match value {
         Value::Number(number) => number.as_f64().expect("a fixture number"),
@@ -25,7 +26,7 @@ fn numbers(values: &Value) -> Vec<f64> {
 }
 
 fn assert_equal(case: &str, metric: &str, ours: f64, reference: f64) {
-    // The weighted form centres a second time, which corrects scipy's rounding of the mean.
+    // The weighted form centres a second time, which corrects scipy's rounding error in the mean.
     let corrected = metric == "weighted pearson" && case.starts_with("nearly_constant");
     let tolerance = if corrected { 1e-5 } else { TOLERANCE };
     let equal = (ours - reference).abs() <= tolerance || (ours.is_nan() && reference.is_nan());
