@@ -162,10 +162,10 @@ fn a_memory_is_looked_into() {
         );
     }
     let long = explorer.search(&format!(r#"{{"text": "{}"}}"#, "a ".repeat(2_000)));
-    assert!(long.status == 422 && long.body.contains("ask with 2000 at most"), "{}", long.body);
+    assert!(long.status == 422 && long.body.contains("send 2000 at most"), "{}", long.body);
     for wanted in [r#"{"sources": ["x"]}"#, r#"{"like": 7, "sources": ["kg", "x"]}"#] {
         let told = explorer.search(wanted);
-        let reason = "there is no source \\\"x\\\"; there are kg, wit";
+        let reason = "there is no source \\\"x\\\"; the sources are kg, wit";
         assert!(told.status == 422 && told.body.contains(reason), "{}", told.body);
     }
     let unknown = explorer.search(r#"{"like": 70}"#);
@@ -176,7 +176,7 @@ fn a_memory_is_looked_into() {
     let outside = explorer.get("/api/memories/0/pictures/6");
     assert!(outside.status == 422 && outside.body.contains("../secret.png is not in"));
     let no_picture = explorer.get("/api/memories/0/pictures/7");
-    assert!(no_picture.status == 422 && no_picture.body.contains("is no picture"));
+    assert!(no_picture.status == 422 && no_picture.body.contains("is not an image"));
 }
 
 /// All of a folder.
@@ -217,14 +217,18 @@ fn runs_are_looked_into_as_they_are_now() {
     for ratio in ["NaN", "inf", "1e39", "-101"] {
         let clip = format!("/api/runs/{avformer}/sound?name=0&noise=bands&snr_db={ratio}");
         let told = explorer.get(&clip);
-        assert!(told.status == 422 && told.body.contains("dB are not from"), "{}", told.body);
+        assert!(told.status == 422 && told.body.contains("snr_db is"), "{}", told.body);
     }
     assert_eq!(explorer.get(&format!("/api/runs/{avformer}/names")).status, 200);
     assert_eq!(runs[avformer]["is_world"], true);
     let told = explorer.get(&format!("/api/runs/{avformer}/questions"));
-    assert!(told.status == 422 && told.body.contains("this is asked of reveal"), "{}", told.body);
+    assert!(told.status == 422 && told.body.contains("this request needs reveal"), "{}", told.body);
     let told = explorer.get(&format!("/api/runs/{reveal}/names"));
-    assert!(told.status == 422 && told.body.contains("this is asked of avformer"), "{}", told.body);
+    assert!(
+        told.status == 422 && told.body.contains("this request needs avformer"),
+        "{}",
+        told.body
+    );
     // A run without its memory is not given one.
     fs::rename(folder.path().join("kept/reveal/memory"), folder.path().join("memory")).unwrap();
     let told = explorer.get(&format!("/api/runs/{reveal}/questions"));
@@ -297,9 +301,9 @@ fn other_sites_get_nothing() {
 fn what_is_no_run_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("empty")).unwrap();
-    refused(folder.path(), "explore none", "none: is no folder");
-    refused(folder.path(), "explore empty --images none", "none: is no folder; --images");
-    refused(folder.path(), "explore empty", "has no run and no memory in it; give the folder of");
+    refused(folder.path(), "explore none", "none: is not a folder");
+    refused(folder.path(), "explore empty --images none", "none: is not a folder; --images");
+    refused(folder.path(), "explore empty", "contains no run and no memory; give the folder of");
     memory(folder.path());
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
@@ -310,7 +314,7 @@ fn what_is_no_run_is_refused() {
         "memory build --keys keys.npy --entries entries.jsonl --out n/broken --quiet",
     );
     fs::write(folder.path().join("n/broken/CURRENT"), "nonsense").unwrap();
-    refused(folder.path(), "explore n", "nothing is left to look into");
+    refused(folder.path(), "explore n", "no readable run or memory was found");
     let explorer = Explorer::open(folder.path(), &["n", "m"]);
     let described = explorer.get("/api/memories").body;
     assert!(
