@@ -39,7 +39,7 @@ use lazily::LazyRuns;
 use memories::Memories;
 use server::{Explored, serve};
 
-/// Explore runs and memories on a local web page
+/// Explore runs and memories on a local web page.
 ///
 /// Open the printed address in your browser. Its token grants access to your browser only.
 ///
