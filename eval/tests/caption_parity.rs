@@ -1,5 +1,4 @@
-//! Compares BLEU, ROUGE-L and CIDEr with pycocoevalcap on the shared fixtures, if `ENGRAM_DATA` is
-//! set.
+//! BLEU, ROUGE-L and CIDEr against pycocoevalcap, on the shared fixtures where `ENGRAM_DATA` is set.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +11,7 @@ use serde_json::Value;
 const TOLERANCE: f64 = 1e-9;
 const COLUMNS: [&str; 7] = ["Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "ROUGE_L", "CIDEr_D", "CIDEr"];
 
-/// The fixture folder; without it the test prints that it checks nothing.
+/// The folder of the fixtures; without it the test says loudly that it checks nothing.
 fn fixtures(test: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("ENGRAM_DATA").map(|data| PathBuf::from(data).join("metrics"));
     if folder.is_none() {

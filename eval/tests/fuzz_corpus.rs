@@ -1,4 +1,4 @@
-//! Replays every corpus input of the fuzzer through the same functions, without the fuzzer.
+//! Every kept input of the fuzzer, through the same functions, without the fuzzer.
 
 #[path = "../fuzz/targets.rs"]
 mod targets;

@@ -1,5 +1,4 @@
-//! Compares the correlations with scipy: on the committed fixture always, on the large shared
-//! fixture if `ENGRAM_DATA` is set.
+//! The correlations against scipy: on the committed fixture always, on the large shared one where `ENGRAM_DATA` is set.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +10,7 @@ use serde_json::Value;
 
 const TOLERANCE: f64 = 1e-12;
 
-/// A number in a fixture: a JSON number, a string, or null for NaN.
+/// A number of a fixture, written as a number, as a string, or (NaN) as null.
 fn number(value: &Value) -> f64 {
     match value {
         Value::Number(number) => number.as_f64().expect("a fixture number"),
@@ -26,7 +25,7 @@ fn numbers(values: &Value) -> Vec<f64> {
 }
 
 fn assert_equal(case: &str, metric: &str, ours: f64, reference: f64) {
-    // The weighted form centres a second time, which corrects scipy's rounding error in the mean.
+    // The weighted form centres a second time, which corrects scipy's rounding of the mean.
     let corrected = metric == "weighted pearson" && case.starts_with("nearly_constant");
     let tolerance = if corrected { 1e-5 } else { TOLERANCE };
     let equal = (ours - reference).abs() <= tolerance || (ours.is_nan() && reference.is_nan());
