@@ -1,6 +1,6 @@
 //! Plots as SVG, for the output folders of `engram bench` and `engram train` and for notebooks.
 //!
-//! | file | what it draws |
+//! | file | contents |
 //! |---|---|
 //! | `axis` | linear and logarithmic axes with round tick values |
 //! | `lines` | lines with intervals, and scatter points |

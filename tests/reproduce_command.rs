@@ -31,7 +31,7 @@ fn what_is_given_is_looked_at_first() {
         (&conformer, "is not a Whisper model; give another --whisper"),
         ("--keep mine", "mine: contains files other than bundled models"),
         ("--keep file", "file: cannot store bundled models; give another --keep"),
-        ("--out file", "file: could not be made; give another --out"),
+        ("--out file", "file: could not be created; give another --out"),
         ("--row reveal.x", "--row reveal.x: scale smoke has no such claim"),
         ("--row avformer.tokens_help", "scale smoke has no such claim"),
         ("--row avformer.real_whisper", "no such claim with these options"),

@@ -1,6 +1,6 @@
 //! `engram explore`: a local web page for runs and memories.
 //!
-//! | file | what it is responsible for |
+//! | file | task |
 //! |---|---|
 //! | `found` | finds the runs and memories below the given folders |
 //! | `curves` | reads the metrics of a run by step |

@@ -4,7 +4,7 @@
 //! "no" counts as correct. The report also has the plain accuracy, which the published one
 //! approximates, and a strict accuracy. The strict accuracy counts such a reply as wrong.
 //!
-//! | file | what it is responsible for |
+//! | file | task |
 //! |---|---|
 //! | [`read`] | reads replies from JSON lines |
 //! | `words` | finds "yes" and "no" among the nltk tokens of a reply |

@@ -15,8 +15,8 @@ const TEXT_WIDTH: usize = 600;
 
 const COLUMNS: [Column<'static>; 4] = [
     Column { heading: "question", kind: Kind::Name },
-    Column { heading: "answer", kind: Kind::Code },
-    Column { heading: "said", kind: Kind::Code },
+    Column { heading: "correct answer", kind: Kind::Code },
+    Column { heading: "answer words", kind: Kind::Code },
     Column { heading: "reply", kind: Kind::Reading },
 ];
 

@@ -1,6 +1,6 @@
 //! Reports as self-contained HTML pages: no network, no fonts, no libraries.
 //!
-//! | file | what it is responsible for |
+//! | file | task |
 //! |---|---|
 //! | `writer` | writes balanced elements and escapes all text |
 //! | `numbers` | formats values and counts |

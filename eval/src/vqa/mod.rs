@@ -1,6 +1,6 @@
 //! Visual question answering: VQA v2 and OK-VQA accuracy, equal to the official script.
 //!
-//! | file | what it is responsible for |
+//! | file | task |
 //! |---|---|
 //! | `accuracy` | scores one answer |
 //! | [`answer`] | normalises an answer as the script does |

@@ -145,10 +145,10 @@ impl Reproduce {
             );
         }
         create_folder(&self.out)
-            .with_context(|| format!("{out}: could not be made; give another --out"))?;
+            .with_context(|| format!("{out}: could not be created; give another --out"))?;
         let file = open_lock(&marker);
         let file = file.with_context(|| {
-            format!("{}: could not be made; give another --out", marker.display())
+            format!("{}: could not be created; give another --out", marker.display())
         })?;
         file.try_lock().with_context(|| {
             format!(
