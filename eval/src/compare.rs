@@ -37,8 +37,8 @@ pub struct Comparison {
     /// systems, unit by unit, that give a difference at least as large. There are as many swaps as
     /// resamples.
     pub permutation_p_value: Option<f64>,
-    /// The true difference that these items detect at the 5 % level with 80 % power: `(1.96 +
-    /// 0.84)` standard errors. `null` without resamples, and if all resamples agree.
+    /// The true difference that these items detect at the 5 % level with 80 % power. It is
+    /// `(1.96 + 0.84)` standard errors; `null` without resamples, and if all resamples agree.
     pub detectable_difference: Option<f64>,
     /// The sampling unit of the bootstrap: rows, or groups of rows.
     pub unit: String,

@@ -50,8 +50,7 @@ pub struct Reproduce {
     /// Size of the runs; the patent study has only one size
     #[arg(long, value_enum, default_value_t = Scale::Smoke)]
     scale: Scale,
-    /// Number of training seeds, for intervals over seeds; at scale full the
-    /// default is 3
+    /// Number of training seeds, for intervals over seeds; the default at scale full is 3
     #[arg(long, default_value_t = 1, default_value_if("scale", "full", "3"), value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,

@@ -6,8 +6,9 @@ use super::people::HumanAnswer;
 /// Number of earlier answers that are searched for the same text, to avoid normalising it again.
 const FEW: usize = 16;
 
-/// Returns the accuracy of an answer, from 0 to 1. Each human answer scores `min(1, matches among
-/// the other answers / 3)`; the accuracy is their mean. Without human answers it is 0.
+/// Returns the accuracy of an answer, from 0 to 1. Each human answer scores `min(1, m / 3)`, where
+/// `m` is the number of matches among the other answers. The accuracy is the mean of these scores;
+/// without human answers it is 0.
 ///
 /// If the human answers differ, all answers are [`normalised`](super::answer::normalised) first. If
 /// all are equal, answers are compared without normalisation, so `Yes` does not match ten times

@@ -40,8 +40,8 @@ pub(super) struct Run {
     pub(super) is_world: bool,
     /// Whether training has finished.
     pub(super) finished: bool,
-    /// Whether its memory exists. Grids keep only the memory of the main configuration; `engram
-    /// predict` builds the others again.
+    /// Whether its memory exists. Grids keep only the memory of the main configuration;
+    /// `engram predict` builds the others again.
     pub(super) has_memory: bool,
     #[serde(skip)]
     pub(super) folder: PathBuf,
