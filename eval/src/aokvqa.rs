@@ -94,7 +94,7 @@ pub struct AokvqaReport {
     /// Direct answers (primary, if any prediction has one) and multiple choice.
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// Cautions for readers who cite the scores; empty if there are none.
+    /// Caveats about the scores; empty if there are none.
     pub warnings: Vec<String>,
     /// The primary score of each question; empty if not requested.
     #[serde(skip)]

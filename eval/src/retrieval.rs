@@ -141,7 +141,7 @@ pub struct RetrievalReport {
     /// all exceed 10. The other metrics follow.
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// Cautions for readers who cite the scores; empty if there are none.
+    /// Caveats about the scores; empty if there are none.
     pub warnings: Vec<String>,
     /// The primary metric of each query; empty if not requested.
     #[serde(skip)]

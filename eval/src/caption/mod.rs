@@ -169,7 +169,7 @@ pub struct CaptionScores {
     /// The metrics by domain: in, near, out, then other domains by name; empty if the annotations
     /// have no domains.
     pub domains: Vec<DomainScores>,
-    /// Cautions for readers who cite the scores; empty if there are none.
+    /// Caveats about the scores; empty if there are none.
     pub warnings: Vec<String>,
     /// The metrics of each image, in the order of the annotations.
     pub images: Vec<ImageScores>,

@@ -45,7 +45,7 @@ pub struct CaptionReport {
     /// CIDEr-D (primary) and the other metrics, over all images and by domain.
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// Cautions for readers who cite the scores; empty if there are none.
+    /// Caveats about the scores; empty if there are none.
     pub warnings: Vec<String>,
     /// The images with the lowest CIDEr-D.
     #[serde(skip_serializing_if = "Vec::is_empty")]

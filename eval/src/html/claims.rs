@@ -28,7 +28,7 @@ pub struct ClaimCard<'a> {
     pub compared: &'a [(String, Measure)],
 }
 
-/// Writes the page: all claims as a table, the values of each, the claims not measured, and notes.
+/// Returns the page: all claims as a table, the values of each, the claims not measured, and notes.
 ///
 /// ```
 /// use engram_eval::html::claims_page;

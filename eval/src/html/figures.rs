@@ -19,7 +19,7 @@ pub struct FigureTable<'a> {
     pub reference: Option<f64>,
 }
 
-/// Writes the page.
+/// Returns the page.
 ///
 /// ```
 /// use engram_eval::html::{FigureTable, figures_page};

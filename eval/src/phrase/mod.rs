@@ -112,7 +112,7 @@ pub struct PhraseReport {
     pub evaluation: Evaluation,
     /// Number of distinct anchors.
     pub anchors: usize,
-    /// Cautions for readers who cite the scores; empty if there are none.
+    /// Caveats about the scores; empty if there are none.
     pub warnings: Vec<String>,
     /// The rows that lower the correlation most, worst first.
     pub worst_rows: Vec<WorstRow>,

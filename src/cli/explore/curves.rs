@@ -22,8 +22,8 @@ pub(super) struct Curve {
     pub(super) points: Vec<[f64; 2]>,
 }
 
-/// Reads the curves of a run, in the order of their first points. For a running run, the curves so
-/// far.
+/// Reads the curves of a run, in the order of their first points. For an unfinished run, the
+/// curves so far.
 pub(super) fn read(run: &Path) -> anyhow::Result<Vec<Curve>> {
     let path = run.join(METRICS);
     let text = match fs::read_to_string(&path) {

@@ -107,7 +107,7 @@ impl Kept {
     }
 
     /// Writes a run as a bundled model below `folder`, and replaces an earlier one. In its files,
-    /// paths below `out`, the folder of all runs, become relative.
+    /// paths to the frozen models below `out` become relative; `out` is the folder of all runs.
     pub(super) fn keep(&self, run: &Path, out: &Path, folder: &Path) -> anyhow::Result<()> {
         let place = folder.join(self.name);
         self.refuse_others(&place)?;
