@@ -1,19 +1,19 @@
-//! Engram: research on models that read from a memory or from a second sense.
+//! Engram: retrieval-augmented and audio-visual models.
 //!
-//! This crate re-exports the toolkit's parts, so that a program or a notebook needs one
+//! This crate re-exports the parts of the toolkit, so that a program or a notebook needs one
 //! dependency:
 //!
-//! - [`models`]: differentiable models with fused kernels and proven gradients
-//! - [`memory`]: a key/value memory: generations on the disk, edits, search (builds without candle)
-//! - [`data`]: readers, tokens, folds, weights from the hub, the embedded world
-//! - [`train`]: recipes, the one training loop, the studies
+//! - [`models`]: differentiable models with fused kernels and checked gradients
+//! - [`memory`]: a key/value memory: generations on disk, edits, search (builds without candle)
+//! - [`data`]: data readers, tokenisers, folds, weights from the hub, the embedded world
+//! - [`train`]: recipes, the training loop, the studies
 //! - [`eval`]: metrics with intervals (builds without candle)
 //!
-//! - [`plot`]: plots as SVG, and [`notebook`]: what the cells of a notebook show
+//! - [`plot`]: plots as SVG, and [`notebook`]: output of notebook cells
 //!
-//! [`candle`] is the version of candle-core whose tensors they take.
+//! [`candle`] re-exports candle-core in the version that the parts use for tensors.
 //!
-//! The command `engram` is glue over the same parts.
+//! The command `engram` is a thin layer over the same parts.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

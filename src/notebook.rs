@@ -1,7 +1,8 @@
-//! What the cells of a notebook show: plots, pictures, sounds' waves and tables.
+//! Output of notebook cells: plots, images, waveforms and tables.
 //!
-//! [evcxr](https://github.com/evcxr/evcxr) draws the last expression of a cell where its type has a method
-//! `evcxr_display`, as [`Shown`] has. Plots are SVG and tables Markdown, which pages that host code show too.
+//! [evcxr](https://github.com/evcxr/evcxr) displays the last expression of a cell if its type has a
+//! method `evcxr_display`, such as [`Shown`]. Plots are SVG and tables are Markdown, so code
+//! hosting sites display them too.
 //!
 //! ```
 //! use engram::notebook;
@@ -23,12 +24,12 @@ use crate::plot::{
     Axis, Interval, Legend, Line, PlotError, draw_intervals, draw_lines, draw_shades,
 };
 
-/// Parts of a sound whose lowest and highest samples are drawn.
+/// Number of segments of a waveform plot; each shows its lowest and highest sample.
 const PARTS: usize = 600;
-/// Pixels between pictures.
+/// Pixels between images.
 const GAP: u32 = 8;
 
-/// Something that a cell shows.
+/// The output of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
     mime: &'static str,
@@ -36,7 +37,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Hands it to the notebook; evcxr calls it.
+    /// Prints the output in evcxr's format; evcxr calls this method.
     pub fn evcxr_display(&self) {
         println!("EVCXR_BEGIN_CONTENT {}\n{}\nEVCXR_END_CONTENT", self.mime, self.content);
     }
@@ -46,26 +47,26 @@ impl Shown {
     }
 }
 
-/// Lines with intervals, or clouds of points.
+/// Plots lines with intervals, or scatter points.
 ///
 /// # Errors
-/// Those of [`draw_lines`].
+/// Same as [`draw_lines`].
 pub fn lines(axes: [Axis<'_>; 2], lines: &[Line], legend: Legend) -> Result<Shown, PlotError> {
     draw_lines(axes, lines, legend).map(Shown::svg)
 }
 
-/// Figures with their intervals.
+/// Plots values with their intervals.
 ///
 /// # Errors
-/// Those of [`draw_intervals`].
+/// Same as [`draw_intervals`].
 pub fn intervals(axis: &str, figures: &[Interval]) -> Result<Shown, PlotError> {
     draw_intervals(axis, figures).map(Shown::svg)
 }
 
-/// A table of numbers as shades.
+/// Plots a table of numbers as a heat map.
 ///
 /// # Errors
-/// Those of [`draw_shades`].
+/// Same as [`draw_shades`].
 pub fn shades(
     rows: &[String],
     columns: &[String],
@@ -74,10 +75,10 @@ pub fn shades(
     draw_shades(rows, columns, numbers).map(Shown::svg)
 }
 
-/// The wave of a sound of `rate` Hz.
+/// Plots the waveform of audio sampled at `rate` Hz.
 ///
 /// # Errors
-/// Those of [`draw_lines`].
+/// Same as [`draw_lines`].
 pub fn wave(samples: &[f32], rate: u32) -> Result<Shown, PlotError> {
     let of_part = samples.len().div_ceil(PARTS).max(1);
     let mut points = Vec::new();
@@ -91,10 +92,10 @@ pub fn wave(samples: &[f32], rate: u32) -> Result<Shown, PlotError> {
     lines(["seconds", "amplitude"].map(Axis::linear), &[line], Legend::None)
 }
 
-/// Pictures beside each other, each `height` pixels high.
+/// Shows images side by side, each `height` pixels high.
 ///
 /// # Errors
-/// Those of writing a PNG.
+/// If the PNG cannot be written.
 pub fn pictures(pictures: &[RgbImage], height: u32) -> Result<Shown, ImageError> {
     let scaled: Vec<RgbImage> = pictures
         .iter()
@@ -116,7 +117,7 @@ pub fn pictures(pictures: &[RgbImage], height: u32) -> Result<Shown, ImageError>
     Ok(Shown { mime: "image/png", content: STANDARD.encode(png.get_ref()) })
 }
 
-/// Rows of texts below a head.
+/// Shows a table with a header and rows of text.
 pub fn table<const N: usize>(
     head: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,

@@ -1,11 +1,11 @@
-//! Plots as SVG: what `engram bench` and `engram train` leave in folders, and what notebooks show.
+//! Plots as SVG, for the output folders of `engram bench` and `engram train` and for notebooks.
 //!
-//! | file | what it draws |
+//! | file | contents |
 //! |---|---|
-//! | `axis` | linear and logarithmic axes, with round numbers |
-//! | `lines` | lines with intervals, and clouds of points |
-//! | `intervals` | figures below each other, with their intervals |
-//! | `shades` | a table of numbers, the larger the darker |
+//! | `axis` | linear and logarithmic axes with round tick values |
+//! | `lines` | lines with intervals, and scatter points |
+//! | `intervals` | values in rows, with their intervals |
+//! | `shades` | a heat map |
 
 mod axis;
 mod intervals;
@@ -19,16 +19,16 @@ pub use intervals::{Interval, draw_intervals};
 pub use lines::{Legend, Line, draw_lines};
 pub use shades::draw_shades;
 
-/// Told apart by those who see colours differently too (Okabe and Ito).
+/// The colour-blind-safe palette of Okabe and Ito.
 const COLOURS: [RGBColor; 4] =
     [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
 
-/// A plot that could not be drawn.
+/// The error for a plot that could not be drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("the plot could not be drawn: {0}")]
 pub struct PlotError(String);
 
-/// The text of an SVG file of `width` by `height` pixels.
+/// Returns the text of an SVG file of `width` by `height` pixels.
 fn svg(
     (width, height): (u32, u32),
     draw: impl FnOnce(&Area<'_>) -> Result<(), Box<dyn std::error::Error>>,

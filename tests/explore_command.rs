@@ -1,4 +1,4 @@
-//! `engram explore` as a browser on this machine meets it, and as pages of other sites do.
+//! `engram explore` with requests from a local browser and from other sites' pages.
 #![allow(clippy::unwrap_used)]
 
 mod running;
@@ -14,14 +14,14 @@ use base64::Engine;
 use engram::memory::vectors::npy_bytes;
 use running::{done, refused};
 
-/// The program with its address and token; ended with the test.
+/// A running explorer with its address and token; killed on drop.
 struct Explorer {
     program: Child,
     address: String,
     token: String,
 }
 
-/// What it answers.
+/// An HTTP response.
 struct Answer {
     status: u16,
     headers: String,
@@ -42,19 +42,19 @@ impl Explorer {
         Self { program, address: address.to_owned(), token: token.to_owned() }
     }
 
-    /// The cookie by which the browser is known.
+    /// The cookie that identifies the browser.
     fn cookie(&self) -> String {
         let (_, port) = self.address.split_once(':').unwrap();
         format!("Cookie: other=1; engram-{port}={}", self.token)
     }
 
-    /// Asks as the browser does that opened the page, with these lines behind the first one.
+    /// Sends a request with the cookie of the browser that opened the page, and these header lines.
     fn ask(&self, request: &str, headers: &[&str], body: &str) -> Answer {
         let cookie = self.cookie();
         self.ask_bare(request, &[headers, &[cookie.as_str()]].concat(), body)
     }
 
-    /// Asks with these lines behind the first one; `Host` is the address unless they say otherwise.
+    /// Sends a request with these header lines; `Host` is the address unless they contain one.
     fn ask_bare(&self, request: &str, headers: &[&str], body: &str) -> Answer {
         let host = format!("Host: {}", self.address);
         let mut lines = vec![format!("{request} HTTP/1.1"), "Connection: close".to_owned()];
@@ -64,7 +64,7 @@ impl Explorer {
         lines.extend(headers.iter().map(|header| header.to_string()));
         lines.push(format!("Content-Length: {}\r\n\r\n{body}", body.len()));
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        // An answer may come before all of the body is taken.
+        // A response may come before the whole body is read.
         let _ = stream.write_all(lines.join("\r\n").as_bytes());
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes);
@@ -91,7 +91,7 @@ impl Drop for Explorer {
     }
 }
 
-/// Three entries along the axes; pictures within the folder, without it, and of another kind.
+/// Three entries along the axes; one image inside the folder, one outside, one not an image.
 fn memory(folder: &Path) {
     let keys = npy_bytes(&[1f32, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.6, 0.8], 3).unwrap();
     fs::write(folder.join("keys.npy"), keys).unwrap();
@@ -151,7 +151,7 @@ fn a_memory_is_looked_into() {
     let in_words = explorer.search(r#"{"text": "east"}"#);
     assert_eq!(in_words.status, 422);
     assert!(in_words.body.contains("does not say which model made its keys"), "{}", in_words.body);
-    // What the server says by itself is JSON too.
+    // Errors of the web framework are JSON too.
     for wanted in [r#"{"k": -1}"#, "nonsense", r#"{"kk": 1}"#] {
         let answer = explorer.search(wanted);
         let told: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
@@ -162,10 +162,10 @@ fn a_memory_is_looked_into() {
         );
     }
     let long = explorer.search(&format!(r#"{{"text": "{}"}}"#, "a ".repeat(2_000)));
-    assert!(long.status == 422 && long.body.contains("ask with 2000 at most"), "{}", long.body);
+    assert!(long.status == 422 && long.body.contains("send 2000 at most"), "{}", long.body);
     for wanted in [r#"{"sources": ["x"]}"#, r#"{"like": 7, "sources": ["kg", "x"]}"#] {
         let told = explorer.search(wanted);
-        let reason = "there is no source \\\"x\\\"; there are kg, wit";
+        let reason = "there is no source \\\"x\\\"; the sources are kg, wit";
         assert!(told.status == 422 && told.body.contains(reason), "{}", told.body);
     }
     let unknown = explorer.search(r#"{"like": 70}"#);
@@ -176,10 +176,10 @@ fn a_memory_is_looked_into() {
     let outside = explorer.get("/api/memories/0/pictures/6");
     assert!(outside.status == 422 && outside.body.contains("../secret.png is not in"));
     let no_picture = explorer.get("/api/memories/0/pictures/7");
-    assert!(no_picture.status == 422 && no_picture.body.contains("is no picture"));
+    assert!(no_picture.status == 422 && no_picture.body.contains("is not an image"));
 }
 
-/// All of a folder.
+/// Copies a folder with its contents.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -191,7 +191,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The models that the repository keeps: what is changed beside the page, and what is asked wrongly.
+/// The bundled models: changes while the page is open, and invalid requests.
 #[test]
 fn runs_are_looked_into_as_they_are_now() {
     let folder = tempfile::tempdir().unwrap();
@@ -204,7 +204,7 @@ fn runs_are_looked_into_as_they_are_now() {
     let runs = read(explorer.get("/api/runs"));
     let place = |name: &str| runs.as_array().unwrap().iter().position(|run| run["name"] == name);
     let (reveal, avformer) = (place("reveal").unwrap(), place("avformer").unwrap());
-    // Entries that are deleted while the page is open are found no longer.
+    // Deleted entries are not found while the page is open.
     let spice = r#"{"text": "Which spice can be smelled near this?", "k": 3}"#;
     let before = read(explorer.search(spice));
     let id = before["hits"][0]["id"].as_i64().unwrap();
@@ -213,30 +213,34 @@ fn runs_are_looked_into_as_they_are_now() {
     assert_eq!(after["generation"], before["generation"].as_u64().unwrap() + 1);
     assert_eq!(after["hits"].as_array().unwrap().len(), 3);
     assert!(after["hits"].as_array().unwrap().iter().all(|hit| hit["id"] != id), "{after}");
-    // Ratios that are none.
+    // Invalid signal-to-noise ratios.
     for ratio in ["NaN", "inf", "1e39", "-101"] {
         let clip = format!("/api/runs/{avformer}/sound?name=0&noise=bands&snr_db={ratio}");
         let told = explorer.get(&clip);
-        assert!(told.status == 422 && told.body.contains("dB are not from"), "{}", told.body);
+        assert!(told.status == 422 && told.body.contains("snr_db is"), "{}", told.body);
     }
     assert_eq!(explorer.get(&format!("/api/runs/{avformer}/names")).status, 200);
     assert_eq!(runs[avformer]["is_world"], true);
     let told = explorer.get(&format!("/api/runs/{avformer}/questions"));
-    assert!(told.status == 422 && told.body.contains("this is asked of reveal"), "{}", told.body);
+    assert!(told.status == 422 && told.body.contains("this request needs reveal"), "{}", told.body);
     let told = explorer.get(&format!("/api/runs/{reveal}/names"));
-    assert!(told.status == 422 && told.body.contains("this is asked of avformer"), "{}", told.body);
-    // A run without its memory is not given one.
+    assert!(
+        told.status == 422 && told.body.contains("this request needs avformer"),
+        "{}",
+        told.body
+    );
+    // A missing memory is not rebuilt.
     fs::rename(folder.path().join("kept/reveal/memory"), folder.path().join("memory")).unwrap();
     let told = explorer.get(&format!("/api/runs/{reveal}/questions"));
     assert!(told.status == 422 && told.body.contains("has no memory"), "{}", told.body);
     assert!(!folder.path().join("kept/reveal/memory").exists());
     assert_eq!(read(explorer.get("/api/runs"))[reveal]["has_memory"], false);
-    // Back again it has answers again.
+    // Once the memory is back, the run has answers again.
     fs::rename(folder.path().join("memory"), folder.path().join("kept/reveal/memory")).unwrap();
     assert_eq!(explorer.get(&format!("/api/runs/{reveal}/questions")).status, 200);
 }
 
-/// The model cannot be read, the memory can.
+/// The model is unreadable, but the memory is readable.
 #[test]
 fn what_is_damaged_is_told_once_and_the_rest_is_shown() {
     let folder = tempfile::tempdir().unwrap();
@@ -264,13 +268,13 @@ fn other_sites_get_nothing() {
     let named = explorer.ask("GET /api/memories", &["Host: evil.example"], "");
     assert_eq!(named.status, 421, "a name that leads here");
     assert!(!named.body.contains("entries"), "{}", named.body);
-    // What a page of another site may send without asking first.
+    // Requests that a browser sends from another site without a preflight request.
     let simple =
         explorer.ask("POST /api/memories/0/search", &["Content-Type: text/plain"], r#"{"k": 1}"#);
     assert_eq!(simple.status, 415);
     assert!(!explorer.get("/").headers.contains("access-control"));
     assert!(explorer.get("/").headers.contains("cross-origin-resource-policy: same-origin"));
-    // What it may ask for, but not read.
+    // Requests that a browser sends from another site, but whose responses the site cannot read.
     let own = format!("Origin: http://{}", explorer.address);
     for (path, header, status) in [
         ("/api/memories", "Origin: http://evil.example", 403),
@@ -297,20 +301,20 @@ fn other_sites_get_nothing() {
 fn what_is_no_run_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("empty")).unwrap();
-    refused(folder.path(), "explore none", "none: is no folder");
-    refused(folder.path(), "explore empty --images none", "none: is no folder; --images");
-    refused(folder.path(), "explore empty", "has no run and no memory in it; give the folder of");
+    refused(folder.path(), "explore none", "none: is not a folder");
+    refused(folder.path(), "explore empty --images none", "none: is not a folder; --images");
+    refused(folder.path(), "explore empty", "contains no run and no memory; give the folder of");
     memory(folder.path());
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     refused(folder.path(), &format!("explore m --port {port}"), "give another --port, or none");
-    // A memory that is broken is left out; beside another one, the other one is shown.
+    // A broken memory is skipped; a second memory is shown.
     done(
         folder.path(),
         "memory build --keys keys.npy --entries entries.jsonl --out n/broken --quiet",
     );
     fs::write(folder.path().join("n/broken/CURRENT"), "nonsense").unwrap();
-    refused(folder.path(), "explore n", "nothing is left to look into");
+    refused(folder.path(), "explore n", "no readable run or memory was found");
     let explorer = Explorer::open(folder.path(), &["n", "m"]);
     let described = explorer.get("/api/memories").body;
     assert!(
@@ -320,7 +324,7 @@ fn what_is_no_run_is_refused() {
     assert_eq!(explorer.search(r#"{"k": 1}"#).status, 200);
 }
 
-/// An account on this machine is not enough: each request needs the token.
+/// Other accounts on this machine have no access: each request needs the token.
 #[test]
 fn without_the_token_nothing_is_shown() {
     let folder = tempfile::tempdir().unwrap();
@@ -357,7 +361,8 @@ fn without_the_token_nothing_is_shown() {
         assert!(page.status == 403 && page.headers.contains("text/html"), "{}", page.headers);
         assert!(page.body.contains("engram explore") && !page.body.contains("explore.js"));
     }
-    // The printed address opens the page and gives the cookie; other programs may have it in the address.
+    // The printed address opens the page and sets the cookie. Other programs may pass the token in
+    // the address.
     let opened = explorer.ask_bare(&format!("GET /?token={}", explorer.token), &[], "");
     assert!(opened.status == 200 && opened.body.contains("<title>Engram</title>"));
     let cookie =
@@ -365,7 +370,7 @@ fn without_the_token_nothing_is_shown() {
     assert!(opened.headers.contains(&cookie), "{}", opened.headers);
     let asked = explorer.ask_bare(&format!("GET /api/memories?token={}", explorer.token), &[], "");
     assert!(asked.status == 200 && !asked.headers.contains("set-cookie"));
-    // The token does not open the page under another name.
+    // The token does not open the page under another host name.
     let named = explorer.ask("GET /", &["Host: evil.example"], "");
     assert_eq!(named.status, 421);
 }
@@ -377,7 +382,7 @@ fn resident(program: &Child) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Half a request, many times, does not keep others out.
+/// Many incomplete requests do not block others.
 #[test]
 fn slow_requests_keep_nobody_out() {
     let folder = tempfile::tempdir().unwrap();
@@ -396,7 +401,7 @@ fn slow_requests_keep_nobody_out() {
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
     let open = fs::read_dir(format!("/proc/{}/fd", explorer.program.id())).unwrap().count();
     assert!(open < 320, "{open} open files");
-    // A header that does not come ends its connection.
+    // A connection with an incomplete header is closed.
     let mut last = slow.last().unwrap();
     last.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let mut bytes = Vec::new();
@@ -404,7 +409,7 @@ fn slow_requests_keep_nobody_out() {
     assert!(started.elapsed() < Duration::from_secs(25), "{:?}", started.elapsed());
 }
 
-/// Bodies that do not come to their end hold little memory, and not for long.
+/// Incomplete bodies take little memory, and only for a short time.
 #[test]
 fn slow_bodies_hold_little_memory() {
     let folder = tempfile::tempdir().unwrap();
@@ -432,7 +437,7 @@ fn slow_bodies_hold_little_memory() {
         .collect();
     let more = resident(&explorer.program).saturating_sub(before) >> 20;
     assert!(more < 300, "{more} MiB for bodies that do not end");
-    // Others are answered meanwhile.
+    // Other requests are answered meanwhile.
     assert_eq!(explorer.search(r#"{"k": 1}"#).status, 200);
     let mut first = &slow[0];
     first.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -441,7 +446,7 @@ fn slow_bodies_hold_little_memory() {
     assert!(answer.contains("408"), "{answer}");
     assert!(started.elapsed() < Duration::from_secs(25), "{:?}", started.elapsed());
     drop(slow);
-    // Without the token no body is read at all.
+    // Without the token, no body is read.
     let mut stream = TcpStream::connect(&explorer.address).unwrap();
     stream.write_all(head("").as_bytes()).unwrap();
     let mut start = [0; 12];
@@ -449,7 +454,7 @@ fn slow_bodies_hold_little_memory() {
     assert_eq!(&start, b"HTTP/1.1 403");
 }
 
-/// What is too large is told, and never unpacked.
+/// Oversized images are refused without decoding.
 #[test]
 fn large_pictures_are_refused_by_their_header() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `engram reproduce`: what is wrong is told before anything is trained.
+//! `engram reproduce`: errors in the options are reported before training.
 #![allow(clippy::unwrap_used)]
 
 mod running;
@@ -23,27 +23,27 @@ fn what_is_given_is_looked_at_first() {
     fs::create_dir_all(root.join("mine/clip")).unwrap();
     fs::write(root.join("mine/clip/notes.txt"), "mine").unwrap();
     for (options, told) in [
-        ("--data none", "none: is no folder; give another --data"),
+        ("--data none", "none: is not a folder; give another --data"),
         ("--data data", "validation.csv"),
         ("--data photographs --scale laptop", "captions_val2017.json"),
         ("--encoder none", "none: has no model.safetensors; give another --encoder"),
         ("--whisper none", "none"),
-        (&conformer, "is no Whisper model; give another --whisper"),
-        ("--keep mine", "mine: holds something else than kept models"),
-        ("--keep file", "file: cannot hold kept models; give another --keep"),
-        ("--out file", "file: could not be made; give another --out"),
-        ("--row reveal.x", "--row reveal.x: scale smoke makes no such row"),
-        ("--row avformer.tokens_help", "scale smoke makes no such row"),
-        ("--row avformer.real_whisper", "no such row of what is given"),
+        (&conformer, "is not a Whisper model; give another --whisper"),
+        ("--keep mine", "mine: contains files other than bundled models"),
+        ("--keep file", "file: cannot store bundled models; give another --keep"),
+        ("--out file", "file: could not be created; give another --out"),
+        ("--row reveal.x", "--row reveal.x: scale smoke has no such claim"),
+        ("--row avformer.tokens_help", "scale smoke has no such claim"),
+        ("--row avformer.real_whisper", "no such claim with these options"),
         ("--row reveal.needle --study reveal", "--study"),
-        ("--out mine", "mine: holds something else than `engram reproduce` wrote"),
+        ("--out mine", "mine: contains files that `engram reproduce` did not write"),
     ] {
         let out = if options.starts_with("--out") { "" } else { "--out runs " };
         refused(root, &format!("reproduce {out}{options}"), told);
     }
     assert!(!root.join("runs").exists());
     assert_eq!(fs::read_to_string(root.join("mine/clip/notes.txt")).unwrap(), "mine");
-    // One at a time in a folder.
+    // A folder is locked by one process at a time.
     fs::create_dir(root.join("runs")).unwrap();
     let marker = File::options()
         .append(true)
@@ -51,7 +51,7 @@ fn what_is_given_is_looked_at_first() {
         .open(root.join("runs/.engram-reproduce"))
         .unwrap();
     marker.try_lock().unwrap();
-    refused(root, "reproduce --out runs", "another `engram reproduce` is at it");
+    refused(root, "reproduce --out runs", "another `engram reproduce` is using this folder");
     let names = fs::read_dir(root.join("runs")).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(names.collect::<Vec<_>>(), [".engram-reproduce"], "nothing was trained");
 }

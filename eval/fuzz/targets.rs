@@ -1,5 +1,5 @@
-//! What the fuzzer, the replay of its corpus and the property tests all run: any bytes in, no panic, and every promise
-//! of the functions kept.
+//! Functions shared by the fuzzer, the replay of its corpus and the property tests. They accept any
+//! bytes without panic, and assert the guarantees of the functions under test.
 
 use engram_eval::bootstrap::BootstrapOptions;
 use engram_eval::caption::{
@@ -22,19 +22,19 @@ use engram_eval::wer::tokens::{Unit, words};
 use engram_eval::wer::{align, measure_by};
 use engram_eval::{EvalError, aokvqa, source, vqa};
 
-/// The name that every message must give.
+/// The file name that every message must contain.
 const FILE: &str = "input.file";
 
-/// Resamples of the evaluations: enough to go that way.
+/// Bootstrap options with few resamples, enough to cover the code.
 const FEW: BootstrapOptions = BootstrapOptions { resamples: 3, level: 0.95, seed: 1 };
 
-/// Longest input on which what takes quadratic time is run too.
+/// Maximum input length for functions with quadratic run time.
 const SMALL: usize = 20_000;
 
-/// A function and its name, which is that of its corpus too.
+/// A target: the name of its corpus, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All fuzz targets.
 pub const TARGETS: [Target; 15] = [
     ("aokvqa", aokvqa),
     ("caption", caption),
@@ -53,13 +53,13 @@ pub const TARGETS: [Target; 15] = [
     ("wer_tokens", wer_tokens),
 ];
 
-/// Runs the target of a name.
+/// Runs the target with the given name.
 pub fn run(name: &str, bytes: &[u8]) {
     let target = TARGETS.iter().find(|(known, _)| *known == name);
     target.expect("a known target").1(bytes);
 }
 
-/// A refusal names the file, says what is wrong and what to do, in one line that fits on a screen.
+/// An error names the file, the problem and the remedy, on one line of limited length.
 fn check<T>(result: Result<T, EvalError>) -> Option<T> {
     let error = match result {
         Ok(value) => return Some(value),
@@ -72,7 +72,7 @@ fn check<T>(result: Result<T, EvalError>) -> Option<T> {
     None
 }
 
-/// The text of a file, where it is one.
+/// The input as text, if it is UTF-8.
 fn text(bytes: &[u8]) -> Option<String> {
     check(source::decode(FILE, bytes.to_vec()))
 }
@@ -86,7 +86,7 @@ fn is_percentage(value: f64) -> bool {
 }
 
 fn source(bytes: &[u8]) {
-    // A small file can unpack to a huge one; the fuzzer's are too small for that.
+    // A small file can unpack to a huge one; the fuzzer's inputs are too small for that.
     if let Some(unpacked) = check(source::unpack(FILE, bytes.to_vec())) {
         text(&unpacked);
     }
@@ -128,7 +128,7 @@ fn wer_texts(bytes: &[u8]) {
     }
 }
 
-/// Texts with mark-up against themselves have no errors, and keep none of their braces.
+/// Texts with mark-up compared with themselves have no errors and keep no braces.
 fn same_alternatives(mut pairs: Pairs<'_>) {
     for optional_deletions in [false, true] {
         pairs.markup.optional_deletions = optional_deletions;
@@ -170,7 +170,8 @@ fn wer_tokens(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (reference, hypothesis) = text.split_once('\n').unwrap_or((&text, ""));
     check_alignment(reference, hypothesis);
-    // Words hold neither U+0020 nor white space at their ends; joined again they are the same words.
+    // Words contain no U+0020 and no white space at their ends. Joined and split again, they are
+    // unchanged.
     let of = |text: &str| words(text).map(str::to_owned).collect::<Vec<_>>();
     let found = of(&text);
     assert!(found.iter().all(|word| !word.is_empty() && !word.contains(' ')));
@@ -178,7 +179,7 @@ fn wer_tokens(bytes: &[u8]) {
     assert!(found.len() <= text.chars().count());
 }
 
-/// What every alignment keeps to.
+/// Checks invariants of an alignment.
 pub fn check_alignment(reference: &str, hypothesis: &str) {
     for unit in [Unit::Word, Unit::Char] {
         if reference.len().max(hypothesis.len()) > SMALL {
@@ -211,7 +212,8 @@ fn ptb(bytes: &[u8]) {
     check_ptb(&[&*text]);
 }
 
-/// One line for each line; no line end in it, no punctuation token, no white space of the ASCII kind at its end.
+/// One output line per input line, without line ends, punctuation tokens or trailing ASCII white
+/// space.
 pub fn check_ptb(lines: &[&str]) {
     let (kept, raw) = (ptb::tokenise(lines), ptb::tokenise_raw(lines));
     assert!(kept.len() == lines.len() && raw.len() == lines.len());
@@ -265,7 +267,7 @@ fn caption(bytes: &[u8]) {
         };
         let images = results.results.iter().map(image).collect();
         let annotations = CaptionAnnotations { file: FILE.to_owned(), images };
-        // Two results for one image are refused here.
+        // Two results for one image are an error here.
         if check(caption::evaluate(&annotations, &results, &CaptionOptions::default())).is_some() {
             evaluate_captions(&annotations, &results, &CaptionOptions::default());
         }
@@ -279,7 +281,7 @@ fn two_images() -> CaptionAnnotations {
     caption::parse_annotations(FILE, text).expect("annotations")
 }
 
-/// Results that say what the first person said.
+/// Results that copy the first reference caption of each image.
 fn results_of(annotations: &CaptionAnnotations) -> CaptionResults {
     let result = |image: &caption::AnnotatedImage| CaptionResult {
         image_id: image.id.clone(),
@@ -289,7 +291,7 @@ fn results_of(annotations: &CaptionAnnotations) -> CaptionResults {
     CaptionResults { file: FILE.to_owned(), results }
 }
 
-/// Evaluates captions that fit, and checks the limits of each figure.
+/// Evaluates matching captions, and checks the range of each metric.
 pub fn evaluate_captions(
     annotations: &CaptionAnnotations,
     results: &CaptionResults,
@@ -403,7 +405,7 @@ fn phrase(bytes: &[u8]) {
     if let Ok(report) = phrase::evaluate(&gold, &predictions, &options) {
         report.to_text();
         let r = report.evaluation.primary.value;
-        // Below the smallest normal number there are too few digits for a norm.
+        // Below the smallest normal number, precision is too low for a norm.
         let largest = gold.iter().map(|row| row.score.abs()).fold(0.0, f64::max);
         let least = if largest > 1e-290 { 1.0 - 1e-6 } else { -1.0 };
         assert!(r.is_nan() || (least..=1.0).contains(&r), "{r}");

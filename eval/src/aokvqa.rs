@@ -1,8 +1,9 @@
-//! A-OKVQA: direct answers and multiple choice, by its own rules.
+//! A-OKVQA accuracy: direct answers and multiple choice.
 //!
-//! # Source   allenai/aokvqa `evaluation/eval_predictions.py`: answers are compared as they stand, a direct answer is
-//! worth `min(1, matches / 3)` of the ten, questions with difficult direct answers count for multiple choice only, and
-//! a question without a prediction counts 0
+//! # Source   allenai/aokvqa `evaluation/eval_predictions.py`. Answers are compared without
+//! normalisation. A direct answer scores `min(1, matches / 3)` against the ten human answers.
+//! Questions with difficult direct answers count for multiple choice only. A question without a
+//! prediction scores 0.
 //!
 //! ```
 //! use engram_eval::aokvqa::{AokvqaOptions, evaluate, parse_predictions, parse_questions};
@@ -44,83 +45,83 @@ const MULTIPLE_CHOICE: MetricInfo =
 /// A question of the data set.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Question<'a> {
-    /// Its id.
+    /// The question id.
     #[serde(borrow)]
     pub question_id: Id<'a>,
-    /// The question; empty where the file does not have it.
+    /// The question text; empty if the file has none.
     #[serde(borrow, default)]
     pub question: Cow<'a, str>,
-    /// The choices.
+    /// The answer choices.
     #[serde(borrow)]
     pub choices: Vec<Cow<'a, str>>,
-    /// Which of them is right.
+    /// Index of the correct choice.
     pub correct_choice_idx: usize,
-    /// People's answers.
+    /// Human answers.
     #[serde(borrow)]
     pub direct_answers: Vec<Cow<'a, str>>,
-    /// Whether people's answers are too unlike to score a direct answer.
+    /// Whether the human answers disagree too much to score a direct answer.
     pub difficult_direct_answer: bool,
 }
 
-/// What a system answered.
+/// A system's prediction for one question.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prediction<'a> {
-    /// Its own words.
+    /// The free-text answer.
     #[serde(borrow, default)]
     pub direct_answer: Option<Cow<'a, str>>,
-    /// The choice it took.
+    /// The selected choice.
     #[serde(borrow, default)]
     pub multiple_choice: Option<Cow<'a, str>>,
 }
 
-/// Settings of [`evaluate`].
+/// Options for [`evaluate`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AokvqaOptions {
-    /// Resamples, level and seed of the intervals.
+    /// Resamples, confidence level and seed of the intervals.
     pub bootstrap: BootstrapOptions,
-    /// Whether [`AokvqaReport::items`] is filled.
+    /// Whether to fill [`AokvqaReport::items`].
     pub items: bool,
-    /// How many of the questions answered worst are listed.
+    /// Number of lowest-scoring questions to list.
     pub worst: usize,
-    /// The files that were read.
+    /// The input files.
     pub sources: Vec<SourceFile>,
 }
 
 /// Both accuracies, from 0 to 100.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AokvqaReport {
-    /// Direct answers (primary, where any prediction has one) and multiple choice.
+    /// Direct answers (primary, if any prediction has one) and multiple choice.
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// What a reader must know before citing the figures; empty when all is well.
+    /// Caveats about the scores; empty if there are none.
     pub warnings: Vec<String>,
-    /// Each question's primary figure; empty where it was not asked for.
+    /// The primary score of each question; empty if not requested.
     #[serde(skip)]
     pub items: Vec<Item>,
-    /// The questions with the lowest primary figure, in the order of the file.
+    /// The questions with the lowest primary score; ties in file order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WrongAnswer>,
 }
 
-/// A question that was answered badly.
+/// A question with a low score.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WrongAnswer {
-    /// Its id.
+    /// The question id.
     pub id: String,
-    /// The question.
+    /// The question text.
     pub question: String,
-    /// The system's own words.
+    /// The predicted free-text answer.
     pub direct_answer: Option<String>,
-    /// Their accuracy, from 0 to 100; none where people's answers are too unlike.
+    /// Accuracy of the direct answer, from 0 to 100; none if the direct answer is not scored.
     pub direct_accuracy: Option<f64>,
-    /// The choice it took.
+    /// The selected choice.
     pub choice: Option<String>,
-    /// 100 where that is right, else 0.
+    /// Accuracy of the selected choice: 100 if correct, otherwise 0.
     pub choice_accuracy: f64,
-    /// The choice that is right.
+    /// The correct choice.
     pub correct_choice: String,
-    /// People's answers, the most frequent first.
+    /// Human answers with their counts, most frequent first.
     pub human_answers: Vec<(String, u64)>,
 }
 
@@ -152,14 +153,15 @@ pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>
         let (index, choices) = (question.correct_choice_idx, question.choices.len());
         if index >= choices {
             let reason =
-                format!("question `{}` has no choice {index}, only 0 to below {choices}", id());
+                format!("question `{}` has no choice {index}: it has {choices} choices", id());
             return Err(malformed(reason));
         }
     }
     Ok(questions)
 }
 
-/// Reads predictions, `{"question_id": {"direct_answer": …, "multiple_choice": …}}`, either of which may be missing.
+/// Reads predictions, `{"question_id": {"direct_answer": …, "multiple_choice": …}}`. Either field
+/// may be missing.
 ///
 /// # Errors   [`EvalError::Malformed`]
 pub fn parse_predictions<'a>(
@@ -173,11 +175,11 @@ pub fn parse_predictions<'a>(
     Ok(predictions.into_iter().map(|(id, Object(prediction))| (id, prediction)).collect())
 }
 
-/// Measures predictions, which come with the name of their file.
+/// Scores predictions. `file` is the name of the predictions file, for messages.
 ///
-/// # Errors   [`EvalError::ExtraPrediction`] for a prediction without a question; [`EvalError::Malformed`] for a choice
-/// that the question does not have, and where nothing was predicted; [`EvalError::Empty`] without questions;
-/// [`EvalError::BadOption`]
+/// # Errors   [`EvalError::ExtraPrediction`] for a prediction without a question;
+/// [`EvalError::Malformed`] for a choice that the question does not have, and for predictions
+/// without any answer; [`EvalError::Empty`] without questions; [`EvalError::BadOption`]
 pub fn evaluate(
     questions: &[Question<'_>],
     (file, predictions): (&str, &HashMap<String, Prediction<'_>>),
@@ -218,11 +220,11 @@ pub fn evaluate(
             return Err(EvalError::Malformed {
                 place: Place::new(file, None),
                 reason: format!(
-                    "chooses `{}` for `{}`, which is none of its choices",
+                    "chooses `{}` for `{}`, but the question has no such choice",
                     shortened(chosen, 60),
                     shortened(id, 60)
                 ),
-                remedy: "give one of the question's choices, letter by letter",
+                remedy: "copy the text of one choice exactly",
             });
         }
         let right = chosen.is_some() && chosen == question.choices.get(question.correct_choice_idx);
@@ -262,7 +264,7 @@ pub fn evaluate(
     let items = if options.items { parts[0].1.iter().map(item).collect() } else { Vec::new() };
     let warnings = match missing {
         0 => Vec::new(),
-        n => vec![format!("{n} of {} questions have no prediction and count 0", questions.len())],
+        n => vec![format!("{n} of {} questions have no prediction and score 0", questions.len())],
     };
     let primary = measures.remove(0);
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
@@ -271,10 +273,10 @@ pub fn evaluate(
     Ok(AokvqaReport { evaluation, warnings, items, worst })
 }
 
-/// A question, its prediction, and the accuracies of both kinds of answers.
+/// A question, its prediction, and the accuracies of its direct answer and its selected choice.
 type Scored<'s, 'a> = (&'s Question<'a>, Option<&'s Prediction<'a>>, Option<f64>, f64);
 
-/// The questions with the lowest accuracy, of direct answers or of choices.
+/// The questions with the lowest accuracy, by direct answer or by choice.
 fn worst(all: Vec<Scored<'_, '_>>, by_direct_answer: bool, count: usize) -> Vec<WrongAnswer> {
     let value = |(_, _, direct, choice): &Scored<'_, '_>| {
         if by_direct_answer { *direct } else { Some(*choice) }
@@ -302,7 +304,7 @@ fn worst(all: Vec<Scored<'_, '_>>, by_direct_answer: bool, count: usize) -> Vec<
 }
 
 impl AokvqaReport {
-    /// The report as aligned plain text.
+    /// Formats the report as aligned plain text.
     pub fn to_text(&self) -> String {
         let heading = format!("A-OKVQA accuracy in per cent\n{}", sources(&self.evaluation));
         let warnings = self.warnings.iter().map(|warning| format!("Warning: {warning}.\n"));
@@ -338,7 +340,7 @@ mod tests {
         assert_eq!((found.evaluation.primary.value, found.evaluation.primary.n), (50.0, 2));
         let choice = &found.evaluation.secondary[0];
         assert!((choice.value - 100.0 / 3.0).abs() < 1e-12 && choice.n == 3);
-        assert_eq!(found.warnings, ["1 of 3 questions have no prediction and count 0"]);
+        assert_eq!(found.warnings, ["1 of 3 questions have no prediction and score 0"]);
     }
 
     #[test]
@@ -360,7 +362,7 @@ mod tests {
     fn bad_questions_are_refused() {
         let refused = |text: &str| parse_questions("q", text).unwrap_err().to_string();
         let index = QUESTIONS.replace("\"correct_choice_idx\": 1", "\"correct_choice_idx\": 2");
-        assert!(refused(&index).starts_with("q: question `b` has no choice 2, only 0 to below 2"));
+        assert!(refused(&index).starts_with("q: question `b` has no choice 2: it has 2 choices"));
         let doubled = QUESTIONS.replace("\"c\"", "\"a\"");
         assert!(refused(&doubled).starts_with("q: has the question `a` twice (entries 1 and 3)"));
         assert!(refused("[[\"a\", [], 0, [], true]]").contains("expected an object"));
@@ -370,11 +372,11 @@ mod tests {
     fn bad_predictions_are_refused() {
         let refused = |predictions: &str| report(predictions).unwrap_err().to_string();
         assert!(refused(r#"{"d": {}}"#).starts_with("p: id `d` is not in the questions"));
-        assert!(refused(r#"{"a": {"multiple_choice": "z"}}"#).contains("none of its choices"));
+        assert!(refused(r#"{"a": {"multiple_choice": "z"}}"#).contains("no such choice"));
         assert!(refused(r#"{"a": {}}"#).contains("has no `direct_answer`"));
         assert!(
             refused("{\"a\": {},\n\"a\": {}}")
-                .starts_with("p:2: is not as expected: `a` stands twice")
+                .starts_with("p:2: is not as expected: `a` appears twice")
         );
         assert!(refused(r#"{"a": ["x", "x"]}"#).contains("expected an object"));
         assert!(refused(r#"{"a": {"answer": "x"}}"#).starts_with("p:1: is not as expected"));

@@ -1,7 +1,7 @@
-//! Comparison of two systems on the same rows.
+//! Comparison of two systems on the same items.
 //!
-//! Both systems are scored on the same resamples, so what makes a row easy or hard for both cancels out: the interval
-//! of the difference is far narrower than the two single intervals suggest.
+//! Both systems are scored on the same bootstrap resamples, so the difficulty of each item cancels
+//! out. The interval of the difference is much narrower than the two separate intervals suggest.
 
 use std::collections::HashMap;
 
@@ -17,35 +17,37 @@ use crate::random::SplitMix64;
 use crate::result::{Measure, SCHEMA_VERSION};
 use crate::table::{Align, TextTable, limits, number, shortened};
 
-/// The difference of a metric between system A and system B, on the same rows.
+/// The difference in a metric between system A and system B on the same items.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// [`SCHEMA_VERSION`] of the writer.
+    /// The [`SCHEMA_VERSION`] that wrote this comparison.
     pub schema_version: u32,
-    /// Names of system A and system B.
+    /// Names of systems A and B.
     pub systems: [String; 2],
-    /// System A alone.
+    /// The metric of system A.
     pub a: Measure,
-    /// System B alone.
+    /// The metric of system B.
     pub b: Measure,
-    /// A less B, with the paired interval.
+    /// A minus B, with the paired bootstrap interval.
     pub difference: Measure,
-    /// Two-sided p value of "there is no difference", from the paired bootstrap; `null` without resamples.
+    /// Two-sided p-value of "there is no difference", from the paired bootstrap; `null` without
+    /// resamples.
     pub p_value: Option<f64>,
-    /// Two-sided p value of "it does not matter which system a unit's results are from": the share of random exchanges
-    /// of the two systems, unit by unit, that give a difference at least as large. As many exchanges as resamples.
+    /// Two-sided p-value of the paired permutation test. It is the share of random swaps of the
+    /// systems, unit by unit, that give a difference at least as large. There are as many swaps as
+    /// resamples.
     pub permutation_p_value: Option<f64>,
-    /// The true difference that this set of rows would show at the 5 % level four times out of five:
-    /// `(1.96 + 0.84)` standard errors. `null` without resamples, and where all resamples agree.
+    /// The true difference that these items detect at the 5 % level with 80 % power. It is
+    /// `(1.96 + 0.84)` standard errors; `null` without resamples, and if all resamples agree.
     pub detectable_difference: Option<f64>,
-    /// What was drawn, and how many of them there are.
+    /// The sampling unit of the bootstrap: rows, or groups of rows.
     pub unit: String,
-    /// Number of units: rows, or groups of rows.
+    /// Number of sampling units.
     pub units: usize,
 }
 
 impl Comparison {
-    /// The comparison as aligned plain text.
+    /// Formats the comparison as aligned plain text.
     pub fn to_text(&self) -> String {
         let [a, b] = &self.systems;
         let mut table = TextTable::new(&[
@@ -65,12 +67,12 @@ impl Comparison {
                 let (units, unit) = (self.units, &self.unit);
                 let rest = match self.detectable_difference {
                     Some(detectable) => format!(
-                        "{units} {unit}s would show a true difference of {} four times out of five",
+                        "{units} {unit}s detect a true difference of {} with 80 % power",
                         number(detectable)
                     ),
-                    None => format!(
-                        "all {units} {unit}s agree, so the interval is by the rule of three"
-                    ),
+                    None => {
+                        format!("all {units} {unit}s agree, so the interval uses the rule of three")
+                    }
                 };
                 format!("Two-sided p {p} (bootstrap), {permutation} (permutation); {rest}.\n")
             }
@@ -82,13 +84,14 @@ impl Comparison {
     }
 }
 
-/// Difference of two systems' Pearson correlation with the same gold values.
+/// The difference between the Pearson correlations of two systems with the same gold values.
 ///
-/// The p value is twice the share of paired resamples in which the difference has the other sign or is 0, so it is
-/// about 0.05 where the 95 % interval touches 0.
+/// The p-value is twice the share of paired resamples whose difference is 0 or has the opposite
+/// sign. It is about 0.05 when the 95 % interval touches 0.
 ///
-/// # Errors   [`EvalError::Metric`] for unequal lengths or fewer than 2 rows; [`EvalError::BadOption`] for a level that
-/// is no share, and for a resampling of another number of rows
+/// # Errors   [`EvalError::Metric`] for unequal lengths or fewer than 2 rows;
+/// [`EvalError::BadOption`] for a confidence level outside (0, 1), and for a resampling over a
+/// different number of rows
 ///
 /// ```
 /// use engram_eval::bootstrap::{BootstrapOptions, Resampling};
@@ -123,11 +126,12 @@ pub fn compare_pearson(
     paired(metric, [value_a, value_b], &systems, resampling, options)
 }
 
-/// Difference of two systems' figure, from their items: joined by id, in the order of A; units are the groups that A's
-/// items name, else single items.
+/// The difference between the metrics of two systems, from their items. Items are joined by id, in
+/// the order of A. The sampling units are the groups named in A's items, otherwise single items.
 ///
-/// # Errors   [`EvalError::Incomparable`] for results of other metrics; [`EvalError::MissingPrediction`],
-/// [`EvalError::ExtraPrediction`] for ids that only one has; [`EvalError::BadOption`]
+/// # Errors   [`EvalError::Incomparable`] for results of different metrics;
+/// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for ids in one file only;
+/// [`EvalError::BadOption`]
 pub fn compare_items(
     a: &Items,
     b: &Items,
@@ -140,7 +144,7 @@ pub fn compare_items(
     if !alike(first, other) {
         return Err(EvalError::Incomparable { a: named(&a.file, first), b: named(&b.file, other) });
     }
-    // A name of a metric that this crate does not know is as good as one that it does.
+    // This crate need not know the name of the metric.
     let resampling =
         match a.items.iter().map(|item| item.group.as_ref()).collect::<Option<Vec<_>>>() {
             Some(groups) => Resampling::by_group("group", &groups),
@@ -164,7 +168,7 @@ pub fn compare_items(
     Ok(comparison)
 }
 
-/// The items of B in the order of A.
+/// The items of B, in the order of A.
 fn partners<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
     let mut by_id: HashMap<&str, (usize, &Item)> = HashMap::with_capacity(b.items.len());
     by_id.extend(b.items.iter().enumerate().map(|(row, item)| (item.id.as_str(), (row, item))));
@@ -196,14 +200,14 @@ fn partners<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
     Ok(others)
 }
 
-/// What a result is of, for a message.
+/// Describes the metric of a result, for messages.
 fn named(file: &str, item: &Item) -> String {
     let [metric, normaliser] = [&item.metric, &item.normaliser].map(|name| shortened(name, 60));
     format!("{file} ({metric}, version {}, normaliser {normaliser})", item.version)
 }
 
-/// The comparison of two systems, each with its figure (or why it has none) and one statistic a row; the metric's name
-/// may be one that this crate does not know.
+/// Compares two systems, given each system's metric (or the reason why it is undefined) and one
+/// statistic per row. This crate need not know the name of the metric.
 fn paired(
     (metric, info): (&str, &MetricInfo),
     values: [Result<f64, String>; 2],
@@ -217,7 +221,7 @@ fn paired(
         return Err(EvalError::BadOption {
             option: "resampling",
             found: format!("over {} rows", resampling.rows()),
-            expected: "the rows of both systems",
+            expected: "one row per item of both systems",
         });
     }
     let [value_a, value_b] = values;
@@ -240,7 +244,7 @@ fn paired(
     let alone = |value, figure| Measure::named(metric, info, rows, value, interval(figure));
     let difference_metric = format!("{metric}_difference");
     let drawn_difference = interval(2);
-    // Without a resample that differs, nothing is known of how far others would.
+    // If all resamples agree, they say nothing about the variance.
     let constant = drawn_difference.as_ref().is_some_and(|drawn| drawn.low == drawn.high);
     Ok(Comparison {
         schema_version: SCHEMA_VERSION,
@@ -258,8 +262,8 @@ fn paired(
     })
 }
 
-/// Exchanges the systems' statistics unit by unit, each with probability 1/2. One is added to count and number, so
-/// that p is never 0.
+/// Swaps the statistics of the two systems unit by unit, each with probability 1/2. Adds one to
+/// both numerator and denominator, so p is never 0.
 fn permutation_p(
     difference: f64,
     systems: &[Vec<Statistic>; 2],
@@ -269,7 +273,7 @@ fn permutation_p(
     let once = vec![1; systems[0].len()];
     let units = resampling.unit_of_row();
     let as_large = |exchange: u64| -> Result<bool, EvalError> {
-        // Other streams than those of the bootstrap.
+        // Independent of the random streams of the bootstrap.
         let mut random = SplitMix64::stream(!options.seed, exchange);
         let exchanged: Vec<bool> = (0..resampling.draws()).map(|_| random.below(2) == 1).collect();
         let pick = |side: usize| -> Vec<Statistic> {
@@ -277,7 +281,7 @@ fn permutation_p(
             rows.map(|(row, unit)| systems[side ^ usize::from(exchanged[*unit])][row]).collect()
         };
         let [a, b] = [Figure::new(&pick(0))?.value(&once), Figure::new(&pick(1))?.value(&once)];
-        // Sums in another order differ in their last bits.
+        // The order of summation changes the last bits.
         Ok((a - b).abs() >= difference.abs() * (1.0 - 1e-12))
     };
     let count: Result<Vec<bool>, EvalError> =
@@ -286,7 +290,7 @@ fn permutation_p(
     Some((count + 1) as f64 / (options.resamples + 1) as f64)
 }
 
-/// Pearson's `r`, or the sentence that says why it is undefined.
+/// Pearson's `r`, or the reason why it is undefined.
 fn defined(gold: &[f64], system: &[f64], name: &str) -> Result<Result<f64, String>, EvalError> {
     let r = pearson(gold, system)?;
     let reason = || undefined_reason(gold, system, "the gold score", name);
@@ -297,7 +301,8 @@ fn defined(gold: &[f64], system: &[f64], name: &str) -> Result<Result<f64, Strin
 mod tests {
     use super::*;
 
-    /// `n` gold values and two systems; `b` follows gold, `a` follows it with `extra` less noise.
+    /// `n` gold values and two systems; the noise of each system is scaled by `noise_a` and
+    /// `noise_b`.
     fn systems(n: usize, noise_a: f64, noise_b: f64) -> [Vec<f64>; 3] {
         let wave = |row: usize, step: f64| (row as f64 * step).sin();
         let gold: Vec<f64> = (0..n).map(|row| wave(row, 12.9898)).collect();
@@ -323,7 +328,7 @@ mod tests {
 
         let text = clear.to_text();
         assert!(text.starts_with("system      pearson  interval\nA"), "{text}");
-        assert!(text.contains("; 300 rows would show a true difference of 0.0"), "{text}");
+        assert!(text.contains("; 300 rows detect a true difference of 0.0"), "{text}");
 
         let alike = compare(&systems(300, 0.6, 0.6));
         let interval = alike.difference.interval.clone().unwrap();
@@ -336,7 +341,7 @@ mod tests {
         let [gold, a, _] = systems(50, 0.5, 0.5);
         let same = compare(&[gold, a.clone(), a]);
         let interval = same.difference.interval.clone().unwrap();
-        // 3 of 50 units may differ, each by up to 2.
+        // At most 3 of 50 units differ, each by up to 2.
         assert_eq!((same.difference.value, interval.method), (0.0, "rule of three by row".into()));
         assert!((interval.low + 0.1198).abs() < 1e-4 && (interval.high - 0.1198).abs() < 1e-4);
         assert_eq!((same.p_value, same.detectable_difference), (Some(1.0), None));
@@ -350,7 +355,7 @@ mod tests {
         let error = compare_pearson(&gold, &a, &b, &Resampling::by_row(19), &options).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "option `resampling` is over 19 rows; expected the rows of both systems"
+            "option `resampling` is over 19 rows; expected one row per item of both systems"
         );
     }
 

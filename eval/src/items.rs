@@ -1,7 +1,8 @@
-//! Results item by item: what `--items` writes and `compare` reads.
+//! Per-item results, which `--items` writes and `compare` reads.
 //!
-//! A line holds what one item (an utterance, an image, a question, a phrase pair) adds to a figure, so that two systems
-//! can be compared pair by pair without their texts, and a figure be made again over any part of the items.
+//! A line holds the contribution of one item (an utterance, an image, a question, a phrase pair) to
+//! a metric. Two systems can be compared pair by pair without their texts. The metric can also be
+//! recomputed over any subset of the items.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,7 +16,7 @@ use crate::metric::pearson::WeightedPearson;
 use crate::source::{not_blank, read_text};
 use crate::table::shortened;
 
-/// One item of a result.
+/// The result of one item.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Item {
@@ -29,49 +30,50 @@ pub struct Item {
     pub normaliser: String,
     /// The item's id.
     pub id: String,
-    /// What it belongs to (speaker, anchor), where intervals draw these whole.
+    /// The item's group (speaker, anchor), if intervals resample whole groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// What it adds.
+    /// The item's contribution to the metric.
     pub statistic: Statistic,
 }
 
-/// How a figure is made of its items.
+/// How a metric is computed from its items.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Statistic {
-    /// The sum of the numerators over the sum of the denominators (error rates); where the latter is 0, the former.
+    /// The sum of the numerators divided by the sum of the denominators (error rates). If the
+    /// denominators sum to 0, the sum of the numerators.
     Ratio {
-        /// The item's part above the line: errors.
+        /// The item's numerator: errors.
         numerator: f64,
-        /// The item's part below it: reference words.
+        /// The item's denominator: reference words.
         denominator: f64,
     },
     /// Pearson's r of gold and prediction.
     Correlation {
         /// The gold value.
         gold: f64,
-        /// The predicted one.
+        /// The predicted value.
         prediction: f64,
     },
-    /// The mean of the items' own figures.
+    /// The mean of the items' values.
     Mean {
-        /// The item's figure.
+        /// The item's value.
         value: f64,
     },
 }
 
-/// The items of one system, in their file's order.
+/// The items of one system, in file order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Items {
-    /// The file, for messages.
+    /// The file name, for messages.
     pub file: String,
-    /// The items; at least one, all of one metric and one kind of statistic.
+    /// The items; at least one, all with the same metric and the same kind of statistic.
     pub items: Vec<Item>,
 }
 
 impl Items {
-    /// Reads a file that `--items` wrote.
+    /// Reads a file written by `--items`.
     ///
     /// # Errors   [`EvalError::Read`], and those of [`Items::parse`]
     pub fn read(path: &Path) -> Result<Self, EvalError> {
@@ -92,19 +94,19 @@ impl Items {
             let Object(item): Object<Item> = serde_json::from_str(row).map_err(|error| {
                 malformed(
                     Some(line),
-                    format!("is no item of a result: {}", message_in_line(&error)),
+                    format!("is not an item of a result: {}", message_in_line(&error)),
                 )
             })?;
             if let Statistic::Ratio { numerator, denominator } = item.statistic
                 && (numerator < 0.0 || denominator < 0.0)
             {
-                let reason = format!("has the ratio of {numerator} to {denominator}, below 0");
+                let reason = format!("has a negative ratio: {numerator} to {denominator}");
                 return Err(malformed(Some(line), reason));
             }
             if let Some(first) = items.first()
                 && !alike(first, &item)
             {
-                let reason = "is of another metric, version or normaliser than the first line";
+                let reason = "has a different metric, version or normaliser than the first line";
                 return Err(malformed(Some(line), reason.to_owned()));
             }
             if let Some(first) = seen.insert(item.id.clone(), line) {
@@ -119,26 +121,26 @@ impl Items {
         Ok(Self { file: file.to_owned(), items })
     }
 
-    /// The items as JSON lines.
+    /// Formats the items as JSON lines.
     pub fn to_json_lines(&self) -> String {
         json_lines(&self.items)
     }
 }
 
-/// Items as JSON lines, which [`Items::parse`] reads.
+/// Formats items as JSON lines, which [`Items::parse`] reads.
 pub fn json_lines(items: &[Item]) -> String {
     let line = |item: &Item| serde_json::to_string(item).unwrap_or_default() + "\n";
     items.iter().map(line).collect()
 }
 
-/// Whether two items are of one metric and made in the same way.
+/// Whether two items have the same metric, version, normaliser and kind of statistic.
 pub(crate) fn alike(a: &Item, b: &Item) -> bool {
     let kind = std::mem::discriminant(&a.statistic) == std::mem::discriminant(&b.statistic);
     kind && a.metric == b.metric && a.version == b.version && a.normaliser == b.normaliser
 }
 
 impl Item {
-    /// An item of a metric.
+    /// Creates an item of a metric.
     pub fn new(
         metric: &MetricInfo,
         normaliser: &str,
@@ -158,7 +160,7 @@ impl Item {
     }
 }
 
-/// A figure over many items, ready to be made again for every resample.
+/// A metric over many items, prepared for recomputation on every resample.
 pub(crate) enum Figure {
     Ratio(Vec<[f64; 2]>),
     Mean(Vec<f64>),
@@ -166,7 +168,7 @@ pub(crate) enum Figure {
 }
 
 impl Figure {
-    /// Of statistics that are all of one kind.
+    /// Builds the metric from statistics of one kind.
     pub(crate) fn new(statistics: &[Statistic]) -> Result<Self, EvalError> {
         let (mut ratios, mut values, mut gold, mut predicted) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -191,7 +193,7 @@ impl Figure {
         })
     }
 
-    /// The figure, item `i` taken `times[i]` times.
+    /// The value of the metric with item `i` repeated `times[i]` times.
     pub(crate) fn value(&self, times: &[u32]) -> f64 {
         match self {
             Self::Ratio(ratios) => {
@@ -247,12 +249,12 @@ mod tests {
         assert!(refused(&[]).starts_with("f: has no items"));
         assert!(refused(&[item("a", ratio), item("a", ratio)]).starts_with("f:2: id `a`"));
         let mean = item("b", Statistic::Mean { value: 1.0 });
-        assert!(refused(&[item("a", ratio), mean]).starts_with("f:2: is of another metric"));
+        assert!(refused(&[item("a", ratio), mean]).starts_with("f:2: has a different metric"));
         let error = Items::parse("f", "\n{\"metric\":1}").unwrap_err().to_string();
-        assert!(error.starts_with("f:2: is no item of a result: invalid type"), "{error}");
+        assert!(error.starts_with("f:2: is not an item of a result: invalid type"), "{error}");
         assert!(error.contains("(column 11)") && !error.contains("at line"), "{error}");
         let negative = Statistic::Ratio { numerator: 1.0, denominator: -1.0 };
-        assert!(refused(&[item("a", negative)]).starts_with("f:1: has the ratio of 1 to -1"));
+        assert!(refused(&[item("a", negative)]).starts_with("f:1: has a negative ratio: 1 to -1"));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Retrieval: recall, success, reciprocal rank, nDCG and average precision, equal to trec_eval.
+//! Retrieval metrics: recall, success, reciprocal rank, nDCG and average precision, equal to
+//! trec_eval.
 //!
 //! ```
 //! use engram_eval::retrieval::{RetrievalOptions, evaluate, parse_queries};
@@ -33,17 +34,17 @@ use crate::source::json_lines;
 use crate::table::shortened;
 use crate::text::{figures, sources};
 
-/// How many entries are listed with a bad query.
+/// Number of entries listed with each low-scoring query.
 const LISTED_ENTRIES: usize = 10;
 
-/// A query with what was retrieved for it.
+/// A query with its retrieved and its relevant entries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query<'a> {
-    /// Its id; the line number where it has none.
+    /// The query id; the line number if the file has none.
     pub id: Cow<'a, str>,
-    /// What was retrieved, best first.
+    /// Ids of the retrieved entries, best first.
     pub ranked: Vec<Id<'a>>,
-    /// What is relevant, each with its gain.
+    /// The relevant entries, each with its gain.
     pub relevant: HashMap<Id<'a>, f64>,
     line: u64,
 }
@@ -58,10 +59,10 @@ struct QueryLine<'a> {
     relevant: Relevant<'a>,
 }
 
-/// A list, or the gain of each; only gains above 0 count.
+/// A list of ids, or the gain of each id; only gains above 0 count.
 struct Relevant<'a>(HashMap<Id<'a>, f64>);
 
-/// Sums of gains must stay finite.
+/// Upper limit on a gain, so that sums of gains stay finite.
 const LARGEST_GAIN: f64 = 1e15;
 
 impl<'de: 'a, 'a> Deserialize<'de> for Relevant<'a> {
@@ -103,20 +104,20 @@ impl<'de: 'a, 'a> Deserialize<'de> for Relevant<'a> {
     }
 }
 
-/// Settings of [`evaluate`].
+/// Options for [`evaluate`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetrievalOptions {
-    /// Cut-offs of recall and success.
+    /// Cut-offs for recall and success.
     pub cutoffs: Vec<usize>,
-    /// Cut-offs of nDCG.
+    /// Cut-offs for nDCG.
     pub ndcg_cutoffs: Vec<usize>,
-    /// Resamples, level and seed of the intervals.
+    /// Resamples, confidence level and seed of the intervals.
     pub bootstrap: BootstrapOptions,
-    /// Whether [`RetrievalReport::items`] is filled.
+    /// Whether to fill [`RetrievalReport::items`].
     pub items: bool,
-    /// How many of the worst queries are listed.
+    /// Number of lowest-scoring queries to list.
     pub worst: usize,
-    /// The files that were read.
+    /// The input files.
     pub sources: Vec<SourceFile>,
 }
 
@@ -133,45 +134,46 @@ impl Default for RetrievalOptions {
     }
 }
 
-/// All figures of an evaluation.
+/// All metrics of a retrieval evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RetrievalReport {
-    /// Recall at the largest cut-off that is at most 10 (primary; the smallest where none is), and the others.
+    /// The primary metric is recall at the largest cut-off up to 10, or at the smallest cut-off if
+    /// all exceed 10. The other metrics follow.
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// What a reader must know before citing the figures; empty when all is well.
+    /// Caveats about the scores; empty if there are none.
     pub warnings: Vec<String>,
-    /// Each query's primary figure; empty where it was not asked for.
+    /// The primary metric of each query; empty if not requested.
     #[serde(skip)]
     pub items: Vec<Item>,
-    /// The queries with the lowest primary figure, worst first.
+    /// The queries with the lowest primary metric, worst first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WorstQuery>,
 }
 
-/// A query that was answered badly.
+/// A query with a low score.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorstQuery {
-    /// Its id.
+    /// The query id.
     pub id: String,
-    /// Its primary figure.
+    /// The query's primary metric.
     pub value: f64,
-    /// The rank of the first relevant entry that was retrieved, from 1.
+    /// The rank of the first relevant entry retrieved, starting at 1.
     pub first_rank: Option<usize>,
     /// Number of relevant entries.
     pub relevant: usize,
-    /// What was retrieved first, at most ten, and whether it is relevant.
+    /// Ids of the first ten retrieved entries, and whether each is relevant.
     pub retrieved: Vec<(String, bool)>,
-    /// Relevant entries that were not retrieved at all, at most ten of them, by id.
+    /// Ids of relevant entries that were not retrieved; at most ten, sorted.
     pub missed: Vec<String>,
-    /// Number of all such entries.
+    /// Number of all relevant entries that were not retrieved.
     pub missed_in_all: usize,
 }
 
 /// Reads JSON lines `{"id", "ranked": [best first], "relevant": [ids] or {id: gain}}`.
 ///
-/// # Errors   [`EvalError::Malformed`] with the line, also for an entry that is retrieved or relevant twice;
-/// [`EvalError::DoubledId`]
+/// # Errors   [`EvalError::Malformed`] with the line, also for an entry listed twice as retrieved
+/// or as relevant; [`EvalError::DoubledId`]
 pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, EvalError> {
     let queries = json_lines(file, text, |line, row: QueryLine<'a>| {
         let id = row.id.map_or_else(|| line.to_string().into(), |id| id.0);
@@ -182,7 +184,7 @@ pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, Ev
         EvalError::Malformed { place: Place::new(file, line), reason, remedy }
     };
     if queries.is_empty() {
-        return Err(malformed(None, "has no queries".into(), "give one JSON object a line"));
+        return Err(malformed(None, "has no queries".into(), "give one JSON object per line"));
     }
     let mut seen: HashMap<&str, u64> = HashMap::new();
     for query in &queries {
@@ -200,11 +202,11 @@ pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, Ev
     Ok(queries)
 }
 
-/// What the rank of each relevant entry says of a query.
+/// The ranks and gains of the relevant entries of a query.
 struct Ranking {
-    /// Ranks from 1 and gains of the relevant entries that were retrieved, best first.
+    /// Rank (starting at 1) and gain of each relevant entry retrieved, best first.
     found: Vec<(usize, f64)>,
-    /// The gains of all relevant entries, best first.
+    /// Gains of all relevant entries, largest first.
     ideal: Vec<f64>,
 }
 
@@ -220,12 +222,12 @@ impl Ranking {
         self.found.iter().take_while(|(rank, _)| *rank <= cutoff).count()
     }
 
-    /// The share of the relevant entries that are among the first `cutoff`; 0 without any.
+    /// The share of relevant entries among the first `cutoff`; 0 if no entry is relevant.
     fn recall(&self, cutoff: usize) -> f64 {
         self.found_within(cutoff) as f64 / self.ideal.len().max(1) as f64
     }
 
-    /// 1 if any relevant entry is among the first `cutoff`.
+    /// 1 if any relevant entry is among the first `cutoff`, otherwise 0.
     fn success(&self, cutoff: usize) -> f64 {
         f64::from(u8::from(self.found_within(cutoff) > 0))
     }
@@ -240,7 +242,7 @@ impl Ranking {
         sum / self.ideal.len().max(1) as f64
     }
 
-    /// Gains over `log2(1 + rank)`, as a share of the best order's.
+    /// The sum of gains divided by `log2(1 + rank)`, relative to the ideal ranking.
     fn ndcg(&self, cutoff: usize) -> f64 {
         let discounted = |(rank, gain): (usize, f64)| gain / (1.0 + rank as f64).log2();
         let found = self.found.iter().take_while(|(rank, _)| *rank <= cutoff);
@@ -250,7 +252,8 @@ impl Ranking {
     }
 }
 
-/// The figures of queries; each is the mean over all of them, a query without any relevant entry counting 0.
+/// Computes the metrics; each is the mean over all queries. A query without relevant entries scores
+/// 0.
 ///
 /// # Errors   [`EvalError::BadOption`]; [`EvalError::Empty`] without queries
 pub fn evaluate(
@@ -307,7 +310,7 @@ pub fn evaluate(
     let without = rankings.iter().filter(|ranking| ranking.ideal.is_empty()).count();
     let warnings = match without {
         0 => Vec::new(),
-        n => vec![format!("{n} queries have no relevant entry and count 0")],
+        n => vec![format!("{n} queries have no relevant entry and score 0")],
     };
     let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let evaluation = Evaluation::new(primary, measures, Vec::new(), provenance, sources);
@@ -315,13 +318,13 @@ pub fn evaluate(
     Ok(RetrievalReport { evaluation, warnings, items, worst })
 }
 
-/// Cut-offs in their order, each once.
+/// The distinct cut-offs, in their original order.
 fn distinct(cutoffs: &[usize]) -> Vec<usize> {
     let mut seen = HashSet::new();
     cutoffs.iter().copied().filter(|cutoff| seen.insert(*cutoff)).collect()
 }
 
-/// The queries with the lowest figures; of equal ones those whose first relevant entry comes later.
+/// The queries with the lowest scores; ties by the later first relevant entry.
 fn worst(
     queries: &[Query<'_>],
     rankings: &[Ranking],
@@ -358,7 +361,7 @@ fn worst(
 }
 
 impl RetrievalReport {
-    /// The report as aligned plain text.
+    /// Formats the report as aligned plain text.
     pub fn to_text(&self) -> String {
         let evaluation = &self.evaluation;
         let heading =
@@ -400,8 +403,10 @@ mod tests {
         assert!(refused("{}").starts_with("q:1: is not as expected: missing field `ranked`"));
         let relevant =
             |relevant: &str| refused(&format!(r#"{{"ranked": [], "relevant": {relevant}}}"#));
-        assert!(relevant(r#"["a", "a"]"#).starts_with("q:1: is not as expected: `a` stands twice"));
-        assert!(relevant(r#"{"a": 1, "a": 2}"#).contains("`a` stands twice"));
+        assert!(
+            relevant(r#"["a", "a"]"#).starts_with("q:1: is not as expected: `a` appears twice")
+        );
+        assert!(relevant(r#"{"a": 1, "a": 2}"#).contains("`a` appears twice"));
         assert!(relevant(r#"{"a": 1e300}"#).contains("the gain 1e300 of `a` is above 1e15"));
         assert!(relevant("7").contains("expected a list of ids, or an object with the gain"));
         assert!(refused("[1, [], []]").contains("invalid type: sequence, expected an object"));
@@ -416,6 +421,6 @@ mod tests {
             "recall@5 recall@1 success@5 success@1 mrr map ndcg@3".split(' ').count()
         );
         let warned = report(line, &RetrievalOptions::default());
-        assert_eq!(warned.warnings, ["1 queries have no relevant entry and count 0"]);
+        assert_eq!(warned.warnings, ["1 queries have no relevant entry and score 0"]);
     }
 }

@@ -1,4 +1,5 @@
-//! The caption readers and the joining of results: what is accepted, and that every refusal says what was expected.
+//! The caption readers and the joining of results: accepted inputs, and error messages with the
+//! expected format.
 
 use engram_eval::EvalError;
 use engram_eval::caption::{
@@ -44,7 +45,7 @@ fn images_keep_their_order_and_domains_are_parts_of_the_whole() {
     assert_eq!(all.domains[0].figures.cider_d, expected);
     assert_eq!(all.domains[1].figures.bleu, all.images[0].figures.bleu);
 
-    // A domain with its own frequencies is an evaluation of its images alone.
+    // A domain with its own frequencies is scored like its images alone.
     let own = CaptionOptions { domain_frequency: DomainFrequency::OwnImages, ..Default::default() };
     let own = scores(RESULTS, &own).unwrap();
     let mut annotations = parse_annotations("a.json", ANNOTATIONS.as_bytes()).unwrap();
@@ -84,7 +85,7 @@ fn results_that_do_not_fit_are_refused() {
         refusal(&with(r#"{"image_id": 1, "caption": "b"}"#)),
         "r.json: entries 1 and 4 are both for image 1; give one caption per image"
     );
-    // The text "1" is the number 1, "01" is not.
+    // The string "1" equals the integer 1; "01" does not.
     assert_eq!(
         refusal(&with(r#"{"image_id": "1", "caption": "b"}"#)),
         "r.json: entries 1 and 4 are both for image 1; give one caption per image"
@@ -103,7 +104,7 @@ fn results_that_do_not_fit_are_refused() {
         ("{}", "r.json:1: invalid type: map, expected a sequence at line 1 column 0"),
         (
             "[\n{\"image_id\": 1.5, \"caption\": \"\"}]",
-            "r.json:2: invalid type: floating point `1.5`, expected an image id, a whole number or a text at \
+            "r.json:2: invalid type: floating point `1.5`, expected an image id (an integer or a string) at \
              line 2 column 16",
         ),
         ("", "r.json:1: EOF while parsing a value at line 1 column 0"),
@@ -132,11 +133,11 @@ fn annotations_that_do_not_fit_are_refused() {
         (r#"{"images": [{}], "annotations": []}"#, "a.json: entry 1 of `images` has no `id`"),
         (
             r#"{"images": [{"id": 1}, {"id": 2}, {"id": 1}], "annotations": []}"#,
-            "a.json: entry 3 of `images` has the id 1 of entry 1",
+            "a.json: entry 3 of `images` has the same id 1 as entry 1",
         ),
         (
             r#"{"images": [{"id": 1}], "annotations": [{"image_id": "01", "caption": "a"}]}"#,
-            "a.json: entry 1 of `annotations` is for image \"01\", not one of `images`",
+            "a.json: entry 1 of `annotations` is for image \"01\", not in `images`",
         ),
         (
             r#"{"annotations": [{"image_id": 1, "caption": "a"}, {"image_id": 1}]}"#,
@@ -155,7 +156,7 @@ fn annotations_that_do_not_fit_are_refused() {
     let error = evaluate(&annotations, &results, &CaptionOptions::default()).unwrap_err();
     assert!(error.to_string().starts_with("a.json: image 2 has no captions"), "{error}");
 
-    // Without a list of images their order is that of their first captions.
+    // Without `images`, images are ordered by their first caption.
     let listless = r#"{"annotations": [{"image_id": 5, "caption": "a"}, {"image_id": 1, "caption": "b"},
         {"image_id": 5, "caption": "c"}]}"#;
     let listless = parse_annotations("a.json", listless.as_bytes()).unwrap();
@@ -167,7 +168,10 @@ fn annotations_that_do_not_fit_are_refused() {
 fn document_frequencies_that_do_not_fit_are_refused() {
     let shape = "; expected {\"num_documents\": 5000, \"document_frequency\": {\"a dog\": 120, …}}";
     for (text, reason) in [
-        (r#"{"num_documents": 0, "df": {}}"#, "df.json: `num_documents` is 0, not at least 1"),
+        (
+            r#"{"num_documents": 0, "df": {}}"#,
+            "df.json: `num_documents` is 0, but must be at least 1",
+        ),
         (
             r#"{"num_documents": 3, "df": {"b": 5, "a b": 4}}"#,
             "df.json: `a b` is in 4 of 3 documents",
@@ -184,10 +188,10 @@ fn document_frequencies_that_do_not_fit_are_refused() {
 fn line_ends_in_captions_are_warned_of() {
     let results = RESULTS.replace("a red bus", "a red\\r bus");
     let scored = scores(&results, &CaptionOptions::default()).unwrap();
-    assert!(scored.warnings[0].starts_with("r.json: 1 captions hold a line end"));
+    assert!(scored.warnings[0].starts_with("r.json: 1 captions contain a line end"));
 }
 
-/// Damaged files are refused or read, never a panic.
+/// Damaged files are refused or read, without panic.
 #[test]
 fn damaged_files_do_not_panic() {
     for text in [ANNOTATIONS, RESULTS] {

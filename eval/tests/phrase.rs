@@ -1,4 +1,4 @@
-//! The phrase evaluation: figures, breakdowns, worst rows, JSON and text.
+//! The phrase evaluation: metrics, breakdowns, worst rows, JSON and text.
 
 use engram_eval::EvalError;
 use engram_eval::bootstrap::BootstrapOptions;
@@ -12,8 +12,8 @@ use serde_json::Value;
 const CLASSES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 const CONTEXTS: [&str; 3] = ["A47", "G06", "H01"];
 
-/// `anchors` anchors with ten rows each, and predictions that follow the gold score, with a slope of
-/// their own in each anchor and an error in each row.
+/// `anchors` anchors with ten rows each. Predictions follow the gold score, with a different slope
+/// per anchor and an error per row.
 fn study(anchors: usize) -> (Vec<GoldRow>, Vec<Prediction>) {
     let wave = |i: usize, step: f64| (i as f64 * step).sin();
     let rows = (0..anchors * 10).map(|i| {
@@ -143,7 +143,7 @@ fn resamples_without_a_correlation_are_reported() {
     gold[0].score = 1.0;
     let report = evaluate(&gold, &predictions, &PhraseOptions::default()).unwrap();
     let interval = report.evaluation.primary.interval.unwrap();
-    // The anchor of the only other score is missed with probability (11/12)^12 = 0.352.
+    // A resample misses the anchor with the only nonzero score with probability (11/12)^12 = 0.352.
     assert!(interval.undefined_resamples.abs_diff(352) < 50);
     let undefined = interval.undefined_resamples;
     let warning = format!("{undefined} of 1000 resamples have no Pearson correlation");
@@ -196,7 +196,7 @@ fn the_text_has_every_table_and_aligned_columns() {
 fn turned_off_intervals_leave_no_trace() {
     let (gold, predictions) = study(9);
     let with = evaluate(&gold, &predictions, &PhraseOptions::default()).unwrap();
-    assert_eq!(with.warnings, ["only 9 units to draw: intervals are rough"]);
+    assert_eq!(with.warnings, ["only 9 sampling units: intervals are rough"]);
     assert!(with.to_text().contains("]*"));
     assert!(!with.to_text().contains("]**"));
     let bootstrap = BootstrapOptions { resamples: 0, ..BootstrapOptions::default() };

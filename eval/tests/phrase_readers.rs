@@ -1,4 +1,4 @@
-//! The CSV readers: what is accepted, and that every refusal names file, line, reason and remedy.
+//! The CSV readers: accepted inputs, and error messages with file, line, reason and remedy.
 
 use std::fs;
 
@@ -130,7 +130,7 @@ fn files_are_named_as_given() {
     fs::write(&path, GOLD).unwrap();
     assert_eq!(read_gold(&path).unwrap(), parse_gold("", GOLD.as_bytes()).unwrap());
     assert_eq!(read_predictions(&path).unwrap().len(), 2);
-    assert!(read_gold(folder.path()).is_err(), "a folder is no file");
+    assert!(read_gold(folder.path()).is_err(), "a folder is not a file");
 }
 
 #[test]

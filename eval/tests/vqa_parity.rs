@@ -1,6 +1,7 @@
-//! VQA accuracy against the official script, and retrieval against trec_eval.
+//! Compares VQA accuracy with the official script, and retrieval metrics with trec_eval.
 //!
-//! The files are not part of this repository: `ENGRAM_DATA` names the folder that holds `metrics/`.
+//! The files are not part of this repository. `ENGRAM_DATA` names the folder that contains
+//! `metrics/`.
 
 use std::path::{Path, PathBuf};
 

@@ -1,19 +1,19 @@
-//! `engram explore`: runs and memories on a page for the browser of this machine.
+//! `engram explore`: a local web page for runs and memories.
 //!
-//! | file | what it is responsible for |
+//! | file | task |
 //! |---|---|
-//! | `found` | which of the folders are runs and which are memories |
-//! | `curves` | what a run has by step |
-//! | `memories` | searching a memory in words, by a picture or by one of its entries |
-//! | `answers` | runs of REVEAL: answers, and the entries that they come from |
-//! | `speech` | runs of AVFormer: clips in noise, heard with and without pictures |
-//! | `lazily` | models that are opened when they are first needed |
-//! | `uploads` | pictures that the page sends |
-//! | `access` | who may ask: the token of the printed address |
-//! | `budget` | how much memory requests take at a time |
-//! | `connections` | how many there are, and how long each may do nothing |
-//! | `server` | the page and its data |
-//! | `page/` | HTML, CSS and JavaScript, as the browser gets them |
+//! | `found` | finds the runs and memories below the given folders |
+//! | `curves` | reads the metrics of a run by step |
+//! | `memories` | searches a memory by text, by an image or by one of its entries |
+//! | `answers` | REVEAL runs: answers and their retrieved entries |
+//! | `speech` | AVFormer runs: noisy clips, transcribed with and without images |
+//! | `lazily` | opens models on first use |
+//! | `uploads` | text and images that the page sends |
+//! | `access` | access control by the token of the printed address |
+//! | `budget` | limits the memory of concurrent requests |
+//! | `connections` | limits the number of connections and their idle time |
+//! | `server` | serves the page and its data |
+//! | `page/` | HTML, CSS and JavaScript of the page |
 
 mod access;
 mod answers;
@@ -39,13 +39,14 @@ use lazily::LazyRuns;
 use memories::Memories;
 use server::{Explored, serve};
 
-/// Look into runs and memories: a page for the browser of this machine.
+/// Explore runs and memories on a local web page.
 ///
-/// Open the address that is printed: its token lets your browser in, and nobody else.
+/// Open the printed address in your browser. Its token grants access to your browser only.
 ///
-/// Curves of runs side by side, those under way among them; memories, searched by words, by a picture or by an
-/// entry; REVEAL's answers, with entries to switch off; names in noise as AVFormer hears them with other pictures.
-/// Nothing is changed, and nothing is asked of other machines. Stop it with Ctrl-C.
+/// The page has four tabs. Curves: metrics of several runs, also while they are running. Memory:
+/// search by text, image or entry. Answers: REVEAL's answers, with entries to switch off. Speech:
+/// names in noise, as AVFormer transcribes them with different images. The command changes nothing
+/// and needs no network. Stop it with Ctrl-C.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -54,13 +55,13 @@ Examples:
   engram explore runs/r1 runs/ablations --port 8080
   engram explore memory --images pictures")]
 pub struct Explore {
-    /// Runs, memories, or folders with some of them
+    /// Folders of runs or memories, or folders that contain some
     #[arg(required = true, value_name = "FOLDER")]
     folders: Vec<PathBuf>,
-    /// Where the paths of entries' pictures begin; without it, beside each memory
+    /// Base folder for the image paths of entries (default: the folder that contains the memory)
     #[arg(long, value_name = "FOLDER")]
     images: Option<PathBuf>,
-    /// The port on 127.0.0.1; one that is free without it
+    /// Port on 127.0.0.1 (default: a free port)
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     port: u16,
 }
@@ -70,7 +71,7 @@ impl Explore {
     pub fn run(self) -> anyhow::Result<Outcome> {
         if let Some(images) = self.images.as_ref().filter(|images| !images.is_dir()) {
             anyhow::bail!(
-                "{}: is no folder; --images is where pictures' paths begin",
+                "{}: is not a folder; --images is the base folder for image paths",
                 images.display()
             );
         }
@@ -78,7 +79,7 @@ impl Explore {
         let Found { runs, memories } = find(&self.folders)?;
         let memories = Memories::open(memories, self.images.as_deref());
         if runs.is_empty() && memories.len() == 0 {
-            anyhow::bail!("nothing is left to look into");
+            anyhow::bail!("no readable run or memory was found");
         }
         output::note(&format!("{} runs, {} memories", runs.len(), memories.len()), false);
         let (answerers, recognisers) = (LazyRuns::of(&runs), LazyRuns::of(&runs));

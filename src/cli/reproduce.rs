@@ -1,4 +1,5 @@
-//! `engram reproduce`: the studies on the embedded world, beside what the papers say.
+//! `engram reproduce`: trains the studies on the embedded world and compares the results with the
+//! papers' claims.
 
 mod avformer;
 mod correlation;
@@ -20,53 +21,53 @@ use super::interrupt::Interrupt;
 use super::{Outcome, output};
 use report::Report;
 
-/// The sentence encoder that real phrases are scored by.
+/// The sentence encoder that scores real phrases.
 const ENCODER: &str = "hf://sentence-transformers/all-MiniLM-L6-v2";
 
-/// Run the studies on the embedded world and set the papers' figures beside ours.
+/// Train the studies on the embedded world and compare our results with the papers' claims.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Needs no data, no weights and no network; a few minutes on 2 cores. The embedded world is
-small: it shows mechanisms and directions, not the papers' absolute figures. The folder gets
+Needs no data, weights or network, and takes a few minutes on 2 cores. The embedded world is
+small: it shows mechanisms and directions, not the papers' absolute values. The folder gets
 report.json and report.html; finished runs are not trained again.
-At --scale laptop AVFormer's recogniser and image encoder are trained first; smoke takes those of
-train/kept.
+Scale laptop first trains AVFormer's ASR model and image encoder; smoke uses the bundled models.
 
 Examples:
   engram reproduce
-  engram reproduce --row reveal.k_curve,reveal.needle        # no training that these do not need
+  engram reproduce --row reveal.k_curve,reveal.needle        # only the training that these need
   engram reproduce --study reveal --scale laptop --seeds 3 --ablations --out runs/reveal
   engram reproduce --study avformer --scale laptop --whisper hf://openai/whisper-tiny.en
-  engram reproduce --study patent --data ../shared/data      # with rows on real data")]
+  engram reproduce --study patent --data ../shared/data      # with claims on real data")]
 pub struct Reproduce {
     /// Only these studies
     #[arg(long, value_delimiter = ',', value_name = "STUDIES")]
     study: Vec<StudyName>,
-    /// Only these rows of the report, by their ids, and no training that they do not need; the report is
-    /// report-of-rows.html then
+    /// Only these claims of the report, by id, and only the training that they need; the report is
+    /// then report-of-rows.html
     #[arg(long = "row", value_delimiter = ',', value_name = "IDS",
         conflicts_with_all = ["study", "ablations", "keep"])]
     rows: Vec<String>,
-    /// How large the runs are; the patent study has one size
+    /// Size of the runs; the patent study has only one size
     #[arg(long, value_enum, default_value_t = Scale::Smoke)]
     scale: Scale,
-    /// How many seeds everything is trained with, for intervals over them; 1, at scale full 3
+    /// Number of training seeds, for intervals over seeds; the default at scale full is 3
     #[arg(long, default_value_t = 1, default_value_if("scale", "full", "3"), value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
-    /// Add the rows that need further trainings, at the scale of
-    /// train/recipes/*/ablations.toml whatever --scale says
+    /// Add the claims that need more training, at the scale of train/recipes/*/ablations.toml,
+    /// whatever --scale is
     #[arg(long)]
     ablations: bool,
-    /// A Whisper model that AVFormer is added to as well as to a Conformer: hf://owner/name, or a
-    /// folder
+    /// A Whisper model, used as AVFormer's frozen ASR model in addition to the Conformer:
+    /// hf://owner/name, or a folder
     #[arg(long, value_name = "WEIGHTS")]
     whisper: Option<String>,
-    /// Real data, for more rows: a folder with patent/validation.csv, with speech/ (for --whisper), and with
+    /// Folder with real data, for more claims: patent/validation.csv, speech/ (with --whisper), and
     /// coco-captions/ (from scale laptop on)
     #[arg(long, env = "ENGRAM_DATA", value_name = "FOLDER")]
     data: Option<PathBuf>,
-    /// The sentence encoder for real phrases, where it is at hand: hf://owner/name, or a folder
+    /// The sentence encoder for real phrases, if it is available offline: hf://owner/name, or a
+    /// folder
     #[arg(
         long,
         env = "ENGRAM_MINILM",
@@ -77,11 +78,11 @@ pub struct Reproduce {
     /// The folder for runs and the report
     #[arg(long, default_value = "runs/reproduce", value_name = "FOLDER")]
     out: PathBuf,
-    /// Write the small models of this reproduction to a folder, as train/kept has them: at scale smoke
-    /// AVFormer's and REVEAL's, at laptop the image encoder and the Conformer
+    /// Write the bundled models (as in train/kept) of this reproduction to a folder: at scale smoke
+    /// AVFormer and REVEAL, at laptop the image encoder and the Conformer
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
-    /// Take runs in the folder that another build of this program trained, and say so in the report
+    /// Use runs in the folder that another build of this program trained, and note it in the report
     #[arg(long)]
     reuse: bool,
     /// Show no progress
@@ -90,7 +91,7 @@ pub struct Reproduce {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// Through which runs are asked to stop
+    /// Requests the runs to stop.
     #[arg(skip)]
     stop: Stop,
 }
@@ -99,9 +100,9 @@ pub struct Reproduce {
 enum StudyName {
     /// Patent phrase similarity
     Patent,
-    /// Answers about pictures out of a memory
+    /// Visual question answering with a memory
     Reveal,
-    /// Speech that is seen
+    /// Audio-visual speech recognition
     Avformer,
 }
 
@@ -111,7 +112,8 @@ enum Scale {
     Smoke,
     /// The laptop recipes
     Laptop,
-    /// The laptop recipes with three seeds and all rows, and MiniLM fine-tuned where --data has phrases: days
+    /// The laptop recipes with three seeds and all claims, and fine-tuned MiniLM if --data has
+    /// phrases; takes days
     Full,
 }
 
@@ -143,7 +145,7 @@ impl Reproduce {
         }
         rows.retain(|row| self.wants(&row.id));
         if let Some(id) = self.rows.iter().find(|id| rows.iter().all(|row| row.id != **id)) {
-            anyhow::bail!("--row {id}: could not be made. {}", notes.join(" "));
+            anyhow::bail!("--row {id}: could not be measured. {}", notes.join(" "));
         }
         let report = Report {
             program: Program::running()?,
@@ -164,7 +166,8 @@ impl Reproduce {
         Ok(if report.as_expected() { Outcome::Done } else { Outcome::CheckFailed })
     }
 
-    /// Says whether a run has the weights that the repository keeps, and keeps them where that is asked for.
+    /// Notes whether a run's weights equal the bundled ones, and writes the run to the `--keep`
+    /// folder if given.
     fn keep(&self, kept: &kept::Kept, run: &Path, notes: &mut Vec<String>) -> anyhow::Result<()> {
         notes.push(kept.compared(run)?);
         match &self.keep {
@@ -173,10 +176,10 @@ impl Reproduce {
         }
     }
 
-    /// Whether a run is not there yet.
+    /// Whether the run is not finished yet.
     fn is_to_be_made(&self, run: &Path, notes: &mut Vec<String>) -> anyhow::Result<bool> {
         if Program::is_other(run, self.reuse)? {
-            notes.push(format!("Trained by another program than used it: {}.", run.display()));
+            notes.push(format!("Trained by another build of the program: {}.", run.display()));
         }
         Ok(!is_finished(run))
     }
@@ -191,7 +194,7 @@ impl Reproduce {
         }
     }
 
-    /// The command for a row alone.
+    /// The command that measures one claim.
     fn command(&self, id: &str, more: &str) -> String {
         let (scale, seeds) = (self.scale_name(), self.seeds);
         format!("engram reproduce --row {id} --scale {scale} --seeds {seeds}{more}")

@@ -1,38 +1,38 @@
-//! Axes: where numbers stand, and which of them are written.
+//! Axes and their tick labels.
 
 use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 
-/// About as many numbers stand beside an axis.
+/// Approximate number of tick labels on an axis.
 pub(super) const LABELS: usize = 6;
 
 /// An axis of a plot.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Axis<'a> {
-    /// What is measured, in which unit.
+    /// The measured quantity and its unit.
     pub name: &'a str,
-    /// Whether equal distances are equal ratios.
+    /// Whether the axis is logarithmic.
     pub logarithmic: bool,
 }
 
 impl<'a> Axis<'a> {
-    /// An axis of equal distances for equal differences.
+    /// A linear axis.
     pub fn linear(name: &'a str) -> Self {
         Self { name, logarithmic: false }
     }
 
-    /// An axis of equal distances for equal ratios.
+    /// A logarithmic axis.
     pub fn logarithmic(name: &'a str) -> Self {
         Self { name, logarithmic: true }
     }
 }
 
-/// The numbers that an axis holds: all of the plot's, and somewhat more on both sides.
+/// The range of an axis: all values of the plot, with a margin on both sides.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Scale {
-    /// Their decimal logarithms on a logarithmic axis.
+    /// The range; in decimal logarithms on a logarithmic axis.
     places: Range<f64>,
     logarithmic: bool,
 }
@@ -49,7 +49,7 @@ impl Scale {
         Self { places: least - margin..most + margin, logarithmic }
     }
 
-    /// 1, 2 and 5 of each power of ten, or the powers alone where these are many.
+    /// 1, 2 and 5 times each power of ten, or only the powers of ten if those are too many.
     fn ratios(&self) -> Vec<f64> {
         let powers = self.places.start.floor() as i32..=self.places.end.ceil() as i32;
         let within = |number: &f64| self.places.contains(&number.log10());
@@ -92,11 +92,11 @@ impl ValueFormatter<f64> for Scale {
     }
 }
 
-/// A number with as many digits as tell numbers apart that differ by `step`.
+/// Formats a number with enough digits to distinguish values that differ by `step`.
 pub(super) fn label(number: f64, step: f64) -> String {
     let decimals = (-step.abs().log10().floor()).clamp(0.0, 12.0) as usize;
     let text = format!("{number:.decimals$}");
-    // Not "-0.00".
+    // Avoids "-0.00".
     let zero = text.chars().all(|letter| matches!(letter, '-' | '0' | '.'));
     if zero { text.trim_start_matches('-').to_owned() } else { text }
 }

@@ -1,4 +1,4 @@
-//! Figures below each other, each with its interval: which are apart is seen at a look.
+//! Plots values in rows, each with its interval, for comparison at a glance.
 
 use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
 use engram_eval::metric::MetricInfo;
@@ -11,30 +11,30 @@ use super::axis::{LABELS, Scale};
 use super::{Area, Axis, COLOURS, PlotError, svg};
 
 const WIDTH: u32 = 640;
-/// Pixels of a figure, and of what is around all.
+/// Height of a row, and total height of the margins, in pixels.
 const ROW: u32 = 34;
 const AROUND: u32 = 76;
-/// Pixels of a letter of the names.
+/// Width of a letter in the names, in pixels.
 const LETTER: u32 = 7;
 
-/// A figure with its interval.
+/// A value with its interval.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Interval {
-    /// What has the figure.
+    /// The label of the row.
     pub name: String,
-    /// The figure.
+    /// The value.
     pub value: f64,
-    /// The ends of its interval; both the figure itself where there is none.
+    /// The ends of the interval; both equal the value if there is no interval.
     pub ends: [f64; 2],
 }
 
 impl Interval {
-    /// A figure with an interval of 95 %.
+    /// A value with a 95 % interval.
     pub fn new(name: impl Into<String>, value: f64, ends: [f64; 2]) -> Self {
         Self { name: name.into(), value, ends }
     }
 
-    /// The mean of values with its bootstrap interval over them.
+    /// The mean of the values with its bootstrap interval.
     pub fn of_mean(name: impl Into<String>, values: &[f64]) -> Self {
         let resampling = Resampling::by_row(values.len());
         let options = BootstrapOptions::default();
@@ -43,17 +43,18 @@ impl Interval {
         Self::of(name, &Measure::new(&info, values.len(), Ok(mean(values)), drawn))
     }
 
-    /// That of a measure.
+    /// The value and interval of a [`Measure`].
     pub fn of(name: impl Into<String>, measure: &Measure) -> Self {
         let ends = measure.ci95.unwrap_or_default().map(|end| end.unwrap_or(measure.value));
         Self::new(name, measure.value, ends)
     }
 }
 
-/// Figures and their intervals over an axis, as the text of an SVG file; a line stands at 0 where they are differences.
+/// Draws values and their intervals, and returns the text of an SVG file. A line marks 0 if the
+/// axis includes it.
 ///
 /// # Errors
-/// Whatever the back end cannot draw.
+/// If the plotting back end fails.
 pub fn draw_intervals(axis: &str, figures: &[Interval]) -> Result<String, PlotError> {
     let height = AROUND + ROW * figures.len() as u32;
     svg((WIDTH, height), |area| drawn(area, axis, figures))

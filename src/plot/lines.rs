@@ -1,4 +1,4 @@
-//! Lines with their points and intervals, or clouds of points.
+//! Plots lines with points and intervals, or scatter points.
 
 use plotters::prelude::*;
 
@@ -6,17 +6,17 @@ use super::axis::{LABELS, Scale};
 use super::{Area, Axis, COLOURS, PlotError, svg};
 
 const SIZE: (u32, u32) = (640, 400);
-/// Pixels of the ends of an interval.
+/// Length of the caps of an interval, in pixels.
 const CAP: u32 = 6;
 
 /// A line of a plot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// What stands in the legend.
+    /// The name in the legend.
     pub name: String,
-    /// Places on both axes.
+    /// Points as (x, y).
     pub points: Vec<(f64, f64)>,
-    /// Around the points; empty for none.
+    /// Intervals of the y values; empty for none.
     pub intervals: Vec<[f64; 2]>,
     /// Whether a line joins the points.
     pub joined: bool,
@@ -24,14 +24,14 @@ pub struct Line {
     pub dots: bool,
 }
 
-/// Where the names of the lines stand.
+/// Position of the legend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Legend {
-    /// Below, where lines are high at their end.
+    /// At the bottom right, for lines that end high.
     LowerRight,
-    /// Above, where they are low.
+    /// At the top right, for lines that end low.
     UpperRight,
-    /// Nowhere.
+    /// No legend.
     None,
 }
 
@@ -41,16 +41,16 @@ impl Line {
         Self { name: name.into(), points, intervals: Vec::new(), joined: true, dots: true }
     }
 
-    /// Points that nothing joins.
+    /// Scatter points.
     pub fn cloud(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { joined: false, ..Self::new(name, points) }
     }
 }
 
-/// Lines with their points, intervals and names, as the text of an SVG file.
+/// Draws lines with points, intervals and legend, and returns the text of an SVG file.
 ///
 /// # Errors
-/// Whatever the back end cannot draw.
+/// If the plotting back end fails.
 pub fn draw_lines(
     axes: [Axis<'_>; 2],
     lines: &[Line],

@@ -1,4 +1,4 @@
-//! Tables of numbers, the larger the darker: which entry earned which word.
+//! Plots tables of numbers as heat maps, such as the attribution of each entry to each word.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -6,18 +6,19 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::axis::label;
 use super::{COLOURS, PlotError, svg};
 
-/// Pixels of a cell.
+/// Width and height of a cell, in pixels.
 const CELL: (i32, i32) = (72, 30);
-/// Pixels of a letter of the names.
+/// Width of a letter in the names, in pixels.
 const LETTER: i32 = 7;
 const MARGIN: i32 = 8;
-/// From this shade on text is white.
+/// From this shade on, text is white.
 const DARK: f64 = 0.55;
 
-/// Numbers `[rows, columns]` as shades of one colour, those below 0 of another one, as the text of an SVG file.
+/// Draws numbers `[rows, columns]` as a heat map, and returns the text of an SVG file. Positive and
+/// negative numbers have different colours.
 ///
 /// # Errors
-/// Rows that have not as many numbers as there are columns; whatever the back end cannot draw.
+/// If a row does not have one number per column, or if the plotting back end fails.
 pub fn draw_shades(
     rows: &[String],
     columns: &[String],
@@ -25,14 +26,14 @@ pub fn draw_shades(
 ) -> Result<String, PlotError> {
     if numbers.len() != rows.len() || numbers.iter().any(|row| row.len() != columns.len()) {
         let (rows, columns) = (rows.len(), columns.len());
-        return Err(PlotError(format!("{rows} rows of {columns} numbers are needed")));
+        return Err(PlotError(format!("expected {rows} rows of {columns} numbers")));
     }
     let longest = rows.iter().map(|row| row.chars().count()).max().unwrap_or(0) as i32;
     let names = LETTER * longest + MARGIN;
     let width = names + CELL.0 * columns.len() as i32 + 2 * MARGIN;
     let height = CELL.1 * (rows.len() as i32 + 1) + 2 * MARGIN;
     let most = numbers.iter().flatten().fold(0.0f64, |most, number| most.max(number.abs()));
-    // The largest number has three digits.
+    // The largest number then has three digits.
     let step = if most > 0.0 { most / 100.0 } else { 1.0 };
     svg((width as u32, height as u32), |area| {
         let style = ("sans-serif", 13).into_font().color(&BLACK);

@@ -1,20 +1,20 @@
-// The page of `engram explore` in Chromium: `.ci/run` starts the program and calls
+// Tests the page of `engram explore` in Chromium. `.ci/run` starts the program and calls
 //
-//   node tests/explore/page.mjs ADDRESS [SCREENSHOTS]      # the address that it printed, with its token
+//   node tests/explore/page.mjs ADDRESS [SCREENSHOTS]      # the printed address with its token
 //
-// with train/kept and a memory under MiniLM's keys called `capitals`.
+// with train/kept and a memory `capitals` with keys of MiniLM.
 
 import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
 
 const [address, screenshots] = process.argv.slice(2);
-// Without its token.
+// The origin, without the token.
 const { origin } = new URL(address);
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
 const page = await browser.newPage({ viewport: { width: 1280, height: 900 } });
 page.setDefaultTimeout(60_000);
 
-// Nothing is logged, nothing fails, and nothing is asked of other machines.
+// Console messages, failed requests and requests to other servers are faults.
 const faults = [];
 page.on("console", (message) => faults.push(`console: ${message.text()}`));
 page.on("pageerror", (error) => faults.push(`error: ${error.message}`));
@@ -66,7 +66,7 @@ tests["a request that cannot be read is told in words"] = async () => {
     return (await wrong.json()).error;
   }).catch((error) => error.message);
   assert.match(told, /k: invalid value/);
-  // Chromium tells of the status by itself.
+  // Chromium itself logs the status.
   faults.splice(0, faults.length, ...faults.filter((fault) => !/422/.test(fault)));
 };
 
@@ -95,7 +95,7 @@ tests["a run's memory is searched by a picture, with gates"] = async () => {
   await page.selectOption("#memories", run);
   await page.fill("#words", "Which spice can be smelled near this?");
   await page.press("#words", "Enter");
-  await page.waitForFunction(() => document.getElementById("found").textContent.includes("asked and searched"));
+  await page.waitForFunction(() => document.getElementById("found").textContent.includes("encoded and searched"));
   const dropped = await page.evaluateHandle(async () => {
     const canvas = Object.assign(document.createElement("canvas"), { width: 48, height: 48 });
     canvas.getContext("2d").fillRect(8, 8, 20, 30);
@@ -113,11 +113,11 @@ tests["a run's memory is searched by a picture, with gates"] = async () => {
   assert.doesNotMatch(await text("#hits"), / · kg/);
   await page.fill("#having", "SMELL");
   await page.press("#having", "Enter");
-  await page.waitForFunction(() => document.getElementById("found").textContent.includes("have these words"));
+  await page.waitForFunction(() => document.getElementById("found").textContent.includes("contain these words"));
   for (const hit of await page.locator("#hits li p:first-child").allTextContents()) assert.match(hit, /smell/i);
   await page.fill("#having", "");
   await page.press("#having", "Enter");
-  await page.waitForFunction(() => !document.getElementById("found").textContent.includes("have these words"));
+  await page.waitForFunction(() => !document.getElementById("found").textContent.includes("contain these words"));
   await page.focus("#words");
   await look("memory");
 };
@@ -126,9 +126,9 @@ tests["an entry that is switched off changes the answer, and back on restores it
   await page.click("#tab-answers");
   await page.waitForSelector("#questions button");
   let changed = false;
-  // A question whose answer one entry earns.
+  // A question whose answer depends on one entry.
   for (let question = 0; question < (screenshots ? 48 : 12) && !changed; question += 1) {
-    // Its picture is fetched first, while the last answer still stands there.
+    // Its image is fetched first, while the last answer is still displayed.
     const answered = page.waitForResponse((response) => response.url().endsWith("/answer"));
     await page.locator("#questions button").nth(question).click();
     await answered;
@@ -136,15 +136,15 @@ tests["an entry that is switched off changes the answer, and back on restores it
     const before = await text("#answer-text");
     const earned = page.locator("#evidence li", { has: page.locator(".swatch.series-0") });
     if (await earned.count() === 0) continue;
-    // A click: the list is drawn anew before `uncheck` could look at the box again.
+    // Not `uncheck`: the list is redrawn before it could check the box again.
     await earned.first().locator("input").click();
     await page.waitForSelector("#off li");
     await idle();
     changed = (await text("#answer-text")) !== before;
-    // For the picture of the page, an answer that was right.
-    if (screenshots && !(await text("#gold")).includes(`Right: ${before};`)) changed = false;
+    // The screenshot needs a correct answer.
+    if (screenshots && !(await text("#gold")).includes(`Correct answer: ${before};`)) changed = false;
     if (!changed) continue;
-    // The switch has the focus still, though it stands elsewhere now.
+    // The checkbox keeps the focus, although it has moved.
     assert.match(await page.evaluate(() => document.activeElement.dataset.control), /^entry -?\d+$/);
     assert.match(await text("#answer-about"), new RegExp(`With all entries: ${before}`));
     await look("answers");
@@ -169,7 +169,7 @@ tests["speech is played, drawn, and heard with other pictures and less noise"] =
   await page.selectOption("#other", "3");
   await page.waitForFunction((old) => document.getElementById("heard").textContent !== old, rows);
   await idle();
-  // For the picture of the page, a name that is heard with its pictures alone.
+  // The screenshot needs a name that is correct only with its own images.
   const errors = (row) => text(`#heard tr:nth-child(${row}) td:last-child`).then(Number);
   for (let name = 4; screenshots && name < 40 && (await errors(4)) >= (await errors(3)); name += 1) {
     await page.selectOption("#name", String(name));
@@ -196,7 +196,7 @@ tests["nothing is wider than a phone"] = async () => {
     await tab.click();
     const wide = await page.evaluate(() => document.documentElement.scrollWidth);
     assert.ok(wide <= 390, `${await tab.textContent()}: ${wide} pixels`);
-    // Drawings are made for the width that they have: their letters are not smaller than others.
+    // Drawings are not scaled: their text is not smaller than other text.
     await page.waitForFunction(() => [...document.querySelectorAll("#chart svg, #waves svg")].every((svg) =>
       svg.clientWidth === 0 || svg.viewBox.baseVal.width <= svg.clientWidth * 1.2));
   }

@@ -1,4 +1,4 @@
-//! Ids of images, which are whole numbers in COCO and NoCaps and may be names elsewhere.
+//! Image ids: integers in COCO and NoCaps, possibly names in other data sets.
 
 use std::fmt;
 
@@ -7,17 +7,18 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::table::shortened;
 
-/// The id of an image: a whole number or a text. The text "5" is the number 5, as ids are in all formats.
+/// An image id: an integer or a string. The string "5" equals the integer 5, because the data sets
+/// use both forms.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(untagged)]
 pub enum ImageId {
-    /// A whole number.
+    /// An integer.
     Number(i64),
-    /// Any text.
+    /// Any other string.
     Text(String),
 }
 
-/// As in JSON: texts in quotes.
+/// Writes the id as JSON does: strings in quotes.
 impl fmt::Display for ImageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -28,7 +29,7 @@ impl fmt::Display for ImageId {
 }
 
 impl ImageId {
-    /// As in a message: on one line, and not too long.
+    /// The id for a message: on one line, shortened to 60 characters.
     pub(super) fn brief(&self) -> String {
         shortened(&self.to_string(), 60)
     }
@@ -46,7 +47,7 @@ impl Visitor<'_> for ImageIdVisitor {
     type Value = ImageId;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an image id, a whole number or a text")
+        f.write_str("an image id (an integer or a string)")
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<ImageId, E> {
@@ -59,7 +60,7 @@ impl Visitor<'_> for ImageIdVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<ImageId, E> {
-        // Not "05" and "+5", which are other ids than 5.
+        // "05" and "+5" are not the integer 5.
         let number = text.parse().ok().filter(|number: &i64| number.to_string() == text);
         Ok(number.map_or_else(|| ImageId::Text(text.to_owned()), ImageId::Number))
     }

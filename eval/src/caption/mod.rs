@@ -1,7 +1,8 @@
-//! Evaluation of image captions: COCO and NoCaps files in, the figures of pycocoevalcap out.
+//! Evaluation of image captions in COCO and NoCaps files, with the metrics of pycocoevalcap.
 //!
-//! Captions are tokenised as there ([`ptb`]), references and results each as one file in the
-//! order of the annotated images, and scored with BLEU-1 to BLEU-4, ROUGE-L, CIDEr-D and plain CIDEr.
+//! Captions are tokenised as in pycocoevalcap ([`ptb`]): references and results form one stream
+//! each, in the order of the annotated images. The metrics are BLEU-1 to BLEU-4, ROUGE-L, CIDEr-D
+//! and plain CIDEr.
 //!
 //! # Source   X. Chen et al., arXiv 1504.00325; salaniz/pycocoevalcap `eval.py`; NoCaps, arXiv 1812.08658
 
@@ -29,93 +30,95 @@ use crate::metric::mean::mean;
 use crate::table::shortened;
 use crate::tokenise::ptb::{self, has_line_end};
 
-/// An image and what people said of it.
+/// An image and its reference captions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnnotatedImage {
     /// Identifies the image; unique.
     pub id: ImageId,
-    /// The part of NoCaps it belongs to: `in-domain`, `near-domain` or `out-domain`.
+    /// The NoCaps domain: `in-domain`, `near-domain` or `out-domain`.
     pub domain: Option<String>,
-    /// The captions, in the order of the file.
+    /// The reference captions, in file order.
     pub references: Vec<String>,
 }
 
-/// The annotated images of a set, in the order of the file.
+/// The annotated images of a data set, in file order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaptionAnnotations {
-    /// The file, for messages.
+    /// The file name, for messages.
     pub file: String,
-    /// The images.
+    /// The annotated images.
     pub images: Vec<AnnotatedImage>,
 }
 
-/// The caption that a system gave to an image.
+/// A system's caption for one image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaptionResult {
-    /// The image.
+    /// The image id.
     pub image_id: ImageId,
-    /// The caption.
+    /// The predicted caption.
     pub caption: String,
 }
 
-/// What a system said of the images of a set, in any order.
+/// A system's captions for the images of a data set, in any order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaptionResults {
-    /// The file, for messages.
+    /// The file name, for messages.
     pub file: String,
-    /// One caption for each image.
+    /// One caption per image.
     pub results: Vec<CaptionResult>,
 }
 
 /// Which images are evaluated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EvaluatedImages {
-    /// All annotated ones: an image without a result is an error.
+    /// All annotated images; a missing result is an error.
     #[default]
     All,
-    /// Those that have a result, as in pycocoevalcap's example; the document frequencies of CIDEr change with them.
+    /// Only the images with a result, as in pycocoevalcap's example. CIDEr then counts document
+    /// frequencies over these images only.
     WithResult,
 }
 
-/// Which images the document frequencies of a domain's CIDEr are counted over.
+/// Images over which CIDEr of a domain counts document frequencies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DomainFrequency {
-    /// All evaluated ones: the figure of a domain is the mean of its images' figures.
+    /// All evaluated images: a domain's CIDEr is the mean over its images.
     #[default]
     AllImages,
-    /// Those of the domain: the figure is that of an evaluation of the domain alone.
+    /// The images of the domain: a domain's CIDEr equals an evaluation of that domain alone.
     OwnImages,
 }
 
-/// Settings of [`evaluate`].
+/// Options for [`evaluate`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CaptionOptions {
     /// Which images are evaluated.
     pub images: EvaluatedImages,
-    /// Document frequencies for CIDEr-D and CIDEr from elsewhere; `None` counts the references at hand.
+    /// External document frequencies for CIDEr-D and CIDEr; `None` counts them in the given
+    /// references.
     pub document_frequency: Option<DocumentFrequency>,
-    /// How CIDEr of a domain weighs n-grams; outside frequencies go before it.
+    /// How CIDEr of a domain counts document frequencies. `document_frequency` takes precedence.
     pub domain_frequency: DomainFrequency,
 }
 
-/// Number of figures in [`CaptionFigures`].
+/// Number of metrics in [`CaptionFigures`].
 pub const FIGURES: usize = LONGEST_NGRAM + 3;
 
-/// The figures of an image or of a set of images.
+/// The metrics of one image or of a set of images.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CaptionFigures {
     /// BLEU-1 to BLEU-4.
     pub bleu: [f64; LONGEST_NGRAM],
     /// ROUGE-L.
     pub rouge_l: f64,
-    /// CIDEr-D: what pycocoevalcap calls "CIDEr".
+    /// CIDEr-D, named "CIDEr" in pycocoevalcap.
     pub cider_d: f64,
     /// Plain CIDEr.
     pub cider: f64,
 }
 
 impl CaptionFigures {
-    /// Name, version and direction of [`values`](Self::values), in their order.
+    /// Name, version and direction of each of [`values`](Self::values), in the same order.
     pub const INFO: [MetricInfo; FIGURES] = [
         bleu::INFO[0],
         bleu::INFO[1],
@@ -126,55 +129,57 @@ impl CaptionFigures {
         cider::CIDER_INFO,
     ];
 
-    /// All figures: BLEU-1 to BLEU-4, ROUGE-L, CIDEr-D, CIDEr.
+    /// All metrics: BLEU-1 to BLEU-4, ROUGE-L, CIDEr-D, CIDEr.
     pub fn values(&self) -> [f64; FIGURES] {
         let [bleu_1, bleu_2, bleu_3, bleu_4] = self.bleu;
         [bleu_1, bleu_2, bleu_3, bleu_4, self.rouge_l, self.cider_d, self.cider]
     }
 }
 
-/// The figures of one image.
+/// The metrics of one image.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ImageScores {
-    /// The image.
+    /// The image id.
     pub id: ImageId,
-    /// Its domain, where the annotations have one.
+    /// The image's domain, if the annotations name one.
     pub domain: Option<String>,
-    /// Its figures.
+    /// The image's metrics.
     pub figures: CaptionFigures,
-    /// What BLEU of a set of images is made of.
+    /// N-gram counts from which BLEU of a set of images is computed.
     #[serde(skip)]
     pub bleu_statistics: BleuStatistics,
 }
 
-/// The figures of the images of one domain.
+/// The metrics over the images of one domain.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DomainScores {
-    /// The domain, as the annotations name it.
+    /// The domain's name in the annotations.
     pub name: String,
-    /// Number of its images.
+    /// Number of images in the domain.
     pub images: usize,
-    /// Its figures.
+    /// The domain's metrics.
     pub figures: CaptionFigures,
 }
 
-/// All figures of an evaluation.
+/// All metrics of an evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CaptionScores {
-    /// The figures over all images.
+    /// The metrics over all images.
     pub corpus: CaptionFigures,
-    /// The figures by domain: in, near, out, then others by name; empty where the annotations have no domains.
+    /// The metrics by domain: in, near, out, then other domains by name; empty if the annotations
+    /// have no domains.
     pub domains: Vec<DomainScores>,
-    /// What a reader must know before citing the figures; empty when all is well.
+    /// Caveats about the scores; empty if there are none.
     pub warnings: Vec<String>,
-    /// The figures of each image, in the order of the annotations.
+    /// The metrics of each image, in the order of the annotations.
     pub images: Vec<ImageScores>,
 }
 
-/// Scores the results of a system against the annotations; the same to the last bit for any number of threads.
+/// Scores the results of a system against the annotations. The scores do not depend on the number
+/// of threads, to the last bit.
 ///
-/// # Errors   [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`]; [`EvalError::Malformed`] for two results
-/// for one image, and for an image without references
+/// # Errors   [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`];
+/// [`EvalError::Malformed`] for two results for one image, and for an image without references
 ///
 /// ```
 /// use engram_eval::caption::{CaptionOptions, evaluate, parse_annotations, parse_results};
@@ -203,10 +208,10 @@ pub fn evaluate(
     Ok(prepare(annotations, results, options)?.scores(options))
 }
 
-/// What the figures are made of; the texts are needed no more.
+/// The tokenised corpus for the metrics; the raw texts can be dropped.
 struct Prepared {
     corpus: CaptionCorpus,
-    /// Ids and domains.
+    /// Id and domain of each image.
     images: Vec<(ImageId, Option<String>)>,
     warnings: Vec<String>,
 }
@@ -221,15 +226,15 @@ fn prepare(
     let corpus = corpus(&pairs, [&annotations.file, &results.file], &mut warnings)?;
     if pairs.len() < annotations.images.len() {
         warnings.push(format!(
-            "{} of {} annotated images have no result and are left out",
+            "{} of {} annotated images have no result and are skipped",
             annotations.images.len() - pairs.len(),
             annotations.images.len()
         ));
     }
     if pairs.len() == 1 && options.document_frequency.is_none() {
         warnings.push(
-            "CIDEr-D and CIDEr are 0: with a single image every n-gram weighs ln 1 - ln 1 = 0; \
-             evaluate more images, or give document frequencies"
+            "CIDEr-D and CIDEr are 0: with a single image every n-gram has the weight \
+             ln 1 - ln 1 = 0. Evaluate more images, or give document frequencies"
                 .to_owned(),
         );
     }
@@ -246,7 +251,7 @@ impl Prepared {
         let (cider_d, cider) = cider::both(&corpus, frequency);
         let bleu = bleu(&corpus);
         let rouge_l = rouge_l(&corpus);
-        // Nothing else needs it any more.
+        // Frees the corpus early unless the domains need it.
         let corpus = own_frequency.then_some(corpus);
         let of_image = |(position, (id, domain)): (usize, (ImageId, Option<String>))| ImageScores {
             id,
@@ -271,7 +276,8 @@ impl Prepared {
     }
 }
 
-/// The captions of images and results, tokenised; `files` are those of either, for warnings.
+/// Tokenises the reference captions and the results; `files` are the names of their files, for
+/// warnings.
 fn corpus(
     pairs: &[(&AnnotatedImage, &str)],
     files: [&str; 2],
@@ -292,7 +298,7 @@ fn corpus(
     Ok(CaptionCorpus::of(sentences, pairs.iter().map(|(image, _)| image.references.len()))?)
 }
 
-/// The annotated images that are evaluated, each with its caption.
+/// The evaluated images, each with its predicted caption.
 fn joined<'a>(
     annotations: &'a CaptionAnnotations,
     results: &'a CaptionResults,
@@ -345,14 +351,14 @@ fn joined<'a>(
         return Err(EvalError::Malformed {
             place: Place::new(&annotations.file, None),
             reason: format!("image {} has no captions", image.id.brief()),
-            remedy: "expected at least one entry of `annotations` for every image",
+            remedy: "give at least one entry of `annotations` for every image",
         });
     }
     Ok(pairs)
 }
 
-/// The figures of each domain, with CIDEr by its own document frequencies where there is a corpus to count them in;
-/// images without a domain belong to none.
+/// The metrics of each domain. CIDEr uses the domain's own document frequencies if `corpus` is
+/// given. Images without a domain are not counted.
 fn by_domain(
     images: &[ImageScores],
     corpus: Option<&CaptionCorpus>,
@@ -399,8 +405,9 @@ fn warn_of_line_ends(captions: &[&str], file: &str, warnings: &mut Vec<String>) 
     let count = captions.iter().filter(|caption| has_line_end(caption)).count();
     if count > 0 {
         warnings.push(format!(
-            "{file}: {count} captions hold a line end other than \\n; the reference tokeniser moves all later captions \
-             by a line, and so does this one: remove it from the captions"
+            "{file}: {count} captions contain a line end other than \\n. The reference tokeniser \
+             shifts all later captions by one line, and this tokeniser does the same. Remove the \
+             line end from the captions"
         ));
     }
 }

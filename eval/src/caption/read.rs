@@ -1,4 +1,5 @@
-//! JSON readers of annotations, results and document frequencies; gzip-compressed files are unpacked.
+//! JSON readers for annotations, results and document frequencies; gzip-compressed files are
+//! unpacked.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,31 +19,33 @@ const RESULT_SHAPE: &str = "expected [{\"image_id\": 1, \"caption\": \"a dog\"},
 const FREQUENCY_SHAPE: &str =
     "expected {\"num_documents\": 5000, \"document_frequency\": {\"a dog\": 120, …}}";
 
-/// Reads the annotations of COCO or NoCaps; the latter give each image a `domain`.
+/// Reads COCO or NoCaps annotations; NoCaps gives each image a `domain`.
 ///
 /// # Errors   [`EvalError::Read`] and those of [`parse_annotations`]
 pub fn read_annotations(path: &Path) -> Result<CaptionAnnotations, EvalError> {
     parse_annotations(&path.display().to_string(), &read_bytes(path)?)
 }
 
-/// Reads results: a list of one caption for each image.
+/// Reads results: a list with one caption per image.
 ///
 /// # Errors   [`EvalError::Read`] and those of [`parse_results`]
 pub fn read_results(path: &Path) -> Result<CaptionResults, EvalError> {
     parse_results(&path.display().to_string(), &read_bytes(path)?)
 }
 
-/// Reads document frequencies for CIDEr: in how many documents (images) of a collection an n-gram occurs.
+/// Reads document frequencies for CIDEr: the number of documents (images) of a collection that
+/// contain an n-gram.
 ///
-/// `{"num_documents": 5000, "document_frequency": {"a": 4990, "a dog": 120}}`, n-grams of one to four tokens joined by
-/// single spaces. `ref_len` and `df` are accepted for the two names; both numbers count documents, not logarithms.
+/// Format: `{"num_documents": 5000, "document_frequency": {"a": 4990, "a dog": 120}}`. An n-gram is
+/// one to four tokens joined by single spaces. The names `ref_len` and `df` are also accepted. Both
+/// numbers count documents and are not logarithms.
 ///
 /// # Errors   [`EvalError::Read`] and those of [`parse_document_frequency`]
 pub fn read_document_frequency(path: &Path) -> Result<DocumentFrequency, EvalError> {
     parse_document_frequency(&path.display().to_string(), &read_bytes(path)?)
 }
 
-/// The parts of an annotation file that are used.
+/// The fields of an annotation file that are read.
 #[derive(Deserialize)]
 struct AnnotationFile<'a> {
     images: Option<Vec<Object<ImageEntry>>>,
@@ -71,10 +74,10 @@ struct FrequencyFile {
     document_frequency: DistinctKeys<f64>,
 }
 
-/// [`read_annotations`] of bytes in memory, not compressed; `file` is the name for error messages.
+/// Like [`read_annotations`], but from uncompressed bytes; `file` is the name for error messages.
 ///
-/// The images keep the order of `images`, which the tokeniser depends on; without `images` they have the order of
-/// their first captions.
+/// Keeps the order of `images`, on which the tokeniser depends. Without `images`, the images are
+/// ordered by their first caption.
 ///
 /// # Errors   [`EvalError::Malformed`]
 pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations, EvalError> {
@@ -98,7 +101,7 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
         };
         if let Some(first) = index.insert(id.clone(), images.len()) {
             let reason = format!(
-                "entry {entry} of `images` has the id {} of entry {}",
+                "entry {entry} of `images` has the same id {} as entry {}",
                 id.brief(),
                 first + 1
             );
@@ -113,7 +116,7 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
             Some(&position) => position,
             None if listed => {
                 let (id, place) = (id.brief(), place());
-                return Err(malformed(format!("{place} is for image {id}, not one of `images`")));
+                return Err(malformed(format!("{place} is for image {id}, not in `images`")));
             }
             None => {
                 index.insert(id.clone(), images.len());
@@ -129,7 +132,7 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
     Ok(CaptionAnnotations { file: file.to_owned(), images })
 }
 
-/// [`read_results`] of bytes in memory, not compressed; `file` is the name for error messages.
+/// Like [`read_results`], but from uncompressed bytes; `file` is the name for error messages.
 ///
 /// # Errors   [`EvalError::Malformed`]
 pub fn parse_results(file: &str, bytes: &[u8]) -> Result<CaptionResults, EvalError> {
@@ -152,7 +155,8 @@ pub fn parse_results(file: &str, bytes: &[u8]) -> Result<CaptionResults, EvalErr
     Ok(CaptionResults { file: file.to_owned(), results })
 }
 
-/// [`read_document_frequency`] of bytes in memory, not compressed; `file` is the name for error messages.
+/// Like [`read_document_frequency`], but from uncompressed bytes; `file` is the name for error
+/// messages.
 ///
 /// # Errors   [`EvalError::Malformed`]
 pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFrequency, EvalError> {
@@ -160,9 +164,9 @@ pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFreq
     let documents = parsed.num_documents;
     let refuse = |reason| Err(malformed(file, reason, FREQUENCY_SHAPE));
     if !(documents.is_finite() && documents >= 1.0) {
-        return refuse(format!("`num_documents` is {documents}, not at least 1"));
+        return refuse(format!("`num_documents` is {documents}, but must be at least 1"));
     }
-    // The first in order of the alphabet, so that the message is always the same.
+    // Reports the alphabetically first n-gram, so that the message is deterministic.
     let DistinctKeys(counts) = parsed.document_frequency;
     let bad = counts
         .iter()
@@ -175,7 +179,7 @@ pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFreq
     Ok(DocumentFrequency { documents, counts })
 }
 
-/// Both lists of an annotation file, read by all threads.
+/// Reads both lists of an annotation file in parallel.
 fn lists(bytes: &[u8], part: usize) -> Option<Lists<'_>> {
     let mut cursor = Cursor::new(text(bytes)?, part);
     let (mut images, mut annotations) = (None, None);
@@ -191,10 +195,10 @@ fn lists(bytes: &[u8], part: usize) -> Option<Lists<'_>> {
     Some((images, annotations?))
 }
 
-/// The images, where there is a list of them, and their captions.
+/// The images, if the file lists them, and their captions.
 type Lists<'a> = (Option<Parts<ImageEntry>>, Parts<CaptionEntry<'a>>);
 
-/// The id and the caption of an entry; `place` says where it stands.
+/// Returns the id and the caption of an entry; `place` describes its position in messages.
 fn complete(
     entry: CaptionEntry<'_>,
     place: impl Fn() -> String,
@@ -206,7 +210,7 @@ fn complete(
     }
 }
 
-/// The text of a file without a byte order mark; none where it is not UTF-8.
+/// The contents of a file without byte order mark; `None` if they are not UTF-8.
 fn text(bytes: &[u8]) -> Option<&str> {
     str::from_utf8(without_mark(bytes)).ok()
 }

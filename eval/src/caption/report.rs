@@ -1,4 +1,4 @@
-//! The whole evaluation of captions: figures with intervals, by domain, and the images described worst.
+//! Caption report: metrics with intervals, by domain, and the lowest-scoring images.
 
 use std::collections::HashMap;
 
@@ -17,58 +17,59 @@ use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
 use crate::table::{Align, TextTable, number, shortened};
 use crate::text::{breakdown, figures, sources};
 
-/// The place of CIDEr-D among [`CaptionFigures::values`].
+/// Index of CIDEr-D in [`CaptionFigures::values`].
 const CIDER_D: usize = 5;
 
-/// Widest caption in the text form, in characters; the JSON form has all of it.
+/// Maximum length of a caption in the text report, in characters; the JSON report has the full
+/// caption.
 const CAPTION_WIDTH: usize = 200;
 
-/// Settings of [`report`].
+/// Options for [`report`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReportOptions {
-    /// What is evaluated, and how CIDEr weighs n-grams.
+    /// The evaluated images, and the document frequencies of CIDEr.
     pub captions: CaptionOptions,
-    /// Resamples, level and seed of the intervals.
+    /// Resamples, confidence level and seed of the intervals.
     pub bootstrap: BootstrapOptions,
-    /// How many of the images described worst are listed.
+    /// Number of lowest-scoring images to list.
     pub worst: usize,
-    /// Whether [`CaptionReport::items`] is filled.
+    /// Whether to fill [`CaptionReport::items`].
     pub items: bool,
-    /// The files that were read.
+    /// The input files.
     pub sources: Vec<SourceFile>,
 }
 
-/// All figures of an evaluation. Its JSON form is that of [`Evaluation`] with more fields.
+/// All metrics of an evaluation. The JSON form is [`Evaluation`] with more fields.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CaptionReport {
-    /// CIDEr-D (primary) and the others, over all images and by domain.
+    /// CIDEr-D (primary) and the other metrics, over all images and by domain.
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// What a reader must know before citing the figures; empty when all is well.
+    /// Caveats about the scores; empty if there are none.
     pub warnings: Vec<String>,
-    /// The images described worst, by CIDEr-D.
+    /// The images with the lowest CIDEr-D.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WorstImage>,
-    /// Each image's CIDEr-D; empty where it was not asked for.
+    /// CIDEr-D of each image; empty if not requested.
     #[serde(skip)]
     pub items: Vec<Item>,
 }
 
-/// An image that was described badly.
+/// An image with a low score.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorstImage {
-    /// Its id.
+    /// The image id.
     pub id: String,
-    /// Its figures.
+    /// The image's metrics.
     pub figures: CaptionFigures,
-    /// The system's caption.
+    /// The predicted caption.
     pub caption: String,
-    /// People's captions.
+    /// The reference captions.
     pub references: Vec<String>,
 }
 
-/// Measures results against annotations. Intervals draw images; CIDEr's document frequencies stay those of the whole
-/// set.
+/// Scores results against annotations. Intervals resample images; document frequencies of CIDEr
+/// stay those of the whole data set.
 ///
 /// # Errors   those of [`evaluate`](super::evaluate); [`EvalError::BadOption`]
 pub fn report(
@@ -78,7 +79,7 @@ pub fn report(
 ) -> Result<CaptionReport, EvalError> {
     options.bootstrap.validate()?;
     let prepared = prepare(&annotations, &results, &options.captions)?;
-    // The texts take as much memory as all else together.
+    // The texts take as much memory as everything else together.
     let texts = (options.worst > 0).then_some((annotations, results));
     let scores = prepared.scores(&options.captions);
     let all: Vec<usize> = (0..scores.images.len()).collect();
@@ -116,7 +117,7 @@ pub fn report(
     })
 }
 
-/// The figures over some images, each with its interval.
+/// The metrics over some images, each with its interval.
 fn measures(
     scores: &CaptionScores,
     images: &[usize],
@@ -147,7 +148,7 @@ fn measures(
     (0..FIGURES).map(measure).collect()
 }
 
-/// One table for each figure, with a row for each domain.
+/// One table per metric, with one row per domain.
 fn by_domain(scores: &CaptionScores, options: &BootstrapOptions) -> Vec<Breakdown> {
     if scores.domains.is_empty() {
         return Vec::new();
@@ -202,7 +203,7 @@ fn worst(
 }
 
 impl CaptionReport {
-    /// The report as aligned plain text.
+    /// Formats the report as aligned plain text.
     pub fn to_text(&self) -> String {
         let evaluation = &self.evaluation;
         let heading = format!("Captions, {} images\n{}", evaluation.primary.n, sources(evaluation));
@@ -217,7 +218,7 @@ impl CaptionReport {
 }
 
 fn worst_images(worst: &[WorstImage]) -> String {
-    let mut text = String::from("Described worst, by CIDEr-D\n");
+    let mut text = String::from("Lowest-scoring images, by CIDEr-D\n");
     for image in worst {
         let id = shortened(&image.id, CAPTION_WIDTH);
         let mut table = TextTable::new(&[("image", Align::Left), (&id, Align::Left)]);

@@ -1,12 +1,13 @@
-//! Visual Haystacks: yes-or-no questions about a few pictures among many.
+//! Visual Haystacks: yes/no questions about a few images among many.
 //!
-//! The published accuracy is the mean over 100 resamples, and a reply that says both yes and no is right for either.
-//! Beside it stand the plain mean, which it only approaches, and the strict one, in which such a reply is wrong.
+//! The published accuracy is the mean over 100 bootstrap resamples; a reply with both "yes" and
+//! "no" counts as correct. The report also has the plain accuracy, which the published one
+//! approximates, and a strict accuracy. The strict accuracy counts such a reply as wrong.
 //!
-//! | file | what it is responsible for |
+//! | file | task |
 //! |---|---|
-//! | [`read`] | replies from JSON lines |
-//! | `words` | which words a reply says, as nltk divides it |
+//! | [`read`] | reads replies from JSON lines |
+//! | `words` | finds "yes" and "no" among the nltk tokens of a reply |
 //!
 //! # Source   visual-haystacks/vhs_benchmark `utils.py`, `solvers/base_solver.py` (arXiv 2407.13766)
 //!
@@ -40,7 +41,7 @@ use crate::text::{self, figures, sources};
 use read::Reply;
 use words::says;
 
-/// Resamples of the published figure.
+/// Number of resamples of the published accuracy.
 const PUBLISHED_RESAMPLES: usize = 100;
 
 const ACCURACY: MetricInfo = higher_is_better("haystack_accuracy");
@@ -52,54 +53,56 @@ const fn higher_is_better(name: &'static str) -> MetricInfo {
     MetricInfo { name, version: 1, higher_is_better: Some(true) }
 }
 
-/// Settings of [`evaluate`].
+/// Options for [`evaluate`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HaystackOptions {
-    /// Resamples, level and seed of the intervals; the seed is that of the published figure too.
+    /// Resamples, confidence level and seed of the intervals. The published accuracy uses the same
+    /// seed.
     pub bootstrap: BootstrapOptions,
-    /// Whether [`HaystackReport::items`] is filled.
+    /// Whether to fill [`HaystackReport::items`].
     pub items: bool,
-    /// How many of the wrong replies are listed.
+    /// Number of wrong replies to list.
     pub worst: usize,
-    /// The files that were read.
+    /// The input files.
     pub sources: Vec<SourceFile>,
 }
 
-/// All figures, from 0 to 1.
+/// All metrics, from 0 to 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HaystackReport {
-    /// The published accuracy (primary), the plain and the strict one, and how many replies say yes or no at all.
+    /// The published accuracy (primary), the plain and the strict accuracy, and compliance: the
+    /// share of replies that contain "yes" or "no".
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// The published accuracy's standard deviation over its 100 resamples.
+    /// Standard deviation of the published accuracy over its 100 resamples.
     pub standard_deviation: f64,
-    /// Whether each reply was right; empty where it was not asked for.
+    /// Whether each reply is correct; empty if not requested.
     #[serde(skip)]
     pub items: Vec<Item>,
-    /// Wrong replies, then right ones that say both words, in the order of the file.
+    /// Wrong replies, then correct replies with both words, in file order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WrongReply>,
-    /// Number of all such replies.
+    /// Number of all such replies, listed or not.
     #[serde(skip)]
     pub wrong_in_all: usize,
 }
 
-/// A reply that does not answer rightly and alone.
+/// A reply that is wrong or contains both words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrongReply {
-    /// The question's id.
+    /// The question id.
     pub id: String,
-    /// The question; empty where the file does not have it.
+    /// The question text; empty if the file has none.
     pub question: String,
-    /// The right answer, `yes` or `no`.
+    /// The correct answer, `yes` or `no`.
     pub answer: String,
-    /// What the reply says of it: `yes`, `no`, `both` or `neither`.
+    /// The answer words in the reply: `yes`, `no`, `both` or `neither`.
     pub said: String,
-    /// The reply.
+    /// The full reply.
     pub response: String,
 }
 
-/// The figures of replies.
+/// Scores the replies.
 ///
 /// # Errors   [`EvalError::BadOption`], [`EvalError::Pattern`]
 pub fn evaluate(
@@ -177,7 +180,7 @@ fn said_name(said: (bool, bool)) -> &'static str {
     }
 }
 
-/// The plain accuracy of each label's replies.
+/// The plain accuracy of the replies with each label.
 fn breakdown(
     name: &str,
     labels: &[&'static str],
@@ -195,13 +198,13 @@ fn breakdown(
 }
 
 impl HaystackReport {
-    /// The report as aligned plain text.
+    /// Formats the report as aligned plain text.
     pub fn to_text(&self) -> String {
         let evaluation = &self.evaluation;
         let questions = evaluation.primary.n;
         let heading = format!("Visual Haystacks, {questions} questions\n{}", sources(evaluation));
         let deviation = format!(
-            "The accuracy is the mean of {PUBLISHED_RESAMPLES} resamples, standard deviation {:.4}\n",
+            "Accuracy is the mean over {PUBLISHED_RESAMPLES} resamples, standard deviation {:.4}\n",
             self.standard_deviation
         );
         let mut paragraphs = vec![heading, figures(evaluation), deviation];

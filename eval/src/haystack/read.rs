@@ -1,4 +1,4 @@
-//! Replies from JSON lines.
+//! Reads replies from JSON lines.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,20 +10,20 @@ use crate::ids::Id;
 use crate::source::json_lines;
 use crate::table::shortened;
 
-/// A question's answer and a system's reply.
+/// A question's correct answer and a system's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply<'a> {
-    /// The question's id; the line number where it has none.
+    /// The question id; the line number if the file has none.
     pub id: Cow<'a, str>,
-    /// Whether the right answer is yes.
+    /// Whether the correct answer is yes.
     pub yes: bool,
-    /// The question; empty where the file does not have it.
+    /// The question text; empty if the file has none.
     pub question: Cow<'a, str>,
-    /// The reply.
+    /// The full reply.
     pub response: Cow<'a, str>,
 }
 
-/// A line: the answer and the reply by themselves, or as the benchmark's scripts write them.
+/// A line: `answer` and `response` as plain fields, or in the format of the benchmark's scripts.
 #[derive(Deserialize)]
 struct ReplyLine<'a> {
     #[serde(borrow)]
@@ -89,7 +89,7 @@ pub fn parse_replies<'a>(file: &str, text: &'a str) -> Result<Vec<Reply<'a>>, Ev
 }
 
 fn malformed(file: &str, line: Option<u64>, reason: String) -> EvalError {
-    let remedy = "give one JSON object a line: id, answer (yes or no) and response";
+    let remedy = "give one JSON object per line: id, answer (yes or no) and response";
     EvalError::Malformed { place: Place::new(file, line), reason, remedy }
 }
 

@@ -1,9 +1,10 @@
-//! Which of the two words a reply says.
+//! Finds "yes" and "no" among the tokens of a reply.
 //!
-//! # Source   nltk 3.9.2 `word_tokenize`, as visual-haystacks/vhs_benchmark `utils.py` calls it on the reply in lower case:
-//! `tokenize/destructive.py` after the sentences of `tokenize/punkt.py`. Only the tokens `yes` and `no` are looked for,
-//! so what cannot change them is left out: contractions of other words, and abbreviations, of which neither is one.
-//! (nltk 3.10 came after the published figures; it finds the word in `no—` and `'no'` too.)
+//! # Source   nltk 3.9.2 `word_tokenize`, which visual-haystacks/vhs_benchmark `utils.py` calls on
+//! the lower-cased reply: `tokenize/destructive.py` after the sentence splitter
+//! `tokenize/punkt.py`. Rules that cannot affect the tokens `yes` and `no` are omitted:
+//! contractions of other words, and abbreviations. (nltk 3.10 came after the published results; it
+//! also finds the word in `no—` and `'no'`.)
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -12,10 +13,12 @@ use regex::Regex;
 
 use crate::normalise::characters::is_space;
 
-/// What is set apart by spaces, in the order of the reference; a reply is tokens with a space between them then.
+/// Regular expressions that put spaces around tokens, in the order of nltk. Afterwards the reply is
+/// split at spaces.
 static REWRITES: LazyLock<Result<Vec<Rewrite>, regex::Error>> = LazyLock::new(|| {
     compile(&[
-        // Punkt: a full stop ends a sentence, and is a token there, before white space and before these marks.
+        // Punkt: a full stop before white space or one of these marks ends a sentence and is a
+        // token.
         (r#"([^.])\.(\s|[)";}\]*:@'({\[!?]|$)"#, "$1 . $2"),
         // Starting quotes.
         (r"([«“‘„]|`+)", " $1 "),
@@ -26,7 +29,7 @@ static REWRITES: LazyLock<Result<Vec<Rewrite>, regex::Error>> = LazyLock::new(||
         (r"(\.{2,}|[;@#$%&?!*])", " $1 "),
         // Brackets, dashes.
         (r"(--|[\]\[(){}<>])", " $1 "),
-        // Ending quotes, behind a space at either end.
+        // Ending quotes, after a space is added at both ends.
         (r"^|$", " "),
         (r#"([»”’"]|'')"#, " $1 "),
         (r"\s+", " "),
@@ -38,12 +41,12 @@ static REWRITES: LazyLock<Result<Vec<Rewrite>, regex::Error>> = LazyLock::new(||
 /// A pattern and its replacement.
 type Rewrite = (Regex, &'static str);
 
-/// Compiles every pattern, or none.
+/// Compiles all patterns, or returns the first error.
 fn compile(rewrites: &[(&str, &'static str)]) -> Result<Vec<Rewrite>, regex::Error> {
     rewrites.iter().map(|(pattern, with)| Ok((Regex::new(pattern)?, *with))).collect()
 }
 
-/// Whether a reply says yes, and whether it says no.
+/// Whether a reply contains the token "yes", and whether it contains "no".
 ///
 /// # Errors   the first pattern that does not compile
 pub(super) fn says(response: &str) -> Result<(bool, bool), regex::Error> {
@@ -68,10 +71,10 @@ mod tests {
     #[test]
     fn all_rewrites_are_patterns() {
         assert_eq!(REWRITES.as_ref().map(Vec::len), Ok(12));
-        assert!(compile(&[("a", "b"), ("(", "c")]).is_err(), "one that is none is not left out");
+        assert!(compile(&[("a", "b"), ("(", "c")]).is_err(), "an invalid pattern is an error");
     }
 
-    /// As nltk 3.9.2 has it, with its English model of sentences.
+    /// Expected values are from nltk 3.9.2 with its English sentence model.
     #[test]
     fn words_are_those_of_nltk() {
         let (yes, no, both, neither) = ((true, false), (false, true), (true, true), (false, false));

@@ -1,8 +1,8 @@
-//! A scale with round ticks.
+//! An axis with round tick values.
 
 use super::numbers::fixed;
 
-/// A linear scale from one tick to another.
+/// A linear axis from the first to the last tick.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Axis {
     low: f64,
@@ -12,8 +12,8 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// A scale over all finite values, of about `steps` steps of 1, 2 or 5 times a power of ten; `None` without any
-    /// value that it could show.
+    /// An axis over all finite values, with about `steps` steps of 1, 2 or 5 times a power of ten.
+    /// `None` if no value is finite.
     pub(super) fn over(values: impl IntoIterator<Item = f64>, steps: usize) -> Option<Self> {
         let shown = values.into_iter().filter(|value| value.abs() < 1e12);
         let (low, high) = shown.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
@@ -22,22 +22,22 @@ impl Axis {
         if low > high {
             return None;
         }
-        // A single value gets room at both sides.
+        // A single value gets space on both sides.
         let room = if low == high { (0.1 * low.abs()).max(1e-3) } else { 0.0 };
         let (low, high) = (low - room, high + room);
-        // Below this no step would move an end.
+        // A smaller span would vanish in floating-point rounding.
         let span = (high - low).max(high.abs().max(low.abs()) * 1e-6).max(1e-9);
         let rough = span / steps.max(1) as f64;
         let power = rough.log10().floor();
         let unit = 10f64.powf(power);
-        // A little slack, so that a quarter of 1.1 less 0.9 is not more than 0.05.
+        // Tolerance for rounding, so that a quarter of 1.1 − 0.9 does not exceed 0.05.
         let (step, power) = match rough / unit - 1e-9 {
             share if share <= 1.0 => (unit, power),
             share if share <= 2.0 => (2.0 * unit, power),
             share if share <= 5.0 => (5.0 * unit, power),
             _ => (10.0 * unit, power + 1.0),
         };
-        // A little slack, so that 0.3 does not lie beyond three steps of 0.1.
+        // Tolerance for rounding, so that 0.3 does not exceed three steps of 0.1.
         let first = (low / step + 1e-6).floor();
         let last = (high / step - 1e-6).ceil().max(first + 1.0);
         Some(Self {
@@ -56,12 +56,12 @@ impl Axis {
         self.low + self.steps as f64 * self.step
     }
 
-    /// Where a value lies between the ends, from 0 to 1.
+    /// The position of a value between the ends, from 0 to 1.
     pub(super) fn share(&self, value: f64) -> f64 {
         ((value - self.low) / (self.high() - self.low)).clamp(0.0, 1.0)
     }
 
-    /// The ticks: share of the way, and label.
+    /// The ticks: position from 0 to 1, and label.
     pub(super) fn ticks(&self) -> impl Iterator<Item = (f64, String)> + '_ {
         (0..=self.steps).map(|tick| {
             let value = self.low + tick as f64 * self.step;
@@ -69,14 +69,14 @@ impl Axis {
         })
     }
 
-    /// The parts between ticks, each in `parts` parts: their ends.
+    /// The lower and upper ends of bins: each interval between ticks has `parts` bins.
     pub(super) fn bins(&self, parts: usize) -> Vec<(f64, f64)> {
         let width = self.step / parts as f64;
         let end = |bin: usize| self.low + bin as f64 * width;
         (0..self.steps * parts).map(|bin| (end(bin), end(bin + 1))).collect()
     }
 
-    /// A value as precisely as the ends of bins need it.
+    /// The label of a value, with enough decimals for the ends of bins.
     pub(super) fn label(&self, value: f64) -> String {
         fixed(value, self.decimals + 2)
     }

@@ -1,4 +1,4 @@
-//! The page of captions: what the system said beside what people said.
+//! The caption page: predicted captions beside reference captions.
 
 use super::cases::{Cases, Cell, Column, Kind, cut};
 use super::numbers::size;
@@ -10,9 +10,9 @@ use crate::caption::report::{CaptionReport, WorstImage};
 const WORDS: Words<'static> =
     Words { item_figure: "CIDEr-D of an image", items: "images", unit: "" };
 
-/// People's captions listed for an image.
+/// Maximum number of reference captions shown per image.
 const MOST_REFERENCES: usize = 10;
-/// Longest caption, in characters.
+/// Maximum length of a caption, in characters.
 const CAPTION_WIDTH: usize = 600;
 
 const COLUMNS: [Column<'static>; 5] = [
@@ -24,8 +24,8 @@ const COLUMNS: [Column<'static>; 5] = [
 ];
 
 impl CaptionReport {
-    /// The report as a page: figures, domains, the distribution of [`CaptionReport::items`], and the images in
-    /// [`CaptionReport::worst`].
+    /// The report as a page: metrics, domains, the distribution of [`CaptionReport::items`], and
+    /// the images in [`CaptionReport::worst`].
     pub fn to_html(&self) -> String {
         let evaluation = &self.evaluation;
         let lead =
@@ -37,7 +37,7 @@ impl CaptionReport {
         let remark = (zero > 0).then(|| {
             format!("{} have a CIDEr-D of 0.", sections::part_of(zero, values.len(), WORDS.items))
         });
-        let overall = Some(("over all", evaluation.primary.value));
+        let overall = Some(("overall", evaluation.primary.value));
         sections::distribution(&mut page, &values, WORDS, overall, remark);
         sections::breakdowns(&mut page, evaluation);
         Cases {

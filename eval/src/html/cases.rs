@@ -1,33 +1,33 @@
-//! The table of the worst cases, which the page's script sorts and filters.
+//! The table of the worst cases; the page's script sorts and filters it.
 
 use super::numbers::size;
 use super::page::Page;
 use super::writer::Html;
 
-/// A heading, and what stands below it.
+/// A column heading, and the kind of its cells.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column<'a> {
     pub(super) heading: &'a str,
     pub(super) kind: Kind,
 }
 
-/// What a column holds.
+/// The kind of a column's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Names: sorted as text.
     Name,
-    /// Names of a few letters.
+    /// Short codes.
     Code,
     /// Numbers: sorted by value.
     Number,
-    /// What is to be read: not sorted, as wide as possible.
+    /// Text for reading: not sorted, as wide as possible.
     Reading,
 }
 
 /// A cell.
 #[derive(Debug)]
 pub(super) enum Cell {
-    /// A number and how it is shown.
+    /// A number and its displayed form.
     Number(f64, String),
     /// A text from a file.
     Text(String),
@@ -44,28 +44,28 @@ impl Cell {
         Self::Number(count as f64, super::numbers::count(count))
     }
 
-    /// A text, at most as long as anybody reads.
+    /// A text, shortened to a readable length.
     pub(super) fn text(text: &str) -> Self {
         Self::Text(cut(text, 400))
     }
 }
 
-/// The worst cases and what to say of them.
+/// The worst cases and their description.
 pub(super) struct Cases<'a> {
-    /// What they are, in the plural: `utterances`.
+    /// The kind of items, in the plural: `utterances`.
     pub(super) items: &'a str,
-    /// How many there are, listed or not.
+    /// The total number of cases, including those not listed.
     pub(super) total: usize,
-    /// Their order: `by number of errors`.
+    /// The order of the cases: `by number of errors`.
     pub(super) order: &'a str,
     pub(super) columns: &'a [Column<'a>],
     pub(super) rows: Vec<Vec<Cell>>,
-    /// What explains the marks in the cells.
+    /// Explains the marks in the cells.
     pub(super) legend: Html,
 }
 
 impl Cases<'_> {
-    /// Adds the section; none without cases.
+    /// Adds the section, unless there are no cases.
     pub(super) fn write(&self, page: &mut Page) {
         if self.rows.is_empty() {
             return;
@@ -88,7 +88,7 @@ impl Cases<'_> {
         });
     }
 
-    /// Hidden until the script has found them.
+    /// Hidden until the script enables them.
     fn controls(&self, html: &mut Html) {
         html.node("div", &[("class", "controls"), ("hidden", "")], |html| {
             html.node("label", &[], |html| {
@@ -109,7 +109,7 @@ impl Cases<'_> {
                         let ways = match column.kind {
                             Kind::Reading => continue,
                             Kind::Name | Kind::Code => ["A to Z", "Z to A"],
-                            Kind::Number => ["rising", "falling"],
+                            Kind::Number => ["ascending", "descending"],
                         };
                         for (direction, way) in ["up", "down"].into_iter().zip(ways) {
                             let value = format!("{place} {direction}");
@@ -168,7 +168,7 @@ fn write_cell(html: &mut Html, cell: &Cell, column: &Column<'_>) {
     }
 }
 
-/// A text cut to so many characters, with an ellipsis.
+/// Shortens a text to at most `most` characters, with an ellipsis.
 pub(super) fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),

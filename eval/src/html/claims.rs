@@ -1,4 +1,4 @@
-//! A page of claims: what each says, what was measured, whether it holds.
+//! A page of claims, with the published and the measured value and the verdict of each.
 
 use super::forest::{Forest, Row, forest, star_note};
 use super::numbers::{decimals, fixed, limits, size};
@@ -7,28 +7,28 @@ use super::sections::metric_name;
 use super::writer::Html;
 use crate::result::Measure;
 
-/// A claim, beside what was measured.
+/// A claim and its measured value.
 #[derive(Debug, Clone, Copy)]
 pub struct ClaimCard<'a> {
-    /// What it belongs to: claims of one group that follow each other share a section.
+    /// The claim's group; consecutive claims of one group share a section.
     pub group: &'a str,
-    /// Its name: `reveal.knowledge_swap`.
+    /// The claim's id: `reveal.knowledge_swap`.
     pub id: &'a str,
-    /// What is claimed.
+    /// The text of the claim.
     pub claim: &'a str,
-    /// What was published of it; may be empty.
+    /// The published value; may be empty.
     pub published: &'a str,
-    /// The figure by which it is judged; `None` where nothing was measured.
+    /// The measured value that decides the verdict; `None` if not measured.
     pub figure: Option<&'a Measure>,
     /// `holds`, `fails`, or another word.
     pub verdict: &'a str,
-    /// The command that makes its figures.
+    /// The command that measures it.
     pub command: &'a str,
-    /// Figures to read it beside.
+    /// Values for comparison.
     pub compared: &'a [(String, Measure)],
 }
 
-/// A whole page: all claims as a table, the figures of each, those that nothing was measured for, and notes.
+/// Returns the page: all claims as a table, the values of each, the claims not measured, and notes.
 ///
 /// ```
 /// use engram_eval::html::claims_page;
@@ -67,7 +67,7 @@ pub fn claims_page(title: &str, lead: &str, claims: &[ClaimCard<'_>], notes: &[S
     page.into_html()
 }
 
-/// What is claimed, published and measured, a row each.
+/// A table with one row per claim: claim, published, measured.
 fn summary(html: &mut Html, claims: &[&ClaimCard<'_>]) {
     list(html, &["claim", "published", "measured here", "n", "verdict"], claims, |html, claim| {
         let Some(figure) = claim.figure else { return };
@@ -85,7 +85,7 @@ fn summary(html: &mut Html, claims: &[&ClaimCard<'_>]) {
     });
 }
 
-/// A table whose rows begin with what is claimed and what was published.
+/// A table whose first columns are the claim and the published value.
 fn list(
     html: &mut Html,
     heads: &[&str],
@@ -121,7 +121,7 @@ fn list(
     });
 }
 
-/// A cell that says on narrow screens what it is.
+/// A cell that shows its own label on narrow screens.
 fn labelled(html: &mut Html, label: &str, inside: impl FnOnce(&mut Html)) {
     html.node("td", &[("class", "code"), ("data-label", label)], inside);
 }
@@ -135,7 +135,7 @@ fn verdict(html: &mut Html, claim: &ClaimCard<'_>) {
     html.leaf("span", &[("class", class)], claim.verdict);
 }
 
-/// The figures of a claim, drawn on one scale.
+/// The values of a claim, drawn on one axis.
 fn figures(html: &mut Html, claim: &ClaimCard<'_>) {
     html.node("h3", &[("id", claim.id)], |html| {
         html.text(&format!("{} ", claim.id));
@@ -150,7 +150,7 @@ fn figures(html: &mut Html, claim: &ClaimCard<'_>) {
     let compared = claim.compared.iter().map(|(name, figure)| (name.clone(), figure));
     let rows: Vec<Row<'_>> =
         compared.chain(own).map(|(name, figure)| Row { name, ..Row::of_measure(figure) }).collect();
-    forest(html, "figure", &rows, &Forest { overall: None, n: true });
+    forest(html, "metric", &rows, &Forest { overall: None, n: true });
     star_note(html, &rows);
     html.node("p", &[("class", "note")], |html| html.leaf("code", &[], claim.command));
 }
@@ -167,7 +167,7 @@ mod tests {
         let tested = ClaimCard {
             group: "Speech",
             id: "speech.<heard>",
-            claim: "all is heard",
+            claim: "all is transcribed",
             published: "WER 0.1",
             figure: Some(&figure),
             verdict: "fails",

@@ -1,25 +1,25 @@
-//! A page of figures that stand beside each other: tables of intervals, each on one scale.
+//! A page with tables of values and intervals, each on one axis.
 
 use super::forest::{Forest, Row, forest, star_note};
 use super::page::Page;
 use crate::result::Measure;
 
-/// Figures under one heading, drawn on one scale.
+/// Values under one heading, drawn on one axis.
 #[derive(Debug, Clone, Copy)]
 pub struct FigureTable<'a> {
     /// The heading.
     pub heading: &'a str,
-    /// What the rows are, above the first column.
+    /// Heading of the first column: the kind of rows.
     pub rows_are: &'a str,
-    /// What is to be known before reading it; may be empty.
+    /// A note for the reader; may be empty.
     pub note: &'a str,
-    /// Each figure with its name.
+    /// The name and the measured value of each row.
     pub rows: &'a [(String, Measure)],
-    /// A figure to compare with, as a dashed line.
+    /// A value for comparison, drawn as a dashed line.
     pub reference: Option<f64>,
 }
 
-/// A whole page of tables of figures.
+/// Returns the page.
 ///
 /// ```
 /// use engram_eval::html::{FigureTable, figures_page};

@@ -1,4 +1,4 @@
-//! Tables of figures with their intervals, drawn on one scale.
+//! Tables of values with their intervals, drawn on one axis (forest plots).
 
 use super::axis::Axis;
 use super::numbers::{decimals, fixed, limits, size};
@@ -8,13 +8,13 @@ use super::writer::Html;
 use crate::result::{FEW_UNITS, Interval, Measure};
 use crate::text::level;
 
-/// Steps of the scale of intervals.
+/// Number of axis steps.
 const STEPS: usize = 4;
-/// Width of the plots in a table of its own, and in one beside others.
+/// Plot widths of a full-width table and of tables side by side.
 const WIDE: f64 = 460.0;
 const NARROW: f64 = 192.0;
 
-/// A row of a table of intervals.
+/// One row of the table.
 #[derive(Debug, Clone)]
 pub(super) struct Row<'a> {
     pub(super) name: String,
@@ -42,26 +42,26 @@ impl<'a> Row<'a> {
     }
 }
 
-/// What a table of intervals shows beside figures.
+/// Optional parts of a forest table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Forest {
-    /// The figure over all parts, as a dashed line.
+    /// The overall value, drawn as a dashed line.
     pub(super) overall: Option<f64>,
-    /// Whether each row's count is shown, in a narrower table.
+    /// Whether to show each row's count; the table is then narrower.
     pub(super) n: bool,
 }
 
-/// What all rows of a table share.
+/// The properties shared by all rows.
 struct Table<'a> {
     shown: &'a Forest,
     scale: Option<RowScale>,
     /// Whether any row has an interval.
     intervals: bool,
-    /// Decimals of the figures, so that they stand below each other.
+    /// Number of decimals, the same in all rows.
     decimals: usize,
 }
 
-/// Figures with their intervals, drawn on one scale.
+/// Writes a table of values with intervals, drawn on one axis.
 pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], shown: &Forest) {
     let numbers = || rows.iter().flat_map(|row| row.mark().numbers());
     let overall = shown.overall.filter(|value| value.is_finite());
@@ -85,7 +85,7 @@ pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], shown: &Fore
                         if shown.n {
                             html.leaf("th", &[("scope", "col"), ("class", "number")], "n");
                         }
-                        html.leaf("th", &[("scope", "col"), ("class", "number")], "figure");
+                        html.leaf("th", &[("scope", "col"), ("class", "number")], "value");
                         if let Some(interval) = interval {
                             html.leaf("th", &[("scope", "col")], &level(interval));
                         }
@@ -147,10 +147,10 @@ fn forest_row(html: &mut Html, row: &Row<'_>, table: &Table<'_>) {
     });
 }
 
-/// What a star means, where there is one.
+/// Explains the star, if any interval has one.
 pub(super) fn star_note(html: &mut Html, rows: &[Row<'_>]) {
     if rows.iter().any(|row| row.interval.is_some_and(|i| i.units < FEW_UNITS)) {
-        let text = format!("* drawn from fewer than {FEW_UNITS} units: a rough interval");
+        let text = format!("* fewer than {FEW_UNITS} sampling units: a rough interval");
         html.leaf("p", &[("class", "note")], &text);
     }
 }

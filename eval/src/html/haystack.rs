@@ -1,4 +1,4 @@
-//! The page of Visual Haystacks: replies that are wrong, or say both words.
+//! The Visual Haystacks page: replies that are wrong or contain both words.
 
 use super::cases::{Cases, Cell, Column, Kind, cut};
 use super::numbers::{figure, size};
@@ -7,24 +7,26 @@ use super::sections::{self, Words};
 use super::writer::Html;
 use crate::haystack::{HaystackReport, WrongReply};
 
-const WORDS: Words<'static> = Words { item_figure: "right replies", items: "questions", unit: "" };
+const WORDS: Words<'static> =
+    Words { item_figure: "correct replies", items: "questions", unit: "" };
 
-/// Longest question or reply, in characters.
+/// Maximum length of a question or a reply, in characters.
 const TEXT_WIDTH: usize = 600;
 
 const COLUMNS: [Column<'static>; 4] = [
     Column { heading: "question", kind: Kind::Name },
-    Column { heading: "answer", kind: Kind::Code },
-    Column { heading: "said", kind: Kind::Code },
+    Column { heading: "correct answer", kind: Kind::Code },
+    Column { heading: "answer words", kind: Kind::Code },
     Column { heading: "reply", kind: Kind::Reading },
 ];
 
 impl HaystackReport {
-    /// The report as a page: all figures, by answer and by what was said, and the replies in [`HaystackReport::worst`].
+    /// The report as a page: all metrics, by correct answer and by answer words, and the replies in
+    /// [`HaystackReport::worst`].
     pub fn to_html(&self) -> String {
         let evaluation = &self.evaluation;
         let lead = format!(
-            "{} questions; the accuracy is the mean of 100 resamples, standard deviation {}",
+            "{} questions; accuracy is the mean over 100 resamples, standard deviation {}",
             size(evaluation.primary.n),
             figure(self.standard_deviation)
         );
@@ -32,9 +34,9 @@ impl HaystackReport {
         sections::opening(&mut page, evaluation, &[], WORDS);
         sections::breakdowns(&mut page, evaluation);
         Cases {
-            items: "replies that are wrong or say both words",
+            items: "replies that are wrong or contain both words",
             total: self.wrong_in_all,
-            order: "those that say both last",
+            order: "those with both words last",
             columns: &COLUMNS,
             rows: self.worst.iter().map(cells).collect(),
             legend: Html::default(),

@@ -1,20 +1,20 @@
-//! Reports as one HTML page each, with nothing to load: no network, no font, no library.
+//! Reports as self-contained HTML pages: no network, no fonts, no libraries.
 //!
-//! | file | what it is responsible for |
+//! | file | task |
 //! |---|---|
-//! | `writer` | elements that always close, text that never becomes markup |
-//! | `numbers` | how figures and counts are written |
-//! | `axis`, `plots` | scales, interval plots and histograms as inline SVG |
-//! | `page` | the frame: head, style, script, contents |
-//! | `sections` | what every page has: figures, files, method, breakdowns, distribution |
-//! | `forest` | tables of figures with their intervals |
-//! | `figures` | a page of nothing but such tables |
-//! | `claims` | a page of claims, each beside what was measured |
-//! | `cases` | the table of the worst cases, which can be sorted and filtered |
-//! | `wer`, `caption`, `questions`, `retrieval`, `haystack`, `phrase` | what only one study has |
+//! | `writer` | writes balanced elements and escapes all text |
+//! | `numbers` | formats values and counts |
+//! | `axis`, `plots` | axes, interval plots and histograms as inline SVG |
+//! | `page` | the page frame: head, style, script, contents |
+//! | `sections` | sections common to all pages: metrics, files, method, breakdowns, distribution |
+//! | `forest` | tables of values with intervals |
+//! | `figures` | a page of such tables only |
+//! | `claims` | a page of claims with their measured values |
+//! | `cases` | the sortable and filterable table of the worst cases |
+//! | `wer`, `caption`, `questions`, `retrieval`, `haystack`, `phrase` | one page per evaluation |
 //!
-//! A page needs the report's items and worst cases: switch them on in the options of the evaluation. It depends on the
-//! report alone, so equal reports make equal pages, byte for byte.
+//! A page needs the report's items and worst cases: enable both in the options of the evaluation. A
+//! page depends only on the report: equal reports give byte-identical pages.
 
 mod axis;
 mod caption;
@@ -39,5 +39,5 @@ pub use claims::{ClaimCard, claims_page};
 pub use figures::{FigureTable, figures_page};
 pub use page::PALETTE;
 
-/// How many of the worst cases a page lists if nothing else is asked for: enough to read, small enough to send.
+/// Default number of worst cases on a page: enough to read, small enough to send.
 pub const WORST_CASES: usize = 200;

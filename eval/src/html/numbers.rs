@@ -1,17 +1,17 @@
-//! How figures and counts are written on a page.
+//! Formats values and counts on a page.
 
 use crate::result::{FEW_UNITS, Interval};
 
-/// Between groups of three digits; a line does not break there.
+/// Non-breaking separator between groups of three digits.
 const THIN_SPACE: char = '\u{202f}';
 const MINUS: &str = "\u{2212}";
 
-/// A figure with four decimals, or with four digits where that is less; a dash for NaN.
+/// Formats a value with four decimals, or with fewer for large values; a dash for NaN.
 pub(super) fn figure(value: f64) -> String {
     fixed(value, decimals([value]))
 }
 
-/// The decimals of figures that stand together.
+/// The common number of decimals for several values.
 pub(super) fn decimals(values: impl IntoIterator<Item = f64>) -> usize {
     match values.into_iter().map(f64::abs).fold(0.0, f64::max) {
         size if size < 10.0 => 4,
@@ -21,7 +21,7 @@ pub(super) fn decimals(values: impl IntoIterator<Item = f64>) -> usize {
     }
 }
 
-/// A number with so many decimals, its digits in groups.
+/// Formats a number with the given decimals and grouped digits.
 pub(super) fn fixed(value: f64, decimals: usize) -> String {
     if value.is_nan() {
         return "–".to_owned();
@@ -36,23 +36,23 @@ pub(super) fn fixed(value: f64, decimals: usize) -> String {
     format!("{sign}{}{rest}", grouped(whole))
 }
 
-/// A count, its digits in groups.
+/// Formats a count with grouped digits.
 pub(super) fn count(count: u64) -> String {
     grouped(&count.to_string())
 }
 
-/// A count of things in memory.
+/// Formats a `usize` count.
 pub(super) fn size(items: usize) -> String {
     grouped(&items.to_string())
 }
 
-/// A share as per cent.
+/// Formats a ratio in per cent.
 pub(super) fn percent(part: f64, whole: f64) -> String {
     let share = 100.0 * part / whole;
     format!("{}{THIN_SPACE}%", fixed(share, if share.abs() < 10.0 { 2 } else { 1 }))
 }
 
-/// `[low, high]`, with a star where too few units were drawn for a sound interval.
+/// `[low, high]`, with a star if there are too few sampling units for a reliable interval.
 pub(super) fn limits(interval: &Interval, decimals: usize) -> String {
     let star = if interval.units < FEW_UNITS { "*" } else { "" };
     format!("[{}, {}]{star}", fixed(interval.low, decimals), fixed(interval.high, decimals))
@@ -61,7 +61,7 @@ pub(super) fn limits(interval: &Interval, decimals: usize) -> String {
 fn grouped(digits: &str) -> String {
     let mut out = String::with_capacity(digits.len() + digits.len() / 3 * 3);
     for (place, digit) in digits.chars().enumerate() {
-        // Four digits are read at a glance.
+        // Four digits stay ungrouped.
         if place > 0 && digits.len() > 4 && (digits.len() - place).is_multiple_of(3) {
             out.push(THIN_SPACE);
         }

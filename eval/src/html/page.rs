@@ -1,17 +1,17 @@
-//! The frame of a page: head, style, script, contents.
+//! The page frame: head, style, script, contents.
 
 use super::writer::Html;
 
 const STYLE: &str = include_str!("style.css");
-/// The colours of all pages as CSS variables, on light and dark screens.
+/// The colours of all pages as CSS variables, for light and dark mode.
 pub const PALETTE: &str = include_str!("palette.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// Nothing may be loaded, whatever a text says.
+/// Content security policy: the page cannot load anything, whatever its texts contain.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
                       script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
-/// A page as its sections.
+/// A page as a list of sections.
 #[derive(Debug)]
 pub(super) struct Page {
     title: String,
@@ -26,12 +26,12 @@ struct Section {
 }
 
 impl Page {
-    /// A page without sections: what was measured, and on how much.
+    /// An empty page; `lead` describes the evaluated data.
     pub(super) fn new(title: &str, lead: &str) -> Self {
         Self { title: title.to_owned(), lead: lead.to_owned(), sections: Vec::new() }
     }
 
-    /// Adds a section; one without content is left out.
+    /// Adds a section, unless it is empty.
     pub(super) fn section(&mut self, heading: &str, write: impl FnOnce(&mut Html)) {
         let mut body = Html::default();
         write(&mut body);
@@ -70,7 +70,7 @@ impl Page {
         html.node("header", &[], |html| {
             html.node("div", &[("class", "title")], |html| {
                 html.leaf("h1", &[], &self.title);
-                // The script shows it: without one it would do nothing.
+                // The script unhides the button; without the script it has no effect.
                 let attributes = [("type", "button"), ("id", "theme"), ("hidden", "")];
                 html.leaf("button", &attributes, "Dark");
             });

@@ -1,4 +1,4 @@
-//! The page of the phrase study: the rows that cost the most correlation.
+//! The page of the phrase study: the rows that lower the correlation most.
 
 use super::cases::{Cases, Cell, Column, Kind};
 use super::numbers::{fixed, size};
@@ -9,7 +9,7 @@ use crate::items::Statistic;
 use crate::phrase::{PhraseReport, WorstRow, z_scores};
 
 const WORDS: Words<'static> = Words {
-    item_figure: "prediction less gold score, in standard deviations",
+    item_figure: "prediction − gold score, in standard deviations",
     items: "rows",
     unit: "",
 };
@@ -25,8 +25,8 @@ const COLUMNS: [Column<'static>; 7] = [
 ];
 
 impl PhraseReport {
-    /// The report as a page: figures, breakdowns, the distribution of [`PhraseReport::items`], and the rows in
-    /// [`PhraseReport::worst_rows`].
+    /// The report as a page: metrics, breakdowns, the distribution of [`PhraseReport::items`], and
+    /// the rows in [`PhraseReport::worst_rows`].
     pub fn to_html(&self) -> String {
         let evaluation = &self.evaluation;
         let rows = evaluation.primary.n;
@@ -36,19 +36,19 @@ impl PhraseReport {
         let differences = self.differences();
         let near = differences.iter().filter(|difference| difference.abs() <= 0.5).count();
         let remark = format!(
-            "Positive: the prediction sees too much likeness. {} lie within half a standard deviation.",
+            "Positive: the prediction is too high. {} lie within 0.5 standard deviations.",
             sections::part_of(near, differences.len(), WORDS.items)
         );
         sections::distribution(&mut page, &differences, WORDS, None, Some(remark));
         sections::breakdowns(&mut page, evaluation);
         let mut legend = Html::default();
-        let text = "The difference is that of prediction and gold score, each in standard \
-                    deviations from its mean; positive where the prediction sees too much likeness.";
+        let text = "Difference = prediction − gold score, each in standard deviations from \
+                    its mean. Positive: the prediction is too high.";
         legend.leaf("p", &[("class", "note")], text);
         Cases {
             items: WORDS.items,
             total: rows,
-            order: "by the difference",
+            order: "by absolute difference",
             columns: &COLUMNS,
             rows: self.worst_rows.iter().map(cells).collect(),
             legend,
@@ -57,7 +57,7 @@ impl PhraseReport {
         page.into_html()
     }
 
-    /// Of each item the difference of prediction and gold score, as in [`WorstRow::difference`].
+    /// Prediction − gold score of each item in standard deviations, as in [`WorstRow::difference`].
     fn differences(&self) -> Vec<f64> {
         let pair = |statistic: &Statistic| match *statistic {
             Statistic::Correlation { gold, prediction } => Some((gold, prediction)),

@@ -1,15 +1,15 @@
-//! Plots as inline SVG; colours come from the page's style.
+//! Plots as inline SVG; the page's style sets the colours.
 
 use super::axis::Axis;
 use super::numbers::{figure, percent, size};
 use super::writer::Html;
 
-/// Height of an interval's plot.
+/// Height of an interval plot.
 const ROW_HEIGHT: f64 = 18.0;
-/// Room left and right of the scale of intervals, for the labels of its ends.
+/// Margin left and right of the axis, for the tick labels.
 const ROW_MARGIN: f64 = 16.0;
 
-/// A figure and its limits.
+/// A value and its interval.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mark {
     pub(super) value: f64,
@@ -17,14 +17,14 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// All finite numbers of the mark, for a scale.
+    /// All finite numbers of the mark, to fit the axis.
     pub(super) fn numbers(self) -> impl Iterator<Item = f64> {
         let limits = self.limits.map_or([f64::NAN; 2], |(low, high)| [low, high]);
         limits.into_iter().chain([self.value]).filter(|value| value.is_finite())
     }
 }
 
-/// A scale over the width of a plot of intervals.
+/// An axis over the width of an interval plot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowScale {
     pub(super) axis: Axis,
@@ -45,7 +45,7 @@ impl RowScale {
     }
 }
 
-/// A length in the plot, short and the same on every machine.
+/// Formats a length; short and identical on all machines.
 fn length(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
@@ -62,7 +62,7 @@ fn label(html: &mut Html, anchor: &str, at: (f64, f64), text: &str) {
     html.leaf("text", &[("x", &x), ("y", &y), ("text-anchor", anchor)], text);
 }
 
-/// One figure with its interval as a row of a table; `overall` is drawn as a dashed line.
+/// Draws one value with its interval as a table row; `overall` is a dashed line.
 pub(super) fn interval_row(
     html: &mut Html,
     scale: &RowScale,
@@ -74,7 +74,7 @@ pub(super) fn interval_row(
     let attributes = [("class", "row"), ("viewBox", view.as_str()), ("role", "img")];
     html.node("svg", &attributes, |html| {
         html.leaf("title", &[], title);
-        // Catches the pointer beside the mark, too.
+        // Extends the hover area beyond the mark.
         let (width, height) = (length(scale.width), length(ROW_HEIGHT));
         html.leaf("rect", &[("class", "hover"), ("width", &width), ("height", &height)], "");
         for (share, _) in scale.axis.ticks() {
@@ -100,7 +100,7 @@ pub(super) fn interval_row(
     });
 }
 
-/// The scale below rows of intervals.
+/// Draws the axis below the interval rows.
 pub(super) fn interval_axis(html: &mut Html, scale: &RowScale) {
     let view = scale.view();
     let attributes = [("class", "row"), ("viewBox", view.as_str()), ("aria-hidden", "true")];
@@ -114,26 +114,26 @@ pub(super) fn interval_axis(html: &mut Html, scale: &RowScale) {
     });
 }
 
-/// How often the figures of single items occur.
+/// A histogram of the values of single items.
 pub(super) struct Histogram<'a> {
-    /// The figures.
+    /// The values.
     pub(super) values: &'a [f64],
-    /// What each is: `word error rate of an utterance`.
+    /// The quantity on the axis: `word error rate of an utterance`.
     pub(super) quantity: &'a str,
-    /// What has one, in the plural: `utterances`.
+    /// The kind of items, in the plural: `utterances`.
     pub(super) items: &'a str,
-    /// The figure over all, and its name.
+    /// The overall value and its name.
     pub(super) overall: Option<(&'a str, f64)>,
 }
 
-/// Size of a histogram, and the room for its labels: left, right, above, below.
+/// Size of a histogram, and its margins: left, right, above, below.
 const PLOT: (f64, f64) = (560.0, 270.0);
 const LEFT: f64 = 58.0;
 const RIGHT: f64 = 14.0;
 const ABOVE: f64 = 42.0;
 const BELOW: f64 = 46.0;
 
-/// With at most so many different figures each gets its own bar.
+/// With at most this many distinct values, each gets its own bar.
 const FEW_VALUES: usize = 12;
 
 struct Bar {
@@ -143,12 +143,13 @@ struct Bar {
     name: String,
 }
 
-/// The scale, the bars, and whether the last one holds all that lies beyond the scale; `None` without finite values.
+/// The axis, the bars, and whether the last bar includes all values beyond the axis. `None` if no
+/// value is finite.
 fn bars(values: &[f64]) -> Option<(Axis, Vec<Bar>, bool)> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_unstable_by(f64::total_cmp);
     let (least, most) = (*sorted.first()?, *sorted.last()?);
-    // A few far ones would press all others into one bar.
+    // Otherwise a few outliers would squeeze all other values into one bar.
     let usual = sorted[((sorted.len() - 1) * 995).div_ceil(1000)];
     let far = most - least > 2.0 * (usual - least) && usual > least;
     let end = if far { usual } else { most };
@@ -192,14 +193,14 @@ fn bars(values: &[f64]) -> Option<(Axis, Vec<Bar>, bool)> {
 }
 
 impl Histogram<'_> {
-    /// Draws the plot; nothing without finite values.
+    /// Draws the plot, unless no value is finite.
     pub(super) fn draw(&self, html: &mut Html) {
         let Some((axis, bars, beyond)) = bars(self.values) else { return };
         let total: usize = bars.iter().map(|bar| bar.count).sum();
         let most = bars.iter().map(|bar| bar.count).max().unwrap_or(0);
         let Some(counts) = Axis::over([0.0, most.max(1) as f64], most.clamp(1, 4)) else { return };
         let (bottom, right) = (PLOT.1 - BELOW, PLOT.0 - RIGHT);
-        // Bars of single values at the ends need room beyond the ticks.
+        // Bars of single values at the ends need space beyond the ticks.
         let (inner, width) = (LEFT + 8.0, right - LEFT - 16.0);
         let x = |value: f64| inner + (value - axis.low()) / (axis.high() - axis.low()) * width;
         let y = |count: f64| bottom - counts.share(count) * (bottom - ABOVE);
@@ -248,7 +249,7 @@ impl Histogram<'_> {
     }
 }
 
-/// A bar that is as long as its share.
+/// Draws a bar whose length is proportional to its share.
 pub(super) fn share_bar(html: &mut Html, class: &str, share: f64) {
     let width = length(100.0 * share.clamp(0.0, 1.0));
     let view = [("class", "share"), ("viewBox", "0 0 100 10"), ("aria-hidden", "true")];

@@ -1,4 +1,4 @@
-//! The pages of visual questions: the answer beside people's answers.
+//! The pages of visual question answering: predicted answers beside human answers.
 
 use super::cases::{Cases, Cell, Column, Kind, cut};
 use super::numbers::{count, fixed, size};
@@ -14,9 +14,9 @@ const WORDS: Words<'static> = Words {
     unit: "per cent",
 };
 
-/// Different answers listed for a question.
+/// Maximum number of distinct human answers shown per question.
 const MOST_ANSWERS: usize = 20;
-/// Longest question or answer, in characters.
+/// Maximum length of a question or an answer, in characters.
 const TEXT_WIDTH: usize = 300;
 
 const VQA_COLUMNS: [Column<'static>; 3] = [
@@ -32,8 +32,8 @@ const AOKVQA_COLUMNS: [Column<'static>; 4] = [
 ];
 
 impl VqaReport {
-    /// The report as a page: accuracy by type, the distribution of [`VqaReport::items`], and the questions in
-    /// [`VqaReport::worst`].
+    /// The report as a page: accuracy by type, the distribution of [`VqaReport::items`], and the
+    /// questions in [`VqaReport::worst`].
     pub fn to_html(&self) -> String {
         let evaluation = &self.evaluation;
         let lead = format!(
@@ -44,7 +44,7 @@ impl VqaReport {
         let mut page = Page::new("Visual questions", &lead);
         sections::opening(&mut page, evaluation, &[], WORDS);
         let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
-        // As the worst cases are chosen.
+        // The same rule as for the worst cases.
         let wrong = values.iter().filter(|value| **value < 100.0).count();
         distribution(&mut page, &values, evaluation.primary.value);
         sections::breakdowns(&mut page, evaluation);
@@ -62,8 +62,8 @@ impl VqaReport {
 }
 
 impl AokvqaReport {
-    /// The report as a page: both accuracies, the distribution of [`AokvqaReport::items`], and the questions in
-    /// [`AokvqaReport::worst`].
+    /// The report as a page: both accuracies, the distribution of [`AokvqaReport::items`], and the
+    /// questions in [`AokvqaReport::worst`].
     pub fn to_html(&self) -> String {
         let evaluation = &self.evaluation;
         let lead = format!("Accuracy in per cent, {} questions", size(evaluation.primary.n));
@@ -75,7 +75,7 @@ impl AokvqaReport {
         Cases {
             items: "questions below 100 per cent",
             total: wrong,
-            order: "by the primary figure",
+            order: "by the primary metric",
             columns: &AOKVQA_COLUMNS,
             rows: self.worst.iter().map(aokvqa_cells).collect(),
             legend: Html::default(),
@@ -90,7 +90,7 @@ fn distribution(page: &mut Page, values: &[f64], overall: f64) {
     let wrong = values.iter().filter(|value| **value == 0.0).count();
     let total = values.len();
     let remark = format!(
-        "{} are right in full; {} are wrong in full.",
+        "{} score 100; {} score 0.",
         sections::part_of(right, total, WORDS.items),
         sections::part_of(wrong, total, WORDS.items)
     );
@@ -127,7 +127,7 @@ fn aokvqa_cells(worst: &WrongAnswer) -> Vec<Cell> {
     ]
 }
 
-/// The accuracy of a question is a third or a tenth of something: one decimal tells them apart.
+/// The accuracy of a question is a multiple of 1/3 or 1/10: one decimal distinguishes all values.
 fn accuracy(value: f64) -> Cell {
     Cell::Number(value, fixed(value, 1))
 }
@@ -151,7 +151,7 @@ fn answer(html: &mut Html, class: &str, label: &str, answer: &str) {
 
 fn people(html: &mut Html, answers: &[(String, u64)]) {
     html.node("p", &[], |html| {
-        html.leaf("span", &[("class", "label")], "people ");
+        html.leaf("span", &[("class", "label")], "human answers ");
         for (place, (answer, times)) in answers.iter().take(MOST_ANSWERS).enumerate() {
             html.text(if place == 0 { "" } else { ", " });
             html.foreign("span", "", &cut(answer, TEXT_WIDTH));

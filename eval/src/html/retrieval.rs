@@ -1,4 +1,4 @@
-//! The page of a retriever: what came first, what was missed.
+//! The retrieval page: the first entries retrieved, and the relevant entries missed.
 
 use super::cases::{Cases, Cell, Column, Kind, cut};
 use super::numbers::{count, size};
@@ -7,7 +7,7 @@ use super::sections::{self, Words};
 use super::writer::Html;
 use crate::retrieval::{RetrievalReport, WorstQuery};
 
-/// Longest id, in characters.
+/// Maximum length of an id, in characters.
 const ID_WIDTH: usize = 120;
 
 fn columns(primary: &str) -> [Column<'_>; 5] {
@@ -21,8 +21,8 @@ fn columns(primary: &str) -> [Column<'_>; 5] {
 }
 
 impl RetrievalReport {
-    /// The report as a page: all figures, the distribution of [`RetrievalReport::items`], and the queries in
-    /// [`RetrievalReport::worst`].
+    /// The report as a page: all metrics, the distribution of [`RetrievalReport::items`], and the
+    /// queries in [`RetrievalReport::worst`].
     pub fn to_html(&self) -> String {
         let evaluation = &self.evaluation;
         let lead = format!("{} queries", size(evaluation.primary.n));

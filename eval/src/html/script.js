@@ -18,7 +18,7 @@
   system.addEventListener("change", show);
   show();
 
-  // Folded tables are printed unfolded.
+  // Folded tables are unfolded for printing.
   let folded = [];
   addEventListener("beforeprint", () => {
     folded = [...document.querySelectorAll("details:not([open])")];
@@ -69,7 +69,7 @@
           if (x === undefined || y === undefined) {
             return sign * cell(a).textContent.localeCompare(cell(b).textContent, "en", { numeric: true });
           }
-          // What has no number stays at the end.
+          // Rows without a number stay at the end.
           if (x === "" || y === "") return (x === "") - (y === "");
           return sign * (Number(x) - Number(y));
         });

@@ -1,4 +1,4 @@
-//! What every page has: figures, files and method, breakdowns, distribution, warnings.
+//! Sections common to all pages: metrics, files and method, breakdowns, distribution, warnings.
 
 use super::forest::{Forest, Row, forest, star_note};
 use super::numbers::{decimals, figure, fixed, limits, size};
@@ -9,23 +9,23 @@ use crate::items::{Item, Statistic};
 use crate::result::{Breakdown, Evaluation, Measure};
 use crate::text::level;
 
-/// A breakdown lists at most so many parts.
+/// Maximum number of parts listed in a breakdown.
 const MOST_PARTS: usize = 200;
-/// A longer breakdown is folded.
+/// Breakdowns with more parts are folded.
 const OPEN_PARTS: usize = 40;
 
-/// How a study calls its figures and what they are about.
+/// Names of the values and the items of an evaluation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Words<'a> {
-    /// The figure of one item: `word error rate of an utterance`.
+    /// The value of one item: `word error rate of an utterance`.
     pub(super) item_figure: &'a str,
-    /// The items: `utterances`.
+    /// The kind of items, in the plural: `utterances`.
     pub(super) items: &'static str,
-    /// What the figures are in, where it is no share: `per cent`.
+    /// The unit of the values, such as `per cent`; empty for shares.
     pub(super) unit: &'static str,
 }
 
-/// Names of metrics as people write them.
+/// The usual spelling of a metric's name.
 pub(super) fn metric_name(metric: &str) -> String {
     let known = [
         ("wer", "WER"),
@@ -54,7 +54,7 @@ pub(super) fn metric_name(metric: &str) -> String {
     found.map_or_else(|| crate::text::words(metric), |(_, name)| (*name).to_owned())
 }
 
-/// What a single item shows of the figure.
+/// The value that a single item shows.
 pub(super) fn item_value(item: &Item) -> f64 {
     match item.statistic {
         Statistic::Ratio { numerator, denominator: 0.0 } => numerator,
@@ -64,14 +64,14 @@ pub(super) fn item_value(item: &Item) -> f64 {
     }
 }
 
-/// Warnings, figures, files and method: the first sections of every page.
+/// Adds the first sections of every page: warnings, metrics, files and method.
 pub(super) fn opening(
     page: &mut Page,
     evaluation: &Evaluation,
     warnings: &[String],
     words: Words<'_>,
 ) {
-    page.section("Figures", |html| {
+    page.section("Metrics", |html| {
         if !warnings.is_empty() {
             html.node("div", &[("class", "warnings"), ("role", "note")], |html| {
                 for warning in warnings {
@@ -88,10 +88,10 @@ pub(super) fn opening(
         forest(html, "metric", &rows, &Forest { overall: None, n: false });
         star_note(html, &rows);
     });
-    page.section("What was measured", |html| measured(html, evaluation, words));
+    page.section("Method", |html| measured(html, evaluation, words));
 }
 
-/// The primary figure, large.
+/// Shows the primary metric in large type.
 fn headline(html: &mut Html, primary: &Measure, words: Words<'_>) {
     let decimals = decimals(Row::of_measure(primary).mark().numbers());
     html.node("p", &[("class", "headline")], |html| {
@@ -131,10 +131,10 @@ fn measured(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
             pair("intervals", &format!("{}, {}", level(interval), interval.method));
             let undefined = match interval.undefined_resamples {
                 0 => String::new(),
-                n => format!(" ({} without a value)", size(n)),
+                n => format!(" ({} undefined)", size(n)),
             };
             let resamples =
-                format!("{} of {} units", size(interval.resamples), size(interval.units));
+                format!("{} of {} sampling units", size(interval.resamples), size(interval.units));
             pair("resamples", &(resamples + &undefined));
             pair("seed", &interval.seed.to_string());
         } else {
@@ -146,8 +146,8 @@ fn measured(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
         let known = [
             ("recipe", provenance.recipe_hash.clone()),
             ("code", provenance.code_commit.clone()),
-            ("seed of the run", provenance.seed.map(|seed| seed.to_string())),
-            ("threads of the run", provenance.threads.map(|threads| threads.to_string())),
+            ("training seed", provenance.seed.map(|seed| seed.to_string())),
+            ("training threads", provenance.threads.map(|threads| threads.to_string())),
         ];
         for (name, value) in known {
             if let Some(value) = value {
@@ -157,7 +157,7 @@ fn measured(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
     });
 }
 
-/// One table for each breakdown, those of one division together.
+/// One table per breakdown; tables of the same division share a section.
 pub(super) fn breakdowns(page: &mut Page, evaluation: &Evaluation) {
     let overall = |table: &Breakdown| {
         let measures = std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
@@ -198,7 +198,7 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
         forest(html, &table.name, &rows, &Forest { overall, n: true });
         star_note(html, &rows);
         if let Some(overall) = overall {
-            let text = format!("Dashed line: the figure over all, {}.", figure(overall));
+            let text = format!("Dashed line: the overall value, {}.", figure(overall));
             html.leaf("p", &[("class", "note")], &text);
         }
     };
@@ -215,7 +215,7 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
     }
 }
 
-/// How the figures of single items are distributed.
+/// Adds a histogram of the values of single items.
 pub(super) fn distribution(
     page: &mut Page,
     values: &[f64],
@@ -243,10 +243,10 @@ pub(super) fn part_of(part: usize, whole: usize, items: &str) -> String {
     format!("{} of {} {items} ({share})", size(part), size(whole))
 }
 
-/// The name of a row, and its numbers as they are shown.
+/// The name of a row, and its formatted numbers.
 pub(super) type PlainRow = (Html, Vec<String>);
 
-/// A table with a heading for each column, the first left and the others right.
+/// A table with one heading per column; the first column is left-aligned, the others right-aligned.
 pub(super) fn plain_table(html: &mut Html, headings: &[&str], rows: &[PlainRow]) {
     html.node("table", &[("class", "plain")], |html| {
         html.node("thead", &[], |html| {

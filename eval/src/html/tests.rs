@@ -1,4 +1,4 @@
-//! Whole pages: nothing that was read becomes markup, everything closes, nothing is loaded.
+//! Tests of whole pages: input never becomes markup, all elements close, nothing is loaded.
 
 use crate::aokvqa::{self, AokvqaOptions};
 use crate::caption::{self, parse_annotations, parse_results};
@@ -11,7 +11,7 @@ use crate::wer::read::Pairs;
 use crate::wer::report::{Labels, WerOptions, evaluate};
 use crate::wer::tokens::Unit;
 
-/// A text that tries to leave its place in markup, in attributes, in scripts and in styles.
+/// A text that tries to break out of markup, attributes, scripts and styles.
 const EVIL: &str = r#"</script></style><img/onerror='alert(1)'>"&lt;שלום"#;
 
 fn wer_page(unit: Unit) -> String {
@@ -122,7 +122,7 @@ fn pages() -> [(&'static str, String); 8] {
     ]
 }
 
-/// The tags of a page in their order, the texts of style and script left out.
+/// The tags of a page in order, without the contents of style and script.
 fn tags(page: &str) -> Vec<&str> {
     let (mut found, mut rest) = (Vec::new(), page);
     while let Some(start) = rest.find('<') {
@@ -162,7 +162,7 @@ fn texts_stay_texts() {
             assert_eq!(page.matches(&format!("<{raw}")).count(), 1, "{name}");
             assert_eq!(page.matches(&format!("</{raw}")).count(), 1, "{name}");
         }
-        // The alignment by characters divides the text.
+        // The character alignment splits the text.
         if name != "cer" {
             assert!(page.contains("&lt;/script&gt;&lt;/style&gt;&lt;img/onerror=&#39;"), "{name}");
         }
@@ -183,8 +183,8 @@ fn nothing_is_loaded() {
 #[test]
 fn sections_are_complete_and_linked() {
     for (name, page) in pages() {
-        for wanted in ["Figures", "What was measured", "Distribution", "Worst cases"] {
-            // Replies are right or wrong, which is no distribution to draw.
+        for wanted in ["Metrics", "Method", "Distribution", "Worst cases"] {
+            // Replies are correct or wrong, so no distribution is drawn.
             if (name, wanted) == ("haystack", "Distribution") {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The page of a recogniser: counts, confusions, rare words, alignments.
+//! The page of an ASR model: counts, confusions, rare words, alignments.
 
 use super::cases::{Cases, Cell, Column, Kind, cut};
 use super::forest::{Forest, Row, forest};
@@ -13,10 +13,11 @@ use crate::wer::report::{WerReport, WorstPair};
 use crate::wer::text::{self, columns, visible};
 use crate::wer::tokens::Unit;
 
-/// Steps of an alignment that are shown, of one pair and of all together: what a browser still shows quickly.
+/// Maximum number of alignment steps shown, per pair and in total; browsers display this many
+/// quickly.
 const STEPS_OF_PAIR: usize = 1500;
 const STEPS_OF_ALL: usize = 30_000;
-/// Longest token shown, in characters.
+/// Maximum length of a token, in characters.
 const TOKEN_WIDTH: usize = 80;
 
 const COLUMNS: [Column<'static>; 8] = [
@@ -31,9 +32,10 @@ const COLUMNS: [Column<'static>; 8] = [
 ];
 
 impl WerReport {
-    /// The report as a page: figures, breakdowns, confusions, and alignments of the pairs in [`WerReport::worst`].
+    /// The report as a page: metrics, breakdowns, confusions, and alignments of the pairs in
+    /// [`WerReport::worst`].
     ///
-    /// `unit` is that of the evaluation; the distribution is made of [`WerReport::items`].
+    /// `unit` is the evaluation's unit. The distribution shows [`WerReport::items`].
     pub fn to_html(&self, unit: Unit) -> String {
         let evaluation = &self.evaluation;
         let (title, item_figure, tokens) = match unit {
@@ -56,7 +58,7 @@ impl WerReport {
         let right = values.iter().filter(|value| **value == 0.0).count();
         let remark =
             format!("{} have no error.", sections::part_of(right, values.len(), words.items));
-        let overall = Some(("over all", evaluation.primary.value));
+        let overall = Some(("overall", evaluation.primary.value));
         sections::distribution(&mut page, &values, words, overall, Some(remark));
         page.section("By normaliser", |html| self.by_normaliser(html));
         sections::breakdowns(&mut page, evaluation);
@@ -173,7 +175,7 @@ fn most_frequent(html: &mut Html, confusions: &Confusions) {
         (html, vec![count(*n)])
     };
     let lists: [(&str, Vec<PlainRow>); 3] = [
-        ("substitutions, said → heard", substitutions.iter().map(pair).collect()),
+        ("substitutions, reference → hypothesis", substitutions.iter().map(pair).collect()),
         ("deletions", deletions.iter().map(single).collect()),
         ("insertions", insertions.iter().map(single).collect()),
     ];
@@ -205,7 +207,7 @@ fn cells(report: &WerReport, pair: &WorstPair, unit: Unit, steps: &mut usize) ->
     cells
 }
 
-/// Reference over hypothesis; `steps` is what is left for all pairs.
+/// Shows the reference above the hypothesis; `steps` is the remaining budget for all pairs.
 fn alignment(columns: Vec<text::Column<'_>>, unit: Unit, steps: &mut usize) -> Html {
     let mut html = Html::default();
     let shown = columns.len().min(STEPS_OF_PAIR).min(*steps);
@@ -217,7 +219,7 @@ fn alignment(columns: Vec<text::Column<'_>>, unit: Unit, steps: &mut usize) -> H
     html.node("div", &[("class", class), ("dir", "auto")], |html| {
         for column in &columns[..shown] {
             step(html, column.edit, column.said, column.heard);
-            // A place where the line may break, and a space where the text is copied.
+            // Allows a line break here, and puts a space into copied text.
             if unit == Unit::Word {
                 html.text(" ");
             }
@@ -254,9 +256,9 @@ fn legend() -> Html {
     html.node("div", &[("class", "legend")], |html| {
         html.leaf("span", &[], "Above: reference; below: hypothesis.");
         for (edit, said, heard, name) in [
-            (Edit::Substitution, "said", "heard", "substitution"),
-            (Edit::Deletion, "said", "", "deletion"),
-            (Edit::Insertion, "", "heard", "insertion"),
+            (Edit::Substitution, "reference", "hypothesis", "substitution"),
+            (Edit::Deletion, "reference", "", "deletion"),
+            (Edit::Insertion, "", "hypothesis", "insertion"),
         ] {
             html.node("span", &[], |html| {
                 step(html, edit, said, heard);

@@ -1,8 +1,8 @@
-//! HTML as a string: elements that always close, text that never becomes markup.
+//! Writes HTML: elements are always closed, and text never becomes markup.
 
 use std::fmt::Write as _;
 
-/// Attributes of an element, in the order in which they are written.
+/// Attributes of an element, in output order.
 pub(super) type Attributes<'a> = &'a [(&'a str, &'a str)];
 
 /// A piece of HTML.
@@ -10,7 +10,7 @@ pub(super) type Attributes<'a> = &'a [(&'a str, &'a str)];
 pub(super) struct Html(String);
 
 impl Html {
-    /// An element with what `inside` writes.
+    /// Writes an element; `inside` writes its content.
     pub(super) fn node(
         &mut self,
         tag: &str,
@@ -22,32 +22,32 @@ impl Html {
         let _ = write!(self.0, "</{tag}>");
     }
 
-    /// An element with a text.
+    /// Writes an element with text.
     pub(super) fn leaf(&mut self, tag: &str, attributes: Attributes<'_>, text: &str) {
         self.node(tag, attributes, |html| html.text(text));
     }
 
-    /// An element with a text from a file, which may run in either direction.
+    /// Writes an element with text from a file, which may be right-to-left.
     pub(super) fn foreign(&mut self, tag: &str, class: &str, text: &str) {
         self.leaf(tag, &[("class", class), ("dir", "auto")], text);
     }
 
-    /// An element that has no inside, such as `meta`.
+    /// Writes an element without content, such as `meta`.
     pub(super) fn void(&mut self, tag: &str, attributes: Attributes<'_>) {
         self.open(tag, attributes);
     }
 
-    /// A text.
+    /// Writes text.
     pub(super) fn text(&mut self, text: &str) {
         escape(text, &mut self.0);
     }
 
-    /// Another piece.
+    /// Appends another piece of HTML.
     pub(super) fn append(&mut self, other: &Self) {
         self.0.push_str(&other.0);
     }
 
-    /// The page's own style or script; nothing that was read.
+    /// Writes the page's own style or script unescaped; never use it for input.
     pub(super) fn verbatim(&mut self, source: &'static str) {
         self.0.push_str(source);
     }
@@ -71,9 +71,9 @@ impl Html {
     }
 }
 
-/// Appends a text so that it stays text, in elements as in attributes.
+/// Appends a text, escaped for elements and attributes.
 ///
-/// Characters that have no picture or would turn the text after them around are shown by name.
+/// Invisible characters and characters that change the text direction are shown by name.
 fn escape(text: &str, out: &mut String) {
     for letter in text.chars() {
         match letter {

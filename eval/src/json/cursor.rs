@@ -1,9 +1,11 @@
-//! JSON whose bulk is one long list, or a few: read by all threads at once, and as strictly as by one.
+//! Parallel reader for JSON that consists mainly of one or a few long lists; as strict as the
+//! serial reader.
 //!
-//! A list is cut where its text looks as at the beginning of its first element, and every part is read from cut to
-//! cut. That may be a wrong guess: the text may stand inside a string, or in a list within an element. So a part counts
-//! only if the part before it ends exactly where it begins. Where that is not so, and wherever anything is not as
-//! expected, the answer is `None`; the caller then reads the whole text in the ordinary way, with its messages.
+//! The reader cuts a list wherever the text looks like the start of its first element. It then
+//! parses the parts in parallel. A cut may be wrong: the text may be inside a string, or in a list
+//! within an element. So a part is accepted only if the part before it ends exactly at its start.
+//! On any mismatch or unexpected text the result is `None`. The caller then parses the whole text
+//! serially, which gives the error message.
 
 use rayon::prelude::*;
 use serde::Deserialize;
@@ -12,13 +14,13 @@ use serde_json::Deserializer;
 
 use super::{Object, Text};
 
-/// Length in bytes of the parts that a thread reads at a time.
+/// Size in bytes of the parts that a thread parses.
 pub(crate) const PART: usize = 1 << 16;
 
-/// A beginning of an element longer than this is not looked for.
+/// Maximum length of the text that marks the start of an element.
 const LONGEST_MARK: usize = 64;
 
-/// The rows of a file that is one list of objects.
+/// Parses a text that is one list of objects.
 pub(crate) fn list_alone<'a, T>(text: &'a str, part: usize) -> Option<Vec<T>>
 where
     T: Deserialize<'a> + Send,
@@ -29,7 +31,7 @@ where
     Some(rows.into_iter().flatten().collect())
 }
 
-/// The rows of the list of objects under a key of a file that is one object.
+/// Parses the list of objects under `key`, in a text that is one object.
 pub(crate) fn list_under<'a, T>(key: &str, text: &'a str, part: usize) -> Option<Vec<T>>
 where
     T: Deserialize<'a> + Send,
@@ -40,14 +42,14 @@ where
             return cursor.skip();
         }
         let rows = cursor.list()?;
-        // A key that stands twice is for the ordinary way to refuse.
+        // A duplicate key is left to the serial reader, which reports it.
         list.replace(rows).is_none().then_some(())
     })?;
     cursor.end()?;
     Some(list?.into_iter().flatten().collect())
 }
 
-/// A place in a JSON text. A method that finds anything but what it is for gives `None`.
+/// A position in a JSON text. Each method returns `None` if the text there is not what it expects.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor<'a> {
     text: &'a str,
@@ -55,23 +57,23 @@ pub(crate) struct Cursor<'a> {
     part: usize,
 }
 
-/// The elements of a list, in the parts that were read together.
+/// The elements of a list, grouped by the parts that were parsed together.
 pub(crate) type Parts<T> = Vec<Vec<T>>;
 
-/// What was read from one cut.
+/// The elements parsed from one cut.
 struct Part<T> {
     rows: Vec<T>,
-    /// Behind the end of the list; none where the next cut came first.
+    /// Position after the end of the list; `None` if the next cut comes first.
     end: Option<usize>,
 }
 
 impl<'a> Cursor<'a> {
-    /// At the beginning of a text, of which lists are read in parts of so many bytes.
+    /// Starts at the beginning of `text`; lists are parsed in parts of `part` bytes.
     pub(crate) fn new(text: &'a str, part: usize) -> Self {
         Self { text, at: 0, part }
     }
 
-    /// An object, of which `member` reads the values or passes over them.
+    /// Parses an object; `member` parses or skips each value.
     pub(crate) fn object(
         &mut self,
         mut member: impl FnMut(&str, &mut Self) -> Option<()>,
@@ -90,7 +92,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A list of objects.
+    /// Parses a list of objects.
     pub(crate) fn list<T: Deserialize<'a> + Send>(&mut self) -> Option<Parts<T>> {
         self.take(b'[')?;
         if self.take(b']').is_some() {
@@ -114,24 +116,24 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// Any value, which is passed over.
+    /// Skips any value.
     pub(crate) fn skip(&mut self) -> Option<()> {
         self.value().map(|IgnoredAny| ())
     }
 
-    /// The end of the text.
+    /// Checks that only white space is left.
     pub(crate) fn end(mut self) -> Option<()> {
         self.space();
         (self.at == self.text.len()).then_some(())
     }
 
-    /// Where the first element begins, and where later ones seem to: one for each part.
+    /// The start of the first element, and one likely start of an element per part.
     fn cuts(&mut self) -> Vec<usize> {
         self.space();
         let mut cuts = vec![self.at];
         let bytes = self.text.as_bytes();
         let first = &bytes[self.at..bytes.len().min(self.at + LONGEST_MARK)];
-        // As `{"question_id":`.
+        // For example `{"question_id":`.
         let mark =
             first.iter().position(|byte| *byte == b':').and_then(|colon| first.get(..=colon));
         let Some(mark) = mark.filter(|mark| mark.starts_with(b"{")) else { return cuts };
@@ -141,14 +143,14 @@ impl<'a> Cursor<'a> {
                 window[*at..].starts_with(mark)
                     && bytes[..from + at].trim_ascii_end().ends_with(b",")
             };
-            // The list is likely to end before a part without a beginning.
+            // A part without a start of an element is probably beyond the end of the list.
             let Some(at) = (0..window.len()).find(begins) else { break };
             cuts.push(from + at);
         }
         cuts
     }
 
-    /// The elements up to the cut `until`, or up to the end of the list.
+    /// Parses the elements up to the cut `until`, or to the end of the list.
     fn part<T: Deserialize<'a>>(mut self, until: usize) -> Option<Part<T>> {
         let mut rows = Vec::new();
         loop {
@@ -165,7 +167,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The value here, read strictly.
+    /// Parses the value at this position strictly.
     fn value<T: Deserialize<'a>>(&mut self) -> Option<T> {
         let mut values = Deserializer::from_str(self.text.get(self.at..)?).into_iter();
         let value = values.next()?.ok()?;
@@ -173,13 +175,13 @@ impl<'a> Cursor<'a> {
         Some(value)
     }
 
-    /// This byte, after white space.
+    /// Consumes `byte` after optional white space.
     fn take(&mut self, byte: u8) -> Option<()> {
         self.space();
         (self.text.as_bytes().get(self.at) == Some(&byte)).then(|| self.at += 1)
     }
 
-    /// White space as JSON has it.
+    /// Skips JSON white space.
     fn space(&mut self) {
         let rest = self.text.as_bytes()[self.at..].iter();
         self.at += rest.take_while(|byte| matches!(byte, b' ' | b'\n' | b'\t' | b'\r')).count();
@@ -214,7 +216,8 @@ mod tests {
         annotations: Vec<T>,
     }
 
-    /// What is read in parts is what is read as a whole; returns whether anything was.
+    /// Asserts that parallel and serial parsing agree. Returns whether the parallel reader
+    /// succeeded.
     fn agree<T>(text: &str, part: usize) -> bool
     where
         T: for<'a> Deserialize<'a> + Send + PartialEq + std::fmt::Debug,
@@ -244,7 +247,7 @@ mod tests {
                 assert!(agree::<Row>(list, part) && agree::<Row>(&file, part), "{list} {part}");
             }
         }
-        // Cut within the first element, which is no beginning of another.
+        // The cut falls inside the first element, where no other element starts.
         let nested = r#"[{"id": 1, "rows": [{"id": 2}, {"id": 3}]}, {"id": 4}]"#;
         assert!(!agree::<Row>(nested, 25) && agree::<Row>(nested, 45) && agree::<Row>(nested, 90));
     }
@@ -281,7 +284,7 @@ mod tests {
         }
     }
 
-    /// Pieces of lists, broken in random places.
+    /// Valid lists with fragments inserted at random positions.
     #[test]
     fn no_text_is_read_otherwise_in_parts() {
         let pieces = [

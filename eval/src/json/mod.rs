@@ -1,4 +1,5 @@
-//! JSON read strictly: objects as objects alone, each key once, and messages that stay short whatever the file holds.
+//! Strict JSON reading: no lists in place of objects, no duplicate keys, and error messages of
+//! bounded length.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,10 +15,11 @@ use crate::table::shortened;
 
 pub(crate) mod cursor;
 
-/// The longest quotation of a file in a message, in characters.
+/// Maximum length of a quotation from a file in a message, in characters.
 const QUOTED: usize = 200;
 
-/// A value that is written as an object. A plain `derive` also takes a list of the fields in the order of the code.
+/// A value that must be a JSON object. A derived `Deserialize` alone would also accept a list of
+/// the fields in declaration order.
 pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -39,7 +41,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// A list of objects, for `deserialize_with`.
+/// Reads a list of objects; for `deserialize_with`.
 pub(crate) fn objects<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -49,11 +51,11 @@ where
     Ok(objects.into_iter().map(|object| object.0).collect())
 }
 
-/// A text that is borrowed where it can be, which that of an `Option<Cow<str>>` is not.
+/// A string that is borrowed where possible; `Option<Cow<str>>` always copies.
 #[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
-/// An object from names to values, in which no name stands twice: one of the two values would be lost.
+/// An object with arbitrary keys, each at most once: of two values for one key, one would be lost.
 pub(crate) struct DistinctKeys<T>(pub(crate) HashMap<String, T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for DistinctKeys<T> {
@@ -82,18 +84,18 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for DistinctKeys<T> {
     }
 }
 
-/// The refusal of a key or an id that stands twice.
+/// The error for a key or id that appears twice.
 pub(crate) fn stands_twice<E: Error>(key: &str) -> E {
-    E::custom(format!("`{}` stands twice", shortened(key, 60)))
+    E::custom(format!("`{}` appears twice", shortened(key, 60)))
 }
 
-/// What the JSON reader says, on one line, and with its quotation of the file cut short.
+/// The message of the JSON reader on one line, with quotations from the file shortened.
 pub(crate) fn message(error: &serde_json::Error) -> String {
     let (what, place) = divided(error);
     what + &place
 }
 
-/// The same with the column alone, for a file of which every line is read by itself.
+/// Like [`message`] with the column only, for files in which each line is parsed separately.
 pub(crate) fn message_in_line(error: &serde_json::Error) -> String {
     match divided(error) {
         (what, place) if place.is_empty() => what,
@@ -101,7 +103,7 @@ pub(crate) fn message_in_line(error: &serde_json::Error) -> String {
     }
 }
 
-/// What is wrong, and where.
+/// Splits a message into the description and the position.
 fn divided(error: &serde_json::Error) -> (String, String) {
     let message = error.to_string();
     let at = if error.line() > 0 { message.rfind(" at line ") } else { None };
@@ -139,7 +141,7 @@ mod tests {
         let DistinctKeys::<u8>(keys) = serde_json::from_str(r#"{"a": 1, "b": 1}"#).unwrap();
         assert_eq!((keys.len(), keys["a"]), (2, 1));
         let error = refused::<DistinctKeys<u8>>("{\"a\": 1,\n\"a\": 2}");
-        assert!(error.starts_with("`a` stands twice at line 2"), "{error}");
+        assert!(error.starts_with("`a` appears twice at line 2"), "{error}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The figures by score class, rating, context section and anchor.
+//! The metrics by score class, rating, context section and anchor.
 
 use std::collections::BTreeMap;
 
@@ -21,13 +21,14 @@ const SECTIONS: [(char, &str); 9] = [
     ('Y', "Emerging Cross-Sectional Technologies"),
 ];
 
-/// With more distinct gold scores than this they are a scale, not classes.
+/// With more distinct gold scores than this, the scores are treated as continuous, not as classes.
 const MOST_CLASSES: usize = 20;
 
-/// All tables: `score` (if the scores are classes), `rating` (if given), `section`, `anchor`.
+/// All breakdowns: `score` (if the scores are classes), `rating` (if given), `section`, `anchor`.
 ///
-/// Within one score the gold values are equal, so a class has no correlation; its mean prediction shows whether the
-/// classes come out in order. Anchors are sorted by Pearson, worst first, undefined last.
+/// Within one score class the gold values are equal, so the correlation is undefined. The mean
+/// prediction shows whether the classes are in order. Anchors are sorted by Pearson, worst first,
+/// undefined last.
 pub(super) fn all(sample: &Sample, options: &PhraseOptions) -> Vec<Breakdown> {
     use PhraseMetric::{MeanAbsoluteError, MeanPrediction, Pearson, Spearman};
     let divide = |label: &dyn Fn(&GoldRow) -> String| Division::new(sample, label);
@@ -60,7 +61,7 @@ pub(super) fn all(sample: &Sample, options: &PhraseOptions) -> Vec<Breakdown> {
     tables
 }
 
-/// The letter and the name of a context's section; other letters stay as they are.
+/// The letter and the name of a context's section; unknown letters stay unchanged.
 fn section(context: &str) -> String {
     let Some(letter) = context.chars().next() else {
         return "(none)".to_owned();
@@ -72,7 +73,7 @@ fn section(context: &str) -> String {
     }
 }
 
-/// The parts of a sample by label, in the order of the labels.
+/// The parts of a sample by label, in label order.
 struct Division<'a> {
     parts: Vec<(String, Sample<'a>)>,
 }
@@ -87,7 +88,7 @@ impl<'a> Division<'a> {
         Self { parts: positions.into_iter().map(subset).collect() }
     }
 
-    /// One table per metric.
+    /// One breakdown per metric.
     fn tables(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Joins gold rows and predictions by id: each must have exactly one partner.
+//! Joins gold rows and predictions by id; they must match one to one.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::{GoldRow, Prediction};
 use crate::error::{EvalError, Place};
 use crate::table::shortened;
 
-/// What gold rows and predictions have in common.
+/// The common fields of gold rows and predictions.
 pub(super) trait Row {
     fn id(&self) -> &str;
     fn score(&self) -> f64;
@@ -37,7 +37,8 @@ impl Row for Prediction {
     }
 }
 
-/// The rows by id, after a check that there are any, that ids are given and unique, and that scores are finite.
+/// Indexes the rows by id. Checks that there are rows, that ids are present and unique, and that
+/// scores are finite.
 pub(super) fn checked_index<'a, R: Row>(
     rows: &'a [R],
     file: &str,
@@ -63,7 +64,7 @@ pub(super) fn checked_index<'a, R: Row>(
     Ok(index)
 }
 
-/// The predicted score of each gold row, in gold order.
+/// Returns the predicted score of each gold row, in gold order.
 pub(super) fn join(
     gold: &[GoldRow],
     gold_file: &str,

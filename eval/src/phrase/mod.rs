@@ -1,8 +1,9 @@
 //! Evaluation of phrase similarity: gold scores and predictions of (anchor, target, context) rows, joined by id.
 //!
-//! The primary figure is Pearson's `r` over all rows, as in the patent phrase competition (not per anchor). Rows of one
-//! anchor are alike, so intervals draw whole anchors. Pearson does not see a shift or a scale of the predictions;
-//! the mean absolute error does, and says something only for predictions on the gold scale.
+//! The primary metric is Pearson's `r` over all rows, as in the patent phrase competition (not per
+//! anchor). Rows with the same anchor are similar, so intervals resample whole anchors. Pearson
+//! ignores a shift or a scale of the predictions. The mean absolute error measures both, but is
+//! meaningful only for predictions on the gold scale.
 //!
 //! # Source   arXiv 2208.01171; Kaggle "U.S. Patent Phrase to Phrase Matching" (2022)
 
@@ -33,17 +34,18 @@ use sample::{PhraseMetric, Sample};
 pub struct GoldRow {
     /// Identifies the row; unique.
     pub id: String,
-    /// The phrase that is compared.
+    /// The anchor phrase.
     pub anchor: String,
-    /// The phrase that it is compared with.
+    /// The target phrase, compared with the anchor.
     pub target: String,
-    /// Patent class (CPC) in which they are compared; its first letter is the section.
+    /// The patent class (CPC) that gives the context; its first letter is the section.
     pub context: String,
-    /// The similarity given by the raters: 0, 0.25, 0.5, 0.75 or 1 in the patent data, any finite number here.
+    /// The similarity from the raters: 0, 0.25, 0.5, 0.75 or 1 in the patent data, any finite
+    /// number here.
     pub score: f64,
-    /// The raters' class (synonym, antonym, …) where the data have it.
+    /// The raters' class (synonym, antonym, …), if the data have it.
     pub rating: Option<String>,
-    /// Line in the file that it was read from, for error messages.
+    /// Line number in the file, for error messages.
     pub line: Option<u64>,
 }
 
@@ -54,36 +56,36 @@ pub struct Prediction {
     pub id: String,
     /// The predicted similarity; finite.
     pub score: f64,
-    /// Line in the file that it was read from, for error messages.
+    /// Line number in the file, for error messages.
     pub line: Option<u64>,
 }
 
-/// What a resample draws.
+/// The sampling unit of the bootstrap.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ResampleUnit {
-    /// All rows of an anchor together; single rows where there is only one anchor.
+    /// All rows of an anchor together; single rows if there is only one anchor.
     #[default]
     Anchor,
-    /// Single rows, as if all were independent: intervals come out too narrow.
+    /// Single rows, as if all were independent; intervals are too narrow.
     Row,
 }
 
-/// Settings of [`evaluate`] and [`compare`].
+/// Options for [`evaluate`] and [`compare`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct PhraseOptions {
-    /// Resamples, level and seed of the intervals.
+    /// Resamples, confidence level and seed of the intervals.
     pub bootstrap: BootstrapOptions,
-    /// What a resample draws.
+    /// The sampling unit of the bootstrap.
     pub unit: ResampleUnit,
-    /// How many of the worst rows to list.
+    /// Number of worst rows to list.
     pub worst_rows: usize,
-    /// Whether [`PhraseReport::items`] is filled.
+    /// Whether to fill [`PhraseReport::items`].
     pub items: bool,
     /// The gold file, for messages and for the result.
     pub gold_file: String,
-    /// The predictions' file, for messages and for the result.
+    /// The predictions file, for messages and for the result.
     pub predictions_file: String,
-    /// The run that made the predictions.
+    /// The training run that made the predictions.
     pub provenance: Provenance,
 }
 
@@ -101,31 +103,32 @@ impl Default for PhraseOptions {
     }
 }
 
-/// All figures of a phrase evaluation. Its JSON form is that of [`Evaluation`] with three more fields.
+/// All metrics of a phrase evaluation. The JSON form is [`Evaluation`] with three more fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PhraseReport {
-    /// Pearson (primary), Spearman, Kendall and mean absolute error; by score, rating, section and anchor.
+    /// Pearson (primary), Spearman, Kendall and mean absolute error; by score, rating, section and
+    /// anchor.
     #[serde(flatten)]
     pub evaluation: Evaluation,
     /// Number of distinct anchors.
     pub anchors: usize,
-    /// What a reader must know before citing the figures; empty when all is well.
+    /// Caveats about the scores; empty if there are none.
     pub warnings: Vec<String>,
-    /// The rows that cost the most correlation, worst first.
+    /// The rows that lower the correlation most, worst first.
     pub worst_rows: Vec<WorstRow>,
-    /// What each row adds to the primary figure; empty where it was not asked for.
+    /// The contribution of each row to the primary metric; empty if not requested.
     #[serde(skip)]
     pub items: Vec<Item>,
 }
 
 impl PhraseReport {
-    /// The report as aligned plain text.
+    /// Formats the report as aligned plain text.
     pub fn to_text(&self) -> String {
         text::render(self)
     }
 }
 
-/// Measures predictions against gold rows, joined by id.
+/// Scores predictions against gold rows, joined by id.
 ///
 /// # Errors   [`EvalError::Empty`]; [`EvalError::EmptyId`]; [`EvalError::DoubledId`]; [`EvalError::BadScore`];
 /// [`EvalError::MissingPrediction`]; [`EvalError::ExtraPrediction`]; [`EvalError::Metric`] for a single row;
@@ -165,7 +168,7 @@ pub fn evaluate(
     })
 }
 
-/// Each row with its anchor, which intervals draw whole.
+/// One item per row; its group is the anchor, which intervals resample whole.
 fn items(sample: &Sample<'_>) -> Vec<Item> {
     let info = PhraseMetric::Pearson.info();
     let rows = sample.rows().iter().zip(sample.predicted());
@@ -176,7 +179,7 @@ fn items(sample: &Sample<'_>) -> Vec<Item> {
     .collect()
 }
 
-/// The primary figure of [`evaluate`] alone.
+/// Computes only the primary metric of [`evaluate`].
 ///
 /// # Errors   as [`evaluate`]
 pub fn measure(
@@ -187,7 +190,7 @@ pub fn measure(
     Ok(joined(gold, predictions, options)?.measure(PhraseMetric::Pearson, options))
 }
 
-/// Gold rows with their predictions, after every check that comes before a figure.
+/// Joins gold rows and predictions, and runs all checks that precede the metrics.
 fn joined<'a>(
     gold: &'a [GoldRow],
     predictions: &[Prediction],
@@ -196,12 +199,13 @@ fn joined<'a>(
     options.bootstrap.validate()?;
     let predicted = join::join(gold, &options.gold_file, predictions, &options.predictions_file)?;
     let sample = Sample::new(gold.iter().collect(), predicted);
-    // A single row is refused; an undefined correlation is reported.
+    // Refuses a single row; an undefined correlation is reported, not an error.
     pearson(sample.gold(), sample.predicted())?;
     Ok(sample)
 }
 
-/// Compares the Pearson correlation of two systems on the same gold rows; a system is its file name and predictions.
+/// Compares the Pearson correlation of two systems on the same gold rows. A system is its file name
+/// and its predictions.
 ///
 /// # Errors   as [`evaluate`]
 pub fn compare(
@@ -220,7 +224,7 @@ pub fn compare(
     Ok(Comparison { systems: [a.0, b.0].map(str::to_owned), ..comparison })
 }
 
-/// Findings that leave the figures defined but less certain than they look, and the reason of an undefined one.
+/// Warnings about metrics that are defined but uncertain, or the reason for an undefined metric.
 fn warnings(sample: &Sample, evaluation: &Evaluation, options: &PhraseOptions) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(warning) = input_warning(sample.gold(), sample.predicted()) {
@@ -230,13 +234,13 @@ fn warnings(sample: &Sample, evaluation: &Evaluation, options: &PhraseOptions) -
         return warnings;
     };
     if options.unit == ResampleUnit::Anchor && sample.anchors() == 1 {
-        warnings.push("only one anchor: intervals draw single rows".to_owned());
+        warnings.push("only one anchor: intervals resample single rows".to_owned());
     } else if interval.units < FEW_UNITS {
-        warnings.push(format!("only {} units to draw: intervals are rough", interval.units));
+        warnings.push(format!("only {} sampling units: intervals are rough", interval.units));
     }
     if interval.undefined_resamples > 0 {
         warnings.push(format!(
-            "{} of {} resamples have no Pearson correlation and are left out of its interval",
+            "{} of {} resamples have no Pearson correlation and are excluded from its interval",
             interval.undefined_resamples, interval.resamples
         ));
     }

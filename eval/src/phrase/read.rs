@@ -1,4 +1,5 @@
-//! CSV readers of gold scores and predictions. Windows line ends and a UTF-8 byte order mark are accepted.
+//! CSV readers for gold scores and predictions. Windows line ends and a UTF-8 byte order mark are
+//! accepted.
 
 use std::path::Path;
 
@@ -10,21 +11,22 @@ use crate::error::{EvalError, Place};
 use crate::source::read_bytes;
 use crate::table::shortened;
 
-/// Reads gold rows: columns `id`, `anchor`, `target`, `context`, `score`, and `rating` if present; others are ignored.
+/// Reads gold rows: columns `id`, `anchor`, `target`, `context`, `score`, and `rating` if present;
+/// other columns are ignored.
 ///
 /// # Errors   [`EvalError::Read`] and those of [`parse_gold`]
 pub fn read_gold(path: impl AsRef<Path>) -> Result<Vec<GoldRow>, EvalError> {
     read(path.as_ref(), parse_gold)
 }
 
-/// Reads predictions: columns `id` and `score`; others are ignored.
+/// Reads predictions: columns `id` and `score`; other columns are ignored.
 ///
 /// # Errors   [`EvalError::Read`] and those of [`parse_predictions`]
 pub fn read_predictions(path: impl AsRef<Path>) -> Result<Vec<Prediction>, EvalError> {
     read(path.as_ref(), parse_predictions)
 }
 
-/// [`read_gold`] of bytes in memory; `file` is the name for error messages.
+/// Like [`read_gold`], but from bytes; `file` is the name for error messages.
 ///
 /// # Errors   [`EvalError::Empty`]; [`EvalError::Malformed`]; [`EvalError::MissingColumn`];
 /// [`EvalError::DoubledColumn`]; [`EvalError::EmptyId`]; [`EvalError::DoubledId`]; [`EvalError::BadScore`]
@@ -47,7 +49,7 @@ pub fn parse_gold(file: &str, bytes: &[u8]) -> Result<Vec<GoldRow>, EvalError> {
     })
 }
 
-/// [`read_predictions`] of bytes in memory; `file` is the name for error messages.
+/// Like [`read_predictions`], but from bytes; `file` is the name for error messages.
 ///
 /// # Errors   as [`parse_gold`]
 pub fn parse_predictions(file: &str, bytes: &[u8]) -> Result<Vec<Prediction>, EvalError> {
@@ -66,7 +68,7 @@ fn read<T>(
     parse(&path.display().to_string(), &read_bytes(path)?)
 }
 
-/// A finite number with a decimal point.
+/// Parses a finite number with a decimal point.
 fn parse_score(text: &str, id: &str, place: &Place) -> Result<f64, EvalError> {
     let parsed = text.trim().parse().ok().filter(|score: &f64| score.is_finite());
     parsed.ok_or_else(|| EvalError::BadScore {
@@ -76,7 +78,7 @@ fn parse_score(text: &str, id: &str, place: &Place) -> Result<f64, EvalError> {
     })
 }
 
-/// A CSV file in memory: its header, and its rows with the line on which each begins.
+/// A CSV file in memory: its header, and its rows with their first line numbers.
 struct CsvRows<'a> {
     file: &'a str,
     bytes: &'a [u8],
@@ -97,7 +99,7 @@ impl<'a> CsvRows<'a> {
         Ok(Self { file, bytes, header, header_line, reader })
     }
 
-    /// The positions of columns that must be there.
+    /// The positions of required columns.
     fn columns<const N: usize>(&self, names: [&'static str; N]) -> Result<[usize; N], EvalError> {
         let mut positions = [0; N];
         for (position, name) in positions.iter_mut().zip(names) {
@@ -110,7 +112,7 @@ impl<'a> CsvRows<'a> {
         Ok(positions)
     }
 
-    /// The position of a column that may be there.
+    /// The position of an optional column.
     fn optional_column(&self, name: &'static str) -> Result<Option<usize>, EvalError> {
         let mut found = self.header.iter().enumerate().filter(|(_, heading)| *heading == name);
         let first = found.next().map(|(position, _)| position);
@@ -121,7 +123,7 @@ impl<'a> CsvRows<'a> {
         Ok(first)
     }
 
-    /// All rows; their ids must be given and unique.
+    /// Collects all rows; ids must be present and unique.
     fn collect<T: Row>(
         &mut self,
         row: impl Fn(&StringRecord, &Place) -> Result<T, EvalError>,
@@ -141,7 +143,7 @@ impl<'a> CsvRows<'a> {
     }
 }
 
-/// The bytes without a UTF-8 byte order mark; other encodings are refused by name.
+/// Removes a UTF-8 byte order mark; refuses other encodings by name.
 fn text_bytes<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a [u8], EvalError> {
     let refuse = |reason: &str, remedy| {
         let reason = reason.to_owned();
@@ -159,7 +161,7 @@ fn malformed(file: &str, line: u64, error: &csv::Error) -> EvalError {
     let (reason, remedy) = match error.kind() {
         ErrorKind::UnequalLengths { expected_len, len, .. } => (
             format!("the row has {len} fields, the header {expected_len}"),
-            "quote fields that hold a comma, a quote or a line end",
+            "quote fields that contain a comma, a quote or a line end",
         ),
         ErrorKind::Utf8 { .. } => {
             ("the row is not UTF-8 text".to_owned(), "save the file as UTF-8")
@@ -169,7 +171,8 @@ fn malformed(file: &str, line: u64, error: &csv::Error) -> EvalError {
     EvalError::Malformed { place: Place::new(file, line), reason, remedy }
 }
 
-/// Turns rising byte offsets into line numbers, past the empty lines that the CSV reader skips.
+/// Converts increasing byte offsets to line numbers, including the empty lines that the CSV reader
+/// skips.
 struct LineCounter<'a> {
     bytes: &'a [u8],
     byte: usize,
@@ -186,7 +189,7 @@ impl<'a> LineCounter<'a> {
         while let Some(&current) = self.bytes.get(self.byte)
             && (self.byte < byte || matches!(current, b'\r' | b'\n'))
         {
-            // The CSV reader ends a row at `\r` alone too.
+            // The CSV reader also ends a row at a lone `\r`.
             let ends_line = current == b'\r' && self.bytes.get(self.byte + 1) != Some(&b'\n');
             self.line += u64::from(current == b'\n' || ends_line);
             self.byte += 1;

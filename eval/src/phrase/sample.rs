@@ -1,4 +1,4 @@
-//! A set of joined rows, and each metric of it with its interval.
+//! Joined gold rows and predictions, and each metric with its interval.
 
 use std::collections::HashSet;
 
@@ -34,10 +34,10 @@ impl PhraseMetric {
     }
 }
 
-/// A metric's figure, and the same metric of a resample.
+/// A metric's value, and a function that recomputes it on a resample.
 type Prepared = (f64, Box<dyn Fn(&[u32]) -> f64 + Sync>);
 
-/// Rows with their predictions.
+/// Gold rows with their predictions.
 #[derive(Debug)]
 pub(super) struct Sample<'a> {
     rows: Vec<&'a GoldRow>,
@@ -46,13 +46,13 @@ pub(super) struct Sample<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// Pairs each row with its prediction; both have the same order and length.
+    /// Pairs each row with its prediction; both must have the same order and length.
     pub(super) fn new(rows: Vec<&'a GoldRow>, predicted: Vec<f64>) -> Self {
         let gold = rows.iter().map(|row| row.score).collect();
         Self { rows, gold, predicted }
     }
 
-    /// The part of the sample at `positions`.
+    /// The rows at `positions`.
     pub(super) fn subset(&self, positions: &[usize]) -> Self {
         let rows = positions.iter().map(|&i| self.rows[i]).collect();
         Self::new(rows, positions.iter().map(|&i| self.predicted[i]).collect())
@@ -75,7 +75,7 @@ impl<'a> Sample<'a> {
         self.rows.iter().map(|row| row.anchor.as_str()).collect::<HashSet<_>>().len()
     }
 
-    /// Draws anchors or rows; with one anchor always rows.
+    /// Resamples anchors or rows; rows if there is only one anchor.
     pub(super) fn resampling(&self, unit: ResampleUnit) -> Resampling {
         match unit {
             ResampleUnit::Row => Resampling::by_row(self.rows.len()),
@@ -86,7 +86,7 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// The metric with its interval, or the reason why it is undefined.
+    /// Computes the metric with its interval, or the reason why it is undefined.
     pub(super) fn measure(&self, metric: PhraseMetric, options: &PhraseOptions) -> Measure {
         let (info, n) = (metric.info(), self.rows.len());
         match self.prepare(metric) {

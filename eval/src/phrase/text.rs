@@ -1,13 +1,13 @@
-//! The report as aligned plain text.
+//! Formats the report as aligned plain text.
 
 use super::{PhraseReport, WorstRow};
 use crate::result::{Breakdown, BreakdownRow, FEW_UNITS, Interval};
 use crate::table::{Align, TextTable, limits, number, shortened};
 use crate::text::{figures, sources, words};
 
-/// Anchors shown at each end; the JSON form has them all.
+/// Number of anchors shown at each end; the JSON report has all.
 const ANCHORS_SHOWN: usize = 5;
-/// Widest phrase in a table, in characters.
+/// Maximum length of a phrase in a table, in characters.
 const PHRASE_WIDTH: usize = 32;
 
 /// The whole report, one paragraph per table.
@@ -34,9 +34,10 @@ fn heading(report: &PhraseReport) -> String {
     title + &sources(&report.evaluation)
 }
 
-/// Tables of the same parts, merged into one with a column pair per metric.
+/// Merges tables with the same parts into one, with a column pair per metric.
 ///
-/// A part with a single anchor draws rows where `overall` draws anchors: its interval gets a star too.
+/// If a part has a single anchor, its interval resamples rows while `overall` resamples anchors.
+/// Such an interval gets a star too.
 fn side_by_side(tables: &[Breakdown], overall: Option<&Interval>) -> String {
     let starred = |interval: &Interval| {
         let other_method = overall.is_some_and(|overall| overall.method != interval.method);
@@ -111,8 +112,5 @@ fn worst_rows(rows: &[WorstRow]) -> String {
             shortened(&row.id, PHRASE_WIDTH),
         ]);
     }
-    format!(
-        "Worst {} rows, by the difference of prediction and gold in standard deviations\n{table}",
-        rows.len()
-    )
+    format!("Worst {} rows, by prediction − gold in standard deviations\n{table}", rows.len())
 }

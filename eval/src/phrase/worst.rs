@@ -1,36 +1,38 @@
-//! The rows that cost the most correlation.
+//! The rows that lower the correlation most.
 
 use serde::{Deserialize, Serialize};
 
 use super::sample::Sample;
 use crate::metric::mean::mean;
 
-/// A row and how far its prediction lies from the gold score, both in standard deviations from their means.
+/// A row with the z-scores of its gold score and its prediction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorstRow {
-    /// Id of the row.
+    /// The row id.
     pub id: String,
-    /// The phrase that is compared.
+    /// The anchor phrase.
     pub anchor: String,
-    /// The phrase that it is compared with.
+    /// The target phrase.
     pub target: String,
-    /// Patent class in which they are compared.
+    /// The patent class (CPC) that gives the context.
     pub context: String,
-    /// Gold score.
+    /// The gold score.
     pub gold: f64,
-    /// Prediction as given.
+    /// The prediction as given.
     pub prediction: f64,
     /// Gold score in standard deviations from the mean gold score.
     pub gold_z: f64,
     /// Prediction in standard deviations from the mean prediction.
     pub prediction_z: f64,
-    /// `prediction_z - gold_z`: positive when the model sees too much likeness.
+    /// `prediction_z - gold_z`: positive if the model overrates the similarity.
     pub difference: f64,
 }
 
-/// The `count` rows with the largest difference of z scores, worst first; none if an input is constant.
+/// The `count` rows with the largest difference of z-scores, worst first; none if an input is
+/// constant.
 ///
-/// The mean of the squared differences is `2(1 - r)`: a row's square is its share of what is missing to `r = 1`.
+/// The mean of the squared differences is `2(1 - r)`, so a row's squared difference is its share of
+/// `1 - r`.
 pub(super) fn worst_rows(sample: &Sample, count: usize) -> Vec<WorstRow> {
     let (gold_z, prediction_z) = (z_scores(sample.gold()), z_scores(sample.predicted()));
     let (Some(gold_z), Some(prediction_z)) = (gold_z, prediction_z) else {
@@ -57,7 +59,7 @@ pub(super) fn worst_rows(sample: &Sample, count: usize) -> Vec<WorstRow> {
     order.into_iter().map(worst_row).collect()
 }
 
-/// Distances from the mean in standard deviations (over `n`); `None` for constant values.
+/// Z-scores, with the standard deviation over `n`; `None` for constant values.
 pub(crate) fn z_scores(values: &[f64]) -> Option<Vec<f64>> {
     let mean_value = mean(values);
     let squares: Vec<f64> = values.iter().map(|v| (v - mean_value).powi(2)).collect();

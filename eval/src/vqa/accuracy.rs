@@ -1,27 +1,30 @@
-//! The accuracy of one answer.
+//! Scores one answer.
 
 use super::answer::{Normaliser, tidied};
 use super::people::HumanAnswer;
 
-/// Among so few earlier answers the same text is looked for before it is normalised again.
+/// Number of earlier answers that are searched for the same text, to avoid normalising it again.
 const FEW: usize = 16;
 
-/// The accuracy of an answer, from 0 to 1: over all people, the mean of `min(1, matches among the others / 3)`; 0
-/// without people.
+/// Returns the accuracy of an answer, from 0 to 1. Each human answer scores `min(1, m / 3)`, where
+/// `m` is the number of matches among the other answers. The accuracy is the mean of these scores;
+/// without human answers it is 0.
 ///
-/// Where people's answers differ, all answers are [`normalised`](super::answer::normalised) first; where they do not,
-/// they are compared as they stand, so that `Yes` against ten times `yes` is wrong.
+/// If the human answers differ, all answers are [`normalised`](super::answer::normalised) first. If
+/// all are equal, answers are compared without normalisation, so `Yes` does not match ten times
+/// `yes`.
 pub fn accuracy(given: &str, answers: &[HumanAnswer<'_>]) -> f64 {
     Scorer::default().accuracy(given, answers)
 }
 
-/// [`accuracy`] with room to work in, for one question after the other.
+/// Computes [`accuracy`] with reusable buffers, for many questions.
 #[derive(Debug, Default)]
 pub(super) struct Scorer {
     given: Normaliser,
     human: Normaliser,
     matching: Vec<bool>,
-    /// How many matching answers are the same in all fields, at the place of the first such answer.
+    /// The number of matching answers equal in all fields, stored at the index of the first such
+    /// answer.
     copies: Vec<usize>,
 }
 
@@ -36,7 +39,7 @@ impl Scorer {
                 *copies += 1;
             }
         }
-        // An answer is not compared with itself, nor with one that is the same in all fields.
+        // The script compares an answer neither with itself nor with an answer equal in all fields.
         let score = |(answer, matching): (&HumanAnswer<'_>, &bool)| -> f64 {
             let same = if *matching { self.copies.get(answer.same_as as usize) } else { None };
             let others = matches - same.copied().unwrap_or(0);
@@ -46,7 +49,7 @@ impl Scorer {
         total / answers.len().max(1) as f64
     }
 
-    /// Finds out which of people's answers match.
+    /// Marks the human answers that match.
     fn compare(&mut self, given: &str, answers: &[HumanAnswer<'_>]) {
         self.matching.clear();
         let Some((first, rest)) = answers.split_first() else { return };
@@ -95,7 +98,7 @@ mod tests {
     fn equal_answers_are_compared_as_they_stand() {
         assert_eq!(accuracy("Yes", &answers(&["yes"; 10])), 0.0);
         assert_eq!(accuracy(" yes\n", &answers(&["yes"; 10])), 1.0);
-        // Without ids the ten are one dictionary ten times, of which no other is left.
+        // Without ids the ten answers are equal in all fields, so no other answer remains.
         let mut same = answers(&["yes"; 10]);
         same.iter_mut().for_each(|answer| answer.same_as = 0);
         assert_eq!(accuracy("yes", &same), 0.0);

@@ -1,4 +1,4 @@
-//! Answers as the VQA evaluation script compares them, its mistakes included.
+//! Normalises answers as the VQA evaluation script does, including its bugs.
 //!
 //! # Source   GT-Vision-Lab/VQA a013f00, `vqaEval.py`: `processPunctuation`, `processDigitArticle`
 
@@ -7,17 +7,17 @@ use std::borrow::Cow;
 use super::contractions::contraction;
 use crate::normalise::characters::{decimal_digit, is_space, lowercase_into};
 
-/// The marks that are taken out, in the script's order.
+/// The punctuation marks that the script removes, in its order.
 const PUNCTUATION: [u8; 21] = *b";/[]\"{}()=+\\_-><@`,?!";
 
-/// The script gives a flag where the number of replacements belongs, so no more full stops than this go.
+/// The script passes a regex flag as the replacement count, so it removes at most 32 full stops.
 const MOST_STOPS: usize = 32;
 
 fn is_digit(letter: char) -> bool {
     decimal_digit(letter).is_some()
 }
 
-/// Line ends and tabs as spaces, and no white space at the ends.
+/// Replaces line ends and tabs by spaces, and trims white space.
 pub(super) fn tidied(answer: &str) -> Cow<'_, str> {
     if !answer.contains(['\n', '\t']) {
         return answer.trim_matches(is_space).into();
@@ -25,7 +25,8 @@ pub(super) fn tidied(answer: &str) -> Cow<'_, str> {
     answer.replace(['\n', '\t'], " ").trim_matches(is_space).to_owned().into()
 }
 
-/// An answer without punctuation and articles, numbers up to ten as digits, contractions with their apostrophes.
+/// Normalises an answer: removes punctuation and articles, writes numbers up to ten as digits, and
+/// adds apostrophes to contractions.
 ///
 /// ```
 /// use engram_eval::vqa::answer::normalised;
@@ -38,7 +39,7 @@ pub fn normalised(answer: &str) -> String {
     Normaliser::default().normalise(answer).to_owned()
 }
 
-/// [`normalised`] with room to work in, for one answer after the other.
+/// Computes [`normalised`] with reusable buffers, for many answers.
 #[derive(Debug, Default)]
 pub(super) struct Normaliser {
     unmarked: String,
@@ -65,8 +66,8 @@ impl Normaliser {
     }
 }
 
-/// A mark with a space at either side, or any mark where a comma stands between two digits, goes; another mark becomes
-/// a space.
+/// Removes each mark that has a space on either side, and every mark if a comma stands between two
+/// digits. Other marks become spaces.
 fn without_punctuation<'a>(answer: &'a str, out: &'a mut String) -> &'a str {
     let bytes = answer.as_bytes();
     let (mut found, mut goes) = (false, [false; PUNCTUATION.len()]);
@@ -92,7 +93,7 @@ fn without_punctuation<'a>(answer: &'a str, out: &'a mut String) -> &'a str {
     out
 }
 
-/// The place in [`PUNCTUATION`].
+/// Index of the mark in [`PUNCTUATION`].
 fn mark(byte: u8) -> Option<usize> {
     if byte.is_ascii_alphanumeric() || byte == b' ' {
         return None;
@@ -100,7 +101,7 @@ fn mark(byte: u8) -> Option<usize> {
     PUNCTUATION.iter().position(|mark| *mark == byte)
 }
 
-/// Without full stops that no digit follows.
+/// Removes full stops that are not followed by a digit.
 fn without_stops<'a>(text: &'a str, out: &'a mut String) -> &'a str {
     if !text.contains('.') {
         return text;
@@ -119,7 +120,8 @@ fn without_stops<'a>(text: &'a str, out: &'a mut String) -> &'a str {
     out
 }
 
-/// A number up to ten as a digit, a contraction with its apostrophe, no article; other words as they stand.
+/// Rewrites a word: numbers up to ten as digits, contractions with apostrophe, `None` for articles.
+/// Other words are unchanged.
 fn rewritten(word: &str) -> Option<&str> {
     Some(match word {
         "none" | "zero" => "0",

@@ -1,9 +1,10 @@
-//! The contractions of the VQA evaluation script, its mistakes included (`somebody'd` loses its apostrophe).
+//! The contractions of the VQA evaluation script, including its bugs (`somebody'd` loses its
+//! apostrophe).
 //!
-//! Words are lower case when they are looked up, so the script's four keys with a capital (`Im`, `Ive`, `Id've`,
-//! `I'dve`) never match and are left out.
+//! The script looks up lower-case words, so its four keys with a capital letter (`Im`, `Ive`,
+//! `Id've`, `I'dve`) never match. They are omitted here.
 
-/// What stands for a word without its apostrophe; sorted.
+/// Pairs of a word and its replacement, sorted by word.
 const CONTRACTIONS: [(&str, &str); 116] = [
     ("'ow'sat", "'ow's'at"),
     ("'ows'at", "'ow's'at"),
@@ -123,7 +124,7 @@ const CONTRACTIONS: [(&str, &str); 116] = [
     ("youve", "you've"),
 ];
 
-/// The contraction that a lower-case word stands for.
+/// The replacement for a lower-case word, if the table has one.
 pub(super) fn contraction(word: &str) -> Option<&'static str> {
     let found = CONTRACTIONS.binary_search_by_key(&word, |(key, _)| key).ok();
     found.map(|place| CONTRACTIONS[place].1)

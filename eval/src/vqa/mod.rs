@@ -1,12 +1,12 @@
-//! Visual question answering: the accuracy of VQA v2 and OK-VQA, equal to the official script.
+//! Visual question answering: VQA v2 and OK-VQA accuracy, equal to the official script.
 //!
-//! | file | what it is responsible for |
+//! | file | task |
 //! |---|---|
-//! | `accuracy` | the accuracy of one answer |
-//! | [`answer`] | what the script makes of an answer before it compares |
-//! | `contractions` | its table of contractions |
-//! | [`people`] | people's answers, in little memory |
-//! | [`read`] | annotations and results from their JSON files |
+//! | `accuracy` | scores one answer |
+//! | [`answer`] | normalises an answer as the script does |
+//! | `contractions` | the script's contraction table |
+//! | [`people`] | compact storage of human answers |
+//! | [`read`] | reads annotations and results from JSON |
 //!
 //! ```
 //! use engram_eval::vqa::{VqaOptions, evaluate, read};
@@ -49,63 +49,64 @@ use read::{Annotation, Questions};
 
 pub use accuracy::accuracy;
 
-/// The accuracy of VQA v2, from 0 to 100.
+/// VQA v2 accuracy, from 0 to 100.
 pub const INFO: MetricInfo =
     MetricInfo { name: "vqa_accuracy", version: 1, higher_is_better: Some(true) };
 
-/// Widest answer in the text form, in characters; the JSON form has all of it.
+/// Maximum length of an answer in the text report, in characters; the JSON report has the full
+/// answer.
 const ANSWER_WIDTH: usize = 60;
-/// Most answers of people to one question there.
+/// Maximum number of distinct human answers per question in the text report.
 const ANSWERS_SHOWN: usize = 10;
 
-/// Settings of [`evaluate`].
+/// Options for [`evaluate`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct VqaOptions<'a> {
-    /// Resamples, level and seed of the intervals.
+    /// Resamples, confidence level and seed of the intervals.
     pub bootstrap: BootstrapOptions,
-    /// How many of the questions answered worst are listed.
+    /// Number of lowest-scoring questions to list.
     pub worst: usize,
-    /// Whether [`VqaReport::items`] is filled.
+    /// Whether to fill [`VqaReport::items`].
     pub items: bool,
-    /// The questions, to show those answered worst; may be empty.
+    /// The question texts, for the list of lowest-scoring questions; may be empty.
     pub questions: Questions<'a>,
-    /// The files that were read.
+    /// The input files.
     pub sources: Vec<SourceFile>,
 }
 
-/// All figures of an evaluation. Its JSON form is that of [`Evaluation`] with more fields.
+/// All metrics of an evaluation. The JSON form is [`Evaluation`] with more fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VqaReport {
-    /// The accuracy, by question type and by answer type.
+    /// The accuracy, also by question type and by answer type.
     #[serde(flatten)]
     pub evaluation: Evaluation,
-    /// The questions answered worst, in the order of the annotations.
+    /// The questions with the lowest accuracy; ties in the order of the annotations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WorstQuestion>,
-    /// Each question's accuracy; empty where it was not asked for.
+    /// The accuracy of each question; empty if not requested.
     #[serde(skip)]
     pub items: Vec<Item>,
 }
 
-/// A question that was answered badly.
+/// A question with a low accuracy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorstQuestion {
-    /// Its id.
+    /// The question id.
     pub id: String,
-    /// Its accuracy, from 0 to 100.
+    /// The question's accuracy, from 0 to 100.
     pub accuracy: f64,
-    /// The question; empty where no question file was given.
+    /// The question text; empty if no question file was given.
     pub question: String,
-    /// The answer that was given.
+    /// The predicted answer.
     pub answer: String,
-    /// People's answers, the most frequent first.
+    /// Human answers with their counts, most frequent first.
     pub human_answers: Vec<(String, u64)>,
 }
 
-/// Measures results against annotations; each comes with the name of its file, for messages.
+/// Scores results against annotations. Each argument comes with its file name, for messages.
 ///
-/// # Errors   [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for questions that only one file has;
-/// [`EvalError::Empty`] without questions; [`EvalError::BadOption`]
+/// # Errors   [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for questions in one
+/// file only; [`EvalError::Empty`] without questions; [`EvalError::BadOption`]
 pub fn evaluate<'n, 'a>(
     (annotation_file, annotations): (&str, &'n [Annotation<'a>]),
     (result_file, results): (&str, &HashMap<Id<'a>, Cow<'a, str>>),
@@ -168,7 +169,7 @@ pub fn evaluate<'n, 'a>(
     Ok(VqaReport { evaluation, worst, items })
 }
 
-/// Every question needs a result, and every result a question.
+/// Checks that questions and results match one to one.
 fn check_questions<'a>(
     (annotation_file, annotations): (&str, &[Annotation<'a>]),
     (result_file, results): (&str, &HashMap<Id<'a>, Cow<'a, str>>),
@@ -198,7 +199,7 @@ fn check_questions<'a>(
     Ok(())
 }
 
-/// Answers with how often each was given, the most frequent first.
+/// The distinct answers with their counts, most frequent first.
 pub(crate) fn with_counts<'a>(answers: impl Iterator<Item = &'a str>) -> Vec<(String, u64)> {
     let mut counts: Vec<(String, u64)> = Vec::new();
     let mut index: HashMap<&str, usize> = HashMap::new();
@@ -239,7 +240,7 @@ fn worst(
 }
 
 impl VqaReport {
-    /// The report as aligned plain text.
+    /// Formats the report as aligned plain text.
     pub fn to_text(&self) -> String {
         let evaluation = &self.evaluation;
         let heading = format!(

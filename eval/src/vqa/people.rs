@@ -1,4 +1,4 @@
-//! People's answers to a question, in as little memory as their comparison needs: a set has millions of them.
+//! Compact storage of human answers: a data set has millions of them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,20 +8,20 @@ use serde::{Deserialize, Deserializer};
 use crate::ids::Id;
 use crate::json::{Text, objects};
 
-/// Among so few earlier answers a search is quicker than a table.
+/// Up to this many answers, a linear search is faster than a hash table.
 const FEW: usize = 16;
 
-/// One person's answer.
+/// One human answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HumanAnswer<'a> {
     /// The answer.
     pub answer: Cow<'a, str>,
-    /// The place, among the answers to the question, of the first with the same id, the same confidence and the same
-    /// answer before stemming. Two answers that are the same in all fields count as one.
+    /// Index, among the answers to the question, of the first answer with the same id, confidence
+    /// and raw answer. Answers equal in all fields count as one.
     pub same_as: u32,
 }
 
-/// An answer as the files have it.
+/// An answer as written in the file.
 #[derive(Deserialize)]
 struct Written<'a> {
     #[serde(borrow)]
@@ -34,7 +34,8 @@ struct Written<'a> {
     raw_answer: Option<Text<'a>>,
 }
 
-/// What tells two equal answers apart: id, confidence, and the answer before stemming.
+/// The fields that distinguish two equal answers: id, confidence, and the raw answer before
+/// stemming.
 type OtherFields<'w, 'a> = (&'w Option<Id<'a>>, &'w Option<Text<'a>>, &'w Option<Text<'a>>);
 
 impl<'a> Written<'a> {
@@ -43,7 +44,7 @@ impl<'a> Written<'a> {
     }
 }
 
-/// The answers to a question, for `deserialize_with`.
+/// Reads the answers to a question; for `deserialize_with`.
 pub(super) fn people<'de: 'a, 'a, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Box<[HumanAnswer<'a>]>, D::Error> {
@@ -53,7 +54,7 @@ pub(super) fn people<'de: 'a, 'a, D: Deserializer<'de>>(
     Ok(people.map(|(written, same_as)| HumanAnswer { answer: written.answer, same_as }).collect())
 }
 
-/// For each answer the first that has its other fields.
+/// For each answer, the index of the first answer with the same other fields.
 fn same_as(written: &[Written<'_>]) -> Vec<u32> {
     if written.len() <= FEW {
         let first = |(place, answer): (usize, &Written<'_>)| {
@@ -96,7 +97,7 @@ mod tests {
             r#"{"answer": "g", "other": 5}"#,
         ];
         assert_eq!(places(&written), [0, 1, 1, 3, 4, 4, 0]);
-        // As with a table.
+        // More than `FEW` answers: uses the hash table.
         let long = places(&written.repeat(5));
         assert_eq!(long[..7], [0, 1, 1, 3, 4, 4, 0]);
         assert_eq!(long[28..], long[..7]);

@@ -1,4 +1,4 @@
-//! VQA v2 and OK-VQA files: annotations, results and questions.
+//! Reads VQA v2 and OK-VQA files: annotations, results and questions.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,19 +12,19 @@ use crate::json::cursor::{PART, list_alone, list_under};
 use crate::json::{Object, message, objects};
 use crate::table::shortened;
 
-/// A question with people's answers.
+/// A question with its human answers.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Annotation<'a> {
-    /// Its id.
+    /// The question id.
     #[serde(borrow)]
     pub question_id: Id<'a>,
-    /// The kind of question, such as `how many`.
+    /// The question type, such as `how many`.
     #[serde(borrow, default)]
     pub question_type: Cow<'a, str>,
-    /// The kind of answer: `yes/no`, `number`, `other`.
+    /// The answer type: `yes/no`, `number`, `other`.
     #[serde(borrow, default)]
     pub answer_type: Cow<'a, str>,
-    /// People's answers, usually ten.
+    /// Human answers, usually ten.
     #[serde(borrow, deserialize_with = "people")]
     pub answers: Box<[HumanAnswer<'a>]>,
 }

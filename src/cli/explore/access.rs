@@ -1,7 +1,8 @@
-//! Who may ask: the browser that opened the printed address, and nobody else.
+//! Access control: only the browser that opened the printed address gets data.
 //!
-//! The address holds a random token, as that of Jupyter does. The page's first answer stores it in a cookie, and every
-//! request for data needs it. So other users of this machine, and pages of other sites, get nothing.
+//! The address contains a random token, as in Jupyter. The first response stores the token in a
+//! cookie, and every data request needs it. Other users of this machine and pages of other sites
+//! get no data.
 
 use std::hint::black_box;
 
@@ -12,45 +13,46 @@ use rand::rngs::OsRng;
 
 /// Bytes of the token: 128 bits.
 const TOKEN_BYTES: usize = 16;
-/// The token's name in an address.
+/// The name of the token parameter in the address.
 const PARAMETER: &str = "token";
-/// Where a browser says from which page a request comes.
+/// The header in which a browser reports the site of the requesting page.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// What a request without a valid token is told.
-const REMEDY: &str = "no valid token: open the address that `engram explore` printed in its terminal, with ?token= in it";
-/// The same for a browser.
+/// The error message for a request without a valid token.
+const REMEDY: &str = "no valid token: open the address that `engram explore` printed in its \
+                      terminal; it contains ?token=";
+/// The same message as a page for browsers.
 const NO_TOKEN: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Engram</title>\
     <h1>This page needs a token</h1><p>Open the address that <code>engram explore</code> printed in its terminal. \
     It ends in <code>?token=…</code>. Each start of the program makes a new one.</p></html>\n";
 
-/// Names of the page, and the token that opens it.
+/// The hosts of the page, and the token that grants access.
 pub(super) struct Access {
     hosts: Vec<String>,
     token: String,
-    /// Cookies are shared by all ports of a machine: each explorer has its own.
+    /// The cookie name. All ports of a machine share cookies, so the name contains the port.
     cookie: String,
 }
 
-/// What a request may have.
+/// The decision on a request.
 pub(super) enum Verdict {
-    /// What it asks for.
+    /// Allowed.
     Allowed,
-    /// The same, and the token as a cookie.
+    /// Allowed; the response sets the token as a cookie.
     AllowedWithCookie(HeaderValue),
-    /// A page that says how to come in.
+    /// Refused, with a page that explains how to get access.
     PageRefused(&'static str),
-    /// A reason.
+    /// Refused, with a status and a reason.
     Refused(StatusCode, String),
 }
 
 impl Access {
-    /// Access to the page at an address (`127.0.0.1:8080`), by a new token.
+    /// Creates a new token for the page at an address (`127.0.0.1:8080`).
     pub(super) fn new(address: &str) -> anyhow::Result<Self> {
         let mut bytes = [0; TOKEN_BYTES];
         OsRng.try_fill_bytes(&mut bytes).context("the system gave no random token")?;
         let token = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut hosts = vec![address.to_owned(), address.replace("127.0.0.1", "localhost")];
-        // Browsers leave the usual port out.
+        // Browsers omit the default port 80.
         let short: Vec<String> =
             hosts.iter().filter_map(|host| host.strip_suffix(":80")).map(str::to_owned).collect();
         hosts.extend(short);
@@ -58,13 +60,14 @@ impl Access {
         Ok(Self { hosts, token, cookie: format!("engram-{port}") })
     }
 
-    /// The address that opens the page.
+    /// The address that opens the page, with its token.
     pub(super) fn url(&self) -> String {
         let host = self.hosts.first().map_or("", String::as_str);
         format!("http://{host}/?{PARAMETER}={}", self.token)
     }
 
-    /// Whether a request may have what it asks for; `is_public` where that is a part of the program, as a style sheet.
+    /// Decides whether a request is allowed. `is_public` marks static parts of the program, such as
+    /// style sheets.
     pub(super) fn verdict<B>(&self, request: &Request<B>, is_public: bool) -> Verdict {
         if let Some((status, reason)) = self.foreign(request) {
             return Verdict::Refused(status, reason);
@@ -87,7 +90,8 @@ impl Access {
         }
     }
 
-    /// Why a request is not for this page, if it is not: another name that leads here, or another site's page.
+    /// Why a request is foreign, if it is: it uses another host name, or comes from another site's
+    /// page.
     fn foreign<B>(&self, request: &Request<B>) -> Option<(StatusCode, String)> {
         let text =
             |name| request.headers().get(name).map(|value| value.to_str().unwrap_or_default());
@@ -97,11 +101,13 @@ impl Access {
             return Some((StatusCode::MISDIRECTED_REQUEST, open.to_owned()));
         }
         let is_origin = |origin: &str| origin.strip_prefix("http://").is_some_and(is_host);
-        // A link on another site may lead to the page, and to nothing else.
+        // A link on another site may open the page, but not request data.
         let is_data = request.uri().path().starts_with("/api/");
         let is_foreign = text(header::ORIGIN).is_some_and(|origin| !is_origin(origin))
             || is_data && text(SITE).is_some_and(|site| !matches!(site, "same-origin" | "none"));
-        is_foreign.then(|| (StatusCode::FORBIDDEN, format!("another site's page asks; {open}")))
+        is_foreign.then(|| {
+            (StatusCode::FORBIDDEN, format!("the request comes from another site's page; {open}"))
+        })
     }
 
     fn has_token_in_address<B>(&self, request: &Request<B>) -> bool {
@@ -122,7 +128,7 @@ impl Access {
         })
     }
 
-    /// Compares in a time that does not depend on where the texts differ.
+    /// Compares in constant time, so that the duration reveals nothing about the token.
     fn is_token(&self, text: &str) -> bool {
         let (text, token) = (text.as_bytes(), self.token.as_bytes());
         let difference = text.iter().zip(token).fold(0, |all, (a, b)| black_box(all | (a ^ b)));

@@ -1,4 +1,4 @@
-//! Runs of REVEAL: their questions, answers with evidence, and what a question finds.
+//! REVEAL runs: test questions, answers with evidence, and search with the run's model.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,60 +15,60 @@ use serde::{Deserialize, Serialize};
 use super::lazily::{FromRun, png};
 use super::uploads::{self, Upload};
 
-/// The most questions of a test that are listed at a time.
+/// Maximum number of test questions listed at a time.
 const LISTED: usize = 50;
 
-/// A run that can be asked.
+/// A REVEAL run that answers questions.
 pub(super) struct Asking {
     run: PathBuf,
     opened: Mutex<Opened>,
-    /// What it was trained on, if that is the embedded world.
+    /// The embedded world, if the run was trained on it.
     world: Option<World>,
 }
 
 /// A run with one generation of its memory.
 struct Opened {
-    /// The memory's pointer as it was.
+    /// Contents of the memory's `CURRENT` file when it was opened.
     current: Vec<u8>,
     generation: u64,
     answerer: Arc<Answerer>,
 }
 
-/// A question of the run's test.
+/// A test question of the run.
 #[derive(Serialize)]
 pub(super) struct Listed<'a> {
     text: &'a str,
-    /// Its picture by name and view.
+    /// The image: its name and its view.
     picture: &'a str,
     view: u32,
     answers: &'a [String],
     part: Part,
-    /// The source that has the answer, and the entry.
+    /// The source and the entry that contain the answer.
     source: &'a str,
     entry: i64,
 }
 
-/// What can be asked of a run.
+/// The test questions of a run.
 #[derive(Serialize)]
 pub(super) struct Questions<'a> {
-    /// Entries that are read for an answer.
+    /// Number of entries retrieved for an answer.
     k: usize,
-    /// Whether it was trained on the embedded world: its test has questions then.
+    /// Whether the run was trained on the embedded world; only then does it have test questions.
     world: bool,
-    /// How many questions have the words that are looked for.
+    /// Number of questions that match the search words.
     found: usize,
     questions: Vec<Listed<'a>>,
 }
 
-/// What is asked.
+/// A question to the model.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
-    /// Empty to have the picture described.
+    /// The question text; if empty, the model describes the image.
     question: String,
-    /// A picture's file in base64.
+    /// The image file in base64.
     picture: String,
-    /// Entries that the memory is taken not to hold.
+    /// Ids of entries to exclude from the memory.
     #[serde(default)]
     without: Vec<i64>,
 }
@@ -78,7 +78,7 @@ impl Opened {
         let memory = run.join("memory");
         let pointer = memory.join(CURRENT);
         let current = std::fs::read(&pointer).with_context(|| {
-            format!("{}: has no memory; `engram predict` makes it anew", run.display())
+            format!("{}: has no memory; `engram predict` builds it again", run.display())
         })?;
         let generation = Memory::open(&memory)?.generation().manifest().generation;
         let answerer = Arc::new(Answerer::open(run, None, None, Vec::new())?);
@@ -97,7 +97,7 @@ impl FromRun for Asking {
 }
 
 impl Asking {
-    /// The run with its memory as it is now, and the memory's generation.
+    /// The run with its current memory, and the memory's generation.
     fn now(&self) -> anyhow::Result<(Arc<Answerer>, u64)> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let pointer = std::fs::read(self.run.join("memory").join(CURRENT));
@@ -107,7 +107,7 @@ impl Asking {
         Ok((Arc::clone(&opened.answerer), opened.generation))
     }
 
-    /// Questions of the test that have all these words, in the question, its answers or the picture's name.
+    /// Test questions that contain all the words, in the question, its answers or the image name.
     pub(super) fn questions(&self, words: &str) -> anyhow::Result<Questions<'_>> {
         let words = uploads::words(words)?.unwrap_or_default();
         let has_all = uploads::has_all(words);
@@ -133,18 +133,18 @@ impl Asking {
             }
         }
         let found = questions.len();
-        // Some of all kinds: neighbours ask about the same picture.
+        // Lists every n-th question, for variety: adjacent questions are about the same image.
         let distance = found.div_ceil(LISTED).max(1);
         let questions = questions.into_iter().step_by(distance).collect();
         let k = self.now()?.0.k();
         Ok(Questions { k, world: self.world.is_some(), found, questions })
     }
 
-    /// A view of a picture of the embedded world as PNG; view 0 is the picture itself.
+    /// A view of an image of the embedded world as PNG; view 0 is the original image.
     pub(super) fn view(&self, picture: &str, view: u32) -> anyhow::Result<Vec<u8>> {
-        let world = self.world.as_ref().context("the run is about pictures from files")?;
+        let world = self.world.as_ref().context("the run was trained on images from files")?;
         let place = world.place(picture);
-        let place = place.with_context(|| format!("there is no picture {picture:?}"))?;
+        let place = place.with_context(|| format!("there is no image {picture:?}"))?;
         if view == 0 {
             return Ok(world.pictures[place].png.to_vec());
         }
@@ -152,13 +152,14 @@ impl Asking {
     }
 
     pub(super) fn answer(&self, asked: &Asked) -> anyhow::Result<Answer> {
-        let picture = Upload::of(&asked.picture)?.context("a question needs a picture")?;
+        let picture = Upload::of(&asked.picture)?.context("a question needs an image")?;
         let question = uploads::words(&asked.question)?;
         let answer = self.now()?.0.answer_one(question, picture.path(), &asked.without);
         answer.map_err(|error| picture.told(anyhow::Error::from_boxed(error)))
     }
 
-    /// The entries that words, a picture or both find, with gated scores, and the memory's generation.
+    /// Retrieves entries by text, an image or both, with gated scores. Also returns the memory's
+    /// generation.
     pub(super) fn find(
         &self,
         (text, picture): (Option<&str>, Option<&Upload>),

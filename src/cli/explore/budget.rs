@@ -1,6 +1,7 @@
-//! How much memory requests take at a time: less than 500 MB in all, beside the models.
+//! Limits the memory of concurrent requests to less than 500 MB in total, excluding the models.
 //!
-//! A request that needs more than what is free waits; one that waits too long is told to try again.
+//! A request that needs more than the free memory waits; after a timeout it is refused with the
+//! advice to retry.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,30 +15,30 @@ use hyper::body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// Bytes of the largest request: an image in base64.
+/// Maximum request size in bytes: an image in base64.
 pub(super) const LARGEST_REQUEST: usize = 32 << 20;
-/// Bytes of the largest image that is shown.
+/// Maximum size of a displayed image, in bytes.
 pub(super) const LARGEST_IMAGE: usize = 32 << 20;
 /// Requests up to this size never wait.
 const SMALL: usize = 1 << 16;
-/// Bytes of request bodies: read, parsed and decoded they take up to three times as much.
+/// Total bytes of request bodies; read, parsed and decoded they take up to three times as much.
 const BODIES: usize = LARGEST_REQUEST;
-/// Bytes of images that are sent.
+/// Total bytes of images being sent.
 const IMAGES: usize = 32 << 20;
-/// Searches and models that run at a time.
+/// Maximum number of concurrent searches and model runs.
 const AT_WORK: usize = 4;
-/// How long the body of a request may take.
+/// Timeout for receiving a request body.
 const BODY: Duration = Duration::from_secs(10);
-/// How long the body of a refused request is read and forgotten.
+/// Time for which the body of a refused request is read and discarded.
 const DRAIN: Duration = Duration::from_secs(2);
-/// How long a request waits for its share.
+/// Timeout for acquiring a share.
 const WAIT: Duration = Duration::from_secs(30);
-/// The unit in which memory is counted.
+/// The unit of the memory budget.
 const KIBIBYTE: usize = 1 << 10;
-/// Bytes of an image that are handed on at a time.
+/// Chunk size for sending an image, in bytes.
 const CHUNK: usize = 1 << 16;
 
-/// What is left of each.
+/// The remaining budget.
 #[derive(Clone)]
 pub(super) struct Budget {
     bodies: Arc<Semaphore>,
@@ -46,13 +47,13 @@ pub(super) struct Budget {
     work: Arc<Semaphore>,
 }
 
-/// A share of the budget, for as long as it lives.
+/// A share of the budget, held until it is dropped.
 #[derive(Clone, Default)]
 pub(super) struct Share {
     _permits: Option<Arc<OwnedSemaphorePermit>>,
 }
 
-/// Why a request is not answered.
+/// The status and reason of a refused request.
 pub(super) type Refusal = (StatusCode, String);
 
 impl Budget {
@@ -66,7 +67,7 @@ impl Budget {
         }
     }
 
-    /// The body of a request with its share, once all of it is there.
+    /// Reads the body of a request and acquires its share.
     pub(super) async fn body(&self, body: Body) -> Result<(Bytes, Share), Refusal> {
         let share = match self.share_of(body.size_hint().upper()).await {
             Ok(share) => share,
@@ -86,7 +87,7 @@ impl Budget {
         })
     }
 
-    /// Memory for a body, by its announced length; that of the longest for a body without one.
+    /// Acquires memory for a body by its announced length; without a length, for the maximum size.
     async fn share_of(&self, announced: Option<u64>) -> Result<Share, Refusal> {
         let size = announced.unwrap_or(LARGEST_REQUEST as u64);
         match usize::try_from(size).ok().filter(|size| *size <= LARGEST_REQUEST) {
@@ -100,23 +101,24 @@ impl Budget {
         }
     }
 
-    /// The right to decode an image: one at a time.
+    /// Acquires the permit to decode an image; one at a time.
     pub(super) async fn decoding(&self) -> Result<Share, Refusal> {
         take(&self.decoding, 1).await
     }
 
-    /// The right to search, or to run a model.
+    /// Acquires a permit to search or to run a model.
     pub(super) async fn work(&self) -> Result<Share, Refusal> {
         take(&self.work, 1).await
     }
 
-    /// Memory for an image that is sent.
+    /// Acquires memory for an image to be sent.
     pub(super) async fn image(&self, bytes: usize) -> Result<Share, Refusal> {
         take(&self.images, bytes.div_ceil(KIBIBYTE)).await
     }
 }
 
-/// Reads and forgets a body for a moment: a browser that is still sending would not see the answer.
+/// Reads and discards a body for a short time: a browser that is still sending would miss the
+/// response.
 async fn drain(mut body: Body) {
     let all = async {
         while let Some(Ok(_)) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {}
@@ -136,9 +138,9 @@ async fn take(from: &Arc<Semaphore>, permits: usize) -> Result<Share, Refusal> {
     }
 }
 
-/// Bytes on their way to the browser, with the share that they take.
+/// A response body with its share of the budget.
 ///
-/// They are handed on in pieces, so that the share is given back when nearly all are sent.
+/// It is sent in chunks, so that the share is held until nearly all bytes are sent.
 pub(super) struct Sent {
     bytes: Bytes,
     _share: Share,

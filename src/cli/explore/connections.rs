@@ -1,10 +1,10 @@
-//! Connections: how many there are at a time, and how long each may do nothing.
+//! Limits the number of connections and their idle time.
 //!
-//! | limit | what ends |
+//! | limit | which connection is closed |
 //! |---|---|
-//! | [`HEADERS`] | a connection whose request header is not whole by then |
-//! | [`IDLE`] | a connection without a request, or whose answer is not taken |
-//! | [`MOST`] | beyond it the connection that has been idle longest gives way to a new one |
+//! | [`HEADERS`] | one whose request header is incomplete after this time |
+//! | [`IDLE`] | one without a request, or whose client does not read the response |
+//! | [`MOST`] | the longest idle one, when a new client connects at this number |
 
 use std::future::Future;
 use std::pin::pin;
@@ -20,31 +20,31 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Connections at a time: fewer than the files that a process may open.
+/// Maximum number of connections; below the limit on open files of a process.
 const MOST: usize = 256;
-/// How long a request's header may take.
+/// Timeout for receiving a request header.
 const HEADERS: Duration = Duration::from_secs(10);
-/// How long a connection may do nothing.
+/// Maximum idle time of a connection.
 const IDLE: Duration = Duration::from_secs(60);
-/// How long it may where others wait for its place.
+/// Minimum idle time before a connection is closed in favour of a new one.
 const GRACE: Duration = Duration::from_millis(500);
-/// How often idle connections are looked for.
+/// Interval between checks for idle connections.
 const TICK: Duration = Duration::from_millis(100);
-/// Bytes of the longest header.
+/// Maximum header size in bytes.
 const LONGEST_HEADER: usize = 1 << 16;
-/// How long requests that are being answered are waited for at the end.
+/// Time for pending responses to finish on shutdown.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// Since when a connection does nothing; `None` while a request is answered.
+/// Start of the idle time; `None` while a request is being handled.
 struct Idle(Mutex<Option<Instant>>);
 
-/// A connection that is open.
+/// An open connection.
 struct Open {
     idle: Arc<Idle>,
     task: AbortHandle,
 }
 
-/// A request that is being answered.
+/// A request being handled; the connection becomes idle when it is dropped.
 struct Answering(Arc<Idle>);
 
 impl Idle {
@@ -74,7 +74,7 @@ impl Drop for Answering {
     }
 }
 
-/// Answers until `stopped`, and a little longer for the requests that are being answered.
+/// Serves until `stopped` resolves, then waits briefly for pending responses.
 pub(super) async fn serve(listener: TcpListener, app: Router, stopped: impl Future<Output = ()>) {
     let mut stopped = pin!(stopped);
     let (stop, stopping) = watch::channel(());
@@ -88,7 +88,7 @@ pub(super) async fn serve(listener: TcpListener, app: Router, stopped: impl Futu
                     let answers = answer(stream, app.clone(), Arc::clone(&idle), stopping.clone());
                     open.push(Open { idle, task: tasks.spawn(answers) });
                 }
-                // Most likely too many open files: some connections end first.
+                // Most likely too many open files: wait for connections to close.
                 Err(_) => tokio::time::sleep(TICK).await,
             },
             () = tokio::time::sleep(TICK), if !open.is_empty() => {}
@@ -103,7 +103,7 @@ pub(super) async fn serve(listener: TcpListener, app: Router, stopped: impl Futu
     let _ = tokio::time::timeout(LAST_ANSWERS, all).await;
 }
 
-/// Ends connections that have done nothing for too long, and one more where new ones wait.
+/// Closes connections that are idle too long. At the limit it also closes the longest idle one.
 fn close_idle(open: &mut Vec<Open>) {
     open.retain(|one| !one.task.is_finished());
     let longest = open.iter().filter_map(|one| one.idle.seconds()).max();
@@ -120,7 +120,7 @@ fn close_idle(open: &mut Vec<Open>) {
     });
 }
 
-/// Answers the requests of a connection.
+/// Handles the requests of a connection.
 async fn answer(
     stream: TcpStream,
     app: Router,
@@ -143,7 +143,7 @@ async fn answer(
         .max_buf_size(LONGEST_HEADER)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    // A browser that is gone is no error.
+    // A closed browser is not an error.
     tokio::select! {
         _ = connection.as_mut() => return,
         _ = stopping.changed() => connection.as_mut().graceful_shutdown(),

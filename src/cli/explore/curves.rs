@@ -1,4 +1,4 @@
-//! What a run has by step: the numbers of its `metrics.jsonl`.
+//! Reads the metrics of a run by step from `metrics.jsonl`.
 
 use std::fs;
 use std::path::Path;
@@ -8,33 +8,34 @@ use engram_train::METRICS;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Points of a curve that are drawn; of more, some at even distances.
+/// Maximum number of points per curve; longer curves are subsampled evenly.
 const MOST_POINTS: usize = 2000;
-/// Fields that are no figures.
+/// Fields that are not metrics.
 const OF_STEPS: [&str; 3] = ["step", "epoch", "examples"];
 
-/// A curve.
+/// A metric by step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Curve {
     /// `train: loss`, `evaluation: pearson`.
     pub(super) name: String,
-    /// Steps and values.
+    /// Pairs of step and value.
     pub(super) points: Vec<[f64; 2]>,
 }
 
-/// The curves of a run, in the order in which they begin; of a run under way, as far as it has come.
+/// Reads the curves of a run, in the order of their first points. For an unfinished run, the
+/// curves so far.
 pub(super) fn read(run: &Path) -> anyhow::Result<Vec<Curve>> {
     let path = run.join(METRICS);
     let text = match fs::read_to_string(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         read => read.with_context(|| format!("{}: could not be read", path.display()))?,
     };
-    // The last line of a run under way may be half written.
+    // The last line may be incomplete while the run is running.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut curves: Vec<Curve> = Vec::new();
     for (number, line) in (1..).zip(whole.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         let fields: Map<String, Value> = serde_json::from_str(line)
-            .with_context(|| format!("{}:{number}: is no line of metrics", path.display()))?;
+            .with_context(|| format!("{}:{number}: is not a line of metrics", path.display()))?;
         let field = |name: &str| fields.get(name);
         let (Some(kind), Some(step)) =
             (field("kind").and_then(Value::as_str), field("step").and_then(Value::as_f64))
@@ -56,7 +57,7 @@ pub(super) fn read(run: &Path) -> anyhow::Result<Vec<Curve>> {
     Ok(curves)
 }
 
-/// Some of the points, the last among them.
+/// Subsamples the points; keeps the last one.
 fn thinned(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
     let distance = points.len().div_ceil(MOST_POINTS).max(1);
     let last = points.len().saturating_sub(1);
@@ -84,7 +85,7 @@ mod tests {
         assert_eq!(read(folder.path()).expect("curves"), expected);
         fs::write(&file, "{\"kind\":\"train\"}\nnonsense\n").expect("written");
         let error = format!("{:#}", read(folder.path()).expect_err("no JSON"));
-        assert!(error.contains("metrics.jsonl:2: is no line of metrics"), "{error}");
+        assert!(error.contains("metrics.jsonl:2: is not a line of metrics"), "{error}");
     }
 
     #[test]

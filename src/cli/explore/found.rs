@@ -1,4 +1,4 @@
-//! Which folders are runs, and which are memories.
+//! Finds runs and memories below the given folders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,70 +11,75 @@ use serde::Serialize;
 
 use crate::cli::output;
 
-/// Folders within folders that are looked into: `FOLDER/GRID/seed-1/ROW/memory`.
+/// Maximum depth of subfolders that are searched: `FOLDER/GRID/seed-1/ROW/memory`.
 const DEPTH: usize = 5;
 
-/// What was found.
+/// The runs and memories that were found.
 pub(super) struct Found {
     pub(super) runs: Vec<Run>,
     pub(super) memories: Vec<FoundMemory>,
 }
 
-/// A memory.
+/// A memory on disk.
 pub(super) struct FoundMemory {
-    /// Its folder, without what the folders of all that was found begin with.
+    /// The folder, without the common parent of all folders found.
     pub(super) name: String,
     pub(super) folder: PathBuf,
-    /// The run in whose folder it lies, by its place.
+    /// Index of the run that contains the memory in its folder.
     pub(super) run: Option<usize>,
 }
 
-/// A run.
+/// A training run.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Run {
-    /// Its folder, without what the folders of all that was found begin with.
+    /// The folder, without the common parent of all folders found.
     pub(super) name: String,
-    /// `patent`, `reveal`, …
+    /// The study: `patent`, `reveal`, …
     pub(super) study: String,
-    /// Whether it learns from the embedded world.
+    /// Whether it was trained on the embedded world.
     pub(super) is_world: bool,
-    /// Whether it has come to its end.
+    /// Whether training has finished.
     pub(super) finished: bool,
-    /// Whether it has a memory. Grids keep that of their main row; `engram predict` makes others anew.
+    /// Whether its memory exists. Grids keep only the memory of the main configuration;
+    /// `engram predict` builds the others again.
     pub(super) has_memory: bool,
     #[serde(skip)]
     pub(super) folder: PathBuf,
 }
 
 impl Run {
-    /// The same as its folder is now: it may have come to its end, and have its memory.
+    /// The current state of the run: training may have finished, and the memory may exist by now.
     pub(super) fn now(&self) -> Self {
         let has_memory = self.folder.join("memory").join(CURRENT).is_file();
         Self { finished: is_finished(&self.folder), has_memory, ..self.clone() }
     }
 }
 
-/// Finds runs and memories in folders, in the order of their names. What is broken is told and left out.
+/// Finds runs and memories below folders, sorted by name. Broken ones are skipped with a note.
 pub(super) fn find(folders: &[PathBuf]) -> anyhow::Result<Found> {
     let mut found = Found { runs: Vec::new(), memories: Vec::new() };
-    // So that a folder is called by its own name, and found once, whatever it was called when it was given.
+    // Canonical paths give each folder its real name and avoid duplicates.
     let whole = |folder: &PathBuf| {
         let whole = folder.canonicalize().ok().filter(|folder| folder.is_dir());
         whole.with_context(|| {
-            format!("{}: is no folder; give one with runs or memories in it", folder.display())
+            format!(
+                "{}: is not a folder; give one that contains runs or memories",
+                folder.display()
+            )
         })
     };
     let whole = folders.iter().map(whole).collect::<anyhow::Result<Vec<PathBuf>>>()?;
     for folder in &whole {
-        fs::read_dir(folder)
-            .with_context(|| format!("{}: could not be read; give another", folder.display()))?;
+        fs::read_dir(folder).with_context(|| {
+            format!("{}: could not be read; give another folder", folder.display())
+        })?;
         look_into(folder, DEPTH, &mut found);
         let mut all = found.runs.iter().map(|run| &run.folder);
         let mut memories = found.memories.iter().map(|memory| &memory.folder);
         if !all.any(|one| one.starts_with(folder)) && !memories.any(|one| one.starts_with(folder)) {
             anyhow::bail!(
-                "{}: has no run and no memory in it; give the folder of `engram train … --run` or \
-                 `engram memory build --out`, or one around it",
+                "{}: contains no run and no memory; give the folder of `engram train … --run` or \
+                 `engram memory build --out`, or a parent of it",
                 folder.display()
             );
         }
@@ -87,7 +92,7 @@ pub(super) fn find(folders: &[PathBuf]) -> anyhow::Result<Found> {
 }
 
 impl Found {
-    /// Names all that was found.
+    /// Sets the names of all runs and memories.
     fn name(&mut self) {
         let runs = self.runs.iter().map(|run| run.folder.as_path());
         let all = runs.chain(self.memories.iter().map(|memory| memory.folder.as_path()));
@@ -100,12 +105,12 @@ impl Found {
     }
 }
 
-/// The deepest folder that both lie in.
+/// The deepest common parent of two folders.
 fn common<'a>(one: &'a Path, other: &Path) -> &'a Path {
     one.ancestors().find(|folder| other.starts_with(folder)).unwrap_or(Path::new(""))
 }
 
-/// Adds the runs and memories of a folder; what cannot be read is told and left out.
+/// Adds the runs and memories below a folder. Unreadable ones are skipped with a note.
 fn look_into(folder: &Path, depth: usize, found: &mut Found) {
     let (name, path) = (String::new(), folder.to_path_buf());
     let is_known = found.runs.iter().any(|run| run.folder == path)
@@ -123,9 +128,7 @@ fn look_into(folder: &Path, depth: usize, found: &mut Found) {
                 let run = Run { name, study, is_world, finished, has_memory, folder: path };
                 found.runs.push(run.now());
             }
-            Err(error) => {
-                output::note(&format!("left out: {}", output::with_causes(&error)), false)
-            }
+            Err(error) => output::note(&format!("skipped: {}", output::with_causes(&error)), false),
         }
     }
     if depth == 0 {
@@ -134,7 +137,7 @@ fn look_into(folder: &Path, depth: usize, found: &mut Found) {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) => {
-            return output::note(&format!("left out: {}: {error}", folder.display()), false);
+            return output::note(&format!("skipped: {}: {error}", folder.display()), false);
         }
     };
     let shown = entries.flatten().filter(|entry| !is_hidden(&entry.file_name()));
@@ -144,9 +147,9 @@ fn look_into(folder: &Path, depth: usize, found: &mut Found) {
     below.iter().for_each(|path| look_into(path, depth - 1, found));
 }
 
-/// The study of a run's recipe, and whether it learns from the embedded world.
+/// The study of a run's recipe, and whether the run was trained on the embedded world.
 fn study(recipe: &Path) -> anyhow::Result<(String, bool)> {
-    let unread = || format!("{}: is no recipe of a run", recipe.display());
+    let unread = || format!("{}: is not a run's recipe", recipe.display());
     let text = fs::read_to_string(recipe).with_context(unread)?;
     let table: toml::Table = text.parse().with_context(unread)?;
     let text = |value: Option<&toml::Value>| {
@@ -189,12 +192,12 @@ mod tests {
         assert_eq!(memories, [("grid/seed-1/main/memory", Some(1))]);
         let alone = find(&[root.join("runs/a")]).expect("found");
         assert_eq!(alone.runs[0].name, "a");
-        // Each once, and a memory as its run's, whatever is given first.
+        // Duplicates are merged, and a memory belongs to its run, in any order of the arguments.
         let folders = ["runs/grid/seed-1/main/memory", "runs", "runs/a", "runs/../runs"];
         let twice = find(&folders.map(|folder| root.join(folder))).expect("found");
         assert_eq!((twice.runs.len(), twice.memories.len()), (2, 1));
         assert_eq!(twice.memories[0].run, Some(1));
-        // What is broken is left out; what has come to its end since is finished.
+        // Broken runs are skipped; a run that finished in the meantime is reported as finished.
         write(root, "runs/broken/recipe.toml", "study = ");
         assert_eq!(find(&[root.join("runs")]).expect("found").runs.len(), 2);
         write(root, "runs/grid/seed-1/main/summary.json", "{}");
@@ -205,10 +208,10 @@ mod tests {
     fn folders_with_nothing_in_them_are_named() {
         let folder = tempfile::tempdir().expect("a folder");
         let of = |path: PathBuf| format!("{:#}", find(&[path]).err().expect("refused"));
-        assert!(of(folder.path().to_path_buf()).contains("has no run and no memory in it"));
-        assert!(of(folder.path().join("none")).contains("none: is no folder"));
+        assert!(of(folder.path().to_path_buf()).contains("contains no run and no memory"));
+        assert!(of(folder.path().join("none")).contains("none: is not a folder"));
         write(folder.path(), "recipe.toml", "study = ");
-        assert!(of(folder.path().to_path_buf()).contains("has no run and no memory in it"));
-        assert!(of(folder.path().join("recipe.toml")).contains("recipe.toml: is no folder"));
+        assert!(of(folder.path().to_path_buf()).contains("contains no run and no memory"));
+        assert!(of(folder.path().join("recipe.toml")).contains("recipe.toml: is not a folder"));
     }
 }

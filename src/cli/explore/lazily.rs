@@ -1,4 +1,4 @@
-//! Models, each opened when it is first needed; and pictures as the page takes them.
+//! Models that are opened on first use, and images encoded for the page.
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,22 @@ use image::{ImageFormat, RgbImage};
 
 use super::found::Run;
 
-/// What is opened by who first wants it. Where it cannot be, the next one tries again.
+/// A value that is opened on first use. If opening fails, the next call tries again.
 pub(super) struct Lazily<T> {
     opened: OnceLock<T>,
-    /// Held by who opens it.
+    /// Locked while the value is being opened.
     opening: Mutex<()>,
 }
 
-/// What is opened from a run's folder.
+/// A value that is opened from a run's folder.
 pub(super) trait FromRun: Sized {
-    /// The study of its runs.
+    /// The study to which the runs must belong.
     const STUDY: &'static str;
 
     fn open(run: &Path) -> anyhow::Result<Self>;
 }
 
-/// All runs, of which those are opened that are asked for.
+/// All runs; each is opened on first use.
 pub(super) struct LazyRuns<T>(Vec<LazyRun<T>>);
 
 struct LazyRun<T> {
@@ -65,16 +65,19 @@ impl<T: FromRun> LazyRuns<T> {
         Self(runs.iter().map(lazy).collect())
     }
 
-    /// Opens a run, unless it is open.
+    /// Opens a run, unless it is already open.
     pub(super) fn opened(&self, run: usize) -> anyhow::Result<&T> {
         let one = self.0.get(run).with_context(|| format!("there is no run {run}"))?;
         let (study, wanted) = (&one.study, T::STUDY);
-        anyhow::ensure!(study == wanted, "run {run} is of {study}; this is asked of {wanted}");
+        anyhow::ensure!(
+            study == wanted,
+            "run {run} belongs to the study {study}; this request needs {wanted}"
+        );
         one.opened.get(|| T::open(&one.folder))
     }
 }
 
-/// A picture's bytes as PNG.
+/// Encodes an image as PNG.
 pub(super) fn png(picture: &RgbImage) -> anyhow::Result<Vec<u8>> {
     let mut png = Cursor::new(Vec::new());
     picture.write_to(&mut png, ImageFormat::Png)?;

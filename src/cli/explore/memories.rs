@@ -1,4 +1,4 @@
-//! Memories: what they hold, and what is found in them.
+//! Memories: their description, and searches in them.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -20,34 +20,35 @@ use super::uploads::{Upload, has_all, words};
 use crate::cli::memory::{ShownHit, check_model};
 use crate::cli::output;
 
-/// The most entries that are shown.
+/// Maximum number of entries in a response.
 const MOST: usize = 200;
 
-/// The memories that are explored.
+/// The memories on the page.
 pub(super) struct Memories(Vec<Explorable>);
 
-/// A memory with the model that asks it.
+/// A memory with the model that encodes its queries.
 struct Explorable {
     name: String,
     memory: Memory,
-    /// Where the paths of entries' pictures begin.
+    /// Base folder for the image paths of entries.
     images: PathBuf,
     encoder: Lazily<JointEncoder>,
-    /// The run whose memory it is: its model makes queries and gates.
+    /// Index of the run that the memory belongs to; the run's model then computes queries and
+    /// gates.
     run: Option<usize>,
 }
 
-/// What the page says of a memory.
+/// The description of a memory for the page.
 #[derive(Serialize)]
 pub(super) struct Described {
-    /// Its place among all: its name for the program.
+    /// Index of the memory; identifies it in requests.
     place: usize,
     name: String,
     #[serde(flatten)]
     info: Info,
-    /// Whether it can be asked in words, and by a picture.
+    /// Whether it can be searched by text, and by an image.
     asked_by: AskedBy,
-    /// The run whose memory it is.
+    /// Index of the run that the memory belongs to.
     run: Option<usize>,
 }
 
@@ -57,39 +58,41 @@ struct AskedBy {
     pictures: bool,
 }
 
-/// What is looked for; without a query the first entries.
+/// A search request; without a query it lists the first entries.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Wanted {
     text: String,
-    /// A picture's file in base64.
+    /// An image file in base64.
     pub(super) picture: String,
-    /// An entry whose neighbours are wanted.
+    /// Id of an entry whose neighbours are requested.
     like: Option<i64>,
     k: usize,
-    /// All sources where it is empty.
+    /// Names of the sources to search; all sources if empty.
     sources: Vec<String>,
-    /// Words each of which an entry has in its text, its document's name or its picture's, whatever their case.
+    /// Words that must all occur in an entry's text, document name or image name; case is ignored.
     having: String,
 }
 
-/// What was found.
+/// The response to a search.
 #[derive(Serialize)]
 pub(super) struct Hits {
     generation: u64,
-    /// Of the search; and of making its query, or of both where a run's model asks.
+    /// Seconds for the search and for encoding the query. If a run's model searches, 0 and the
+    /// total.
     seconds: [f64; 2],
     hits: Vec<Found>,
-    /// How many entries of these sources have the words that are wanted in them.
+    /// Number of entries in these sources that contain all the requested words.
     having: Option<usize>,
 }
 
-/// An entry that was found.
+/// An entry in the response.
 #[derive(Serialize)]
 struct Found {
     #[serde(flatten)]
     hit: ShownHit,
-    /// The weight of its source for the query, by which its score was multiplied; of runs alone.
+    /// The gate of its source for this query, which multiplies the score; only for memories of
+    /// runs.
     gate: Option<f64>,
 }
 
@@ -100,14 +103,14 @@ pub(super) enum EntryImage {
 }
 
 impl Memories {
-    /// Opens memories; those that are broken are told and left out.
+    /// Opens memories; broken ones are skipped with a note.
     pub(super) fn open(found: Vec<FoundMemory>, images: Option<&Path>) -> Self {
         let open = |FoundMemory { name, folder, run }: FoundMemory| {
             let beside = folder.parent().unwrap_or(Path::new(""));
             let images = images.unwrap_or(beside).to_path_buf();
             let told = |error| {
                 let why = output::with_causes(&anyhow::Error::from(error));
-                output::note(&format!("left out: {why}"), false);
+                output::note(&format!("skipped: {why}"), false);
             };
             let memory = Memory::open(&folder).map_err(told).ok()?;
             Some(Explorable { name, memory, images, encoder: Lazily::default(), run })
@@ -119,7 +122,8 @@ impl Memories {
         self.0.len()
     }
 
-    /// All that can be read at the moment; the others are told.
+    /// Describes all memories that are readable at the moment; reports errors of the others in the
+    /// terminal.
     pub(super) fn describe(&self) -> Vec<Described> {
         let described = self.0.iter().enumerate().filter_map(|(place, memory)| {
             let described = memory.describe(place);
@@ -140,7 +144,8 @@ impl Memories {
         self.get(memory)?.search(wanted, answerers)
     }
 
-    /// An entry's picture: a file within the folder of pictures, or what a run on the embedded world shows.
+    /// The image of an entry: a file within the image folder, or a view rendered by a run on the
+    /// embedded world.
     pub(super) fn picture(
         &self,
         memory: usize,
@@ -151,14 +156,14 @@ impl Memories {
         let generation = explorable.memory.generation();
         let row = generation.row_of(id)?.with_context(|| format!("there is no entry {id}"))?;
         let entry = generation.entry(row)?;
-        let path = entry.image().with_context(|| format!("the entry {id} has no picture"))?;
+        let path = entry.image().with_context(|| format!("the entry {id} has no image"))?;
         if let Some(run) = explorable.run
             && let Some(slug) = path.strip_prefix("pictures/").and_then(|p| p.strip_suffix(".png"))
             && let Ok(png) = answerers.opened(run).and_then(|opened| opened.view(slug, 0))
         {
             return Ok(EntryImage::Made(png));
         }
-        let absent = || format!("the picture {path} is not in {}", explorable.images.display());
+        let absent = || format!("the image {path} is not in {}", explorable.images.display());
         let folder = explorable.images.canonicalize().with_context(absent)?;
         let file = folder.join(path).canonicalize().with_context(absent)?;
         anyhow::ensure!(file.starts_with(&folder) && file.is_file(), absent());
@@ -183,7 +188,7 @@ impl Explorable {
         Ok(Described { place, name, info, asked_by, run: self.run })
     }
 
-    /// Its current generation, which may be another one than before.
+    /// Reloads the memory and returns its current generation.
     fn newest(&self) -> anyhow::Result<std::sync::Arc<Generation>> {
         self.memory.reload()?;
         Ok(self.memory.generation())
@@ -197,7 +202,7 @@ impl Explorable {
         let generation = self.newest()?;
         let known = &generation.manifest().sources;
         if let Some(other) = wanted.sources.iter().find(|source| !known.contains(source)) {
-            anyhow::bail!("there is no source {other:?}; there are {}", known.join(", "));
+            anyhow::bail!("there is no source {other:?}; the sources are {}", known.join(", "));
         }
         let run = self.run.filter(|_| wanted.like.is_none() && asks);
         let query = match wanted.like {
@@ -254,7 +259,7 @@ impl Explorable {
         Ok(Hits { generation: number, seconds, hits, having: having.map(|having| having.len()) })
     }
 
-    /// The vector of words, a picture or both.
+    /// Encodes text, an image or both as a query vector.
     fn query(
         &self,
         generation: &Generation,
@@ -263,9 +268,9 @@ impl Explorable {
         let encoder = self.encoder.get(|| open_encoder(generation))?;
         let reads = encoder.reads();
         for (is_asked, is_read, what) in
-            [(text.is_some(), reads.text, "words"), (picture.is_some(), reads.pictures, "pictures")]
+            [(text.is_some(), reads.text, "text"), (picture.is_some(), reads.pictures, "images")]
         {
-            anyhow::ensure!(!is_asked || is_read, "the model of this memory reads no {what}");
+            anyhow::ensure!(!is_asked || is_read, "the model of this memory cannot encode {what}");
         }
         let prepared = encoder.prepare(Item { text, picture: picture.map(Upload::path) });
         let prepared = prepared.map_err(|error| match picture {
@@ -276,8 +281,8 @@ impl Explorable {
     }
 }
 
-/// The entries of some sources, all where none is named, that have all of some words in their text, their document's name
-/// or their picture's, whatever their case.
+/// The entries that contain all of the words in their text, document name or image name; case is
+/// ignored. Searches the named sources, or all if none is named.
 fn having_words(
     generation: &Generation,
     words: &str,
@@ -297,7 +302,7 @@ fn having_words(
     rows.into_par_iter().filter_map(|row| having(row).transpose()).collect()
 }
 
-/// Whether an entry is of one of the sources, or any is asked for.
+/// Whether an entry belongs to one of the sources; true if no source is named.
 fn is_of(entry: &Entry, sources: &[String]) -> bool {
     sources.is_empty() || sources.contains(&entry.source)
 }
@@ -310,7 +315,7 @@ impl Found {
     }
 }
 
-/// The first entries of some sources, all where none is named.
+/// The first `k` entries of the named sources, or of all sources if none is named.
 fn first(generation: &Generation, k: usize, sources: &[String]) -> anyhow::Result<Vec<Row>> {
     let mut first = Vec::new();
     for row in generation.live_rows() {
@@ -324,13 +329,13 @@ fn first(generation: &Generation, k: usize, sources: &[String]) -> anyhow::Resul
     Ok(first)
 }
 
-/// The model that made a memory's keys.
+/// Opens the model that encoded a memory's keys.
 fn open_encoder(generation: &Generation) -> anyhow::Result<JointEncoder> {
     let encoders = &generation.manifest().encoders;
     let Some(first) = encoders.first() else {
         anyhow::bail!(
-            "this memory does not say which model made its keys: look at an entry's neighbours, or build \
-             it with `engram memory build --model`"
+            "this memory does not say which model made its keys; look at the neighbours of an \
+             entry, or build it with `engram memory build --model`"
         );
     };
     let second = encoders.get(1).map(|one| one.name.as_str());

@@ -1,7 +1,8 @@
-//! The page and its data, for the browser that opened the printed address.
+//! Serves the page and its data to the browser that opened the printed address.
 //!
-//! It listens on 127.0.0.1, and `access` says who may ask. What is sent has to be JSON, and pictures are found by their
-//! entry's id within one folder. The page itself may load nothing but what stands here.
+//! The server listens on 127.0.0.1, and `access` controls who gets data. Request bodies must be
+//! JSON. Images are addressed by the id of their entry, within one folder. The page may load
+//! nothing from other servers.
 
 use std::fs::File;
 use std::io::Read;
@@ -32,13 +33,13 @@ use super::memories::{Described, EntryImage, Hits, Memories, Wanted};
 use super::speech::{self, HeardClip, Hearer, Said};
 use crate::cli::output;
 
-/// Bytes of the longest reason that is told.
+/// Maximum length of an error message, in bytes.
 const LONGEST_REASON: usize = 1 << 16;
-/// Nothing but what comes from here, and pictures that were dropped on the page.
+/// Content security policy: only resources from this server, and images dropped on the page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self'; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The page: where each of its files stands, its type, its text.
+/// The files of the page: path, content type, text.
 const PAGE: [(&str, &str, &str); 11] = [
     ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
     ("/palette.css", "text/css", engram_eval::html::PALETTE),
@@ -54,7 +55,7 @@ const PAGE: [(&str, &str, &str); 11] = [
 ];
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// What is explored.
+/// The data that the page shows.
 pub(super) struct Explored {
     pub(super) runs: Vec<Run>,
     pub(super) memories: Memories,
@@ -64,7 +65,7 @@ pub(super) struct Explored {
 }
 
 impl Explored {
-    /// The right to decode an image, where a request has one.
+    /// Acquires the permit to decode an image, if the request has one.
     async fn decoding(&self, has_image: bool) -> Result<Share, Refused> {
         match has_image {
             true => Ok(self.budget.decoding().await?),
@@ -83,7 +84,7 @@ pub(super) fn serve(explored: Explored, port: u16) -> anyhow::Result<()> {
     let runtime = runtime.context("no threads for the page")?;
     let served = runtime.block_on(async {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.with_context(|| {
-            format!("port {port} of 127.0.0.1 could not be taken; give another --port, or none")
+            format!("port {port} of 127.0.0.1 is not available; give another --port, or none")
         })?;
         let access = Access::new(&listener.local_addr()?.to_string())?;
         output::print(&access.url())?;
@@ -97,7 +98,7 @@ pub(super) fn serve(explored: Explored, port: u16) -> anyhow::Result<()> {
     served
 }
 
-/// The page, for those who have access.
+/// Builds the router, with access control.
 fn app(explored: Explored, access: Access) -> Router {
     let gate = Gate { access: Arc::new(access), budget: explored.budget.clone() };
     let mut app = Router::new();
@@ -117,20 +118,20 @@ fn app(explored: Explored, access: Access) -> Router {
         .route("/api/memories/{memory}/search", post(search))
         .route("/api/memories/{memory}/pictures/{entry}", get(picture))
         .fallback(|| async { Refused(StatusCode::NOT_FOUND, "there is no such page".to_owned()) })
-        // The gate has read the body, and limited it.
+        // The gate has already read and limited the body.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(gate, guard))
         .with_state(Arc::new(explored))
 }
 
-/// What each request passes.
+/// Access control and memory limits for every request.
 #[derive(Clone)]
 struct Gate {
     access: Arc<Access>,
     budget: Budget,
 }
 
-/// Refuses requests of those without access, reads bodies within their limits, and says what the page may do.
+/// Refuses requests without access, reads bodies within their limits, and adds security headers.
 async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let is_public = PAGE.iter().any(|(own, ..)| *own == path);
@@ -164,7 +165,7 @@ async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Respon
 impl Gate {
     async fn answer(&self, request: Request, next: Next) -> Response {
         let (mut head, body) = request.into_parts();
-        // What is only asked for has no body that is read.
+        // The body of a request other than POST is not read.
         if head.method != Method::POST {
             return in_json(next.run(Request::from_parts(head, Body::empty())).await).await;
         }
@@ -181,7 +182,7 @@ impl Gate {
     }
 }
 
-/// What the server itself says of a request that it cannot read, as JSON as well.
+/// Converts plain-text error responses of the framework to JSON.
 async fn in_json(response: Response) -> Response {
     let kind = response.headers().get(header::CONTENT_TYPE);
     let is_text = kind.is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
@@ -197,7 +198,7 @@ async fn in_json(response: Response) -> Response {
     Refused(head.status, reason).into_response()
 }
 
-/// Why there is no answer, as JSON: `{"error": …}`.
+/// An error response, as JSON: `{"error": …}`.
 struct Refused(StatusCode, String);
 
 impl IntoResponse for Refused {
@@ -216,8 +217,8 @@ impl From<(StatusCode, String)> for Refused {
     }
 }
 
-/// What takes a while is done where other requests do not wait for it. It goes on, and keeps its share, when the browser
-/// no longer waits.
+/// Runs slow work on a separate thread, so that it does not block other requests. The work
+/// continues and keeps its share of the budget even if the browser disconnects.
 async fn apart<T: Send + 'static>(
     explored: Arc<Explored>,
     shares: impl Send + 'static,
@@ -279,15 +280,15 @@ async fn picture(
     let size = file.metadata().map_or(0, |found| found.len());
     let size = usize::try_from(size).ok().filter(|size| *size <= LARGEST_IMAGE);
     let too_large = || {
-        let reason = format!("the picture is larger than {} MiB", LARGEST_IMAGE >> 20);
+        let reason = format!("the image is larger than {} MiB", LARGEST_IMAGE >> 20);
         Refused(StatusCode::UNPROCESSABLE_ENTITY, reason)
     };
     let share = explored.budget.image(size.ok_or_else(too_large)?).await?;
     let read = move |_: &Explored| {
         let mut bytes = Vec::new();
         File::open(&file)?.take(LARGEST_IMAGE as u64).read_to_end(&mut bytes)?;
-        // Whatever else an entry may name is not shown.
-        let format = image::guess_format(&bytes).context("the file is no picture")?;
+        // Only images are served, whatever file an entry names.
+        let format = image::guess_format(&bytes).context("the file is not an image")?;
         anyhow::Ok((format.to_mime_type(), bytes))
     };
     let (kind, bytes) = apart(explored, share.clone(), read).await?;

@@ -1,5 +1,5 @@
-//! Runs of AVFormer: a name that is said in noise, heard by the frozen recogniser and with adapters, while pictures are
-//! seen.
+//! AVFormer runs: a spoken name in noise, transcribed by the frozen ASR model and with adapters,
+//! with different images.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -24,68 +24,69 @@ use super::lazily::{FromRun, png};
 use crate::cli::data::wav;
 use crate::cli::output;
 
-/// The name of what the run has learnt.
+/// The name of the run's adapters in the ASR model.
 const ADAPTERS: &str = "run";
-/// Parts of the sound whose lowest and highest samples are drawn.
+/// Number of segments of the waveform; each shows its lowest and highest sample.
 const PEAKS: usize = 300;
-/// The loudest sample of what is played: noise may leave [-1, 1].
+/// Peak amplitude for playback: with noise, samples may exceed [-1, 1].
 const LOUDEST: f32 = 0.7;
 
-/// A run that hears.
+/// A run that transcribes clips.
 pub(super) struct Hearer {
     adapted: Mutex<AdaptedRecogniser>,
     data: AvformerData,
     world: Audiovisual,
 }
 
-/// What can be said.
+/// The clips that can be requested.
 #[derive(Serialize)]
 pub(super) struct Said {
     names: Vec<String>,
-    /// Views of each picture.
+    /// Number of views of each image.
     views: usize,
-    /// Pictures that are seen while a clip is heard; 0 of a run that has learnt without.
+    /// Number of video frames per clip; 0 if the run was trained without frames.
     frames: usize,
 }
 
-/// A clip of the test's voices.
+/// A request for a clip in a test voice.
 #[derive(Deserialize)]
 pub(super) struct Wanted {
-    /// The name's place.
+    /// Index of the spoken name.
     name: usize,
-    /// Which of its clips.
+    /// Index of the clip of this name.
     #[serde(default)]
     take: usize,
-    /// Clean speech without it.
+    /// The kind of noise; clean speech if absent.
     noise: Option<NoiseKind>,
-    /// Speech over noise, in dB.
+    /// Signal-to-noise ratio in dB.
     #[serde(default)]
     snr_db: f32,
-    /// The name whose pictures are seen in the place of its own.
+    /// Index of the name whose images replace the clip's own.
     #[serde(default)]
     other: usize,
 }
 
-/// What was heard.
+/// The transcripts of a clip.
 #[derive(Serialize)]
 pub(super) struct HeardClip {
     text: String,
     voice: &'static str,
     seconds: f64,
-    /// The lowest and highest samples of parts of the clip.
+    /// The lowest and highest sample of each segment of the clip.
     peaks: Vec<[f32; 2]>,
-    /// When the frozen recogniser hears its words.
+    /// Words of the frozen ASR model with their times.
     words: Vec<Word>,
     heard: Vec<Heard>,
 }
 
-/// The text of one system.
+/// The transcript of one system.
 #[derive(Serialize)]
 struct Heard {
-    /// `frozen`, or the name whose pictures were seen; `nothing` for none.
+    /// The images shown: `frozen`, `nothing`, or the name whose images they are.
     seen: String,
     text: String,
-    /// What was said and what was heard, word by word: `hit`, `substitution`, `deletion`, `insertion`.
+    /// The word alignment: edit kind (`hit`, `substitution`, `deletion`, `insertion`), reference
+    /// word, hypothesis word.
     words: Vec<(&'static str, String, String)>,
     errors: usize,
 }
@@ -98,7 +99,8 @@ impl FromRun for Hearer {
         let data: AvformerData = recipe.data()?;
         anyhow::ensure!(
             data.is_world(),
-            "{}: was trained on clips from files; hear them with `engram predict --recogniser … --adapters {}`",
+            "{}: was trained on clips from files; transcribe them with \
+             `engram predict --recogniser … --adapters {}`",
             run.display(),
             run.display()
         );
@@ -117,7 +119,7 @@ impl Hearer {
         Said { names, views: EVALUATED_VIEWS, frames }
     }
 
-    /// The sound of a clip, as loud as it may be played.
+    /// The audio of a clip as WAV, scaled down if it is too loud to play.
     pub(super) fn sound(&self, wanted: &Wanted) -> anyhow::Result<Vec<u8>> {
         let mut samples = self.clip(wanted)?.samples;
         let loudest = samples.iter().fold(0.0f32, |most, sample| most.max(sample.abs()));
@@ -127,13 +129,13 @@ impl Hearer {
         wav(&samples)
     }
 
-    /// A view of a name's picture, as PNG.
+    /// A view of a name's image, as PNG.
     pub(super) fn view(&self, name: usize, view: usize) -> anyhow::Result<Vec<u8>> {
         png(&self.world.view((Split::Test, name), view, self.data.view_size)?)
     }
 
-    /// What is heard of a clip: frozen, and with adapters while nothing, its own pictures and those of another name are
-    /// seen.
+    /// Transcribes a clip with the frozen ASR model, and with adapters for no images, its own
+    /// images and the images of another name.
     pub(super) fn hear(&self, wanted: &Wanted) -> anyhow::Result<HeardClip> {
         let clip = self.clip(wanted)?;
         let mut adapted = self.adapted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,7 +143,7 @@ impl Hearer {
         let options = RecogniseOptions { word_times: true, ..RecogniseOptions::default() };
         let frozen = adapted.listener().transcribe(&[&clip.samples], &[], &options);
         adapted.switch(Some(ADAPTERS))?;
-        let frozen = frozen?.into_iter().next().context("nothing was heard")?;
+        let frozen = frozen?.into_iter().next().context("the ASR model returned no transcript")?;
         let mut heard = vec![Heard::of("frozen", &clip.text, frozen.text)];
         let mut seen = vec![("nothing".to_owned(), Vec::new())];
         if adapted.frames() > 0 {
@@ -153,7 +155,10 @@ impl Hearer {
         }
         for (seen, embeddings) in seen {
             let one = AdaptedClip { samples: clip.samples.clone(), embeddings };
-            let text = adapted.transcribe(&[one])?.pop().context("nothing was heard")?;
+            let text = adapted
+                .transcribe(&[one])?
+                .pop()
+                .context("the ASR model returned no transcript")?;
             heard.push(Heard::of(&seen, &clip.text, text));
         }
         let AudiovisualClip { text, voice, samples, .. } = clip;
@@ -167,7 +172,7 @@ impl Hearer {
     }
 
     fn see(&self, adapted: &AdaptedRecogniser, name: usize) -> anyhow::Result<Vec<f32>> {
-        let folder = tempfile::tempdir().context("no folder for the pictures")?;
+        let folder = tempfile::tempdir().context("no temporary folder for the images")?;
         let mut files = Vec::new();
         for view in 0..EVALUATED_VIEWS {
             let file = folder.path().join(format!("{view}.png"));
@@ -183,7 +188,7 @@ impl Hearer {
         let is_ratio = wanted.snr_db.abs() <= MOST_SNR_DB;
         anyhow::ensure!(
             is_ratio,
-            "{} dB are not from -{MOST_SNR_DB} to {MOST_SNR_DB}",
+            "snr_db is {}; expected -{MOST_SNR_DB} to {MOST_SNR_DB}",
             wanted.snr_db
         );
         let hearing = Hearing {

@@ -1,4 +1,4 @@
-//! Words and pictures that the page sends.
+//! Text and images that the page sends.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,23 +11,23 @@ use tempfile::NamedTempFile;
 
 use crate::cli::output;
 
-/// Characters of the longest text that is read.
+/// Maximum length of a text, in characters.
 const LONGEST_TEXT: usize = 2_000;
-/// Pixels of the largest picture: decoded it takes up to 300 MB, with 16 bits for each number.
+/// Maximum size of an image, in pixels: decoded it takes up to 300 MB with 16 bits per channel.
 const MOST_PIXELS: u64 = 25_000_000;
 
-/// What was typed; none where that is nothing.
+/// The trimmed text; `None` if it is empty.
 pub(super) fn words(text: &str) -> anyhow::Result<Option<&str>> {
     let text = text.trim();
     let length = text.chars().count();
     anyhow::ensure!(
         length <= LONGEST_TEXT,
-        "the text has {length} characters; ask with {LONGEST_TEXT} at most"
+        "the text has {length} characters; send {LONGEST_TEXT} at most"
     );
     Ok(Some(text).filter(|text| !text.is_empty()))
 }
 
-/// A test of texts for all of some words, whatever their case.
+/// Returns a test whether a text contains all the words; case is ignored.
 pub(super) fn has_all(words: &str) -> impl Fn(&str) -> bool {
     let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
     move |text| {
@@ -36,25 +36,25 @@ pub(super) fn has_all(words: &str) -> impl Fn(&str) -> bool {
     }
 }
 
-/// A picture, in a file for as long as this lives.
+/// An uploaded image in a temporary file, which is deleted on drop.
 pub(super) struct Upload(NamedTempFile);
 
 impl Upload {
-    /// A picture's file in base64; none of an empty text.
+    /// Stores an image file given in base64; `None` if the text is empty.
     pub(super) fn of(base64: &str) -> anyhow::Result<Option<Self>> {
         if base64.is_empty() {
             return Ok(None);
         }
-        let bytes = STANDARD.decode(base64).context("the picture is no base64")?;
-        // What is no picture is told by who decodes it.
+        let bytes = STANDARD.decode(base64).context("the image is not valid base64")?;
+        // Files that are not images are reported by the decoder.
         if let Some((width, height)) = image::size(&bytes) {
             anyhow::ensure!(
                 u64::from(width) * u64::from(height) <= MOST_PIXELS,
-                "the picture has {width} x {height} pixels; the page takes {MOST_PIXELS} at most: make it smaller"
+                "the image has {width} x {height} pixels; reduce it to {MOST_PIXELS} pixels at most"
             );
         }
-        let mut file = NamedTempFile::new().context("no file for the picture")?;
-        file.write_all(&bytes).context("no file for the picture")?;
+        let mut file = NamedTempFile::new().context("no temporary file for the image")?;
+        file.write_all(&bytes).context("no temporary file for the image")?;
         Ok(Some(Self(file)))
     }
 
@@ -62,9 +62,9 @@ impl Upload {
         self.0.path()
     }
 
-    /// What went wrong with it, without the place where it lies for the moment.
+    /// Formats an error about the image, without the path of the temporary file.
     pub(super) fn told(&self, error: anyhow::Error) -> anyhow::Error {
         let place = self.path().display().to_string();
-        anyhow::anyhow!("{}", output::with_causes(&error).replace(&place, "the picture"))
+        anyhow::anyhow!("{}", output::with_causes(&error).replace(&place, "the image"))
     }
 }

@@ -19,7 +19,7 @@ use super::{Reproduce, kept};
 use crate::cli::grid::time_left;
 use crate::cli::train::rescued_in_words;
 
-/// The grid and the recipes, as they stand in the repository.
+/// The grids and recipes in the repository.
 const GRID: &str = include_str!("../../../train/recipes/avformer/ablations.toml");
 const RECIPE: &str = include_str!("../../../train/recipes/avformer/tiny.toml");
 const SPEECH: &str = include_str!("../../../train/recipes/speech/tiny.toml");
@@ -29,27 +29,28 @@ const SMOKE: &str = include_str!("../../../train/recipes/avformer/smoke.toml");
 const SMOKE_FILE: &str = "train/recipes/avformer/smoke.toml";
 const RECIPE_FILE: &str = "train/recipes/avformer/tiny.toml";
 
-/// Rows that are always made.
+/// Configurations that are always trained.
 const ROWS: [&str; 3] = ["main", "audio-only", "joint"];
-/// Claims that are expected to hold, of any recogniser.
+/// Claims expected to hold with any ASR model.
 const EXPECTED: [&str; 1] = ["avformer.audio_only_under_frozen"];
-/// Claims that are expected to hold of a recogniser whose decoder reads the states of pictures, by the recipe: of CTC they are not.
+/// Claims expected to hold, with the full recipe, for an ASR model with an attention decoder. CTC
+/// models are not expected to meet them.
 const EXPECTED_OF_WHISPER: [&str; 4] = [
     "avformer.right_picture_under_none",
     "avformer.right_picture_under_wrong",
     "avformer.clean_speech_kept",
     TRAINED_SHARE,
 ];
-/// Shares up to which a wrong picture's name in clean speech, and what is trained, are small.
+/// Upper limit for a small share: wrong image names in clean transcripts, and trained parameters.
 const SMALL: f64 = 0.01;
 
-/// Rows that the main runs show by themselves.
+/// Claims measured on the main runs.
 const OWN: [&str; 2] = [KEPT_OUT, TRAINED_SHARE];
 const KEPT_OUT: &str = "avformer.wrong_picture_kept_out";
 const TRAINED_SHARE: &str = "avformer.trained_share";
 
 impl Reproduce {
-    /// The ids of the rows that can be made.
+    /// Ids of the claims that can be measured.
     pub(super) fn avformer_ids(&self) -> anyhow::Result<Vec<String>> {
         let grid = self.avformer_grid()?;
         let claims = grid.claims().iter().map(|claim| claim.id.as_str());
@@ -61,9 +62,9 @@ impl Reproduce {
         Ok(ids)
     }
 
-    /// The rows of the study, of each recogniser.
+    /// Measures the study's claims, with each ASR model.
     pub(super) fn avformer(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
-        // A row on real speech alone needs no training.
+        // The claim on real speech needs no training.
         if !self.avformer_ids()?.iter().any(|id| id != WHISPER && self.wants(id)) {
             return Ok(Vec::new());
         }
@@ -72,7 +73,7 @@ impl Reproduce {
             false => self.frozen_models(notes)?,
         };
         if self.is_smoke() && self.ablations {
-            notes.push("AVFormer's further rows are trained at scale laptop alone.".to_owned());
+            notes.push("AVFormer's further claims need --scale laptop.".to_owned());
         }
         let mut rows = Vec::new();
         for (name, recogniser) in self.recognisers(&speech.display().to_string()) {
@@ -81,19 +82,19 @@ impl Reproduce {
         Ok(rows)
     }
 
-    /// What AVFormer is added to: the Conformer, and Whisper where it is given.
+    /// The frozen ASR models for AVFormer: the Conformer, and Whisper if given.
     fn recognisers<'a>(&'a self, conformer: &'a str) -> Vec<(&'static str, &'a str)> {
         let whisper = self.whisper.as_deref().map(|whisper| ("whisper", whisper));
         [("conformer", conformer)].into_iter().chain(whisper).collect()
     }
 
-    /// The grid of the scale.
+    /// The grid of this scale.
     fn avformer_grid(&self) -> anyhow::Result<Grid> {
         let (grid, file) = if self.is_smoke() { (SMOKE, SMOKE_FILE) } else { (GRID, GRID_FILE) };
         Ok(Grid::parse(grid, file.as_ref(), RECIPE, RECIPE_FILE.as_ref())?)
     }
 
-    /// The image encoder and the recogniser, trained here.
+    /// Trains the image encoder and the ASR model.
     fn frozen_models(&self, notes: &mut Vec<String>) -> anyhow::Result<[PathBuf; 2]> {
         let encoder = self.out.join("avformer-clip");
         self.tell("AVFormer: the image encoder");
@@ -103,7 +104,7 @@ impl Reproduce {
         }
         notes.extend(failures(&encoder)?);
         let speech = self.out.join("avformer-speech");
-        self.tell("AVFormer: the recogniser");
+        self.tell("AVFormer: the ASR model");
         let mut words = recipe(SPEECH, "speech/tiny.toml", "phase.best_rq.steps=0")?;
         if self.is_to_be_made(&speech, notes)? {
             train_speech(&mut words, &self.run_options(&speech))?;
@@ -139,12 +140,12 @@ impl Reproduce {
             true => grid.only(&ROWS),
             false => grid.about(&asked),
         };
-        // A string in JSON is one in TOML.
+        // A JSON string is also a TOML string.
         let value = |path: &str| serde_json::Value::from(path).to_string();
         let grid = grid.with_settings(&[
             format!("model.recogniser={}", value(recogniser)),
             format!("model.image_encoder={}", value(&encoder.display().to_string())),
-            // What the frozen recogniser writes is heard once for all seeds.
+            // The transcripts of the frozen ASR model are cached for all seeds.
             format!("data.cache={}", value(&self.out.join("avformer-cache").display().to_string())),
         ])?;
         let scale = if is_smoke { "-smoke" } else { "" };
@@ -187,7 +188,7 @@ impl Reproduce {
         row
     }
 
-    /// The rows that the main runs show by themselves.
+    /// Measures the claims on the main runs.
     fn of_summaries(
         &self,
         report: &GridReport,
@@ -212,12 +213,12 @@ impl Reproduce {
             other => other,
         };
         let claim = format!(
-            "at most one clean clip in a hundred has the name that a wrong picture shows ({recogniser})"
+            "at most 1 % of clean transcripts contain the name of a wrong image ({recogniser})"
         );
         let kept_out = self.avformer_row(KEPT_OUT, claim, put_in, verdict, recogniser);
         let info = MetricInfo { name: "trained_share", version: 1, higher_is_better: None };
         let figure = Measure::new(&info, 1, Ok(share), None);
-        let claim = format!("at most one number in a hundred is trained ({recogniser})");
+        let claim = format!("at most 1 % of the parameters are trained ({recogniser})");
         let verdict = if share <= SMALL { Verdict::Holds } else { Verdict::Fails };
         let mut trained = self.avformer_row(TRAINED_SHARE, claim, figure, verdict, recogniser);
         trained.paper = "about 4 M of 600 M".to_owned();
@@ -253,14 +254,15 @@ impl Reproduce {
         }
     }
 
-    /// The id of a row of one recogniser: the plain names are those of the Whisper model, where there is one.
+    /// The id of a claim for one ASR model. With `--whisper`, ids without a suffix belong to
+    /// Whisper.
     fn avformer_id(&self, id: &str, recogniser: &str) -> String {
         let is_plain = recogniser == "whisper" || self.whisper.is_none();
         format!("{id}{}", if is_plain { "" } else { ".conformer" })
     }
 }
 
-/// Which words the right frames rescue in a run's test, for the report.
+/// A note on the words that only the right frames transcribe correctly, in a run's test.
 fn rescued_note(run: &Path, recogniser: &str) -> anyhow::Result<Option<String>> {
     let test = AvformerSummary::read(run)?.test;
     let Some([rescued, lost]) = test.rescued else { return Ok(None) };
@@ -268,12 +270,13 @@ fn rescued_note(run: &Path, recogniser: &str) -> anyhow::Result<Option<String>> 
     let words = if words.is_empty() { String::new() } else { format!(": {}", words.join("; ")) };
     let file = run.join(TEST).join("rescued.jsonl");
     Ok(Some(format!(
-        "Words that the right frames rescue, {recogniser}, seed 1: {rescued}, and {lost} that they lose, aligned in {}{words}.",
+        "Words correct only with the right frames, {recogniser}, seed 1: {rescued}; only without \
+         them: {lost}; alignments in {}{words}.",
         file.display()
     )))
 }
 
-/// What a run's own recipe found wrong with it, for the report.
+/// Failed checks of a run's recipe, for the report.
 fn failures(run: &Path) -> anyhow::Result<Vec<String>> {
     let failures = check_failures(run)?.into_iter();
     Ok(failures.map(|failure| format!("{}: {failure}.", run.display())).collect())

@@ -1,4 +1,4 @@
-//! Pearson's r of systems that were trained with several seeds.
+//! Pearson's r of systems trained with several seeds.
 
 use engram_data::patent::PhrasePair;
 use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
@@ -9,38 +9,38 @@ use engram_eval::result::Measure;
 
 use super::report::Measured;
 
-/// The scores that a system gives the same pairs, of each seed.
+/// The scores that a system gives to the same pairs, for each seed.
 pub(super) struct System {
     name: String,
     scores: Vec<Vec<f64>>,
 }
 
 impl System {
-    /// `scores` has those of each seed; one alone is for a system that has none.
+    /// `scores` has one list per seed; a system without seeds has one list.
     pub(super) fn new(name: &str, scores: Vec<Vec<f64>>) -> Self {
         Self { name: name.to_owned(), scores }
     }
 
-    /// The scores of each seed.
+    /// The scores for each seed.
     pub(super) fn scores(&self) -> &[Vec<f64>] {
         &self.scores
     }
 
-    /// Pearson's r with the pairs' own scores.
+    /// Pearson's r with the gold scores of the pairs.
     pub(super) fn measured(&self, pairs: &[PhrasePair]) -> anyhow::Result<Measured> {
         let figure = correlation(&pearson::INFO, &[self], pairs)?;
         Ok(Measured { system: self.name.clone(), figure })
     }
 
-    /// The difference of the correlations, seed by seed.
+    /// The difference in Pearson's r, seed by seed.
     pub(super) fn less(&self, other: &Self, pairs: &[PhrasePair]) -> anyhow::Result<Measure> {
         let info = MetricInfo { name: "pearson_difference", ..pearson::INFO };
         correlation(&info, &[self, other], pairs)
     }
 }
 
-/// The mean over seeds of Pearson's r of the first system, less that of the second where there is one. The interval draws
-/// anchors and, where there are several, seeds.
+/// The mean over seeds of Pearson's r of the first system, minus Pearson's r of the second if there
+/// are two. The interval resamples anchors and, if there are several, seeds.
 fn correlation(
     info: &MetricInfo,
     systems: &[&System],
@@ -67,7 +67,7 @@ fn correlation(
     let interval = interval(&resampling, &BootstrapOptions::default(), |counts| {
         let (mut sum, mut total) = (0.0, 0.0);
         for (parts, counts) in drawn.iter().zip(counts.chunks(pairs.len())) {
-            // All pairs of a seed stand as often as the seed was drawn, times their anchor.
+            // Weights each seed by the number of its resampled pairs.
             let times = f64::from(counts.iter().sum::<u32>());
             if times > 0.0 {
                 let r = parts.iter().map(|(sign, pearson)| sign * pearson.value(counts));
@@ -81,7 +81,7 @@ fn correlation(
     let value = if value.is_finite() {
         Ok(value)
     } else {
-        Err("undefined: scores that are all the same".to_owned())
+        Err("undefined: all scores are equal".to_owned())
     };
     Ok(Measure::new(info, anchors.len(), value, interval))
 }
@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// The pairs, their shared words, and their own scores with some noise for each seed.
+    /// The pairs, a system of shared words, and a system of gold scores with noise per seed.
     fn systems(seeds: usize) -> (Vec<PhrasePair>, System, System) {
         let pairs = phrase_world(1).test;
         let noisy = |seed: usize| {
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(all.n, 3 * pairs.len());
         let interval = all.interval.unwrap();
         assert_eq!(interval.method, "percentile bootstrap by anchor and seed");
-        // Seeds that say the same widen nothing; these differ.
+        // Equal seeds do not widen the interval; different seeds do.
         let same = System::new("same", vec![noisy.scores[1].clone(); 3]);
         let (same, one) =
             (same.less(&words, &pairs).unwrap(), alone(1).less(&words, &pairs).unwrap());

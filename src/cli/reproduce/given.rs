@@ -1,4 +1,4 @@
-//! What the command is given, looked at before anything is trained.
+//! Checks the options and their files before training.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use super::real::{CAPTIONS, PHRASES, SPEECH};
 use super::{Reproduce, Scale, StudyName, kept};
 
 impl StudyName {
-    /// What the ids of its rows begin with.
+    /// The prefix of the study's claim ids.
     fn name(self) -> &'static str {
         match self {
             Self::Patent => "patent",
@@ -27,7 +27,7 @@ impl StudyName {
 }
 
 impl Reproduce {
-    /// Whether rows of a study are to be made.
+    /// Whether any claim of a study is requested.
     pub(super) fn makes(&self, study: StudyName) -> bool {
         let begins = |id: &String| id.split('.').next() == Some(study.name());
         match self.rows.is_empty() {
@@ -36,12 +36,12 @@ impl Reproduce {
         }
     }
 
-    /// Whether a row is to be made.
+    /// Whether a claim is requested.
     pub(super) fn wants(&self, id: &str) -> bool {
         self.rows.is_empty() || self.rows.iter().any(|row| row == id)
     }
 
-    /// A folder below `--data` with all these files; a note where one is not there.
+    /// The folder below `--data` that contains all these files; adds a note if a file is missing.
     pub(super) fn real(
         &self,
         (name, files): (&str, &[&str]),
@@ -52,20 +52,20 @@ impl Reproduce {
             None => Some(folder),
             Some(missing) => {
                 let missing = missing.display();
-                notes.push(format!("{missing}: not there, so its real rows are not made."));
+                notes.push(format!("{missing}: missing, so its claims on real data are skipped."));
                 None
             }
         }
     }
 
-    /// Fails for what cannot be used, before hours are spent.
+    /// Checks all inputs, before hours of training.
     pub(super) fn check_given(&self) -> anyhow::Result<()> {
         self.check_rows()?;
         if let Some(data) = self.data.as_ref().filter(|data| !data.is_dir()) {
-            anyhow::bail!("{}: is no folder; give another --data (ENGRAM_DATA)", data.display());
+            anyhow::bail!("{}: is not a folder; give another --data (ENGRAM_DATA)", data.display());
         }
         self.check_data()?;
-        // A model of the hub that is not at hand is only told of.
+        // A missing hub model only gives a note, later.
         if let WeightsLocation::Folder(folder) = WeightsLocation::parse(&self.encoder)?
             && !folder.join("model.safetensors").is_file()
         {
@@ -76,12 +76,15 @@ impl Reproduce {
         }
         if let Some(whisper) = &self.whisper {
             let is_whisper = matches!(Listener::open(whisper)?, Listener::Whisper(_));
-            anyhow::ensure!(is_whisper, "{whisper}: is no Whisper model; give another --whisper");
+            anyhow::ensure!(
+                is_whisper,
+                "{whisper}: is not a Whisper model; give another --whisper"
+            );
         }
         self.keep.as_deref().map_or(Ok(()), kept::check_folder)
     }
 
-    /// Reads the files of real data that are there.
+    /// Reads the real data files that exist.
     fn check_data(&self) -> anyhow::Result<()> {
         let notes = &mut Vec::new();
         if self.makes(StudyName::Patent)
@@ -114,7 +117,7 @@ impl Reproduce {
         Ok(())
     }
 
-    /// Fails for ids that are of no row that can be made.
+    /// Checks that all requested claims exist.
     fn check_rows(&self) -> anyhow::Result<()> {
         if self.rows.is_empty() {
             return Ok(());
@@ -123,32 +126,34 @@ impl Reproduce {
         if let Some(id) = self.rows.iter().find(|id| !known.contains(id)) {
             let scale = self.scale_name();
             anyhow::bail!(
-                "--row {id}: scale {scale} makes no such row of what is given; those it makes are {}",
+                "--row {id}: scale {scale} has no such claim with these options; its claims are {}",
                 known.join(", ")
             );
         }
         Ok(())
     }
 
-    /// Makes the folder ours, until the file is dropped: what is cleared below must not be anybody else's.
+    /// Locks the output folder until the file is dropped. Refuses folders with other files, because
+    /// parts of the folder are replaced.
     pub(super) fn claim_folder(&self) -> anyhow::Result<File> {
         let out = self.out.display();
         let marker = self.out.join(".engram-reproduce");
         let folder = std::fs::read_dir(&self.out);
         if folder.is_ok_and(|mut entries| entries.next().is_some()) && !marker.exists() {
             anyhow::bail!(
-                "{out}: holds something else than `engram reproduce` wrote; give another --out"
+                "{out}: contains files that `engram reproduce` did not write; give another --out"
             );
         }
         create_folder(&self.out)
-            .with_context(|| format!("{out}: could not be made; give another --out"))?;
+            .with_context(|| format!("{out}: could not be created; give another --out"))?;
         let file = open_lock(&marker);
         let file = file.with_context(|| {
-            format!("{}: could not be made; give another --out", marker.display())
+            format!("{}: could not be created; give another --out", marker.display())
         })?;
         file.try_lock().with_context(|| {
             format!(
-                "{out}: another `engram reproduce` is at it; wait for it, or give another --out"
+                "{out}: another `engram reproduce` is using this folder; wait for it, or give \
+                 another --out"
             )
         })?;
         Ok(file)

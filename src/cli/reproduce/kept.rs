@@ -1,5 +1,5 @@
-//! The small models that the repository keeps in `train/kept/`, with 16 bits for each number: what the smoke scale starts
-//! from, and what notebooks and `engram explore train/kept` open at once.
+//! The bundled models in `train/kept/`, with 16-bit weights. The smoke scale starts from them;
+//! notebooks and `engram explore train/kept` open them without training.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ use crate::cli::output;
 /// The folder of REVEAL's memory.
 const MEMORY: &str = "memory";
 const WEIGHTS: &str = "model.safetensors";
-/// The weights' SHA-256, as `sha256sum` writes them.
+/// The SHA-256 checksums of the weights, in the format of `sha256sum`.
 const SUMS: &str = "SHA256SUMS";
 const KEPT_SUMS: &str = include_str!("../../../train/kept/SHA256SUMS");
 
-/// What AVFormer is added to at scale smoke: files by their places below a folder.
+/// The frozen models for AVFormer at scale smoke: file paths below a folder, and contents.
 static FROZEN: [(&str, &[u8]); 8] = [
     ("clip/run.sha256", include_bytes!("../../../train/kept/clip/run.sha256")),
     ("conformer/run.sha256", include_bytes!("../../../train/kept/conformer/run.sha256")),
@@ -38,23 +38,23 @@ static FROZEN: [(&str, &[u8]); 8] = [
     ),
 ];
 
-/// A model that is kept.
+/// A bundled model.
 pub(super) struct Kept {
-    /// Its folder.
+    /// The folder name.
     name: &'static str,
-    /// The files beside its weights.
+    /// The files other than the weights.
     files: &'static [&'static str],
-    /// The beginning of the names of tensors that only training needs; none where it is empty.
+    /// Name prefix of tensors that only training needs; they are omitted. Empty for none.
     left_out: &'static str,
 }
 
 /// The image encoder.
 pub(super) const CLIP: Kept =
     Kept { name: "clip", files: &["config.json", "preprocessor_config.json"], left_out: "" };
-/// The recogniser.
+/// The ASR model.
 pub(super) const CONFORMER: Kept =
     Kept { name: "conformer", files: &["config.json", "tokenizer.json"], left_out: "best_rq." };
-/// What AVFormer learns for it at scale smoke.
+/// AVFormer's adapters for the ASR model, at scale smoke.
 pub(super) const AVFORMER: Kept = Kept {
     name: "avformer",
     files: &["config.json", "recipe.toml", "summary.json", "metrics.jsonl"],
@@ -74,7 +74,7 @@ pub(super) const REVEAL: Kept = Kept {
     left_out: "",
 };
 
-/// The folders of the frozen image encoder and recogniser, written below `folder`.
+/// Writes the frozen image encoder and the ASR model below `folder`, and returns their folders.
 pub(super) fn unpack(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
     for (place, bytes) in FROZEN {
         let file = folder.join(place);
@@ -89,7 +89,7 @@ pub(super) fn unpack(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
 }
 
 impl Kept {
-    /// Whether a run has the weights that are kept, in words.
+    /// Reports whether a run's weights equal the bundled ones.
     pub(super) fn compared(&self, run: &Path) -> anyhow::Result<String> {
         let bytes = halved(&run.join(WEIGHTS), self.left_out)?;
         let own = format!("{:x}", Sha256::digest(&bytes));
@@ -97,20 +97,22 @@ impl Kept {
         let (run, name) = (run.display(), self.name);
         Ok(match kept {
             Some((kept, _)) if kept == own => {
-                format!("{run}: the same weights, bit for bit, as in train/kept/{name}.")
+                format!("{run}: the weights equal train/kept/{name}, bit for bit.")
             }
             _ => format!(
-                "{run}: other weights than in train/kept/{name}, which another machine, build or seed makes."
+                "{run}: the weights differ from train/kept/{name}, because of another machine, \
+                 build or seed."
             ),
         })
     }
 
-    /// Keeps a run below a folder, in the place of what was kept there before. In its files `out`, the folder of all
-    /// runs, becomes the kept one's.
+    /// Writes a run as a bundled model below `folder`, and replaces an earlier one. In its files,
+    /// paths to the frozen models below `out` become relative; `out` is the folder of all runs.
     pub(super) fn keep(&self, run: &Path, out: &Path, folder: &Path) -> anyhow::Result<()> {
         let place = folder.join(self.name);
         self.refuse_others(&place)?;
-        // Both names are temporaries of the model's folder: a later call removes those of a killed one.
+        // Temporary names in the model's folder; a later call removes those left by a killed
+        // process.
         let [new, before] =
             ["newest", "before"].map(|what| format!(".{}.engram-{what}", self.name));
         let [made, old] = [&new, &before].map(|name| folder.join(name));
@@ -138,7 +140,8 @@ impl Kept {
         if self.name == REVEAL.name {
             FinishedRun::open(to)?.restore_memory()?;
             for lock in [".lock", "memory/LOCK"] {
-                remove_file(&to.join(lock)).with_context(|| format!("{lock}: stays"))?;
+                remove_file(&to.join(lock))
+                    .with_context(|| format!("{lock}: could not be removed"))?;
             }
         }
         let replace = || {
@@ -164,7 +167,8 @@ impl Kept {
         output::write_whole(&file, text.as_bytes())
     }
 
-    /// Fails for a folder with a file that [`Kept::keep`] does not write: it would be lost.
+    /// Fails if the folder contains a file that [`Kept::keep`] does not write, because it would be
+    /// lost.
     fn refuse_others(&self, place: &Path) -> anyhow::Result<()> {
         for entry in fs::read_dir(place).into_iter().flatten() {
             let entry = entry.with_context(|| format!("{}: could not be read", place.display()))?;
@@ -175,7 +179,7 @@ impl Kept {
                 || (self.name == REVEAL.name && name == MEMORY);
             anyhow::ensure!(
                 is_ours,
-                "{}: is no file of a kept model; move it, or give another --keep",
+                "{}: is not a file of a bundled model; move it, or give another --keep",
                 entry.path().display()
             );
         }
@@ -187,16 +191,16 @@ impl Kept {
     }
 }
 
-/// Makes the folder, if it is not there. Fails for one with things in it that were not kept there, as what is kept
-/// replaces folders, and for one that cannot be written.
+/// Creates the folder if it is missing. Fails if it contains other files, because [`Kept::keep`]
+/// replaces folders, and if it is not writable.
 pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
-    let told = || format!("{}: cannot hold kept models; give another --keep", folder.display());
+    let told = || format!("{}: cannot store bundled models; give another --keep", folder.display());
     create_folder(folder).with_context(told)?;
     tempfile::NamedTempFile::new_in(folder).with_context(told)?;
     let has_things = fs::read_dir(folder).with_context(told)?.next().is_some();
     anyhow::ensure!(
         !has_things || folder.join(SUMS).is_file(),
-        "{}: holds something else than kept models ({SUMS} is missing); give another --keep",
+        "{}: contains files other than bundled models ({SUMS} is missing); give another --keep",
         folder.display()
     );
     [CLIP, CONFORMER, AVFORMER, REVEAL]
@@ -204,7 +208,7 @@ pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
         .try_for_each(|kept| kept.refuse_others(&folder.join(kept.name)))
 }
 
-/// The folder of what is unpacked, below that of all runs.
+/// The folder for the unpacked models, below the folder of all runs.
 pub(super) const FOLDER: &str = "kept";
 
 fn sums(text: &str) -> impl Iterator<Item = (&str, &str)> {
@@ -223,7 +227,7 @@ mod tests {
         let [clip, conformer] = unpack(folder.path()).expect("unpacked");
         for (kept, folder) in [(CLIP, clip), (CONFORMER, conformer)] {
             let told = kept.compared(&folder).expect("compared");
-            assert!(told.contains("the same weights, bit for bit"), "{told}");
+            assert!(told.contains("bit for bit"), "{told}");
         }
     }
 
@@ -244,11 +248,11 @@ mod tests {
             .collect();
         names.sort();
         assert_eq!(names, [SUMS, "clip"]);
-        // A file of the user's stays.
+        // A file of the user is preserved.
         fs::write(keep.join("clip/notes.txt"), "mine").expect("written");
         for told in [check_folder(&keep), CLIP.keep(&clip, folder.path(), &keep)] {
             let told = told.expect_err("refused").to_string();
-            assert!(told.contains("notes.txt: is no file of a kept model"), "{told}");
+            assert!(told.contains("notes.txt: is not a file of a bundled model"), "{told}");
         }
         assert_eq!(fs::read(keep.join("clip/notes.txt")).expect("kept"), b"mine");
         fs::remove_file(keep.join("clip/notes.txt")).expect("removed");
@@ -263,8 +267,8 @@ mod tests {
         let [clip, conformer] = unpack(folder.path()).expect("unpacked");
         fs::copy(clip.join(WEIGHTS), conformer.join(WEIGHTS)).expect("copied");
         let told = CONFORMER.compared(&conformer).expect("compared");
-        assert!(told.contains("other weights than in train/kept/conformer"), "{told}");
-        // What is not as it should be is unpacked again.
+        assert!(told.contains("the weights differ from train/kept/conformer"), "{told}");
+        // Modified files are unpacked again.
         unpack(folder.path()).expect("unpacked");
         assert!(CONFORMER.compared(&conformer).expect("compared").contains("bit for bit"));
     }

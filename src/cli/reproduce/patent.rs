@@ -17,20 +17,20 @@ use super::report::{Measured, Row};
 use super::values::{Values, beats};
 use super::{Reproduce, Scale, real};
 
-/// The recipe that is run, as it stands in the repository.
+/// The recipe in the repository.
 const RECIPE: &str = include_str!("../../../train/recipes/patent/world.toml");
 
-/// The seed of the embedded set (also in the recipe, as `data.fold_seed`).
+/// The seed of the embedded phrases; the recipe has it as `data.fold_seed`.
 const WORLD_SEED: u64 = 1;
 
-/// Ids of the rows.
+/// Ids of the claims.
 const TUNED: &str = "patent.finetuned_over_zero_shot";
 const OTHER_TARGETS: &str = "patent.other_targets_help";
 const CONTEXT: &str = "patent.context_helps";
 const DECOYS: &str = "patent.decoys_learnt";
 
 impl Reproduce {
-    /// The ids of the rows that can be made.
+    /// Ids of the claims that can be measured.
     pub(super) fn patent_ids(&self) -> Vec<String> {
         let mut ids = vec![TUNED, OTHER_TARGETS, CONTEXT, DECOYS];
         ids.extend(self.data.is_some().then_some(real::ZERO_SHOT));
@@ -38,8 +38,9 @@ impl Reproduce {
         ids.into_iter().map(str::to_owned).collect()
     }
 
-    /// The rows of encoders from random weights: with the other targets of an anchor in the input, without them, and
-    /// without the class title. All seeds are asked the same test.
+    /// Measures the claims on encoders trained from random weights: with the other targets of an
+    /// anchor in the input, without them, and without the class title. All seeds use the same test
+    /// set.
     pub(super) fn patent(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
         let test = phrase_world(WORLD_SEED).test;
         let mut trained = |wanted: &[&str], name: &str, folder: &str, set: &[&str]| {
@@ -79,7 +80,7 @@ impl Reproduce {
         if let Some(grouped) = &grouped {
             compared(
                 TUNED,
-                "a trained encoder knows more than the words' spelling",
+                "a trained encoder beats word overlap",
                 "word2vec 0.44, Sentence-BERT 0.60, fine-tuned 0.87 (Pearson, real data)",
                 grouped,
                 &by_words,
@@ -98,7 +99,7 @@ impl Reproduce {
             compared(
                 CONTEXT,
                 "reading the class title helps, one pair at a time",
-                "the same phrases are rated by class",
+                "ratings depend on the patent class",
                 alone,
                 untitled,
             )?;
@@ -108,8 +109,8 @@ impl Reproduce {
             let learnt = beats(&decoys, 0.5);
             rows.push(self.patent_row(
                 DECOYS,
-                "a synonym without a shared word is scored above another thing that shares one, of the same \
-                 anchor",
+                "a synonym without shared words scores above an unrelated phrase with shared \
+                 words, for the same anchor",
                 "",
                 (decoys, learnt),
                 Vec::new(),
@@ -118,7 +119,8 @@ impl Reproduce {
         Ok(rows)
     }
 
-    /// The scores of the recipe with changes. A finished run is not trained again.
+    /// Trains the recipe with changed settings, unless the run is finished, and returns its test
+    /// scores.
     fn trained(
         &self,
         run: &Path,
@@ -136,7 +138,8 @@ impl Reproduce {
         Ok(predict(run, test, &|_| {})?)
     }
 
-    /// A claim that is expected to hold, but for that of class titles, which three seeds do not decide (docs/patent.md).
+    /// A claim of the study. All are expected to hold, except the class title with several seeds,
+    /// because three seeds do not decide it (docs/patent.md).
     fn patent_row(
         &self,
         id: &str,
@@ -160,8 +163,8 @@ impl Reproduce {
     }
 }
 
-/// Of each anchor's pairs of a synonym that shares no word with it and another thing that shares one, whether the synonym
-/// has the higher score. Counting shared words gets none of them right.
+/// Pairs each synonym without shared words with each unrelated target with shared words, for the
+/// same anchor. The value is whether the synonym scores higher. Word overlap gets no pair right.
 fn decoys(test: &[PhrasePair], scores: &[Vec<f64>]) -> Values {
     let shares = |row: &PhrasePair| {
         row.target.split(' ').any(|word| row.anchor.split(' ').any(|other| other == word))

@@ -1,4 +1,4 @@
-//! Rows on real data: where `--data` has it, and published weights are at hand.
+//! Claims on real data: if `--data` has the data and published weights are available offline.
 
 use std::path::Path;
 
@@ -29,33 +29,34 @@ use super::correlation::System;
 use super::report::{Measured, Row};
 use super::{ENCODER, Reproduce, Scale};
 
-/// Recipes, as they stand in the repository.
+/// The recipes in the repository.
 const PHRASES_RECIPE: &str = include_str!("../../../train/recipes/patent/minilm.toml");
 const CAPTIONS_RECIPE: &str = include_str!("../../../train/recipes/reveal/coco.toml");
 
-/// Folders of real data, with the files that have to be there.
+/// Folders of real data, with their required files.
 pub(super) const PHRASES: (&str, &[&str]) = ("patent", &["validation.csv"]);
-/// What fine-tuning needs as well.
+/// Additional files for fine-tuning.
 const TUNED_ON: (&str, &[&str]) = ("patent", &["train.csv", "ipc_class_titles.tsv"]);
 pub(super) const SPEECH: (&str, &[&str]) = ("speech", &["utterances.tsv", "tiny_en.hyp.tsv"]);
 pub(super) const CAPTIONS: (&str, &[&str]) =
     ("coco-captions", &["captions_val2017.json", "captions_train2017_mini.json"]);
 
-/// Ids of the rows.
+/// Ids of the claims.
 pub(super) const ZERO_SHOT: &str = "patent.real_zero_shot";
 pub(super) const TUNED: &str = "patent.real_finetuned_over_zero_shot";
 pub(super) const WHISPER: &str = "avformer.real_whisper";
 pub(super) const DESCRIBED: &str = "reveal.real_captions";
 
-/// What published speech is at, in Hz.
+/// The sample rate of the speech data, in Hz.
 const SAMPLE_RATE: u32 = 16_000;
-/// Clips that are heard at once.
+/// Number of clips per batch of the ASR model.
 const HEARD_AT_ONCE: usize = 8;
-/// A difference of two word error rates that is none.
+/// Largest difference between word error rates that counts as equal.
 const NO_WORSE: f64 = 0.005;
 
 impl Reproduce {
-    /// Real phrases with real ratings: a published encoder as it is, and, at full scale, fine-tuned.
+    /// Real phrases with real ratings: a published encoder without fine-tuning and, at full scale,
+    /// fine-tuned.
     pub(super) fn real_phrases(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
         if !self.wants(ZERO_SHOT) && !self.wants(TUNED) {
             return Ok(Vec::new());
@@ -65,7 +66,8 @@ impl Reproduce {
         let offline = HubSettings { offline: true, ..HubSettings::from_env() };
         if WeightsLocation::parse(encoder)?.file("model.safetensors", &offline).is_err() {
             notes.push(format!(
-                "{encoder} is not at hand, so no real phrases are scored: `engram data fetch {encoder}`, or --encoder."
+                "{encoder}: not available offline, so no real phrases are scored. Run \
+                 `engram data fetch {encoder}`, or give --encoder."
             ));
             return Ok(Vec::new());
         }
@@ -91,7 +93,7 @@ impl Reproduce {
         };
         let mut rows = vec![row(
             ZERO_SHOT,
-            "a published sentence encoder knows more than the words' spelling (validation rows of the competition)",
+            "a published sentence encoder beats word overlap (validation rows of the competition)",
             "word2vec 0.44, Sentence-BERT 0.60 (Pearson, test rows)",
             &cosines,
             &words,
@@ -111,7 +113,7 @@ impl Reproduce {
             let tuned = System::new("fine-tuned on the training rows", vec![tuned]);
             rows.push(row(
                 TUNED,
-                "fine-tuning is worth more than the encoder as it is (validation rows of the competition)",
+                "fine-tuning improves the encoder (validation rows of the competition)",
                 "Sentence-BERT 0.60, the best single model of the competition 0.87 (Pearson)",
                 &tuned,
                 &cosines,
@@ -120,7 +122,7 @@ impl Reproduce {
         Ok(rows)
     }
 
-    /// Real speech: what Whisper writes with our layers, beside what faster-whisper wrote.
+    /// Real speech: our Whisper transcripts compared with those of faster-whisper.
     pub(super) fn real_speech(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
         let Some(whisper) = self.whisper.as_ref().filter(|_| self.wants(WHISPER)) else {
             return Ok(Vec::new());
@@ -166,7 +168,8 @@ impl Reproduce {
         Ok(vec![Row {
             study: "avformer",
             id: WHISPER.to_owned(),
-            claim: "Whisper hears real utterances here as well as in faster-whisper (whisper-en)"
+            claim: "our Whisper transcribes real utterances as well as faster-whisper (normaliser \
+                    whisper-en)"
                 .to_owned(),
             paper: String::new(),
             verdict: Verdict::of(&difference, Rule::NoWorseBy(NO_WORSE)),
@@ -178,7 +181,7 @@ impl Reproduce {
         }])
     }
 
-    /// Photographs, described with and without captions of others at hand.
+    /// Photographs, captioned with and without captions of other images in the memory.
     pub(super) fn real_captions(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
         if self.is_smoke() || !self.wants(DESCRIBED) {
             return Ok(Vec::new());
@@ -203,7 +206,7 @@ impl Reproduce {
         };
         let nothing_read = ["memory.k=0", "gradient_check.allow=[\"**\"]"];
         let (with_cider, with) =
-            described("with other captions at hand", "reveal-coco", &[], notes)?;
+            described("with a memory of other captions", "reveal-coco", &[], notes)?;
         let (without_cider, without) =
             described("without a memory", "reveal-coco-without", &nothing_read, notes)?;
         let compared = vec![with_name(&without, without_cider), with_name(&with, with_cider)];
@@ -211,8 +214,10 @@ impl Reproduce {
         Ok(vec![Row {
             study: "reveal",
             id: DESCRIBED.to_owned(),
-            claim: "photographs are described better with captions of others at hand (CIDEr-D, fresh weights)"
-                .to_owned(),
+            claim:
+                "photographs are captioned better with a memory of other captions (CIDEr-D, random \
+                    initial weights)"
+                    .to_owned(),
             paper: "1.454 (CIDEr on COCO, its largest model)".to_owned(),
             verdict: Verdict::of(&difference, Rule::Better),
             figure: difference,
@@ -245,7 +250,7 @@ fn with_name(system: &Items, figure: Measure) -> Measured {
     Measured { system: system.file.clone(), figure }
 }
 
-/// A string in JSON is one in TOML.
+/// A JSON string is also a TOML string.
 fn in_toml(path: &Path) -> String {
     serde_json::Value::from(path.display().to_string()).to_string()
 }

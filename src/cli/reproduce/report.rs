@@ -1,4 +1,4 @@
-//! The rows of a reproduction: what a paper claims, what was measured, and whether it holds.
+//! The report of a reproduction: the papers' claims, the measured values, and the verdicts.
 
 use engram_eval::html::{ClaimCard, claims_page};
 use engram_eval::metric::MetricInfo;
@@ -8,35 +8,36 @@ use engram_train::grid::Verdict;
 use engram_train::studies::patent::figure::in_words;
 use serde::{Serialize, Serializer};
 
-/// A claim of a paper, and what was measured here.
+/// A claim of a paper, and its measured value.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     /// The study.
     pub(super) study: &'static str,
-    /// Its name: `reveal.knowledge_swap`.
+    /// The claim's id: `reveal.knowledge_swap`.
     pub(super) id: String,
-    /// What is claimed.
+    /// The text of the claim.
     pub(super) claim: String,
-    /// What the paper says.
+    /// The paper's value or statement.
     pub(super) paper: String,
-    /// What was measured.
+    /// The measured value.
     #[serde(flatten)]
     pub(super) figure: Measure,
-    /// How many seeds.
+    /// Number of seeds.
     pub(super) seeds: u64,
     /// Whether the claim holds here.
     #[serde(flatten, serialize_with = "in_three")]
     pub(super) verdict: Verdict,
-    /// Whether it is expected to: then the command ends with exit code 1 where it fails, is not decided or has no figure.
+    /// Whether the claim is expected to hold. If so, any other verdict ends the command with exit
+    /// code 1.
     pub(super) expected: bool,
-    /// The command for this row alone.
+    /// The command that measures this claim only.
     pub(super) command: String,
-    /// Figures to read it beside.
+    /// Values for comparison.
     pub(super) compared: Vec<Measured>,
 }
 
-/// Writes a verdict for programs: `holds`, `fails` or `untested`, and why it is untested. What is not decided was measured,
-/// and at this scale that says neither.
+/// Serialises a verdict as `holds`, `fails` or `untested`, with the reason for `untested`. An
+/// undecided claim counts as untested: its interval at this scale supports neither verdict.
 fn in_three<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct Judged {
@@ -51,17 +52,17 @@ fn in_three<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S:
     Judged { verdict, untested_because }.serialize(serializer)
 }
 
-/// The figure of one system.
+/// The measured value of one system.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Measured {
-    /// What was measured.
+    /// The name of the system.
     pub(super) system: String,
-    /// Its figure.
+    /// The value.
     #[serde(flatten)]
     pub(super) figure: Measure,
 }
 
-/// The report as JSON.
+/// The whole report.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     #[serde(flatten)]
@@ -74,21 +75,21 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Whether all claims that are expected to hold do; one that is not decided does not.
+    /// Whether all claims that are expected to hold do so. An undecided claim does not.
     pub(super) fn as_expected(&self) -> bool {
         self.rows.iter().all(Row::as_expected)
     }
 
-    /// What says which rows nothing was trained for, and the others.
+    /// Separates the claims that were not measured, as a note, from the others.
     fn untested_apart(&self) -> (Option<String>, Vec<&Row>) {
         let (untested, tested): (Vec<&Row>, Vec<&Row>) =
             self.rows.iter().partition(|row| row.verdict == Verdict::Untested);
         let ids: Vec<&str> = untested.iter().map(|row| row.id.as_str()).collect();
-        let told = format!("Untested, as nothing was trained for them: {}.", ids.join(", "));
+        let told = format!("Untested, because they need more training: {}.", ids.join(", "));
         ((!ids.is_empty()).then_some(told), tested)
     }
 
-    /// The rows as text.
+    /// Formats the report as text.
     pub(super) fn to_text(&self) -> String {
         let (untested, tested) = self.untested_apart();
         let mut lines = Vec::new();
@@ -107,7 +108,7 @@ impl Report {
             lines.push(line("ours", &row.figure, ""));
             let mark = match (row.expected, row.as_expected()) {
                 (true, true) => ", as expected",
-                (true, false) => ", which is not expected",
+                (true, false) => ", unexpected",
                 (false, _) => "",
             };
             lines.push(format!("  verdict  {}{mark}", row.verdict.name()));
@@ -117,7 +118,7 @@ impl Report {
         lines.join("\n")
     }
 
-    /// The rows as a page with plots.
+    /// Formats the report as a page with plots.
     pub(super) fn to_html(&self) -> String {
         let compared: Vec<Vec<(String, Measure)>> = self
             .rows
@@ -138,15 +139,15 @@ impl Report {
         let tested = claims.iter().filter(|claim| claim.figure.is_some()).count();
         let lead = format!(
             "Scale {}, {} s on {} threads. The embedded world is small: it shows mechanisms and \
-             directions, not the papers' absolute figures. Each verdict is by its own 95 % interval, \
-             uncorrected: of {tested} rows with nothing behind them about {:.1} would be decided by \
-             chance.",
+             directions, not the papers' absolute values. Each verdict uses its own 95 % interval, \
+             without correction for multiple tests: of {tested} claims without a true effect, \
+             about {:.1} would be decided by chance.",
             self.scale,
             self.seconds,
             self.threads,
             tested as f64 / 20.0,
         );
-        claims_page("What the papers claim, and what was measured", &lead, &claims, &self.notes)
+        claims_page("The papers' claims and our measurements", &lead, &claims, &self.notes)
     }
 }
 
@@ -156,24 +157,24 @@ impl Measured {
     }
 }
 
-/// No figure.
+/// A placeholder for a value that was not measured.
 pub(super) fn untested() -> Measure {
     let info = MetricInfo { name: "", version: 1, higher_is_better: None };
     Measure::new(&info, 0, Err("untested".to_owned()), None)
 }
 
 impl Row {
-    /// Whether it holds, or is not expected to.
+    /// Whether the claim holds, or is not expected to hold.
     fn as_expected(&self) -> bool {
         !self.expected || self.verdict == Verdict::Holds
     }
 
-    /// The heading of its study.
+    /// The heading of the claim's study.
     fn study_in_words(&self) -> &'static str {
         match self.study {
             "patent" => "Patent phrase similarity",
-            "reveal" => "REVEAL: answers out of a memory",
-            _ => "AVFormer: speech that is seen",
+            "reveal" => "REVEAL: answers from a memory",
+            _ => "AVFormer: audio-visual speech recognition",
         }
     }
 }
@@ -209,7 +210,7 @@ mod tests {
             let report =
                 Report { program, notes, scale: "smoke", seconds: 0, threads: 1, rows: vec![row] };
             assert_eq!(report.as_expected(), fine, "{verdict:?} {expected}");
-            assert_eq!(report.to_text().contains("not expected"), !fine);
+            assert_eq!(report.to_text().contains("unexpected"), !fine);
             let json = serde_json::to_value(&report.rows[0]).expect("JSON");
             let (told, why) = match verdict {
                 Verdict::NotDecided => ("untested", serde_json::json!("not decided")),

@@ -15,21 +15,22 @@ use super::values::{Values, beats};
 use super::{Reproduce, kept, real};
 use crate::cli::grid::time_left;
 
-/// The grid and its recipe, as they stand in the repository.
+/// The grid and its recipe in the repository.
 const GRID: &str = include_str!("../../../train/recipes/reveal/ablations.toml");
 const RECIPE: &str = include_str!("../../../train/recipes/reveal/laptop.toml");
 const GRID_FILE: &str = "train/recipes/reveal/ablations.toml";
 const RECIPE_FILE: &str = "train/recipes/reveal/laptop.toml";
 
-/// Rows that are always made.
+/// Configurations that are always trained.
 const ROWS: [&str; 3] = ["main", "main-asked-with-k-0", "frozen-retriever"];
-/// Claims that are expected to hold at any scale.
+/// Claims expected to hold at any scale.
 const EXPECTED: [&str; 3] = ["reveal.memory_over_none", KNOWLEDGE_SWAP, CREDIT];
 
-/// Those that are expected by the recipe as well.
+/// Claims also expected to hold with the full recipe.
 const EXPECTED_BY_RECIPE: [&str; 3] = [RECALL, NEEDLE, "reveal.end_to_end_over_frozen_retriever"];
 
-/// What `smoke` sets over the recipe: all of it in two minutes, and a model that is small enough to be kept.
+/// Overrides of the recipe at scale `smoke`: two minutes in total, and a model small enough to be
+/// bundled.
 const SMOKE: [&str; 17] = [
     "data.pictures=100",
     "data.vocabulary=700",
@@ -50,12 +51,12 @@ const SMOKE: [&str; 17] = [
     "log.tensorboard=false",
 ];
 
-/// Answers whose entries are deleted one after the other, of each seed.
+/// Number of answers per seed whose entries are deleted one by one.
 const CREDITED: usize = 40;
-/// The share of questions whose entry is found that counts as finding it.
+/// Threshold for recall@10.
 const MORE_OFTEN_THAN_NOT: f64 = 0.5;
 
-/// Rows that the main runs show by themselves.
+/// Claims measured on the main runs.
 const OWN: [&str; 4] = [KNOWLEDGE_SWAP, RECALL, CREDIT, NEEDLE];
 const KNOWLEDGE_SWAP: &str = "reveal.knowledge_swap";
 const RECALL: &str = "reveal.recall_at_10";
@@ -63,7 +64,7 @@ const CREDIT: &str = "reveal.credit_beats_random";
 const NEEDLE: &str = "reveal.needle";
 
 impl Reproduce {
-    /// The ids of the rows that can be made.
+    /// Ids of the claims that can be measured.
     pub(super) fn reveal_ids(&self) -> anyhow::Result<Vec<String>> {
         let mut ids = OWN.map(str::to_owned).to_vec();
         ids.extend(whole_grid()?.claims().iter().map(|claim| claim.id.clone()));
@@ -71,7 +72,7 @@ impl Reproduce {
         Ok(ids)
     }
 
-    /// The rows of the study.
+    /// Measures the study's claims.
     pub(super) fn reveal(&self, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
         let grid = whole_grid()?;
         let main = grid.clone().at_recipe_scale().only(&ROWS);
@@ -159,7 +160,7 @@ impl Reproduce {
         EXPECTED.contains(&id) || !self.is_smoke() && EXPECTED_BY_RECIPE.contains(&id)
     }
 
-    /// The rows that the main runs show by themselves.
+    /// Measures the claims on the main runs.
     fn of_main_runs(&self, report: &GridReport, out: &Path) -> anyhow::Result<Vec<Row>> {
         let [mut before, mut follow, mut stay, mut deleted] = [(); 4].map(|()| Values::default());
         let [mut exact, mut gradient] = [(); 2].map(|()| Values::default());
@@ -199,18 +200,18 @@ impl Reproduce {
         let system = |system: &str, figure| Measured { system: system.to_owned(), figure };
         let verdict = Verdict::of(&changed, Rule::Better);
         let compared = vec![
-            system("right before", before.measure("before", "picture")),
-            system("still the old answer", stay.measure("stay", "picture")),
+            system("old answer, before the change", before.measure("before", "picture")),
+            system("old answer, after the change", stay.measure("stay", "picture")),
             system(
-                "either answer, once the entries are deleted",
+                "old or new answer, after deleting the entries",
                 deleted.measure("deleted", "picture"),
             ),
-            system("the new answer less the old one, by which it is judged", changed),
+            system("new answer − old answer, after the change (decides the verdict)", changed),
         ];
         let mut rows = vec![row(
             KNOWLEDGE_SWAP,
-            "answers follow when facts are changed in the memory and nowhere else: more are the \
-             new ones than still the old"
+            "answers follow facts that change only in the memory: the new answer is more frequent \
+             than the old one"
                 .to_owned(),
             "",
             follow.measure("follow", "picture"),
@@ -221,23 +222,24 @@ impl Reproduce {
             let found =
                 main.figure("recall_at_10").cloned().context("no recall_at_10 was measured")?;
             let verdict = beats(&found, MORE_OFTEN_THAN_NOT);
-            let claim = "the right entry is among the ten that are read, more often than not";
+            let claim = "the right entry is among the ten retrieved ones for most questions";
             rows.push(row(RECALL, claim.to_owned(), "", found, verdict, Vec::new()));
         }
-        // Leave-one-out orders by what the deletion measures: it is the bound, not what is judged.
+        // Leave-one-out attribution orders entries by the quantity that deletion measures, so it is
+        // an upper bound and not the claim.
         let less = gradient.measure("random_less_gradient", "picture");
         let bound = exact.measure("random_less_exact", "picture");
         rows.push(row(
             CREDIT,
-            "an answer falls sooner where entries are deleted by the gradient's credit than at random \
-             (nats)"
+            "an answer's log-probability falls faster if entries are deleted in the order of \
+             gradient attribution than in random order (nats)"
                 .to_owned(),
             "named as future work",
             less.clone(),
             Verdict::of(&less, Rule::Better),
-            vec![system("deleted by leaving one out, by how much sooner", bound)],
+            vec![system("random − leave-one-out order (upper bound)", bound)],
         ));
-        // The largest haystack of a single needle that the world has.
+        // Uses the single-needle haystack with the most images.
         let single = needles.iter().filter(|((needles, _), _)| *needles == 1);
         if let Some(((_, others), values)) = single.max_by_key(|((_, others), _)| *others) {
             let accuracy = values.measure("accuracy_plain", "task");
@@ -247,22 +249,23 @@ impl Reproduce {
                 let size = format!("{needles} among {others}");
                 system(&size, values.measure("accuracy_plain", "task"))
             });
-            let claim = format!("a picture is found among {others} others: above chance, 0.5");
+            let claim =
+                format!("an image is found among {others} others: accuracy above chance (0.5)");
             rows.push(row(NEEDLE, claim, "", accuracy, verdict, compared.collect()));
         }
         Ok(rows)
     }
 }
 
-/// The grid of the repository.
+/// The grid in the repository.
 fn whole_grid() -> anyhow::Result<Grid> {
     Ok(Grid::parse(GRID, Path::new(GRID_FILE), RECIPE, Path::new(RECIPE_FILE))?)
 }
 
-/// Replies by numbers of needles and of others.
+/// Replies, grouped by the numbers of needles and of other images.
 type Needles = Vec<((usize, usize), Values)>;
 
-/// Adds the replies of a seed, task by task: all seeds are asked the same tasks.
+/// Adds the replies of a seed by task; all seeds have the same tasks.
 fn add_needles(needles: &mut Needles, seed: u64, figures: &[NeedleFigures]) {
     for figures in figures {
         let size = (figures.needles, figures.others);
@@ -285,7 +288,7 @@ mod tests {
 
     #[test]
     fn replies_of_two_seeds_are_paired_by_their_tasks() {
-        // Ten tasks: one seed is right in the first half, the other in the second.
+        // Ten tasks: one seed is correct on the first half, the other on the second half.
         let figures = |right: std::ops::Range<usize>| {
             let outcome = |task: usize| NeedleOutcome {
                 id: format!("1-in-10-{task}"),

@@ -6,7 +6,7 @@ use engram_eval::metric::mean::{mean, weighted_mean};
 use engram_eval::result::Measure;
 use engram_train::grid::Verdict;
 
-/// Whether a figure is above another one, by its interval.
+/// Whether a value is above a threshold, by its interval.
 pub(super) fn beats(measure: &Measure, least: f64) -> Verdict {
     match &measure.interval {
         Some(interval) if interval.low > least => Verdict::Holds,
@@ -15,7 +15,7 @@ pub(super) fn beats(measure: &Measure, least: f64) -> Verdict {
     }
 }
 
-/// Values with what they are of, and their seeds.
+/// Values with their units and seeds.
 #[derive(Default)]
 pub(super) struct Values {
     values: Vec<f64>,
@@ -34,19 +34,19 @@ impl Values {
         self.add(seed, unit, if holds { 1.0 } else { 0.0 });
     }
 
-    /// The differences from values of the same things.
+    /// The differences to other values of the same units and seeds.
     pub(super) fn less(&self, other: &Self) -> Self {
         let values = self.values.iter().zip(&other.values).map(|(a, b)| a - b).collect();
         Self { values, units: self.units.clone(), seeds: self.seeds.clone() }
     }
 
-    /// The values, in the order in which they were added.
+    /// The values, in insertion order.
     #[cfg(test)]
     pub(super) fn values(&self) -> &[f64] {
         &self.values
     }
 
-    /// What they are of.
+    /// The unit of each value.
     #[cfg(test)]
     pub(super) fn units(&self) -> &[String] {
         &self.units

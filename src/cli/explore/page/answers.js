@@ -1,21 +1,21 @@
-// Answers of REVEAL, and the entries that they come from.
+// REVEAL's answers, and the entries retrieved for them.
 
 import { lookOf, written } from "./chart.js";
 import { ask, at, fill, keepingFocus, load, make, pictureField, waiting } from "./page.js";
 import { entryPicture } from "./memory.js";
 
-/** Below this credit, in nats, no entry has earned a token. */
+/** Minimum attribution, in nats, for a token to take the colour of an entry. */
 const EARNED = 0.05;
 
 let picture;
-/** Entries that are switched off, by id, as they were read. */
+/** Entries that are switched off, by id. */
 let off = new Map();
-/** The answer out of all entries. */
+/** The answer with all entries. */
 let whole = null;
 let asked = 0;
-/** Lists of questions so far. */
+/** Number of requests for the question list; outdated responses are ignored. */
 let listings = 0;
-/** The memory of each run, by its place. */
+/** Index of each run's memory, by index of the run. */
 const memoryOf = new Map();
 
 const total = (entry) => (entry.credit ?? []).reduce((sum, one) => sum + one, 0);
@@ -28,7 +28,7 @@ async function listQuestions() {
   const read = await ask(`/api/runs/${run()}/questions?${words}`);
   if (!read || mine !== listings) return;
   at("examples").hidden = !read.world;
-  at("listed").textContent = `${read.questions.length} of ${read.found.toLocaleString("en")} questions of the test`;
+  at("listed").textContent = `${read.questions.length} of ${read.found.toLocaleString("en")} test questions`;
   at("questions").replaceChildren(...read.questions.map((one) => {
     const chosen = make("button", { type: "button" }, one.text, " ",
       make("small", { className: "soft" }, `${one.answers.join(", ")} · ${one.picture} · ${one.part.replace("_", " ")} · ${one.source}`));
@@ -37,21 +37,21 @@ async function listQuestions() {
   }));
 }
 
-/** Asks a question of the test about its view of the picture. */
+/** Asks a test question about its view of the image. */
 async function take(one) {
   asked += 1;
   const mine = asked;
   const seen = await load(`/api/runs/${run()}/views/${encodeURIComponent(one.picture)}/${one.view}`);
-  // Another question may have been chosen since.
+  // Another question may have been chosen meanwhile.
   if (!seen || mine !== asked) return;
   await picture.take(seen);
   if (mine !== asked) return;
   at("asked").value = one.text;
-  at("gold").textContent = `Right: ${one.answers.join(", ")}; it stands in entry ${one.entry} (${one.source}).`;
+  at("gold").textContent = `Correct answer: ${one.answers.join(", ")}; it is in entry ${one.entry} (${one.source}).`;
   await start();
 }
 
-/** A new question: all entries are on. */
+/** Asks a new question, with all entries switched on. */
 async function start() {
   off = new Map();
   whole = null;
@@ -60,7 +60,7 @@ async function start() {
 
 async function answer() {
   if (!picture.bytes()) {
-    at("answer-about").textContent = "A question needs a picture: choose one, or a question of the test.";
+    at("answer-about").textContent = "Choose an image or a test question first.";
     return;
   }
   asked += 1;
@@ -74,7 +74,7 @@ async function answer() {
 
 function draw(read) {
   const credits = read.evidence.map(total);
-  // Colours go to the entries that earned most.
+  // Entries with the highest attribution get the first colours.
   const ranked = read.evidence.map((_, place) => place).sort((a, b) => credits[b] - credits[a]);
   const look = (place) => lookOf(ranked.indexOf(place));
   const tokens = (read.tokens ?? []).map((token, column) => {
@@ -85,7 +85,7 @@ function draw(read) {
     const shown = make("button", { type: "button", className: earned ? `token ${look(best)}` : "token" }, text);
     const told = earned
       ? `${text}: ${written(of[best])} nats from entry ${read.evidence[best].id}, ${read.evidence[best].text}`
-      : `${text}: no entry alone is worth ${EARNED} nats`;
+      : `${text}: no single entry contributes ${EARNED} nats`;
     const tell = () => {
       at("token").textContent = told;
       for (const [place, item] of [...at("evidence").children].entries()) {
@@ -96,26 +96,26 @@ function draw(read) {
     for (const event of ["click", "focus", "pointerenter"]) shown.addEventListener(event, tell);
     return shown;
   });
-  const text = make("strong", { id: "answer-text" }, read.answer || "nothing");
-  const changed = off.size > 0 && whole ? ` With all entries: ${whole.answer || "nothing"} (${written(whole.log_probability)}).` : "";
+  const text = make("strong", { id: "answer-text" }, read.answer || "no answer");
+  const changed = off.size > 0 && whole ? ` With all entries: ${whole.answer || "no answer"} (${written(whole.log_probability)}).` : "";
   at("answer-about").replaceChildren("Answer: ", text,
     ` (log-probability ${written(read.log_probability)} nats).${changed}`);
   at("tokens").replaceChildren(...tokens);
-  at("token").textContent = tokens.length > 0 ? "Tokens have the colour of the entry that earned most of them." : "";
+  at("token").textContent = tokens.length > 0 ? "Each token has the colour of the entry with the highest attribution." : "";
   at("evidence").replaceChildren(...read.evidence.map((entry, place) => shown(entry, credits[place], look(place), true)));
   at("off").replaceChildren(...[...off.values()].map((entry) => shown(entry, null, null, false)));
   at("off-title").hidden = off.size === 0;
   at("evidence-title").hidden = read.evidence.length === 0;
-  const head = ["entry", ...(read.tokens ?? []), "all"].map((title) => make("th", { scope: "col" }, title));
+  const head = ["entry", ...(read.tokens ?? []), "total"].map((title) => make("th", { scope: "col" }, title));
   const rows = ranked.map((place) => make("tr", {}, make("th", { scope: "row" }, String(read.evidence[place].id)),
     ...(read.evidence[place].credit ?? []).map((one) => make("td", {}, written(one))),
     make("td", {}, written(credits[place]))));
   at("credits").replaceChildren(make("tr", {}, ...head), ...rows);
 }
 
-/** An entry with its switch. */
+/** An entry with its checkbox. */
 function shown(entry, credit, look, on) {
-  const box = make("input", { type: "checkbox", checked: on, ariaLabel: `Entry ${entry.id} is read` });
+  const box = make("input", { type: "checkbox", checked: on, ariaLabel: `Use entry ${entry.id}` });
   box.dataset.control = `entry ${entry.id}`;
   box.addEventListener("change", () => {
     if (box.checked) off.delete(entry.id);
@@ -123,7 +123,7 @@ function shown(entry, credit, look, on) {
     answer();
   });
   const about = [
-    credit !== null && `credit ${written(credit)} nats`,
+    credit !== null && `attribution ${written(credit)} nats`,
     `score ${entry.score.toFixed(4)}`,
     `gate ${entry.gate.toFixed(3)}`,
     entry.prior !== undefined && `prior ${entry.prior.toFixed(2)}`,
@@ -133,7 +133,7 @@ function shown(entry, credit, look, on) {
   const swatch = look && credit >= EARNED ? make("span", { className: `swatch ${look}` }) : null;
   return make("li", { className: "card entry" }, make("div", {}, entryPicture(memoryOf.get(Number(run())), entry)),
     make("div", {}, make("p", {}, swatch, " ", entry.text || entry.image || "no text"), make("p", { className: "soft" }, about)),
-    make("label", {}, box, " read"));
+    make("label", {}, box, " use"));
 }
 
 async function chooseRun() {
@@ -157,7 +157,7 @@ export async function startAnswers(runs, memories) {
     at("gold").textContent = "";
     start();
   });
-  // The run is opened when somebody looks.
+  // Opens the run when the tab is first visible.
   const first = new IntersectionObserver(([seen]) => {
     if (!seen.isIntersecting) return;
     first.disconnect();

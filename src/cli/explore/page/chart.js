@@ -1,11 +1,11 @@
-// Curves as SVG: axes, lines, and the values where the pointer is.
+// Curves as SVG: axes, lines, and the values at the pointer.
 
 const SIZE = { height: 420, left: 64, right: 24, top: 12, bottom: 40 };
-/** The width of a drawing in pixels: as wide as its place, so that its letters are as large as others. */
+/** The width of a drawing in pixels: the width of its container, so that its text is not scaled. */
 export const widthOf = (holder) => Math.min(Math.max(holder.clientWidth, 280), 1200) || 800;
 const COLOURS = 6;
 
-/** Draws again where the width of a place has changed. */
+/** Redraws when the width of the container changes. */
 export function whenWidthChanges(holder, work) {
   let width = 0;
   new ResizeObserver(() => {
@@ -16,11 +16,11 @@ export function whenWidthChanges(holder, work) {
   }).observe(holder);
 }
 
-/** The class of a series: six colours, then the same ones dashed. */
+/** The CSS class of a series: six colours, then the same colours dashed. */
 export const lookOf = (place) =>
   `series-${place % COLOURS}${place % (2 * COLOURS) >= COLOURS ? " dashed" : ""}`;
 
-/** A number in few characters. */
+/** Formats a number in few characters. */
 export function written(number) {
   if (number === null || !Number.isFinite(number)) return "–";
   const size = Math.abs(number);
@@ -35,7 +35,7 @@ function element(name, attributes, text) {
   return made;
 }
 
-/** Round numbers from low to high. */
+/** Round tick values from low to high. */
 function ticks(low, high, wanted) {
   const rough = (high - low) / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -52,7 +52,7 @@ function range(values) {
     low = Math.min(low, value);
     high = Math.max(high, value);
   }
-  // So near each other that no digits tell them apart.
+  // The values are equal to within rounding.
   if (high - low <= 1e-9 * Math.max(Math.abs(low), Math.abs(high))) {
     const room = Math.max(0.5, 0.1 * Math.abs(low));
     return [low - room, high + room];
@@ -61,8 +61,8 @@ function range(values) {
 }
 
 /**
- * Draws series `{name, place, points: [[step, value], …]}` into `holder`; `read` is told what stands at the pointer,
- * or nothing.
+ * Draws series `{name, place, points: [[step, value], …]}` into `holder`. Calls `read` with the values at the pointer,
+ * or with an empty text.
  */
 export function draw(holder, series, title, logarithmic, read) {
   const { height, left, right, top, bottom } = SIZE;
@@ -74,7 +74,7 @@ export function draw(holder, series, title, logarithmic, read) {
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
   holder.replaceChildren(svg);
   if (shown.length === 0) {
-    svg.append(element("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "Nothing to draw yet"));
+    svg.append(element("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "No data yet"));
     return;
   }
   const all = shown.flatMap((one) => one.points);

@@ -1,17 +1,17 @@
-// Curves of runs, side by side.
+// Curves of several runs in one chart.
 
 import { draw, lookOf, whenWidthChanges, written } from "./chart.js";
 import { ask, at, fill, make } from "./page.js";
 
-/** Milliseconds between two looks at runs under way. */
+/** Update interval for running runs, in milliseconds. */
 const REFRESH = 5000;
 const TABLE_ROWS = 200;
-/** Runs that are drawn at first. */
+/** Number of runs selected at first. */
 const FIRST = 4;
 
 let runs = [];
 const curves = new Map();
-/** Drawings so far: what was read for one that was overtaken is not drawn. */
+/** Number of drawings started; outdated responses are ignored. */
 let drawn = 0;
 const chosen = new Set();
 
@@ -27,7 +27,7 @@ function listRuns() {
       drawCurves();
     });
     const swatch = make("span", { className: `swatch ${lookOf(place)}` });
-    const state = finished ? study : `${study}, under way`;
+    const state = finished ? study : `${study}, running`;
     at("runs").append(make("label", {}, box, swatch, make("span", {}, name, " ", make("small", {}, state))));
   }
 }
@@ -39,7 +39,7 @@ async function drawCurves(again = false) {
   for (const place of wanted) {
     if (!again && curves.has(place)) continue;
     const read = await ask(`/api/runs/${place}/curves`);
-    // Those of the other runs are drawn all the same.
+    // If a request fails, the other runs are still drawn.
     curves.set(place, read ?? curves.get(place) ?? []);
   }
   if (mine !== drawn) return;

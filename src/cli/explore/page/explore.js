@@ -1,4 +1,4 @@
-// The page: its tabs, and what each of them shows.
+// The page and its tabs.
 
 import { ask, at } from "./page.js";
 import { startAnswers } from "./answers.js";
@@ -16,7 +16,7 @@ function show(tab) {
     one.tabIndex = chosen ? 0 : -1;
     at(shownBy(one)).hidden = !chosen;
   }
-  // Without the token of the printed address: a cookie has it now.
+  // Removes the token from the address; the cookie holds it now.
   history.replaceState(null, "", `${location.pathname}#${shownBy(tab)}`);
 }
 
@@ -32,7 +32,7 @@ for (const tab of tabs) {
   });
 }
 
-/** Starts a tab, or hides the one for which nothing is there. */
+/** Starts a tab, or hides it if it has nothing to show. */
 function start(name, begin, things) {
   const tab = at(`tab-${name}`);
   tab.hidden = things.length === 0;
@@ -42,7 +42,7 @@ function start(name, begin, things) {
 
 const [runs, memories] = await Promise.all([ask("/api/runs"), ask("/api/memories")]);
 if (runs && memories) {
-  // A run's place among all is its name for the program.
+  // The index of a run identifies it in requests.
   const all = runs.map((run, place) => ({ ...run, place }));
   const finished = (study) => all.filter((run) => run.study === study && run.finished);
   const there = [

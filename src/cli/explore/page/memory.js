@@ -1,16 +1,16 @@
-// Memories: what they hold, and what is found in them.
+// Memories: their description, and searches in them.
 
 import { written } from "./chart.js";
 import { ask, at, fill, keepingFocus, make, pictureField, waiting } from "./page.js";
 
 let memories = [];
 let picture;
-/** The entry whose neighbours are shown, if any are. */
+/** Id of the entry whose neighbours are shown, if any. */
 let nearTo;
-/** Searches so far: an answer that was overtaken by a later question is not shown. */
+/** Number of searches started; outdated responses are ignored. */
 let asked = 0;
 
-/** The chosen memory. */
+/** The selected memory. */
 const chosen = () => memories.find((memory) => String(memory.place) === at("memories").value);
 
 async function chooseMemory() {
@@ -18,9 +18,9 @@ async function chooseMemory() {
   at("hits").replaceChildren();
   at("found").textContent = "";
   const models = memory.encoders?.map((encoder) => encoder.name).join(" and ");
-  const made = models ? ` by ${models}` : memory.run !== null ? " by its run's model" : "";
-  at("about").textContent = `${memory.entries.toLocaleString("en")} entries, keys of ${memory.width} numbers` +
-    (made || ", by a model that is not known: look at the neighbours of an entry");
+  const made = models ? `, encoded by ${models}` : memory.run !== null ? ", encoded by its run's model" : "";
+  at("about").textContent = `${memory.entries.toLocaleString("en")} entries, keys of dimension ${memory.width}` +
+    (made || "; the model of the keys is unknown, so search by the neighbours of an entry");
   at("words").disabled = !memory.asked_by.text;
   at("memory-picture").hidden = !memory.asked_by.pictures;
   at("sources").replaceChildren(...memory.sources.map(([name, count]) => make("label", {},
@@ -35,7 +35,7 @@ async function search(like) {
   const boxes = [...document.querySelectorAll("[name=source]")];
   const sources = boxes.filter((box) => box.checked).map((box) => box.value);
   if (sources.length === 0) {
-    at("found").textContent = "No source is searched: tick one.";
+    at("found").textContent = "Select at least one source.";
     at("hits").replaceChildren();
     return;
   }
@@ -53,15 +53,15 @@ async function search(like) {
   const [seconds, making] = read.seconds;
   const milliseconds = (time) => `${written(time * 1000)} ms`;
   const took = seconds === 0
-    ? `asked and searched in ${milliseconds(making)}`
-    : `searched in ${milliseconds(seconds)}, query made in ${milliseconds(making)}`;
-  const order = like !== undefined ? `nearest to entry ${like}` : wanted.text || wanted.picture ? "nearest" : "the first";
-  const among = read.having === null ? "" : ` of ${read.having.toLocaleString("en")} that have these words`;
+    ? `encoded and searched in ${milliseconds(making)}`
+    : `searched in ${milliseconds(seconds)}, query encoded in ${milliseconds(making)}`;
+  const order = like !== undefined ? `nearest to entry ${like}` : wanted.text || wanted.picture ? "nearest" : "first in the memory";
+  const among = read.having === null ? "" : ` of ${read.having.toLocaleString("en")} that contain these words`;
   at("found").textContent = `${read.hits.length} entries, ${order}${among}; generation ${read.generation}; ${took}`;
   keepingFocus(() => at("hits").replaceChildren(...read.hits.map((hit) => shown(place, hit))));
 }
 
-/** The picture of an entry, or its name where there is no such file. */
+/** The image of an entry, or its name if the file is missing. */
 export function entryPicture(place, { id, image }) {
   if (!image || place === undefined) return null;
   const made = make("img", { alt: "", loading: "lazy", src: `/api/memories/${place}/pictures/${id}` });

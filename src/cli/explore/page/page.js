@@ -1,4 +1,4 @@
-// What all parts of the page share.
+// Functions shared by all tabs.
 
 export const at = (id) => document.getElementById(id);
 
@@ -8,10 +8,10 @@ export function make(name, properties, ...children) {
   return made;
 }
 
-/** The address whose failure is shown. */
+/** The address of the request whose error is shown. */
 let failing = null;
 
-/** The JSON of an address; what went wrong is told on the page, and gives null. */
+/** Requests JSON from an address. On failure, shows the error on the page and returns null. */
 export async function ask(address, body) {
   const options = body === undefined ? {} : {
     method: "POST",
@@ -22,7 +22,7 @@ export async function ask(address, body) {
     const response = await fetch(address, options);
     const read = await response.json();
     if (!response.ok) throw new Error(read.error ?? response.statusText);
-    // That something else went well does not mend it.
+    // Success hides the error only if it is for the same address.
     if (failing === pathOf(address)) forget();
     return read;
   } catch (error) {
@@ -31,7 +31,7 @@ export async function ask(address, body) {
   }
 }
 
-/** The bytes of an address; what went wrong is told on the page, and gives null. */
+/** Requests bytes from an address. On failure, shows the error on the page and returns null. */
 export async function load(address) {
   try {
     const response = await fetch(address);
@@ -50,17 +50,17 @@ function forget() {
   at("failure").hidden = true;
 }
 
-// What went wrong is shown until something else is wanted.
+// The next user action hides the error.
 for (const event of ["change", "submit", "click"]) document.addEventListener(event, forget, true);
 
 function tell(error, address) {
   failing = pathOf(address);
-  const gone = error instanceof TypeError ? "the program is not there: is `engram explore` still on?" : error.message;
+  const gone = error instanceof TypeError ? "the program does not respond: is `engram explore` still running?" : error.message;
   at("failure").textContent = gone;
   at("failure").hidden = false;
 }
 
-/** Does what replaces parts of the page; the control that had the focus has it again, by its `data-control`. */
+/** Runs `work`, which replaces parts of the page, and restores the focus by `data-control`. */
 export function keepingFocus(work) {
   const control = document.activeElement?.dataset?.control;
   work();
@@ -68,12 +68,12 @@ export function keepingFocus(work) {
   if (control !== undefined) again?.focus();
 }
 
-/** Fills a list to choose from: `[value, text]` each. */
+/** Fills a `select` element with options `[value, text]`. */
 export function fill(select, choices) {
   select.replaceChildren(...choices.map(([value, textContent]) => make("option", { value, textContent })));
 }
 
-/** Marks the part of the page that waits for an answer. */
+/** Marks a part of the page as busy while `work` runs. */
 export async function waiting(part, work) {
   part.setAttribute("aria-busy", "true");
   try {
@@ -84,16 +84,16 @@ export async function waiting(part, work) {
 }
 
 /**
- * A place for a picture: a file is chosen or dropped on it, `changed` is told. `bytes()` is the file in base64, empty
- * without one.
+ * A field for an image: the user selects a file or drops one. Calls `changed` after each change. `bytes()` returns the
+ * file in base64, or an empty text without a file.
  */
 export function pictureField(place, changed) {
   let base64 = "";
   const input = make("input", { type: "file", accept: "image/*" });
-  const preview = make("img", { alt: "The picture that is asked about", hidden: true });
-  const without = make("button", { type: "button", hidden: true }, "Without it");
+  const preview = make("img", { alt: "The selected image", hidden: true });
+  const without = make("button", { type: "button", hidden: true }, "Remove");
   place.classList.add("drop");
-  place.append(make("label", {}, "Picture ", input), make("span", {}, "or drop one here"), preview, without);
+  place.append(make("label", {}, "Image ", input), make("span", {}, "or drop one here"), preview, without);
 
   async function take(file) {
     const bytes = new Uint8Array(await file.arrayBuffer());
@@ -130,5 +130,5 @@ export function pictureField(place, changed) {
   return { bytes: () => base64, take };
 }
 
-// A picture that is dropped beside its place must not replace the page.
+// An image dropped outside the field must not replace the page.
 for (const event of ["dragover", "drop"]) document.addEventListener(event, (happened) => happened.preventDefault());

@@ -1,12 +1,12 @@
-// AVFormer: a name that is said in noise, heard with and without pictures.
+// AVFormer: a spoken name in noise, transcribed with and without images.
 
 import { whenWidthChanges, widthOf, written } from "./chart.js";
 import { ask, at, fill, make, waiting } from "./page.js";
 
 const run = () => at("hearing").value;
-/** The run's names, views and frames. */
+/** The run's names, and its numbers of views and frames. */
 let said = null;
-/** What is drawn. */
+/** The response that is drawn. */
 let drawn = null;
 let asked = 0;
 
@@ -30,29 +30,29 @@ async function hear() {
   at("sound").src = `/api/runs/${run()}/sound?${clip}`;
   const read = await waiting(at("heard"), () => ask(`/api/runs/${run()}/hear?${clip}`));
   if (!read || mine !== asked) return;
-  at("said").textContent = `Said by ${read.voice}, ${written(read.seconds)} s: ${read.text}`;
+  at("said").textContent = `Spoken by ${read.voice}, ${written(read.seconds)} s: ${read.text}`;
   drawn = read;
   drawSound(read);
-  const names = { frozen: "frozen, times above", nothing: "adapters, no picture" };
+  const names = { frozen: "frozen ASR model, times above", nothing: "adapters, no images" };
   const rows = read.heard.map(({ seen, words, errors, text }, place) => {
     const pictures = make("div", { className: "pictures" });
     const name = place > 1 ? Number(at(place === 2 ? "name" : "other").value) : -1;
     for (let view = 0; name >= 0 && view < Math.min(said.frames, 4); view += 1) {
       pictures.append(make("img", { alt: seen, src: `/api/runs/${run()}/frames/${name}/${view}` }));
     }
-    const label = names[seen] ?? (place === 2 ? `adapters, its own pictures` : `adapters, pictures of ${seen}`);
+    const label = names[seen] ?? (place === 2 ? `adapters, own images` : `adapters, images of ${seen}`);
     const aligned = make("span", {}, ...words.flatMap(([kind, was, is]) => [edit(kind, was, is), " "]));
     const plain = words.map(([, , is]) => is).filter(Boolean).join(" ");
     return make("tr", {}, make("th", { scope: "row" }, label, pictures), make("td", { className: "aligned" }, aligned,
       plain === text ? null : make("small", { className: "soft" }, ` ${text}`)),
       make("td", { className: "errors" }, String(errors)));
   });
-  const head = make("tr", {}, ...["heard by", "what was said, and heard", "errors"].map((title) =>
+  const head = make("tr", {}, ...["system", "reference and hypothesis", "errors"].map((title) =>
     make("th", { scope: "col" }, title)));
   at("heard").replaceChildren(head, ...rows);
 }
 
-/** A word as it was said and as it was heard. */
+/** An aligned word: reference and hypothesis. */
 function edit(kind, was, is) {
   const parts = {
     hit: [is],
@@ -63,7 +63,7 @@ function edit(kind, was, is) {
   return make("span", { className: kind, title: kind }, ...parts);
 }
 
-/** The sound, and the words of the frozen recogniser at their times. */
+/** Draws the waveform, and the words of the frozen ASR model at their times. */
 function drawSound({ peaks, seconds, words }) {
   const namespace = "http://www.w3.org/2000/svg";
   const element = (name, attributes, text) => {
@@ -74,7 +74,7 @@ function drawSound({ peaks, seconds, words }) {
   };
   const [width, height] = [widthOf(at("waves")), 140];
   const told = words.map((word) => `${word.text.trim()} ${word.start} to ${word.end} s`).join(", ");
-  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `The sound. ${told}` });
+  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Waveform. ${told}` });
   const loudest = peaks.reduce((most, [low, high]) => Math.max(most, -low, high), 1e-6);
   const y = (sample) => 55 - (sample / loudest) * 50;
   const x = (place) => (place / Math.max(peaks.length - 1, 1)) * width;
@@ -92,7 +92,7 @@ function drawSound({ peaks, seconds, words }) {
 async function chooseRun() {
   asked += 1;
   const mine = asked;
-  // Nothing of the run before stands under this one's name.
+  // Clears the results of the previous run.
   drawn = null;
   at("sound").removeAttribute("src");
   at("said").textContent = "";
@@ -115,7 +115,7 @@ export function startSpeech(runs) {
   for (const id of ["name", "take", "noise", "snr", "other"]) at(id).addEventListener("change", hear);
   at("snr").addEventListener("input", () => { at("snr-value").textContent = `${at("snr").value} dB`; });
   whenWidthChanges(at("waves"), () => drawn && drawSound(drawn));
-  // The run is opened when somebody looks.
+  // Opens the run when the tab is first visible.
   const first = new IntersectionObserver(([seen]) => {
     if (!seen.isIntersecting) return;
     first.disconnect();
