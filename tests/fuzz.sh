@@ -22,7 +22,7 @@ mkdir -p "$target/failed"
 
 printf '%-8s %-24s %10s %8s  %s\n' package target inputs seconds result
 for package in data eval memory models; do
-    (cd "$package" && cargo fuzz build -s none --target-dir "$target" 2> "$work/build.log") \
+    (cd "$package" && cargo fuzz build -s none --strip-dead-code --target-dir "$target" 2> "$work/build.log") \
         || { cat "$work/build.log"; exit 1; }
     for name in $(cd "$package" && cargo fuzz list); do
         if [ -n "$wanted" ] && [ "$wanted" != "$name" ]; then continue; fi
