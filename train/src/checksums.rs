@@ -141,8 +141,8 @@ fn warn_if_run(folder: &Path) {
     if folder.join(SUMMARY).is_file() && folder.join(RECIPE).is_file() {
         let folder = folder.display();
         log::print(&format!(
-            "warning: {folder} was trained by an older version and has no {CHECKSUMS}: damaged files \
-             are not detected"
+            "warning: {folder} was trained by an older version and has no {CHECKSUMS}: damaged \
+             files are not detected"
         ));
     }
 }

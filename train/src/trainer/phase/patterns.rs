@@ -50,8 +50,8 @@ fn check(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
         }
         let near = nearest(&pattern, parameters).unwrap_or("none");
         let reason = format!(
-            "is `{pattern}`, which matches none of the {} parameters; the most similar is `{near}` (`*` \
-             matches within one level, `**` across levels)",
+            "is `{pattern}`, which matches none of the {} parameters; the most similar name is \
+             `{near}` (`*` matches within one level, `**` across levels)",
             parameters.len(),
         );
         return Err(recipe.error(&path, reason));
