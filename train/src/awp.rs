@@ -1,10 +1,10 @@
 //! Adversarial weight perturbation (Wu et al., 2020), as the winner of the patent-phrase
 //! competition used it.
 //!
-//! After the first backward pass, each selected tensor takes a step along its gradient, `w + η ·
-//! g/(‖g‖ + 1e-6) · (‖w‖ + 1e-6)`, clipped element by element to `w ± ε·|w|`. A second pass
-//! computes the gradient at these weights, which replaces the first gradient. Then the original
-//! weights are restored exactly.
+//! After the first backward pass, each selected tensor takes a step along its gradient,
+//! `w + η · g/(‖g‖ + 1e-6) · (‖w‖ + 1e-6)`, clipped element by element to `w ± ε·|w|`. A second
+//! pass computes the gradient at these weights, which replaces the first gradient. Then the
+//! original weights are restored exactly.
 
 use engram_models::gradients::Gradients;
 use engram_models::params::{Parameters, path_matches};

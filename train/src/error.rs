@@ -217,8 +217,8 @@ pub enum TrainError {
 
     /// The loss or the gradients were not finite three times in a row.
     #[error(
-        "{what} in {in_a_row} steps in a row, up to step {step}; the same recipe fails there again: start \
-         a new run in another folder with a lower `optimiser.learning_rate` or a smaller \
+        "{what} in {in_a_row} steps in a row, up to step {step}; the same recipe fails there again: \
+         start a new run in another folder with a lower `optimiser.learning_rate` or a smaller \
          `optimiser.clip_norm`{}",
         match last_good {
             Some(path) => format!("; the last good checkpoint is {}", path.display()),
