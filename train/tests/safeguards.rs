@@ -46,8 +46,11 @@ fn a_pattern_that_names_no_parameter_is_an_error_with_place_and_nearest_name() {
         (r#"awp.match=["hed.**"]"#, "awp.match.0"),
     ] {
         let error = refused(set);
-        let start = format!("--set {set}: `{place}` is `hed.**`, which names none of the 4");
-        assert!(error.starts_with(&start) && error.contains("nearest is `head."), "{error}");
+        let start = format!("--set {set}: `{place}` is `hed.**`, which matches none of the 4");
+        assert!(
+            error.starts_with(&start) && error.contains("most similar name is `head."),
+            "{error}"
+        );
     }
 }
 
@@ -107,7 +110,7 @@ fn a_step_that_is_left_out_is_told_even_quietly() {
         .output()
         .expect("the test in a process of its own");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("step 2 is left out: the loss was NaN\n"), "{text}");
+    assert!(text.contains("step 2 is skipped: the loss was NaN\n"), "{text}");
     assert!(!text.contains("mse"), "{text}");
 }
 
@@ -165,7 +168,7 @@ fn a_folder_with_content_is_refused_and_left_alone() {
     assert!(error.to_string().contains("--resume"), "{error}");
     let error = train(&mut Toy::default(), folder.path(), &["seed=9"], true, None);
     let error = error.expect_err("another recipe").to_string();
-    assert!(error.contains("`seed` was 7, now 9"), "{error}");
+    assert!(error.contains("`seed` was 7, is now 9"), "{error}");
     assert_eq!(before, lasting_files(folder.path()));
 }
 

@@ -96,7 +96,7 @@ fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
     assert!(interval.method.ends_with(" by name and seed"), "{}", interval.method);
     let markdown = report.to_markdown();
     assert!(
-        markdown.starts_with("| row | what it is | WER | less main | no frames |"),
+        markdown.starts_with("| configuration | description | WER | minus main | no frames |"),
         "{markdown}"
     );
     assert!(report.to_html().contains("AVFormer, ablations"));
