@@ -1,4 +1,4 @@
-//! Recipes: overrides, and errors that point to the place.
+//! Recipes: overrides, and errors with the location of the fault.
 
 use std::path::Path;
 
@@ -124,7 +124,7 @@ fn a_setting_of_another_optimiser_is_refused() -> Result<(), String> {
         found.starts_with("--set optimiser.betas=[0.8, 0.9]: `optimiser.betas` only has"),
         "{found}"
     );
-    // The resolved form holds all settings, and reads as the same recipe.
+    // The resolved recipe has all settings and parses to the same recipe.
     let recipe = parse(TEXT, false, &["optimiser.kind=adafactor", "optimiser.momentum=0.9"])?;
     let resolved = recipe.resolved().map_err(|e| e.to_string())?;
     assert_eq!(parse(&resolved, false, &[])?.optimiser(), recipe.optimiser());
@@ -203,7 +203,7 @@ fn a_wrong_assignment_is_named() {
     let groups = TEXT.replace("[check]", "[[group]]\nmatch = \"**\"\nrate = 1\n\n[check]");
     let found = parse(&groups, false, &["group.head.rate=1"]).map(|_| ()).expect_err("no name");
     assert!(found.ends_with("have no names: write `group.0` for the first"), "{found}");
-    // An entry of a list that was set as a whole is no longer the file's.
+    // The entries of a list that an option sets belong to the option, not to the file.
     let set = "group=[{match=\"**\", rate=-1}]";
     let found = parse(&groups, false, &[set]).map(|_| ()).expect_err("a wrong rate");
     assert_eq!(found, format!("--set {set}: `group.0.rate` has to be 0 or above"));
@@ -238,7 +238,7 @@ phase.only = { epochs = 9, learning_rate = 0.5 }
 #[test]
 fn variants_go_over_the_recipe_and_the_command_line_over_both() -> Result<(), String> {
     let text = format!("{TEXT}{VARIANTS}");
-    // Of the second variant: its name and weight, epochs, learning rate of the phase, and rows.
+    // The second variant's name, weight, epochs, learning rate of the phase, and rows.
     let second = |tiny: bool, set: &[&str]| -> Result<_, String> {
         let recipe = parse(&text, tiny, set)?;
         let resolved = recipe.resolved().map_err(|e| e.to_string())?;
@@ -297,7 +297,7 @@ fn a_phase_of_no_steps_is_left_out() {
     assert_eq!(recipe.phases().len(), 1);
     assert_eq!((recipe.phases()[0].name.as_str(), recipe.phases()[0].index), ("only", 0));
     assert!(!recipe.resolved().unwrap().contains("before"));
-    // What is wrong with the other is still found in its line.
+    // Errors in the other phase still have their line.
     let wrong = two.replace("epochs = 3", "epochs = 3\nlearning_rate = -1.0");
     let error = parse(&wrong, false, &["phase.before.steps=0"]).unwrap_err();
     assert_eq!(error, "recipe.toml:17: `phase.0.learning_rate` has to be above 0");
