@@ -88,7 +88,7 @@ pub(crate) fn of_run<S: Study>(
         card.row(&name, &value);
     }
     if let Some((all, trained)) = counts {
-        card.row("parameters", &format!("{all}, of which {trained} were trained"));
+        card.row("parameters", &format!("{all}, of which {trained} are trainable"));
     }
     card.row("steps", &summary.steps.to_string());
     card.rows_of_run(recipe)?;

@@ -187,7 +187,7 @@ impl Recogniser {
         if let Some(clip) = clips.iter().find(|clip| clip.samples.len() > longest) {
             let seconds = seconds(clip.samples.len());
             let reason = format!(
-                "a clip has {seconds:.1} s; the model takes at most {:.0} s",
+                "a clip of {seconds:.1} s is too long; the model takes at most {:.0} s",
                 self.max_seconds()
             );
             return Err(TrainError::Recognise { reason });

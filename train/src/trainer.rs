@@ -128,7 +128,7 @@ pub(crate) fn train_in<S: Study>(
 ) -> Result<RunSummary> {
     let checkpoints = Checkpoints::open(folder.path())?;
     let mut warn = |error: &TrainError| {
-        log::print(&format!("warning: {error}; trying the one before it"));
+        log::print(&format!("warning: {error}; trying the previous checkpoint"));
     };
     let restored = checkpoints.newest_good(&mut warn)?;
     let state = restored.as_ref().map_or_else(State::default, |(_, state)| state.clone());

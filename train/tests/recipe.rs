@@ -196,7 +196,8 @@ fn a_wrong_assignment_is_named() {
     assert!(found("phase.only=1").contains("`phase.0` is not a table of the recipe, or the path"));
     assert_eq!(
         found("phase.onyl.epochs=1"),
-        "--set phase.onyl.epochs=1: there is no `phase.onyl`; the names are only; did you mean `only`?"
+        "--set phase.onyl.epochs=1: there is no `phase.onyl`; the names are only; \
+         did you mean `only`?"
     );
     assert!(found("phase.third.epochs=1").ends_with("no `phase.third`; the names are only"));
     assert!(found("phase.9.epochs=1").ends_with("no `phase.9`: `phase` has 1, from 0 on"));

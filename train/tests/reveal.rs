@@ -423,7 +423,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
         (
             "set = [\"memory.k=2\"]",
             "of = \"only-pairs\"",
-            "grid.toml:21: `of` names `only-pairs`, which is not trained; name `main`",
+            "grid.toml:21: `of` names `only-pairs`, which is not trained; use `main`",
         ),
         (
             "\"passages\", \"vqa\"",

@@ -25,7 +25,7 @@ pub(super) fn row(row: &RowSettings, earlier: &[&RowSettings]) -> Result<(), Str
     match earlier.iter().find(|other| other.name == *of) {
         None => Err(format!("`of` names `{of}`, which is not an earlier configuration")),
         Some(RowSettings { of: Some(trained), .. }) => Err(format!(
-            "`of` names `{of}`, which is not trained; name `{trained}`, whose run it evaluates"
+            "`of` names `{of}`, which is not trained; use `{trained}`, whose run it evaluates"
         )),
         Some(_) if !row.set.is_empty() => {
             let reason = "a configuration with `of` is not trained: use `k` or `without_sources` \
