@@ -146,8 +146,8 @@ impl Checkpoints {
         Err(TrainError::NoGoodCheckpoint { folder: self.folder.clone(), reasons })
     }
 
-    /// Restores the pointers and the number of checkpoints to the state of the resumed checkpoint.
-    /// A killed process may not have set the last pointer, or newer checkpoints were discarded.
+    /// Sets the pointers and removes old checkpoints, as after writing the resumed checkpoint. A
+    /// killed process may not have set the last pointer, or newer checkpoints were discarded.
     /// `best` is the step of the best checkpoint, if one is kept.
     pub(crate) fn go_back(
         &self,

@@ -16,7 +16,7 @@ use super::settings::Body;
 pub use markdown::markdown;
 
 /// The description of `[tiny]`, which has no struct.
-const TINY: &str = "`[tiny]`: overrides of the other tables for `--tiny`; any of their keys.";
+const TINY: &str = "`[tiny]`: overrides for `--tiny`. It may have any key of the other tables.";
 
 /// The schema of one study's recipes.
 #[derive(Debug, Clone)]

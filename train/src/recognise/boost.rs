@@ -117,7 +117,7 @@ impl<'a> Booster<'a> {
     }
 
     /// Adds the forms that the vocabulary can express, including lower case: many vocabularies have
-    /// no capitals. A token of a single space gets no bonus, or words would be split for it.
+    /// no capitals. Space tokens get no bonus, or words would be split for it.
     fn closed(&self, word: &str, is_space: &[bool], sequences: &mut Vec<Vec<u32>>) -> Result<()> {
         let mut forms = forms(word);
         forms.push(word.to_lowercase());

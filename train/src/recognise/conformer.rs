@@ -1,7 +1,7 @@
 //! Speech recognition with a Conformer with a CTC head, from our own runs or published.
 //!
 //! The output cannot loop, because each encoder state gives at most one token. Longer recordings
-//! are transcribed in overlapping windows. The middle of each window counts.
+//! are transcribed in overlapping windows. Only the middle of each window is used.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ pub struct ConformerRecogniser {
     weights: PathBuf,
 }
 
-/// Thresholds for noise. The text of a clip or window counts as noise if it has fewer letters per
-/// second and its tokens have a lower mean probability. Speech in noise of equal power has more
+/// Thresholds for noise. The text of a clip or window counts as noise if its letters per second and
+/// the mean probability of its tokens are below them. Speech in noise of equal power has more
 /// letters. Texts of one or two letters need a higher probability, because most texts of noise are
 /// this short.
 const FEWEST_LETTERS: f64 = 1.5;

@@ -10,7 +10,7 @@
 //! Departures:
 //! - An alignment finds the final words in the next hypothesis, instead of equal words (see
 //!   `agreement`).
-//! - The previous text is not a prompt, as for long recordings.
+//! - The previous text is not used as a prompt, and neither is it for long recordings.
 //! - A truncated hypothesis confirms no words. Otherwise loops would become final.
 //! - Audio is dropped in pauses or at a final word, not only at the end of a sentence. A Conformer
 //!   does not write punctuation.
@@ -38,7 +38,7 @@ pub use latency::Distribution;
 
 /// The minimum chunk length in seconds. Nine out of ten shorter chunks contain no end of a word.
 const SHORTEST_CHUNK: f64 = 0.1;
-/// The fraction of the window that is kept after dropping audio, as context for words.
+/// The minimum fraction of the window to keep when audio is dropped, as context for words.
 const KEPT: f64 = 1.0 / 3.0;
 /// The minimum gap between two words that counts as a pause for dropping audio, in seconds.
 const PAUSE: f64 = 0.3;

@@ -311,7 +311,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         let figures = figures_of(&found);
         self.write_line(epoch, "evaluation", &figures)?;
         let state = &mut self.session.state;
-        // Metrics of subsets, such as `exact_match/held_out`, are only written to `metrics.jsonl`.
+        // Metrics of subsets, such as `exact_match/held_out`, are in `metrics.jsonl`.
         let whole = found.metrics.iter().filter(|(name, _)| !name.contains('/'));
         let told: Vec<String> = whole.map(|(name, value)| format!("{name} {value:.4}")).collect();
         self.progress.note(&format!("step {}, {}", state.step, told.join(", ")));

@@ -23,10 +23,9 @@ pub(super) fn agreed(before: &[Word], now: &[Word]) -> usize {
     before.iter().zip(now).take_while(is_same).count()
 }
 
-/// The number of words at the start of a hypothesis that are the `known` words. It is the count
-/// with the lowest edit distance. Each second between its end time and the end of the last known
-/// word costs as much as an edit. Known words that start before `seam` may be missing or split;
-/// their times decide.
+/// The number of words at the start of a hypothesis that are the `known` words. The count
+/// minimises the edit distance plus the seconds between its end and the end of the last known
+/// word. Known words that start before `seam` may be missing or split; their times decide.
 pub(super) fn known_words(known: &[&Word], hypothesis: &[Word], seam: f64) -> usize {
     let Some(end) = known.last().map(|word| word.end) else { return 0 };
     let words: Vec<String> = hypothesis.iter().map(normalised).collect();
