@@ -250,7 +250,7 @@ fn what_cannot_be_encoded_is_refused_with_its_line_and_the_remedy() {
     refused(
         folder,
         &[&other[..], &["clip", "--image-model", "clip"]].concat(),
-        &["clip: it stands beside a model of texts alone"],
+        &["clip: an image model needs a text-only `--model`"],
     );
     let config = fs::read_to_string(folder.join("clip/config.json")).unwrap();
     let other_end = config.replace("\"eos_token_id\": 39", "\"eos_token_id\": 7");

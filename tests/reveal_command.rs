@@ -243,9 +243,9 @@ fn a_grid_of_two_rows_writes_its_reports() {
 
     refused(at, &format!("{grid} --rows nothing --out g"), "has no row `nothing`; known are main");
     refused(at, &format!("{grid} --set memory.kk=3 --out g"), "unknown key `kk`");
-    refused(at, &format!("{grid} --set seed=3 --out g"), "the seeds are those of --seeds");
+    refused(at, &format!("{grid} --set seed=3 --out g"), "--seeds sets the seeds");
     fs::create_dir(at.join("notes")).unwrap();
     fs::write(at.join("notes/notes.txt"), "").unwrap();
-    refused(at, &format!("{grid} --out notes"), "has other things in it");
+    refused(at, &format!("{grid} --out notes"), "has other files than");
     refused(at, "grid nowhere.toml --out g", "nowhere.toml");
 }

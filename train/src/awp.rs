@@ -1,9 +1,10 @@
 //! Adversarial weight perturbation (Wu et al., 2020), as the winner of the patent-phrase
 //! competition used it.
 //!
-//! After the first backward pass each chosen tensor takes a step up its gradient,
-//! `w + η · g/(‖g‖ + 1e-6) · (‖w‖ + 1e-6)`, cut element by element to `w ± ε·|w|`. The gradient
-//! of a second pass there replaces the first, and the weights are put back bit for bit.
+//! After the first backward pass, each selected tensor takes a step along its gradient,
+//! `w + η · g/(‖g‖ + 1e-6) · (‖w‖ + 1e-6)`, clipped element by element to `w ± ε·|w|`. A second
+//! pass computes the gradient at these weights, which replaces the first gradient. Then the
+//! original weights are restored exactly.
 
 use engram_models::gradients::Gradients;
 use engram_models::params::{Parameters, path_matches};
@@ -13,13 +14,14 @@ use crate::recipe::AwpSettings;
 
 const TINY: f64 = 1e-6;
 
-/// The weights as they were before the perturbation, by index among the trainable ones.
+/// The weights before the perturbation, by index among the trainable parameters.
 pub(crate) struct Perturbation {
     saved: Vec<(usize, Vec<f32>)>,
 }
 
 impl Perturbation {
-    /// Moves the chosen weights up the gradients, of which `gradient_scale` is the factor.
+    /// Perturbs the selected weights along their gradients, which are multiplied by
+    /// `gradient_scale`.
     pub(crate) fn apply(
         settings: &AwpSettings,
         parameters: &Parameters,
@@ -50,7 +52,7 @@ impl Perturbation {
         Ok(Self { saved })
     }
 
-    /// Puts the weights back.
+    /// Restores the weights.
     pub(crate) fn restore(self, parameters: &Parameters) -> Result<()> {
         let mut saved = self.saved.into_iter().peekable();
         for (i, parameter) in parameters.trainable().enumerate() {
@@ -85,7 +87,8 @@ mod tests {
         let before = values()?;
         let gradient = gradients.get(0).unwrap_or_default().to_vec();
 
-        // A short step is not cut: its length relative to the weights' norm is the rate.
+        // A short step is not clipped: its length relative to the weights' norm is the learning
+        // rate.
         let settings = AwpSettings { learning_rate: 1e-3, epsilon: 1e9, ..AwpSettings::default() };
         let moved = Perturbation::apply(&settings, &parameters, &gradients, 0.5)?;
         let after = values()?;
@@ -98,7 +101,7 @@ mod tests {
         moved.restore(&parameters)?;
         assert_eq!(before, values()?);
 
-        // A long one ends at the reach, epsilon times the weight.
+        // A long step is clipped to epsilon times the weight.
         let settings = AwpSettings { learning_rate: 1e6, epsilon: 0.01, ..AwpSettings::default() };
         let moved = Perturbation::apply(&settings, &parameters, &gradients, 1.0)?;
         for (before, after) in before[0].iter().zip(&values()?[0]) {

@@ -1,4 +1,4 @@
-//! The model card that every finished run leaves as `README.md`.
+//! The model card (`README.md`) of a finished run.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::recipe::Recipe;
 use crate::study::{Inputs, Study};
 use crate::trainer::RunSummary;
 
-/// A model card under construction: a title, then a table of facts, then whatever is appended.
+/// A model card under construction: a title, a table of facts, then appended text.
 pub(crate) struct Card {
     text: String,
 }
@@ -23,14 +23,14 @@ impl Card {
         Self { text: format!("# {title}\n\n| fact | value |\n| --- | --- |\n") }
     }
 
-    /// Adds a fact.
+    /// Adds a row to the table.
     pub(crate) fn row(&mut self, name: &str, value: &str) {
         let value = value.replace('|', "\\|").replace('\n', " ");
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "| {name} | {value} |");
     }
 
-    /// Adds what the figures depend on, beside the data.
+    /// Adds the seed, recipe, threads, program and machine, which can change the scores.
     pub(crate) fn rows_of_run(&mut self, recipe: &Recipe) -> Result<()> {
         self.row("seed", &recipe.seed().to_string());
         self.row("recipe hash (SHA-256 of the resolved form)", &recipe.hash()?);
@@ -42,7 +42,7 @@ impl Card {
         Ok(())
     }
 
-    /// Adds what was read, by SHA-256.
+    /// Adds the SHA-256 of each input.
     pub(crate) fn rows_of_inputs(&mut self, inputs: &Inputs) {
         for (name, hash) in inputs {
             self.row(&format!("SHA-256 of the {name}"), hash);
@@ -54,7 +54,7 @@ impl Card {
         self.text.push_str(text);
     }
 
-    /// The whole text, which ends with how to make the run again.
+    /// The complete text, which ends with the commands to reproduce the run.
     pub(crate) fn finish(mut self, recipe: &Recipe, commands: &str) -> Result<String> {
         let _ = write!(
             self.text,
@@ -66,7 +66,7 @@ impl Card {
     }
 }
 
-/// The card of one run; `counts` are the numbers of all parameters and of those that moved.
+/// The card of one run. `counts` are the numbers of all and of trainable parameters.
 pub(crate) fn of_run<S: Study>(
     study: &S,
     recipe: &Recipe,
@@ -88,7 +88,7 @@ pub(crate) fn of_run<S: Study>(
         card.row(&name, &value);
     }
     if let Some((all, trained)) = counts {
-        card.row("parameters", &format!("{all}, of which {trained} were trained"));
+        card.row("parameters", &format!("{all}, of which {trained} are trainable"));
     }
     card.row("steps", &summary.steps.to_string());
     card.rows_of_run(recipe)?;

@@ -1,10 +1,13 @@
-//! Checkpoints: written beside, synced, renamed; never seen half-written.
+//! Checkpoints. Each is written to a temporary folder, synced and renamed, so it is never
+//! incomplete.
 //!
-//! `checkpoints/step-00000123/` holds `parameters.safetensors`, `optimiser.safetensors`, with a
-//! running mean `ema.safetensors`, the training state as `state.json`, and, written last,
-//! `manifest.json` with the size and SHA-256 of each. `LATEST` and `BEST` name a folder each.
-//! A run that is asked to stop between two of them leaves `stop-00000123/`: the next checkpoint
-//! replaces it, so that the folder ends as that of an unbroken run.
+//! `checkpoints/step-00000123/` contains `parameters.safetensors`, `optimiser.safetensors`,
+//! `state.json` with the training state and, with `[ema]`, `ema.safetensors`. `manifest.json` is
+//! written last and has the size and SHA-256 of each file. `LATEST` and `BEST` each hold the name
+//! of a folder.
+//!
+//! A run that is asked to stop between two checkpoints writes `stop-00000123/`. The next checkpoint
+//! replaces it, so the final folder equals the folder of an uninterrupted run.
 
 mod manifest;
 mod tensors;
@@ -26,9 +29,9 @@ use crate::run_folder::sweep_names;
 use crate::trainer::State;
 use tensors::Source;
 
-/// The parameters' file in a checkpoint.
+/// The file of the parameters.
 pub const PARAMETERS: &str = "parameters.safetensors";
-/// The running mean's file, complete with the frozen parameters.
+/// The file of the averaged weights, including the frozen parameters.
 pub const EMA: &str = "ema.safetensors";
 /// The folder of a run's checkpoints.
 pub(crate) const FOLDER: &str = "checkpoints";
@@ -36,14 +39,14 @@ const OPTIMISER: &str = "optimiser.safetensors";
 const STATE: &str = "state.json";
 const LATEST: &str = "LATEST";
 const BEST: &str = "BEST";
-/// Digits of the step in a folder's name, at least.
+/// Minimum number of digits of the step in a folder name.
 const DIGITS: usize = 8;
 
-/// Which checkpoint a folder of this name is.
+/// The step and kind of a checkpoint, from its folder name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Name {
     step: u64,
-    /// At the same step the regular one is the newer.
+    /// At equal steps, the regular checkpoint is the newer one.
     kind: Kind,
 }
 
@@ -51,16 +54,16 @@ struct Name {
 enum Kind {
     /// Written because the run was asked to stop.
     Stop,
-    /// Written where the recipe says.
+    /// Written on the recipe's schedule.
     Regular,
 }
 
-/// Why a checkpoint is written.
+/// The reason for writing a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// The recipe says so.
+    /// The recipe's schedule.
     Due,
-    /// The recipe says so, and the evaluation is the best so far.
+    /// The recipe's schedule, and the evaluation is the best so far.
     Best,
     /// The run was asked to stop.
     Stop,
@@ -71,18 +74,18 @@ pub(crate) struct Checkpoints {
     folder: PathBuf,
 }
 
-/// What is in memory and goes into a checkpoint.
+/// The in-memory data that a checkpoint stores.
 pub(crate) struct Contents<'a> {
     pub(crate) parameters: &'a Parameters,
     pub(crate) optimiser: &'a dyn Optimiser,
     pub(crate) ema: Option<&'a Ema>,
     pub(crate) state: &'a State,
-    /// Writes the study's own files into the folder.
+    /// Writes the study's own files to the folder.
     pub(crate) study: &'a dyn Fn(&Path) -> Result<()>,
 }
 
 impl Checkpoints {
-    /// Opens the folder of checkpoints of a run and removes what a killed writer left there.
+    /// Opens a run's checkpoint folder and removes temporary files of a killed process.
     pub(crate) fn open(run: &Path) -> Result<Self> {
         let folder = run.join(FOLDER);
         durable::create_folder(&folder).map_err(TrainError::io(&folder))?;
@@ -91,8 +94,8 @@ impl Checkpoints {
         Ok(Self { folder })
     }
 
-    /// Writes a checkpoint, points `LATEST` to it (`BEST` too if it is the best one) and removes
-    /// old ones. After an error the older checkpoints and pointers are as they were.
+    /// Writes a checkpoint, sets `LATEST` (and `BEST` for the best one) and removes old
+    /// checkpoints. After an error, the older checkpoints and pointers are unchanged.
     pub(crate) fn save(
         &self,
         contents: &Contents<'_>,
@@ -103,8 +106,8 @@ impl Checkpoints {
         let name = Name { step: contents.state.step, kind }.to_string();
         let target = self.folder.join(&name);
         if target.exists() {
-            // A run only comes to the same step again from an older checkpoint: this one was
-            // damaged, or given up.
+            // A run only repeats a step after it resumed from an older checkpoint. This checkpoint
+            // was then damaged or discarded.
             durable::remove_folder(&target).map_err(TrainError::io(&target))?;
         }
         let folder = FolderWriter::create(&target).map_err(TrainError::io(&target))?;
@@ -118,11 +121,10 @@ impl Checkpoints {
         Ok(target)
     }
 
-    /// The newest checkpoint that is whole, with its state. Each damaged one is reported to
-    /// `warn`.
+    /// The newest intact checkpoint and its state. Each damaged one is reported to `warn`.
     ///
     /// # Errors
-    /// [`TrainError::NoGoodCheckpoint`] if there are some, and all are damaged.
+    /// [`TrainError::NoGoodCheckpoint`] if checkpoints exist and all are damaged.
     pub(crate) fn newest_good(
         &self,
         warn: &mut dyn FnMut(&TrainError),
@@ -144,9 +146,9 @@ impl Checkpoints {
         Err(TrainError::NoGoodCheckpoint { folder: self.folder.clone(), reasons })
     }
 
-    /// Makes the folder what it was when the checkpoint that a run goes on from was written: its
-    /// writer may have been killed before the last pointer was set, or newer ones were given up.
-    /// `best` is the step of the best checkpoint, where one is kept.
+    /// Sets the pointers and removes old checkpoints, as after writing the resumed checkpoint. A
+    /// killed process may not have set the last pointer, or newer checkpoints were discarded.
+    /// `best` is the step of the best checkpoint, if one is kept.
     pub(crate) fn go_back(
         &self,
         restored: Option<&Path>,
@@ -186,7 +188,7 @@ impl Checkpoints {
         write_file(&self.folder.join(pointer), format!("{name}\n").as_bytes())
     }
 
-    /// All checkpoints, the newest last.
+    /// All checkpoints, oldest first.
     fn list(&self) -> Result<Vec<Name>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.folder).map_err(TrainError::io(&self.folder))? {
@@ -198,8 +200,8 @@ impl Checkpoints {
         Ok(found)
     }
 
-    /// Removes old checkpoints. One of a stop goes as soon as there is a newer one, and does not
-    /// count: the others are those of a run that was never stopped.
+    /// Removes old checkpoints. A stop checkpoint is removed once there is a newer one and does not
+    /// count. So the kept checkpoints equal those of an uninterrupted run.
     fn prune(&self, keep: usize) -> Result<()> {
         let all = self.list()?;
         let spared = [self.latest(), self.best()];
@@ -219,7 +221,7 @@ impl Checkpoints {
 }
 
 impl Name {
-    /// `step-00000123` or `stop-00000123`; `None` for any other name.
+    /// Parses `step-00000123` or `stop-00000123`; `None` for any other name.
     fn parse(name: &str) -> Option<Self> {
         let (kind, digits) = match name.split_once('-')? {
             ("step", digits) => (Kind::Regular, digits),
@@ -238,7 +240,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// Reads a checkpoint's tensors into what is in memory.
+/// Loads a checkpoint's tensors into the parameters, the optimiser and the EMA.
 pub(crate) fn load(
     path: &Path,
     parameters: &Parameters,
@@ -259,7 +261,7 @@ pub(crate) fn load(
     Ok(())
 }
 
-/// Removes the checkpoints of a run that is finished; other files in their folder stay.
+/// Removes the checkpoints of a finished run. Other files in their folder stay.
 pub(crate) fn remove_all(run: &Path) -> Result<()> {
     let folder = run.join(FOLDER);
     if !folder.is_dir() {
@@ -273,12 +275,12 @@ pub(crate) fn remove_all(run: &Path) -> Result<()> {
         let path = folder.join(name.to_string());
         durable::remove_folder(&path).map_err(TrainError::io(&path))?;
     }
-    // Fails where something else is in it.
+    // Fails if the folder holds other files.
     let _ = fs::remove_dir(&folder);
     Ok(())
 }
 
-/// Writes parameters to a file of their own.
+/// Writes parameters to a safetensors file.
 pub(crate) fn write_parameters(path: &Path, parameters: &Parameters) -> Result<()> {
     tensors::write(path, parameters.iter().map(Source::parameter).collect())
 }
@@ -326,7 +328,7 @@ fn read_tensor(weights: &Weights, name: &str, shape: &[usize], values: &mut [f32
     Ok(())
 }
 
-/// Whether a name in the folder is that of a checkpoint.
+/// Whether this is the name of a checkpoint folder.
 pub(crate) fn is_one(name: &OsStr) -> bool {
     name.to_str().and_then(Name::parse).is_some()
 }

@@ -1,7 +1,7 @@
-//! The checksums of a finished run: `run.sha256`, in the form of `sha256sum`.
+//! The checksums of a finished run: `run.sha256`, in the format of `sha256sum`.
 //!
-//! A run writes it when its other files are written, and whoever opens the run checks it: a damaged file is an error,
-//! not another score. `sha256sum -c run.sha256` checks it as well.
+//! A run writes the file after its other files. Each reader of the run checks it, so a damaged file
+//! is an error instead of a different score. `sha256sum -c run.sha256` checks it, too.
 
 use std::fs;
 use std::path::Path;
@@ -17,10 +17,10 @@ use crate::log;
 use crate::run_folder::{INPUTS, RECIPE, SUMMARY};
 use crate::trainer::WEIGHTS;
 
-/// The file of checksums in a run's folder.
+/// The file of checksums in a run folder.
 pub const CHECKSUMS: &str = "run.sha256";
 
-/// The files that decide what a run answers, of all studies, beside its summary.
+/// The files that determine a run's predictions, for all studies, except its summary.
 const FILES: [&str; 10] = [
     WEIGHTS,
     RECIPE,
@@ -37,7 +37,8 @@ const FILES: [&str; 10] = [
 /// Hexadecimal digits of a SHA-256.
 const DIGITS: usize = 64;
 
-/// Ends a run: writes the checksums of its files and, last, its summary. A folder with a summary is a finished run.
+/// Finishes a run: writes the checksums of its files and, last, its summary. A folder with a
+/// summary is a finished run.
 pub(crate) fn finish_run(run: &Path, summary: &impl Serialize) -> Result<()> {
     let path = run.join(SUMMARY);
     let json =
@@ -74,11 +75,11 @@ fn write(run: &Path, summary: Option<String>) -> Result<()> {
     write_file(&run.join(CHECKSUMS), lines.as_bytes())
 }
 
-/// Checks the files of a folder against its checksums. A folder that is no run need not have any; a finished run
-/// without them is warned of.
+/// Checks the files of a folder against its checksums. A folder that is not a run needs no
+/// checksums. A finished run without checksums gives a warning.
 ///
 /// # Errors
-/// [`TrainError::BadChecksum`] with the file that is damaged or missing; [`TrainError::Io`]
+/// [`TrainError::BadChecksum`] with the damaged or missing file; [`TrainError::Io`]
 pub fn check_checksums(folder: &Path) -> Result<()> {
     let list = folder.join(CHECKSUMS);
     let text = match fs::read(&list) {
@@ -93,7 +94,7 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
     for (index, line) in text.lines().enumerate() {
         let parts = parse(line).ok_or_else(|| TrainError::BadChecksum {
             path: list.clone(),
-            reason: format!("line {} is no checksum with a file name", index + 1),
+            reason: format!("line {} is not a checksum with a file name", index + 1),
         })?;
         listed.push(parts);
     }
@@ -102,12 +103,14 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
         let reason = match digest::of_file(&path) {
             Ok((_, found)) if found == *sum => return Ok(()),
             Ok(_) => {
-                format!("does not match its SHA-256 in {CHECKSUMS}: it was damaged or changed")
+                format!(
+                    "does not match its SHA-256 in {CHECKSUMS}: the file was damaged or changed"
+                )
             }
-            // The summary is written after the list: without it the run is not finished.
+            // The summary is written after the list. Without it, the run is not finished.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => match *name == SUMMARY {
                 true => return Ok(()),
-                false => format!("is missing, and {CHECKSUMS} lists it"),
+                false => format!("is missing, but {CHECKSUMS} lists it"),
             },
             Err(error) => return Err(TrainError::io(&path)(error)),
         };
@@ -115,7 +118,8 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
     })
 }
 
-/// Checks the model of a folder, as [`check_checksums`] does; one of the hub was checked when it was fetched.
+/// Checks a model's folder like [`check_checksums`]. Hub models were checked when they were
+/// downloaded.
 pub(crate) fn check_model(place: &WeightsLocation) -> Result<()> {
     match place {
         WeightsLocation::Folder(folder) => check_checksums(folder),
@@ -123,7 +127,7 @@ pub(crate) fn check_model(place: &WeightsLocation) -> Result<()> {
     }
 }
 
-/// The sum and the name of a line. Names are those of the folder's own files.
+/// The checksum and file name of a line. Only names of files directly in the folder are valid.
 fn parse(line: &str) -> Option<(&str, &str)> {
     let (sum, name) = line.split_once(' ')?;
     let name = name.strip_prefix([' ', '*'])?;
@@ -137,8 +141,8 @@ fn warn_if_run(folder: &Path) {
     if folder.join(SUMMARY).is_file() && folder.join(RECIPE).is_file() {
         let folder = folder.display();
         log::print(&format!(
-            "warning: {folder} was trained by an older version and has no {CHECKSUMS}: damage to its \
-             files is not noticed"
+            "warning: {folder} was trained by an older version and has no {CHECKSUMS}: damaged \
+             files are not detected"
         ));
     }
 }

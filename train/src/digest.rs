@@ -1,4 +1,4 @@
-//! SHA-256 as lower-case hexadecimal digits.
+//! SHA-256 hashes as lower-case hexadecimal digits.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -20,17 +20,17 @@ pub(crate) fn add_numbers(hash: &mut Sha256, numbers: &[f32]) {
     numbers.iter().for_each(|number| hash.update(number.to_le_bytes()));
 }
 
-/// The size in bytes and the hash of a file.
+/// A file's size in bytes and its hash.
 pub(crate) fn of_file(path: &Path) -> io::Result<(u64, String)> {
     let mut hash = Sha256::new();
     let bytes = io::copy(&mut File::open(path)?, &mut hash)?;
     Ok((bytes, format!("{:x}", hash.finalize())))
 }
 
-/// The hash of the bytes of files, one after the other; each is read once, several at a time.
+/// A combined hash of several files, in order. Each file is read once; files are read in parallel.
 ///
 /// # Errors
-/// [`TrainError::Io`] for a file that cannot be read.
+/// [`TrainError::Io`] if a file cannot be read.
 pub(crate) fn of_files<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<String> {
     let mut paths: Vec<&Path> = paths.collect();
     let mut seen = HashSet::new();
@@ -54,7 +54,7 @@ mod tests {
         let before = of(&[&a, &b, &a]).expect("a hash");
         assert_eq!(before, of(&[&a, &b]).expect("a hash"));
         assert_ne!(before, of(&[&b, &a]).expect("a hash"));
-        // Of the same size.
+        // The same size.
         std::fs::write(&b, "nOise").expect("written");
         assert_ne!(before, of(&[&a, &b]).expect("a hash"));
         std::fs::remove_file(&b).expect("removed");

@@ -1,4 +1,4 @@
-//! A running mean of the trainable parameters.
+//! An exponential moving average (EMA) of the trainable parameters.
 
 use engram_models::params::Parameters;
 use rayon::prelude::*;
@@ -7,20 +7,20 @@ use crate::error::Result;
 
 const BLOCK: usize = 1 << 14;
 
-/// The running mean, one buffer for each trainable parameter.
+/// The moving average, with one buffer per trainable parameter.
 pub(crate) struct Ema {
     decay: f64,
     pub(crate) mean: Vec<Vec<f32>>,
 }
 
 impl Ema {
-    /// Starts at the parameters' present values.
+    /// Starts at the parameters' current values.
     pub(crate) fn new(decay: f64, parameters: &Parameters) -> Result<Self> {
         let mean = parameters.trainable().map(|p| Ok(p.read(<[f32]>::to_vec)?));
         Ok(Self { decay, mean: mean.collect::<Result<_>>()? })
     }
 
-    /// Takes in the parameters after the phase's optimiser step `step` (counted from 1).
+    /// Updates the average after the phase's optimiser step `step` (counted from 1).
     pub(crate) fn update(&mut self, parameters: &Parameters, step: u64) -> Result<()> {
         let step = step as f64;
         let rest = 1.0 - self.decay.min((1.0 + step) / (10.0 + step)) as f32;
@@ -37,7 +37,7 @@ impl Ema {
         Ok(())
     }
 
-    /// Exchanges mean and parameters; a second call undoes it bit for bit.
+    /// Swaps the average and the parameters. A second call restores both exactly.
     pub(crate) fn swap(&mut self, parameters: &Parameters) -> Result<()> {
         for (parameter, mean) in parameters.trainable().zip(&mut self.mean) {
             parameter.update(&mut |values| values.swap_with_slice(mean))?;
@@ -61,7 +61,7 @@ mod tests {
         };
         let mut ema = Ema::new(0.75, &parameters)?;
         set(1.0)?;
-        // Young: decay (1 + 1) / (10 + 1); old: 0.75.
+        // Early: decay (1 + 1) / (10 + 1). Later: 0.75.
         ema.update(&parameters, 1)?;
         assert!((ema.mean[0][0] - 9.0 / 11.0).abs() < 1e-6);
         ema.update(&parameters, 1000)?;

@@ -1,14 +1,14 @@
-//! Encoders from a model's folder: texts and pictures as unit vectors, for a memory's keys and for its queries.
+//! Pretrained encoders: texts and images as unit vectors, for the keys and queries of a memory.
 //!
-//! | folder | texts | pictures |
+//! | model folder | texts | images |
 //! |---|---|---|
-//! | `config.json` of BERT or DeBERTa | as `modules.json` says, else the mean of the states | – |
-//! | `config.json` of CLIP | the text tower | the vision tower |
-//! | that of CLIP's vision tower (`clip_vision_model`) | – | the vision tower |
-//! | `mobilenet_v2_ops.json` | – | the average pool of MobileNetV2 |
+//! | `config.json` of BERT or DeBERTa | pooling from `modules.json`, or else mean pooling | – |
+//! | `config.json` of CLIP | the text encoder | the vision encoder |
+//! | `config.json` of a CLIP vision encoder (`clip_vision_model`) | – | the vision encoder |
+//! | `mobilenet_v2_ops.json` | – | the average pooling of MobileNetV2 |
 //!
-//! CLIP makes of a text with a picture the sum of both unit vectors, at unit length. (REVEAL encodes both together in
-//! one network; that comes with its model.)
+//! For a text with an image, CLIP adds both unit vectors and normalises the sum. (REVEAL encodes
+//! text and image together in one network, which is part of its model.)
 
 mod clip;
 mod files;
@@ -35,28 +35,28 @@ pub use files::EncoderFiles;
 pub use joint::{JointEncoder, PreparedParts};
 use layout::Layout;
 
-/// The `model_type` of CLIP.
+/// The `model_type` of CLIP in `config.json`.
 const CLIP: &str = "clip";
 
-/// What is to be encoded.
+/// An input of an encoder.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Item<'a> {
     /// A text.
     pub text: Option<&'a str>,
-    /// The file of a picture.
+    /// An image file.
     pub picture: Option<&'a Path>,
 }
 
-/// What an encoder takes of an item.
+/// The modalities that an encoder supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reads {
-    /// Its text.
+    /// Whether it encodes texts.
     pub text: bool,
-    /// Its picture.
+    /// Whether it encodes images.
     pub pictures: bool,
 }
 
-/// An item as tokens and pixels; what the encoder does not take is `None`.
+/// An item as tokens and pixels. A modality that the encoder does not support is `None`.
 #[derive(Debug, Clone)]
 pub struct Prepared {
     tokens: Option<Vec<u32>>,
@@ -64,19 +64,19 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// The pixels of its picture; none without one.
+    /// The pixels of the image; empty without an image.
     pub(crate) fn pixels(&self) -> &[f32] {
         self.pixels.as_deref().unwrap_or_default()
     }
 }
 
-/// A frozen model that makes unit vectors.
+/// A frozen model that computes unit vectors.
 pub struct Encoder {
     name: String,
     sha256: String,
     model: Model,
     prompts: Prompts,
-    /// What stands before each text.
+    /// The text before each input text.
     prompt: String,
 }
 
@@ -88,19 +88,20 @@ enum Model {
 }
 
 impl Encoder {
-    /// Opens the model of a folder or of `hf://owner/name`; texts get its default prompt.
+    /// Opens the model in a folder or at `hf://owner/name`, with its default prompt.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for files that are missing, [`TrainError::Model`] for a model that is not known or does not
-    /// fit its weights.
+    /// [`TrainError::Data`] for missing files, [`TrainError::Model`] for a model that is unknown or
+    /// does not match its weights.
     pub fn open(location: &str) -> Result<Self> {
         Self::with_prompt(location, &PromptChoice::Default)
     }
 
-    /// As [`open`](Self::open), with the chosen prompt before each text.
+    /// Opens a model like [`open`](Self::open), with the chosen prompt.
     ///
     /// # Errors
-    /// As [`open`](Self::open); [`TrainError::Model`] for a prompt that the model does not have.
+    /// The errors of [`open`](Self::open); [`TrainError::Model`] for a prompt that the model does
+    /// not have.
     pub fn with_prompt(location: &str, choice: &PromptChoice) -> Result<Self> {
         let folder = PublishedFolder::open(location)?;
         let layout = Layout::read(folder.clone())?;
@@ -121,12 +122,12 @@ impl Encoder {
         Ok(Self { name, sha256, model, prompts: layout.prompts, prompt })
     }
 
-    /// The model with the SHA-256 of what decides its vectors.
+    /// The model, with the SHA-256 of all files that affect its vectors.
     fn build(folder: &PublishedFolder, layout: &Layout) -> Result<(Model, String)> {
         let transformer = layout.transformer();
         let config = match transformer.find("config.json") {
             Ok(config) => config,
-            // Without a configuration, only the folder layout of MobileNetV2 is known.
+            // Without a configuration file, only the layout of MobileNetV2 is supported.
             Err(missing) if is_missing(&missing) => {
                 let Ok(ops) = folder.find(OPS_FILE) else { return Err(missing.into()) };
                 let find = |file: &str| folder.find(file);
@@ -152,41 +153,43 @@ impl Encoder {
         })
     }
 
-    /// What stands before each text; empty for nothing.
+    /// The text before each input text; may be empty.
     pub fn prompt(&self) -> &str {
         &self.prompt
     }
 
-    /// What a user should know of the model's settings, a line for each.
+    /// Notes on the model's settings for the user, one per line.
     pub fn advice(&self, choice: &PromptChoice) -> Vec<String> {
         let mut advice = Vec::new();
         if let (PromptChoice::Document, Some(name)) = (choice, self.prompts.passed_over()) {
             advice.push(format!(
-                "{}: has the prompt `{name}`, which sentence-transformers does not take by itself; --prompt {name} \
-                 takes it",
+                "{}: has the prompt `{name}`, but sentence-transformers does not use it by \
+                 default; --prompt {name} applies it",
                 self.name
             ));
         }
         if let Some(other) = &self.prompts.other_similarity {
             advice.push(format!(
-                "{}: is made for the similarity `{other}`; keys and queries have unit length here, so scores are cosines",
+                "{}: was trained for the similarity `{other}`; here, keys and queries have unit \
+                 length, so scores are cosine similarities",
                 self.name
             ));
         }
         advice
     }
 
-    /// The folder's absolute path, or the address on the hub.
+    /// The absolute path of the folder, or the Hub address.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The SHA-256 of the weights file; where modules do more than average, of them too.
+    /// The SHA-256 of the weights file. It includes further modules if the model has more than mean
+    /// pooling.
     pub fn sha256(&self) -> &str {
         &self.sha256
     }
 
-    /// The width `D` of its vectors.
+    /// The dimension `D` of its vectors.
     pub fn width(&self) -> usize {
         match &self.model {
             Model::Text(model) => model.width(),
@@ -196,7 +199,7 @@ impl Encoder {
         }
     }
 
-    /// What it takes of an item.
+    /// The modalities that it supports.
     pub fn reads(&self) -> Reads {
         match &self.model {
             Model::Text(_) => Reads { text: true, pictures: false },
@@ -205,10 +208,10 @@ impl Encoder {
         }
     }
 
-    /// An item as tokens and pixels; texts that are too long lose their end.
+    /// Converts an item to tokens and pixels. Long texts are truncated.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a picture that cannot be read, or a text that cannot be expressed.
+    /// [`TrainError::Data`] for an image that cannot be read, or a text that cannot be tokenised.
     pub fn prepare(&self, item: Item<'_>) -> Result<Prepared> {
         let prompted;
         let text = match item.text {
@@ -232,19 +235,20 @@ impl Encoder {
         Ok(Prepared { tokens, pixels })
     }
 
-    /// A picture that is in memory already, as pixels; errors call it `name`.
+    /// Converts an in-memory image to pixels. Errors call it `name`.
     ///
     /// # Errors
-    /// [`TrainError::Encoder`] for an encoder of texts alone; [`TrainError::Data`] for a picture that is too thin.
+    /// [`TrainError::Encoder`] for an encoder that only supports texts; [`TrainError::Data`] for an
+    /// image that is too thin.
     pub fn prepare_picture(&self, picture: &Picture, name: &Path) -> Result<Prepared> {
         let Some(preprocessing) = self.preprocessing() else {
-            let reason = "encodes texts alone, and no picture; take CLIP or MobileNetV2".into();
+            let reason = "only encodes texts, not images; use CLIP or MobileNetV2".into();
             return Err(TrainError::Encoder { name: self.name.clone(), reason });
         };
         Ok(Prepared { tokens: None, pixels: Some(preprocessing.apply(picture, name)?) })
     }
 
-    /// How pictures become pixels; `None` for an encoder of texts alone.
+    /// The image preprocessing; `None` for an encoder that only supports texts.
     fn preprocessing(&self) -> Option<&Preprocessing> {
         match &self.model {
             Model::Text(_) => None,
@@ -254,8 +258,8 @@ impl Encoder {
         }
     }
 
-    /// Unit vectors of items, `[N, D]`, the same bytes for any number of threads; zeros for an item of which the
-    /// encoder takes nothing.
+    /// Computes unit vectors of items, `[N, D]`, with the same bytes for any number of threads. An
+    /// item without a supported modality gets a zero vector.
     ///
     /// # Errors
     /// [`TrainError::Model`].
@@ -295,7 +299,7 @@ impl Encoder {
     }
 }
 
-/// The factor that brings a vector to unit length; 0 for zeros.
+/// The factor that normalises a vector to unit length; 0 for a zero vector.
 fn unit_scale(vector: &[f32]) -> f64 {
     let square: f64 = vector.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
     if square > 0.0 { 1.0 / square.sqrt() } else { 0.0 }
@@ -311,7 +315,8 @@ fn to_unit_length(vector: &mut [f32]) {
     vector.iter_mut().for_each(|v| *v = (f64::from(*v) * scale) as f32);
 }
 
-/// The `model_type` of a `config.json`; what is no JSON is refused by whoever reads the whole of it.
+/// The `model_type` in a `config.json`. Invalid JSON gives `None` here and an error when the whole
+/// file is read.
 fn model_type(config: &Path) -> Result<Option<String>> {
     #[derive(Deserialize)]
     struct Published {

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use engram_data::DataError;
 use engram_models::ModelError;
 
-/// Results of this crate.
+/// The result type of this crate.
 pub type Result<T, E = TrainError> = std::result::Result<T, E>;
 
-/// Whatever a study's own code fails with.
+/// An error from a study's own code.
 pub type StudyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Everything that can stop a run or keep it from starting.
+/// Every reason why a run cannot start or has to stop.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
@@ -19,23 +19,23 @@ pub enum TrainError {
     #[error(transparent)]
     Model(#[from] ModelError),
 
-    /// A file of data, of a tokenizer or of the hub failed.
+    /// A data file, a tokenizer file or a Hub file failed.
     #[error(transparent)]
     Data(Box<DataError>),
 
-    /// A model that cannot make keys or queries.
+    /// A model that cannot encode keys or queries.
     #[error("{name}: {reason}")]
     Encoder {
-        /// Its address or file.
+        /// Its Hub address or file.
         name: String,
-        /// Why not, and what would do.
+        /// The reason and the remedy.
         reason: String,
     },
 
-    /// Speech that cannot be transcribed as it was asked for.
+    /// Speech that cannot be transcribed with the given options.
     #[error("{reason}")]
     Recognise {
-        /// Why not, and what would do.
+        /// The reason and the remedy.
         reason: String,
     },
 
@@ -46,7 +46,7 @@ pub enum TrainError {
         study: String,
         /// The function that failed.
         part: &'static str,
-        /// What it said.
+        /// The study's own error.
         source: StudyError,
     },
 
@@ -55,21 +55,21 @@ pub enum TrainError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
 
-    /// A recipe is wrong in one place.
+    /// A value of a recipe is invalid.
     #[error("{place}: {reason}")]
     Recipe {
         /// File and line, or the option that set the value.
         place: String,
-        /// What is wrong there, and what would be right.
+        /// What is wrong and what is allowed.
         reason: String,
     },
 
     /// The recipe is for another study.
-    #[error("the recipe is for study `{recipe}`, but `{study}` is run")]
+    #[error("the recipe is for study `{recipe}`, but the command runs study `{study}`")]
     WrongStudy {
         /// The name in the recipe.
         recipe: String,
@@ -77,9 +77,9 @@ pub enum TrainError {
         study: String,
     },
 
-    /// The run folder already holds something.
+    /// The run folder is not empty.
     #[error(
-        "{} is not empty; give --resume to go on with that run, or choose another folder",
+        "{} is not empty; give --resume to continue that run, or choose another folder",
         run.display()
     )]
     RunExists {
@@ -87,10 +87,10 @@ pub enum TrainError {
         run: PathBuf,
     },
 
-    /// A run cannot go on.
+    /// The run's checkpoints are gone.
     #[error(
-        "{} has a run without its checkpoints, so there is nothing to go on from; put them back, or \
-         choose another folder",
+        "{} holds a run without its checkpoints, so it cannot be resumed; restore the checkpoints, \
+         or choose another folder",
         run.display()
     )]
     CheckpointsGone {
@@ -98,16 +98,21 @@ pub enum TrainError {
         run: PathBuf,
     },
 
-    /// The run folder holds other things.
-    #[error("{} holds other files and no run (recipe.toml with inputs.json); choose an empty or a new folder", run.display())]
+    /// The run folder holds files of another kind.
+    #[error(
+        "{} holds other files but no run (recipe.toml and inputs.json); choose an empty or a new \
+         folder",
+        run.display()
+    )]
     NoRun {
         /// The run folder.
         run: PathBuf,
     },
 
-    /// A file that no run writes, where one would be removed or replaced.
+    /// The trainer did not write this file, so it neither removes nor replaces it.
     #[error(
-        "{} was not written by a run, so it is not removed; move it elsewhere, or choose another folder",
+        "{} was not written by a run, so it is not removed; move it elsewhere, or choose another \
+         folder",
         path.display()
     )]
     OtherFile {
@@ -120,20 +125,20 @@ pub enum TrainError {
     Locked {
         /// The run folder.
         run: PathBuf,
-        /// The process id that its lock file names.
+        /// The process id in the folder's lock file.
         holder: String,
     },
 
-    /// A run is resumed with another recipe than it was started with.
+    /// The recipe differs from the recipe that the run was started with.
     #[error(
-        "{} was started with another recipe (`{key}` was {was}, now {now}); resume with the same \
-         recipe and options, or choose another folder",
+        "{} was started with another recipe (`{key}` was {was}, is now {now}); resume with the \
+         same recipe and options, or choose another folder",
         run.display()
     )]
     RecipeChanged {
         /// The run folder.
         run: PathBuf,
-        /// The first line that differs.
+        /// The first recipe line that differs.
         key: String,
         /// Its value in the run folder.
         was: String,
@@ -141,37 +146,37 @@ pub enum TrainError {
         now: String,
     },
 
-    /// A run is resumed on other data or weights than it was started with.
+    /// The data or weights differ from the inputs that the run was started with.
     #[error(
-        "{} was started with other {name} (their SHA-256 in inputs.json differs); put back what \
-         they were, or choose another folder",
+        "{}: the input `{name}` has changed since the run was started (its SHA-256 in inputs.json \
+         differs); restore the original input, or choose another folder",
         run.display()
     )]
     InputChanged {
         /// The run folder.
         run: PathBuf,
-        /// Which of the run's inputs.
+        /// The name of the input that differs.
         name: String,
     },
 
     /// A file of a finished run is damaged or missing.
     #[error(
-        "{} {reason}; take it from a copy of the run, or train the run again",
+        "{} {reason}; restore it from a copy of the run, or train again",
         path.display()
     )]
     BadChecksum {
         /// The file.
         path: PathBuf,
-        /// What does not fit.
+        /// What is wrong with the file.
         reason: String,
     },
 
-    /// The run was asked to stop, and did.
-    #[error("{} was stopped at step {step}; --resume goes on with it", run.display())]
+    /// The run was asked to stop and has stopped.
+    #[error("{} was stopped at step {step}; --resume continues it", run.display())]
     Stopped {
         /// The run folder.
         run: PathBuf,
-        /// Steps that its newest checkpoint has.
+        /// The step of its newest checkpoint.
         step: u64,
     },
 
@@ -180,27 +185,27 @@ pub enum TrainError {
     BadCheckpoint {
         /// The checkpoint's folder or file.
         path: PathBuf,
-        /// What does not fit.
+        /// What is wrong with it.
         reason: String,
     },
 
-    /// Checkpoints exist and none of them is whole.
+    /// Checkpoints exist, but all are damaged.
     #[error(
-        "no checkpoint in {} is whole ({}); restore one of them, or start again in another folder",
+        "every checkpoint in {} is damaged ({}); restore one, or start again in another folder",
         folder.display(),
         reasons.join("; ")
     )]
     NoGoodCheckpoint {
         /// The folder of checkpoints.
         folder: PathBuf,
-        /// What is wrong with each.
+        /// What is wrong with each checkpoint.
         reasons: Vec<String>,
     },
 
-    /// The gradient check of a phase's first step found parameters that would not learn.
+    /// The gradient check at a phase's first step found parameters without a usable gradient.
     #[error(
         "gradient check in phase `{phase}`: {}; freeze them with a [[group]] of rate 0, allow \
-         them in [gradient_check], or mend the model",
+         them in [gradient_check], or fix the model",
         found.iter().map(|(name, reason)| format!("`{name}`: {reason}")).collect::<Vec<_>>().join(", ")
     )]
     GradientCheck {
@@ -212,7 +217,7 @@ pub enum TrainError {
 
     /// The loss or the gradients were not finite three times in a row.
     #[error(
-        "{what} in {in_a_row} steps in a row, up to step {step}; the same recipe comes to it again: \
+        "{what} in {in_a_row} steps in a row, up to step {step}; the same recipe fails there again: \
          start a new run in another folder with a lower `optimiser.learning_rate` or a smaller \
          `optimiser.clip_norm`{}",
         match last_good {
@@ -221,17 +226,17 @@ pub enum TrainError {
         }
     )]
     NotFinite {
-        /// What was not finite, with names where known.
+        /// What was not finite, with parameter names where known.
         what: String,
-        /// How many steps in a row.
+        /// The number of consecutive steps.
         in_a_row: u32,
-        /// The last of them.
+        /// The last of these steps.
         step: u64,
         /// The newest checkpoint.
         last_good: Option<PathBuf>,
     },
 
-    /// A frozen parameter moved: an error in this toolkit or in the study.
+    /// A frozen parameter changed: a bug in this toolkit or in the study.
     #[error(
         "frozen parameters changed during phase `{phase}`: fingerprint {before} became {after}"
     )]
@@ -244,9 +249,9 @@ pub enum TrainError {
         after: String,
     },
 
-    /// A phase drops a parameter that an earlier phase had trained.
+    /// A phase lacks a parameter of an earlier phase.
     #[error(
-        "phase `{phase}` builds no parameter `{name}` of shape {shape:?}, which the phase before had"
+        "phase `{phase}` builds no parameter `{name}` of shape {shape:?}, but the phase before did"
     )]
     ParameterLost {
         /// The phase.
@@ -257,21 +262,21 @@ pub enum TrainError {
         shape: Vec<usize>,
     },
 
-    /// Nothing to train on, or nothing to train.
+    /// There are no data to train on, or no parameters to train.
     #[error("phase `{phase}`: {reason}")]
     EmptyPhase {
         /// The phase.
         phase: String,
-        /// What is lacking.
+        /// What is missing.
         reason: String,
     },
 
     /// The evaluation lacks the primary metric.
-    #[error("the evaluation has no metric `{wanted}`, only {}", found.join(", "))]
+    #[error("the evaluation has no metric `{wanted}`; it has {}", found.join(", "))]
     MissingMetric {
         /// The primary metric.
         wanted: String,
-        /// What there is.
+        /// The metrics of the evaluation.
         found: Vec<String>,
     },
 }
@@ -283,7 +288,7 @@ impl From<DataError> for TrainError {
 }
 
 impl TrainError {
-    /// An error with the file it is about; for use in `map_err`.
+    /// Wraps an I/O error with its file, for `map_err`.
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self + '_ {
         move |source| Self::Io { path: path.to_path_buf(), source }
     }
@@ -292,12 +297,12 @@ impl TrainError {
 fn remedy(error: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match error.kind() {
-        ErrorKind::NotFound => "; check the path: a relative one starts at the working folder",
+        ErrorKind::NotFound => "; check the path: a relative path starts at the working directory",
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            "; you may not read or write this: change its permissions or choose another path"
+            "; no permission: change the file permissions or choose another path"
         }
         ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
-            "; a file stands where a run folder has to be: choose another folder or move the file"
+            "; a file is in the place of a run folder: choose another folder, or move the file"
         }
         ErrorKind::IsADirectory => "; this is a folder: name a file in it",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {

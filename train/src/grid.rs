@@ -1,18 +1,20 @@
-//! A grid of a study's ablations: rows of settings, and claims about them with a verdict each.
+//! A grid of a study's ablations: configurations (`[[row]]`), and claims about them with a verdict
+//! each.
 //!
-//! | file | what it is responsible for |
+//! | file | contents |
 //! |---|---|
-//! | [`settings`] | what a grid's file says |
-//! | `check` | what is wrong with it |
-//! | [`ablated`] | what a study brings: which figures there are, how a row is trained |
-//! | `folder` | whose the folder is, and who makes which run |
-//! | [`rows`] | training and asking the rows, where it was not done before |
-//! | `measure` | figures, paired differences |
-//! | [`report`] | verdicts, tables, the page |
+//! | [`settings`] | the grid file |
+//! | `check` | validation of the grid file |
+//! | [`ablated`] | the interface of a study: its metrics and the training of a configuration |
+//! | `folder` | the grid's folder, and locks on its runs |
+//! | [`rows`] | training and evaluating the configurations that are not finished yet |
+//! | `measure` | metrics and paired differences |
+//! | [`report`] | verdicts, tables, the HTML page |
 //!
-//! Rows share what they agree in: the phases that the file names as `shared` are trained once for all rows that differ in
-//! nothing before the others, and each row starts from those weights (`[start]`). A row of REVEAL may also ask the
-//! finished run of another row again, with another `k` or without a source, and train nothing.
+//! Configurations share training. The phases in `shared` are trained once for all configurations
+//! with equal settings in them. Each configuration then starts from those weights (`[start]`). A
+//! REVEAL configuration may also evaluate the finished run of another configuration with a
+//! different `k` or without a source. It needs no training.
 
 pub mod ablated;
 mod check;

@@ -1,11 +1,11 @@
-//! Layer-wise decay of the learning rate: lower layers, nearer to the input, move less.
+//! Layer-wise learning rate decay: lower layers, nearer to the input, get lower learning rates.
 
 /// One factor for each parameter name.
 ///
-/// A numbered level such as `encoder.layer.3` makes a layer of the stack `encoder.layer`. The top
-/// layer of a stack has factor 1 and each one below it `decay` times the one above; embeddings
-/// (a level with `embed` in its name, outside numbered levels) stand below layer 0 of the stack
-/// that shares most of their path. Everything else (heads, poolers) has factor 1.
+/// A numbered level such as `encoder.layer.3` is a layer of the stack `encoder.layer`. The top
+/// layer of a stack has factor 1. Each lower layer has `decay` times the factor of the layer above.
+/// Embeddings (names with `embed` outside numbered levels) count as below layer 0 of the stack that
+/// shares most of their path. All other parameters (heads, poolers) have factor 1.
 pub(crate) fn layer_rates(names: &[&str], decay: f64) -> Vec<f64> {
     if decay == 1.0 {
         return vec![1.0; names.len()];

@@ -1,7 +1,8 @@
-//! The trainer of the Engram toolkit: recipes, one loop for every study, phases as data.
+//! The trainer of the Engram toolkit: recipes and one training loop for every study.
 //!
-//! A [`Study`] brings data, model, loss and evaluation; a [`Recipe`] says how it is trained; and
-//! [`train`] runs it, leaving a run folder that can be resumed to the same bytes.
+//! A [`Study`] provides data, model, loss and evaluation. A [`Recipe`] holds the training settings.
+//! [`train`] runs the training and writes a run folder. A resumed run writes the same bytes as an
+//! uninterrupted run.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -1,4 +1,4 @@
-//! What a run writes down while it goes on.
+//! The logs of a run: metrics, timing, progress and TensorBoard events.
 
 mod metrics;
 mod progress;

@@ -1,4 +1,4 @@
-//! Optimisers: one pass over each tensor, in place, with the same bytes on any number of threads.
+//! Optimisers: one in-place pass over each tensor, with the same bytes for any number of threads.
 
 mod adafactor;
 mod adamw;
@@ -11,31 +11,31 @@ use crate::recipe::{OptimiserKind, OptimiserSettings};
 pub use adafactor::Adafactor;
 pub use adamw::AdamW;
 
-/// Numbers that one parallel task works through; fixed, so that results do not depend on threads.
+/// Numbers per parallel task. It is fixed, so that results do not depend on the thread count.
 const BLOCK: usize = 1 << 14;
 
-/// One step's common numbers.
+/// The learning rate and gradient scale of one step.
 #[derive(Debug, Clone, Copy)]
 pub struct StepSize {
-    /// The learning rate that the schedule gives.
+    /// The learning rate from the schedule.
     pub learning_rate: f64,
-    /// The factor on every gradient: clipping, and the mean over micro-batches.
+    /// The factor on every gradient, for clipping and for the mean over micro-batches.
     pub gradient_scale: f64,
 }
 
 /// One tensor of an optimiser's state.
 #[derive(Debug, Clone, Copy)]
 pub struct StateTensor<'a> {
-    /// The parameter's name and the state's, such as `encoder.weight#first_moment`.
+    /// The names of the parameter and of the state, such as `encoder.weight#first_moment`.
     pub name: &'a str,
-    /// The values, flat.
+    /// The flattened values.
     pub values: &'a [f32],
 }
 
-/// A rule that moves the trainable parameters along their gradients.
+/// An algorithm that updates the trainable parameters from their gradients.
 pub trait Optimiser {
-    /// Moves every trainable parameter that has a gradient. `rates` holds one factor on the
-    /// learning rate for each, in the order of [`Parameters::trainable`].
+    /// Updates every trainable parameter that has a gradient. `rates` holds a learning-rate factor
+    /// for each parameter, in the order of [`Parameters::trainable`].
     fn step(
         &mut self,
         parameters: &Parameters,
@@ -44,20 +44,21 @@ pub trait Optimiser {
         size: StepSize,
     ) -> Result<()>;
 
-    /// The steps done.
+    /// The number of steps done.
     fn steps(&self) -> u64;
 
-    /// Sets the steps done, when a run is resumed and [`Optimiser::state_mut`] has been filled.
+    /// Sets the number of steps done. A resumed run calls it after it fills
+    /// [`Optimiser::state_mut`].
     fn set_steps(&mut self, steps: u64);
 
     /// The state by name, in a fixed order.
     fn state(&self) -> Vec<StateTensor<'_>>;
 
-    /// The same, to be filled when a run is resumed.
+    /// The mutable state by name, for a resumed run to fill.
     fn state_mut(&mut self) -> Vec<(&str, &mut [f32])>;
 }
 
-/// The optimiser that the recipe asks for, with fresh state for these parameters.
+/// The recipe's optimiser, with fresh state for these parameters.
 pub fn new(settings: &OptimiserSettings, parameters: &Parameters) -> Box<dyn Optimiser> {
     match settings.kind {
         OptimiserKind::Adamw => Box::new(AdamW::new(settings, parameters)),
@@ -65,14 +66,14 @@ pub fn new(settings: &OptimiserSettings, parameters: &Parameters) -> Box<dyn Opt
     }
 }
 
-/// A tensor of state with its name.
+/// A named state tensor.
 struct Buffer {
     name: String,
     values: Vec<f32>,
 }
 
 impl Buffer {
-    /// Zeros, named after the parameter.
+    /// A zero tensor, named after the parameter.
     fn new(parameter: &Parameter, state: &str, length: usize) -> Self {
         Self { name: format!("{}#{state}", parameter.name()), values: vec![0.0; length] }
     }
@@ -86,7 +87,7 @@ impl Buffer {
     }
 }
 
-/// The trainable parameters that have a gradient: each with it, its rate and its state.
+/// The trainable parameters that have a gradient, each with its gradient, rate and state.
 fn moving<'a, S>(
     parameters: &'a Parameters,
     gradients: &'a Gradients,
@@ -97,7 +98,7 @@ fn moving<'a, S>(
     all.filter_map(|(i, (parameter, state))| Some((parameter, gradients.get(i)?, rates[i], state)))
 }
 
-/// Weight decay of a tensor: none for vectors (biases, the scale of a norm).
+/// The weight decay of a tensor. It is 0 for vectors (biases, norm scales).
 fn decay_of(settings: &OptimiserSettings, parameter: &Parameter) -> f64 {
     if parameter.tensor().rank() >= 2 { settings.weight_decay } else { 0.0 }
 }

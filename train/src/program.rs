@@ -1,4 +1,4 @@
-//! Which program trained a run: the same recipe trained by other code is another run.
+//! Records which build of the program trained a run. Another build may give other results.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,11 +13,11 @@ use crate::digest;
 use crate::error::{Result, TrainError};
 use crate::run_folder::RECIPE;
 
-/// The file in a run's folder that has the programs that trained it, one after the other.
+/// The file in a run folder that lists the builds that trained the run, oldest first.
 pub const PROGRAMS: &str = "programs.json";
 
-/// A build of the program. No commit is known to it, and with changes that are not committed none would say what it
-/// is: the hash of the executable does.
+/// A build of the program, identified by the hash of its executable. The git commit would not
+/// identify uncommitted changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
@@ -28,16 +28,16 @@ pub struct Program {
 }
 
 impl Program {
-    /// The one that runs.
+    /// The running program.
     ///
     /// # Errors
-    /// [`TrainError::Io`] where its executable cannot be read.
+    /// [`TrainError::Io`] if the executable cannot be read.
     pub fn running() -> Result<Self> {
         static HASH: OnceLock<String> = OnceLock::new();
         let sha256 = match HASH.get() {
             Some(hash) => hash.clone(),
             None => {
-                // On Linux what runs, even where another build has taken its place meanwhile.
+                // On Linux this is the running executable, even if the file was replaced meanwhile.
                 let own = Path::new("/proc/self/exe");
                 let path = match own.exists() {
                     true => own.to_path_buf(),
@@ -50,7 +50,7 @@ impl Program {
         Ok(Self { version: env!("CARGO_PKG_VERSION").to_owned(), sha256 })
     }
 
-    /// Those that trained a run; empty where its folder does not say.
+    /// The programs that trained a run. Empty if its folder has no such list.
     ///
     /// # Errors
     /// [`TrainError::Io`]; [`DataError::Malformed`]
@@ -71,10 +71,11 @@ impl Program {
         })
     }
 
-    /// Whether another program than the running one trained a run, or a part of it; `false` for a folder without a run.
+    /// Whether another program than the running one trained any part of a run. Returns `false` for
+    /// a folder without a run.
     ///
     /// # Errors
-    /// [`TrainError::Recipe`] where one did, unless `reuse` says that such runs are taken as they are; those of
+    /// [`TrainError::Recipe`] if another program trained it and `reuse` is `false`; the errors of
     /// [`Program::of_run`].
     pub fn is_other(run: &Path, reuse: bool) -> Result<bool> {
         let running = Self::running()?;
@@ -82,21 +83,21 @@ impl Program {
         let reason = match found.iter().find(|program| **program != running) {
             Some(other) => format!("was trained by {other}"),
             None if found.is_empty() && run.join(RECIPE).is_file() => {
-                "does not say which program trained it".to_owned()
+                "does not record which program trained it".to_owned()
             }
             None => return Ok(false),
         };
         if reuse {
             return Ok(true);
         }
-        let remedy = "remove the folder, or give --reuse to take such runs as they are";
+        let remedy = "remove the folder, or give --reuse to accept such runs";
         Err(TrainError::Recipe {
             place: run.display().to_string(),
-            reason: format!("{reason}, and this is {running}; {remedy}"),
+            reason: format!("{reason}, but this is {running}; {remedy}"),
         })
     }
 
-    /// Adds the running one to those of a run that begins, or goes on.
+    /// Adds the running program to the list of a run that starts or resumes.
     pub(crate) fn note_in(run: &Path, begins: bool) -> Result<()> {
         let mut programs = if begins { Vec::new() } else { Self::of_run(run)? };
         let running = Self::running()?;

@@ -1,5 +1,5 @@
-//! The folder of a published model: its files, its weights in one file or several, and advice where they have a form
-//! that is not read.
+//! The folder of a published model: its files and its weights, in one file or in shards. Errors
+//! about unsupported formats say how to convert the model.
 
 use std::path::{Path, PathBuf};
 
@@ -13,16 +13,16 @@ use crate::checksums::check_model;
 use crate::digest;
 use crate::error::{Result, TrainError};
 
-/// The file of an image processor.
+/// The configuration file of an image processor.
 const IMAGE_PROCESSOR: &str = "preprocessor_config.json";
 
-/// The file of several processors, which transformers 5 writes.
+/// The configuration file of several processors, which transformers 5 writes.
 const PROCESSOR: &str = "processor_config.json";
 
 /// The file of a fast tokenizer.
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
 
-/// Files of tokenizers that `tokenizer.json` is made of.
+/// Tokenizer files from which transformers makes `tokenizer.json`.
 const SLOW_TOKENIZERS: [&str; 6] = [
     "spm.model",
     "sentencepiece.bpe.model",
@@ -32,7 +32,7 @@ const SLOW_TOKENIZERS: [&str; 6] = [
     "vocab.json",
 ];
 
-/// Weights in forms that are not read.
+/// Weights files in unsupported formats.
 const OTHER_WEIGHTS: [&str; 5] = [
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
@@ -41,46 +41,47 @@ const OTHER_WEIGHTS: [&str; 5] = [
     "onnx/model.onnx",
 ];
 
-/// A model's folder on the disk or on the hub, or a folder inside of it.
+/// A model's folder on disk or on the Hub, or a subfolder of it.
 #[derive(Clone)]
 pub(crate) struct PublishedFolder {
     place: WeightsLocation,
     settings: HubSettings,
-    /// The folder inside; empty for the model's own.
+    /// The subfolder; empty for the model's own folder.
     inner: String,
 }
 
 /// The weights of a model.
 #[derive(Debug, Clone)]
 pub(crate) struct PublishedWeights {
-    /// `model.safetensors`, or the index of its parts.
+    /// `model.safetensors`, or the index of its shards.
     pub(crate) path: PathBuf,
-    /// The SHA-256 of the file, or of the hashes of its parts.
+    /// The SHA-256 of the file, or of its shards' hashes.
     pub(crate) sha256: String,
 }
 
 impl PublishedFolder {
-    /// The folder, or `hf://owner/name[@revision]`. The files of a run are checked against its checksums.
+    /// Opens a folder or `hf://owner/name[@revision]`. The files of a run are checked against its
+    /// checksums.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for an address that names no model; those of the check.
+    /// [`TrainError::Data`] for an address that names no model; the errors of the check.
     pub(crate) fn open(location: &str) -> Result<Self> {
         let place = WeightsLocation::parse(location)?;
         check_model(&place)?;
         Ok(Self { place, settings: HubSettings::from_env(), inner: String::new() })
     }
 
-    /// A folder inside; the same one for an empty path.
+    /// A subfolder. An empty path returns the same folder.
     pub(crate) fn within(&self, path: &str) -> Self {
         Self { inner: self.path_of(path), ..self.clone() }
     }
 
-    /// Where it is.
+    /// The location of the model.
     pub(crate) fn place(&self) -> &WeightsLocation {
         &self.place
     }
 
-    /// The name of a file in messages.
+    /// The name of a file for messages.
     pub(crate) fn name_of(&self, file: &str) -> String {
         match &self.place {
             WeightsLocation::Folder(folder) => {
@@ -98,7 +99,7 @@ impl PublishedFolder {
         }
     }
 
-    /// A file that the model must have.
+    /// The path of a required file.
     ///
     /// # Errors
     /// [`TrainError::Data`]
@@ -106,31 +107,31 @@ impl PublishedFolder {
         Ok(self.find(name)?)
     }
 
-    /// As [`file`](Self::file), with the error of the data crate.
+    /// Like [`file`](Self::file), with the error type of the data crate.
     pub(crate) fn find(&self, name: &str) -> Result<PathBuf, DataError> {
         self.place.file(&self.path_of(name), &self.settings)
     }
 
-    /// A file that the model may have.
+    /// The path of an optional file.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a hub that cannot be reached.
+    /// [`TrainError::Data`] if the Hub cannot be reached.
     pub(crate) fn optional(&self, name: &str) -> Result<Option<PathBuf>> {
         Ok(self.place.optional_file(&self.path_of(name), &self.settings)?)
     }
 
-    /// The text of a file that the model may have, and its name in messages.
+    /// The text of an optional file, and its name for messages.
     ///
     /// # Errors
-    /// As [`optional`](Self::optional); [`TrainError::Io`].
+    /// The errors of [`optional`](Self::optional); [`TrainError::Io`].
     pub(crate) fn optional_text(&self, name: &str) -> Result<Option<(String, String)>> {
         let Some(path) = self.optional(name)? else { return Ok(None) };
         let text = std::fs::read_to_string(&path).map_err(TrainError::io(&path))?;
         Ok(Some((text, path.display().to_string())))
     }
 
-    /// How images become pixels: the `image_processor` of `processor_config.json`, else `preprocessor_config.json`.
-    /// Beside it: the file.
+    /// The file and settings of image preprocessing. They come from the `image_processor` of
+    /// `processor_config.json`, or else from `preprocessor_config.json`.
     ///
     /// # Errors
     /// [`TrainError::Data`]
@@ -143,7 +144,7 @@ impl PublishedFolder {
         Ok((path, preprocessing))
     }
 
-    /// As [`image_processor`](Self::image_processor), but `None` where the model has neither.
+    /// Like [`image_processor`](Self::image_processor), but `None` if the model has neither file.
     ///
     /// # Errors
     /// [`TrainError::Data`]
@@ -158,18 +159,21 @@ impl PublishedFolder {
         Ok(None)
     }
 
-    /// `tokenizer.json`.
+    /// The path of `tokenizer.json`.
     ///
     /// # Errors
-    /// [`TrainError::Encoder`] with the commands that make it, where the model has the files of a slow tokenizer alone.
+    /// [`TrainError::Encoder`] with the commands to create it, if the model only has the files of a
+    /// slow tokenizer.
     pub(crate) fn tokenizer(&self) -> Result<PathBuf> {
         self.find(TOKENIZER).map_err(|error| self.unready(error))
     }
 
-    /// `model.safetensors`, or the `model.safetensors.index.json` whose files are all there.
+    /// The path of `model.safetensors`, or of `model.safetensors.index.json` if all its shards
+    /// exist.
     ///
     /// # Errors
-    /// [`TrainError::Encoder`] with the commands that make it, where the model has weights in another form alone.
+    /// [`TrainError::Encoder`] with the commands to create it, if the model only has weights in
+    /// another format.
     pub(crate) fn weights_path(&self) -> Result<PathBuf> {
         let missing = match self.find(FILE) {
             Ok(path) => return Ok(path),
@@ -186,13 +190,14 @@ impl PublishedFolder {
     /// The weights with their hash.
     ///
     /// # Errors
-    /// As [`weights_path`](Self::weights_path).
+    /// The errors of [`weights_path`](Self::weights_path).
     pub(crate) fn weights(&self) -> Result<PublishedWeights> {
         let path = self.weights_path()?;
         Ok(PublishedWeights { sha256: weights_sha256(&path)?, path })
     }
 
-    /// The error of a missing file, with the commands that make the model ready where it has files of other forms.
+    /// The error of a missing file. If the model has the file in another format, the error has the
+    /// commands to convert it.
     fn unready(&self, error: DataError) -> TrainError {
         if !is_missing(&error) {
             return error.into();
@@ -210,7 +215,8 @@ impl PublishedFolder {
         let mut add = |wanted: &str, other: &str, class: &str| {
             found.push(format!("no {wanted} (only {other})"));
             lines.push(format!(
-                "\n  python3 -c 'import transformers as t; t.{class}.from_pretrained({from:?}).save_pretrained({to:?})'"
+                "\n  python3 -c 'import transformers as t; \
+                 t.{class}.from_pretrained({from:?}).save_pretrained({to:?})'"
             ));
         };
         if let Some(file) = tokenizer {
@@ -223,19 +229,20 @@ impl PublishedFolder {
             return error.into();
         }
         let reason = format!(
-            "has {}; make it ready (after `pip install transformers torch sentencepiece protobuf`) by{}\n\
-             and give {to}",
+            "has {}; convert it (after `pip install transformers torch sentencepiece protobuf`) \
+             with{}\n\
+             and use {to}",
             found.join(" and "),
             lines.concat(),
         );
         let name = match self.inner.as_str() {
             "" => self.place.to_string(),
-            inner => self.within("").name_of(inner),
+            _ => self.name_of(""),
         };
         TrainError::Encoder { name, reason }
     }
 
-    /// What Python calls the model, and the folder that it writes to.
+    /// The name of the model for Python, and the output folder.
     fn python_names(&self) -> (String, String) {
         match &self.place {
             WeightsLocation::Folder(folder) => {
@@ -250,7 +257,7 @@ impl PublishedFolder {
         }
     }
 
-    /// The class of transformers that `config.json` names; `AutoModel` where it names none.
+    /// The transformers class in `config.json`, or `AutoModel` if it names none.
     fn python_class(&self) -> String {
         #[derive(Deserialize)]
         struct Named {
@@ -266,13 +273,13 @@ impl PublishedFolder {
     }
 }
 
-/// The files that an index lists.
+/// The shards in an index.
 fn shards(index: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(index).map_err(TrainError::io(index))?;
     Ok(shards_of_index(&text, &index.display().to_string())?)
 }
 
-/// The SHA-256 of a weights file, or of the hashes of the files that an index lists.
+/// The SHA-256 of a weights file, or of the hashes of the shards in an index.
 ///
 /// # Errors
 /// [`TrainError::Io`]; [`TrainError::Model`] for a broken index.
@@ -291,7 +298,7 @@ pub(crate) fn weights_sha256(path: &Path) -> Result<String> {
     Ok(digest::of_bytes(hashes))
 }
 
-/// Whether an error says that a file is not there.
+/// Whether the error reports a missing file.
 pub(crate) fn is_missing(error: &DataError) -> bool {
     matches!(error, DataError::MissingFile { .. } | DataError::Offline { .. })
 }

@@ -1,4 +1,4 @@
-//! Recipes: a whole experiment in one TOML file.
+//! Recipes: one TOML file describes a whole experiment.
 
 mod document;
 pub mod reference;
@@ -27,19 +27,20 @@ pub use settings::{
 };
 pub use variants::Variant;
 
-/// How a recipe is read: what the command line says over the file.
+/// Options for reading a recipe: command-line settings that override the file.
 #[derive(Debug, Clone, Default)]
 pub struct RecipeOptions {
-    /// Puts the recipe's `[tiny]` section over the others.
+    /// Applies the recipe's `[tiny]` section over the other sections.
     pub tiny: bool,
-    /// Assignments `section.key=value`, obeyed in order after `tiny`.
+    /// Assignments `section.key=value`, applied in order after `tiny`.
     pub set: Vec<String>,
 }
 
-/// A recipe, checked and with every default filled in.
+/// A validated recipe with every default filled in.
 ///
-/// `[data]`, `[model]`, `[memory]` and a phase's `feed` belong to the study: it reads them with
-/// [`Recipe::data`] and its like as structs of its own, which also fills in *its* defaults.
+/// `[data]`, `[model]`, `[memory]` and a phase's `feed` belong to the study. The study reads them
+/// as its own structs with [`Recipe::data`] and the methods after it, which also fill in the
+/// study's defaults.
 #[derive(Debug, Clone)]
 pub struct Recipe {
     body: Body,
@@ -51,13 +52,14 @@ impl Recipe {
     /// Reads a recipe file.
     ///
     /// # Errors
-    /// [`TrainError::Io`]; [`TrainError::Recipe`] with the line, and the nearest key for a typo.
+    /// [`TrainError::Io`]; [`TrainError::Recipe`] with the line, and the most similar key for a
+    /// typo.
     pub fn load(path: &Path, options: &RecipeOptions) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(TrainError::io(path))?;
         Self::parse(&text, path, options)
     }
 
-    /// Reads a recipe's text; `file` is only used in messages.
+    /// Reads a recipe's text. `file` only appears in messages.
     ///
     /// # Errors
     /// [`TrainError::Recipe`].
@@ -68,14 +70,14 @@ impl Recipe {
             document.set(assignment)?;
         }
         let recipe = Self::of_document(document)?;
-        // What is wrong with a variant is said at once.
+        // Reports errors in variants at once.
         recipe.variants()?;
         Ok(recipe)
     }
 
-    /// Reads what a document says after all overrides.
+    /// Reads a document after all overrides are applied.
     fn of_document(mut document: Document) -> Result<Self> {
-        // A variant may give its steps back to a phase that the recipe leaves out.
+        // A variant may set the steps of a phase that has 0 steps in the recipe.
         if !document.has("variant") {
             document.leave_out_empty_phases();
         }
@@ -84,17 +86,15 @@ impl Recipe {
             phase.index = index;
         }
         let Some(check) = body.check.clone() else {
-            return Err(document.error(
-                "check",
-                "is missing: say which files, loss and figure the run has to show",
-            ));
+            return Err(document
+                .error("check", "is missing: give the expected files, loss and metric value"));
         };
         let recipe = Self { body, check, document };
         recipe.validate()?;
         Ok(recipe)
     }
 
-    /// The study that the recipe is for.
+    /// The name of the recipe's study.
     pub fn study(&self) -> &str {
         &self.body.study
     }
@@ -105,26 +105,26 @@ impl Recipe {
     }
 
     /// Reads `[data]` as the study's own struct and fills its defaults into the recipe. Relative
-    /// paths in it stand for themselves: they are relative to the working directory.
+    /// paths stay as written: they are relative to the working directory.
     ///
     /// # Errors
-    /// [`TrainError::Recipe`]; give the struct `#[serde(deny_unknown_fields, default)]`, so that
-    /// a typo is one of them.
+    /// [`TrainError::Recipe`]. Give the struct `#[serde(deny_unknown_fields, default)]` so that a
+    /// typo is an error.
     pub fn data<T: DeserializeOwned + Serialize>(&mut self) -> Result<T> {
         read_section(&self.document, "data", &mut self.body.data)
     }
 
-    /// Reads `[model]`, as [`Recipe::data`] does.
+    /// Reads `[model]` like [`Recipe::data`].
     pub fn model<T: DeserializeOwned + Serialize>(&mut self) -> Result<T> {
         read_section(&self.document, "model", &mut self.body.model)
     }
 
-    /// Reads `[memory]`, as [`Recipe::data`] does.
+    /// Reads `[memory]` like [`Recipe::data`].
     pub fn memory<T: DeserializeOwned + Serialize>(&mut self) -> Result<T> {
         read_section(&self.document, "memory", &mut self.body.memory)
     }
 
-    /// Reads the `feed` of each phase, as [`Recipe::data`] does; in the order of the phases.
+    /// Reads the `feed` of each phase like [`Recipe::data`], in the order of the phases.
     pub fn feed<T: DeserializeOwned + Serialize>(&mut self) -> Result<Vec<T>> {
         let document = &self.document;
         let phases = self.body.phase.iter_mut().enumerate();
@@ -133,32 +133,33 @@ impl Recipe {
             .collect()
     }
 
-    /// An error about the value at a dotted path such as `model.pooling`, with its file and line;
-    /// for a study's own checks.
+    /// Returns an error about the value at a dotted path such as `model.pooling`, with its file and
+    /// line. Studies use it for their own checks.
     pub fn error(&self, path: &str, reason: impl std::fmt::Display) -> TrainError {
         self.document.error(path, reason)
     }
 
-    /// `[start]`, if the run starts from another one's weights.
+    /// `[start]`, if the run starts from another run's weights.
     pub fn start(&self) -> Option<&StartSettings> {
         self.body.start.as_ref()
     }
 
-    /// Fills in the hash of the weights that the run starts from; for studies that know `[start]`.
+    /// Fills in the hash of the weights that the run starts from. Studies that support `[start]`
+    /// call it.
     ///
     /// # Errors
-    /// [`TrainError::Io`] where they cannot be read, [`TrainError::Model`] where they are no weights;
-    /// [`TrainError::Recipe`] where the recipe has another hash.
+    /// [`TrainError::Io`] if the weights cannot be read, [`TrainError::Model`] if the file is not a
+    /// weights file; [`TrainError::Recipe`] if the recipe has a different hash.
     pub(crate) fn pin_start(&mut self) -> Result<()> {
         let Some(start) = &self.body.start else { return Ok(()) };
         check_checksums(&start.run)?;
         let weights = start.weights();
         let (_, found) = digest::of_file(&weights).map_err(TrainError::io(&weights))?;
         if start.sha256.as_ref().is_some_and(|wanted| *wanted != found) {
-            let reason = format!("is not that of {}, which is {found}", weights.display());
+            let reason = format!("does not match {}, which has {found}", weights.display());
             return Err(self.error("start.sha256", reason));
         }
-        // Before a run folder is made: files that were cut short.
+        // Finds truncated files before the run folder is created.
         Weights::open(&weights)?;
         if let Some(start) = &mut self.body.start {
             start.sha256 = Some(found);
@@ -186,12 +187,12 @@ impl Recipe {
         &self.body.gradient_check
     }
 
-    /// `[awp]`, if weights are perturbed.
+    /// `[awp]`, if the weights are perturbed.
     pub fn awp(&self) -> Option<&AwpSettings> {
         self.body.awp.as_ref()
     }
 
-    /// `[ema]`, if a running mean is kept.
+    /// `[ema]`, if averaged weights are kept.
     pub fn ema(&self) -> Option<&EmaSettings> {
         self.body.ema.as_ref()
     }
@@ -211,7 +212,7 @@ impl Recipe {
         &self.body.log
     }
 
-    /// The phases, in order; at least one.
+    /// The phases in order, at least one.
     pub fn phases(&self) -> &[Phase] {
         &self.body.phase
     }
@@ -232,11 +233,11 @@ impl Recipe {
         all.map(|g| ParameterGroup { pattern: g.pattern.clone(), rate: g.rate }).collect()
     }
 
-    /// The recipe with overrides obeyed and defaults filled in, as TOML. Reading it gives the
-    /// same recipe again.
+    /// The recipe as TOML, with overrides applied and defaults filled in. Reading it gives the same
+    /// recipe.
     ///
     /// # Errors
-    /// [`TrainError::Recipe`] if a study's struct holds something that TOML cannot.
+    /// [`TrainError::Recipe`] if a study's struct holds a value that TOML cannot express.
     pub fn resolved(&self) -> Result<String> {
         toml::to_string(&self.body).map_err(|e| TrainError::Recipe {
             place: "the resolved recipe".to_string(),
@@ -244,17 +245,18 @@ impl Recipe {
         })
     }
 
-    /// SHA-256 of the resolved form, without the place of the weights that the run starts from where it has their hash.
+    /// The SHA-256 of the resolved recipe. If `[start]` has a hash, the path of its run is left
+    /// out.
     ///
     /// # Errors
-    /// As [`Recipe::resolved`].
+    /// The errors of [`Recipe::resolved`].
     pub fn hash(&self) -> Result<String> {
         Ok(digest::of_bytes(identity(&self.resolved()?)))
     }
 }
 
-/// What a resolved recipe is told from others by: all of it but where the weights lie that a run starts from, as long
-/// as it has their hash.
+/// The identity of a resolved recipe: its text, without the path of the start run if `[start]` has
+/// a hash.
 pub(crate) fn identity(resolved: &str) -> String {
     let mut table = match resolved.parse::<Table>() {
         Ok(table) if table.contains_key("start") => table,
@@ -276,7 +278,7 @@ fn read_section<T: DeserializeOwned + Serialize>(
     let value: T = document.decode_section(path, table)?;
     match Value::try_from(&value) {
         Ok(Value::Table(filled)) => *table = filled,
-        Ok(_) => return Err(document.error(path, "is not read as a table by the study")),
+        Ok(_) => return Err(document.error(path, "is a table, but the study's struct is not")),
         Err(e) => return Err(document.error(path, e)),
     }
     Ok(value)

@@ -1,4 +1,4 @@
-//! Speech as text: a published recogniser, and clips in batches.
+//! Automatic speech recognition (ASR): published models that transcribe batches of clips.
 
 mod adapted;
 mod boost;
@@ -38,7 +38,7 @@ pub use streaming::{Distribution, FinalWord, Pass, StreamOptions, Streamed};
 use transcript::Part;
 pub use transcript::{Segment, Transcript, Word};
 
-/// A Whisper model and what its texts are made with.
+/// A Whisper model with its tokenizer and decoding rules.
 pub struct Recogniser {
     whisper: Whisper,
     parameters: Parameters,
@@ -47,50 +47,50 @@ pub struct Recogniser {
     tokens: WhisperTokens,
     suppressed: Vec<u32>,
     suppressed_at_start: Vec<u32>,
-    /// The heads that tell when words are said.
+    /// The attention heads that give word times.
     alignment_heads: AlignmentHeads,
-    /// Whether it knows more languages than English.
+    /// Whether it supports more languages than English.
     multilingual: bool,
-    /// The weights file.
+    /// The path of the weights file.
     weights: PathBuf,
 }
 
-/// How clips are transcribed.
+/// Options for transcribing clips.
 #[derive(Debug, Clone)]
 pub struct RecogniseOptions {
-    /// Texts that are followed at the same time; 1 is the greedy search.
+    /// The beam width; 1 for greedy decoding.
     pub num_beams: usize,
-    /// Whether pairs of timestamps are written, which give segments.
+    /// Whether to decode timestamps, which give segments.
     pub timestamps: bool,
-    /// Whether each word's times are told.
+    /// Whether to return the times of each word.
     pub word_times: bool,
-    /// The language that is spoken, `en`; multilingual models alone need one.
+    /// The spoken language, such as `en`. Only multilingual models need it.
     pub language: Option<String>,
-    /// What is to be written.
+    /// Transcription or translation.
     pub task: Task,
-    /// What clips are filled up with.
+    /// The padding of clips.
     pub padding: Padding,
-    /// The words that are listened for in all clips, by [`Booster::tree`].
+    /// Words to boost in all clips, from [`Booster::tree`].
     pub boost: Option<Arc<BoostTree>>,
 }
 
-/// A clip and what is listened for in it.
+/// A clip with its boosted words.
 #[derive(Clone, Copy)]
 struct Clip<'a> {
     samples: &'a [f32],
     boost: Option<&'a Arc<BoostTree>>,
 }
 
-/// What is put behind a clip.
+/// The padding at the end of a clip.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Padding {
-    /// Frames of zeros up to 30 seconds, as faster-whisper does.
+    /// Zero frames up to 30 seconds, like faster-whisper.
     #[default]
     Zeros,
-    /// Silence up to 30 seconds, as openai-whisper does.
+    /// Silence up to 30 seconds, like openai-whisper.
     Silence,
-    /// Five seconds of silence, which costs less for short clips. A text that repeats itself, has no
-    /// end or is not likely is made again with [`Padding::Silence`].
+    /// Five seconds of silence, which is faster for short clips. If the text repeats itself, has no
+    /// end or has a low probability, the clip is decoded again with [`Padding::Silence`].
     Short,
 }
 
@@ -108,32 +108,33 @@ impl Default for RecogniseOptions {
     }
 }
 
-/// Tokens of a text at most, as openai/whisper has it: half of the decoder's positions.
+/// The maximum number of tokens of a text, as in openai/whisper: half of the decoder's positions.
 const MOST_TOKENS: usize = 224;
-/// Nobody says more than this many tokens in a second, and a few at once: of English, and of languages
-/// whose letters are several tokens each.
+/// Upper limits for speech: tokens per second, for English and for languages with several tokens
+/// per letter, plus a few tokens for any clip.
 const TOKENS_PER_SECOND: f64 = 12.0;
 const TOKENS_PER_SECOND_OF_ANY: f64 = 45.0;
 const TOKENS_AT_ONCE: usize = 12;
-/// A text whose tokens have a lower mean log-probability is not likely (`logprob_threshold` of
+/// A text with a lower mean log-probability of its tokens is unlikely (`logprob_threshold` of
 /// openai/whisper).
 const LEAST_LIKELY: f32 = -1.0;
-/// Nothing is said where no text is likely, and the model says with the first probability that nothing
-/// is said or has but a word; nor where it says so with the second, and hears few words. openai/whisper
-/// has 0.6 and no second: it hears "you" in silence.
+/// Thresholds on the model's no-speech probability. A clip has no speech if the text is unlikely
+/// and either the probability exceeds `NO_SPEECH` or the text has fewer than two words. It also has
+/// no speech if the probability exceeds `SURELY_NO_SPEECH` and the text has few words.
+/// openai/whisper uses 0.6 without a second threshold and transcribes silence as "you".
 const NO_SPEECH: f32 = 0.3;
 const SURELY_NO_SPEECH: f32 = 0.85;
 const FEW_WORDS: usize = 2;
-/// Silence behind a clip that is padded little, in samples: with less, texts are said twice.
+/// Silence after a clip with short padding, in samples. With less silence, texts are repeated.
 const SHORT_SILENCE: usize = 5 * SAMPLE_RATE as usize;
 
 impl Recogniser {
-    /// Seconds of the longest clip.
+    /// The maximum length of a clip in seconds.
     pub fn max_seconds(&self) -> f64 {
         seconds(self.whisper.config().max_samples())
     }
 
-    /// The SHA-256 of the weights file, which is read for it.
+    /// Computes the SHA-256 of the weights file.
     ///
     /// # Errors
     /// [`TrainError::Io`]
@@ -141,21 +142,21 @@ impl Recogniser {
         published::weights_sha256(&self.weights)
     }
 
-    /// Checks that the model can do what is asked for.
+    /// Checks that the model supports these options.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] for a language that the model does not know, none where it needs one,
-    /// and a translation by an English model.
+    /// [`TrainError::Recognise`] for a language that the model does not support, a missing language
+    /// for a multilingual model, and a translation by an English model.
     pub fn check(&self, options: &RecogniseOptions) -> Result<()> {
         self.language(options).map(drop)
     }
 
-    /// The texts of clips of samples at 16 kHz, in one batch; with timestamps one after the other,
-    /// because what stands behind the last pair of them is listened to again.
+    /// Transcribes clips of 16 kHz samples in one batch. With timestamps, clips are transcribed one
+    /// by one, because the audio after the last timestamp pair is decoded again.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] for a clip that is too long, a language that the model does not
-    /// know, or one where it knows none; [`TrainError::Model`]
+    /// [`TrainError::Recognise`] for a clip that is too long and for the errors of
+    /// [`Recogniser::check`]; [`TrainError::Model`]
     pub fn transcribe<C: AsRef<[f32]>>(
         &self,
         clips: &[C],
@@ -164,11 +165,11 @@ impl Recogniser {
         self.transcribe_each(clips, &[], options)
     }
 
-    /// As [`Recogniser::transcribe`], with the words that are listened for in each clip; those of the
-    /// options in clips behind the last of `boosts`.
+    /// Transcribes clips like [`Recogniser::transcribe`], with boosted words for each clip. Clips
+    /// beyond the length of `boosts` use the words of the options.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Recogniser::transcribe`].
     pub fn transcribe_each<C: AsRef<[f32]>>(
         &self,
         clips: &[C],
@@ -185,8 +186,10 @@ impl Recogniser {
         let longest = self.whisper.config().max_samples();
         if let Some(clip) = clips.iter().find(|clip| clip.samples.len() > longest) {
             let seconds = seconds(clip.samples.len());
-            let reason =
-                format!("a clip of {seconds:.1} s; the model hears {:.0} s", self.max_seconds());
+            let reason = format!(
+                "a clip of {seconds:.1} s is too long; the model takes at most {:.0} s",
+                self.max_seconds()
+            );
             return Err(TrainError::Recognise { reason });
         }
         if options.timestamps {
@@ -207,7 +210,7 @@ impl Recogniser {
         Ok(transcripts)
     }
 
-    /// The texts of clips in which somebody may speak.
+    /// Transcribes clips that may contain speech.
     fn listen(&self, clips: &[Clip<'_>], options: &RecogniseOptions) -> Result<Vec<Transcript>> {
         let mut transcripts = self.transcripts(clips, options.padding, options)?;
         if options.padding == Padding::Short {
@@ -222,7 +225,7 @@ impl Recogniser {
         Ok(transcripts)
     }
 
-    /// The texts of clips without timestamps, with this padding.
+    /// Transcribes clips without timestamps, with this padding.
     fn transcripts(
         &self,
         clips: &[Clip<'_>],
@@ -252,14 +255,14 @@ impl Recogniser {
         Ok(transcripts)
     }
 
-    /// The frames of a clip and of what is put behind it.
+    /// The log-mel frames of a clip with its padding.
     fn frames(&self, clip: &[f32], padding: Padding) -> Frames {
         let longest = self.whisper.config().max_samples();
         match padding {
             Padding::Silence => self.mel.frames(clip, longest),
             Padding::Short => self.mel.frames(clip, (clip.len() + SHORT_SILENCE).min(longest)),
             Padding::Zeros => {
-                // The reference hears one frame of silence more than it takes.
+                // The reference computes one more frame of silence and drops it.
                 let mut frames = self.mel.frames(clip, clip.len() + HOP);
                 frames.values.truncate(clip.len() / HOP * frames.bands);
                 frames.values.resize(longest / HOP * frames.bands, 0.0);
@@ -268,7 +271,7 @@ impl Recogniser {
         }
     }
 
-    /// What is heard in clips, and the encoder's states of them.
+    /// Decodes clips, and returns the decoder's results with the encoder states.
     fn hear(
         &self,
         clips: &[Clip<'_>],
@@ -310,34 +313,36 @@ impl Recogniser {
         Ok(self.whisper.encode(&frames, &lengths, &Mode::predict())?)
     }
 
-    /// Tokens that the text of a clip of this many samples has at most.
+    /// The maximum number of tokens in the text of a clip with this many samples.
     fn most_tokens(&self, samples: usize, options: &RecogniseOptions) -> usize {
         let rate = match self.multilingual {
             true => TOKENS_PER_SECOND_OF_ANY,
             false => TOKENS_PER_SECOND,
         };
         let seconds = seconds(samples);
-        // Times are tokens too.
+        // Timestamps are tokens, too.
         let at_once = TOKENS_AT_ONCE * if options.timestamps { 2 } else { 1 };
         (at_once + (seconds * rate) as usize).min(MOST_TOKENS - 1)
     }
 
-    /// The language's token and the task, which multilingual models read first.
+    /// The tokens of language and task, which start the prompt of a multilingual model.
     fn language(&self, options: &RecogniseOptions) -> Result<Option<(u32, Task)>> {
         let refuse = |reason: String| Err(TrainError::Recognise { reason });
         if !self.multilingual && options.task == Task::Translate {
-            return refuse("an English model does not translate".to_string());
+            return refuse("an English model cannot translate".to_string());
         }
         match (&options.language, self.multilingual) {
             (None, false) => Ok(None),
             (Some(language), false) if language == "en" => Ok(None),
-            (Some(language), false) => refuse(format!("an English model knows no `{language}`")),
+            (Some(language), false) => {
+                refuse(format!("an English model does not support the language `{language}`"))
+            }
             (None, true) => {
                 refuse("a multilingual model needs a language, such as `en`".to_string())
             }
             (Some(language), true) => match self.tokeniser.id_of(&format!("<|{language}|>")) {
                 Some(token) if self.tokens.is_language(token) => Ok(Some((token, options.task))),
-                _ => refuse(format!("the model knows no language `{language}`")),
+                _ => refuse(format!("the model does not support the language `{language}`")),
             },
         }
     }

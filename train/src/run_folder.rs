@@ -1,15 +1,15 @@
-//! The run folder: one writer at a time, and never two runs in one place.
+//! The run folder. It has one writer at a time and holds one run.
 //!
-//! Start-up, in this order of precedence:
-//! 1. the folder is missing or empty: a new run, with or without `resume`;
-//! 2. it holds other files and no run (a run has `recipe.toml` and `inputs.json`): refused;
-//! 3. it holds a run that ended before its first checkpoint: nothing is lost, so a new run;
-//! 4. it holds a run and `resume` is not given: refused;
-//! 5. it holds a run whose checkpoints were removed: refused;
-//! 6. it holds another recipe than the present one, or one of other inputs: refused;
-//! 7. otherwise its newest whole checkpoint is continued (all damaged: refused).
+//! Rules at start, in order of precedence:
+//! 1. The folder is missing or empty: start a new run, with or without `resume`.
+//! 2. It holds other files but no run (`recipe.toml` and `inputs.json`): error.
+//! 3. It holds a run that ended before its first checkpoint: start a new run; nothing is lost.
+//! 4. It holds a run, and `resume` is not given: error.
+//! 5. It holds a run whose checkpoints were removed: error.
+//! 6. The run's recipe or inputs differ from the current ones: error.
+//! 7. Otherwise, continue from the newest intact checkpoint. If all are damaged: error.
 //!
-//! A folder that is refused stays as it is, its lock file included.
+//! After an error, the folder is unchanged, including its lock file.
 
 mod own;
 
@@ -32,17 +32,17 @@ use crate::recipe::identity;
 use crate::trainer::WEIGHTS;
 pub(crate) use own::{is_run, sweep_names};
 
-/// The file that a finished run of any study leaves last: what it came to.
+/// The last file that a finished run of any study writes: its results.
 pub(crate) const SUMMARY: &str = "summary.json";
 const LOCK: &str = ".lock";
-/// What the folder of a run has from its beginning on.
+/// The files that every run folder has from the start.
 pub const RECIPE: &str = "recipe.toml";
 pub(crate) const INPUTS: &str = "inputs.json";
 
-/// Reads what a finished run came to.
+/// Reads the summary of a finished run.
 ///
 /// # Errors
-/// [`TrainError::Io`]; [`DataError::Malformed`] for one that is broken or of another version.
+/// [`TrainError::Io`]; [`DataError::Malformed`] for a summary that is broken or of another version.
 pub(crate) fn read_summary<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let bytes = fs::read(path).map_err(TrainError::io(path))?;
     serde_json::from_slice(&bytes).map_err(|error| {
@@ -55,7 +55,7 @@ pub(crate) fn read_summary<T: DeserializeOwned>(path: &Path) -> Result<T> {
     })
 }
 
-/// What a finished run's own recipe found wrong with it, of any study.
+/// The failed conditions of the recipe's `[check]` for a finished run of any study.
 ///
 /// # Errors
 /// [`TrainError::Io`]; [`DataError::Malformed`] for a summary that is broken or of another version.
@@ -67,17 +67,17 @@ pub fn check_failures(run: &Path) -> Result<Vec<String>> {
     Ok(read_summary::<Checked>(&run.join(SUMMARY))?.check_failures)
 }
 
-/// What a run reads beside its recipe (rows, weights, a tokenizer): names with SHA-256.
+/// A run's inputs beside its recipe (data rows, weights, tokenizer): names with SHA-256.
 pub type Inputs = BTreeMap<String, String>;
 
-/// A run folder that this process may write to as long as it holds this.
+/// A run folder. The process may write to it as long as it holds this value.
 pub(crate) struct RunFolder {
     path: PathBuf,
     inputs: Inputs,
     _lock: File,
 }
 
-/// How a run in a folder starts.
+/// How a run starts in a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
     /// From its first step.
@@ -87,11 +87,11 @@ enum Start {
 }
 
 impl RunFolder {
-    /// Takes the folder for a run of this resolved recipe on these inputs.
+    /// Locks the folder for a run with this resolved recipe and these inputs.
     pub(crate) fn open(path: &Path, resume: bool, recipe: &str, inputs: &Inputs) -> Result<Self> {
         let given = (resume, recipe, inputs);
-        // Twice: a folder that is refused stays as it is, and another process may begin a run
-        // before the lock is taken.
+        // Checked twice. The first check leaves a rejected folder unchanged. The second check runs
+        // under the lock, because another process may have started a run meanwhile.
         if path.exists() {
             if is_run(path)
                 && let Some(holder) = own::holder(path)
@@ -111,7 +111,7 @@ impl RunFolder {
                     .map_err(|error| TrainError::io(&inputs_path)(error.into()))?;
                 write_file(&inputs_path, &json)?;
                 Program::note_in(path, true)?;
-                // Last: with its recipe the folder is a run's.
+                // Written last: the recipe makes the folder a run folder.
                 write_file(&path.join(RECIPE), recipe.as_bytes())?;
             }
             Start::Resumed => Program::note_in(path, false)?,
@@ -119,7 +119,7 @@ impl RunFolder {
         Ok(Self { path: path.to_path_buf(), inputs: inputs.clone(), _lock: lock })
     }
 
-    /// What the run reads beside its recipe.
+    /// The run's inputs beside its recipe.
     pub(crate) fn inputs(&self) -> &Inputs {
         &self.inputs
     }
@@ -130,7 +130,7 @@ impl RunFolder {
     }
 }
 
-/// How a run of this recipe on these inputs starts in a folder that exists; changes nothing.
+/// How a run with this recipe and these inputs starts in an existing folder. Changes no files.
 fn start_in(run: &Path, (resume, recipe, inputs): (bool, &str, &Inputs)) -> Result<Start> {
     let path = || run.to_path_buf();
     if own::is_unused(run)? {
@@ -155,7 +155,7 @@ fn start_in(run: &Path, (resume, recipe, inputs): (bool, &str, &Inputs)) -> Resu
     Ok(Start::Resumed)
 }
 
-/// Whether a run never wrote a checkpoint, its members included.
+/// Whether a run, including its members, never wrote a checkpoint.
 fn is_unstarted(run: &Path) -> Result<bool> {
     if has_lost_checkpoints(run) || has_checkpoint(run) {
         return Ok(false);
@@ -168,8 +168,8 @@ fn is_unstarted(run: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether a run had checkpoints and has none: it is finished, or its folder of them, which is
-/// there before the first step, is gone.
+/// Whether a run has lost its checkpoints: it is finished, or its checkpoint folder is gone. The
+/// folder is created before the first step.
 fn has_lost_checkpoints(run: &Path) -> bool {
     let began = run.join(METRICS).is_file();
     let finished = run.join(WEIGHTS).is_file();
@@ -186,16 +186,16 @@ pub fn is_finished(run: &Path) -> bool {
     run.join(SUMMARY).is_file()
 }
 
-/// Opens a lock file as it is, and makes it where it is missing.
+/// Opens a lock file without changing it, or creates it.
 pub(crate) fn open_lock(path: &Path) -> Result<File> {
     if path.is_symlink() {
-        // What it leads to is not ours.
+        // A link may point to a file of another program.
         return Err(TrainError::OtherFile { path: path.to_path_buf() });
     }
     durable::open_lock(path).map_err(TrainError::io(path))
 }
 
-/// Takes a run's folder until the file is dropped.
+/// Locks a run folder until the file is dropped.
 pub(crate) fn lock(run: &Path) -> Result<File> {
     let path = run.join(LOCK);
     let mut file = open_lock(&path)?;
@@ -209,7 +209,7 @@ pub(crate) fn lock(run: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Fails unless a run was started on these inputs.
+/// Returns an error unless the run was started with these inputs.
 pub(crate) fn check_inputs(run: &Path, now: &Inputs) -> Result<()> {
     let path = run.join(INPUTS);
     let before = fs::read(&path).map_err(TrainError::io(&path))?;

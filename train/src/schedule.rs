@@ -3,34 +3,34 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The curve of the learning rate after its warm-up.
+/// The curve of the learning rate after the warm-up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Curve {
-    /// Stays at its height.
+    /// The learning rate stays constant.
     Constant,
-    /// Falls in a straight line.
+    /// Linear decay.
     #[default]
     Linear,
-    /// Falls as half a cosine.
+    /// Cosine decay over half a period.
     Cosine,
-    /// Falls as one over the root of the step, without knowing the end.
+    /// Decay with the inverse square root of the step. It does not depend on the number of steps.
     InverseSqrt,
 }
 
-/// `[schedule]`: how the learning rate moves within a phase.
+/// `[schedule]`: the learning-rate schedule of a phase.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Schedule {
-    /// The curve.
+    /// The curve after the warm-up.
     pub kind: Curve,
-    /// Warm-up as a share of the phase's steps.
+    /// Warm-up length as a fraction of the phase's steps.
     pub warmup_fraction: f64,
-    /// Warm-up in steps, instead of the share.
+    /// Warm-up length in steps, instead of the fraction.
     pub warmup_steps: Option<u64>,
-    /// Linear, cosine: the share of the learning rate that is left at the end.
+    /// Linear and cosine: the final learning rate as a fraction of the peak.
     pub final_fraction: f64,
-    /// Inverse root: the steps after which the fall sets in.
+    /// Inverse square root: the number of steps before the decay sets in.
     pub timescale: u64,
 }
 
@@ -47,13 +47,13 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// The factor on the learning rate at `step` (counted from 0) of a phase of `total` steps.
+    /// The learning-rate factor at `step` (counted from 0) of a phase of `total` steps.
     ///
-    /// The warm-up rises to 1 in equal parts and reaches it at its last step, so no step is
-    /// wasted on a rate of 0. A step beyond `total` counts as the last one.
+    /// The warm-up rises to 1 in equal increments and reaches 1 at its last step. No step has a
+    /// learning rate of 0. A step after `total` counts as the last one.
     ///
     /// # Source
-    /// Inverse root: scenic `lr_schedules.py`, `sqrt(T) / sqrt(t + T − W)`.
+    /// Inverse square root: scenic `lr_schedules.py`, `sqrt(T) / sqrt(t + T − W)`.
     pub fn factor(&self, step: u64, total: u64) -> f64 {
         let warmup = self.warmup_length(total);
         if step < warmup {
@@ -78,7 +78,7 @@ impl Schedule {
         self.warmup_steps.unwrap_or((self.warmup_fraction * total as f64).round() as u64)
     }
 
-    /// What is wrong with the settings, if anything.
+    /// Returns an error if a setting is invalid.
     pub(crate) fn validate(&self) -> Result<(), &'static str> {
         let share = |x: f64| (0.0..=1.0).contains(&x);
         if !share(self.warmup_fraction) {

@@ -1,9 +1,9 @@
-//! How a run is asked to stop from outside, for example by Ctrl-C.
+//! Asks a run to stop from outside, for example on Ctrl-C.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A request to stop, shared by a run and whoever may end it. Clones share one request.
+/// A stop request, shared by a run and its owner. Clones share the same request.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<Flags>);
 
@@ -13,13 +13,13 @@ struct Flags {
     unsaved: AtomicBool,
 }
 
-/// The error of work that ended early because its run was asked to stop.
+/// The error of work that ended early because of a stop request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the run was asked to stop")]
 pub struct Stopped;
 
 impl Stop {
-    /// Asks the run to stop after its present step, with a checkpoint.
+    /// Asks the run to write a checkpoint and stop after the current step.
     pub fn request(&self) {
         self.0.requested.store(true, Ordering::SeqCst);
     }
@@ -29,7 +29,7 @@ impl Stop {
         self.0.requested.load(Ordering::SeqCst)
     }
 
-    /// Fails if the run was asked to stop; for long work between two steps.
+    /// Returns an error if the run was asked to stop. Call it in long work between two steps.
     ///
     /// # Errors
     /// [`Stopped`]
@@ -37,8 +37,8 @@ impl Stop {
         if self.is_requested() { Err(Stopped) } else { Ok(()) }
     }
 
-    /// Whether the run has made steps that no checkpoint has. If not, the process may end at once
-    /// and nothing is lost.
+    /// Whether the run has made steps since its last checkpoint. If not, the process may exit at
+    /// once without loss.
     pub fn has_unsaved(&self) -> bool {
         self.0.unsaved.load(Ordering::SeqCst)
     }

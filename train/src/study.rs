@@ -1,4 +1,4 @@
-//! What a study brings to the trainer: data, model, loss and evaluation.
+//! The interface between a study and the trainer: data, model, loss and evaluation.
 
 use std::path::Path;
 
@@ -10,88 +10,89 @@ use crate::recipe::Phase;
 pub use crate::run_folder::Inputs;
 use crate::stop::Stop;
 
-/// Results of a study's own code; any error converts into it with `?`.
+/// The result of a study's own code. Any error converts into it with `?`.
 pub type StudyResult<T> = Result<T, StudyError>;
 
-/// One study. The trainer knows nothing else about it.
+/// A study. The trainer uses only these methods.
 ///
-/// Everything that a study computes has to be a pure function of the recipe, the seed and the
-/// arguments given here: a resumed run calls the same functions again and must get the same bytes.
+/// Each method has to be a pure function of the recipe, the seed and its arguments. A resumed run
+/// calls the methods again and must get the same bytes.
 pub trait Study {
-    /// What one forward pass takes.
+    /// The input of one forward pass.
     type Batch;
 
-    /// The name that a recipe gives in `study`.
+    /// The value of `study` in a recipe.
     fn name(&self) -> &str;
 
-    /// The metric that chooses the best checkpoint and stops early.
+    /// The metric for selecting the best checkpoint and for early stopping.
     fn primary_metric(&self) -> MetricSpec;
 
-    /// Builds the model afresh with these groups and keeps it; returns its parameters.
+    /// Builds the model with these parameter groups, stores it, and returns its parameters.
     ///
-    /// Called at the start of each phase, because a frozen parameter is a plain tensor and a
-    /// trainable one a variable. The trainer then writes the values of the phase before, or of a
-    /// checkpoint, into the returned parameters by name, and the model that shares them sees it.
+    /// The trainer calls it at the start of each phase, because frozen parameters are plain tensors
+    /// and trainable parameters are variables. The trainer then copies values into the returned
+    /// parameters by name, from the previous phase or a checkpoint. The model shares these
+    /// parameters.
     fn build(&mut self, groups: Vec<ParameterGroup>, seed: u64) -> StudyResult<Parameters>;
 
-    /// The micro-batches of an epoch (counted from 0 within the phase), in order.
+    /// The micro-batches of an epoch in order. Epochs count from 0 within the phase.
     fn batches(&mut self, phase: &Phase, epoch: usize) -> StudyResult<Vec<Self::Batch>>;
 
-    /// Called before each step, with the parameters as they stand: the place to make anew what
-    /// depends on them, such as a memory.
+    /// Called before each step with the current parameters. A study can update data that depend on
+    /// them here, such as a memory.
     fn before_step(&mut self, _: &StepContext<'_>, _: &Parameters) -> StudyResult<()> {
         Ok(())
     }
 
-    /// Writes into a checkpoint's folder what a resumed run needs beside the parameters.
+    /// Writes the study's own state to a checkpoint folder, for resuming.
     fn save(&self, _: &Path) -> StudyResult<()> {
         Ok(())
     }
 
-    /// Takes up what [`Study::save`] wrote; the parameters are those of the checkpoint already.
+    /// Reads the state that [`Study::save`] wrote. The parameters are already restored.
     fn restore(&mut self, _: &Path) -> StudyResult<()> {
         Ok(())
     }
 
-    /// The loss of one micro-batch, with the graph that leads to it.
+    /// Computes the loss of one micro-batch, with its graph.
     fn loss(&self, batch: &Self::Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss>;
 
-    /// Measures the model as it stands.
+    /// Evaluates the current model.
     fn evaluate(&self, context: &EvaluationContext<'_>) -> StudyResult<Evaluation>;
 
-    /// Everything that the study reads beside the recipe, by name and SHA-256: a run is only
-    /// resumed on the same.
+    /// Names and SHA-256 hashes of all inputs beside the recipe. A run can only be resumed with the
+    /// same inputs.
     fn inputs(&self) -> StudyResult<Inputs> {
         Ok(Inputs::new())
     }
 
-    /// Further facts for the model card: data sets with their counts, base model, licence.
+    /// Further entries for the model card: data sets with their sizes, base model, licence.
     fn card(&self) -> Vec<(String, String)> {
         Vec::new()
     }
 }
 
-/// The name of a metric and which way is better.
+/// The name and the direction of a metric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricSpec {
-    /// A name among those that the study's evaluation returns.
+    /// The name of a metric that the study's evaluation returns.
     pub name: String,
-    /// Whether a larger figure is better.
+    /// Whether a higher value is better.
     pub higher_is_better: bool,
 }
 
 impl MetricSpec {
-    /// A metric of which more is better, such as Pearson's r.
+    /// A metric where higher is better, such as Pearson's r.
     pub fn higher(name: impl Into<String>) -> Self {
         Self { name: name.into(), higher_is_better: true }
     }
 
-    /// A metric of which less is better, such as the word error rate.
+    /// A metric where lower is better, such as the word error rate.
     pub fn lower(name: impl Into<String>) -> Self {
         Self { name: name.into(), higher_is_better: false }
     }
 
-    /// Whether `new` beats `old` by more than `margin`; a figure that is not a number never does.
+    /// Whether `new` is better than `old` by more than `margin`. NaN is never better.
     pub fn improves(&self, new: f64, old: Option<f64>, margin: f64) -> bool {
         match old {
             None => !new.is_nan(),
@@ -101,11 +102,11 @@ impl MetricSpec {
     }
 }
 
-/// Where training stands when a loss is asked for.
+/// The position in training for which a loss is computed.
 #[derive(Debug, Clone, Copy)]
 pub struct StepContext<'a> {
-    /// The seed of all randomness in this forward pass (dropout, sampling): it depends on the
-    /// run's seed, the step and the micro-batch alone.
+    /// The seed of all randomness in this forward pass (dropout, sampling). It depends only on the
+    /// run's seed, the step and the micro-batch.
     pub step_seed: u64,
     /// The step over all phases, counted from 1.
     pub step: u64,
@@ -115,24 +116,24 @@ pub struct StepContext<'a> {
     pub phase: &'a Phase,
     /// The epoch within the phase, counted from 0.
     pub epoch: usize,
-    /// The share of the phase's steps that are done, 0 to 1.
+    /// The completed fraction of the phase's steps, 0 to 1.
     pub progress: f64,
 }
 
 /// The loss of one micro-batch.
 #[derive(Debug, Clone)]
 pub struct BatchLoss {
-    /// The mean loss over the examples: a scalar.
+    /// The mean loss over the examples, a scalar.
     pub loss: Tensor,
-    /// How many examples the mean runs over; micro-batches of a step are weighted by it.
+    /// The number of examples. It is the weight of this micro-batch within a step.
     pub examples: usize,
-    /// How many tokens, frames or patches were computed, for the speed log.
+    /// The number of tokens, frames or patches, for the speed log.
     pub tokens: usize,
-    /// Named parts of the loss, for the log.
+    /// Named components of the loss, for the log.
     pub parts: Vec<(String, f64)>,
 }
 
-/// Where training stands at an evaluation.
+/// The position in training at an evaluation.
 #[derive(Debug, Clone, Copy)]
 pub struct EvaluationContext<'a> {
     /// Steps done over all phases.
@@ -141,24 +142,24 @@ pub struct EvaluationContext<'a> {
     pub phase: &'a Phase,
     /// The epoch within the phase, counted from 0.
     pub epoch: usize,
-    /// The run folder, for samples that the study wants to keep.
+    /// The run folder, where the study may write samples.
     pub run: &'a Path,
-    /// To be checked between batches: an evaluation may end with [`Stopped`](crate::Stopped), and
-    /// the run that resumes makes it from its beginning.
+    /// The stop request, which the study checks between batches. An evaluation may return
+    /// [`Stopped`](crate::Stopped). The resumed run then repeats it from the start.
     pub stop: &'a Stop,
 }
 
-/// What an evaluation found.
+/// The result of an evaluation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Evaluation {
-    /// Metrics in the order in which they are shown; the primary one is among them.
+    /// Metrics in display order, including the primary metric.
     pub metrics: Vec<(String, f64)>,
-    /// How many examples each split or class has.
+    /// The number of examples of each split or class.
     pub counts: Vec<(String, u64)>,
 }
 
 impl Evaluation {
-    /// The metric of this name.
+    /// The metric with this name.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.metrics.iter().find(|(n, _)| n == name).map(|(_, value)| *value)
     }

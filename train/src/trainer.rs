@@ -1,4 +1,4 @@
-//! The one loop that trains every study.
+//! The training loop of every study.
 
 mod finish;
 mod phase;
@@ -21,60 +21,60 @@ pub(crate) use state::State;
 /// How a run is started.
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
-    /// The run folder; it is made if it is missing.
+    /// The run folder, created if missing.
     pub run: PathBuf,
-    /// Goes on with the run in the folder, if there is one.
+    /// Continues the run in the folder, if there is one.
     pub resume: bool,
-    /// Shows no progress; warnings are shown all the same.
+    /// Prints no progress. Warnings are still printed.
     pub quiet: bool,
-    /// What progress lines call the run, where there are several (`fold-2`).
+    /// The name of the run in progress lines, where there are several runs (`fold-2`).
     pub label: Option<String>,
-    /// Stops dead after this many steps of this call, as a kill would; for tests.
+    /// Stops without a checkpoint after this many steps of this call, as if killed; for tests.
     pub stop_after_steps: Option<u64>,
-    /// Through which the run is asked to stop: it then writes a checkpoint and ends with
+    /// The stop request. A run that is asked to stop writes a checkpoint and returns
     /// [`TrainError::Stopped`].
     pub stop: Stop,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub struct RunSummary {
     /// The run folder.
     pub run: PathBuf,
-    /// Whether all phases were finished; if not, `weights` and `check` say nothing.
+    /// Whether all phases are finished. If not, `weights` and `check` are not valid.
     pub finished: bool,
-    /// Steps done over all phases, by all calls.
+    /// Steps over all phases and all calls.
     pub steps: u64,
     /// The training loss of the last log line.
     pub last_loss: Option<f64>,
     /// The last evaluation.
     pub last_evaluation: Option<Evaluation>,
-    /// The best figure of the primary metric in the last phase, and its step.
+    /// The best value of the primary metric in the last phase, and its step.
     pub best: Option<(f64, u64)>,
-    /// The weights to use: of the best checkpoint (or the last one, as the recipe says), and the
-    /// running mean's where one is kept.
+    /// The file of the final weights. They come from the best checkpoint or, if the recipe says so,
+    /// from the last one. With `[ema]` they are the averaged weights.
     pub weights: PathBuf,
     /// The recipe's hash.
     pub recipe_hash: String,
-    /// What the recipe's `[check]` found.
+    /// The result of the recipe's `[check]`.
     pub check: CheckOutcome,
 }
 
-/// What the recipe's `[check]` found.
+/// The result of the recipe's `[check]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckOutcome {
-    /// What was not as the recipe says; empty if all was.
+    /// The conditions of `[check]` that failed.
     pub failures: Vec<String>,
 }
 
 impl CheckOutcome {
-    /// Whether everything was as the recipe says.
+    /// Whether all conditions of `[check]` hold.
     pub fn passed(&self) -> bool {
         self.failures.is_empty()
     }
 }
 
-/// What the phases of a run share.
+/// The state that all phases of a run share.
 struct Session<'a> {
     recipe: &'a Recipe,
     options: &'a RunOptions,
@@ -84,12 +84,12 @@ struct Session<'a> {
     timing: Timing,
     events: Option<EventWriter>,
     state: State,
-    /// Steps that this call may still make.
+    /// The steps that this call may still take.
     steps_left: Option<u64>,
 }
 
 impl Session<'_> {
-    /// Makes all log lines durable.
+    /// Syncs all logs to disk.
     fn sync_logs(&self) -> Result<()> {
         self.metrics.sync()?;
         self.timing.sync()?;
@@ -97,13 +97,13 @@ impl Session<'_> {
     }
 }
 
-/// Trains `study` by `recipe` and leaves everything in the run folder.
+/// Trains `study` with `recipe` and writes all results to the run folder.
 ///
-/// The study's model ends with the last step's values; the ones to use are in
+/// At the end, the study's model has the parameters of the last step. The final weights are in
 /// [`RunSummary::weights`].
 ///
 /// # Errors
-/// See [`TrainError`]. After one that says nothing else the run can be resumed from its last
+/// See [`TrainError`]. Unless the error says otherwise, the run can be resumed from its last
 /// checkpoint.
 pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> Result<RunSummary> {
     if study.name() != recipe.study() {
@@ -111,7 +111,7 @@ pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> 
         return Err(TrainError::WrongStudy { recipe, study });
     }
     if recipe.has_variants() {
-        return Err(recipe.error("variant", "is not known to this study; leave variants out"));
+        return Err(recipe.error("variant", "is not supported by this study; remove the variants"));
     }
     let recipe_text = recipe.resolved()?;
     let inputs = study.inputs().map_err(study_error(study, "inputs"))?;
@@ -119,7 +119,7 @@ pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> 
     train_in(&folder, study, recipe, options)
 }
 
-/// As [`train`], in a folder that the caller holds.
+/// Does the same as [`train`], in a folder that the caller has locked.
 pub(crate) fn train_in<S: Study>(
     folder: &RunFolder,
     study: &mut S,
@@ -128,7 +128,7 @@ pub(crate) fn train_in<S: Study>(
 ) -> Result<RunSummary> {
     let checkpoints = Checkpoints::open(folder.path())?;
     let mut warn = |error: &TrainError| {
-        log::print(&format!("warning: {error}; trying the one before it"));
+        log::print(&format!("warning: {error}; trying the previous checkpoint"));
     };
     let restored = checkpoints.newest_good(&mut warn)?;
     let state = restored.as_ref().map_or_else(State::default, |(_, state)| state.clone());

@@ -1,5 +1,5 @@
-//! The optimisers against PyTorch and optax (`reference/optimisers.py`), and against themselves on
-//! another number of threads.
+//! Compares the optimisers with PyTorch and optax (`reference/optimisers.py`), and their results on
+//! different numbers of threads.
 
 use candle_core::Tensor;
 use engram_models::gradients::Gradients;
@@ -35,7 +35,7 @@ fn parameters(shapes: &[Vec<usize>]) -> Result<Parameters, Box<dyn std::error::E
     Ok(parameters)
 }
 
-/// Gradients by the formula: those of the sum of `parameter · gradient`.
+/// Gradients by formula: the gradients of the sum of `parameter · gradient`.
 fn fill(gradients: &mut Gradients, parameters: &Parameters, step: usize) -> TestResult {
     gradients.clear();
     for (i, parameter) in parameters.iter().enumerate() {

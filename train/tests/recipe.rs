@@ -1,4 +1,4 @@
-//! Recipes: overrides, and errors that point to the place.
+//! Recipes: overrides, and errors with the location of the fault.
 
 use std::path::Path;
 
@@ -66,7 +66,7 @@ fn a_typo_is_named_with_its_line_and_the_near_key() {
     );
     let found = error("epochs = 3", "epochs = 3\nzzzzzz = 1");
     assert!(found.starts_with("recipe.toml:13: unknown key `zzzzzz`"), "{found}");
-    assert!(found.contains("known are"), "{found}");
+    assert!(found.contains("the known keys are"), "{found}");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_number_that_no_run_can_work_with_is_refused() {
     let found = error("0.01", "0.01\ndecay_exponent = -1");
     assert_eq!(found, "recipe.toml:9: `optimiser.decay_exponent` has to be 0 or above");
     assert!(parse(TEXT, false, &["check.figure=-1"]).is_ok());
-    assert!(parse(TEXT, false, &["awp.match=[]"]).is_err_and(|e| e.contains("leave [awp] out")));
+    assert!(parse(TEXT, false, &["awp.match=[]"]).is_err_and(|e| e.contains("remove [awp]")));
 }
 
 #[test]
@@ -116,15 +116,15 @@ fn a_setting_of_another_optimiser_is_refused() -> Result<(), String> {
     for setting in ["decay_exponent = 0.5", "update_clip = 2", "momentum = 0.9"] {
         let found = error("0.01", &format!("0.01\n{setting}"));
         assert!(found.starts_with("recipe.toml:9: `optimiser."), "{found}");
-        assert!(found.ends_with("has no effect but with `kind = \"adafactor\"`; leave it out"));
+        assert!(found.ends_with("only has an effect with `kind = \"adafactor\"`; remove it"));
     }
     let set = ["optimiser.kind=adafactor", "optimiser.betas=[0.8, 0.9]"];
     let found = parse(TEXT, false, &set).map(|_| ()).expect_err("betas are AdamW's");
     assert!(
-        found.starts_with("--set optimiser.betas=[0.8, 0.9]: `optimiser.betas` has"),
+        found.starts_with("--set optimiser.betas=[0.8, 0.9]: `optimiser.betas` only has"),
         "{found}"
     );
-    // The resolved form holds all settings, and reads as the same recipe.
+    // The resolved recipe has all settings and parses to the same recipe.
     let recipe = parse(TEXT, false, &["optimiser.kind=adafactor", "optimiser.momentum=0.9"])?;
     let resolved = recipe.resolved().map_err(|e| e.to_string())?;
     assert_eq!(parse(&resolved, false, &[])?.optimiser(), recipe.optimiser());
@@ -136,7 +136,7 @@ fn a_recipe_without_a_check_is_refused() {
     let found = error("[check]\nfiles = [\"README.md\"]", "");
     assert!(found.contains("`check` is missing"), "{found}");
     let found = error("files = [\"README.md\"]", "tolerance = 0.1");
-    assert!(found.contains("asks for nothing"), "{found}");
+    assert!(found.contains("`check` is empty"), "{found}");
 }
 
 #[test]
@@ -192,18 +192,19 @@ fn a_wrong_assignment_is_named() {
     );
     assert!(found("seed").contains("section.key=value"));
     assert!(found("gruop.0.rate=1").ends_with("the recipe has no list `gruop`"));
-    assert!(found("study.name=1").contains("`study` is no table of the recipe"));
-    assert!(found("phase.only=1").contains("`phase.0` is no table of the recipe, or no key"));
+    assert!(found("study.name=1").contains("`study` is not a table of the recipe"));
+    assert!(found("phase.only=1").contains("`phase.0` is not a table of the recipe, or the path"));
     assert_eq!(
         found("phase.onyl.epochs=1"),
-        "--set phase.onyl.epochs=1: there is no `phase.onyl`; known are only; did you mean `only`?"
+        "--set phase.onyl.epochs=1: there is no `phase.onyl`; the names are only; \
+         did you mean `only`?"
     );
-    assert!(found("phase.third.epochs=1").ends_with("no `phase.third`; known are only"));
+    assert!(found("phase.third.epochs=1").ends_with("no `phase.third`; the names are only"));
     assert!(found("phase.9.epochs=1").ends_with("no `phase.9`: `phase` has 1, from 0 on"));
     let groups = TEXT.replace("[check]", "[[group]]\nmatch = \"**\"\nrate = 1\n\n[check]");
     let found = parse(&groups, false, &["group.head.rate=1"]).map(|_| ()).expect_err("no name");
-    assert!(found.ends_with("have no names: say `group.0` for the first"), "{found}");
-    // An entry of a list that was set as a whole is no longer the file's.
+    assert!(found.ends_with("have no names: write `group.0` for the first"), "{found}");
+    // The entries of a list that an option sets belong to the option, not to the file.
     let set = "group=[{match=\"**\", rate=-1}]";
     let found = parse(&groups, false, &[set]).map(|_| ()).expect_err("a wrong rate");
     assert_eq!(found, format!("--set {set}: `group.0.rate` has to be 0 or above"));
@@ -238,7 +239,7 @@ phase.only = { epochs = 9, learning_rate = 0.5 }
 #[test]
 fn variants_go_over_the_recipe_and_the_command_line_over_both() -> Result<(), String> {
     let text = format!("{TEXT}{VARIANTS}");
-    // Of the second variant: its name and weight, epochs, learning rate of the phase, and rows.
+    // The second variant's name, weight, epochs, learning rate of the phase, and rows.
     let second = |tiny: bool, set: &[&str]| -> Result<_, String> {
         let recipe = parse(&text, tiny, set)?;
         let resolved = recipe.resolved().map_err(|e| e.to_string())?;
@@ -278,10 +279,10 @@ fn a_wrong_variant_is_named_with_its_line() {
     assert!(typo.starts_with("recipe.toml:28: unknown key `epoch`"), "{typo}");
     assert!(typo.ends_with("did you mean `epochs`?"), "{typo}");
     let same = error("\"long\"", "\"plain\"");
-    assert_eq!(same, "recipe.toml:25: `variant.1.name` is that of another variant");
+    assert_eq!(same, "recipe.toml:25: `variant.1.name` is used by another variant");
     let weight = error("0.5\n", "-1\n");
     assert_eq!(weight, "recipe.toml:26: `variant.1.weight` has to be a positive number");
-    assert!(error("\"long\"", "\"a/b\"").contains("a folder is named after it"));
+    assert!(error("\"long\"", "\"a/b\"").contains("it becomes a folder name"));
     assert!(error("name = \"long\"\n", "").contains("`variant.1` has no `name`"));
     assert!(
         error("data = { rows = 50 }", "variant = [{ name = \"inner\" }]")
@@ -297,7 +298,7 @@ fn a_phase_of_no_steps_is_left_out() {
     assert_eq!(recipe.phases().len(), 1);
     assert_eq!((recipe.phases()[0].name.as_str(), recipe.phases()[0].index), ("only", 0));
     assert!(!recipe.resolved().unwrap().contains("before"));
-    // What is wrong with the other is still found in its line.
+    // Errors in the other phase still have their line.
     let wrong = two.replace("epochs = 3", "epochs = 3\nlearning_rate = -1.0");
     let error = parse(&wrong, false, &["phase.before.steps=0"]).unwrap_err();
     assert_eq!(error, "recipe.toml:17: `phase.0.learning_rate` has to be above 0");

@@ -1,4 +1,4 @@
-//! Equal runs leave equal bytes, however often they are killed and on however many threads.
+//! Equal runs write equal bytes, even after kills and with any number of threads.
 
 mod toy;
 
@@ -26,7 +26,7 @@ fn kill_and_resume(run: &Path, set: &[&str], stops: &[u64]) {
     assert!(last.finished);
 }
 
-/// Asserts that two runs left the same bytes.
+/// Asserts that two runs have the same files and bytes.
 fn assert_equal_runs(a: &Path, b: &Path) {
     let (a, b) = (lasting_files(a), lasting_files(b));
     let names = |files: &[(PathBuf, Vec<u8>)]| -> Vec<PathBuf> {
@@ -52,7 +52,8 @@ fn the_same_seed_gives_the_same_bytes_and_another_does_not() {
 
 #[test]
 fn a_killed_run_resumes_to_the_same_bytes() {
-    // 10 batches an epoch, 2 to a step: steps 5 and 10 end epochs, 10 ends the first phase.
+    // 10 batches per epoch, 2 per step: steps 5 and 10 end epochs, and step 10 ends the first
+    // phase.
     for set in [
         &[][..],
         &EMA_AND_AWP,
@@ -74,8 +75,7 @@ fn a_killed_run_resumes_to_the_same_bytes() {
     }
 }
 
-/// Killed after a checkpoint was renamed into its place and before the pointers were set, with
-/// files half-written beside.
+/// A kill between the rename of a checkpoint and the pointer update, with half-written files.
 #[test]
 fn pointers_that_a_killed_run_left_behind_are_set_right() {
     let folder = tempdir().expect("a temporary folder");
@@ -290,7 +290,7 @@ fn a_refused_folder_stays_as_it_is() {
             assert_eq!(everything(&folder), before);
         }
     }
-    // A run that is refused loses nothing either, not even its lock file's bytes.
+    // A run that is refused is unchanged, including the bytes of its lock file.
     fs::write(whole_run.join(".lock"), "1\n").expect("written");
     let before = everything(&whole_run);
     train(&mut Toy::default(), &whole_run, &[], false, None).expect_err("a run is there");
@@ -329,7 +329,7 @@ fn a_run_that_is_asked_to_stop_resumes_to_the_same_bytes() {
         let folder = tempdir().expect("a temporary folder");
         let reference = folder.path().join("reference");
         whole(&reference, set);
-        // Within a step, and within the evaluation after one.
+        // During a step, and during the evaluation after a step.
         let at_loss = [0, 1, 6, 9, 12, 18, 27, 31].map(|loss| (Some(loss), None));
         let at_evaluation = [0, 1, 2, 3].map(|evaluation| (None, Some(evaluation)));
         for (number, (loss, evaluation)) in at_loss.into_iter().chain(at_evaluation).enumerate() {

@@ -219,7 +219,7 @@ fn a_run_starts_from_the_weights_of_another() {
     let cut = format!("start.run={}", cut.display());
     for (set, named) in [
         (cut.as_str(), "cut/model.safetensors"),
-        ("start.sha256=abc", "is not that of"),
+        ("start.sha256=abc", "does not match"),
         ("start.run=nowhere", "nowhere/model.safetensors"),
         ("model.value_tokens=3", "value_perceiver"),
         ("data.vocabulary=280", "tokens are others"),
@@ -394,7 +394,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     );
     std::fs::remove_file(&programs).unwrap();
     let error = run_grid(&whole, &options, &mut |_| {}).unwrap_err().to_string();
-    assert!(error.contains("does not say which program"), "{error}");
+    assert!(error.contains("does not record which program"), "{error}");
     std::fs::write(&programs, own).unwrap();
 
     let other = whole.clone().with_settings(&["batch.examples=4".to_owned()]).unwrap();
@@ -403,33 +403,37 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
     let cold = grid(&GRID.replace("main = \"main\"", "main = \"cold-start\"")).unwrap();
     let cold = cold.with_settings(&["batch.examples=4".to_owned()]).unwrap().only(&["cold-start"]);
     let error = run_grid(&cold, &options, &mut |_| {}).unwrap_err().to_string();
-    assert!(error.contains("cold-start: has a finished run of other settings"), "{error}");
+    assert!(error.contains("cold-start: has a finished run with other settings"), "{error}");
 
     for (was, is, named) in [
         ("k = 0", "kk = 0", "grid.toml:14: unknown field `kk`"),
         ("of = \"main\"\nk", "of = \"k-2\"\nk", "grid.toml:11: `of` names `k-2`"),
         ("of = \"main\"\nk", "k", "grid.toml:11: `k` and"),
-        ("\"k-2\"", "\"main\"", "grid.toml:21: `main` is the name of another row"),
-        ("\"k-2\"", "\"../k-2\"", "a folder is named after it"),
-        ("worse = \"main\"", "worse = \"mian\"", "grid.toml:33: `mian` is no row"),
+        ("\"k-2\"", "\"main\"", "grid.toml:21: `main` is the name of another configuration"),
+        ("\"k-2\"", "\"../k-2\"", "it becomes a folder name"),
+        ("worse = \"main\"", "worse = \"mian\"", "grid.toml:33: there is no configuration `mian`"),
         ("main = \"main\"", "main = \"mian\"", "`main` names `mian`"),
-        ("\"warm-start\"]", "\"warm\"]", "`warm` is no phase of test.toml; known are pictures"),
-        ("memory.k=2", "memory.l=2", "row `k-2`: --set memory.l=2: unknown key `l`"),
+        (
+            "\"warm-start\"]",
+            "\"warm\"]",
+            "`warm` is no phase of test.toml; the phases are pictures",
+        ),
+        ("memory.k=2", "memory.l=2", "configuration `k-2`: --set memory.l=2: unknown key `l`"),
         ("within = 0.1", "within = 0", "grid.toml:33: `within`"),
         (
             "set = [\"memory.k=2\"]",
             "of = \"only-pairs\"",
-            "grid.toml:21: `of` names `only-pairs`, which trains nothing itself; name `main`",
+            "grid.toml:21: `of` names `only-pairs`, which is not trained; use `main`",
         ),
         (
             "\"passages\", \"vqa\"",
             "\"wiki\"",
-            "grid.toml:16: row `only-pairs`: `without_sources` names",
+            "grid.toml:16: configuration `only-pairs`: `without_sources` names",
         ),
         (
             "\"vqa\"]",
             "\"vqa\", \"pairs\"]",
-            "grid.toml:16: row `only-pairs`: `without_sources` leaves",
+            "grid.toml:16: configuration `only-pairs`: `without_sources` leaves",
         ),
         ("test.vqa", "test.same", "grid.toml:40: `test.same` is the id of another claim"),
         (
@@ -443,7 +447,7 @@ fn a_grid_shares_phases_and_goes_on_where_it_was() {
             "worse = \"k-2\"",
             "grid.toml:40: claim `test.vqa`: row `k-2` reads 2",
         ),
-        ("memory.k=2", "data.entries=['x']", "grid.toml:21: row `k-2`: test.toml"),
+        ("memory.k=2", "data.entries=['x']", "grid.toml:21: configuration `k-2`: test.toml"),
     ] {
         assert!(GRID.contains(was), "{was}");
         let error = grid(&GRID.replacen(was, is, 1)).unwrap_err().to_string();

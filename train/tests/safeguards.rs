@@ -1,4 +1,4 @@
-//! What the trainer refuses, leaves out or stops at.
+//! Cases in which the trainer returns an error, skips a step, or stops.
 
 mod toy;
 
@@ -46,8 +46,11 @@ fn a_pattern_that_names_no_parameter_is_an_error_with_place_and_nearest_name() {
         (r#"awp.match=["hed.**"]"#, "awp.match.0"),
     ] {
         let error = refused(set);
-        let start = format!("--set {set}: `{place}` is `hed.**`, which names none of the 4");
-        assert!(error.starts_with(&start) && error.contains("nearest is `head."), "{error}");
+        let start = format!("--set {set}: `{place}` is `hed.**`, which matches none of the 4");
+        assert!(
+            error.starts_with(&start) && error.contains("most similar name is `head."),
+            "{error}"
+        );
     }
 }
 
@@ -63,7 +66,7 @@ fn frozen_parameters_keep_their_bytes_and_moving_them_is_an_error() {
         let tensor = weights.get(name, shape, candle_core::DType::F32, &device);
         tensor.and_then(|t| Ok(t.flatten_all()?.to_vec1()?)).expect("the tensor")
     };
-    // With `keep = 2` these are left, both in phase two.
+    // With `keep = 2`, these checkpoints remain. Both are from phase two.
     let both = |name: &str, shape: &[usize]| {
         (values("00000015", name, shape), values("00000016", name, shape))
     };
@@ -98,7 +101,7 @@ fn a_loss_that_is_not_a_number_is_left_out_twice_and_stops_at_the_third() {
     drop(folder);
 }
 
-/// The toy trains quietly: what it prints is what `quiet` does not hide.
+/// The toy trains with `quiet`, so its output shows what `quiet` does not hide.
 #[test]
 fn a_step_that_is_left_out_is_told_even_quietly() {
     let output = std::process::Command::new(std::env::current_exe().expect("this test"))
@@ -107,7 +110,7 @@ fn a_step_that_is_left_out_is_told_even_quietly() {
         .output()
         .expect("the test in a process of its own");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("step 2 is left out: the loss was NaN\n"), "{text}");
+    assert!(text.contains("step 2 is skipped: the loss was NaN\n"), "{text}");
     assert!(!text.contains("mse"), "{text}");
 }
 
@@ -165,19 +168,19 @@ fn a_folder_with_content_is_refused_and_left_alone() {
     assert!(error.to_string().contains("--resume"), "{error}");
     let error = train(&mut Toy::default(), folder.path(), &["seed=9"], true, None);
     let error = error.expect_err("another recipe").to_string();
-    assert!(error.contains("`seed` was 7, now 9"), "{error}");
+    assert!(error.contains("`seed` was 7, is now 9"), "{error}");
     assert_eq!(before, lasting_files(folder.path()));
 }
 
 const FULL_DISK_RUN: &str = "ENGRAM_TEST_FULL_DISK_RUN";
 const EACH_STEP: [&str; 2] = ["checkpoint.every_steps=1", "log.every_steps=100"];
 
-/// What a limit on file sizes does to a write is what a full disk does: it fails half-way.
+/// A limit on file sizes makes a write fail half-way, like a full disk.
 #[test]
 #[cfg(unix)]
 fn a_write_that_fails_leaves_no_half_checkpoint() {
     if let Some(run) = std::env::var_os(FULL_DISK_RUN) {
-        // In the limited process.
+        // This runs in the process with the limit.
         let error = train(&mut Toy::default(), run.as_ref(), &EACH_STEP, true, None);
         let error = error.expect_err("the optimiser's state does not fit");
         assert!(error.to_string().contains("optimiser.safetensors"), "{error}");

@@ -1,4 +1,4 @@
-//! The list of a checkpoint's files with their sizes and hashes.
+//! A checkpoint's list of files with sizes and hashes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ struct Entry {
     sha256: String,
 }
 
-/// Lists every file of the folder; called when all of them are written and synced.
+/// Lists every file of the folder. Call it after all files are written and synced.
 pub(super) fn write(folder: &Path) -> Result<()> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(folder).map_err(TrainError::io(folder))? {
@@ -36,7 +36,7 @@ pub(super) fn write(folder: &Path) -> Result<()> {
     super::write_file(&path, &text)
 }
 
-/// Checks every listed file's size, then its hash.
+/// Checks the size and hash of every listed file.
 pub(super) fn verify(folder: &Path) -> Result<()> {
     let path = folder.join(MANIFEST);
     let text = fs::read(&path).map_err(|e| damaged(folder, format!("{MANIFEST}: {e}")))?;
@@ -50,7 +50,7 @@ pub(super) fn verify(folder: &Path) -> Result<()> {
             return Err(damaged(folder, reason));
         }
         if measure(&path)?.1 != entry.sha256 {
-            return Err(damaged(folder, format!("{name} does not fit its SHA-256")));
+            return Err(damaged(folder, format!("{name} does not match its SHA-256")));
         }
     }
     Ok(())

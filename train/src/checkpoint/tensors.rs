@@ -1,4 +1,4 @@
-//! Tensors to safetensors, one at a time, without a copy of them all in memory.
+//! Writes safetensors files tensor by tensor, without a copy of all tensors in memory.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -11,7 +11,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 
 use crate::error::{Result, TrainError};
 
-/// The header of a safetensors file is filled up with spaces to a multiple of this.
+/// Spaces pad the header of a safetensors file to a multiple of this size.
 const HEADER_ALIGNMENT: usize = 8;
 
 /// One tensor to write.
@@ -27,19 +27,19 @@ enum Values<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// A parameter's present values.
+    /// A parameter's current values.
     pub(super) fn parameter(parameter: &'a Parameter) -> Self {
         let shape = Cow::Borrowed(parameter.tensor().dims());
         Self { name: parameter.name(), shape, values: Values::Parameter(parameter) }
     }
 
-    /// Other values under a parameter's name and shape.
+    /// Other values with a parameter's name and shape.
     pub(super) fn shaped(parameter: &'a Parameter, values: &'a [f32]) -> Self {
         let shape = Cow::Borrowed(parameter.tensor().dims());
         Self { name: parameter.name(), shape, values: Values::Slice(values) }
     }
 
-    /// Values without a shape.
+    /// A one-dimensional tensor.
     pub(super) fn flat(name: &'a str, values: &'a [f32]) -> Self {
         Self { name, shape: Cow::Owned(vec![values.len()]), values: Values::Slice(values) }
     }
@@ -56,9 +56,9 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Writes the tensors to a file: whole and synced, or not at all.
+/// Writes the tensors to a file atomically and syncs it.
 pub(super) fn write(path: &Path, mut tensors: Vec<Source<'_>>) -> Result<()> {
-    // The order of the safetensors library.
+    // The safetensors library uses the same order.
     tensors.sort_by_key(|source| source.name);
     let header = header(&tensors)
         .map_err(|reason| TrainError::BadCheckpoint { path: path.to_path_buf(), reason })?;

@@ -1,4 +1,4 @@
-//! CLIP's towers with their tokeniser and picture processor.
+//! CLIP's two encoders with their tokenizer and image processor.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::tokenizer::{TokenizerConfig, adapted, text_form};
 use crate::error::{Result, TrainError};
 use crate::published::PublishedFolder;
 
-/// Pictures in a forward pass.
+/// The number of images in a forward pass.
 const BATCH_PICTURES: usize = 16;
 
 pub(super) struct ClipModel {
@@ -31,14 +31,15 @@ pub(super) struct ClipModel {
     pictures: ClipPictures,
 }
 
-/// CLIP's vision encoder with its picture processor.
+/// CLIP's vision encoder with its image processor.
 pub(super) struct ClipPictures {
     vision: ClipVision,
     preprocessing: Preprocessing,
 }
 
 impl ClipModel {
-    /// Builds the model of a folder whose configuration is `config_path`; the model and its weights' SHA-256.
+    /// Builds the model of a folder with the configuration `config_path`. Returns the model and the
+    /// SHA-256 of its weights.
     pub(super) fn open(layout: &Layout, config_path: &Path) -> Result<(Self, String)> {
         layout.check_clip()?;
         let (folder, settings) = (layout.transformer(), layout.settings(true)?);
@@ -53,7 +54,8 @@ impl ClipModel {
         let (end, expected) = (tokeniser.special().sep, config.text_config.end_of_text());
         if expected.is_some_and(|expected| expected != end) {
             let reason = format!(
-                "has the end-of-text token {}, its tokenizer {end}; take both files from one model",
+                "has the end-of-text token {}, but its tokenizer has {end}; use both files of the \
+                 same model",
                 config.text_config.eos_token_id
             );
             return Err(TrainError::Encoder { name: config_path.display().to_string(), reason });
@@ -69,13 +71,13 @@ impl ClipModel {
         Ok((model, weights.sha256))
     }
 
-    /// Texts from now on have the length limit of this role.
+    /// Sets the length limit of this role for all further texts.
     pub(super) fn set_role(&mut self, choice: &PromptChoice) {
         let task_length = self.settings.task_length(choice);
         self.form = form(&self.clip, &self.settings, task_length, self.tokenizer_config.as_ref());
     }
 
-    /// `<|startoftext|> text <|endoftext|>`.
+    /// Tokens of `<|startoftext|> text <|endoftext|>`.
     pub(super) fn tokens(&self, text: &str) -> Result<Vec<u32>> {
         Ok(self.tokeniser.encode_text(text, &self.form)?)
     }
@@ -84,7 +86,7 @@ impl ClipModel {
         &self.pictures
     }
 
-    /// `[N, E]`.
+    /// Text embeddings, `[N, E]`.
     pub(super) fn embed_texts(&self, texts: &[&[u32]]) -> Result<Vec<f32>> {
         let mut vectors = Vec::new();
         for batch in batches_of_tokens(texts) {
@@ -96,8 +98,8 @@ impl ClipModel {
 }
 
 impl ClipPictures {
-    /// Builds a vision encoder alone, of a folder whose configuration is `config_path`; the model and its weights'
-    /// SHA-256.
+    /// Builds a vision encoder without a text encoder. Returns the model and the SHA-256 of its
+    /// weights.
     pub(super) fn open(folder: &PublishedFolder, config_path: &Path) -> Result<(Self, String)> {
         let config = ClipVisionConfig::read(config_path)?;
         let weights = folder.weights()?;
@@ -117,7 +119,7 @@ impl ClipPictures {
         &self.preprocessing
     }
 
-    /// `[N, E]`.
+    /// Image embeddings, `[N, E]`.
     pub(super) fn embed(&self, pictures: &[&[f32]]) -> Result<Vec<f32>> {
         let size = self.vision.config().image_size;
         let mut vectors = Vec::new();
@@ -131,7 +133,7 @@ impl ClipPictures {
     }
 }
 
-/// How texts become tokens.
+/// The conversion of texts to tokens.
 fn form(
     clip: &Clip,
     settings: &TransformerSettings,
@@ -142,7 +144,7 @@ fn form(
     text_form(settings, task_length, config, (longest, Some(longest)))
 }
 
-/// Reads the image processor beside a model, which has to make what the model takes.
+/// Reads the image processor of a model and checks that its output size matches the model.
 fn processor(
     config: &ClipVisionConfig,
     config_path: &Path,
@@ -155,7 +157,7 @@ fn processor(
         .is_some_and(|(height, width)| [height, width].map(|edge| edge as usize) == [size; 2]);
     if !fits {
         let reason = format!(
-            "does not make pictures of {size} x {size} pixels, which {} asks for",
+            "does not produce images of {size} x {size} pixels, which {} requires",
             config_path.display()
         );
         return Err(TrainError::Encoder { name: processor.display().to_string(), reason });
@@ -163,7 +165,7 @@ fn processor(
     Ok(preprocessing)
 }
 
-/// All numbers of a tensor, row after row.
+/// All values of a tensor in row-major order.
 pub(super) fn numbers(tensor: &Tensor) -> Result<Vec<f32>> {
     tensor.flatten_all().and_then(|flat| flat.to_vec1()).map_err(model)
 }

@@ -14,40 +14,39 @@ use crate::error::{Result, TrainError};
 use crate::published::{PublishedFolder, PublishedWeights};
 use crate::study::Inputs;
 
-/// The files that a text encoder is made of, found once.
+/// The files of a text encoder.
 pub struct EncoderFiles {
     /// The text of `config.json`.
     pub config_json: String,
-    /// The text of `tokenizer.json`, with what the other files of the model change in it.
+    /// The text of `tokenizer.json`, with the changes from the model's other files.
     pub tokenizer_json: Vec<u8>,
-    /// The published weights; `None` starts afresh.
+    /// The published weights; `None` for a random initialisation.
     weights: Option<PublishedWeights>,
-    /// What `config.json` says.
+    /// The parsed `config.json`.
     pub config: TextEncoderConfig,
-    /// The tokeniser, checked against the configuration.
+    /// The tokenizer, checked against the configuration.
     pub tokeniser: Arc<Tokeniser>,
-    /// The configuration's name in messages.
+    /// The name of the configuration in messages.
     pub name: String,
 }
 
 impl EncoderFiles {
-    /// Finds the files in a folder, in the hub's cache, or on the hub. In a folder of sentence-transformers they are
-    /// those of its Transformer.
+    /// Finds the files in a folder, in the Hub cache, or on the Hub. In a sentence-transformers
+    /// folder they are the files of its Transformer module.
     ///
     /// # Errors
-    /// [`TrainError::Data`], [`TrainError::Io`], [`TrainError::Model`]; [`TrainError::Encoder`] with the remedy for a
-    /// model whose tokenizer or weights have a form that is not read.
+    /// [`TrainError::Data`], [`TrainError::Io`], [`TrainError::Model`]; [`TrainError::Encoder`]
+    /// with the remedy for a tokenizer or weights in an unsupported format.
     pub fn find(location: &str) -> Result<Self> {
         Self::of_layout(&Layout::read(PublishedFolder::open(location)?)?)
     }
 
-    /// The files of the Transformer of a folder.
+    /// The files of a folder's Transformer module.
     pub(super) fn of_layout(layout: &Layout) -> Result<Self> {
         let folder = layout.transformer();
         let config = folder.file("config.json")?;
         if let Some((_, name)) = folder.optional_text("adapter_config.json")? {
-            let reason =
-                "is an adapter of PEFT, which is not implemented; merge it into the model first";
+            let reason = "is a PEFT adapter, which is not supported; merge it into the model first";
             return Err(TrainError::Encoder { name, reason: reason.to_owned() });
         }
         let settings = layout.settings(false)?;
@@ -60,10 +59,10 @@ impl EncoderFiles {
         Ok(Self { weights: Some(weights), ..files })
     }
 
-    /// The `config.json` and `tokenizer.json` of a folder, without weights.
+    /// Reads `config.json` and `tokenizer.json` of a folder, without weights.
     ///
     /// # Errors
-    /// As [`EncoderFiles::find`].
+    /// The errors of [`EncoderFiles::find`].
     pub fn of_folder(folder: &Path) -> Result<Self> {
         Self::read(&folder.join("config.json"), &folder.join("tokenizer.json"), |json| json)
     }
@@ -76,11 +75,12 @@ impl EncoderFiles {
         Self::new(config_json, config.display().to_string(), tokenizer_json, tokeniser)
     }
 
-    /// Files that are made here, without weights; `name` stands for the configuration in messages.
+    /// Creates the files in memory, without weights. `name` stands for the configuration in
+    /// messages.
     ///
     /// # Errors
-    /// [`TrainError::Model`] for a configuration that is not known; [`TrainError::Data`] for the tokenizer of another
-    /// model.
+    /// [`TrainError::Model`] for an unknown configuration; [`TrainError::Data`] for the tokenizer
+    /// of another model.
     pub fn new(
         config_json: String,
         name: String,
@@ -93,7 +93,7 @@ impl EncoderFiles {
         Ok(Self { config_json, tokenizer_json, weights, config, tokeniser, name })
     }
 
-    /// What the files are, by name and SHA-256.
+    /// The names and SHA-256 of the files.
     pub fn inputs(&self) -> Inputs {
         let mut inputs = Inputs::from([
             ("model configuration".into(), digest::of_bytes(&self.config_json)),
@@ -105,12 +105,12 @@ impl EncoderFiles {
         inputs
     }
 
-    /// The SHA-256 of the published weights; `None` for an encoder that starts afresh.
+    /// The SHA-256 of the published weights; `None` for a random initialisation.
     pub(super) fn weights_sha256(&self) -> Option<&str> {
         self.weights.as_ref().map(|weights| weights.sha256.as_str())
     }
 
-    /// Builds the encoder: from the published weights, or fresh where there are none.
+    /// Builds the encoder from the published weights, or with random weights.
     ///
     /// # Errors
     /// [`TrainError::Model`]

@@ -1,4 +1,5 @@
-//! What the folder of a text encoder says of itself: the modules of sentence-transformers, their settings and prompts.
+//! The layout of a text encoder's folder: the modules of sentence-transformers, their settings and
+//! prompts.
 
 use engram_models::similarity::sentence_transformer::modules::{self, Module, ModuleKind};
 use engram_models::similarity::sentence_transformer::{
@@ -12,24 +13,24 @@ const MODULES: &str = "modules.json";
 const PROMPTS: &str = "config_sentence_transformers.json";
 const POOLING: &str = "1_Pooling/config.json";
 
-/// A model's folder with its modules.
+/// A model folder with its modules.
 pub(super) struct Layout {
     folder: PublishedFolder,
     /// The modules in order; the first is the Transformer.
     modules: Vec<Module>,
-    /// The name of `modules.json` in messages, where there is one.
+    /// The name of `modules.json` in messages, if the file exists.
     modules_json: Option<String>,
-    /// What `config_sentence_transformers.json` says.
+    /// The contents of `config_sentence_transformers.json`.
     pub(super) prompts: Prompts,
 }
 
 impl Layout {
-    /// Reads `modules.json` and `config_sentence_transformers.json`. A folder without them is a Transformer whose
-    /// states are averaged.
+    /// Reads `modules.json` and `config_sentence_transformers.json`. A folder without them is a
+    /// Transformer with mean pooling.
     ///
     /// # Errors
-    /// [`TrainError::Model`] for what is not implemented; [`TrainError::Encoder`] for a folder of sentence-transformers
-    /// without its `modules.json`.
+    /// [`TrainError::Model`] for unsupported settings; [`TrainError::Encoder`] for a
+    /// sentence-transformers folder without its `modules.json`.
     pub(super) fn read(folder: PublishedFolder) -> Result<Self> {
         let prompts = match folder.optional_text(PROMPTS)? {
             Some((text, name)) => Prompts::parse(&text, &name)?,
@@ -45,8 +46,8 @@ impl Layout {
         Ok(Self { folder, modules, modules_json: Some(name), prompts })
     }
 
-    /// Fails where files of sentence-transformers ask for more than the mean of the states, and `modules.json`, by which
-    /// sentence-transformers finds them, is missing.
+    /// Returns an error if settings files require more than mean pooling, but `modules.json` is
+    /// missing. Without it, sentence-transformers ignores these files.
     fn check_plain(&self) -> Result<()> {
         let is_plain = match self.folder.optional_text(POOLING)? {
             None => true,
@@ -60,13 +61,13 @@ impl Layout {
             (true, true) => return Ok(()),
         };
         let reason = format!(
-            "is missing, and without it sentence-transformers does not read {file}; fetch {MODULES} from the same \
-             model, or remove {file} to take the mean of the states"
+            "is missing, and without it sentence-transformers does not read {file}; \
+             download {MODULES} of the same model, or remove {file} to use mean pooling"
         );
         Err(TrainError::Encoder { name: self.folder.name_of(MODULES), reason })
     }
 
-    /// The folder of the Transformer.
+    /// The folder of the Transformer module.
     pub(super) fn transformer(&self) -> PublishedFolder {
         self.folder.within(&self.modules[0].path)
     }
@@ -76,11 +77,11 @@ impl Layout {
         self.modules_json.is_some()
     }
 
-    /// The settings of the Transformer; `is_clip` says that it is CLIP.
+    /// The settings of the Transformer module. `is_clip` is true for a CLIP model.
     ///
     /// # Errors
-    /// [`TrainError::Model`] for a setting that is not implemented; [`TrainError::Encoder`] for a CLIP that
-    /// sentence-transformers would take as a text encoder.
+    /// [`TrainError::Model`] for an unsupported setting; [`TrainError::Encoder`] for a CLIP model
+    /// that sentence-transformers would load as a text encoder.
     pub(super) fn settings(&self, is_clip: bool) -> Result<TransformerSettings> {
         let found = self.settings_file()?;
         let names_modalities =
@@ -89,8 +90,9 @@ impl Layout {
             is_clip && self.has_modules() && self.modules[0].kind == ModuleKind::Transformer;
         if needs_modalities && !names_modalities {
             let file = TransformerSettings::FILES[0];
-            return Err(self
-                .refuse(&format!("its Transformer is CLIP, but {file} has no `modality_config`")));
+            return Err(self.refuse(&format!(
+                "the Transformer module is CLIP, but {file} has no `modality_config`"
+            )));
         }
         match found {
             Some((text, name)) => Ok(TransformerSettings::parse(&text, &name, is_clip)?),
@@ -98,7 +100,8 @@ impl Layout {
         }
     }
 
-    /// The text and the name of the first settings file that exists. Without `modules.json` only the usual name counts.
+    /// The text and name of the first settings file that exists. Without `modules.json`, only the
+    /// usual file name is tried.
     fn settings_file(&self) -> Result<Option<(String, String)>> {
         let names = if self.has_modules() { TransformerSettings::FILES.len() } else { 1 };
         for file in &TransformerSettings::FILES[..names] {
@@ -109,11 +112,11 @@ impl Layout {
         Ok(None)
     }
 
-    /// The modules after the Transformer, with their weights. Beside them: what names their files and hashes, for the
-    /// model's identity; empty where they only average and normalise.
+    /// The modules after the Transformer, with their weights. Also returns a text with their
+    /// configurations and hashes for the model's identity; empty for plain mean pooling.
     ///
     /// # Errors
-    /// Files that are missing; modules and settings that are not implemented.
+    /// Missing files; unsupported modules and settings.
     pub(super) fn modules(&self) -> Result<(Vec<SentenceModule>, String)> {
         if !self.has_modules() {
             let mean = SentenceModule::pooling(PoolingConfig::default(), MODULES);
@@ -156,26 +159,26 @@ impl Layout {
                     None => SentenceModule::normalize(None, name)?,
                 },
                 ModuleKind::Dropout => continue,
-                // `modules::parse` has checked that there is one alone.
+                // `modules::parse` has checked that only the first module has this kind.
                 ModuleKind::Transformer | ModuleKind::Clip => continue,
             });
         }
         Ok((built, identity))
     }
 
-    /// Fails for modules that change the vectors of CLIP by more than their length.
+    /// Returns an error if a module changes more than the length of CLIP's vectors.
     ///
     /// # Errors
     /// [`TrainError::Encoder`] with the file and the module.
     pub(super) fn check_clip(&self) -> Result<()> {
         for module in &self.modules[1..] {
             if !matches!(module.kind, ModuleKind::Normalize | ModuleKind::Dropout) {
-                let reason = format!("the module {:?} after CLIP is not implemented", module.kind);
+                let reason = format!("the module {:?} after CLIP is not supported", module.kind);
                 return Err(self.refuse(&reason));
             }
         }
         match self.prompts.truncate_dim {
-            Some(_) => Err(self.refuse("`truncate_dim` is not implemented for CLIP")),
+            Some(_) => Err(self.refuse("`truncate_dim` is not supported for CLIP")),
             None => Ok(()),
         }
     }

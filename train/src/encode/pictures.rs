@@ -1,4 +1,4 @@
-//! MobileNetV2 with its picture settings.
+//! MobileNetV2 with its image preprocessing.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,8 @@ pub(super) struct PictureModel {
 }
 
 impl PictureModel {
-    /// Builds the model from its graph and the files that `find` gives; the model and its weights file.
+    /// Builds the model from its graph and the files from `find`. Returns the model and its weights
+    /// file.
     pub(super) fn open(
         ops: &Path,
         find: &dyn Fn(&str) -> Result<PathBuf, DataError>,
@@ -25,7 +26,7 @@ impl PictureModel {
         let weights = find(WEIGHTS_FILE)?;
         let network = MobileNet::read(ops, &weights)?;
         let (height, width) = network.image_size();
-        // The graph's sides are checked to be small.
+        // `MobileNet` has checked that the image sides are small.
         let size = Resize::Exact { height: height as u32, width: width as u32 };
         let preprocessing = Preprocessing { resize: Some(size), ..Preprocessing::mobilenet() };
         Ok((Self { network, preprocessing }, weights))
@@ -39,7 +40,7 @@ impl PictureModel {
         &self.preprocessing
     }
 
-    /// `[N, D]`.
+    /// Embeddings, `[N, D]`.
     pub(super) fn embed(&self, pictures: &[&[f32]]) -> Result<Vec<f32>> {
         if pictures.is_empty() {
             return Ok(Vec::new());

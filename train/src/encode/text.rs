@@ -1,4 +1,4 @@
-//! Sentence embeddings of a text encoder, as `sentence-transformers` makes them.
+//! Sentence embeddings of a text encoder, as in `sentence-transformers`.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use super::tokenizer::{TokenizerConfig, text_form};
 use crate::digest;
 use crate::error::{Result, TrainError};
 
-/// Tokens in a forward pass.
+/// The maximum number of tokens in a forward pass.
 const BATCH_TOKENS: usize = 4096;
 
-/// A sentence encoder with its tokeniser.
+/// A sentence encoder with its tokenizer.
 pub(super) struct TextModel {
     encoder: SentenceEncoder,
     tokeniser: Arc<Tokeniser>,
@@ -27,13 +27,13 @@ pub(super) struct TextModel {
     tokenizer_config: Option<TokenizerConfig>,
     limits: (usize, Option<usize>),
     form: TextForm,
-    /// Tokens of the prompt before each text, where some module leaves them out.
+    /// The number of prompt tokens, if a module excludes them from pooling.
     prompt_length: usize,
 }
 
 impl TextModel {
-    /// Builds the model of a folder. Beside it: the SHA-256 of all that decides its vectors, which is that of the weights
-    /// file where the states are only averaged.
+    /// Builds the model of a folder. Also returns the SHA-256 of all files that affect its vectors.
+    /// With mean pooling only, it is the hash of the weights file.
     pub(super) fn open(layout: &Layout) -> Result<(Self, String)> {
         let files = EncoderFiles::of_layout(layout)?;
         let settings = layout.settings(false)?;
@@ -60,7 +60,7 @@ impl TextModel {
         Ok((model, sha256))
     }
 
-    /// Texts from now on start with the prompt `text`, and have the length limit of its role.
+    /// Sets the prompt `text` for all further texts, with the length limit of its role.
     pub(super) fn set_prompt(&mut self, text: &str, choice: &PromptChoice) -> Result<()> {
         let task_length = self.settings.task_length(choice);
         self.form =
@@ -81,14 +81,14 @@ impl TextModel {
         self.encoder.width()
     }
 
-    /// `[CLS] text [SEP]`.
+    /// Tokens of `[CLS] text [SEP]`.
     pub(super) fn tokens(&self, text: &str) -> Result<Vec<u32>> {
         let ids = self.tokeniser.encode_text(text, &self.form)?;
-        // A tokenizer without special tokens makes nothing of an empty text.
+        // A tokenizer without special tokens returns no tokens for an empty text.
         Ok(if ids.is_empty() { vec![self.tokeniser.special().pad] } else { ids })
     }
 
-    /// `[N, D]`.
+    /// Embeddings, `[N, D]`.
     pub(super) fn embed(&self, texts: &[&[u32]]) -> Result<Vec<f32>> {
         let mut vectors = Vec::with_capacity(texts.len() * self.width());
         for batch in batches_of_tokens(texts) {
@@ -101,7 +101,7 @@ impl TextModel {
     }
 }
 
-/// Runs of texts of at most about [`BATCH_TOKENS`] tokens.
+/// Splits texts into batches of at most about [`BATCH_TOKENS`] tokens.
 pub(super) fn batches_of_tokens<'a, 'b>(
     texts: &'a [&'b [u32]],
 ) -> impl Iterator<Item = &'a [&'b [u32]]> {

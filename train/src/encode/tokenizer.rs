@@ -1,4 +1,4 @@
-//! `tokenizer_config.json`: what it changes in the tokenizer of a text encoder, and how long a text may be.
+//! `tokenizer_config.json`: its changes to a text encoder's tokenizer, and the maximum text length.
 
 use engram_data::tokenise::TextForm;
 use engram_models::similarity::sentence_transformer::TransformerSettings;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::error::{Result, TrainError};
 use crate::published::PublishedFolder;
 
-/// The fields of `tokenizer_config.json` that count here.
+/// The fields of `tokenizer_config.json` that are used here.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct TokenizerConfig {
     tokenizer_class: Option<String>,
@@ -21,17 +21,17 @@ pub(super) struct TokenizerConfig {
 }
 
 impl TokenizerConfig {
-    /// Reads the file; `None` where the model has none.
+    /// Reads the file; `None` if the model does not have it.
     ///
     /// # Errors
-    /// [`TrainError::Encoder`] for content that is none.
+    /// [`TrainError::Encoder`] for invalid content.
     pub(super) fn read(folder: &PublishedFolder) -> Result<Option<Self>> {
         let Some((text, name)) = folder.optional_text("tokenizer_config.json")? else {
             return Ok(None);
         };
         let read = serde_json::from_str(&text).map_err(|error| TrainError::Encoder {
             name,
-            reason: format!("is no configuration of a tokenizer: {error}; fetch the file again"),
+            reason: format!("is not a tokenizer configuration: {error}; download the file again"),
         });
         read.map(Some)
     }
@@ -40,7 +40,7 @@ impl TokenizerConfig {
         self.tokenizer_class.as_ref().is_some_and(|class| class.starts_with(kind))
     }
 
-    /// The most tokens that it allows.
+    /// The maximum number of tokens.
     fn longest(&self) -> Option<usize> {
         let longest = self.model_max_length.or(self.max_len)?;
         // transformers writes 1e30 for no limit.
@@ -48,9 +48,9 @@ impl TokenizerConfig {
     }
 }
 
-/// The content of `tokenizer.json` as transformers builds the tokenizer of it: a `BertTokenizer` is normalised and split
-/// as its `tokenizer_config.json` says, whatever the file has. With `do_lower_case` of sentence-transformers, texts are
-/// lower-cased first.
+/// The content of `tokenizer.json` with the changes that transformers makes. For a `BertTokenizer`,
+/// the normalizer and pre-tokenizer come from `tokenizer_config.json`, whatever the file contains.
+/// With `do_lower_case` of sentence-transformers, texts are lower-cased first.
 pub(super) fn adapted(
     json: Vec<u8>,
     config: Option<&TokenizerConfig>,
@@ -58,7 +58,7 @@ pub(super) fn adapted(
 ) -> Vec<u8> {
     let is_bert = config.is_some_and(|config| config.is_of("BertTokenizer"));
     let is_deberta = config.is_some_and(|config| config.is_of("DebertaV2Tokenizer"));
-    // What is no JSON is refused by its reader, which names the file.
+    // The later reader of the file reports invalid JSON.
     let Ok(mut whole) = serde_json::from_slice::<Value>(&json) else { return json };
     if !whole.is_object() {
         return json;
@@ -98,15 +98,16 @@ pub(super) fn adapted(
     if changed { whole.to_string().into_bytes() } else { json }
 }
 
-/// Whether a normalizer is `Lowercase`, or a sequence with one.
+/// Whether a normalizer is `Lowercase`, or a sequence that contains it.
 fn has_lowercase(normalizer: &Value) -> bool {
     let is_lowercase = |one: &Value| one["type"] == "Lowercase";
     is_lowercase(normalizer)
         || normalizer["normalizers"].as_array().is_some_and(|inner| inner.iter().any(is_lowercase))
 }
 
-/// How texts become tokens. `task_length` is the limit for queries or entries alone, `usual` the limit of an encoder
-/// whose folder names none, `table` the length of its table of positions.
+/// The conversion of texts to tokens. `task_length` is the limit for queries or documents only.
+/// `usual` is the limit of an encoder without a configured limit. `table` is the number of position
+/// embeddings.
 pub(super) fn text_form(
     settings: &TransformerSettings,
     task_length: Option<usize>,
@@ -119,7 +120,7 @@ pub(super) fn text_form(
     TextForm {
         longest: longest.min(table.unwrap_or(usize::MAX)).max(3),
         cut_start: side == Some("left"),
-        // These classes take all from the file; the others add their own special tokens.
+        // These classes use the file as it stands. The others add their own special tokens.
         as_file: config.is_some_and(|config| {
             config.is_of("PreTrainedTokenizerFast") || config.is_of("TokenizersBackend")
         }),

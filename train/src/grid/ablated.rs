@@ -1,4 +1,4 @@
-//! What a study brings to a grid of its ablations.
+//! The interface between a study and the grid of its ablations.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,16 +16,17 @@ use crate::studies::avformer::ablations::AvformerAblations;
 use crate::studies::reveal::ablations::RevealAblations;
 use crate::trainer::RunOptions;
 
-/// A figure of what a row's runs leave.
+/// A metric of a configuration's runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
-    /// The share of answers that are right.
+    /// The fraction of correct answers.
     ExactMatch,
-    /// The share of questions whose entry is found first.
+    /// The fraction of questions whose entry is ranked first.
     #[serde(rename = "recall_at_1")]
     RecallAt1,
-    /// The share of questions whose entry is among the first ten found; of rows that read as many.
+    /// The fraction of questions whose entry is among the first ten results. It needs
+    /// configurations that retrieve ten or more entries.
     #[serde(rename = "recall_at_10")]
     RecallAt10,
     /// The word error rate.
@@ -33,7 +34,7 @@ pub enum Figure {
 }
 
 impl Figure {
-    /// Its name and direction, or those of a difference of two.
+    /// The name and direction of the metric, or of a difference of two values.
     pub(crate) fn info(self, difference: bool) -> MetricInfo {
         let (name, of_difference, higher) = match self {
             Self::ExactMatch => ("exact_match", "exact_match_difference", true),
@@ -46,19 +47,19 @@ impl Figure {
     }
 }
 
-/// What is asked of a row's runs.
+/// A metric of a configuration's runs, with the subset of items to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// The figure.
+    /// The metric.
     pub figure: Figure,
     /// REVEAL: the part of the test questions.
     pub part: Option<Part>,
-    /// REVEAL: only questions whose answers this source has.
+    /// REVEAL: only questions whose answers come from this source.
     pub source: Option<String>,
     /// AVFormer: the utterances, `noisy` or `clean`.
     pub utterances: Option<String>,
-    /// AVFormer: `frozen`, or what is seen (`right`, `wrong`, `zero`, `nothing`); `right` if the row has learnt to see,
-    /// and `nothing` else, where it is not given.
+    /// AVFormer: `frozen`, or the images that the model gets (`right`, `wrong`, `zero`, `nothing`).
+    /// The default is `right` for a model that was trained with images, and `nothing` otherwise.
     pub system: Option<String>,
 }
 
@@ -71,50 +72,50 @@ impl fmt::Display for Asked {
     }
 }
 
-/// A column of the table of rows.
+/// A column in the table of configurations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// Its name for programs.
+    /// Its key in JSON.
     pub key: &'static str,
     /// Its heading.
     pub heading: &'static str,
-    /// What it shows.
+    /// The metric that it shows.
     pub asked: Asked,
 }
 
-/// The SHA-256 of weights, by what recipes name them.
+/// The SHA-256 of weights, by their names in recipes.
 pub type Hashes = HashMap<String, String>;
 
-/// What a study brings to a grid of its ablations.
+/// The interface of a study for the grid of its ablations.
 pub trait Ablated: fmt::Debug + Sync {
-    /// The study, as recipes name it.
+    /// The study's name in recipes.
     fn name(&self) -> &'static str;
 
     /// The heading of a report.
     fn title(&self) -> &'static str;
 
-    /// What its figures are about, in a sentence.
+    /// A sentence about the meaning of its metrics.
     fn about(&self) -> &'static str;
 
-    /// What rows are shown by; by the first they are compared with the main one.
+    /// The columns of the table. The first one is used to compare configurations with the main one.
     fn columns(&self) -> Vec<Column>;
 
-    /// What items are drawn by for intervals, beside seeds: `picture`.
+    /// The resampling unit of intervals, besides seeds: `picture`.
     fn unit(&self) -> &'static str;
 
-    /// Fills in what a claim leaves open.
+    /// Fills in the defaults of a claim.
     fn complete(&self, asked: &mut Asked);
 
-    /// What cannot be asked of this study, and why.
+    /// Returns an error if this study cannot measure the metric.
     ///
     /// # Errors
     /// The reason.
     fn check_asked(&self, asked: &Asked) -> Result<(), String>;
 
-    /// Checks a grid's rows against each other and its claims against the rows.
+    /// Checks a grid's configurations for consistency, and its claims against the configurations.
     ///
     /// # Errors
-    /// [`crate::TrainError::Recipe`] with the line of a row or a claim.
+    /// [`crate::TrainError::Recipe`] with the line of a configuration or a claim.
     fn check(&self, grid: &Grid) -> Result<()>;
 
     /// Reads and checks the study's own sections of a recipe.
@@ -123,14 +124,15 @@ pub trait Ablated: fmt::Debug + Sync {
     /// [`crate::TrainError::Recipe`] with file and line.
     fn complete_recipe(&self, recipe: &mut Recipe) -> Result<()>;
 
-    /// A row's settings as its shared phases have them: without those that have no effect there.
+    /// A configuration's settings for its shared phases, without settings that have no effect
+    /// there.
     fn shared_settings(&self, set: Vec<String>) -> Vec<String>;
 
-    /// Patterns of the parameters that a row takes over from its shared phases.
+    /// Patterns of the parameters that a configuration loads from its shared phases.
     fn taken_over(&self) -> &'static [&'static str];
 
-    /// Why a finished run is of other weights than this recipe names now; `hashes` are those of weights that were looked at
-    /// before.
+    /// Why a finished run has other weights than this recipe names now; `None` if they agree.
+    /// `hashes` caches the hashes of weights.
     ///
     /// # Errors
     /// Weights that cannot be read.
@@ -144,7 +146,7 @@ pub trait Ablated: fmt::Debug + Sync {
     /// Trains a run.
     ///
     /// # Errors
-    /// Those of the study.
+    /// The errors of the study.
     fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<()>;
 
     /// The hash of a finished run's recipe.
@@ -153,26 +155,28 @@ pub trait Ablated: fmt::Debug + Sync {
     /// A summary that cannot be read.
     fn recipe_hash(&self, run: &Path) -> Result<String>;
 
-    /// Answers the test's questions again into `folder`, out of a finished run.
+    /// Answers the test questions again with a finished run and writes the results to `folder`.
     ///
     /// # Errors
-    /// Those of the study.
+    /// The errors of the study.
     fn ask_again(&self, row: &RowSettings, run: &Path, folder: &Path) -> Result<()>;
 
-    /// Removes what a finished run no longer needs: its checkpoints, and what only rows that ask it again need.
+    /// Removes the files that a finished run no longer needs: its checkpoints and, unless
+    /// `is_asked_again`, the files for another evaluation.
     ///
     /// # Errors
-    /// [`TrainError::Io`](crate::TrainError::Io); files that no run wrote
+    /// [`TrainError::Io`](crate::TrainError::Io); an error for files that no run wrote.
     fn tidy(&self, run: &Path, is_asked_again: bool) -> Result<()>;
 
-    /// What a row's folder has on this, item by item; the inner error is the reason why it is undefined.
+    /// The metric in a configuration's folder, item by item. The inner error is the reason why it
+    /// is undefined.
     ///
     /// # Errors
     /// Files that cannot be read.
     fn items(&self, folder: &Path, asked: &Asked) -> Result<Result<Vec<Item>, String>>;
 }
 
-/// What this study brings; `None` for one that has no ablations.
+/// The ablations of this study; `None` for a study without ablations.
 pub(super) fn of_study(name: &str) -> Option<&'static dyn Ablated> {
     let all: [&'static dyn Ablated; 2] = [&RevealAblations, &AvformerAblations];
     all.into_iter().find(|study| study.name() == name)

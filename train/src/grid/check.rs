@@ -1,42 +1,42 @@
-//! What is wrong with a grid's rows and claims, found before anything is trained.
+//! Validation of a grid's configurations and claims, before training starts.
 
 use super::ablated::Ablated;
 use super::settings::{ClaimSettings, RowSettings};
 
-/// A row by itself and among those before it.
+/// Validates a configuration, alone and against the earlier ones.
 pub(super) fn row(row: &RowSettings, earlier: &[&RowSettings]) -> Result<(), String> {
     let name = &row.name;
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if name.is_empty() || !name.chars().all(plain) || name.starts_with("shared-") {
         return Err(format!(
-            "`{name}` is no name of a row: a folder is named after it; give letters, digits, - and \
-             _, and no `shared-` before them"
+            "`{name}` is not a valid configuration name, because it becomes a folder name; use \
+             letters, digits, - and _, and do not start with `shared-`"
         ));
     }
     if earlier.iter().any(|other| other.name == *name) {
-        return Err(format!("`{name}` is the name of another row; give each its own"));
+        return Err(format!("`{name}` is the name of another configuration; use a unique name"));
     }
     let asks_only = row.k.is_some() || !row.without_sources.is_empty();
     let Some(of) = &row.of else {
-        let reason = "`k` and `without_sources` are for rows with `of`; say \
-                      `set = [\"memory.k=…\"]` for one that is trained";
+        let reason = "`k` and `without_sources` need `of`; for a configuration that is trained, \
+                      write `set = [\"memory.k=…\"]`";
         return if asks_only { Err(reason.to_owned()) } else { Ok(()) };
     };
     match earlier.iter().find(|other| other.name == *of) {
-        None => Err(format!("`of` names `{of}`, which is no row before this one")),
+        None => Err(format!("`of` names `{of}`, which is not an earlier configuration")),
         Some(RowSettings { of: Some(trained), .. }) => Err(format!(
-            "`of` names `{of}`, which trains nothing itself; name `{trained}`, whose run it asks"
+            "`of` names `{of}`, which is not trained; use `{trained}`, whose run it evaluates"
         )),
         Some(_) if !row.set.is_empty() => {
-            let reason = "a row that asks another one's run again trains nothing: give it `k` or \
-                          `without_sources` instead of `set`";
+            let reason = "a configuration with `of` is not trained: use `k` or `without_sources` \
+                          instead of `set`";
             Err(reason.to_owned())
         }
         Some(_) => Ok(()),
     }
 }
 
-/// A claim by itself, among those before it, and about these rows.
+/// Validates a claim, alone, against the earlier claims and against the configurations.
 pub(super) fn claim(
     claim: &ClaimSettings,
     earlier: &[&ClaimSettings],
@@ -45,10 +45,13 @@ pub(super) fn claim(
 ) -> Result<(), String> {
     let ClaimSettings { id, within, no_worse_by, .. } = claim;
     if earlier.iter().any(|other| other.id == *id) {
-        return Err(format!("`{id}` is the id of another claim; give each its own"));
+        return Err(format!("`{id}` is the id of another claim; use a unique id"));
     }
     if let Some(name) = claim.rows().into_iter().find(|name| !rows.contains(name)) {
-        return Err(format!("`{name}` is no row; known are {}", rows.join(", ")));
+        return Err(format!(
+            "there is no configuration `{name}`; the names are {}",
+            rows.join(", ")
+        ));
     }
     for asked in claim.asked(study) {
         study.check_asked(&asked)?;
@@ -59,7 +62,7 @@ pub(super) fn claim(
         }
     }
     if within.is_some() && no_worse_by.is_some() {
-        return Err("has both `within` and `no_worse_by`; leave one out".to_owned());
+        return Err("has both `within` and `no_worse_by`; remove one".to_owned());
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The folder of a grid: whose it is, and who makes which run in it.
+//! The folder of a grid, and locks on its runs.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,19 +9,19 @@ use fs4::fs_std::FileExt;
 use crate::error::{Result, TrainError};
 use crate::run_folder::open_lock;
 
-/// The file that makes a folder a grid's.
+/// The file that marks the folder of a grid.
 const MARKER: &str = ".engram-grid";
-/// Reports, in the folder of a grid.
+/// The reports in a grid's folder.
 const REPORTS: [&str; 3] = ["grid.json", "grid.md", "grid.html"];
 
-/// The folder of a grid, which is ours to write to.
+/// The folder of a grid, which this process may write to.
 pub(super) struct GridFolder {
     path: PathBuf,
-    /// Whether nothing was there before.
+    /// Whether the folder was missing or empty before.
     is_new: bool,
 }
 
-/// A run of a grid that no other process makes meanwhile.
+/// A run of a grid, locked by this process.
 pub(super) struct TakenRun {
     run: PathBuf,
     lock: PathBuf,
@@ -29,10 +29,10 @@ pub(super) struct TakenRun {
 }
 
 impl GridFolder {
-    /// Makes the folder, or takes it as an earlier call left it.
+    /// Creates the folder, or opens the folder of an earlier call.
     ///
     /// # Errors
-    /// [`TrainError::Recipe`] for a folder with other things in it, which stays as it is.
+    /// [`TrainError::Recipe`] for a folder with other files, which stays unchanged.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let is_new = !path.exists() || is_free(path)?;
         durable::create_folder(path).map_err(TrainError::io(path))?;
@@ -43,7 +43,8 @@ impl GridFolder {
         Ok(Self { path: path.to_path_buf(), is_new })
     }
 
-    /// Removes what a grid leaves that failed before its first run began: empty folders and the marker.
+    /// Cleans up a grid that failed before its first run started: removes empty folders and the
+    /// marker.
     pub(super) fn tidy(&self) -> Result<()> {
         if !self.is_new {
             return Ok(());
@@ -54,7 +55,7 @@ impl GridFolder {
             return Ok(());
         }
         for name in names.iter().filter(|name| *name != MARKER) {
-            // Fails where another process has begun a run meanwhile.
+            // Fails if another process has started a run meanwhile.
             let _ = fs::remove_dir(self.path.join(name));
         }
         if names_are(&self.path, &[MARKER])? {
@@ -69,24 +70,24 @@ impl GridFolder {
 /// Whether a folder is empty.
 ///
 /// # Errors
-/// [`TrainError::Recipe`] where it has things in it and is no grid's.
+/// [`TrainError::Recipe`] if it has other files and is not the folder of a grid.
 fn is_free(path: &Path) -> Result<bool> {
     let names = names(path)?;
     if names.is_empty() {
         return Ok(true);
     }
-    // Older versions left no marker.
+    // Older versions did not write a marker.
     let is_own = |name: &String| is_seed(name) || REPORTS.contains(&name.as_str());
     if names.iter().any(|name| name == MARKER) || names.iter().all(is_own) {
         return Ok(false);
     }
     Err(TrainError::Recipe {
         place: path.display().to_string(),
-        reason: "has other things in it than the runs of a grid; give a new folder".to_owned(),
+        reason: "has other files than the runs of a grid; choose a new folder".to_owned(),
     })
 }
 
-/// `seed-1` and so on.
+/// Whether a folder name is `seed-` and digits.
 fn is_seed(name: &str) -> bool {
     name.strip_prefix("seed-")
         .is_some_and(|seed| !seed.is_empty() && seed.bytes().all(|byte| byte.is_ascii_digit()))
@@ -107,7 +108,7 @@ fn is_empty(folder: &Path) -> bool {
 }
 
 impl TakenRun {
-    /// Takes a run until this is dropped; `None` while another process has it.
+    /// Locks a run until the value is dropped; `None` if another process has locked it.
     pub(super) fn take(run: &Path) -> Result<Option<Self>> {
         loop {
             let (lock, file) = lock_file(run)?;
@@ -120,7 +121,7 @@ impl TakenRun {
         }
     }
 
-    /// Takes a run as soon as no other process has it.
+    /// Locks a run, waiting for other processes.
     pub(super) fn wait_for(run: &Path) -> Result<Self> {
         loop {
             let (lock, file) = lock_file(run)?;
@@ -134,14 +135,15 @@ impl TakenRun {
 
 impl Drop for TakenRun {
     fn drop(&mut self) {
-        // What never began leaves no lock file either. Who waits for it sees that it is gone.
+        // A run that never started leaves no lock file. A waiting process checks whether the file
+        // still exists.
         if !self.run.exists() {
             let _ = fs::remove_file(&self.lock);
         }
     }
 }
 
-/// The file beside a run's folder that tells processes with the same grid who has it.
+/// Opens the lock file beside a run folder. Processes with the same grid use it to divide the runs.
 fn lock_file(run: &Path) -> Result<(PathBuf, File)> {
     let path = run.with_extension("lock");
     if let Some(folder) = path.parent() {
@@ -183,7 +185,7 @@ mod tests {
         drop(taken);
         folder.tidy().expect("tidied");
         assert!(!path.exists());
-        // What began stays.
+        // A run that has started stays.
         let folder = GridFolder::open(&path).expect("new");
         let taken = TakenRun::wait_for(&run).expect("taken");
         fs::create_dir(&run).expect("made");

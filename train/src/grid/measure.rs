@@ -1,4 +1,4 @@
-//! Figures of a row's runs, and differences of two rows on the same items.
+//! Metrics of a configuration's runs, and paired differences of two configurations.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,19 +11,20 @@ use engram_eval::result::Measure;
 use super::ablated::{Ablated, Asked};
 use crate::error::Result;
 
-/// What the runs of a row have on one question: items by seed, or why there is no figure.
+/// A configuration's results for one metric: items by seed, or the reason why the metric is
+/// undefined.
 pub(super) type Answers = Result<Vec<(u64, Item)>, String>;
 
-/// The runs of rows, and how they are read.
+/// The runs of all configurations.
 pub(super) struct Runs<'a> {
     pub(super) study: &'a dyn Ablated,
-    /// The folder of `seed-1/ROW`.
+    /// The folder that contains `seed-1/ROW`.
     pub(super) out: &'a Path,
     pub(super) seeds: u64,
 }
 
 impl Runs<'_> {
-    /// The items of a row, of all seeds.
+    /// The items of a configuration over all seeds.
     pub(super) fn answers(&self, row: &str, asked: &Asked) -> Result<Answers> {
         let mut answers = Vec::new();
         for seed in 1..=self.seeds {
@@ -36,19 +37,20 @@ impl Runs<'_> {
         Ok(Ok(answers))
     }
 
-    /// The figure over items and seeds, with an interval over what items belong to, and seeds.
+    /// The metric over items and seeds, with a bootstrap interval over resampling units and seeds.
     pub(super) fn measure(&self, row: &str, asked: &Asked) -> Result<Measure> {
         let info = asked.figure.info(false);
         Ok(figure(&info, self.study.unit(), &self.answers(row, asked)?))
     }
 
-    /// The same of the difference of two rows, item by item.
+    /// The metric's difference between two configurations, paired by item.
     pub(super) fn difference(
         &self,
         [better, worse]: [&str; 2],
         [asked, of_worse]: [&Asked; 2],
     ) -> Result<Measure> {
-        // By the ids of the first: a row whose memory lacks a source does not know it as a question's.
+        // The first configuration selects the items. A memory without a source cannot tell which
+        // questions belong to it.
         let of_worse = Asked { source: None, ..of_worse.clone() };
         let [better, worse] = [self.answers(better, asked)?, self.answers(worse, &of_worse)?];
         let info = asked.figure.info(true);
@@ -56,7 +58,8 @@ impl Runs<'_> {
     }
 }
 
-/// The first less the second; where `are_all`, the first has all items that the second has.
+/// The first minus the second. If `are_all`, both have to have the same items. Otherwise the second
+/// may have more.
 fn difference(
     info: &MetricInfo,
     unit: &str,
@@ -73,8 +76,8 @@ fn less(better: Vec<(u64, Item)>, worse: Vec<(u64, Item)>, are_all: bool) -> Ans
         worse.iter().map(|(seed, item)| ((*seed, item.id.clone()), parts(item))).collect();
     let alone = |seed: u64, id: &str| {
         format!(
-            "undefined: item {id} of seed {seed} was asked of one row and not of another; rows that \
-             are compared need the same test data"
+            "undefined: item {id} of seed {seed} has a result in only one of the two \
+             configurations; a comparison needs the same test data"
         )
     };
     let mut all = Vec::with_capacity(better.len());
@@ -92,12 +95,12 @@ fn less(better: Vec<(u64, Item)>, worse: Vec<(u64, Item)>, are_all: bool) -> Ans
     }
 }
 
-/// What an item adds above and below the line.
+/// An item's numerator and denominator.
 fn parts(item: &Item) -> [f64; 2] {
     match item.statistic {
         Statistic::Ratio { numerator, denominator } => [numerator, denominator],
         Statistic::Mean { value } => [value, 1.0],
-        // No figure of a grid is one.
+        // The metrics of grids do not include correlations.
         Statistic::Correlation { .. } => [f64::NAN; 2],
     }
 }
@@ -129,7 +132,8 @@ mod tests {
     use super::super::report::{Rule, Verdict, in_words};
     use super::*;
 
-    /// 40 pictures with 3 questions each; the first `right` of each ten pictures are answered rightly.
+    /// 40 images with 3 questions each. For the first `right` of every ten images, the answers are
+    /// correct.
     fn answers(right: usize) -> Answers {
         let item = |seed: u64, id: usize| {
             let holds = (id / 3 + seed as usize) % 10 < right;
@@ -166,7 +170,8 @@ mod tests {
         assert_eq!(Verdict::of(&worse, Rule::Better), Verdict::Fails);
         let same = less(answers(4), answers(4), Figure::ExactMatch);
         assert_eq!(Verdict::of(&same, Rule::Better), Verdict::NotDecided);
-        // The same answers to the questions of 40 pictures: three pictures of 40 may differ elsewhere.
+        // The same answers to the questions of 40 images: a rule-of-three interval allows three
+        // images of 40 to differ.
         assert_eq!(same.interval.as_ref().unwrap().method, "rule of three by picture and seed");
         assert_eq!(Verdict::of(&same, Rule::Within(0.01)), Verdict::NotDecided);
         assert_eq!(Verdict::of(&same, Rule::Within(0.08)), Verdict::Holds);
@@ -197,7 +202,7 @@ mod tests {
         let told = reason(answers(7), few.clone(), true).unwrap();
         assert!(told.contains("item 5 of seed 2") && told.contains("same test data"), "{told}");
         assert!(reason(Ok(few.clone()), all.clone(), true).unwrap().contains("item 5 of seed 2"));
-        // Of the questions of one source.
+        // Only questions of one source.
         assert_eq!(reason(Ok(few), all.clone(), false), None);
         let mut other = all;
         other[0].1.statistic = Statistic::Ratio { numerator: 0.0, denominator: 2.0 };

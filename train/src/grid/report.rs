@@ -1,4 +1,4 @@
-//! What a grid came to: figures, differences on the same questions, a verdict for each claim.
+//! The report of a grid: metrics, paired differences, and a verdict for each claim.
 
 use std::path::Path;
 
@@ -13,36 +13,37 @@ use super::settings::{ClaimSettings, Grid, RowSettings};
 use crate::error::Result;
 use crate::program::Program;
 
-/// What a claim came to.
+/// The outcome of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// The whole interval of the difference says so.
+    /// The whole interval of the difference supports the claim.
     #[serde(rename = "holds")]
     Holds,
-    /// The whole interval says the opposite.
+    /// The whole interval contradicts the claim.
     #[serde(rename = "fails")]
     Fails,
-    /// It says neither.
+    /// The interval neither supports nor contradicts the claim.
     #[serde(rename = "not decided")]
     NotDecided,
-    /// Nothing was trained that could say.
+    /// No run was trained that could test the claim.
     #[serde(rename = "untested")]
     Untested,
 }
 
-/// What is claimed of a difference.
+/// The rule that a claim states about a difference.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rule {
-    /// That the first row is better.
+    /// The first configuration is better.
     Better,
-    /// That it is worse by no more than this, if at all.
+    /// The first configuration is better, or worse by at most this margin.
     NoWorseBy(f64),
-    /// That the rows differ by no more than this, up or down.
+    /// The configurations differ by at most this margin in either direction.
     Within(f64),
 }
 
 impl Verdict {
-    /// Of a difference whose whole interval follows the rule, or breaks it. Where less is better, less is.
+    /// The verdict for a difference. The claim holds if the whole interval follows the rule, and
+    /// fails if the whole interval breaks it. For metrics such as error rates, lower is better.
     pub fn of(difference: &Measure, rule: Rule) -> Self {
         let Some(interval) = &difference.interval else { return Self::NotDecided };
         let (low, high) = match difference.higher_is_better {
@@ -63,7 +64,7 @@ impl Verdict {
         }
     }
 
-    /// As it is written in reports.
+    /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Holds => "holds",
@@ -74,50 +75,52 @@ impl Verdict {
     }
 }
 
-/// A row and its figures.
+/// A configuration and its metrics.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RowReport {
-    /// What it is.
+    /// Its settings.
     #[serde(flatten)]
     pub row: RowSettings,
-    /// The command for it alone, beside the main row; `None` where no command line says the same.
+    /// The command for this configuration and the main one; `None` if no command line can express
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// What it was measured on, by seed.
+    /// Its runs by seed.
     pub runs: Vec<RowRun>,
-    /// Its figures.
+    /// Its metrics.
     pub figures: Vec<RowFigure>,
-    /// The first of them less the main row's, on the same items.
+    /// Its first metric minus the main configuration's, on the same items.
     pub less_main: Measure,
 }
 
-/// A figure of a row.
+/// A metric of a configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RowFigure {
-    /// What it is, for programs: `recall_at_10`.
+    /// Its key in JSON: `recall_at_10`.
     pub key: String,
-    /// The same for tables: `recall@10`.
+    /// Its table heading: `recall@10`.
     pub heading: String,
-    /// The figure.
+    /// The value.
     #[serde(flatten)]
     pub measure: Measure,
 }
 
 impl RowReport {
-    /// The figure with this key.
+    /// The metric with this key.
     pub fn figure(&self, key: &str) -> Option<&Measure> {
         self.figures.iter().find(|figure| figure.key == key).map(|figure| &figure.measure)
     }
 }
 
-/// The run of a row with one seed; that of the row whose run it asks, where it trains nothing.
+/// The run of a configuration with one seed. For a configuration with `of`, it is the run of that
+/// other configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowRun {
     /// The seed.
     pub seed: u64,
     /// The recipe's hash.
     pub recipe_hash: String,
-    /// The programs that trained it, one after the other.
+    /// The programs that trained it, oldest first.
     pub programs: Vec<Program>,
 }
 
@@ -132,44 +135,45 @@ impl RowRun {
 /// A claim and its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClaimReport {
-    /// What is claimed.
+    /// The claim.
     #[serde(flatten)]
     pub claim: ClaimSettings,
-    /// The rows, the figure and what it is of: `main over cold-start, exact_match of held_out`.
+    /// The configurations, the metric and the subset:
+    /// `main over cold-start, exact_match of held_out`.
     pub compared: String,
-    /// The figures of the better and the worse row.
+    /// The metric of the better and of the worse configuration.
     pub values: [Measure; 2],
-    /// Their difference on the same questions.
+    /// Their paired difference.
     pub difference: Measure,
-    /// Whether it holds.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// What a grid came to.
+/// The report of a grid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GridReport {
     /// The heading of the page.
     pub title: String,
-    /// What the figures are about.
+    /// A sentence about the meaning of the metrics.
     pub about: String,
-    /// What intervals draw, beside seeds.
+    /// The resampling unit of intervals, besides seeds.
     pub unit: String,
-    /// How many seeds.
+    /// The number of seeds.
     pub seeds: u64,
-    /// The program that asked and measured.
+    /// The program that evaluated the runs.
     pub program: Program,
-    /// Runs that another program trained, and that were taken as they are.
+    /// Runs that another program trained, accepted with `reuse`.
     pub reused: Vec<String>,
-    /// The row that the others are compared with.
+    /// The configuration that the others are compared with.
     pub main: String,
-    /// The rows.
+    /// The configurations.
     pub rows: Vec<RowReport>,
     /// The claims.
     pub claims: Vec<ClaimReport>,
 }
 
 impl GridReport {
-    /// Measures the runs of all rows.
+    /// Measures the runs of all configurations.
     pub(super) fn new(grid: &Grid, options: &GridOptions, reused: Vec<String>) -> Result<Self> {
         let study = grid.study();
         let runs = Runs { study, out: &options.out, seeds: options.seeds };
@@ -214,7 +218,7 @@ impl GridReport {
         })
     }
 
-    /// The headings of the rows' figures.
+    /// The table headings of the metrics.
     fn headings(&self) -> Vec<&str> {
         let first = self.rows.first().map_or(&[][..], |row| &row.figures);
         first.iter().map(|figure| figure.heading.as_str()).collect()
@@ -225,20 +229,19 @@ impl GridReport {
         self.claims.iter().find(|claim| claim.claim.id == id)
     }
 
-    /// Which runs are not this program's; `None` where all are.
+    /// A note on runs that another program trained; `None` if there are none.
     pub fn reused_note(&self) -> Option<String> {
         let runs = self.reused.join("; ");
-        (!runs.is_empty())
-            .then(|| format!("Trained by another program than measured them: {runs}."))
+        (!runs.is_empty()).then(|| format!("Runs trained by a different program: {runs}."))
     }
 
-    /// Two tables in Markdown: the rows, and the claims with their verdicts.
+    /// Two Markdown tables: the configurations, and the claims with their verdicts.
     pub fn to_markdown(&self) -> String {
         let headings = self.headings();
         let (first, others) =
             headings.split_first().map_or(("", &[][..]), |(one, all)| (*one, all));
-        let mut columns = vec!["row", "what it is", first];
-        let less = format!("less {}", self.main);
+        let mut columns = vec!["configuration", "description", first];
+        let less = format!("minus {}", self.main);
         columns.push(&less);
         columns.extend(others);
         let mut lines =
@@ -266,7 +269,7 @@ impl GridReport {
         lines.join("\n") + "\n"
     }
 
-    /// The same as a page with plots of the intervals.
+    /// The same report as an HTML page with plots of the intervals.
     pub fn to_html(&self) -> String {
         let rows = |figure: &dyn Fn(&RowReport) -> Option<&Measure>| -> Vec<(String, Measure)> {
             let of_row = |row: &RowReport| Some((row.row.name.clone(), figure(row)?.clone()));
@@ -291,31 +294,32 @@ impl GridReport {
             rows.iter().find(|(name, _)| *name == self.main).map(|(_, measure)| measure.value)
         };
         let note = format!(
-            "{} Intervals draw {}s and seeds. {}",
+            "{} Intervals resample {}s and seeds. {}",
             self.about,
             self.unit,
             by_chance(self.claims.len())
         );
         let table = |heading, rows, note, reference| FigureTable {
             heading,
-            rows_are: "row",
+            rows_are: "configuration",
             note,
             rows,
             reference,
         };
         let claims =
             FigureTable { rows_are: "claim", ..table("Claims", &claims, &note, Some(0.0)) };
-        let mut tables = vec![claims, table("Less the main row", &less, "", Some(0.0))];
+        let mut tables =
+            vec![claims, table("Difference from the main configuration", &less, "", Some(0.0))];
         tables.extend(by_column.iter().map(|(heading, rows)| table(heading, rows, "", main(rows))));
         let (rows, seeds) = (self.rows.len(), self.seeds);
         let reused = self.reused_note().map_or(String::new(), |note| format!(". {note}"));
-        let lead = format!("{rows} rows, {seeds} seeds{reused}");
+        let lead = format!("{rows} configurations, {seeds} seeds{reused}");
         figures_page(&self.title, &lead, &tables)
     }
 }
 
 impl ClaimSettings {
-    /// The rows, the figure and what it is of.
+    /// The configurations, the metric and its subset.
     fn compared(&self, study: &dyn Ablated) -> String {
         let [asked, _] = self.asked(study);
         let rule = match self.rule() {
@@ -328,29 +332,29 @@ impl ClaimSettings {
 }
 
 impl RowSettings {
-    /// What it changes, for a table.
+    /// The changed settings, for a table.
     fn in_words(&self) -> String {
         if let Some(about) = &self.about {
             return about.clone();
         }
         let mut words: Vec<String> = self.set.iter().map(|set| format!("`{set}`")).collect();
-        words.extend(self.of.as_ref().map(|of| format!("`{of}`, asked again")));
+        words.extend(self.of.as_ref().map(|of| format!("`{of}`, evaluated again")));
         words.extend(self.k.map(|k| format!("k = {k}")));
         words.extend(self.without_sources.iter().map(|source| format!("without {source}")));
         words.join(", ")
     }
 }
 
-/// What to make of several verdicts.
+/// A note on multiple testing.
 fn by_chance(claims: usize) -> String {
     format!(
-        "Each verdict is by its own 95 % interval, uncorrected: of {claims} claims with nothing \
-         behind them about {:.1} would be decided by chance.",
+        "Each verdict uses its own 95 % interval, without correction: of {claims} claims without \
+         any effect, about {:.1} would be decided by chance.",
         claims as f64 / 20.0
     )
 }
 
-/// `0.705 [0.679, 0.732]`, or a dash for what is undefined.
+/// Formats a measure as `0.705 [0.679, 0.732]`, or a dash if it is undefined.
 pub(super) fn in_words(measure: &Measure) -> String {
     match &measure.interval {
         Some(interval) => {

@@ -1,4 +1,4 @@
-//! Training and asking the rows of a grid, where it was not done before.
+//! Trains and evaluates the configurations of a grid that are not finished yet.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,39 +15,39 @@ use crate::run_folder::is_finished;
 use crate::stop::Stop;
 use crate::trainer::RunOptions;
 
-/// The hash's digits in the name of a folder.
+/// Number of hash digits in a folder name.
 const DIGITS: usize = 12;
-/// How long a process waits before it asks again whether another one has finished a run.
+/// The interval at which a process checks whether another process has finished a run.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How a grid is run.
+/// Options for running a grid.
 #[derive(Debug, Clone)]
 pub struct GridOptions {
     /// The folder for the runs: `seed-1/ROW` and so on.
     pub out: PathBuf,
-    /// How many seeds, from 1 on.
+    /// The number of seeds, counted from 1.
     pub seeds: u64,
     /// Shows no progress of the runs.
     pub quiet: bool,
-    /// Takes runs of other programs as they are, and goes on with them.
+    /// Accepts runs of other programs and continues them.
     pub reuse: bool,
-    /// Through which the run under way is asked to stop: the grid then ends with
+    /// The stop request. If the current run is asked to stop, the grid returns
     /// [`TrainError::Stopped`].
     pub stop: Stop,
 }
 
-/// Where a grid stands when a run begins.
+/// The progress of a grid when a run starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GridProgress {
     /// The run: `seed 1, cold-start`.
     pub run: String,
-    /// Training steps that were made by this call.
+    /// Training steps that this call has made.
     pub steps_made: u64,
-    /// Training steps that are left, this run's with them.
+    /// Remaining training steps, including this run.
     pub steps_left: u64,
 }
 
-/// A run to be trained.
+/// A run to train.
 struct Job {
     seed: u64,
     name: String,
@@ -56,20 +56,22 @@ struct Job {
     recipe: JobRecipe,
 }
 
-/// The recipe of a job: that of the rest of a row needs the weights of the shared phases first.
+/// The recipe of a job. The remaining phases of a configuration need the weights of its shared
+/// phases first.
 enum JobRecipe {
     Ready(Box<Recipe>),
     After(PathBuf, RowSettings),
 }
 
-/// Trains and asks all rows with all seeds; what was finished by an earlier call is not done again.
+/// Trains and evaluates all configurations with all seeds. Runs that an earlier call finished are
+/// not repeated.
 ///
-/// Several processes may be given the same grid and folder: each takes runs that no other has, and returns when all are
-/// finished.
+/// Several processes may run the same grid in the same folder. Each trains runs that no other
+/// process has locked, and returns when all are finished.
 ///
 /// # Errors
-/// Those of the study; [`TrainError::Recipe`] where a finished run in the folder is of other settings, or of
-/// another program.
+/// The errors of the study; [`TrainError::Recipe`] if a finished run in the folder has other
+/// settings or was trained by another program.
 pub fn run_grid(
     grid: &Grid,
     options: &GridOptions,
@@ -78,7 +80,7 @@ pub fn run_grid(
     let folder = GridFolder::open(&options.out)?;
     let report = run_in(grid, options, progress);
     if report.is_err() {
-        // The first error matters.
+        // An error of the clean-up must not hide the first error.
         let _ = folder.tidy();
     }
     report
@@ -93,7 +95,7 @@ fn run_in(
     for seed in 1..=options.seeds {
         waiting.extend(jobs(grid, seed, &options.out.join(format!("seed-{seed}")))?);
     }
-    // Before anything is trained.
+    // Checked before training starts.
     let mut reused = Vec::new();
     for job in &waiting {
         if Program::is_other(&job.folder, options.reuse)? {
@@ -107,7 +109,7 @@ fn run_in(
         waiting = rows.make_free_ones(waiting, progress)?;
         if let Some(job) = waiting.first().filter(|_| waiting.len() == before) {
             if !is_told {
-                log::print(&format!("{}: another process is at it", job.label()));
+                log::print(&format!("{}: another process is training it; waiting", job.label()));
             }
             is_told = true;
             std::thread::sleep(PATIENCE);
@@ -126,17 +128,18 @@ fn run_in(
     GridReport::new(grid, options, reused)
 }
 
-/// The rows while they are made.
+/// The state of a running grid.
 struct Rows<'a> {
     grid: &'a Grid,
     options: &'a GridOptions,
-    /// Of the weights that finished runs were trained with, by path.
+    /// The hashes of the weights that finished runs were trained with, by path.
     hashes: Hashes,
     steps_made: u64,
 }
 
 impl Rows<'_> {
-    /// Makes the runs that can begin and that no other process has, and returns those that are left.
+    /// Trains the runs that can start and that no other process has locked. Returns the remaining
+    /// ones.
     fn make_free_ones(
         &mut self,
         waiting: Vec<Job>,
@@ -161,7 +164,7 @@ impl Rows<'_> {
                 self.train(&job)?;
                 self.steps_made += job.steps;
             }
-            // Of finished ones as well: a call may have ended between the two.
+            // Also tidies finished runs: an earlier call may have ended before it did.
             tidy(self.grid, &job.folder)?;
         }
         Ok(left)
@@ -179,23 +182,23 @@ impl Rows<'_> {
         self.grid.study().train(&mut job.recipe(self.grid)?, &options)
     }
 
-    /// Fails unless a finished run is of the settings and the weights that the grid has now.
+    /// Returns an error unless a finished run has the settings and weights of the current grid.
     fn check(&mut self, job: &Job) -> Result<()> {
         let (grid, mut recipe) = (self.grid, job.recipe(self.grid)?);
         recipe.pin_start()?;
         grid.study().complete_recipe(&mut recipe)?;
         let reason = if grid.study().recipe_hash(&job.folder)? != recipe.hash()? {
-            Some("has a finished run of other settings".to_owned())
+            Some("has a finished run with other settings".to_owned())
         } else {
             grid.study().other_weights(&mut recipe, &job.folder, &mut self.hashes)?
         };
         let Some(reason) = reason else { return Ok(()) };
-        let reason = format!("{reason}; give another folder for the grid, or remove this one");
+        let reason = format!("{reason}; choose another folder for the grid, or remove this one");
         Err(TrainError::Recipe { place: job.folder.display().to_string(), reason })
     }
 }
 
-/// The runs of a seed, in the order in which they have to be made.
+/// The runs of a seed, in training order.
 fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
     let mut jobs: Vec<Job> = Vec::new();
     let steps = |recipe: &Recipe| recipe.phases().iter().filter_map(|phase| phase.steps).sum();
@@ -231,12 +234,12 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
 }
 
 impl Job {
-    /// How it is called in progress and errors: `seed 1, cold-start`.
+    /// Its name in progress and errors: `seed 1, cold-start`.
     fn label(&self) -> String {
         format!("seed {}, {}", self.seed, self.name)
     }
 
-    /// Whether the run that it goes on from is finished, where there is one.
+    /// Whether the run that it starts from is finished, if it has one.
     fn can_begin(&self) -> bool {
         match &self.recipe {
             JobRecipe::Ready(_) => true,
@@ -252,7 +255,8 @@ impl Job {
     }
 }
 
-/// Removes what only a run under way needs, and what only rows that ask it again need, where there are none.
+/// Removes files that only a running training needs. Files for another evaluation are also removed
+/// if no configuration needs them.
 fn tidy(grid: &Grid, run: &Path) -> Result<()> {
     let name = run.file_name().and_then(|name| name.to_str());
     let is_asked_again = name == Some(grid.main())

@@ -1,4 +1,4 @@
-//! What a grid's file says.
+//! The grid file.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,18 +13,18 @@ use super::report::Rule;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions};
 
-/// A grid's file as it is written; see `train/recipes/reveal/ablations.toml`.
+/// The contents of a grid file; see `train/recipes/reveal/ablations.toml`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    /// The recipe that all rows change, from the file's folder.
+    /// The base recipe of all configurations, relative to the file's folder.
     recipe: PathBuf,
-    /// The row that the others are compared with.
+    /// The configuration that the others are compared with.
     main: Spanned<String>,
-    /// Phases that are trained once for all rows that agree in them.
+    /// Phases that are trained once for all configurations with equal settings in them.
     #[serde(default)]
     shared: Vec<Spanned<String>>,
-    /// Settings of all rows, as `--set` takes them.
+    /// Settings of all configurations, in the form of `--set`.
     #[serde(default)]
     set: Vec<String>,
     row: Vec<Spanned<RowSettings>>,
@@ -32,72 +32,73 @@ struct File {
     claim: Vec<Spanned<ClaimSettings>>,
 }
 
-/// `[[row]]`: a run that is trained, or another row's run that is asked again.
+/// `[[row]]`: a configuration that is trained, or that evaluates the run of another configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowSettings {
-    /// Its name; a folder is named after it.
+    /// Its name, which becomes a folder name.
     pub name: String,
-    /// What it is, for tables; its settings where it is not given.
+    /// Its description in tables; its settings by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
-    /// Settings beside those of all rows, as `--set` takes them.
+    /// Its own settings, in the form of `--set`, besides the settings of all configurations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
-    /// REVEAL: the row whose finished run is asked again; nothing is trained then.
+    /// REVEAL: the configuration whose finished run is evaluated again. Nothing is trained then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// REVEAL, where it is asked again: entries that are read.
+    /// REVEAL, with `of`: the number of retrieved entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub k: Option<usize>,
-    /// REVEAL, where it is asked again: sources whose entries are left out.
+    /// REVEAL, with `of`: sources whose entries are removed from the memory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without_sources: Vec<String>,
 }
 
-/// `[[claim]]`: that one row is better than another.
+/// `[[claim]]`: a claim that one configuration is better than another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimSettings {
     /// Its name in reports: `reveal.k_curve`.
     pub id: String,
-    /// What is claimed.
+    /// The claim in words.
     pub claim: String,
-    /// What the paper says of it.
+    /// The paper's statement about it.
     #[serde(default)]
     pub paper: String,
-    /// The row that is to be better; of AVFormer also `ROW:SYSTEM`, for example `main:wrong`.
+    /// The configuration that should be better. For AVFormer also `ROW:SYSTEM`, for example
+    /// `main:wrong`.
     pub better: String,
-    /// The row that is to be worse.
+    /// The configuration that should be worse.
     pub worse: String,
-    /// What is compared; the study's first figure where it is not given.
+    /// The metric to compare; by default the study's first metric.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figure: Option<Figure>,
-    /// REVEAL: the part of the test questions that are compared; `held_out` where it is not given.
+    /// REVEAL: the part of the test questions to compare; `held_out` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
-    /// REVEAL: only questions whose answers this source has.
+    /// REVEAL: only questions whose answers come from this source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// AVFormer: the utterances, `noisy` or `clean`; `noisy` where it is not given.
+    /// AVFormer: the utterances, `noisy` or `clean`; `noisy` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utterances: Option<String>,
-    /// The claim is that the rows differ by no more than this, up or down, instead.
+    /// Changes the claim: the configurations differ by at most this margin in either direction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<f64>,
-    /// The claim is that the first row is worse by no more than this, if at all, instead.
+    /// Changes the claim: the first configuration is worse by at most this margin, or better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_worse_by: Option<f64>,
 }
 
 impl ClaimSettings {
-    /// The rows of both sides.
+    /// The names of both configurations.
     pub(crate) fn rows(&self) -> [&str; 2] {
         [&self.better, &self.worse]
             .map(|side| side.split_once(':').map_or(side.as_str(), |(row, _)| row))
     }
 
-    /// What is claimed.
+    /// The rule that the claim states.
     pub fn rule(&self) -> Rule {
         match (self.no_worse_by, self.within) {
             (Some(margin), _) => Rule::NoWorseBy(margin),
@@ -106,7 +107,7 @@ impl ClaimSettings {
         }
     }
 
-    /// What is asked of both sides.
+    /// The metrics of both sides.
     pub(crate) fn asked(&self, study: &dyn Ablated) -> [Asked; 2] {
         [&self.better, &self.worse].map(|side| {
             let mut asked = Asked {
@@ -122,7 +123,7 @@ impl ClaimSettings {
     }
 }
 
-/// A grid, checked.
+/// A validated grid.
 #[derive(Debug, Clone)]
 pub struct Grid {
     file: PathBuf,
@@ -132,30 +133,30 @@ pub struct Grid {
     main: String,
     shared: Vec<String>,
     set: Vec<String>,
-    /// Those behind them that the file does not have.
+    /// Further settings of all configurations that are not in the file.
     added: Vec<String>,
-    /// Whether the file's settings of all rows are left out.
+    /// Whether the file's settings of all configurations are ignored.
     at_recipe_scale: bool,
     rows: Vec<RowSettings>,
     claims: Vec<ClaimSettings>,
     lines: Lines,
 }
 
-/// Where rows and claims stand in the file, by their names.
+/// The line numbers of configurations and claims, by name.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lines {
     pub(super) rows: HashMap<String, usize>,
     pub(super) claims: HashMap<String, usize>,
 }
 
-/// What a recipe of a row is for.
+/// The phases in a configuration's recipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phases<'a> {
     /// All phases.
     Whole,
-    /// The shared phases alone, for every row that agrees in them.
+    /// Only the shared phases, for every configuration with equal settings in them.
     Shared,
-    /// The other phases, from the weights of this run.
+    /// The other phases, starting from the weights of this run.
     Rest(&'a Path),
 }
 
@@ -172,7 +173,7 @@ impl Grid {
         Self::parse(&text, file, &recipe_text, &recipe)
     }
 
-    /// Reads a grid's text and that of its recipe; the files are only used in messages.
+    /// Reads a grid's text and its recipe's text. The file names only appear in messages.
     ///
     /// # Errors
     /// [`TrainError::Recipe`] with file and line.
@@ -186,7 +187,7 @@ impl Grid {
         let recipe_options = RecipeOptions::default();
         let read = Recipe::parse(recipe, recipe_file, &recipe_options)?;
         let Some(study) = ablated::of_study(read.study()) else {
-            let reason = "has no ablations; a grid is of `reveal` or `avformer`";
+            let reason = "has no ablations; a grid needs the study `reveal` or `avformer`";
             return Err(read.error("study", reason));
         };
         let phases = read.phases().to_vec();
@@ -205,14 +206,14 @@ impl Grid {
             }
         }
         if !names.contains(&main.get_ref().as_str()) {
-            let reason = format!("`main` names `{}`, which is no row", main.get_ref());
+            let reason = format!("`main` names `{}`, which is not a configuration", main.get_ref());
             return wrong(main.span().start, reason);
         }
         let is_phase = |name: &str| phases.iter().any(|phase| phase.name == name);
         if let Some(name) = shared.iter().find(|name| !is_phase(name.get_ref())) {
             let phases: Vec<String> = phases.into_iter().map(|phase| phase.name).collect();
             let reason = format!("`{}` is no phase of {}", name.get_ref(), recipe_file.display());
-            let reason = format!("`shared`: {reason}; known are {}", phases.join(", "));
+            let reason = format!("`shared`: {reason}; the phases are {}", phases.join(", "));
             return wrong(name.span().start, reason);
         }
         let mut lines = Lines::default();
@@ -236,12 +237,12 @@ impl Grid {
             rows: row.into_iter().map(Spanned::into_inner).collect(),
             lines,
         };
-        // What is wrong with a row is said before hours go into the others.
+        // Reports errors in a configuration before hours of training.
         study.check(&grid)?;
         Ok(grid)
     }
 
-    /// The rows.
+    /// The configurations.
     pub fn rows(&self) -> &[RowSettings] {
         &self.rows
     }
@@ -251,27 +252,27 @@ impl Grid {
         &self.claims
     }
 
-    /// Whether a phase is trained once for all rows that agree in it.
+    /// Whether a phase is trained once for all configurations with equal settings in it.
     pub(crate) fn is_shared(&self, phase: &str) -> bool {
         self.shared.iter().any(|shared| shared == phase)
     }
 
-    /// Settings of all rows that the file does not have.
+    /// Settings of all configurations that are not in the file.
     pub(crate) fn added(&self) -> &[String] {
         &self.added
     }
 
-    /// What its study brings.
+    /// The ablations of its study.
     pub fn study(&self) -> &'static dyn Ablated {
         self.study
     }
 
-    /// The row that the others are compared with.
+    /// The configuration that the others are compared with.
     pub fn main(&self) -> &str {
         &self.main
     }
 
-    /// The same grid with other settings after those of all rows.
+    /// Adds settings after the settings of all configurations.
     ///
     /// # Errors
     /// [`TrainError::Recipe`]
@@ -281,21 +282,22 @@ impl Grid {
             |setting: &&String| setting.split('=').next().is_some_and(|key| key.trim() == "seed");
         if let Some(setting) = self.added.iter().chain(&self.set).find(is_seed) {
             let reason =
-                format!("`{setting}` has no effect: the seeds are those of --seeds, from 1 on");
+                format!("`{setting}` has no effect: --seeds sets the seeds, counted from 1");
             return Err(self.wrong(None, reason));
         }
         self.study.check(&self)?;
         Ok(self)
     }
 
-    /// The same grid without the settings of all rows: at the scale of its recipe.
+    /// Removes the settings of all configurations, so that the grid has the scale of its recipe.
     pub fn at_recipe_scale(mut self) -> Self {
         self.set.clear();
         self.at_recipe_scale = true;
         self
     }
 
-    /// The same grid with some of its rows alone, the rows whose runs they ask, and the claims about them.
+    /// Keeps only these configurations, the configurations that they evaluate, the main one, and
+    /// the claims about them.
     pub fn only(mut self, names: &[&str]) -> Self {
         let asked: Vec<String> = self
             .rows
@@ -311,14 +313,14 @@ impl Grid {
         self
     }
 
-    /// The same grid with the rows alone that claims of these ids are about, as [`Grid::only`] has them.
+    /// Keeps only the configurations in the claims with these ids, like [`Grid::only`].
     pub fn about(self, claims: &[String]) -> Self {
         let asked = self.claims.iter().filter(|claim| claims.contains(&claim.id));
         let names: Vec<String> = asked.flat_map(ClaimSettings::rows).map(str::to_owned).collect();
         self.only(&names.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// The command for a row alone, beside the main one; `None` where no command line says the same.
+    /// The command for a configuration and the main one; `None` if no command line can express it.
     pub fn command(&self, row: &RowSettings, seeds: u64, out: &Path) -> Option<String> {
         if self.at_recipe_scale {
             return None;
@@ -335,7 +337,7 @@ impl Grid {
         Some(words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
     }
 
-    /// The recipe of a row, or of a part of its phases.
+    /// The recipe of a configuration, or of a part of its phases.
     pub(crate) fn recipe(&self, row: &RowSettings, seed: u64, part: Phases<'_>) -> Result<Recipe> {
         let load = |set: Vec<String>| {
             let options = RecipeOptions { tiny: false, set };
@@ -344,7 +346,7 @@ impl Grid {
             match recipe.study() == self.study.name() {
                 true => Ok(recipe),
                 false => {
-                    let reason = format!("is not `{}`, of which the grid is", self.study.name());
+                    let reason = format!("is not `{}`, the study of the grid", self.study.name());
                     Err(self.of_row(row, &recipe.error("study", &reason)))
                 }
             }
@@ -369,7 +371,8 @@ impl Grid {
             Phases::Rest(start) => {
                 set.extend(row.set.iter().cloned());
                 set.extend(left_out(false));
-                // Where all rows start from another run, the shared phases have done so.
+                // If all configurations start from another run, the shared phases have already done
+                // so.
                 set.retain(|setting| !setting.trim_start().starts_with("start"));
                 set.push(format!("start.run={}", toml::Value::String(start.display().to_string())));
                 let patterns = self.study.taken_over().iter().map(|one| (*one).into()).collect();
@@ -380,15 +383,15 @@ impl Grid {
         load(set)
     }
 
-    /// Whether a row has phases that it may share, and others behind them.
+    /// Whether a configuration has shared phases, followed by others.
     pub(super) fn shares(&self, recipe: &Recipe) -> bool {
         let shared = recipe.phases().iter().take_while(|phase| self.shared.contains(&phase.name));
         (1..recipe.phases().len()).contains(&shared.count())
     }
 
-    /// An error about a row, with its line.
+    /// An error about a configuration, with its line.
     pub(crate) fn of_row(&self, row: &RowSettings, error: &dyn std::fmt::Display) -> TrainError {
-        self.wrong(self.lines.rows.get(&row.name), format!("row `{}`: {error}", row.name))
+        self.wrong(self.lines.rows.get(&row.name), format!("configuration `{}`: {error}", row.name))
     }
 
     /// An error about a claim, with its line.
@@ -402,12 +405,12 @@ impl Grid {
     }
 }
 
-/// The line of a place in a text, from 1 on.
+/// The line number of a position in a text, counted from 1.
 fn line(text: &str, start: usize) -> usize {
     1 + text.as_bytes().iter().take(start).filter(|byte| **byte == b'\n').count()
 }
 
-/// A word as a POSIX shell takes it.
+/// Quotes a word for a POSIX shell.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

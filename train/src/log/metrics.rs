@@ -1,4 +1,4 @@
-//! `metrics.jsonl`, which two equal runs share byte for byte, and `timing.jsonl`, which they do not.
+//! `metrics.jsonl`, which is identical for identical runs, and `timing.jsonl`, which is not.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Result, TrainError};
 
-/// The file of a run's figures.
+/// The metrics file of a run.
 pub const METRICS: &str = "metrics.jsonl";
 
-/// The file of figures that depend on recipe, seed and data alone.
+/// The file of metrics that depend only on recipe, seed and data.
 pub(crate) struct Metrics {
     path: PathBuf,
     file: File,
@@ -22,20 +22,20 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Opens the file and cuts it to the length that it had at a checkpoint (0 for a new run).
+    /// Opens the file and truncates it to its length at a checkpoint (0 for a new run).
     pub(crate) fn open(run: &Path, bytes: u64) -> Result<Self> {
         let path = run.join(METRICS);
         let file = durable::append_to(&path).map_err(TrainError::io(&path))?;
         let found = file.metadata().map_err(TrainError::io(&path))?.len();
         if found < bytes {
-            let reason = format!("it has {found} bytes, at the checkpoint it had {bytes}");
+            let reason = format!("it has {found} bytes, but at the checkpoint it had {bytes}");
             return Err(TrainError::BadCheckpoint { path, reason });
         }
         file.set_len(bytes).map_err(TrainError::io(&path))?;
         Ok(Self { path, file, bytes })
     }
 
-    /// Adds one line.
+    /// Appends one line.
     pub(crate) fn write(&mut self, line: &Value) -> Result<()> {
         let line = format!("{line}\n");
         self.file.write_all(line.as_bytes()).map_err(TrainError::io(&self.path))?;
@@ -43,25 +43,25 @@ impl Metrics {
         Ok(())
     }
 
-    /// Cuts the file to a length that it had.
+    /// Truncates the file to a former length.
     pub(crate) fn cut(&mut self, bytes: u64) -> Result<()> {
         self.file.set_len(bytes).map_err(TrainError::io(&self.path))?;
         self.bytes = bytes;
         Ok(())
     }
 
-    /// The length of the file.
+    /// The length of the file in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Makes all lines durable.
+    /// Syncs all lines to disk.
     pub(crate) fn sync(&self) -> Result<()> {
         self.file.sync_all().map_err(TrainError::io(&self.path))
     }
 }
 
-/// Sums since the last line.
+/// Sums since the last log line.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Window {
     steps: u64,
@@ -74,7 +74,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Takes in a step that was made.
+    /// Adds a completed step.
     pub(crate) fn add(
         &mut self,
         loss: f64,
@@ -96,27 +96,27 @@ impl Window {
         }
     }
 
-    /// Counts a step that was left out.
+    /// Counts a skipped step.
     pub(crate) fn skip(&mut self) {
         self.skipped += 1;
     }
 
-    /// Whether nothing has happened since the last line.
+    /// Whether there was no step since the last line.
     pub(crate) fn is_empty(&self) -> bool {
         self.steps + self.skipped == 0
     }
 
-    /// The mean loss, if a step was made.
+    /// The mean loss, or `None` without a completed step.
     pub(crate) fn mean_loss(&self) -> Option<f64> {
         (self.steps > 0).then(|| self.loss / self.steps as f64)
     }
 
-    /// Examples and tokens.
+    /// The number of examples and tokens.
     pub(crate) fn amounts(&self) -> (u64, u64) {
         (self.examples, self.tokens)
     }
 
-    /// The line's figures by name.
+    /// The values of the log line by name.
     pub(crate) fn figures(&self, learning_rate: f64) -> Map<String, Value> {
         let mean = |sum: f64| (self.steps > 0).then(|| sum / self.steps as f64);
         let mut figures = Map::new();
@@ -136,7 +136,7 @@ impl Window {
     }
 }
 
-/// The file of speeds.
+/// The file of training speeds.
 pub(crate) struct Timing {
     path: PathBuf,
     file: File,
@@ -144,24 +144,24 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// Opens the file; a resumed run adds to it.
+    /// Opens the file. A resumed run appends to it.
     pub(crate) fn open(run: &Path) -> Result<Self> {
         let path = run.join("timing.jsonl");
         let file = durable::append_to(&path).map_err(TrainError::io(&path))?;
         Ok(Self { file, path, since: Instant::now() })
     }
 
-    /// Makes all lines durable.
+    /// Syncs all lines to disk.
     pub(crate) fn sync(&self) -> Result<()> {
         self.file.sync_all().map_err(TrainError::io(&self.path))
     }
 
-    /// Forgets the time that went into an evaluation.
+    /// Restarts the timer, so that the time of an evaluation does not count.
     pub(crate) fn restart(&mut self) {
         self.since = Instant::now();
     }
 
-    /// Adds a line with the speed since the last one; gives examples and tokens per second.
+    /// Appends a line with the speed since the last line. Returns examples and tokens per second.
     pub(crate) fn write(
         &mut self,
         step: u64,
@@ -175,7 +175,7 @@ impl Timing {
             "examples_per_second": speeds.0,
             "tokens_per_second": speeds.1,
         });
-        // In one piece, so that a kill leaves no half of a line more often than it must.
+        // One write per line makes half-written lines after a kill unlikely.
         let line = format!("{line}\n");
         self.file.write_all(line.as_bytes()).map_err(TrainError::io(&self.path))?;
         self.restart();

@@ -1,11 +1,11 @@
-//! What a person sees: a bar with the time left on a terminal, plain lines elsewhere.
+//! Progress output: a bar with the remaining time on a terminal, plain lines elsewhere.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
-/// Seconds between plain lines.
+/// Time between plain lines.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
 /// The progress of a phase.
@@ -42,14 +42,14 @@ impl Progress {
         }
     }
 
-    /// A step was made.
+    /// Shows that a step was made.
     pub(crate) fn step(&self, done: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(done);
         }
     }
 
-    /// A log line's figures.
+    /// Shows the values of a log line.
     pub(crate) fn figures(&mut self, done: u64, loss: Option<f64>, examples_per_second: f64) {
         let loss = loss.map_or("none".to_string(), |loss| format!("{loss:.4}"));
         let text = format!("loss {loss}, {examples_per_second:.1} examples/s");
@@ -59,16 +59,16 @@ impl Progress {
         }
     }
 
-    /// So many are done, where there is nothing to tell beside it.
+    /// Shows the number of completed steps, without further values.
     pub(crate) fn count(&mut self, done: u64) {
         self.step(done);
-        // Most are over before a line is of use.
+        // Most phases end before such a line is useful.
         if self.started.elapsed() >= PLAIN_EVERY {
             self.plain_line(done, "");
         }
     }
 
-    /// A line now and then, where there is no terminal.
+    /// Prints a line at intervals, if there is no terminal.
     fn plain_line(&mut self, done: u64, text: &str) {
         let waits = self.shown.is_some_and(|at| at.elapsed() < PLAIN_EVERY);
         if !self.plain || waits {
@@ -82,14 +82,14 @@ impl Progress {
         print(&format!("{phase}: step {done}/{total}{text}, {left} left"));
     }
 
-    /// A line that stays, such as an evaluation; hidden like all progress where `quiet`.
+    /// Prints a line that stays, such as an evaluation. Hidden if `quiet`.
     pub(crate) fn note(&self, text: &str) {
         if self.bar.is_some() || self.plain {
             self.warn(text);
         }
     }
 
-    /// A line that somebody has to see, `quiet` or not.
+    /// Prints a line even if `quiet`.
     pub(crate) fn warn(&self, text: &str) {
         let text = format!("{}: {text}", self.phase);
         match &self.bar {
@@ -99,7 +99,7 @@ impl Progress {
     }
 }
 
-/// Prints to standard error; a run does not end because nobody listens.
+/// Prints to standard error. Ignores errors, so that a closed pipe does not end a run.
 pub(crate) fn print(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

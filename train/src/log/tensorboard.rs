@@ -1,7 +1,7 @@
 //! TensorBoard event files with scalars.
 //!
-//! A file is a row of TFRecords (length, its checksum, data, its checksum); each holds one
-//! `Event` message of TensorFlow's `event.proto`, of which only what is needed is written here.
+//! A file is a sequence of TFRecords (length, its checksum, data, its checksum). Each holds one
+//! `Event` message of TensorFlow's `event.proto`. Only the needed fields are written.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,14 +12,14 @@ use engram_durable as durable;
 
 use crate::error::{Result, TrainError};
 
-/// Writes one event file; a resumed run opens another one.
+/// Writes one event file. A resumed run opens a new one.
 pub(crate) struct EventWriter {
     path: PathBuf,
     file: File,
 }
 
 impl EventWriter {
-    /// Starts a file. Steps from `first_step` on in older files are declared void.
+    /// Creates a file. It marks steps from `first_step` on in older files as invalid.
     pub(crate) fn create(run: &Path, first_step: u64) -> Result<Self> {
         let seconds = now().floor();
         let path = run.join(format!("events.out.tfevents.{seconds:010}.{}", std::process::id()));
@@ -36,7 +36,7 @@ impl EventWriter {
         Ok(writer)
     }
 
-    /// Adds scalars at a step.
+    /// Writes scalars at a step.
     pub(crate) fn scalars<'a>(
         &mut self,
         step: u64,
@@ -54,7 +54,7 @@ impl EventWriter {
         self.record(&event.0)
     }
 
-    /// Makes all records durable.
+    /// Syncs all records to disk.
     pub(crate) fn sync(&self) -> Result<()> {
         self.file.sync_all().map_err(TrainError::io(&self.path))
     }

@@ -1,9 +1,13 @@
 //! Adafactor (Shazeer and Stern, 2018), with the arithmetic of `optax.adafactor`.
 //!
-//! Of a tensor whose two largest sides are both at least 128, only the row and column means of
-//! the squared gradients are kept. Order, as in optax: scale by the second moment, cut the
-//! update's root mean square, learning rate, the parameter's own root mean square, momentum,
-//! weight decay (not multiplied by the learning rate), and last the group's factor.
+//! If the two largest sides of a tensor have length 128 or more, only row and column means of the
+//! squared gradients are stored. The order of operations follows optax:
+//! - scale by the second moment,
+//! - clip the update's root mean square,
+//! - multiply by the learning rate and by the parameter's own root mean square,
+//! - apply momentum,
+//! - apply weight decay (not multiplied by the learning rate),
+//! - multiply by the group's factor.
 
 use engram_models::gradients::Gradients;
 use engram_models::params::Parameters;
@@ -17,10 +21,11 @@ use crate::recipe::OptimiserSettings;
 /// Sides shorter than this are not factored.
 const SHORTEST_FACTORED_SIDE: usize = 128;
 
-/// The least root mean square by which a parameter scales its update.
+/// The minimum root mean square of a parameter that scales its update.
 const LEAST_PARAMETER_SCALE: f64 = 1e-3;
 
-/// Partial sums of a reduction; fixed, so that results do not depend on threads.
+/// The number of partial sums of a reduction. It is fixed, so that results do not depend on the
+/// thread count.
 const PARTS: usize = 32;
 
 /// Adafactor with its second moments.
@@ -45,13 +50,13 @@ enum SecondMoment {
     Factored { axes: Axes, rows: Buffer, columns: Buffer },
 }
 
-/// The two largest sides of a tensor: `rows` are means over the largest side, `columns` over the
+/// The two largest sides of a tensor. `rows` are means over the largest side, `columns` over the
 /// second largest.
 #[derive(Clone, Copy)]
 struct Axes {
     largest: Axis,
     second: Axis,
-    /// The length of the last side: the run within which indices move by one.
+    /// The length of the last side. Within it, consecutive elements are adjacent in memory.
     run: usize,
 }
 
@@ -62,7 +67,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// The place of the element `index` in the tensor without this side.
+    /// The index of the element `index` in the tensor without this side.
     fn drop_from(self, index: usize) -> usize {
         index / (self.stride * self.length) * self.stride + index % self.stride
     }
@@ -189,7 +194,8 @@ impl Optimiser for Adafactor {
 }
 
 impl SecondMoment {
-    /// Takes the gradient in and writes the gradient over the moment's root to `update`.
+    /// Updates the moment and writes the gradient, divided by the moment's square root, to
+    /// `update`.
     fn scale(
         &mut self,
         gradient: &[f32],
@@ -235,9 +241,9 @@ impl SecondMoment {
     }
 }
 
-/// `(row / mean of its rows)^−1/2`, where the mean runs along the second largest side.
+/// `(row / mean of its rows)^−1/2`. The mean is over the second largest side.
 fn row_factors(rows: &[f32], axes: Axes) -> Vec<f32> {
-    // The second side's stride shrinks where the dropped largest side lay to its right.
+    // The second side's stride shrinks if the removed largest side was to its right.
     let stride = if axes.largest.stride < axes.second.stride {
         axes.second.stride / axes.largest.length
     } else {
@@ -283,7 +289,7 @@ fn squared_means(
     (total(&rows, axes.largest.length), total(&columns, axes.second.length))
 }
 
-/// The sum of the parts, element by element and in their order, over `length`.
+/// The sum of the parts divided by `length`, element by element, in a fixed order.
 fn total(parts: &[Vec<f64>], length: usize) -> Vec<f64> {
     let mut total = vec![0.0; parts.first().map_or(0, Vec::len)];
     for part in parts {
@@ -295,7 +301,7 @@ fn total(parts: &[Vec<f64>], length: usize) -> Vec<f64> {
     total
 }
 
-/// Adds a run's squares to the sums of the tensor without `axis`.
+/// Adds the squares of a contiguous block to the sums of the tensor without `axis`.
 #[multiversion(targets("x86_64+avx512f+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
 fn add_squares(sums: &mut [f64], axis: Axis, start: usize, run: &[f32], scale: f32, epsilon: f32) {
     let square = |g: &f32| {
@@ -304,7 +310,7 @@ fn add_squares(sums: &mut [f64], axis: Axis, start: usize, run: &[f32], scale: f
     };
     let first = axis.drop_from(start);
     if axis.stride == 1 {
-        // Eight running sums, so that the loop can be vectorised.
+        // Eight partial sums, so that the compiler can vectorise the loop.
         let mut lanes = [0.0f64; 8];
         let chunks = run.chunks_exact(8);
         let rest: f64 = chunks.remainder().iter().map(square).sum();

@@ -1,6 +1,6 @@
 //! AdamW: Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
 //!
-//! The arithmetic and its order are those of `torch.optim.AdamW`.
+//! It computes the same operations in the same order as `torch.optim.AdamW`.
 
 use engram_models::gradients::Gradients;
 use engram_models::params::Parameters;
@@ -19,16 +19,16 @@ pub struct AdamW {
     moments: Vec<Moments>,
 }
 
-/// Values that are idle or not together; a row of an embedding or less.
+/// The number of values that share an idle flag; at most one row of an embedding table.
 const RUN: usize = 256;
 
 struct Moments {
     first: Buffer,
     second: Buffer,
     weight_decay: f64,
-    /// For each run of values whether both moments are 0 throughout: rows of a word table that no
-    /// token has named yet, which is most of them, only decay. Empty after the moments were written
-    /// from outside: the next step looks at them.
+    /// For each block of values, whether both moments are all 0. Idle values only decay. This is
+    /// the case for most rows of a word embedding table, whose tokens have not occurred yet. Empty
+    /// after the moments were set from outside; the next step recomputes it.
     idle: Vec<bool>,
 }
 
@@ -40,7 +40,7 @@ impl Moments {
     }
 }
 
-/// One step's numbers for one tensor.
+/// The factors of one step for one tensor.
 #[derive(Clone, Copy)]
 struct Factors {
     gradient_scale: f32,
@@ -50,7 +50,7 @@ struct Factors {
     beta2: f32,
     /// `−rate / (1 − beta1^t)`
     step: f32,
-    /// `√(1 − beta2^t)`, of which the second moment's root is a multiple.
+    /// `√(1 − beta2^t)`: the bias correction of the second moment's square root.
     correction: f32,
     epsilon: f32,
 }
@@ -175,8 +175,8 @@ mod tests {
     use super::*;
     use engram_models::params::{Init, ParameterBuilder};
 
-    /// Rows of a table get gradients at different steps; the same without the short cut, and after
-    /// the state was loaded half-way, be it before or after the number of steps.
+    /// Rows of a table get gradients at different steps. The result has to be the same without the
+    /// shortcut, and after loading the state half-way, before or after setting the step count.
     #[test]
     fn idle_rows_end_with_the_same_bytes() -> Result<()> {
         let settings = OptimiserSettings { learning_rate: 0.1, ..OptimiserSettings::default() };

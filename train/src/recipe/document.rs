@@ -1,6 +1,6 @@
-//! A recipe's text as a tree of values, each of which knows where it was written.
+//! A recipe's text as a tree of values with their source locations.
 //!
-//! Overrides change the tree, and an error still points to the line or the option at fault.
+//! Overrides change the tree. Errors still point to the line or the option that set the value.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::error::{Result, TrainError};
 pub(crate) struct Document {
     file: PathBuf,
     table: Table,
-    /// The place of each value, by its dotted path.
+    /// The location of each value, by its dotted path.
     places: BTreeMap<String, Place>,
 }
 
@@ -27,7 +27,7 @@ enum Place {
 }
 
 impl Document {
-    /// Parses a recipe's text; `file` is only used in messages.
+    /// Parses a recipe's text. `file` only appears in messages.
     pub(crate) fn parse(text: &str, file: &Path) -> Result<Self> {
         let broken = |e: toml::de::Error| {
             let line = e.span().map_or(1, |span| line_at(text, span.start));
@@ -39,13 +39,13 @@ impl Document {
         Ok(Self { file: file.to_path_buf(), table, places })
     }
 
-    /// Takes the `[tiny]` table out and, if `apply`, puts its values over the others.
+    /// Removes the `[tiny]` table and, if `apply`, overrides the other tables with it.
     pub(crate) fn take_tiny(&mut self, apply: bool) -> Result<()> {
         let tiny = match self.table.remove("tiny") {
             Some(Value::Table(tiny)) => tiny,
             Some(_) => return Err(self.error("tiny", "has to be a table of overrides")),
             None if apply => {
-                let reason = "the recipe has no [tiny] section, so --tiny has no meaning";
+                let reason = "the recipe has no [tiny] section, so --tiny cannot be used";
                 return Err(recipe_error(self.file.display().to_string(), reason));
             }
             None => return Ok(()),
@@ -56,8 +56,7 @@ impl Document {
         Ok(())
     }
 
-    /// The document with the settings of one of its `[[variant]]`s put over the others, and without
-    /// any variant.
+    /// The document with the settings of one `[[variant]]` applied, and without any variants.
     pub(crate) fn variant(&self, index: usize) -> Result<Self> {
         let mut document = self.clone();
         let variants = document.table.remove("variant");
@@ -75,7 +74,7 @@ impl Document {
         self.table.contains_key(key)
     }
 
-    /// Takes out the `[[phase]]`s of 0 steps, which is how an override leaves one out.
+    /// Removes the `[[phase]]`s of 0 steps. An override sets 0 steps to remove a phase.
     pub(crate) fn leave_out_empty_phases(&mut self) {
         let Some(Value::Array(phases)) = self.table.get_mut("phase") else { return };
         let has_steps = |phase: &Value| phase.get("steps").and_then(Value::as_integer) != Some(0);
@@ -95,9 +94,9 @@ impl Document {
         self.places = std::mem::take(&mut self.places).into_iter().filter_map(moved).collect();
     }
 
-    /// Obeys one `--set path=value`. The value is read as TOML, and as a string if it is none.
+    /// Applies one `--set path=value`. The value is parsed as TOML, or else taken as a string.
     ///
-    /// A path steps into a list of tables by position or by `name`: `phase.warmup.steps=10`.
+    /// A list of tables is indexed by position or by `name`: `phase.warmup.steps=10`.
     pub(crate) fn set(&mut self, assignment: &str) -> Result<()> {
         let option = format!("--set {assignment}");
         let Some((path, text)) = assignment.split_once('=') else {
@@ -116,7 +115,7 @@ impl Document {
         self.put(&path, value, Place::Option(option))
     }
 
-    /// Reads the tree as `T`, whose unknown keys are errors.
+    /// Reads the tree as `T`. Unknown keys are errors.
     pub(crate) fn decode<T: DeserializeOwned>(&self) -> Result<T> {
         self.decode_value("", Value::Table(self.table.clone()))
     }
@@ -144,7 +143,7 @@ impl Document {
         })
     }
 
-    /// Turns a message of the decoder into one with a place and the nearest key.
+    /// Adds a location and the most similar key to a message of the decoder.
     fn explain(&self, section: &str, message: &str) -> TrainError {
         let quoted = |text: &str| -> Vec<String> {
             text.split('`').skip(1).step_by(2).map(str::to_string).collect()
@@ -165,13 +164,13 @@ impl Document {
         };
         let advice = match nearest(key, known) {
             Some(name) => format!("did you mean `{name}`?"),
-            None if known.is_empty() => "nothing can be set there".to_string(),
-            None => format!("known are {}", known.join(", ")),
+            None if known.is_empty() => "no key is allowed there".to_string(),
+            None => format!("the known keys are {}", known.join(", ")),
         };
         recipe_error(place, format!("unknown key `{key}` {at}; {advice}"))
     }
 
-    /// The place of `section.key`, where lists between are looked through for the key.
+    /// The location of `section.key`. List positions in between are ignored.
     fn place_of_key(&self, section: &str, key: &str) -> String {
         let wanted = join(section, key);
         let without_positions = |path: &str| {
@@ -182,7 +181,7 @@ impl Document {
         self.place(found.unwrap_or(&wanted))
     }
 
-    /// A path in which entries of lists go by their positions, not by their names.
+    /// Replaces the names of list entries in a path by their positions.
     fn by_position(&self, path: &str) -> String {
         let (mut value, mut levels): (Option<&Value>, Vec<String>) = (None, Vec::new());
         for level in path.split('.') {
@@ -203,7 +202,7 @@ impl Document {
         levels.join(".")
     }
 
-    /// The place of the value at `path`, or of the nearest level above it.
+    /// The location of the value at `path`, or of the nearest level above it.
     fn place(&self, path: &str) -> String {
         let path = self.by_position(path);
         let mut path = path.as_str();
@@ -219,7 +218,8 @@ impl Document {
         }
     }
 
-    /// Puts the values of a table, which is written at the path `origin`, over those below `path`.
+    /// Applies the values of a table over the values below `path`. The table is written at the path
+    /// `origin`.
     fn overlay(&mut self, origin: &str, path: &[&str], table: Table) -> Result<()> {
         for (key, value) in table {
             let mut path = path.to_vec();
@@ -259,7 +259,7 @@ impl Document {
                     let position = position_of(list, &resolved.join("."), wanted)
                         .map_err(|reason| recipe_error(place_text(&place, &self.file), reason))?;
                     resolved.push(position.to_string());
-                    // A list element itself cannot be replaced, only a key in it.
+                    // A list element cannot be replaced as a whole, only a key in it.
                     let element = list.get_mut(position).filter(|_| levels.peek().is_some());
                     element.and_then(Value::as_table_mut)
                 }
@@ -267,14 +267,14 @@ impl Document {
             };
             table = next.ok_or_else(|| {
                 let reason = format!(
-                    "`{}` is no table of the recipe, or no key in it is named",
+                    "`{}` is not a table of the recipe, or the path names no key in it",
                     resolved.join(".")
                 );
                 recipe_error(place_text(&place, &self.file), reason)
             })?;
         }
         let path = resolved.join(".");
-        // What the file says below the path has gone.
+        // Values below the path in the file no longer apply.
         let below = format!("{path}.");
         self.places.retain(|known, _| !known.starts_with(&below));
         self.overrule_variants(&path);
@@ -282,8 +282,8 @@ impl Document {
         Ok(())
     }
 
-    /// Takes out of every `[[variant]]` what it says at or below `path`: an override is meant for
-    /// all of them.
+    /// Removes the settings at or below `path` from every `[[variant]]`: an override applies to all
+    /// variants.
     fn overrule_variants(&mut self, path: &str) {
         let base = Value::Table(self.table.clone());
         let variants = self.table.get_mut("variant").and_then(Value::as_array_mut);
@@ -293,8 +293,8 @@ impl Document {
     }
 }
 
-/// Takes what lies at or below `path` out of a table of overrides, which stands for the value
-/// `base` at the path `here`; entries of lists are known by position or name.
+/// Removes the values at or below `path` from a table of overrides. The table overrides the value
+/// `base` at the path `here`. List entries are identified by position or name.
 fn forget(overrides: &mut Table, base: Option<&Value>, here: &str, path: &str) {
     let keys: Vec<String> = overrides.keys().cloned().collect();
     for key in keys {
@@ -321,7 +321,7 @@ fn forget(overrides: &mut Table, base: Option<&Value>, here: &str, path: &str) {
     }
 }
 
-/// The position in the list at `path` of the element that `wanted` names by its `name` or number.
+/// The position in the list at `path` of the element with the name or number `wanted`.
 fn position_of(list: &[Value], path: &str, wanted: &str) -> Result<usize, String> {
     let name = |item: &Value| item.get("name").and_then(Value::as_str).map(str::to_string);
     let found = list.iter().position(|item| name(item).as_deref() == Some(wanted));
@@ -336,24 +336,27 @@ fn position_of(list: &[Value], path: &str, wanted: &str) -> Result<usize, String
         Err(_) => {
             let names: Vec<String> = list.iter().filter_map(name).collect();
             if names.is_empty() {
-                let first = format!("say `{path}.0` for the first");
+                let first = format!("write `{path}.0` for the first");
                 return Err(format!("the entries of `{path}` have no names: {first}"));
             }
             let near = nearest(wanted, &names);
             let advice = near.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
-            Err(format!("there is no `{path}.{wanted}`; known are {}{advice}", names.join(", ")))
+            Err(format!(
+                "there is no `{path}.{wanted}`; the names are {}{advice}",
+                names.join(", ")
+            ))
         }
     }
 }
 
-/// The known name that is most like `key`, if any is.
+/// The known name that is most similar to `key`, if any is similar enough.
 fn nearest<'a>(key: &str, known: &'a [String]) -> Option<&'a String> {
     let likeness = |name: &String| strsim::jaro_winkler(key, name);
     let near = known.iter().map(|name| (likeness(name), name)).max_by(|a, b| a.0.total_cmp(&b.0));
     near.filter(|(likeness, _)| *likeness > 0.7).map(|(_, name)| name)
 }
 
-/// Line numbers for every path below `table`.
+/// Records the line number of every path below `table`.
 fn note_lines(table: &DeTable<'_>, path: &str, text: &str, places: &mut BTreeMap<String, Place>) {
     for (key, value) in table {
         let path = join(path, key.get_ref());

@@ -1,6 +1,6 @@
-//! Every key of a recipe: as a JSON Schema, by which editors complete and check, and as Markdown.
+//! All keys of a recipe, as a JSON Schema for editors and as Markdown.
 //!
-//! Both come from the structs that recipes are read as: names, types, defaults, doc comments.
+//! Names, types, defaults and descriptions come from the structs that recipes are read as.
 
 mod markdown;
 #[cfg(test)]
@@ -15,24 +15,25 @@ use super::settings::Body;
 
 pub use markdown::markdown;
 
-/// What `[tiny]` is, which is no struct.
-const TINY: &str = "`[tiny]`: what `--tiny` puts over the other tables: any of their keys.";
+/// The description of `[tiny]`, which has no struct.
+const TINY: &str = "`[tiny]`: overrides for `--tiny`. It may have any key of the other tables.";
 
-/// What a recipe of one study may say.
+/// The schema of one study's recipes.
 #[derive(Debug, Clone)]
 pub struct RecipeSchema {
     study: &'static str,
-    /// Without what `[tiny]` and variants may put over it.
+    /// The schema without `[tiny]` and the keys of variants.
     recipe: Value,
 }
 
-/// A table of which a study reads nothing.
+/// A table without keys, for a study that does not read it.
 #[derive(JsonSchema)]
-#[schemars(deny_unknown_fields, description = "Nothing is read of it.")]
+#[schemars(deny_unknown_fields, description = "No keys.")]
 pub struct NoKeys {}
 
 impl RecipeSchema {
-    /// Of a study that reads `[data]`, `[model]`, `[memory]` and the `feed` of its phases as these.
+    /// The schema of a study that reads `[data]`, `[model]`, `[memory]` and the `feed` of its
+    /// phases as these types.
     pub fn new<Data, Model, Memory, Feed>(study: &'static str) -> Self
     where
         Data: JsonSchema,
@@ -46,7 +47,7 @@ impl RecipeSchema {
         put(&mut recipe, "model", schema_of::<Model>());
         put(&mut recipe, "memory", schema_of::<Memory>());
         put(&mut recipe["properties"]["phase"]["items"], "feed", schema_of::<Feed>());
-        // As `Recipe::validate` does.
+        // `Recipe::validate` requires the same.
         require(&mut recipe, "phase");
         recipe["properties"]["phase"]["minItems"] = json!(1);
         Self { study, recipe }
@@ -63,7 +64,7 @@ impl RecipeSchema {
         let mut schema =
             json!({ "$schema": "http://json-schema.org/draft-07/schema#", "title": title });
         let mut recipe = self.recipe.clone();
-        // A variant has no variants, and no `[tiny]`.
+        // A variant has neither variants nor `[tiny]`.
         let mut variant = recipe["properties"]["variant"]["items"].clone();
         for (key, value) in entries(&overrides(&recipe)["properties"]) {
             if key != "variant" {
@@ -81,7 +82,7 @@ impl RecipeSchema {
     }
 }
 
-/// The schema of one table, with nothing in it that refers to another place.
+/// The schema of one table, with all subschemas inlined.
 fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft07().with(|settings| {
         settings.inline_subschemas = true;
@@ -93,7 +94,7 @@ fn schema_of<T: JsonSchema>() -> Value {
     schema.to_value()
 }
 
-/// Puts what a study reads a table as in its place.
+/// Sets the schema of a table that the study reads.
 fn put(schema: &mut Value, key: &str, table: Value) {
     let needed = table.get("required").is_some();
     schema["properties"][key] = table;
@@ -102,14 +103,14 @@ fn put(schema: &mut Value, key: &str, table: Value) {
     }
 }
 
-/// Makes a key one that has to be given.
+/// Adds a key to the required keys.
 fn require(schema: &mut Value, key: &str) {
     if let Some(Value::Array(required)) = schema.get_mut("required") {
         required.push(key.into());
     }
 }
 
-/// What may be put over a table: any of its keys, and entries of its lists by position or name.
+/// The schema of overrides of a table: any of its keys, and list entries by position or name.
 fn overrides(table: &Value) -> Value {
     let mut over = table.clone();
     if let Some(keys) = over.as_object_mut() {
@@ -126,8 +127,8 @@ fn overrides(table: &Value) -> Value {
     over
 }
 
-/// Takes out what TOML does not know and what tells nothing: null, widths of numbers, line breaks,
-/// the defaults of tables, whose keys have their own.
+/// Removes parts of the schema that TOML or a reader does not need: null, number widths, line
+/// breaks, and defaults of whole tables.
 fn tidy(schema: &mut Schema) {
     let is_table = schema.get("type").is_some_and(|kind| kind == "object");
     let has_no_default = is_table || is_list_of_tables(schema.as_value());
@@ -153,7 +154,7 @@ fn tidy(schema: &mut Schema) {
             keys["type"] = only.clone();
         }
     }
-    // An older word, which more editors know.
+    // More editors support `enum`, which is older than `const`.
     if let Some(only) = keys.shift_remove("const") {
         keys.insert("enum".into(), json!([only]));
     }
@@ -167,7 +168,7 @@ fn tidy(schema: &mut Schema) {
     keys.get_mut("default").into_iter().for_each(as_written);
 }
 
-/// Numbers of single precision by their own digits: 0.01, not 0.009999999776482582.
+/// Writes single-precision numbers with their own digits: 0.01, not 0.009999999776482582.
 fn as_written(value: &mut Value) {
     match value {
         Value::Array(values) => values.iter_mut().for_each(as_written),
@@ -188,7 +189,7 @@ fn is_list_of_tables(schema: &Value) -> bool {
     schema.get("items").is_some_and(|items| items["type"] == "object")
 }
 
-/// The items of the list with this key, if it is there.
+/// The items of the list with this key. Empty if the key is missing.
 fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     value[key].as_array().into_iter().flatten()
 }

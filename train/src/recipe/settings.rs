@@ -1,4 +1,4 @@
-//! The sections of a recipe that the trainer itself obeys, with their defaults.
+//! The recipe sections that the trainer itself reads, with their defaults.
 
 use std::path::PathBuf;
 
@@ -11,15 +11,15 @@ use super::Variant;
 use crate::schedule::Schedule;
 use crate::trainer::WEIGHTS;
 
-/// `[batch]`: how large a step is. A study reads the sizes; the trainer reads `accumulate`.
+/// `[batch]`: the size of a step. The study reads the sizes, the trainer reads `accumulate`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BatchSettings {
-    /// Examples in a micro-batch, at most.
+    /// Maximum number of examples in a micro-batch.
     pub examples: usize,
-    /// Tokens in a micro-batch, at most; 0 for no limit.
+    /// Maximum number of tokens in a micro-batch; 0 for no limit.
     pub tokens: usize,
-    /// Micro-batches in a step.
+    /// Number of micro-batches in a step (gradient accumulation).
     pub accumulate: usize,
 }
 
@@ -29,41 +29,41 @@ impl Default for BatchSettings {
     }
 }
 
-/// The rule that turns gradients into steps.
+/// The optimisation algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OptimiserKind {
     /// Adam with decoupled weight decay.
     Adamw,
-    /// Adafactor with factored second moments, as REVEAL uses it.
+    /// Adafactor with factored second moments, as in REVEAL.
     Adafactor,
 }
 
-/// `[optimiser]`: how gradients become steps.
+/// `[optimiser]`: the optimiser and its hyperparameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OptimiserSettings {
-    /// The rule.
+    /// The optimiser.
     pub kind: OptimiserKind,
-    /// The highest learning rate of the schedule.
+    /// The peak learning rate of the schedule.
     pub learning_rate: f64,
-    /// AdamW: decay of the first and second moment.
+    /// AdamW: decay rates of the first and second moment.
     pub betas: [f64; 2],
-    /// Added to AdamW's denominator, or to Adafactor's squared gradients; without it 1e-8 and
+    /// Added to AdamW's denominator or to Adafactor's squared gradients. The defaults are 1e-8 and
     /// 1e-30.
     pub epsilon: Option<f64>,
-    /// Decay of tensors of rank 2 and more. AdamW multiplies it by the learning rate, Adafactor
-    /// does not.
+    /// Weight decay for tensors of rank 2 or higher. AdamW multiplies it by the learning rate,
+    /// Adafactor does not.
     pub weight_decay: f64,
-    /// The Euclidean norm that all gradients together are cut to; 0 for no limit.
+    /// Maximum Euclidean norm of all gradients together, for gradient clipping; 0 for no limit.
     pub clip_norm: f64,
-    /// The factor on the learning rate from each layer to the one below it.
+    /// Layer-wise learning rate decay: the factor from each layer to the layer below it.
     pub layer_rate_decay: f64,
-    /// Adafactor: exponent of the second moment's decay, `1 − t^−exponent`.
+    /// Adafactor: the exponent in the decay of the second moment, `1 − t^−exponent`.
     pub decay_exponent: f64,
-    /// Adafactor: the root mean square that a tensor's update is cut to.
+    /// Adafactor: the maximum root mean square of a tensor's update, for update clipping.
     pub update_clip: f64,
-    /// Adafactor: decay of the update's running mean; 0 for none.
+    /// Adafactor: momentum, the decay of the update's moving average; 0 for none.
     pub momentum: f64,
 }
 
@@ -84,19 +84,19 @@ impl Default for OptimiserSettings {
     }
 }
 
-/// `[[group]]`: a factor on the learning rate for all parameters whose path matches; 0 freezes,
-/// and of several that match the last one counts.
+/// `[[group]]`: a factor on the learning rate of all parameters whose path matches. 0 freezes them.
+/// If several groups match, the last one applies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GroupSettings {
-    /// The path pattern: `*` is one level's characters, `**` any.
+    /// The path pattern: `*` matches within one level, `**` matches across levels.
     #[serde(rename = "match")]
     pub pattern: String,
-    /// The factor.
+    /// The factor on the learning rate.
     pub rate: f64,
 }
 
-/// `[gradient_check]`: what the check at a phase's first step may find.
+/// `[gradient_check]`: exceptions from the gradient check at a phase's first step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GradientCheckSettings {
@@ -104,17 +104,17 @@ pub struct GradientCheckSettings {
     pub allow: Vec<String>,
 }
 
-/// `[awp]`: adversarial weight perturbation; none without this table.
+/// `[awp]`: adversarial weight perturbation. Off without this table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AwpSettings {
-    /// The first epoch of the phase, counted from 0, in which weights are perturbed.
+    /// The first epoch of the phase, counted from 0, with perturbed weights.
     pub start_epoch: usize,
-    /// The length of the step along the gradient, relative to the tensor's norm.
+    /// The step length along the gradient, relative to the tensor's norm.
     pub learning_rate: f64,
-    /// How far a weight may move, relative to its size.
+    /// The maximum change of a weight, relative to its absolute value.
     pub epsilon: f64,
-    /// Path patterns of the tensors that are perturbed.
+    /// Path patterns of the tensors to perturb.
     #[serde(rename = "match")]
     pub patterns: Vec<String>,
 }
@@ -126,22 +126,22 @@ impl Default for AwpSettings {
     }
 }
 
-/// `[ema]`: a running mean of the parameters, which is then what is evaluated and kept. None without
-/// this table.
+/// `[ema]`: an exponential moving average (EMA) of the parameters. It is evaluated and saved in
+/// place of the parameters. Off without this table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EmaSettings {
-    /// The decay; while the run is young `(1 + t) / (10 + t)` is used where it is smaller.
+    /// The decay. Early in a run, `(1 + t) / (10 + t)` is used if it is smaller.
     pub decay: f64,
 }
 
-/// `[checkpoint]`: when checkpoints are written. There is always one at the end of a phase.
+/// `[checkpoint]`: when checkpoints are written. Each phase also ends with a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckpointSettings {
-    /// Steps from one to the next; 0 for one at the end of each epoch.
+    /// Steps between checkpoints; 0 for a checkpoint at the end of each epoch.
     pub every_steps: u64,
-    /// How many are kept beside the best one.
+    /// Number of recent checkpoints to keep, besides the best one.
     pub keep: usize,
 }
 
@@ -151,20 +151,21 @@ impl Default for CheckpointSettings {
     }
 }
 
-/// `[evaluation]`: when the model is measured while it trains. There is always one at the end of a
-/// phase.
+/// `[evaluation]`: when the model is evaluated during training. Each phase also ends with an
+/// evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvaluationSettings {
-    /// Steps from one to the next; 0 for counting epochs instead.
+    /// Steps between evaluations; 0 to count epochs instead.
     pub every_steps: u64,
-    /// Epochs from one to the next; 0 for none before the end.
+    /// Epochs between evaluations; 0 for no evaluation before the end.
     pub every_epochs: usize,
-    /// Ends the phase after so many evaluations without a gain; 0 for never.
+    /// Early stopping: the number of evaluations without improvement that ends the phase; 0 for
+    /// never.
     pub early_stop: usize,
-    /// How much better a figure has to be to count as a gain.
+    /// The minimum improvement of the primary metric that counts.
     pub margin: f64,
-    /// Whether the best checkpoint is kept and becomes `model.safetensors`, instead of the last.
+    /// Whether `model.safetensors` comes from the best checkpoint instead of the last one.
     pub keep_best: bool,
 }
 
@@ -174,11 +175,11 @@ impl Default for EvaluationSettings {
     }
 }
 
-/// `[log]`: what is written while it trains.
+/// `[log]`: the logs of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogSettings {
-    /// Steps from one line of `metrics.jsonl` to the next.
+    /// Steps between lines of `metrics.jsonl`.
     pub every_steps: u64,
     /// Whether TensorBoard events are written.
     pub tensorboard: bool,
@@ -190,82 +191,84 @@ impl Default for LogSettings {
     }
 }
 
-/// `[[phase]]`: a stretch of training with its own parameters, data and schedule; one at least.
+/// `[[phase]]`: a part of training with its own parameters, data and schedule. At least one is
+/// required.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
     /// Its name.
     pub name: String,
-    /// Its place among the phases, counted from 0; not written in a recipe.
+    /// Its index among the phases, counted from 0; not part of a recipe.
     #[serde(skip)]
     pub index: usize,
-    /// Its length in epochs. Exactly one of `epochs` and `steps` is given.
+    /// Its length in epochs. Give exactly one of `epochs` and `steps`.
     pub epochs: Option<usize>,
-    /// Its length in steps. A phase of 0 steps is left out: `--set phase.NAME.steps=0`.
+    /// Its length in steps. A phase of 0 steps is skipped: `--set phase.NAME.steps=0`.
     pub steps: Option<u64>,
-    /// The highest learning rate, where it differs from `[optimiser]`.
+    /// The peak learning rate, if it differs from `[optimiser]`.
     pub learning_rate: Option<f64>,
-    /// Which parameters move, after (and so over) the recipe's own groups.
+    /// Learning-rate factors for this phase. They override the recipe's own groups.
     #[serde(default)]
     pub group: Vec<GroupSettings>,
-    /// What is fed: a table that the study reads with [`crate::Recipe::feed`].
+    /// The phase's training data: a table that the study reads with [`crate::Recipe::feed`].
     #[serde(default)]
     #[schemars(with = "OfStudy")]
     pub feed: Table,
 }
 
-/// `[start]`: another run, with whose weights this one begins; fresh or published ones without this
-/// table.
+/// `[start]`: another run, whose weights initialise this run. Without this table, weights are
+/// random or published.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StartSettings {
-    /// Its folder. It has to have every parameter that is taken over, in the same shape.
+    /// Its folder. It has to contain every loaded parameter in the same shape.
     pub run: PathBuf,
-    /// The SHA-256 of its weights; filled in where it is not given.
+    /// The SHA-256 of its weights; filled in if not given.
     pub sha256: Option<String>,
-    /// Patterns of the parameters that are taken over; the others are fresh. All where it is empty.
+    /// Patterns of the parameters to load; the others are initialised afresh. Empty loads all
+    /// parameters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("default" = []))]
     pub parameters: Vec<String>,
 }
 
 impl StartSettings {
-    /// Whether a parameter is taken over.
+    /// Whether this parameter is loaded from the other run.
     pub fn takes_over(&self, name: &str) -> bool {
         let matches = |pattern: &String| path_matches(pattern.as_bytes(), name.as_bytes());
         self.parameters.is_empty() || self.parameters.iter().any(matches)
     }
 
-    /// The file of the weights.
+    /// The weights file.
     pub fn weights(&self) -> PathBuf {
         self.run.join(WEIGHTS)
     }
 }
 
-/// `[check]`: what a finished run has to show. A recipe without it is refused.
+/// `[check]`: the conditions that a finished run has to meet. Every recipe needs it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckSettings {
-    /// Files that the run folder has to hold.
+    /// Files that the run folder has to contain.
     pub files: Vec<String>,
-    /// The bound on the training loss of the last log line.
+    /// The maximum training loss of the last log line.
     pub loss_at_most: Option<f64>,
-    /// The figure of the primary metric to expect.
+    /// The expected value of the primary metric.
     pub figure: Option<f64>,
-    /// How much worse than `figure` the kept model may be.
+    /// How much worse than `figure` the saved model may be.
     pub tolerance: f64,
 }
 
-/// The place of a table that each study reads as a struct of its own.
+/// Stands for a table that each study reads as its own struct.
 type OfStudy = serde_json::Map<String, serde_json::Value>;
 
-/// A whole recipe; its tables are in the order in which they are written back.
+/// A whole recipe. The field order is the order of the written tables.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Body {
     /// The study that the recipe is for.
     pub study: String,
-    /// The seed of everything that is drawn in the run.
+    /// The seed of all randomness in the run.
     #[serde(default)]
     pub seed: u64,
     pub start: Option<StartSettings>,

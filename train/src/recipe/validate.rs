@@ -1,10 +1,10 @@
-//! What a recipe may not say.
+//! Validation of a recipe's values.
 
 use super::{GroupSettings, OptimiserKind, OptimiserSettings, Recipe};
 use crate::error::Result;
 
 impl Recipe {
-    /// Refuses values that no run can work with, and settings that would have no effect.
+    /// Rejects values that no run can use, and settings without effect.
     pub(super) fn validate(&self) -> Result<()> {
         let body = &self.body;
         self.refuse("batch.examples", body.batch.examples == 0, "has to be at least 1")?;
@@ -16,7 +16,7 @@ impl Recipe {
         if let Some(awp) = &body.awp {
             self.positive("awp.learning_rate", awp.learning_rate)?;
             self.positive("awp.epsilon", awp.epsilon)?;
-            let reason = "names no tensor, so that nothing is perturbed; leave [awp] out instead";
+            let reason = "is empty, so no tensor is perturbed; remove [awp] instead";
             self.refuse("awp.match", awp.patterns.is_empty(), reason)?;
         }
         if let Some(ema) = &body.ema {
@@ -36,7 +36,7 @@ impl Recipe {
         for beta in optimiser.betas {
             self.below_one("optimiser.betas", beta)?;
         }
-        // The kernels take it as f32, where less than this is 0.
+        // The kernels use f32, where smaller values round to 0.
         let epsilon = f64::from(optimiser.epsilon.unwrap_or(1.0) as f32);
         self.positive("optimiser.epsilon", epsilon)?;
         self.at_least_zero("optimiser.weight_decay", optimiser.weight_decay)?;
@@ -50,7 +50,7 @@ impl Recipe {
         self.refuse_settings_of_another_optimiser()
     }
 
-    /// A default may stand there: the resolved form holds the settings of every kind.
+    /// Default values are allowed: a resolved recipe holds the settings of every optimiser.
     fn refuse_settings_of_another_optimiser(&self) -> Result<()> {
         let (set, default) = (&self.body.optimiser, OptimiserSettings::default());
         let (kind, foreign) = match set.kind {
@@ -65,7 +65,7 @@ impl Recipe {
             OptimiserKind::Adafactor => ("adamw", vec![("betas", set.betas != default.betas)]),
         };
         for (key, changed) in foreign {
-            let reason = format!("has no effect but with `kind = \"{kind}\"`; leave it out");
+            let reason = format!("only has an effect with `kind = \"{kind}\"`; remove it");
             self.refuse(&format!("optimiser.{key}"), changed, &reason)?;
         }
         Ok(())
@@ -98,7 +98,7 @@ impl Recipe {
         let check = &self.check;
         let empty =
             check.files.is_empty() && check.loss_at_most.is_none() && check.figure.is_none();
-        let reason = "asks for nothing: give `files`, `loss_at_most` or `figure`";
+        let reason = "is empty: give `files`, `loss_at_most` or `figure`";
         self.refuse("check", empty, reason)?;
         for (path, value) in
             [("check.loss_at_most", check.loss_at_most), ("check.figure", check.figure)]

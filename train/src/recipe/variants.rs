@@ -1,4 +1,4 @@
-//! Variants: recipes that differ from one another in a few settings, in one file.
+//! Variants: recipes in one file that differ in a few settings.
 
 use schemars::JsonSchema;
 use toml::Value;
@@ -6,36 +6,36 @@ use toml::Value;
 use super::Recipe;
 use crate::error::Result;
 
-/// One of a recipe's `[[variant]]`s: the recipe with the variant's settings put over its own.
+/// One `[[variant]]` of a recipe: the recipe with the variant's settings applied.
 #[derive(Debug, Clone, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Variant {
-    /// Its name, which folders and files take; `None` for a recipe without variants.
-    #[schemars(required, description = "Its name, which folders and files take.")]
+    /// Its name, used in folder and file names; `None` for a recipe without variants.
+    #[schemars(required, description = "Its name, used in folder and file names.")]
     pub name: Option<String>,
-    /// What its scores count in a mean over variants; positive.
+    /// Its weight in the mean score over variants; positive.
     #[schemars(default = "usual_weight")]
     pub weight: f64,
-    /// The recipe, which has no variants of its own.
+    /// The variant's recipe, without variants of its own.
     #[schemars(skip)]
     pub recipe: Recipe,
 }
 
-/// What a variant counts that says nothing of it.
+/// The default weight of a variant.
 fn usual_weight() -> f64 {
     1.0
 }
 
 impl Recipe {
-    /// The variants in their order; a recipe without any is its only one.
+    /// The variants in order. A recipe without variants is its own only variant.
     ///
-    /// A variant is a table with a `name`, perhaps a `weight` (1 without it), and settings to put
-    /// over the recipe's. What `[tiny]` or the command line says is said of all variants; they are
-    /// reached by name (`--set variant.NAME.seed=2`).
+    /// A variant is a table with a `name`, an optional `weight` (1 by default), and settings that
+    /// override the recipe. `[tiny]` and the command line apply to all variants. One variant is
+    /// addressed by its name (`--set variant.NAME.seed=2`).
     ///
     /// # Errors
-    /// [`crate::TrainError::Recipe`] for a name that is missing, doubled or no folder name, a
-    /// weight that is not positive, and what [`Recipe::parse`] refuses.
+    /// [`crate::TrainError::Recipe`] for a name that is missing, duplicate or not a folder name, a
+    /// weight that is not positive, and the errors of [`Recipe::parse`].
     pub fn variants(&self) -> Result<Vec<Variant>> {
         if self.body.variant.is_empty() {
             return Ok(vec![Variant { name: None, weight: usual_weight(), recipe: self.clone() }]);
@@ -48,11 +48,11 @@ impl Recipe {
             };
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
             if name.is_empty() || !name.chars().all(plain) {
-                let reason = "has to be of letters, digits, - and _: a folder is named after it";
+                let reason = "may only have letters, digits, - and _: it becomes a folder name";
                 return Err(self.error(&format!("{path}.name"), reason));
             }
             if variants.iter().any(|variant| variant.name.as_ref() == Some(name)) {
-                return Err(self.error(&format!("{path}.name"), "is that of another variant"));
+                return Err(self.error(&format!("{path}.name"), "is used by another variant"));
             }
             let weight = match table.get("weight") {
                 None => usual_weight(),
@@ -72,7 +72,7 @@ impl Recipe {
         Ok(variants)
     }
 
-    /// Whether the recipe has variants, each of which is to be trained instead of itself.
+    /// Whether the recipe has variants. Then the variants are trained, not the recipe itself.
     pub fn has_variants(&self) -> bool {
         !self.body.variant.is_empty()
     }

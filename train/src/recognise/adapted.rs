@@ -1,4 +1,4 @@
-//! A recogniser with what AVFormer has learnt: switched on by name, and off again.
+//! An ASR model with AVFormer adapters, which can be switched on and off by name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,103 +20,105 @@ use crate::encode::{Encoder, Prepared};
 use crate::error::{Result, TrainError};
 use crate::trainer::WEIGHTS;
 
-/// `config.json` of a run of AVFormer: the models that its weights belong to.
+/// `config.json` of an AVFormer run: the models that its weights belong to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AddedTo {
     /// [`AddedTo::MODEL_TYPE`].
     pub model_type: String,
-    /// What is added.
+    /// The configuration of the adapters and the projection.
     pub avformer: AvformerConfig,
-    /// The frozen recogniser, as the recipe names it.
+    /// The frozen ASR model's name in the recipe.
     pub recogniser: String,
     /// The SHA-256 of its weights.
     pub recogniser_sha256: String,
-    /// The frozen image encoder, as the recipe names it.
+    /// The frozen image encoder's name in the recipe.
     pub image_encoder: String,
-    /// The SHA-256 of its weights; empty where no frames are shown.
+    /// The SHA-256 of its weights; empty without frames.
     pub image_encoder_sha256: String,
-    /// The width of its embeddings.
+    /// The dimension of its embeddings.
     pub image_width: usize,
-    /// Frames that are shown of each clip; 0 where none were shown in training.
+    /// The number of frames per clip; 0 for a model that was trained without frames.
     pub frames: usize,
-    /// Seconds of silence behind each clip.
+    /// Silence after each clip, in seconds.
     #[serde(default)]
     pub silence: f64,
 }
 
-/// Pictures of a clip that are chosen from: of more, so many evenly.
+/// The maximum number of images per clip to choose frames from. From more images, this many are
+/// chosen at equal distances.
 pub const MOST_FRAMES: usize = 32;
-/// The most silence behind a clip, in seconds.
+/// The maximum silence after a clip, in seconds.
 pub(crate) const MOST_SILENCE: f64 = 30.0;
 
-/// What is seen while a clip is heard.
+/// The visual input of a clip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
     /// Its own frames.
     Right,
-    /// Those of another clip.
+    /// Frames of another clip.
     Wrong,
-    /// Embeddings of zeros.
+    /// Zero embeddings.
     Zero,
-    /// No visual token.
+    /// No visual tokens.
     Nothing,
 }
 
-/// A clip, and the embeddings of what is seen.
+/// A clip with the embeddings of its images.
 #[derive(Debug, Clone, Default)]
 pub struct AdaptedClip {
-    /// At 16 kHz.
+    /// The audio samples at 16 kHz.
     pub samples: Vec<f32>,
-    /// `[V, E]` of [`AdaptedRecogniser::see`]; empty for no frames.
+    /// Image embeddings `[V, E]` from [`AdaptedRecogniser::see`]; empty for no frames.
     pub embeddings: Vec<f32>,
 }
 
-/// A frozen recogniser, and what was learnt for it in several runs. At most one of these is on; with none the texts are
-/// those of the recogniser itself, bit for bit.
+/// A frozen ASR model with the adapters of several runs. At most one set of adapters is on. With
+/// none on, texts equal those of the ASR model exactly.
 pub struct AdaptedRecogniser {
     listener: Listener,
     added: BTreeMap<String, Added>,
     on: Option<String>,
 }
 
-/// What one run has learnt.
+/// The adapters of one run.
 struct Added {
     avformer: Avformer,
-    /// `None` where it has learnt without frames, or is to see nothing.
+    /// `None` if the run was trained without frames, or if it should get no images.
     eyes: Option<Encoder>,
     frames: usize,
-    /// Samples of silence behind each clip.
+    /// Silence after each clip, in samples.
     silence: usize,
 }
 
 impl AddedTo {
-    /// The kind of model that the file names.
+    /// The `model_type` in the file.
     pub const MODEL_TYPE: &str = "engram_avformer";
-    /// The file in a run's folder.
+    /// The name of the file in a run folder.
     pub const FILE: &str = "config.json";
 
-    /// Reads that of a run. Folders of models are named as in the recipe, or as they lie from the run.
+    /// Reads the file of a run. Paths of model folders are as in the recipe, or relative to the run
+    /// folder.
     ///
     /// # Errors
-    /// [`TrainError::Io`]; [`TrainError::Recognise`] for another kind of file.
+    /// [`TrainError::Io`]; [`TrainError::Recognise`] for a file of another kind.
     pub fn read(run: &Path) -> Result<Self> {
         check_checksums(run)?;
         let path = run.join(Self::FILE);
         let bytes = std::fs::read(&path).map_err(TrainError::io(&path))?;
         let bad = |reason: String| TrainError::Recognise {
             reason: format!(
-                "{}: {reason}; give the folder of a finished run of `engram train avformer`",
+                "{}: {reason}; use the folder of a finished run of `engram train avformer`",
                 path.display()
             ),
         };
         let read: Self = serde_json::from_slice(&bytes)
             .map_err(|error| bad(format!("line {}: {error}", error.line())))?;
         if read.model_type != Self::MODEL_TYPE {
-            return Err(bad(format!("is of a `{}`", read.model_type)));
+            return Err(bad(format!("has the model type `{}`", read.model_type)));
         }
         read.check(&bytes).map_err(bad)?;
-        // Models that lie beside a run may move with it.
+        // Models in a subfolder of the run may be moved with it.
         let beside = |name: String| match run.join(&name) {
             path if path.is_dir() && !Path::new(&name).exists() => path.display().to_string(),
             _ => name,
@@ -125,33 +127,36 @@ impl AddedTo {
         Ok(Self { recogniser, image_encoder, ..read })
     }
 
-    /// Fails for what no run writes; `written` are the bytes of the file.
+    /// Returns an error for contents that no run writes. `written` are the bytes of the file.
     fn check(&self, written: &[u8]) -> std::result::Result<(), String> {
         let bad = |error: &dyn std::fmt::Display| error.to_string();
         let written: serde_json::Value = serde_json::from_slice(written).map_err(|e| bad(&e))?;
-        // What is left out of it would be taken to be as usual.
+        // Missing fields would silently get their defaults.
         if serde_json::to_value(&self.avformer).map_err(|e| bad(&e))? != written["avformer"] {
-            return Err("`avformer` does not say all of what was added".to_owned());
+            return Err("`avformer` has missing fields".to_owned());
         }
         self.avformer.validate().map_err(|error| format!("`avformer`: {error}"))?;
         if self.frames > MOST_FRAMES {
             return Err(format!("`frames` is {}, more than {MOST_FRAMES}", self.frames));
         }
         if (self.frames > 0) == self.image_encoder_sha256.is_empty() {
-            return Err("`frames` and `image_encoder_sha256` do not go together".to_owned());
+            return Err("`frames` and `image_encoder_sha256` do not match".to_owned());
         }
         match (0.0..=MOST_SILENCE).contains(&self.silence) {
             true => Ok(()),
-            false => Err(format!("`silence` is {}, not 0 to {MOST_SILENCE} seconds", self.silence)),
+            false => Err(format!(
+                "`silence` is {}, but has to be 0 to {MOST_SILENCE} seconds",
+                self.silence
+            )),
         }
     }
 }
 
-/// Adapters and map of a run's weights, for its recogniser.
+/// Loads the adapters and the projection of a run for its ASR model.
 ///
 /// # Errors
-/// [`TrainError::Model`] for weights that cannot be read, or are of another model; [`TrainError::Recognise`] for those
-/// with numbers that are none.
+/// [`TrainError::Model`] for weights that cannot be read or belong to another model;
+/// [`TrainError::Recognise`] for values that are NaN or infinite.
 pub(crate) fn open_avformer(
     recogniser: FrozenRecogniser,
     (config, image_width): (&AvformerConfig, usize),
@@ -165,7 +170,7 @@ pub(crate) fn open_avformer(
         if !parameter.read(|values| values.iter().all(|value| value.is_finite()))? {
             let (file, name) = (weights.display(), parameter.name());
             let reason = format!(
-                "{file}: `{name}` has numbers that are not finite; train the run again, or give another"
+                "{file}: `{name}` has values that are not finite; train again, or use another run"
             );
             return Err(TrainError::Recognise { reason });
         }
@@ -173,28 +178,28 @@ pub(crate) fn open_avformer(
     Ok(avformer)
 }
 
-/// Embeddings as the projection takes them: unit vectors times this, so that their mean square is 1.
+/// The factor from unit vectors to the projection's input, which has a mean square of 1.
 pub(crate) fn embedding_scale(width: usize) -> f32 {
     (width as f32).sqrt()
 }
 
 impl AdaptedRecogniser {
-    /// A recogniser to which nothing is added yet.
+    /// An ASR model without adapters.
     pub fn new(listener: Listener) -> Self {
         Self { listener, added: BTreeMap::new(), on: None }
     }
 
-    /// The recogniser itself.
+    /// The ASR model.
     pub fn listener(&self) -> &Listener {
         &self.listener
     }
 
-    /// Adds what a run has learnt, by a name, without switching it on. Its image encoder is looked for
-    /// where the run says, or at `image_encoder`.
+    /// Loads the adapters of a run under a name, without switching them on. The image encoder is
+    /// loaded from the run's path, or from `image_encoder`.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] for a run that belongs to another recogniser or image encoder, and those
-    /// of opening its files.
+    /// [`TrainError::Recognise`] for a run that belongs to another ASR model or image encoder, and
+    /// the errors of opening its files.
     pub fn add(&mut self, name: &str, run: &Path, image_encoder: Option<&str>) -> Result<()> {
         let config = self.config_of(run)?;
         let eyes = match config.frames {
@@ -203,8 +208,8 @@ impl AdaptedRecogniser {
                 let given = image_encoder.unwrap_or(&config.image_encoder);
                 let encoder = Encoder::open(given).map_err(|error| TrainError::Recognise {
                     reason: format!(
-                        "{}: its image encoder could not be opened ({error}); give where it lies \
-                         (--image-encoder), or show no frames (--frames none)",
+                        "{}: its image encoder could not be opened ({error}); give its location \
+                         (--image-encoder), or use no frames (--frames none)",
                         run.display()
                     ),
                 })?;
@@ -218,23 +223,23 @@ impl AdaptedRecogniser {
         self.add_with(name, run, &config, eyes)
     }
 
-    /// As [`AdaptedRecogniser::add`] for one that is to see nothing: its image encoder is not opened, and need not
-    /// be there.
+    /// Loads adapters like [`AdaptedRecogniser::add`] for use without images. The image encoder is
+    /// not opened and may be missing.
     ///
     /// # Errors
-    /// As [`AdaptedRecogniser::add`], those of an image encoder aside.
+    /// The errors of [`AdaptedRecogniser::add`], except those of the image encoder.
     pub fn add_unseeing(&mut self, name: &str, run: &Path) -> Result<()> {
         let config = self.config_of(run)?;
         self.add_with(name, run, &config, None)
     }
 
-    /// What a run of this recogniser says of itself.
+    /// The configuration of a run, checked against this ASR model.
     fn config_of(&self, run: &Path) -> Result<AddedTo> {
         let config = AddedTo::read(run)?;
         let found = self.listener.weights_sha256()?;
         if found != config.recogniser_sha256 {
-            let wanted = ("recogniser", config.recogniser.as_str());
-            return Err(differs(run, wanted, "the recogniser that is given", &found));
+            let wanted = ("ASR model", config.recogniser.as_str());
+            return Err(differs(run, wanted, "the given ASR model", &found));
         }
         Ok(config)
     }
@@ -254,14 +259,15 @@ impl AdaptedRecogniser {
         Ok(())
     }
 
-    /// Switches what was added by this name on, and all else off.
+    /// Switches on the adapters with this name, and switches off all others.
     ///
     /// # Errors
     /// [`TrainError::Recognise`] for a name that was not added.
     pub fn switch(&mut self, name: Option<&str>) -> Result<()> {
         if let Some(name) = name.filter(|name| !self.added.contains_key(*name)) {
             let known: Vec<&str> = self.added.keys().map(String::as_str).collect();
-            let reason = format!("there are no adapters `{name}`; there are: {}", known.join(", "));
+            let reason =
+                format!("there are no adapters `{name}`; the names are {}", known.join(", "));
             return Err(TrainError::Recognise { reason });
         }
         self.on = name.map(str::to_string);
@@ -272,21 +278,22 @@ impl AdaptedRecogniser {
         self.added.get(self.on.as_ref()?)
     }
 
-    /// How many pictures a clip is seen with.
+    /// The number of images that the model uses for a clip.
     pub fn seen(&self, clip: &AdaptedClip) -> usize {
         let eyes = self.on().and_then(|added| added.eyes.as_ref());
         eyes.map_or(0, |encoder| clip.embeddings.len() / encoder.width())
     }
 
-    /// Frames that are wanted of each clip.
+    /// The number of frames that the model needs per clip.
     pub fn frames(&self) -> usize {
         self.on().filter(|added| added.eyes.is_some()).map_or(0, |added| added.frames)
     }
 
-    /// The embeddings of a clip's pictures, `[V, E]`: as many as are wanted, evenly. Errors name the picture.
+    /// Computes embeddings of a clip's images, `[V, E]`. As many images as the model needs are
+    /// chosen at equal distances. Errors name the image.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a picture that does not decode.
+    /// [`TrainError::Data`] for an image that cannot be decoded.
     pub fn see(&self, pictures: &[PathBuf]) -> Result<Vec<f32>> {
         let Some(Added { eyes: Some(encoder), frames, .. }) = self.on() else {
             return Ok(Vec::new());
@@ -300,12 +307,12 @@ impl AdaptedRecogniser {
         Ok(embeddings)
     }
 
-    /// The texts of clips in one batch, by the greedy search. Where nothing is on they are the
-    /// recogniser's own.
+    /// Transcribes clips in one batch with greedy decoding. Without adapters switched on, the texts
+    /// are the ASR model's own.
     ///
     /// # Errors
-    /// [`TrainError::Model`] for a clip that is too long or too short; [`TrainError::Recognise`] for
-    /// embeddings that were not made for what is on.
+    /// [`TrainError::Model`] for a clip that is too long or too short; [`TrainError::Recognise`]
+    /// for embeddings that do not match the adapters.
     pub fn transcribe(&self, clips: &[AdaptedClip]) -> Result<Vec<String>> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
         let Some(Added { avformer, eyes, frames, silence }) = self.on() else {
@@ -319,8 +326,8 @@ impl AdaptedRecogniser {
         };
         if let Some(clip) = clips.iter().find(|clip| !fits(clip)) {
             let reason = format!(
-                "{} numbers are no embeddings of up to {frames} pictures of {width}: see them again with \
-                 what is switched on",
+                "{} values are not embeddings of up to {frames} images of dimension {width}: \
+                 compute them again with the adapters that are switched on",
                 clip.embeddings.len()
             );
             return Err(TrainError::Recognise { reason });
@@ -338,23 +345,25 @@ impl AdaptedRecogniser {
     }
 }
 
-/// The error of a run that was trained for other weights of a model, `(what it is, its name)`.
+/// The error of a run that was trained with other weights of a model. The tuple has the kind and
+/// the name of the model.
 fn differs(run: &Path, (what, wanted): (&str, &str), given: &str, found: &str) -> TrainError {
     let reason = format!(
-        "{}: was trained for the {what} {wanted}; the weights of {given} are others (SHA-256 {found}): give the \
-         one that it was trained for",
+        "{}: was trained for the {what} {wanted}, but {given} has other weights (SHA-256 {found}): \
+         use the {what} that it was trained for",
         run.display()
     );
     TrainError::Recognise { reason }
 }
 
-/// So many of a list: the middle one of each of as many equal parts; all if there are fewer.
+/// Chooses `count` entries of a list: the middle one of each of `count` equal parts. Returns all if
+/// there are fewer.
 pub fn evenly<T>(all: &[T], count: usize) -> impl Iterator<Item = &T> {
     let (length, count) = (all.len(), count.min(all.len()));
     (0..count).map(move |i| &all[(2 * i + 1) * length / (2 * count)])
 }
 
-/// The pictures of a clip that are seen with it: so many of those that are chosen from, as the test of a run has them.
+/// Chooses the images of a clip, in the same way as the test of a run.
 pub fn shown<T>(pictures: &[T], count: usize) -> Vec<&T> {
     let chosen: Vec<&T> = evenly(pictures, MOST_FRAMES).collect();
     evenly(&chosen, count).copied().collect()

@@ -1,4 +1,4 @@
-//! Words that a recogniser listens for.
+//! Word boosting: raises the probability of listed words in a transcript.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use engram_models::speech::boosting::{Bonus, BoostTree, WordEdges};
 use super::{ConformerRecogniser, Recogniser};
 use crate::error::{Result, TrainError};
 
-/// What a token that goes on with a listed word gets by default, in nats: of Whisper, whose tokens are
-/// parts of words.
+/// The default bonus for a token that continues a listed word, in nats. It is for Whisper, whose
+/// tokens are subwords.
 pub const WHISPER_BOOST_WEIGHT: f32 = 3.0;
-/// Of a Conformer, whose tokens are letters in our runs.
+/// The default for a Conformer, whose tokens are letters in our runs.
 pub const CONFORMER_BOOST_WEIGHT: f32 = 2.0;
 
-/// Of that, what the first token of a word gets: many words begin with it.
+/// The fraction of the bonus for a word's first token, which many words share.
 const OF_FIRST: f32 = 0.5;
 
-/// Makes the trees of lists of words.
+/// Builds trees from lists of words.
 pub struct Booster<'a> {
     tokeniser: &'a SpeechTokeniser,
     vocabulary: Vocabulary,
@@ -27,19 +27,19 @@ pub struct Booster<'a> {
 }
 
 enum Vocabulary {
-    /// Tokens below `end` make any text; those from it on are special.
+    /// Tokens below `end` can express any text. The tokens from `end` on are special.
     Open { end: u32 },
-    /// There are texts that its tokens do not make. `is_space` says which of these are spaces alone.
+    /// The tokens cannot express every text. `is_space` marks tokens that only contain spaces.
     Closed { is_space: Vec<bool> },
 }
 
 impl Recogniser {
-    /// What makes trees of words; `weight` is what their tokens get, in nats
-    /// ([`WHISPER_BOOST_WEIGHT`] without one).
+    /// A builder for trees of boosted words. `weight` is the bonus of their tokens, in nats
+    /// ([`WHISPER_BOOST_WEIGHT`] by default).
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] for a weight that is not a number from 0 on; [`TrainError::Data`] for
-    /// tokens that have no text.
+    /// [`TrainError::Recognise`] for a weight that is negative or not finite; [`TrainError::Data`]
+    /// for tokens that cannot be decoded.
     pub fn booster(&self, weight: Option<f32>) -> Result<Booster<'_>> {
         let (tokeniser, end) = (&self.tokeniser, self.tokens.end);
         let texts = (0..end).map(|token| tokeniser.decode(&[token]));
@@ -50,17 +50,17 @@ impl Recogniser {
 }
 
 impl ConformerRecogniser {
-    /// As [`Recogniser::booster`], with [`CONFORMER_BOOST_WEIGHT`].
+    /// A builder like [`Recogniser::booster`], with [`CONFORMER_BOOST_WEIGHT`] by default.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Recogniser::booster`].
     pub fn booster(&self, weight: Option<f32>) -> Result<Booster<'_>> {
         Booster::of_closed(self.tokeniser(), weight.unwrap_or(CONFORMER_BOOST_WEIGHT))
     }
 }
 
 impl<'a> Booster<'a> {
-    /// By the tokens of a vocabulary that does not make all texts.
+    /// A builder for a vocabulary that cannot express every text.
     fn of_closed(tokeniser: &'a SpeechTokeniser, weight: f32) -> Result<Self> {
         let texts = texts_within(tokeniser)?;
         let is_space = |text: &String| !text.is_empty() && text.trim().is_empty();
@@ -75,7 +75,9 @@ impl<'a> Booster<'a> {
         weight: f32,
     ) -> Result<Self> {
         if !(weight.is_finite() && weight >= 0.0) {
-            let reason = format!("the weight {weight} of boosted words is not a number from 0 on");
+            let reason = format!(
+                "the weight {weight} of boosted words has to be a finite number of at least 0"
+            );
             return Err(TrainError::Recognise { reason });
         }
         let bonus = Bonus { begin: OF_FIRST * weight, go_on: weight };
@@ -83,12 +85,12 @@ impl<'a> Booster<'a> {
         Ok(Self { tokeniser, vocabulary, edges, bonus })
     }
 
-    /// The tree of these words and phrases, as they are written and with capitals, behind a space and
-    /// behind none. Where two forms have the same tokens these get their bonus once.
+    /// The tree of these words and phrases: as written and capitalised, with and without a space
+    /// before them. If two forms have the same tokens, the bonus counts once.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] for a word that holds the name of a special token, such as
-    /// `<|endoftext|>`, and for one that a Conformer's tokens do not make, with its letter;
+    /// [`TrainError::Recognise`] for a word with the name of a special token, such as
+    /// `<|endoftext|>`, and for a character that a Conformer's tokens cannot express;
     /// [`TrainError::Data`]
     pub fn tree<S: AsRef<str>>(&self, words: &[S]) -> Result<Arc<BoostTree>> {
         let mut sequences = Vec::new();
@@ -106,7 +108,7 @@ impl<'a> Booster<'a> {
         for form in forms(word).iter().flat_map(|form| [format!(" {form}"), form.clone()]) {
             let tokens = self.tokeniser.encode(&form)?;
             if tokens.iter().any(|token| *token >= end) {
-                let reason = format!("the boosted word `{word}` holds a special token");
+                let reason = format!("the boosted word `{word}` contains a special token");
                 return Err(TrainError::Recognise { reason });
             }
             sequences.push(tokens);
@@ -114,25 +116,25 @@ impl<'a> Booster<'a> {
         Ok(())
     }
 
-    /// Many vocabularies have no capitals: the forms that can be written count, small letters among
-    /// them. A space that is a token of its own gets nothing, or words would be taken apart for it.
+    /// Adds the forms that the vocabulary can express, including lower case: many vocabularies have
+    /// no capitals. Space tokens get no bonus, or words would be split for it.
     fn closed(&self, word: &str, is_space: &[bool], sequences: &mut Vec<Vec<u32>>) -> Result<()> {
         let mut forms = forms(word);
         forms.push(word.to_lowercase());
         let encode = |form: &str| self.tokeniser.encode_known(form);
         forms.retain(|form| encode(form).is_ok());
         if forms.is_empty() {
-            // For the reason of the word itself.
+            // This returns the error for the word itself.
             encode(word).map_err(|error| match error {
                 DataError::Tokenizer { reason, .. } => {
-                    let reason = format!("{reason} of the model; take the word off the list");
+                    let reason = format!("{reason} of the model; remove the word from the list");
                     TrainError::Recognise { reason }
                 }
                 other => other.into(),
             })?;
         }
         for form in forms.iter().flat_map(|form| [format!(" {form}"), form.clone()]) {
-            // With a space before it there may be no such text.
+            // The vocabulary may not express the form with a space.
             let Ok(tokens) = encode(&form) else { continue };
             let is_space = |token: &u32| is_space.get(*token as usize).copied().unwrap_or(false);
             let spaces = tokens.iter().take_while(|token| is_space(token)).count();
@@ -142,8 +144,8 @@ impl<'a> Booster<'a> {
     }
 }
 
-/// What each token of a vocabulary adds to a text before it: at the start of a text, many leave out
-/// the space that they begin with.
+/// The text that each token of a vocabulary adds after other text. At the start of a text, many
+/// tokens omit their leading space.
 fn texts_within(tokeniser: &SpeechTokeniser) -> Result<Vec<String>> {
     let ids = 0..tokeniser.vocabulary_size() as u32;
     let mut before = None;
@@ -161,7 +163,7 @@ fn texts_within(tokeniser: &SpeechTokeniser) -> Result<Vec<String>> {
     ids.map(text).collect()
 }
 
-/// A phrase as it is written, with its first letter as a capital, and with that of each word.
+/// A phrase as written, with a capital first letter, and with a capital first letter in each word.
 fn forms(phrase: &str) -> Vec<String> {
     if phrase.is_empty() {
         return Vec::new();
@@ -192,7 +194,7 @@ mod tests {
         assert!(forms("").is_empty());
     }
 
-    /// What each text gets at a weight of 2, the end of the text included.
+    /// The total bonus of each text at weight 2, including the end of the text.
     fn bonuses(tokeniser: &SpeechTokeniser, words: &[&str], texts: &[&str]) -> Result<Vec<f32>> {
         let tree = Booster::of_closed(tokeniser, 2.0)?.tree(words)?;
         let of = |text: &&str| {
@@ -219,10 +221,11 @@ mod tests {
         Ok(())
     }
 
-    /// As published Fast Conformers have them: `▁` is a space, and there are no capitals.
+    /// A vocabulary like that of published Fast Conformers: `▁` is a space, and there are no
+    /// capitals.
     #[test]
     fn parts_of_words_may_begin_with_their_space() -> Result<()> {
-        // All letters are there alone too.
+        // All letters are also tokens of their own.
         let vocabulary = ["<unk>", "▁", "▁as", "h", "as", "e", "a", "s"].map(|text| (text, -1.0));
         let json = serde_json::json!({
             "version": "1.0",

@@ -1,7 +1,7 @@
-//! Speech as text by a Conformer with a head for CTC: one of our own runs, or a published one.
+//! Speech recognition with a Conformer with a CTC head, from our own runs or published.
 //!
-//! There is nothing that could go round: every state has its token or none. Longer recordings are
-//! heard in windows that overlap; of each the middle counts.
+//! The output cannot loop, because each encoder state gives at most one token. Longer recordings
+//! are transcribed in overlapping windows. Only the middle of each window is used.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,36 +25,37 @@ use super::transcript::{Segment, Transcript, Word};
 use crate::error::{Result, TrainError};
 use crate::published::{self, PublishedFolder};
 
-/// Samples of a window of a long recording, and of what is heard before and behind it: 20 s and 2 s.
+/// The window of a long recording and the context on each side, in samples: 20 s and 2 s.
 const WINDOW: usize = 20 * SAMPLE_RATE as usize;
 const CONTEXT: usize = 2 * SAMPLE_RATE as usize;
-/// A pause between two tokens that ends a segment, in seconds.
+/// The minimum pause between two tokens that ends a segment, in seconds.
 const PAUSE: f64 = 0.6;
 
-/// A Conformer and what its texts are made with.
+/// A Conformer with its tokenizer.
 pub struct ConformerRecogniser {
     pub(super) model: ConformerCtc,
     pub(super) parameters: Parameters,
     pub(super) mel: LogMel,
     tokeniser: SpeechTokeniser,
-    /// The weights file.
+    /// The path of the weights file.
     weights: PathBuf,
 }
 
-/// The text of a clip or of a window is of noise where it has fewer letters in a second, and its tokens a
-/// lower mean probability: speech in noise as loud as itself has more letters. Of one letter or two more
-/// certainty is asked for, because most texts of noise are no longer.
+/// Thresholds for noise. The text of a clip or window counts as noise if its letters per second and
+/// the mean probability of its tokens are below them. Speech in noise of equal power has more
+/// letters. Texts of one or two letters need a higher probability, because most texts of noise are
+/// this short.
 const FEWEST_LETTERS: f64 = 1.5;
 const LEAST_LIKELY: f32 = 0.75;
 const LEAST_LIKELY_OF_TWO: f32 = 0.9;
 
-/// Two windows that overlap may differ by so much about where a token is, in seconds.
+/// The maximum time difference of a token between two overlapping windows, in seconds.
 const EDGE: f64 = 0.12;
 
-/// A token of a text.
+/// A token with its time.
 #[derive(Debug, Clone, Copy)]
 struct Timed {
-    /// Where it begins, in seconds.
+    /// Its start in seconds.
     time: f64,
     token: u32,
     /// In nats.
@@ -62,12 +63,12 @@ struct Timed {
 }
 
 impl ConformerRecogniser {
-    /// Opens the model of a run's folder, of a published folder, or of `hf://owner/name`:
+    /// Opens the model in a run folder, in a published folder, or at `hf://owner/name`:
     /// `config.json`, `tokenizer.json` and `model.safetensors`.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for files that are missing; [`TrainError::Model`] for a model that is
-    /// not known or does not fit its weights; [`TrainError::Recognise`] for the tokenizer of another.
+    /// [`TrainError::Data`] for missing files; [`TrainError::Model`] for a model that is unknown or
+    /// does not match its weights; [`TrainError::Recognise`] for the tokenizer of another model.
     pub fn open(location: &str) -> Result<Self> {
         let folder = PublishedFolder::open(location)?;
         let config = ConformerCtcConfig::read(&folder.file("config.json")?)?;
@@ -75,7 +76,8 @@ impl ConformerRecogniser {
         if tokeniser.vocabulary_size() > config.vocab_size {
             let (theirs, own) = (tokeniser.vocabulary_size(), config.vocab_size);
             let reason = format!(
-                "{location}: tokenizer.json has {theirs} tokens, config.json {own}: they are of two models"
+                "{location}: tokenizer.json has {theirs} tokens, but config.json has {own}: \
+                 they belong to different models"
             );
             return Err(TrainError::Recognise { reason });
         }
@@ -93,17 +95,17 @@ impl ConformerRecogniser {
         })
     }
 
-    /// What its texts are made with.
+    /// Its tokenizer.
     pub(super) fn tokeniser(&self) -> &SpeechTokeniser {
         &self.tokeniser
     }
 
-    /// Seconds of the longest clip that is heard at once.
+    /// The maximum length of a clip in seconds.
     pub fn max_seconds(&self) -> f64 {
         seconds(WINDOW)
     }
 
-    /// The SHA-256 of the weights file, which is read for it.
+    /// Computes the SHA-256 of the weights file.
     ///
     /// # Errors
     /// [`TrainError::Io`]
@@ -111,8 +113,8 @@ impl ConformerRecogniser {
         published::weights_sha256(&self.weights)
     }
 
-    /// The texts of clips of samples at 16 kHz, in one batch, with the words that are listened for in
-    /// each; those of the options in clips behind the last of `boosts`.
+    /// Transcribes clips of 16 kHz samples in one batch, with boosted words for each clip. Clips
+    /// beyond the length of `boosts` use the words of the options.
     ///
     /// # Errors
     /// [`TrainError::Model`]
@@ -133,11 +135,11 @@ impl ConformerRecogniser {
         made.collect()
     }
 
-    /// The text of a recording. `read` adds samples at 16 kHz and gives `false` at the end; `heard` is
-    /// told after each window how many seconds are done.
+    /// Transcribes a recording. `read` appends samples at 16 kHz and returns `false` at the end.
+    /// After each window, `heard` gets the seconds done so far.
     ///
     /// # Errors
-    /// As [`ConformerRecogniser::transcribe`], and those of `read`.
+    /// The errors of [`ConformerRecogniser::transcribe`] and of `read`.
     pub fn transcribe_long<E: From<TrainError>>(
         &self,
         options: &RecogniseOptions,
@@ -145,7 +147,7 @@ impl ConformerRecogniser {
         mut heard: impl FnMut(f64),
     ) -> Result<Transcript, E> {
         let search = Search { num_beams: options.num_beams, boost: options.boost.clone() };
-        // `samples` begin at `first` of the recording, of which `done` are heard.
+        // `samples` starts at sample `first` of the recording. Samples before `done` are finished.
         let (mut samples, mut first, mut done, mut more) = (Vec::new(), 0, 0, true);
         let (mut timed, mut paths) = (Vec::new(), Vec::new());
         loop {
@@ -184,7 +186,7 @@ impl ConformerRecogniser {
         }
     }
 
-    /// The path of each clip's text; none of sound that does not change.
+    /// The CTC path of each clip's text; empty for audio without speech.
     fn paths(&self, clips: &[&[f32]], searches: &[Search]) -> Result<Vec<BestPath>> {
         let frames: Vec<Frames> = clips
             .iter()
@@ -207,7 +209,7 @@ impl ConformerRecogniser {
         let blank = self.model.config().blank;
         let searches: Vec<Search> = places.iter().map(|i| searches[*i].clone()).collect();
         let found = ctc_beam::paths(&logits, &audio.lengths, blank, &searches)?;
-        // What a list has made of a text does not tell whether somebody speaks.
+        // Speech is detected from the path without boosting.
         let likeliest = best_paths(&logits, &audio.lengths, blank)?;
         for ((place, path), likeliest) in places.into_iter().zip(found).zip(likeliest) {
             let text = self.tokeniser.decode(&likeliest.tokens)?;
@@ -229,7 +231,8 @@ impl ConformerRecogniser {
         tokens.map(timed).collect()
     }
 
-    /// The transcript of a recording of this length out of its tokens; a pause divides segments.
+    /// Builds the transcript of a recording of this length from its tokens. Pauses separate
+    /// segments.
     fn transcript(
         &self,
         (length, word_times): (f64, bool),
@@ -248,7 +251,7 @@ impl ConformerRecogniser {
                 segments.push(Segment { start: first.time, end, text });
             }
         }
-        // A pause divides words, whether a space was heard in it or not.
+        // A pause separates words, with or without a space token.
         let texts: Vec<&str> = segments.iter().map(|segment| segment.text.as_str()).collect();
         let mean = |of: fn(&BestPath) -> f32| {
             paths.iter().map(of).sum::<f32>() / paths.len().max(1) as f32
@@ -267,7 +270,7 @@ impl ConformerRecogniser {
         })
     }
 
-    /// The words of a segment that ends at `end`: each lasts until the token behind it begins.
+    /// The words of a segment that ends at `end`. Each word lasts until the next token starts.
     fn words(&self, segment: &[Timed], end: f64) -> Result<Vec<Word>> {
         let tokens: Vec<u32> = segment.iter().map(|timed| timed.token).collect();
         let (mut words, mut is_open) = (Vec::<(Word, usize)>::new(), false);
@@ -300,12 +303,12 @@ impl ConformerRecogniser {
     }
 }
 
-/// The path of sound in which nobody speaks.
+/// The path of audio without speech.
 fn nothing() -> BestPath {
     BestPath { least_blank: 1.0, ..BestPath::default() }
 }
 
-/// Whether the likeliest path and its text are what noise of so many samples sounds like.
+/// Whether the best path and its text are typical of noise with this many samples.
 fn is_noise(path: &BestPath, text: &str, samples: usize) -> bool {
     let letters = text.chars().filter(|c| c.is_alphanumeric()).count();
     let sum: f32 = path.log_probabilities.iter().map(|own| own.exp()).sum();
@@ -314,7 +317,7 @@ fn is_noise(path: &BestPath, text: &str, samples: usize) -> bool {
     is_unsure && (letters as f64) < FEWEST_LETTERS * seconds(samples)
 }
 
-/// Whether the window before has heard a token already, or a later one.
+/// Whether the previous window already contains this token or a later one.
 fn is_heard(timed: &[Timed], token: &Timed) -> bool {
     let is_same = |last: &Timed| token.token == last.token && token.time - last.time < EDGE;
     timed.last().is_some_and(|last| last.time > token.time || is_same(last))
@@ -336,7 +339,7 @@ mod tests {
         let noise =
             |probabilities: &[f32], text, samples| is_noise(&path(probabilities), text, samples);
         assert!(noise(&[0.6; 6], "a be c", long) && noise(&[0.8, 0.9], "me", long));
-        // Speech has more letters, or surer ones, whatever the tokens; a short clip is no proof.
+        // Speech has more letters, or higher probabilities. A short clip is not enough evidence.
         assert!(!noise(&[0.6; 2], "abracadabra", long) && !noise(&[0.8; 5], "abode", long));
         assert!(!noise(&[0.95], "a", long) && !noise(&[0.6], "a", long / 10));
         assert!(!noise(&[], "", long));

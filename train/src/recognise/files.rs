@@ -1,4 +1,4 @@
-//! A recogniser from its published files.
+//! Loads a Whisper model from its published files.
 
 use std::path::Path;
 
@@ -15,8 +15,8 @@ use super::Recogniser;
 use crate::error::{Result, TrainError};
 use crate::published::PublishedFolder;
 
-/// What is read of `generation_config.json`: the tokens that are never written, which older folders have
-/// in `config.json`, and the heads that follow the sound.
+/// The used fields of `generation_config.json`: suppressed tokens, which older folders have in
+/// `config.json`, and the attention heads for word times.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct GenerationConfig {
@@ -26,12 +26,12 @@ struct GenerationConfig {
 }
 
 impl Recogniser {
-    /// Opens the model of a folder or of `hf://owner/name`: `config.json`, `tokenizer.json`,
-    /// `model.safetensors`, and `generation_config.json` if there is one.
+    /// Opens the model in a folder or at `hf://owner/name`: `config.json`, `tokenizer.json`,
+    /// `model.safetensors`, and `generation_config.json` if it exists.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for files that are missing, with the remedy for a folder of CTranslate2;
-    /// [`TrainError::Model`] for a model that is not known or does not fit its weights.
+    /// [`TrainError::Data`] for missing files, with the remedy for a CTranslate2 folder;
+    /// [`TrainError::Model`] for a model that is unknown or does not match its weights.
     pub fn open(location: &str) -> Result<Self> {
         let place = WeightsLocation::parse(location)?;
         if let WeightsLocation::Folder(folder) = &place
@@ -40,8 +40,8 @@ impl Recogniser {
         {
             let folder = folder.display();
             let reason = format!(
-                "{folder}: holds a model.bin; if it is CTranslate2's, run `engram data convert ctranslate2 \
-                 {folder} --out NEW` and give NEW"
+                "{folder}: contains a model.bin; if it is a CTranslate2 model, run `engram data \
+                 convert ctranslate2 {folder} --out NEW` and use NEW"
             );
             return Err(TrainError::Recognise { reason });
         }
@@ -69,7 +69,7 @@ impl Recogniser {
             TrainError::Recognise { reason: format!("{file}: {error}") }
         })?;
         let default_at_start = || {
-            // A blank and the end.
+            // The space and the end-of-text token.
             let blank = tokeniser.encode(" ").ok().filter(|ids| ids.len() == 1);
             blank.into_iter().flatten().chain([tokens.end]).collect()
         };
@@ -91,7 +91,7 @@ impl Recogniser {
     }
 }
 
-/// Entries of the vocabulary of English models; multilingual ones have more.
+/// The vocabulary size of English models; multilingual models have more tokens.
 const ENGLISH_VOCABULARY: usize = 51_864;
 
 impl GenerationConfig {

@@ -1,5 +1,5 @@
-//! What a frozen recogniser gives to what is added to it: its model, its frames and tokens, and how its
-//! texts are written.
+//! Parts of a frozen ASR model for AVFormer: its network, its input frames, its tokens, and its
+//! decoding.
 
 use candle_core::{Device, Tensor};
 use engram_data::DataError;
@@ -18,11 +18,11 @@ use super::{Listener, MOST_TOKENS, RecogniseOptions, Recogniser, SHORT_SILENCE};
 use crate::error::Result;
 
 impl Listener {
-    /// The model, whose parameters do not move.
+    /// The network, with frozen parameters.
     ///
     /// # Errors
-    /// [`TrainError`](crate::TrainError)`::Recognise` for a multilingual Whisper model, which would have to
-    /// be told a language.
+    /// [`TrainError`](crate::TrainError)`::Recognise` for a multilingual Whisper model, which would
+    /// need a language.
     pub fn frozen(&self) -> Result<FrozenRecogniser> {
         Ok(match self {
             Self::Whisper(whisper) => FrozenRecogniser::Whisper {
@@ -36,7 +36,7 @@ impl Listener {
         })
     }
 
-    /// The parameters, none of which is trainable.
+    /// The parameters, all frozen.
     pub fn parameters(&self) -> &Parameters {
         match self {
             Self::Whisper(whisper) => &whisper.parameters,
@@ -44,7 +44,7 @@ impl Listener {
         }
     }
 
-    /// Samples of the shortest clip that has a token.
+    /// The minimum length of a clip, in samples, that gives a token.
     pub fn fewest_samples(&self) -> usize {
         match self {
             Self::Whisper(_) => HOP,
@@ -54,8 +54,8 @@ impl Listener {
         }
     }
 
-    /// Samples of silence behind a clip with which Whisper, that has learnt from 30 seconds, hears about as well as
-    /// with all of them; a Conformer needs none.
+    /// Samples of silence after a clip. Whisper was trained on clips of 30 seconds. With this
+    /// silence, it is about as accurate as with padding to 30 seconds. A Conformer needs none.
     pub fn silence_behind(&self) -> usize {
         match self {
             Self::Whisper(_) => SHORT_SILENCE,
@@ -71,8 +71,8 @@ impl Listener {
         }
     }
 
-    /// What lies before the first block, of clips in one pass: the frames of their samples and of so many of silence
-    /// behind them, or as many as the model hears, as tokens.
+    /// Input embeddings of the first encoder block for a batch of clips. Each clip is followed by
+    /// `silence` samples of silence, up to the model's maximum length.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] for a clip that is shorter than a token.
@@ -92,41 +92,44 @@ impl Listener {
         Ok(recogniser.embed(&frames, &lengths)?)
     }
 
-    /// The tokens of a text, as the model writes it.
+    /// The tokens of a text in the model's format.
     ///
     /// # Errors
-    /// [`DataError::Tokenizer`] for a text with a character that is not in the vocabulary.
+    /// [`DataError::Tokenizer`] for a character that is not in the vocabulary.
     pub fn tokens_of(&self, text: &str) -> Result<Vec<u32>, DataError> {
         match self {
-            // A text begins with a space.
+            // Whisper's texts start with a space.
             Self::Whisper(whisper) => whisper.tokeniser.encode_known(&format!(" {}", text.trim())),
             Self::Conformer(conformer) => conformer.tokeniser().encode_known(text.trim()),
         }
     }
 
-    /// Why the model cannot write a text; `None` if it can.
+    /// Why the model cannot generate this text; `None` if it can.
     pub fn cannot_write(&self, text: &str) -> Option<String> {
         match (self.tokens_of(text), self) {
             (Err(DataError::Tokenizer { reason, .. }), _) => Some(format!(
-                "its text cannot be written: {reason}; correct it, or leave the clip out"
+                "its text cannot be tokenised: {reason}; correct the text, or remove the clip"
             )),
             (Err(error), _) => Some(error.to_string()),
             (Ok(tokens), Self::Whisper(whisper)) => {
                 let positions = whisper.whisper.config().max_target_positions;
                 let read = tokens.len() + whisper.prompt().map_or(0, |prompt| prompt.len());
                 (read > positions).then(|| {
-                    format!("its text is {read} tokens; the model has {positions} positions: shorten it, or leave the clip out")
+                    format!(
+                        "its text has {read} tokens, but the model has {positions} positions: \
+                         shorten it, or remove the clip"
+                    )
                 })
             }
             (Ok(_), Self::Conformer(_)) => None,
         }
     }
 
-    /// The likeliest text of each clip, one token after the other, of the encoder's states; Whisper's
-    /// texts are no longer than `samples` of a clip can be.
+    /// Greedy transcripts of clips from their encoder states. The length of Whisper's texts is
+    /// limited by the clip length in `samples`.
     ///
     /// # Errors
-    /// Those of the decoder.
+    /// The errors of the decoder.
     pub fn texts_of(&self, audio: &AudioStates, samples: &[usize]) -> Result<Vec<String>> {
         match self {
             Self::Whisper(whisper) => whisper.texts_of(audio, samples),
@@ -142,7 +145,7 @@ impl Listener {
 }
 
 impl Recogniser {
-    /// What stands before each text.
+    /// The tokens before each text.
     fn prompt(&self) -> Result<Vec<u32>> {
         Ok(self.tokens.prompt(self.language(&RecogniseOptions::default())?, false)?)
     }

@@ -1,4 +1,4 @@
-//! A recogniser of either kind.
+//! An ASR model of either kind.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use super::conformer::ConformerRecogniser;
 use super::{Booster, RecogniseOptions, Recogniser, Segment, Transcript};
 use crate::error::{Result, TrainError};
 
-/// A Whisper model or a Conformer, by the `model_type` of its `config.json`.
+/// A Whisper model or a Conformer, depending on `model_type` in `config.json`.
 pub enum Listener {
     /// A Whisper model.
     Whisper(Box<Recogniser>),
-    /// A Conformer with a head for CTC.
+    /// A Conformer with a CTC head.
     Conformer(Box<ConformerRecogniser>),
 }
 
 impl Listener {
-    /// Opens the model of a folder or of `hf://owner/name`.
+    /// Opens the model in a folder or at `hf://owner/name`.
     ///
     /// # Errors
-    /// As [`Recogniser::open`] and [`ConformerRecogniser::open`].
+    /// The errors of [`Recogniser::open`] and [`ConformerRecogniser::open`].
     pub fn open(location: &str) -> Result<Self> {
         #[derive(Deserialize)]
         struct Kind {
             model_type: String,
         }
         let place = WeightsLocation::parse(location)?;
-        // What is wrong with a file that is missing or broken is told by the kind that most have.
+        // For a missing or broken file, the Whisper loader reports the error.
         let kind = place.file("config.json", &HubSettings::from_env()).ok();
         let kind = kind.and_then(|file| std::fs::read(file).ok());
         let kind = kind.and_then(|bytes| serde_json::from_slice::<Kind>(&bytes).ok());
@@ -39,7 +39,7 @@ impl Listener {
         }
     }
 
-    /// Seconds of the longest clip that is heard at once.
+    /// The maximum length of a clip in seconds.
     pub fn max_seconds(&self) -> f64 {
         match self {
             Self::Whisper(whisper) => whisper.max_seconds(),
@@ -47,7 +47,7 @@ impl Listener {
         }
     }
 
-    /// The SHA-256 of the weights file, which is read for it.
+    /// Computes the SHA-256 of the weights file.
     ///
     /// # Errors
     /// [`TrainError::Io`]
@@ -58,10 +58,11 @@ impl Listener {
         }
     }
 
-    /// Checks that the model can do what is asked for.
+    /// Checks that the model supports these options.
     ///
     /// # Errors
-    /// As [`Recogniser::check`]; [`TrainError::Recognise`] for options that a Conformer does not have.
+    /// The errors of [`Recogniser::check`]; [`TrainError::Recognise`] for options that a Conformer
+    /// does not support.
     pub fn check(&self, options: &RecogniseOptions) -> Result<()> {
         if let Self::Whisper(whisper) = self {
             return whisper.check(options);
@@ -78,10 +79,10 @@ impl Listener {
         }
     }
 
-    /// What makes trees of words that are listened for; without a weight, by the recogniser's own.
+    /// A builder for trees of boosted words. Without `weight`, the model's default weight applies.
     ///
     /// # Errors
-    /// As [`Recogniser::booster`] and [`ConformerRecogniser::booster`].
+    /// The errors of [`Recogniser::booster`] and [`ConformerRecogniser::booster`].
     pub fn booster(&self, weight: Option<f32>) -> Result<Booster<'_>> {
         match self {
             Self::Whisper(whisper) => whisper.booster(weight),
@@ -89,11 +90,10 @@ impl Listener {
         }
     }
 
-    /// The texts of clips of samples at 16 kHz, in one batch, with the words that are listened for in
-    /// each.
+    /// Transcribes clips of 16 kHz samples in one batch, with boosted words for each clip.
     ///
     /// # Errors
-    /// As [`Recogniser::transcribe_each`] and [`ConformerRecogniser::transcribe`].
+    /// The errors of [`Recogniser::transcribe_each`] and [`ConformerRecogniser::transcribe`].
     pub fn transcribe(
         &self,
         clips: &[&[f32]],
@@ -112,11 +112,12 @@ impl Listener {
         }
     }
 
-    /// The text of a recording. `read` adds samples at 16 kHz and gives `false` at the end; `heard` is
-    /// told each part of the text (by Whisper), and after each window how many seconds are done.
+    /// Transcribes a recording. `read` appends samples at 16 kHz and returns `false` at the end.
+    /// After each window, `heard` gets new segments (from Whisper only) and the seconds done so
+    /// far.
     ///
     /// # Errors
-    /// As [`Listener::transcribe`], and those of `read`.
+    /// The errors of [`Listener::transcribe`] and of `read`.
     pub fn transcribe_long<E: From<TrainError>>(
         &self,
         options: &RecogniseOptions,
@@ -133,6 +134,6 @@ impl Listener {
 }
 
 fn not_for_conformers(option: &str) -> TrainError {
-    let reason = format!("--{option} is for Whisper models; this is a Conformer");
+    let reason = format!("--{option} needs a Whisper model, but this is a Conformer");
     TrainError::Recognise { reason }
 }

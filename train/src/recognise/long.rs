@@ -1,9 +1,11 @@
 //! Recordings of any length, window by window.
 //!
 //! Reference: `transcribe` of openai/whisper, `whisper/transcribe.py`, at temperature 0 and without
-//! the text before as a prompt. Each window of 30 seconds begins where the last whole segment of the
-//! one before ended. Unlike there, the loudest band of each window sets its own scale, and a window is
-//! not reflected at its end but followed by what clips are followed by.
+//! the previous text as a prompt. Each window of 30 seconds starts at the end of the last complete
+//! segment before it.
+//!
+//! Departures: the scale of each window comes from its own loudest band. A window's end is padded
+//! like a clip's end, not by reflection.
 
 use engram_models::speech::log_mel::{SAMPLE_RATE, samples_of, seconds};
 use engram_models::whisper::Heard;
@@ -13,17 +15,17 @@ use super::transcript::{Part, Segment, Transcript, Word, mean_log_probability};
 use super::{Clip, Padding, RecogniseOptions, Recogniser};
 use crate::error::Result;
 
-/// A rest of a recording that is shorter holds no word, in samples: 100 ms.
+/// A shorter rest of a recording contains no word, in samples: 100 ms.
 const SHORTEST: usize = SAMPLE_RATE as usize / 10;
-/// Samples by which every window is behind the one before, so that a recording has an end: 1 s.
+/// The minimum step between windows in samples, so that every recording ends: 1 s.
 const LEAST_STEP: usize = SAMPLE_RATE as usize;
 
 impl Recogniser {
-    /// The text of a recording. `read` adds samples at 16 kHz and gives `false` at the end; `heard` is
-    /// told each part of the text, and after each window how many seconds are done.
+    /// Transcribes a recording. `read` appends samples at 16 kHz and returns `false` at the end.
+    /// After each window, `heard` gets its segments and the seconds done so far.
     ///
     /// # Errors
-    /// As [`Recogniser::transcribe`], and those of `read`.
+    /// The errors of [`Recogniser::transcribe`] and of `read`.
     pub fn transcribe_long<E: From<crate::TrainError>>(
         &self,
         options: &RecogniseOptions,
@@ -89,7 +91,7 @@ impl Recogniser {
         })
     }
 
-    /// The text of a clip with its times, listened to until its end.
+    /// Transcribes a whole clip with timestamps.
     pub(super) fn transcribe_whole(
         &self,
         clip: &[f32],
@@ -103,7 +105,7 @@ impl Recogniser {
         self.transcribe_long(options, read, |_, _| {})
     }
 
-    /// How many samples of a window of this length are done, and what was said in them.
+    /// The number of finished samples of a window, and the text parts in them.
     fn window(
         &self,
         length: usize,
@@ -117,8 +119,8 @@ impl Recogniser {
         let mut parts = self.parts(tokens, seconds(length))?;
         let time = |token: Option<&u32>| token.and_then(|token| self.tokens.seconds(*token));
         let mut last = tokens.iter().rev();
-        // A pair of timestamps at the end begins a segment that the window does not hold; one alone
-        // says that nothing is said behind it.
+        // Two timestamps at the end start a segment that the window does not contain. A single one
+        // means that no speech follows it.
         let end = match (time(last.next()), time(last.next())) {
             (Some(_), Some(end)) => Some(end),
             _ => self.end_of_the_last_pair(tokens),
@@ -128,8 +130,8 @@ impl Recogniser {
         Ok((used, parts))
     }
 
-    /// Where the last segment ended whose end another follows; `None` if no other does, or the last
-    /// token is a timestamp.
+    /// The end of the last segment that another segment follows. `None` if no segment follows, or
+    /// if the last token is a timestamp.
     fn end_of_the_last_pair(&self, tokens: &[u32]) -> Option<f64> {
         let time = |token: &u32| self.tokens.seconds(*token);
         if tokens.last().is_some_and(|token| time(token).is_some()) {

@@ -1,35 +1,35 @@
-//! Sound in which nobody speaks, and of which a recogniser makes words: sound that does not change
-//! (silence, a tone, hum, the noise of a fan), and clicks in it.
+//! Detects audio without speech that an ASR model would transcribe as words. This is steady audio
+//! (silence, a tone, hum, fan noise), possibly with clicks.
 
 use engram_models::speech::log_mel::SAMPLE_RATE;
 
-/// Samples whose power is one level: 100 ms, about a syllable.
+/// The block length for power levels, in samples: 100 ms, about a syllable.
 const BLOCK: usize = SAMPLE_RATE as usize / 10;
-/// Blocks that are needed to tell.
+/// The minimum number of blocks for a decision.
 const FEWEST: usize = 4;
-/// Decibels from the quiet blocks of steady sound to its loudest: white noise has 1; speech 10 and
-/// more, in noise as loud as itself 3.
+/// The maximum range of steady audio, in decibels, from its quiet blocks to its loudest. White
+/// noise has 1. Speech has 10 and more, or 3 in noise of equal power.
 const RANGE: f64 = 2.0;
-/// Added to the power, so that digital silence has a level: that of half a step of 24 bits.
+/// Added to the power, so that digital silence has a finite level: the power of half a 24-bit step.
 const FLOOR: f64 = 1e-15;
 
-/// Samples whose power decides whether a click goes on: 10 ms.
+/// The block length for detecting clicks, in samples: 10 ms.
 const SHORT_BLOCK: usize = SAMPLE_RATE as usize / 100;
-/// Short blocks of the longest click. A vowel lasts longer.
+/// The maximum length of a click in short blocks. A vowel is longer.
 const LONGEST_CLICK: usize = 4;
-/// The share of the short blocks that clicks fill at most.
+/// The maximum fraction of short blocks with clicks.
 const MOST_CLICKS: f64 = 0.1;
-/// Decibels by which a click is above the quiet rest of a clip.
+/// The minimum level of a click above the quiet rest of a clip, in decibels.
 const ABOVE_REST: f64 = 6.0;
-/// Sound below this is silence, in decibels of full scale.
+/// Audio below this level is silence, in decibels of full scale.
 const SILENCE: f64 = -60.0;
 
-/// Whether nobody speaks in a clip.
+/// Whether a clip contains no speech.
 pub(super) fn is_without_speech(samples: &[f32]) -> bool {
     is_steady(samples) || is_clicks(samples)
 }
 
-/// Whether a clip is quiet but for a few sounds that are too short for a vowel.
+/// Whether a clip is quiet except for a few sounds that are too short for a vowel.
 fn is_clicks(samples: &[f32]) -> bool {
     let levels: Vec<f64> =
         samples.chunks_exact(SHORT_BLOCK).map(|block| level(block, SHORT_BLOCK)).collect();
@@ -47,14 +47,14 @@ fn is_clicks(samples: &[f32]) -> bool {
     levels.len() * SHORT_BLOCK >= FEWEST * BLOCK && longest <= LONGEST_CLICK && is_few
 }
 
-/// The power of a block in decibels of full scale.
+/// The level of a block in decibels of full scale.
 fn level(block: &[f32], length: usize) -> f64 {
     let sum: f64 = block.iter().map(|sample| f64::from(*sample) * f64::from(*sample)).sum();
     10.0 * (sum / length as f64 + FLOOR).log10()
 }
 
-/// Whether no block of a clip is louder than the others. A gap is no speech: the quietest twentieth is
-/// left out.
+/// Whether all blocks of a clip have about the same level. The quietest twentieth is ignored,
+/// because a gap is not speech.
 fn is_steady(samples: &[f32]) -> bool {
     if samples.iter().all(|sample| *sample == 0.0) {
         return true;
@@ -81,9 +81,9 @@ mod tests {
         assert!(is_steady(&sound(|_| 0.0)) && is_steady(&[0.0; 100]));
         assert!(is_steady(&sound(tone)));
         assert!(!is_steady(&sound(|t| (1.5 + (t * 12.0).sin()) * (t * 2_000.0).sin())));
-        // A click in silence is not silence, nor is half a tone.
+        // A click in silence is not steady, nor is half a tone.
         assert!(!is_steady(&sound(|t| if t < 0.05 { 0.1 } else { 0.0 })));
-        // A word in half a minute of silence, or of a fan.
+        // A word in half a minute of silence, or of fan noise.
         for floor in [0.0, 0.01] {
             let fan =
                 |i: u32| f64::from(i.wrapping_mul(2_654_435_761) >> 8) / f64::from(1 << 23) - 1.0;
@@ -102,7 +102,7 @@ mod tests {
     fn clicks_are_no_speech_and_short_words_are() {
         let noise =
             |i: u32| f64::from(i.wrapping_mul(2_654_435_761) >> 8) / f64::from(1 << 23) - 1.0;
-        // Sounds of so many samples and this loudness, four times in two seconds, above noise.
+        // Sounds of this many samples and amplitude, four times in two seconds, in noise.
         let clip = |length: u32, loud: f64, rest: f64| -> Vec<f32> {
             let sample = |i: u32| match i % 8_000 {
                 at if (4_000..4_000 + length).contains(&at) => loud * (f64::from(i) * 0.7).sin(),
@@ -113,7 +113,7 @@ mod tests {
         for (length, rest) in [(1, 0.0), (16, 0.0), (80, 1e-4), (320, 1e-4), (80, 0.01)] {
             assert!(is_without_speech(&clip(length, 0.5, rest)), "{length} samples, {rest}");
         }
-        // 80 ms and more, loud and quiet; and noise as loud as the sounds.
+        // Sounds of 80 ms and more, loud and quiet, and noise of equal level.
         for (length, loud, rest) in
             [(1_280, 0.5, 0.0), (3_200, 0.01, 1e-4), (1_280, 0.1, 0.02), (3_200, 0.5, 0.1)]
         {

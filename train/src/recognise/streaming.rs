@@ -1,17 +1,22 @@
-//! A recording as it comes in: chunk by chunk, with words that are final while it goes on.
+//! Streaming: transcribes a recording in chunks as it arrives, with words that become final early.
 //!
-//! Both recognisers hear whole clips, so what has come in is heard again with each chunk, and a text
-//! changes while it grows. The policy for which words are final is LocalAgreement-2 (Macháček, Dabre
-//! and Bojar 2023, "Turning Whisper into Real-Time Transcription System", arXiv 2307.14743): those at
-//! the start of the text that two hypotheses in a row agree on. It asks nothing of the model but words
-//! with times, waits one chunk more where the text still changes, and is the one whose figures others
-//! compare with. Departures: final words are found in the next hypothesis by an alignment and not by
-//! words that are the same (see `agreement`); the text before is not a prompt, as for long
-//! recordings; a hypothesis that was cut confirms nothing, or loops would; sound is dropped in pauses,
-//! or at a final word, not at the ends of sentences alone, which a Conformer does not write.
+//! The ASR models transcribe whole clips. So each chunk is transcribed together with the audio
+//! before it, and the text changes as it grows. The LocalAgreement-2 policy decides which words are
+//! final (Macháček, Dabre and Bojar 2023, "Turning Whisper into Real-Time Transcription System",
+//! arXiv 2307.14743). A word is final if two consecutive hypotheses agree on the text up to this
+//! word. The policy only needs words with times. It waits for one more chunk where the text still
+//! changes, and it is a common baseline.
 //!
-//! Which words are final depends on the sound and the length of the chunks alone. How long that took
-//! is the clock's affair (see `latency`).
+//! Departures:
+//! - An alignment finds the final words in the next hypothesis, instead of equal words (see
+//!   `agreement`).
+//! - The previous text is not used as a prompt, and neither is it for long recordings.
+//! - A truncated hypothesis confirms no words. Otherwise loops would become final.
+//! - Audio is dropped in pauses or at a final word, not only at the end of a sentence. A Conformer
+//!   does not write punctuation.
+//!
+//! The final words depend only on the audio and the chunk length, not on computing time (see
+//! `latency`).
 
 mod agreement;
 mod latency;
@@ -31,36 +36,38 @@ use agreement::{agreed, known_words};
 use latency::Clock;
 pub use latency::Distribution;
 
-/// The shortest chunk, in seconds: nine of ten that are shorter hold no end of a word.
+/// The minimum chunk length in seconds. Nine out of ten shorter chunks contain no end of a word.
 const SHORTEST_CHUNK: f64 = 0.1;
-/// Sound behind a place where it is dropped, in parts of the window, so that words have context.
+/// The minimum fraction of the window to keep when audio is dropped, as context for words.
 const KEPT: f64 = 1.0 / 3.0;
-/// A gap between two words where sound is dropped rather than elsewhere, in seconds.
+/// The minimum gap between two words that counts as a pause for dropping audio, in seconds.
 const PAUSE: f64 = 0.3;
-/// Words near the start of the sound that is left, in seconds, may be heard again or be cut off: that they
-/// differ counts nothing.
+/// The length of the seam at the start of the kept audio, in seconds. Words in it may be truncated
+/// or transcribed again, so differences do not count.
 const SEAM: f64 = 0.5;
-/// What is left at the end of a recording is heard once more by itself if it is longer, in seconds.
+/// The minimum length of the rest of a recording that is transcribed once more by itself, in
+/// seconds.
 const LEAST_UNHEARD: f64 = 1.0;
-/// A segment is ended by a gap between two words, and by its length, in seconds.
+/// A segment ends at this gap between two words, or at this length, in seconds.
 const SEGMENT_PAUSE: f64 = 0.6;
 const SEGMENT_SECONDS: f64 = 6.0;
 
-/// How a recording is divided.
+/// Chunk and window length of streaming.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct StreamOptions {
-    /// Sound that is waited for before it is heard, in seconds.
+    /// The chunk length in seconds: the audio to wait for before each pass.
     pub chunk_seconds: f64,
-    /// Sound that is heard again with each chunk at most, in seconds, while words can be agreed on.
+    /// The maximum audio that is transcribed again with each chunk, in seconds, as long as words
+    /// become final.
     pub window_seconds: f64,
 }
 
 impl StreamOptions {
-    /// Checks the lengths for a recogniser that hears `max_seconds` at once.
+    /// Checks the lengths for an ASR model with a maximum length of `max_seconds`.
     ///
     /// # Errors
-    /// [`TrainError::Recognise`] for chunks of less than 0.1 s, a window that is shorter than a chunk,
-    /// and both together longer than that.
+    /// [`TrainError::Recognise`] for chunks of less than 0.1 s, for a window shorter than a chunk,
+    /// and if both together exceed the maximum length.
     pub fn check(&self, max_seconds: f64) -> Result<()> {
         let Self { chunk_seconds: chunk, window_seconds: window } = *self;
         let refuse = |reason: String| Err(TrainError::Recognise { reason });
@@ -81,62 +88,62 @@ impl StreamOptions {
     }
 }
 
-/// A word that is not changed any more.
+/// A word that no longer changes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FinalWord {
     /// The word with its times in the recording.
     #[serde(flatten)]
     pub word: Word,
-    /// How much of the recording had come in when it was final, in seconds.
+    /// The seconds of the recording that had arrived when the word became final.
     #[serde(serialize_with = "to_milliseconds")]
     pub final_at: f64,
-    /// Seconds from the word's end until it was final, for sound that comes in at its own speed:
-    /// waiting and computing.
+    /// Seconds from the word's end until it was final, for audio in real time. It includes waiting
+    /// and computing.
     #[serde(serialize_with = "to_milliseconds")]
     pub latency: f64,
 }
 
-/// What a recording came to.
+/// The result of streaming a recording.
 #[derive(Debug, Clone)]
 pub struct Streamed {
-    /// The text with its segments. Probabilities are means over the passes.
+    /// The transcript with its segments. Probabilities are means over the passes.
     pub transcript: Transcript,
-    /// The words, which the transcript leaves out.
+    /// The words, which are not in the transcript.
     pub words: Vec<FinalWord>,
-    /// How often the recogniser listened.
+    /// The number of passes of the ASR model.
     pub passes: usize,
-    /// Passes that began late, because the one before was still at work.
+    /// Passes that started late, because the previous pass was still running.
     pub late_passes: usize,
-    /// Time of all passes.
+    /// The computing time of all passes in seconds.
     pub compute_seconds: f64,
-    /// Words that stood behind the final ones and that the next hypothesis did not have in their place.
+    /// Words after the final words that the next hypothesis changed.
     pub revised_words: usize,
 }
 
-/// What is known after a pass.
+/// The state after a pass.
 pub struct Pass<'a> {
-    /// How much of the recording has come in, in seconds.
+    /// The seconds of the recording that have arrived.
     pub heard_seconds: f64,
-    /// Words that are final now and were not before.
+    /// Words that became final in this pass.
     pub new: &'a [FinalWord],
-    /// Words behind them that may change.
+    /// Later words, which may still change.
     pub rest: &'a [Word],
 }
 
-/// A recording that is coming in.
+/// The state of a streamed recording.
 struct Stream {
     options: StreamOptions,
     max_seconds: f64,
-    /// What is heard in each pass; it begins at sample `first` of the recording.
+    /// The audio of the next pass. It starts at sample `first` of the recording.
     samples: Vec<f32>,
     first: usize,
     words: Vec<FinalWord>,
-    /// Final words before this one are not in `samples`.
+    /// Final words before this index are not in `samples`.
     known_from: usize,
-    /// The last hypothesis behind the final words.
+    /// The last hypothesis after the final words.
     rest: Vec<Word>,
     rest_is_cut: bool,
-    /// Whether the last two hypotheses had nothing behind the final words.
+    /// Whether the last two hypotheses had no words after the final words.
     is_quiet: bool,
     clock: Clock,
     revised_words: usize,
@@ -168,17 +175,17 @@ impl Stream {
         }
     }
 
-    /// How much of the recording has come in, in seconds.
+    /// The seconds of the recording that have arrived.
     fn heard_seconds(&self) -> f64 {
         seconds(self.first + self.samples.len())
     }
 
-    /// Adds a chunk.
+    /// Appends a chunk.
     fn add(&mut self, chunk: &[f32]) {
         self.samples.extend_from_slice(chunk);
     }
 
-    /// Takes what was heard in the samples, and how long that took.
+    /// Processes the transcript of the samples and its computing time.
     fn hear(&mut self, heard: Transcript, compute_seconds: f64) -> Pass<'_> {
         let (before, now) = (self.words.len(), self.heard_seconds());
         self.clock.pass(now, compute_seconds);
@@ -202,7 +209,7 @@ impl Stream {
         Pass { heard_seconds: now, new: &self.words[before..], rest: &self.rest }
     }
 
-    /// Makes the first words of the rest final.
+    /// Makes the first `count` words of the rest final.
     fn finalise(&mut self, count: usize) {
         let final_at = self.heard_seconds();
         let latency = |word: &Word| self.clock.now - word.end;
@@ -210,10 +217,10 @@ impl Stream {
         self.words.extend(words.map(|word| FinalWord { latency: latency(&word), final_at, word }));
     }
 
-    /// Drops sound at the front if the window is longer than it should be.
+    /// Drops audio at the front if the window is too long.
     fn drop_sound(&mut self) {
         let (now, window) = (self.heard_seconds(), self.options.window_seconds);
-        // What is before `needed` has to go, or the next chunk has no place.
+        // Audio before `needed` has to be dropped, or the next chunk does not fit.
         let needed = now + self.options.chunk_seconds - self.max_seconds;
         let skipped = self.is_quiet && self.skip_to_unheard(window * KEPT);
         if seconds(self.samples.len()) <= window || skipped && needed <= seconds(self.first) {
@@ -225,7 +232,7 @@ impl Stream {
         } else if let Some(place) = self.place_to_drop(needed, latest) {
             self.drop_until(place);
         } else if needed > seconds(self.first) {
-            // No two hypotheses agreed: what is said is final all the same.
+            // No two hypotheses agreed, so the words become final without agreement.
             let count = self.rest.iter().take_while(|word| word.end <= latest).count();
             self.cut |= self.rest_is_cut && count > 0;
             self.finalise(count);
@@ -235,9 +242,9 @@ impl Stream {
         }
     }
 
-    /// Drops all before the last final word if nothing was heard in so many seconds behind it: Whisper
-    /// may end a text early, and hears what is left if little is before it. `false` if nothing was
-    /// dropped.
+    /// Drops all audio before the last final word if no words followed it for `least` seconds.
+    /// Whisper may end a text early, and finds the later words if little audio is before them.
+    /// Returns whether audio was dropped.
     fn skip_to_unheard(&mut self, least: f64) -> bool {
         let Some(FinalWord { word, .. }) = self.words[self.known_from..].last() else {
             return false;
@@ -251,8 +258,8 @@ impl Stream {
         drops
     }
 
-    /// The last place between two times behind a final word: in a pause, or else where a final word
-    /// begins.
+    /// The last position between two times, after a final word, where audio may be dropped. It is
+    /// in a pause, or else at the start of a final word.
     fn place_to_drop(&self, needed: f64, latest: f64) -> Option<f64> {
         let from = needed.max(seconds(self.first) + SEAM);
         let known = self.words[self.known_from..].iter().map(|known| &known.word);
@@ -261,22 +268,22 @@ impl Stream {
         let is_place = |place: &f64| (from..=latest).contains(place);
         let pauses = pairs().filter(|(before, behind)| behind.start - before.end >= PAUSE);
         let mut places = pauses.map(|(before, behind)| before.end.midpoint(behind.start));
-        // In no pause a word loses its beginning: better one that is final already.
+        // Without a pause, the start of a word is lost. A final word is the better choice.
         places.find(is_place).or_else(|| pairs().map(|(before, _)| before.start).find(is_place))
     }
 
-    /// Drops the sound before a time in seconds, and forgets the words that are not in the rest of it.
+    /// Drops the audio before a time in seconds, and removes the words that are no longer in it.
     fn drop_until(&mut self, time: f64) {
         let count = samples_of(time).saturating_sub(self.first).min(self.samples.len());
         self.samples.drain(..count);
         self.first += count;
-        // What is left of a word that was cut may be heard as one.
+        // The rest of a truncated word may be transcribed as a word.
         let from = seconds(self.first) - SEAM;
         let known = self.words[self.known_from..].iter();
         self.known_from += known.take_while(|known| known.word.end <= from).count();
     }
 
-    /// The recording is over: all words are final.
+    /// Makes all words final at the end of the recording.
     fn end(&mut self) -> Pass<'_> {
         let before = self.words.len();
         self.cut |= self.rest_is_cut && !self.rest.is_empty();
@@ -284,7 +291,7 @@ impl Stream {
         Pass { heard_seconds: self.heard_seconds(), new: &self.words[before..], rest: &[] }
     }
 
-    /// What the recording came to, at its end.
+    /// The result at the end of the recording.
     fn finish(self) -> Streamed {
         let passes = self.clock.passes;
         let mean = |sum: f64| (sum / passes.max(1) as f64) as f32;
@@ -309,12 +316,12 @@ impl Stream {
 }
 
 impl Listener {
-    /// The text of a recording that comes in by chunks. `read` adds samples at 16 kHz and gives `false`
-    /// at the end; `tell` is told what each pass came to, and at the end what is left. In memory are
-    /// the window, a chunk, a block of `read` and the words.
+    /// Transcribes a recording in chunks. `read` appends samples at 16 kHz and returns `false` at
+    /// the end. `tell` gets the result of each pass, and at the end the remaining words. Memory
+    /// holds the window, a chunk, a block of `read` and the words.
     ///
     /// # Errors
-    /// As [`StreamOptions::check`] and [`Listener::transcribe`], and those of `read`.
+    /// The errors of [`StreamOptions::check`], [`Listener::transcribe`] and `read`.
     pub fn transcribe_stream<E: From<TrainError>>(
         &self,
         options: &RecogniseOptions,
@@ -332,7 +339,7 @@ impl Listener {
     }
 }
 
-/// Reads chunks and hears them until the recording ends.
+/// Reads and transcribes chunks until the recording ends.
 fn listen<E>(
     mut stream: Stream,
     mut read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
@@ -361,7 +368,7 @@ fn listen<E>(
     }
 }
 
-/// The parts of a text between pauses and ends of sentences, and of few seconds.
+/// Splits a text into short segments at pauses and ends of sentences.
 fn segments(words: &[FinalWord]) -> Vec<Segment> {
     let mut segments = Vec::<Segment>::new();
     let mut is_open = false;
@@ -376,7 +383,7 @@ fn segments(words: &[FinalWord]) -> Vec<Segment> {
                 last.end = word.end.max(last.end);
             }
             None => {
-                // Two hypotheses may differ by a little about where a word is.
+                // Two hypotheses may have slightly different word times.
                 let start = segments.last().map_or(word.start, |last| word.start.max(last.end));
                 segments.push(Segment { start, end: word.end.max(start), text: word.text.clone() });
             }

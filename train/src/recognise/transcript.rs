@@ -1,4 +1,4 @@
-//! What was said in a clip.
+//! Transcripts of clips.
 
 use engram_models::speech::log_mel::seconds;
 use engram_models::whisper::{Heard, is_loop};
@@ -7,52 +7,52 @@ use serde::{Serialize, Serializer};
 use super::{FEW_WORDS, LEAST_LIKELY, NO_SPEECH, RecogniseOptions, Recogniser, SURELY_NO_SPEECH};
 use crate::error::Result;
 
-/// The text of a clip.
+/// The transcript of a clip.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Transcript {
-    /// The text; empty where nothing is said.
+    /// The text; empty without speech.
     pub text: String,
-    /// Its parts with their times; none without timestamps.
+    /// Its segments with times; empty without timestamps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<Segment>,
-    /// Its words with their times; none unless they are asked for.
+    /// Its words with times; empty unless requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub words: Vec<Word>,
     /// The length of the clip, in seconds.
     pub seconds: f64,
-    /// The mean logarithm of the tokens' probabilities, in nats.
+    /// The mean log-probability of the tokens, in nats.
     pub mean_log_probability: f32,
-    /// The probability that nothing is said.
+    /// The no-speech probability.
     pub no_speech_probability: f32,
-    /// Whether the text was ended because it went round and round, or was longer than could be said:
-    /// what follows was not written.
+    /// Whether the text was truncated because it repeated itself or was longer than possible
+    /// speech. Later speech is missing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
-    /// Whether the text was made a second time, with silence up to 30 seconds.
+    /// Whether the clip was decoded a second time, with silence up to 30 seconds.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub padded: bool,
 }
 
-/// A part of a text.
+/// A segment of a transcript.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Segment {
-    /// Where it begins, in seconds from the start of the clip.
+    /// Its start in seconds from the start of the clip.
     #[serde(serialize_with = "to_milliseconds")]
     pub start: f64,
-    /// Where it ends.
+    /// Its end in seconds.
     #[serde(serialize_with = "to_milliseconds")]
     pub end: f64,
-    /// What is said.
+    /// Its text.
     pub text: String,
 }
 
-/// A word of a text.
+/// A word of a transcript.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Word {
-    /// Where it begins, in seconds from the start of the clip.
+    /// Its start in seconds from the start of the clip.
     #[serde(serialize_with = "to_milliseconds")]
     pub start: f64,
-    /// Where it ends.
+    /// Its end in seconds.
     #[serde(serialize_with = "to_milliseconds")]
     pub end: f64,
     /// The word with its punctuation.
@@ -62,26 +62,26 @@ pub struct Word {
 }
 
 impl Segment {
-    /// The same in a recording of which these seconds stand before.
+    /// Shifts the times by `seconds`.
     pub(super) fn behind(self, seconds: f64) -> Self {
         Self { start: self.start + seconds, end: self.end + seconds, ..self }
     }
 }
 
 impl Word {
-    /// The same in a recording of which these seconds stand before.
+    /// Shifts the times by `seconds`.
     pub(super) fn behind(self, seconds: f64) -> Self {
         Self { start: self.start + seconds, end: self.end + seconds, ..self }
     }
 }
 
-/// A segment and the tokens of its text.
+/// A segment with its text tokens.
 pub(super) struct Part {
     pub segment: Segment,
     pub tokens: Vec<u32>,
 }
 
-/// Sums of seconds have digits that mean nothing.
+/// Rounds to milliseconds: further digits are rounding errors.
 pub(super) fn to_milliseconds<S: Serializer>(
     seconds: &f64,
     serializer: S,
@@ -89,16 +89,16 @@ pub(super) fn to_milliseconds<S: Serializer>(
     serializer.serialize_f64((seconds * 1e3).round() / 1e3)
 }
 
-/// The mean over the tokens and the end.
+/// The mean log-probability over the tokens and the end token.
 pub(super) fn mean_log_probability(heard: &Heard) -> f32 {
     heard.text.log_probability / heard.text.tokens.len().max(1) as f32
 }
 
-/// Words that are said twice in a row by mistake, at least.
+/// The minimum number of words in a repetition that counts as an error.
 const REPEATED_WORDS: usize = 3;
 
 impl Transcript {
-    /// Of a clip of this many samples in which surely nobody speaks.
+    /// The empty transcript of a clip without speech, with this many samples.
     pub(super) fn nothing(samples: usize) -> Self {
         Self {
             text: String::new(),
@@ -112,7 +112,7 @@ impl Transcript {
         }
     }
 
-    /// A text without timestamps as one part, from the start of its clip to the end; none if it is empty.
+    /// A text without timestamps as one part with the length of its clip. Empty for an empty text.
     pub(super) fn as_part(&self, heard: &Heard) -> Vec<Part> {
         if self.text.is_empty() {
             return Vec::new();
@@ -121,13 +121,13 @@ impl Transcript {
         vec![Part { segment, tokens: heard.text.without_end().to_vec() }]
     }
 
-    /// Whether a text has to be made again with more silence behind its clip.
+    /// Whether the clip has to be decoded again with more silence.
     pub(super) fn is_doubtful(&self) -> bool {
         self.mean_log_probability < LEAST_LIKELY || repeats_itself(&self.text)
     }
 }
 
-/// Whether some words are followed by the same words, whatever their case and punctuation.
+/// Whether a word sequence is directly repeated, ignoring case and punctuation.
 fn repeats_itself(text: &str) -> bool {
     let word = |word: &str| -> String {
         word.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
@@ -139,7 +139,7 @@ fn repeats_itself(text: &str) -> bool {
 }
 
 impl Recogniser {
-    /// The transcript of a clip of this many samples.
+    /// Builds the transcript of a clip with this many samples.
     pub(super) fn transcript(
         &self,
         samples: usize,
@@ -171,7 +171,7 @@ impl Recogniser {
         })
     }
 
-    /// Whether a text was ended by the rules.
+    /// Whether the decoding rules truncated the text.
     pub(super) fn is_cut(&self, samples: usize, heard: &Heard, options: &RecogniseOptions) -> bool {
         let tokens = heard.text.without_end();
         !heard.text.ended || is_loop(tokens) || tokens.len() >= self.most_tokens(samples, options)
@@ -183,12 +183,12 @@ impl Recogniser {
         Ok(self.tokeniser.decode(&words)?.trim().to_string())
     }
 
-    /// The parts between timestamps; one without an end goes on to that of the clip.
+    /// The parts between timestamps. A part without an end lasts until the end of the clip.
     pub(super) fn parts(&self, tokens: &[u32], seconds: f64) -> Result<Vec<Part>> {
         let (mut parts, mut start, mut words) = (Vec::new(), None, Vec::new());
         let mut add = |start: f64, end: f64, words: &mut Vec<u32>| -> Result<()> {
             let (text, tokens) = (self.text(words)?, std::mem::take(words));
-            // Behind the end of the clip nothing is said.
+            // Text after the end of the clip is ignored.
             if !text.is_empty() && start < seconds {
                 let segment = Segment { start, end: end.min(seconds), text };
                 parts.push(Part { segment, tokens });

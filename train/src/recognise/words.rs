@@ -1,14 +1,16 @@
-//! The words of what Whisper heard, with their times.
+//! The words of Whisper's transcripts, with their times.
 //!
-//! Reference: `split_to_word_tokens` of openai/whisper, `whisper/tokenizer.py`, and `add_word_timestamps`,
-//! `whisper/timing.py`, which faster-whisper has too. A word begins with its first token and ends
-//! where the token behind its last one begins. Attention puts a pause on the word behind it or before
-//! it, so a word that is much longer than the others is shortened after a sentence, after a pause and
-//! beyond the segment's own times. Departures:
-//! - what no space divides is one word (`well-known`, `3.5`), of which the reference makes two;
-//! - `;` ends a word as `,` does;
-//! - no word begins before the one before it has ended, and shortening makes no word longer;
-//! - what is listened to next does not depend on the words, nor do the segments' times.
+//! Reference: `split_to_word_tokens` of openai/whisper, `whisper/tokenizer.py`, and
+//! `add_word_timestamps`, `whisper/timing.py`, which faster-whisper has, too. A word starts with
+//! its first token and ends where the token after its last one starts. Attention assigns a pause to
+//! the word after or before it. So a word that is much longer than the others is shortened after a
+//! sentence, after a pause and outside its segment's times.
+//!
+//! Departures:
+//! - Text without spaces is one word (`well-known`, `3.5`). The reference makes two words.
+//! - `;` ends a word like `,`.
+//! - No word starts before the end of the previous word, and shortening never makes a word longer.
+//! - Word times affect neither the next window nor the segment times.
 
 use engram_data::speech::tokens::SpeechTokeniser;
 use engram_models::speech::AudioStates;
@@ -19,24 +21,24 @@ use super::transcript::{Part, Segment, Word};
 use super::{RecogniseOptions, Recogniser};
 use crate::error::Result;
 
-/// Samples of a state of the encoder.
+/// The number of samples per encoder state.
 const SAMPLES_OF_A_STATE: usize = 2 * HOP;
-/// Marks that belong to the word behind them, and those that belong to the word before.
+/// Punctuation that belongs to the next word, and punctuation that belongs to the previous word.
 const OPENING: &str = "\"'“¿([{-";
 const CLOSING: &str = "\"'.。,，!！?？:：”)]}、;";
-/// Marks that end a sentence.
+/// Punctuation that ends a sentence.
 const SENTENCE_ENDS: &str = ".。!！?？";
-/// Languages that are written without spaces: each character is a word.
+/// Languages without spaces: each character is a word.
 const WITHOUT_SPACES: [&str; 6] = ["zh", "ja", "th", "lo", "my", "yue"];
-/// A typical word is taken for no longer than this, in seconds.
+/// The maximum duration of a typical word, in seconds.
 const LONGEST_TYPICAL: f64 = 0.7;
-/// A word that goes further than this beyond its segment ends or begins with it, in seconds.
+/// If a word exceeds its segment by more than this, it is trimmed to the segment, in seconds.
 const BEYOND: f64 = 0.5;
 
-/// Tokens that are timed together: a word, a part of one, or a mark.
+/// Tokens with a common time: a word, a part of a word, or punctuation.
 #[derive(Debug, Clone, PartialEq)]
 struct Piece {
-    /// With the space before it.
+    /// The text with its leading space.
     text: String,
     start: f64,
     end: f64,
@@ -46,8 +48,9 @@ struct Piece {
 }
 
 impl Recogniser {
-    /// The words of clips, of each its samples and the parts of its text. Something was said `before`
-    /// these seconds of the clips, which is negative where it was said before they began.
+    /// The words of clips, from the samples and text parts of each clip. `before` is the end of the
+    /// speech before the clips, in seconds. It is negative if that speech ended before the clips
+    /// started.
     pub(super) fn words(
         &self,
         audio: &AudioStates,
@@ -89,7 +92,7 @@ impl Recogniser {
     }
 }
 
-/// The pieces of a part of a text whose first token is token `first` of the alignment.
+/// The pieces of a text part. Its first token has index `first` in the alignment.
 fn pieces_of(
     tokeniser: &SpeechTokeniser,
     tokens: &[u32],
@@ -101,14 +104,14 @@ fn pieces_of(
         seconds(state * SAMPLES_OF_A_STATE)
     };
     let mut texts = tokeniser.pieces(tokens)?;
-    // Tokens at the end that make no whole letter.
+    // Tokens at the end may not form a complete character.
     let whole = tokeniser.decode(tokens)?;
     let rest = whole.strip_prefix(&texts.concat()).unwrap_or_default();
     if let Some(last) = texts.last_mut() {
         *last += rest;
     }
     let mut pieces: Vec<Piece> = Vec::new();
-    // The first of the tokens that make a letter together.
+    // The first of several tokens that form a character.
     let mut from = 0;
     for (i, text) in texts.into_iter().enumerate() {
         if text.is_empty() {
@@ -132,8 +135,8 @@ fn pieces_of(
     Ok(pieces)
 }
 
-/// The words of a clip's segments out of the pieces of each. Something was said until `before`, and the
-/// clip has this `length`, both in seconds.
+/// The words of a clip's segments, from the pieces of each. `before` is the end of the previous
+/// speech, and `length` is the length of the clip, both in seconds.
 fn words_of(
     segments: &[&Segment],
     mut pieces: Vec<Vec<Piece>>,
@@ -165,7 +168,7 @@ fn words_of(
     words
 }
 
-/// The median duration of the pieces that have one, in seconds; 0 if none has.
+/// The median duration of the pieces with a positive duration, in seconds; 0 if there are none.
 fn typical_duration(pieces: &[Vec<Piece>]) -> f64 {
     let durations = pieces.iter().flatten().map(|piece| piece.end - piece.start);
     let mut durations: Vec<f64> = durations.filter(|duration| *duration > 0.0).collect();
@@ -175,11 +178,11 @@ fn typical_duration(pieces: &[Vec<Piece>]) -> f64 {
     (0.5 * (at(count.saturating_sub(1) / 2) + at(count / 2))).min(LONGEST_TYPICAL)
 }
 
-/// The words of a segment out of its pieces. Marks before and behind a word do not count for its times
-/// and its probability.
+/// The words of a segment, from its pieces. Punctuation does not affect a word's times or
+/// probability.
 fn joined(pieces: Vec<Piece>, by_character: bool) -> Vec<Word> {
     let mut words: Vec<(Word, usize)> = Vec::new();
-    // Whether the last word has only opening marks so far.
+    // Whether the last word has only opening punctuation so far.
     let mut is_opening = false;
     for piece in pieces {
         let is_silent = is_one_of(&piece.text, OPENING) || is_one_of(&piece.text, CLOSING);
@@ -216,7 +219,7 @@ fn joined(pieces: Vec<Piece>, by_character: bool) -> Vec<Word> {
     words.into_iter().map(trimmed).filter(|word| !word.text.is_empty()).collect()
 }
 
-/// Behind a pause the first two words are at most twice as long as a typical one.
+/// Limits the first two words after a pause to twice the typical duration.
 fn shorten_after_pause(words: &mut [Word], before: f64, typical: f64) {
     let longest = 2.0 * typical;
     let (Some(first), rest) = (words.first().cloned(), words.get(1).cloned()) else { return };
@@ -233,7 +236,7 @@ fn shorten_after_pause(words: &mut [Word], before: f64, typical: f64) {
     words[0] = Word { start: first.start.max(end - longest), end, ..first };
 }
 
-/// Where the first or the last word goes far beyond the segment, the segment's own times are right.
+/// If the first or last word exceeds the segment by far, the segment's times are correct.
 fn shorten_beyond(words: &mut [Word], segment: &Segment, typical: f64) {
     if let Some(first) = words.first_mut()
         && segment.start < first.end
@@ -249,13 +252,13 @@ fn shorten_beyond(words: &mut [Word], segment: &Segment, typical: f64) {
     }
 }
 
-/// Whether a piece is one of these marks alone.
+/// Whether a piece is a single one of these punctuation marks.
 fn is_one_of(piece: &str, marks: &str) -> bool {
     let mut characters = piece.trim().chars();
     characters.next().is_some_and(|mark| marks.contains(mark)) && characters.next().is_none()
 }
 
-/// Whether a piece is a mark, or nothing but spaces.
+/// Whether a piece is a single punctuation mark, or only spaces.
 fn is_mark(piece: &str) -> bool {
     let mut characters = piece.trim().chars();
     let is_mark = |c: char| c.is_ascii_punctuation() || OPENING.contains(c) || CLOSING.contains(c);
@@ -314,7 +317,7 @@ mod tests {
         assert_eq!(told(&joined(pieces(&list), true)), [("你", 0.0, 0.1), ("好。", 0.1, 0.2)]);
     }
 
-    /// Typical is 0.25: half of the pieces last 0.2, half 0.3.
+    /// The typical duration is 0.25: half of the pieces last 0.2, half 0.3.
     #[test]
     fn the_first_word_of_a_sentence_is_shortened() {
         let list = [
@@ -341,17 +344,17 @@ mod tests {
         let whole = segment(0.0, 9.0);
         let words = words_of(&[&whole], vec![pieces(&list)], (0.0, 9.0), false);
         assert_eq!(told(&words)[0], ("So", 1.6, 2.0));
-        // Something was said until just before: no pause, and no word begins earlier.
+        // Speech ended just before: there is no pause, and no word starts earlier.
         let words = words_of(&[&whole], vec![pieces(&list)], (1.3, 9.0), false);
         assert_eq!(told(&words)[0], ("So", 1.3, 2.0));
-        // But its segment begins later.
+        // But its segment starts later.
         let late = segment(1.7, 2.4);
         let words = words_of(&[&late], vec![pieces(&list)], (1.3, 9.0), false);
         assert_eq!(told(&words)[0], ("So", 1.7, 2.0));
         let list = [(" it", 0.0, 0.2), (" is", 0.2, 0.4), (" so", 0.4, 3.0)];
         let words = words_of(&[&segment(0.0, 0.9)], vec![pieces(&list)], (0.0, 9.0), false);
         assert_eq!(told(&words)[2], ("so", 0.4, 0.9));
-        // Of two long words both are as long as may be; a typical one is taken for 0.7 seconds.
+        // Both long words get the maximum length. The typical duration is limited to 0.7 seconds.
         let list = [(" So", 0.0, 3.0), (" it", 3.0, 6.0), (" is", 6.0, 6.2), (" so", 6.2, 6.4)];
         let words = words_of(&[&whole], vec![pieces(&list)], (0.0, 9.0), false);
         assert_eq!(told(&words)[..2], [("So", 3.2, 4.6), ("it", 4.6, 6.0)]);

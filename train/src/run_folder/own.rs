@@ -1,4 +1,4 @@
-//! Which files and folders a run writes: nothing else in a folder is ever removed or replaced.
+//! The files and folders that a run writes. Nothing else in a folder is ever removed or replaced.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::log::METRICS;
 use crate::program::{PROGRAMS, Program};
 use crate::trainer::WEIGHTS;
 
-/// Files of a run's folder, of all studies.
+/// Files of a run folder, for all studies.
 const FILES: [&str; 22] = [
     LOCK,
     INPUTS,
@@ -40,14 +40,14 @@ const FILES: [&str; 22] = [
     "hyp.tsv",
 ];
 
-/// Folders of a run's folder, of all studies.
+/// Subfolders of a run folder, for all studies.
 const FOLDERS: [&str; 6] =
     [checkpoint::FOLDER, "memory", "memory-snapshots", "memory-evaluation", "memory-swapped", TEST];
 
-/// The folder of references and answers.
+/// The folder of references and predictions.
 const TEST: &str = "test";
 
-/// Whether a run writes a file or a folder of this name.
+/// Whether a run writes a file or a folder with this name.
 fn is_written(name: &str) -> bool {
     let has_variants = |name: &str| {
         let stem = name.strip_suffix(".csv");
@@ -60,13 +60,13 @@ fn is_written(name: &str) -> bool {
         || name.starts_with("events.out.tfevents.")
 }
 
-/// Whether a run writes a file of this name into its folder `test`.
+/// Whether a run writes a file with this name to its folder `test`.
 fn is_test_file(name: &str) -> bool {
     let endings = ["jsonl", "json", "tsv", "csv", "txt", "svg"];
     Path::new(name).extension().is_some_and(|ending| endings.iter().any(|known| ending == *known))
 }
 
-/// Whether a folder has nothing, or what a run writes before its recipe and nothing else.
+/// Whether a folder is empty or only has files that a run writes before its recipe.
 pub(super) fn is_unused(folder: &Path) -> Result<bool> {
     for entry in fs::read_dir(folder).map_err(TrainError::io(folder))? {
         let entry = entry.map_err(TrainError::io(folder))?;
@@ -87,7 +87,7 @@ pub(super) fn is_unused(folder: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether a folder has what a run has from its beginning on: its recipe and its inputs.
+/// Whether a folder has the two files that every run has from the start: its recipe and its inputs.
 pub(crate) fn is_run(folder: &Path) -> bool {
     let recipe = fs::read_to_string(folder.join(RECIPE)).ok();
     let recipe = recipe.and_then(|text| text.parse::<toml::Table>().ok());
@@ -99,7 +99,7 @@ fn read_inputs(path: &Path) -> Option<Inputs> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// Whether a lock file is that of a run: it has a process id or nothing.
+/// Whether a lock file is a run's lock file: it contains a process id or nothing.
 fn is_lock(path: &Path) -> bool {
     const LONGEST: u64 = 20;
     fs::metadata(path).is_ok_and(|file| file.len() <= LONGEST)
@@ -108,7 +108,7 @@ fn is_lock(path: &Path) -> bool {
         })
 }
 
-/// The process that writes to a run, as its lock file names it; changes nothing.
+/// The process that writes to a run, from its lock file. Changes no files.
 pub(super) fn holder(run: &Path) -> Option<String> {
     let path = run.join(LOCK);
     let file = File::open(&path).ok()?;
@@ -118,13 +118,13 @@ pub(super) fn holder(run: &Path) -> Option<String> {
     }
 }
 
-/// Removes what a killed process left half-written in a run's own folder.
+/// Removes temporary files of a killed process from a run folder.
 pub(super) fn sweep(run: &Path) -> Result<()> {
     sweep_names(run, is_written)?;
     sweep_names(&run.join(TEST), is_test_file)
 }
 
-/// Removes the temporaries of files and folders whose names are the caller's.
+/// Removes the temporary files and folders for the names that `is_own` accepts.
 pub(crate) fn sweep_names(folder: &Path, is_own: fn(&str) -> bool) -> Result<()> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),

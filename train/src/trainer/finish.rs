@@ -1,4 +1,4 @@
-//! The end of a run: the weights to use, the model card, the recipe's check.
+//! The end of a run: final weights, model card and the recipe's check.
 
 use engram_durable as durable;
 use engram_models::params::Parameters;
@@ -9,11 +9,11 @@ use crate::checkpoint::{EMA, PARAMETERS, write_file};
 use crate::error::{Result, TrainError};
 use crate::study::{Evaluation, Study};
 
-/// The weights of a finished run.
+/// The final weights of a run.
 pub(crate) const WEIGHTS: &str = "model.safetensors";
 const CARD: &str = "README.md";
 
-/// Publishes the weights, writes the card and checks what the recipe asks for.
+/// Writes the final weights and the card, and runs the recipe's check.
 pub(super) fn finish<S: Study>(
     session: &Session<'_>,
     study: &S,
@@ -37,7 +37,7 @@ pub(super) fn finish<S: Study>(
     Ok(summary)
 }
 
-/// Where the run stands.
+/// The current state of the run.
 pub(super) fn summary(session: &Session<'_>) -> Result<RunSummary> {
     let state = &session.state;
     let metrics =
@@ -60,13 +60,13 @@ fn check<S: Study>(session: &Session<'_>, study: &S, summary: &RunSummary) -> Ch
     let asked = session.recipe.check();
     let mut failures = Vec::new();
     for file in asked.files.iter().filter(|file| !summary.run.join(file).exists()) {
-        failures.push(format!("the run left no `{file}`"));
+        failures.push(format!("the run did not write `{file}`"));
     }
     if let Some(bound) = asked.loss_at_most
         && summary.last_loss.is_none_or(|loss| loss > bound)
     {
         let found = summary.last_loss.map_or("none".to_string(), |loss| format!("{loss:.6}"));
-        failures.push(format!("the last loss is {found}, the recipe allows {bound}"));
+        failures.push(format!("the last loss is {found}, but the recipe allows {bound}"));
     }
     if let Some(figure) = asked.figure {
         let metric = study.primary_metric();
@@ -80,7 +80,8 @@ fn check<S: Study>(session: &Session<'_>, study: &S, summary: &RunSummary) -> Ch
         if !found.is_some_and(|found| worse_by(found) <= asked.tolerance) {
             let found = found.map_or("none".to_string(), |found| format!("{found:.6}"));
             let (name, tolerance) = (metric.name, asked.tolerance);
-            failures.push(format!("{name} is {found}, the recipe expects {figure} ± {tolerance}"));
+            failures
+                .push(format!("{name} is {found}, but the recipe expects {figure} ± {tolerance}"));
         }
     }
     CheckOutcome { failures }

@@ -1,4 +1,4 @@
-//! One phase: epochs of steps, with log lines, evaluations and checkpoints on the way.
+//! One phase: epochs of steps, with log lines, evaluations and checkpoints.
 
 mod patterns;
 
@@ -17,10 +17,10 @@ use crate::recipe::{Phase, Recipe};
 use crate::stop::Stopped;
 use crate::study::{Evaluation, EvaluationContext, Study};
 
-/// Steps that may be left out in a row.
+/// The number of consecutive steps that may be skipped.
 const BAD_STEPS_ALLOWED: u32 = 2;
 
-/// Why training came back.
+/// Why training returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The phase has ended.
@@ -29,7 +29,7 @@ pub(super) enum Outcome {
     OutOfSteps,
 }
 
-/// A phase under way.
+/// A running phase.
 pub(super) struct PhaseRun<'s, 'a> {
     session: &'s mut Session<'a>,
     phase: &'a Phase,
@@ -38,7 +38,7 @@ pub(super) struct PhaseRun<'s, 'a> {
 }
 
 impl<'s, 'a> PhaseRun<'s, 'a> {
-    /// Starts a phase with the values that the phase before left, or the run that `[start]` names.
+    /// Starts a phase from the parameters of the previous phase, or of the run in `[start]`.
     pub(super) fn begin<S: Study>(
         session: &'s mut Session<'a>,
         study: &mut S,
@@ -59,7 +59,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         Ok(Self::new(session, phase, stepper))
     }
 
-    /// Goes on from a checkpoint, whose state the session already holds.
+    /// Resumes from a checkpoint. The session already holds its state.
     pub(super) fn restore<S: Study>(
         session: &'s mut Session<'a>,
         study: &mut S,
@@ -85,7 +85,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         Self { session, phase, stepper, progress }
     }
 
-    /// The parameters, with the values that the phase ended with.
+    /// The parameters at the end of the phase.
     pub(super) fn into_parameters(self) -> Parameters {
         self.stepper.parameters
     }
@@ -155,7 +155,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
             StepOutcome::NotFinite(what) => {
                 state.bad_steps += 1;
                 state.window.skip();
-                self.progress.warn(&format!("step {} is left out: {what}", state.step));
+                self.progress.warn(&format!("step {} is skipped: {what}", state.step));
                 if state.bad_steps <= BAD_STEPS_ALLOWED {
                     return Ok(());
                 }
@@ -166,7 +166,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         }
     }
 
-    /// Moves the position on after a step whose micro-batches ended at `end` of `count`.
+    /// Advances the position after a step whose micro-batches ended at `end` of `count`.
     fn advance(&mut self, end: usize, count: usize) {
         let state = &mut self.session.state;
         state.phase_step += 1;
@@ -181,8 +181,8 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         self.progress.step(state.phase_step);
     }
 
-    /// Log line, evaluation and checkpoint, where they are due. If the run is asked to stop during
-    /// the evaluation, they are left to the run that resumes.
+    /// Writes the log line, the evaluation and the checkpoint that are due. If the run is asked to
+    /// stop during the evaluation, the resumed run writes them.
     fn after_step<S: Study>(&mut self, study: &S, epoch: usize) -> Result<()> {
         let before = self.session.state.clone();
         let bytes = self.session.metrics.bytes();
@@ -265,7 +265,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         Ok(())
     }
 
-    /// One line of `metrics.jsonl`, and its numbers as TensorBoard scalars.
+    /// Writes one line of `metrics.jsonl`, and its numbers as TensorBoard scalars.
     fn write_line(&mut self, epoch: usize, kind: &str, figures: &Map<String, Value>) -> Result<()> {
         let step = self.session.state.step;
         let mut line = Map::new();
@@ -284,7 +284,8 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         Ok(())
     }
 
-    /// Evaluates (the running mean, where one is kept) and says whether it is the best so far.
+    /// Evaluates the model (the averaged weights, with `[ema]`) and returns whether it is the best
+    /// so far.
     fn evaluate<S: Study>(&mut self, study: &S, epoch: usize) -> Result<bool> {
         let context = EvaluationContext {
             step: self.session.state.step,
@@ -310,7 +311,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         let figures = figures_of(&found);
         self.write_line(epoch, "evaluation", &figures)?;
         let state = &mut self.session.state;
-        // Those of parts, `exact_match/held_out`, are in `metrics.jsonl`.
+        // Metrics of subsets, such as `exact_match/held_out`, are in `metrics.jsonl`.
         let whole = found.metrics.iter().filter(|(name, _)| !name.contains('/'));
         let told: Vec<String> = whole.map(|(name, value)| format!("{name} {value:.4}")).collect();
         self.progress.note(&format!("step {}, {}", state.step, told.join(", ")));
@@ -338,7 +339,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
     }
 
     fn save<S: Study>(&mut self, study: &S, reason: Reason) -> Result<()> {
-        // First: a checkpoint must not outlive the log lines that it counts.
+        // Logs are synced first, so that a checkpoint never refers to log lines that are lost.
         self.session.sync_logs()?;
         self.session.state.metrics_bytes = self.session.metrics.bytes();
         let contents = Contents {
@@ -354,7 +355,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
         Ok(())
     }
 
-    /// Ends the run as it was asked to; a checkpoint is written if there are steps that none has.
+    /// Ends the run after a stop request. Writes a checkpoint if there are unsaved steps.
     fn stop<S: Study>(&mut self, study: &S) -> TrainError {
         let saved = match self.session.options.stop.has_unsaved() {
             true => self.save(study, Reason::Stop),
@@ -369,7 +370,7 @@ impl<'s, 'a> PhaseRun<'s, 'a> {
     }
 }
 
-/// An error of the study's own code, for use in `map_err`.
+/// Wraps an error of the study's own code, for `map_err`.
 pub(super) fn study_error<S: Study>(
     study: &S,
     part: &'static str,
@@ -387,18 +388,18 @@ fn build<S: Study>(session: &Session<'_>, study: &mut S, phase: &Phase) -> Resul
     Ok(parameters)
 }
 
-/// Gives the parameters of a run's first phase the values of the run that it starts from.
+/// Loads the parameters of the run in `[start]` into a run's first phase.
 fn start(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     match recipe.start() {
         None => Ok(()),
         Some(start) if start.sha256.is_none() => {
-            Err(recipe.error("start", "is not known to this study; leave it out"))
+            Err(recipe.error("start", "is not supported by this study; remove it"))
         }
         Some(start) => Ok(parameters.load_some(&start.weights(), |name| start.takes_over(name))?),
     }
 }
 
-/// Gives the new parameters the values of the old ones of the same name.
+/// Copies the values of the old parameters to the new parameters by name.
 fn carry_over(before: &Parameters, now: &Parameters, phase: &Phase) -> Result<()> {
     for old in before.iter() {
         let shape = old.tensor().dims();

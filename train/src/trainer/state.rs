@@ -1,4 +1,4 @@
-//! Where a run stands: all that a resumed one needs beside the tensors.
+//! The state of a run: everything that resuming needs besides tensors.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,39 +7,39 @@ use crate::log::Window;
 /// The training state that goes into a checkpoint.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct State {
-    /// Steps over all phases, those that were left out included.
+    /// Steps over all phases, including skipped steps.
     pub(crate) step: u64,
     /// The phase, its epoch, and the next micro-batch of that epoch.
     pub(crate) phase: usize,
     pub(crate) epoch: usize,
     pub(crate) batch: usize,
-    /// Steps done in the phase, and how many it was planned to have.
+    /// Steps done in the phase, and its planned number of steps.
     pub(crate) phase_step: u64,
     pub(crate) phase_steps: u64,
     /// Whether the phase has ended.
     pub(crate) phase_done: bool,
-    /// Steps that the optimiser has made in this phase.
+    /// Optimiser steps in this phase.
     pub(crate) optimiser_steps: u64,
     /// Whether the phase's gradients have been checked.
     pub(crate) gradients_checked: bool,
-    /// Steps left out in a row, up to now.
+    /// Consecutive skipped steps up to now.
     pub(crate) bad_steps: u32,
     /// The best evaluation of the phase.
     pub(crate) best: Option<Best>,
-    /// Evaluations since the last gain.
+    /// Evaluations since the last improvement.
     pub(crate) evaluations_without_gain: usize,
     /// The last evaluation.
     pub(crate) metrics: Vec<(String, Option<f64>)>,
     pub(crate) counts: Vec<(String, u64)>,
-    /// SHA-256 of the parameters that this phase does not move.
+    /// SHA-256 of the parameters that are frozen in this phase.
     pub(crate) frozen: String,
-    /// Sums since the last log line, and that line's loss.
+    /// Sums since the last log line, and the loss of that line.
     pub(crate) window: Window,
     pub(crate) last_loss: Option<f64>,
-    /// The length of `metrics.jsonl`.
+    /// The length of `metrics.jsonl` in bytes.
     pub(crate) metrics_bytes: u64,
-    /// The epoch of the last step, where its log line, evaluation and checkpoint are still to be made:
-    /// the run was stopped before they were.
+    /// The epoch of the last step, if its log line, evaluation and checkpoint are still missing
+    /// because the run was stopped before them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pending: Option<usize>,
 }
@@ -65,13 +65,13 @@ impl State {
     }
 }
 
-/// The seed of one micro-batch's randomness.
+/// The random seed of one micro-batch.
 pub(super) fn step_seed(seed: u64, step: u64, micro_batch: usize) -> u64 {
     let mixed = mix(mix(seed) ^ step);
     mix(mixed ^ (micro_batch as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// The finaliser of SplitMix64: every bit of the input changes half of the output's.
+/// The finaliser of SplitMix64: each input bit flips about half of the output bits.
 fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

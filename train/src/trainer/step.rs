@@ -1,4 +1,4 @@
-//! One step: micro-batches, checks, clipping, optimiser, running mean.
+//! One optimiser step: micro-batches, checks, clipping, optimiser, EMA.
 
 use engram_models::gradients::Gradients;
 use engram_models::params::{Parameters, path_matches};
@@ -11,7 +11,7 @@ use crate::optimiser::{self, Optimiser, StepSize};
 use crate::recipe::{Phase, Recipe};
 use crate::study::{StepContext, Study};
 
-/// A phase's parameters with all that moves them.
+/// A phase's parameters with their optimiser and EMA.
 pub(super) struct Stepper {
     pub(super) parameters: Parameters,
     pub(super) optimiser: Box<dyn Optimiser>,
@@ -20,22 +20,22 @@ pub(super) struct Stepper {
     rates: Vec<f64>,
 }
 
-/// Where a step stands in its run.
+/// The position of a step in its run.
 #[derive(Clone, Copy)]
 pub(super) struct Position<'a> {
     pub(super) recipe: &'a Recipe,
     pub(super) phase: &'a Phase,
     pub(super) epoch: usize,
-    /// Over all phases, counted from 1.
+    /// The step over all phases, counted from 1.
     pub(super) step: u64,
     pub(super) progress: f64,
     pub(super) learning_rate: f64,
-    /// Whether the phase's gradients are still to be checked.
+    /// Whether the phase's gradients still have to be checked.
     pub(super) check_gradients: bool,
 }
 
 impl<'a> Position<'a> {
-    /// What a study is told of a micro-batch.
+    /// The context of a micro-batch for the study.
     pub(super) fn context(&self, micro_batch: usize) -> StepContext<'a> {
         let seed = self.recipe.seed();
         StepContext {
@@ -49,11 +49,11 @@ impl<'a> Position<'a> {
     }
 }
 
-/// What a step came to.
+/// The result of a step.
 pub(super) enum StepOutcome {
-    /// The parameters moved.
+    /// The parameters were updated. The second value is the gradient norm.
     Moved(Pass, f64),
-    /// Something was not finite, and the step was left out.
+    /// A value was not finite, so the step was skipped. The text names the value.
     NotFinite(String),
 }
 
@@ -65,14 +65,14 @@ pub(super) struct Pass {
     pub(super) examples: usize,
     pub(super) tokens: usize,
     pub(super) parts: Vec<(String, f64)>,
-    /// The factor that turns the summed gradients into their mean.
+    /// The factor from summed gradients to their mean.
     scale: f64,
     /// The Euclidean norm of the summed gradients.
     norm: f64,
 }
 
 impl Stepper {
-    /// Fresh optimiser state for these parameters.
+    /// A stepper with fresh optimiser state for these parameters.
     pub(super) fn new(recipe: &Recipe, parameters: Parameters) -> Result<Self> {
         let names: Vec<&str> = parameters.trainable().map(|p| p.name()).collect();
         let layers = layer_rates(&names, recipe.optimiser().layer_rate_decay);
@@ -86,7 +86,7 @@ impl Stepper {
         })
     }
 
-    /// Makes one step from the micro-batches.
+    /// Makes one optimiser step with these micro-batches.
     pub(super) fn step<S: Study>(
         &mut self,
         study: &S,
@@ -105,7 +105,7 @@ impl Stepper {
             let second = self.pass(study, batches, position);
             moved.restore(&self.parameters)?;
             match second? {
-                // The loss that is logged stays that of the unperturbed weights.
+                // The logged loss is the loss of the unperturbed weights.
                 Ok(second) => (pass.scale, pass.norm) = (second.scale, second.norm),
                 Err(not_finite) => return Ok(StepOutcome::NotFinite(not_finite)),
             }
@@ -122,7 +122,7 @@ impl Stepper {
         Ok(StepOutcome::Moved(pass, norm))
     }
 
-    /// Fills the gradients, or says what was not finite.
+    /// Computes the gradients. The inner error describes a value that is not finite.
     fn pass<S: Study>(
         &mut self,
         study: &S,
@@ -146,7 +146,8 @@ impl Stepper {
             if !loss.is_finite() {
                 return Ok(Err(format!("the loss was {loss}")));
             }
-            // The first micro-batch has weight 1, so a step of one is not scaled at all.
+            // The first micro-batch has weight 1, so a step of a single micro-batch needs no
+            // scaling.
             if micro_batch == 0 {
                 first_examples = examples;
             }
@@ -194,7 +195,7 @@ impl Stepper {
     }
 }
 
-/// The factor that cuts a norm to `limit` (0 for none), as `torch.nn.utils.clip_grad_norm_`.
+/// The factor that clips a norm to `limit` (0 for none), like `torch.nn.utils.clip_grad_norm_`.
 fn clip_factor(norm: f64, limit: f64) -> f64 {
     if limit > 0.0 { (limit / (norm + 1e-6)).min(1.0) } else { 1.0 }
 }

@@ -63,7 +63,7 @@ fn clips_that_cannot_be_seen_are_named() {
     for (audio, text, wanted) in [
         ("long.wav", "cat", "3.0 s are more than data.max_seconds = 2"),
         ("short.wav", "cat", "less than a token"),
-        ("a.wav", "CAF\u{c9}", "its text cannot be written"),
+        ("a.wav", "CAF\u{c9}", "its text cannot be tokenised"),
         ("a.wav", &long, "positions"),
     ] {
         let line = json!({"id": "x", "audio": audio, "text": text, "frames": ["a.png"]});

@@ -1,4 +1,4 @@
-//! A grid of ablations on a frozen recogniser of random weights.
+//! A grid of ablations on a frozen ASR model with random weights.
 
 use std::path::Path;
 use std::thread;
@@ -45,7 +45,7 @@ fn grid() -> Grid {
     Grid::parse(GRID, Path::new("grid.toml"), RECIPE, Path::new("test.toml")).unwrap()
 }
 
-/// What gives the grid its frozen models.
+/// Settings for the grid's frozen models.
 fn settings(frozen_models: &Frozen) -> [String; 2] {
     ["recogniser=whisper", "image_encoder=clip"].map(|one| {
         let (key, name) = one.split_once('=').unwrap();
@@ -70,7 +70,7 @@ fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
     let grid = grid.with_settings(&settings(&frozen_models)).unwrap();
     let mut begun = Vec::new();
     let report = run_grid(&grid, &options, &mut |progress| begun.push(progress.clone())).unwrap();
-    // Each seed: the adapters of two rows, and three rows.
+    // Each seed has the adapters of two configurations, and three configurations.
     assert_eq!((begun.len(), begun[0].steps_left), (8, 2 * (5 + 5 + 5 + 10)));
     let seed = out.join("seed-2");
     let name = "adapters.1.up.weight";
@@ -96,17 +96,17 @@ fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
     assert!(interval.method.ends_with(" by name and seed"), "{}", interval.method);
     let markdown = report.to_markdown();
     assert!(
-        markdown.starts_with("| row | what it is | WER | less main | no frames |"),
+        markdown.starts_with("| configuration | description | WER | minus main | no frames |"),
         "{markdown}"
     );
     assert!(report.to_html().contains("AVFormer, ablations"));
 
-    // What was trained before the shared start counts.
+    // Parameters that were trained before the shared start count, too.
     let whole = frozen_models.run("whole", "whisper", &["data.sweep_clips=0"]).parameters;
     let split = AvformerSummary::read(&out.join("seed-1/main")).unwrap().parameters;
     assert_eq!(split, whole);
 
-    // Nothing is trained twice, and nothing else is taken for what was.
+    // Nothing is trained twice, and runs with other weights are not accepted.
     run_grid(&grid, &options, &mut |progress| panic!("{progress:?}")).unwrap();
     std::fs::remove_dir_all(frozen_models.path("whisper")).unwrap();
     write_whisper(&frozen_models.path("whisper"), 9);
@@ -132,7 +132,7 @@ fn two_that_are_given_the_same_grid_share_its_runs() {
         (report.unwrap(), begun)
     };
     let (alone, mut runs) = run("alone");
-    // Locks are of open files: threads are kept apart as processes are.
+    // Locks belong to open files, so threads are kept apart like processes.
     let [(first, of_first), (second, of_second)] = thread::scope(|scope| {
         let both = [(); 2].map(|()| scope.spawn(|| run("together")));
         both.map(|one| one.join().unwrap())

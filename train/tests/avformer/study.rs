@@ -258,14 +258,14 @@ fn adapters_are_switched_on_and_off_by_name() {
     assert_eq!(heard(&adapted), own);
 
     let told = adapted.switch(Some("other")).unwrap_err().to_string();
-    assert!(told.contains("no adapters `other`; there are: names"), "{told}");
+    assert!(told.contains("no adapters `other`; the names are names"), "{told}");
     let refused = |listener: Listener, encoder: Option<&str>, wanted: &str| {
         let mut adapted = AdaptedRecogniser::new(listener);
         let told = adapted.add("x", &frozen.path("run"), encoder).unwrap_err().to_string();
         assert!(told.contains(wanted), "{told}");
     };
     write_whisper(&frozen.path("other"), 8);
-    refused(Listener::open(&frozen.text("other")).unwrap(), None, "trained for the recogniser");
+    refused(Listener::open(&frozen.text("other")).unwrap(), None, "trained for the ASR model");
     train_image_encoder(&frozen.path("other-clip"), 2);
     refused(whisper(), Some(&frozen.text("other-clip")), "trained for the image encoder");
     refused(whisper(), Some(&frozen.text("no-clip")), "no-clip");
@@ -286,11 +286,11 @@ fn a_run_that_was_tampered_with_is_refused() {
     told().unwrap();
     let config = std::fs::read(run.join("config.json")).unwrap();
     for (at, value, wanted) in [
-        ("/image_encoder_sha256", json!(""), "do not go together"),
+        ("/image_encoder_sha256", json!(""), "do not match"),
         ("/frames", json!(1_000_000_000_000_000_000_u64), "`frames` is"),
         ("/silence", json!(-5.0), "`silence` is"),
         ("/silence", json!(1e308), "`silence` is"),
-        ("/avformer", json!({}), "does not say all"),
+        ("/avformer", json!({}), "has missing fields"),
         ("/avformer/adapters/bottleneck", json!(0), "bottleneck"),
         ("/avformer/projection/init_std", json!(-1.0), "init_std"),
     ] {
@@ -309,7 +309,7 @@ fn a_run_that_was_tampered_with_is_refused() {
     candle_core::safetensors::save(&tensors, &weights).unwrap();
     write_checksums(&run).unwrap();
     let told = told().unwrap_err();
-    assert!(told.contains("model.safetensors: `projection.bias` has numbers"), "{told}");
+    assert!(told.contains("model.safetensors: `projection.bias` has values"), "{told}");
 }
 
 /// A run without frames needs no image encoder, and sees nothing as adapters either.
@@ -334,7 +334,7 @@ fn adapters_alone_see_nothing() {
     adapted.switch(Some("seeing")).unwrap();
     let clip = AdaptedClip { samples: vec![0.1; 8_000], embeddings: vec![0.0; 7] };
     let told = adapted.transcribe(&[clip]).unwrap_err().to_string();
-    assert!(told.contains("no embeddings of up to 2 pictures"), "{told}");
+    assert!(told.contains("not embeddings of up to 2 images"), "{told}");
     // Nor does a run start from one of another recogniser.
     write_whisper(&frozen.path("other"), 8);
     let start = format!("start.run={}", frozen.text("run"));

@@ -1,4 +1,4 @@
-//! A small study made of plain candle operations, with switches to break it.
+//! A small study of plain candle operations, with switches that break it.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -58,19 +58,19 @@ const HIDDEN: usize = 8;
 /// Ways in which the study can fail.
 #[derive(Default)]
 pub struct Breakage {
-    /// The call of `loss`, counted from 0, that fails as a crash would.
+    /// The call of `loss`, counted from 0, that fails like a crash.
     pub crash_at_loss: Option<usize>,
     /// The call of `loss`, counted from 0, during which the run is asked to stop.
     pub stop_at_loss: Option<usize>,
     /// The evaluation, counted from 0, during which the run is asked to stop.
     pub stop_at_evaluation: Option<usize>,
-    /// The steps whose loss is not a number.
+    /// The steps with a NaN loss.
     pub nan_steps: Vec<u64>,
     /// Whether a parameter gets no gradient.
     pub cut_gradient: bool,
     /// Whether the loss writes to a frozen parameter.
     pub move_frozen: bool,
-    /// Figures that the evaluations find, instead of the real ones.
+    /// Values that evaluations return instead of the real ones.
     pub figures: Vec<f64>,
 }
 
@@ -207,14 +207,14 @@ impl Study for Toy {
     }
 }
 
-/// The recipe with some assignments over it.
+/// The recipe with overrides.
 pub fn recipe(set: &[&str]) -> Recipe {
     let set = set.iter().map(|s| s.to_string()).collect();
     let options = RecipeOptions { tiny: false, set };
     Recipe::parse(RECIPE, Path::new("toy.toml"), &options).expect("the recipe is right")
 }
 
-/// Trains in `run`.
+/// Trains in the folder `run`.
 pub fn train(
     study: &mut Toy,
     run: &Path,
@@ -233,7 +233,7 @@ pub fn train(
     engram_train::train(study, &recipe(set), &options)
 }
 
-/// Every file of a run that has to be the same in an equal run, with its bytes.
+/// Every file of a run that has to equal the file of an identical run, with its bytes.
 pub fn lasting_files(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut folders = vec![run.to_path_buf()];

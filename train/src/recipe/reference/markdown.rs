@@ -1,4 +1,4 @@
-//! The keys of recipes as tables for readers.
+//! The keys of recipes as Markdown tables.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::{RecipeSchema, TINY, entries, is_list_of_tables, list};
 
-/// What comes before the tables.
+/// The text before the tables.
 const HEAD: &str = include_str!("head.md");
 
-/// The tables that each study reads as its own, and where their schemas are.
+/// The tables that each study reads as its own structs, with the paths of their schemas.
 const OWN: [(&str, &str); 4] = [
     ("data", "/properties/data"),
     ("model", "/properties/model"),
@@ -17,7 +17,7 @@ const OWN: [(&str, &str); 4] = [
     ("phase.feed", "/properties/phase/items/properties/feed"),
 ];
 
-/// All keys of recipes: those that every study has, then those of each of `studies`.
+/// All keys of recipes: the keys that all studies share, then the keys of each of `studies`.
 pub fn markdown(studies: &[RecipeSchema]) -> String {
     let mut out = HEAD.to_owned();
     let Some(mut common) = studies.first().map(|first| first.recipe.clone()) else { return out };
@@ -37,29 +37,29 @@ pub fn markdown(studies: &[RecipeSchema]) -> String {
     out
 }
 
-/// The section of a table and those of the tables in it, without some.
+/// The section of a table and the sections of its subtables, except the tables in `without`.
 fn write_table(out: &mut String, path: &str, schema: &Value, without: &[&str]) {
     let table = if is_list_of_tables(schema) { &schema["items"] } else { schema };
     let heading = match path {
-        "" => "Above all tables".to_owned(),
+        "" => "Top-level keys".to_owned(),
         path if is_list_of_tables(schema) => format!("`[[{path}]]`"),
         path => format!("`[{path}]`"),
     };
     let _ = write!(out, "\n### {heading}\n");
-    // The whole recipe's description is for readers of the code.
+    // The description of the whole recipe addresses programmers.
     let about = schema["description"].as_str().filter(|_| !path.is_empty());
     about.into_iter().for_each(|about| write_description(out, &heading, about));
     let is_table = |value: &Value| value["type"] == "object" || is_list_of_tables(value);
     let (tables, keys): (Vec<_>, Vec<_>) =
         entries(&table["properties"]).partition(|(_, value)| is_table(value));
     if !keys.is_empty() {
-        *out += "\n| key | type or choices | default | what it is |\n|---|---|---|---|\n";
+        *out += "\n| key | type or choices | default | description |\n|---|---|---|---|\n";
     }
     for (key, value) in keys {
         let needed = list(table, "required").any(|required| required == key);
         let default = match value.get("default") {
             Some(default) => format!("`{}`", literal(default)),
-            None if needed => "has to be given".to_owned(),
+            None if needed => "required".to_owned(),
             None => "none".to_owned(),
         };
         let cells = [format!("`{key}`"), kind(value, ""), default, meaning(value)];
@@ -73,7 +73,7 @@ fn write_table(out: &mut String, path: &str, schema: &Value, without: &[&str]) {
     }
 }
 
-/// What a table is, without its name, which stands above.
+/// Writes a table's description without its name, which is in the heading.
 fn write_description(out: &mut String, heading: &str, about: &str) {
     let rest = about.strip_prefix(heading).and_then(|rest| rest.strip_prefix(": "));
     let mut letters = rest.unwrap_or(about).chars();
@@ -81,7 +81,7 @@ fn write_description(out: &mut String, heading: &str, about: &str) {
     let _ = write!(out, "\n{first}{}\n", letters.as_str());
 }
 
-/// A value as TOML writes it.
+/// A value in TOML syntax.
 fn literal(value: &Value) -> String {
     match value {
         Value::Array(values) => {
@@ -92,7 +92,7 @@ fn literal(value: &Value) -> String {
     }
 }
 
-/// The type of a value, with an `s` for several, or its choices.
+/// The type of a value, or its choices. `plural` is `s` for the plural.
 fn kind(schema: &Value, plural: &str) -> String {
     if is_choice(schema) {
         let names = choices(schema).map(|(name, _)| format!("`{}`", literal(name)));
@@ -113,7 +113,7 @@ fn kind(schema: &Value, plural: &str) -> String {
     }
 }
 
-/// What a key is, and what each of its choices is.
+/// The description of a key and of each of its choices.
 fn meaning(schema: &Value) -> String {
     let mut text = schema["description"].as_str().unwrap_or_default().replace("\n\n", " ");
     let of = if schema["type"] == "array" { &schema["items"] } else { schema };
@@ -129,7 +129,7 @@ fn is_choice(schema: &Value) -> bool {
     choices(schema).next().is_some()
 }
 
-/// The values that may be chosen, with what they are.
+/// The allowed values with their descriptions.
 fn choices(schema: &Value) -> impl Iterator<Item = (&Value, Option<&str>)> {
     let described = list(schema, "oneOf")
         .flat_map(|choice| list(choice, "enum").map(|name| (name, choice["description"].as_str())));

@@ -1,11 +1,11 @@
-//! Whether schemas and recipes agree.
+//! Tests that the schemas match the recipes.
 
 use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::studies::recipe_schemas;
 
-/// The recipes of a folder and those below it; grids, which are no recipes, left out.
+/// The recipes of a folder and its subfolders, without grids, which are not recipes.
 fn recipes(folder: &Path) -> Vec<(PathBuf, Value)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).expect("a folder") {
@@ -23,7 +23,7 @@ fn recipes(folder: &Path) -> Vec<(PathBuf, Value)> {
     found
 }
 
-/// What a value has that its schema does not, with its path.
+/// The parts of a value that its schema does not allow, with their paths.
 fn faults(value: &Value, schema: &Value, path: &str) -> Vec<String> {
     if let Some(Value::Array(choices)) = schema.get("anyOf").or_else(|| schema.get("oneOf")) {
         let all: Vec<_> = choices.iter().map(|choice| faults(value, choice, path)).collect();
@@ -131,7 +131,7 @@ fn each_table_is_closed_and_each_key_is_told() {
             for (key, value) in entries(&table["properties"]) {
                 let told = value["description"].as_str();
                 let text = told.unwrap_or_else(|| panic!("{path}.{key} has no doc comment"));
-                // Links are for readers of the code.
+                // Descriptions appear outside of rustdoc, where links do not work.
                 assert!(!text.contains("[`"), "{path}.{key}: {text}");
                 for choice in list(value, "oneOf").chain(list(&value["items"], "oneOf")) {
                     let text = choice["description"].as_str().unwrap_or_default();

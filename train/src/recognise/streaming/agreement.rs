@@ -1,34 +1,35 @@
-//! Which words of a hypothesis are final already, and which two hypotheses have in common.
+//! Finds the words of a hypothesis that are already final, and the words that two hypotheses share.
 //!
-//! The reference (ufal/whisper_streaming) drops words by their times and then up to five at the seam
-//! that are the same as the last final ones. There a word that is spelt or divided otherwise the second
-//! time (`some one`, `someone`) comes twice. Here the final words are aligned with the hypothesis.
+//! The reference (ufal/whisper_streaming) drops words by time, then up to five words at the seam
+//! that equal the last final words. A word with another spelling or word division in the second
+//! pass (`some one`, `someone`) then appears twice. Here, the final words are aligned with the
+//! hypothesis.
 
 use super::super::transcript::Word;
 
-/// What another word in the place of one at the seam costs.
+/// The cost of replacing a word at the seam.
 const SEAM_EDIT: f64 = 0.1;
 
-/// A word without its case and punctuation; of a sign alone, the sign.
+/// A word in lower case without punctuation. A word of punctuation only is unchanged.
 fn normalised(word: &Word) -> String {
     let letters = word.text.chars().filter(|c| c.is_alphanumeric());
     let letters: String = letters.flat_map(char::to_lowercase).collect();
     if letters.is_empty() { word.text.clone() } else { letters }
 }
 
-/// How many words two hypotheses begin with alike, whatever their case and punctuation.
+/// The number of equal words at the start of two hypotheses, ignoring case and punctuation.
 pub(super) fn agreed(before: &[Word], now: &[Word]) -> usize {
     let is_same = |(a, b): &(&Word, &Word)| normalised(a) == normalised(b);
     before.iter().zip(now).take_while(is_same).count()
 }
 
-/// How many words at the start of a hypothesis are the `known` ones: the count with the fewest edits
-/// between them, where a second between the place and the end of the last known word is as bad as an
-/// edit. Known words that begin before `seam` may be heard or not, or in pieces: their times tell.
+/// The number of words at the start of a hypothesis that are the `known` words. The count
+/// minimises the edit distance plus the seconds between its end and the end of the last known
+/// word. Known words that start before `seam` may be missing or split; their times decide.
 pub(super) fn known_words(known: &[&Word], hypothesis: &[Word], seam: f64) -> usize {
     let Some(end) = known.last().map(|word| word.end) else { return 0 };
     let words: Vec<String> = hypothesis.iter().map(normalised).collect();
-    // Edits between the known words so far and each number of words of the hypothesis.
+    // The edit distance between the known words so far and each prefix of the hypothesis.
     let mut edits: Vec<f64> = (0..=words.len()).map(|count| count as f64).collect();
     for known in known {
         let word = normalised(known);
@@ -41,7 +42,7 @@ pub(super) fn known_words(known: &[&Word], hypothesis: &[Word], seam: f64) -> us
             edits[j + 1] = same.min(edits[j] + 1.0).min(diagonal + left_out);
         }
     }
-    // How far the end is from the gap before word `count`.
+    // The time difference between `end` and the gap before word `count`.
     let off = |count: usize| -> f64 {
         let before = count.checked_sub(1).map_or(0.0, |last| hypothesis[last].end - end);
         let behind = hypothesis.get(count).map_or(0.0, |next| end - next.start);
@@ -55,7 +56,7 @@ pub(super) fn known_words(known: &[&Word], hypothesis: &[Word], seam: f64) -> us
 mod tests {
     use super::*;
 
-    /// Words of half a second each, from `start` on.
+    /// Words of half a second each, starting at `start`.
     fn words(start: f64, text: &str) -> Vec<Word> {
         let word = |(i, text): (usize, &str)| {
             let start = start + i as f64 / 2.0;
@@ -70,7 +71,7 @@ mod tests {
         assert_eq!(agreed(&words(0.0, "well he said"), &now), 3);
         assert_eq!(agreed(&words(0.0, "well she said"), &now), 1);
         assert_eq!(agreed(&[], &now), 0);
-        // A sign is no word with nothing in it.
+        // A word of punctuation only is not empty.
         assert_eq!(agreed(&words(0.0, "- a"), &words(0.0, "... a")), 0);
     }
 
@@ -79,17 +80,17 @@ mod tests {
         for (known, hypothesis, want) in [
             (words(0.0, "the cat"), words(0.0, "the cat sat"), 2),
             (words(0.0, "the cat"), words(0.0, "The cad, sat"), 2),
-            // Divided otherwise, and with a word more.
+            // Another word division, and one more word.
             (words(0.0, "some one is here"), words(0.0, "someone is here now"), 3),
             ([words(1.0, "is"), words(2.0, "here")].concat(), words(1.0, "is not here now"), 3),
-            // A piece of a word that was cut.
+            // A part of a truncated word.
             (words(1.0, "station is good"), words(1.0, "shun is good they say"), 3),
-            // Not heard any more.
+            // Words that are missing in the hypothesis.
             (words(0.0, "the cat sat"), words(1.0, "sat on"), 1),
             (words(0.0, "the cat"), words(1.0, "sat on"), 0),
             (words(0.0, "the cat"), vec![], 0),
             (vec![], words(0.0, "the cat"), 0),
-            // Said again: the times tell.
+            // Repeated words: the times decide.
             (words(0.0, "no"), words(0.0, "no no no"), 1),
             (words(0.0, "no no"), words(0.0, "no no no"), 2),
             (words(0.0, "the cat"), words(1.0, "the cat"), 0),

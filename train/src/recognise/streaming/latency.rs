@@ -1,28 +1,27 @@
-//! When a word is final, for sound that comes in at its own speed.
+//! The latency of final words for audio in real time.
 //!
-//! A recording of a file is read as fast as it can be heard, and the clock is simulated: a chunk is
-//! there when its last sample was spoken, its pass begins then or when the one before is done, and
-//! takes the time that it was measured to take. So passes that take longer than chunks fall behind
-//! more and more, as they would at a microphone. Reading and decoding a file are not counted.
+//! A file is read at full speed, and the clock is simulated. A chunk arrives when its last sample
+//! has been spoken. Its pass starts on arrival, or when the previous pass is done, and lasts for
+//! its measured time. So passes that take longer than chunks fall further and further behind, as
+//! with a microphone. Reading and decoding the file does not count.
 
 use serde::Serialize;
 
-/// A clock that runs on while sound comes in and while it is heard. In seconds.
+/// A simulated clock for arriving audio and computing time, in seconds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Clock {
-    /// When the last pass was done.
+    /// The end of the last pass.
     pub(super) now: f64,
     pub(super) passes: usize,
-    /// Passes that began later than they could have, because the one before was still at work on less
-    /// sound.
+    /// Passes that started late, because the previous pass was still working on less audio.
     pub(super) late_passes: usize,
-    /// When the sound of the last pass was there.
+    /// The arrival time of the last pass's audio.
     arrived: f64,
     pub(super) compute_seconds: f64,
 }
 
 impl Clock {
-    /// A pass over sound that was there at `arrived`.
+    /// Adds a pass over the audio that arrived at `arrived`.
     pub(super) fn pass(&mut self, arrived: f64, compute_seconds: f64) {
         self.late_passes += usize::from(self.now > arrived && arrived > self.arrived);
         self.arrived = arrived;
@@ -32,25 +31,25 @@ impl Clock {
     }
 }
 
-/// How some values are distributed.
+/// The distribution of some values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Distribution {
-    /// How many there are.
+    /// The number of values.
     pub count: usize,
     /// Their mean.
     pub mean: f64,
-    /// The least value that half of them do not exceed, and so on.
+    /// The median: the smallest value that half of the values do not exceed.
     pub p50: f64,
-    /// Nine tenths.
+    /// The 90th percentile.
     pub p90: f64,
-    /// Nineteen twentieths.
+    /// The 95th percentile.
     pub p95: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Distribution {
-    /// Of these values; `None` of none.
+    /// The distribution of these values; `None` without values.
     pub fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let count = values.len();
@@ -79,11 +78,12 @@ mod tests {
             clock.pass(arrived, compute);
             clock.now
         });
-        // The third waits for the second until 4, the fourth for the third; the fifth is in time.
+        // The third pass waits for the second until 4, the fourth for the third. The fifth is on
+        // time.
         assert_eq!(done, [1.5, 4.0, 4.5, 4.75, 5.1]);
         assert_eq!((clock.passes, clock.late_passes), (5, 2));
         assert!((clock.compute_seconds - 3.35).abs() < 1e-12);
-        // The same sound once more is not late.
+        // A second pass over the same audio is not late.
         clock.pass(5.0, 0.1);
         assert_eq!((clock.passes, clock.late_passes), (6, 2));
     }

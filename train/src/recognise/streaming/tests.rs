@@ -1,5 +1,5 @@
-//! The policy with recognisers that are scripted. A sample's value is its place in the recording, so
-//! that a script knows what it hears.
+//! Tests of the policy with scripted ASR models. The value of a sample is its index in the
+//! recording, so that a script can identify its input.
 
 use std::convert::Infallible;
 
@@ -16,7 +16,7 @@ fn transcript(words: Vec<Word>) -> Transcript {
     Transcript { text: texts.join(" "), words, ..Transcript::nothing(0) }
 }
 
-/// A hypothesis with a word a second.
+/// A hypothesis with one word per second.
 fn text(text: &str) -> Transcript {
     let word = |(i, text)| word(i as f64, i as f64 + 0.8, text);
     transcript(text.split_whitespace().enumerate().map(word).collect())
@@ -42,7 +42,7 @@ fn words_are_final_when_two_hypotheses_agree_and_at_the_end() {
         found.push((texts(pass.new).join(" "), pass.rest.len()));
         assert_eq!(stream.revised_words, revised, "{heard}");
     }
-    // Of the two the later one is written; a word that is final stays as it is.
+    // The later of the two spellings is used. A final word does not change.
     let want = [("", 1), ("Ask", 1), ("", 2), ("not what", 1), ("", 2)];
     assert_eq!(found, want.map(|(text, rest)| (text.to_string(), rest)));
     stream.end();
@@ -71,7 +71,7 @@ fn latencies_are_of_the_clock_that_falls_behind() {
     assert!(near(done.compute_seconds, 3.1));
 }
 
-/// A recording that is told by its words, and heard as badly as a script says.
+/// A recording given by its words, with scripted recognition errors.
 struct Talk {
     words: Vec<Word>,
     seconds: f64,
@@ -83,7 +83,8 @@ fn draw(seed: usize) -> usize {
 }
 
 impl Talk {
-    /// Words of 0.2 to 0.6 s out of a few dozen, some twice in a row, now and then behind a pause.
+    /// Words of 0.2 to 0.6 s from a vocabulary of a few dozen. Some are repeated, and some follow a
+    /// pause.
     fn new(seconds: f64) -> Self {
         let (mut words, mut time, mut last) = (Vec::new(), 0.3, 0);
         for i in 0.. {
@@ -101,8 +102,8 @@ impl Talk {
         unreachable!()
     }
 
-    /// Streams it through a recogniser that mishears, differently each time, what the ends of the sound
-    /// cut and the word before its end, and tells times that are off by up to 60 ms.
+    /// Streams it through an ASR model with errors that change from pass to pass. The errors affect
+    /// words that are cut at the ends of the audio and the last word. Times are off by up to 60 ms.
     fn stream(&self, options: StreamOptions, max_seconds: f64) -> (Streamed, usize) {
         let (mut position, count, mut longest) = (0, samples_of(self.seconds), 0);
         let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
@@ -154,7 +155,7 @@ fn nothing_is_lost_or_said_twice_where_sound_is_dropped() {
         assert!(seconds(longest) <= 20.0, "{options:?}: {longest}");
         let chunks = (300.0 / chunk_seconds).ceil() as usize;
         assert!((chunks..=chunks + 1).contains(&done.passes), "{options:?}: {}", done.passes);
-        // A word that is cut by no end of the sound waits for two chunks and its 0.3 s.
+        // A word that no end of the audio cuts waits for two chunks and its 0.3 s.
         let waited = done.words.iter().map(|word| word.final_at - word.word.end);
         let most = waited.fold(0.0, f64::max);
         assert!(most < 2.0 * chunk_seconds + 0.4, "{options:?}: {most}");
@@ -182,8 +183,8 @@ fn what_is_final_does_not_depend_on_how_long_passes_take() {
     assert_eq!(quick, run(|i| (i % 3) as f64));
 }
 
-/// The window is full and no two hypotheses agree: words are final all the same, and the sound that is
-/// heard stays short.
+/// The window is full and no two hypotheses agree. Words still become final, and the audio of a
+/// pass stays short.
 #[test]
 fn without_agreement_the_window_moves_on() {
     let mut pass = 0;
@@ -247,7 +248,7 @@ fn an_hour_of_silence_is_not_kept_and_the_word_behind_it_is_heard() {
     assert!(seconds(longest) <= 16.0, "{longest}");
 }
 
-/// A model that ends a text behind its second word is made to hear more.
+/// A model ends each text after its second word. It has to get the later audio again.
 #[test]
 fn of_texts_that_end_early_more_is_heard_and_nothing_twice() {
     let spoken: Vec<Word> = (0..30)
@@ -270,7 +271,7 @@ fn of_texts_that_end_early_more_is_heard_and_nothing_twice() {
     let want: Vec<&str> = spoken.iter().map(|word| word.text.as_str()).collect();
     let found = texts(&done.words);
     let kept: Vec<&str> = want.iter().copied().filter(|text| found.contains(text)).collect();
-    // None comes twice or out of its place, and more than the first two are heard.
+    // No word appears twice or out of order, and more words than the first two appear.
     assert!(found == kept && found.len() >= 8, "{found:?}");
 }
 

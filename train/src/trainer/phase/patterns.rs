@@ -1,4 +1,5 @@
-//! Path patterns of a recipe that name no parameter: most often a typo, and never harmless.
+//! Checks that every path pattern of a recipe matches a parameter. A pattern without a match is
+//! usually a typo.
 
 use engram_models::ModelError;
 use engram_models::params::{ParameterGroup, Parameters, path_matches};
@@ -8,12 +9,12 @@ use crate::error::{Result, StudyError};
 use crate::recipe::{GroupSettings, Phase, Recipe};
 use crate::study::Study;
 
-/// Builds the phase's model. Every pattern of the recipe has to name one of its parameters: those
-/// of later phases too, whose model is the same, so that a typo there does not wait for its phase.
+/// Builds the phase's model. Every pattern of the recipe has to match a parameter. Patterns of
+/// later phases are checked at once, because all phases have the same model.
 pub(super) fn build<S: Study>(recipe: &Recipe, study: &mut S, phase: &Phase) -> Result<Parameters> {
     let built = study.build(recipe.groups(phase), recipe.seed());
     if built.as_ref().is_err_and(is_unused_pattern) {
-        // Without the groups the model can be built, and says what it has.
+        // Without groups the model builds, and its parameter names are available.
         let without = study.build(vec![ParameterGroup::all_frozen()], recipe.seed());
         check(recipe, &without.map_err(study_error(study, "build"))?)?;
     }
@@ -49,8 +50,8 @@ fn check(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
         }
         let near = nearest(&pattern, parameters).unwrap_or("none");
         let reason = format!(
-            "is `{pattern}`, which names none of the {} parameters; the nearest is `{near}` (`*` \
-             stands for characters of one level, `**` for any)",
+            "is `{pattern}`, which matches none of the {} parameters; the most similar name is \
+             `{near}` (`*` matches within one level, `**` across levels)",
             parameters.len(),
         );
         return Err(recipe.error(&path, reason));
@@ -58,7 +59,7 @@ fn check(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     Ok(())
 }
 
-/// The first of the names that share most pairs of letters with the pattern.
+/// The name that shares the most letter pairs with the pattern; the first of equals.
 fn nearest<'a>(pattern: &str, parameters: &'a Parameters) -> Option<&'a str> {
     let letters = pattern.replace('*', "");
     let likeness = |name: &str| strsim::sorensen_dice(&letters, name);
