@@ -63,13 +63,13 @@ fn a_wav_of_unknown_size_goes_on_to_the_end_of_the_file() {
         }
     }
     let cut = samples(wav(21_036, 21_000)).expect_err("cut");
-    assert!(cut.contains("is cut: 10000 of 10500 samples are there"), "{cut}");
+    assert!(cut.contains("is truncated: 10000 of 10500 samples are present"), "{cut}");
     let more = samples(wav(136, 100)).map(|samples| samples.len());
     assert_eq!(more, Ok(50), "less than a second behind the samples");
     let mut long = wav(136, 1_000);
     long.extend([1; 40_000]);
     let more = samples(long).expect_err("a count that is wrong");
-    assert!(more.contains("59000 bytes behind the 1000"), "{more}");
+    assert!(more.contains("59000 bytes after the 1000"), "{more}");
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn other_formats_are_refused_by_name() {
         [(&b"FORM\0\0\0\0AIFF"[..], "AIFF"), (b"caff\0\x01", "CAF"), (b".snd", "AU")]
     {
         let error = samples([start, &[0; 100]].concat()).expect_err("a refusal");
-        assert!(error.contains(&format!("is {name}, which is not read")), "{error}");
+        assert!(error.contains(&format!("is {name}, which is not supported")), "{error}");
     }
 }
 

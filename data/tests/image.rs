@@ -170,7 +170,7 @@ fn files_that_are_no_pictures_are_named() {
     };
     assert!(matches!(refused(b""), DataError::EmptyFile { .. }));
     let text = refused(b"<html>not found</html>").to_string();
-    assert!(text.contains("is not a picture that is known here; give a whole JPEG"), "{text}");
+    assert!(text.contains("is not a known image format; use a complete JPEG"), "{text}");
     for name in ["source.png", "alpha.webp", "source.gif", "source.bmp", "turned.jpg"] {
         let bytes = fs::read(fixture(name)).unwrap();
         for cut in [3, 20, bytes.len() / 2, bytes.len() * 9 / 10] {
@@ -205,7 +205,7 @@ fn a_picture_of_too_many_or_no_pixels_is_refused_before_it_is_decoded() {
     let line = Picture::from_pixels(1 << 20, 1, vec![0; 3 << 20]).unwrap();
     let steps = Preprocessing { resize: Some(Resize::ShortestEdge(224)), ..untouched() };
     let error = steps.apply(&line, Path::new("line.png")).unwrap_err();
-    assert!(error.to_string().contains("line.png: a picture of 234881024 x 224"), "{error}");
+    assert!(error.to_string().contains("line.png: the image has 234881024 x 224"), "{error}");
 }
 
 /// A PNG of one pixel whose colour profile unpacks to so many bytes.

@@ -52,7 +52,7 @@ fn what_a_cached_file_names_is_not_taken_as_absent() {
     settings.endpoint = nowhere(2);
     settings.retry_pause = Duration::from_millis(1);
     let error = pooling(&settings).unwrap_err().to_string();
-    assert_has(&error, &["cannot fetch 1_Pooling/config.json", "run again when online"]);
+    assert_has(&error, &["cannot download 1_Pooling/config.json", "run again when online"]);
 
     let (_cache, mut settings) = cache_of(&[("config_sentence_transformers.json", "{}")]);
     settings.offline = true;

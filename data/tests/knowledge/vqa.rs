@@ -56,13 +56,13 @@ fn bad_question_files_are_named() {
     refused(vqa(QUESTIONS, QUESTIONS), "has no list `annotations`");
     refused(vqa(ANSWERS, ANSWERS), "has no list `questions`");
     let doubled = QUESTIONS.replace("\"question_id\": 2", "\"question_id\": 1");
-    refused(vqa(&doubled, ANSWERS), "item 2 of `questions`: question 1 stands there a second time");
+    refused(vqa(&doubled, ANSWERS), "item 2 of `questions`: question 1 appears twice");
     let doubled = ANSWERS.replace("\"question_id\": 2", "\"question_id\": 1");
     refused(vqa(QUESTIONS, &doubled), "item 3 of `annotations`: question 1 stands there");
     let named = VqaOptions { image_name: Some("%d".parse().unwrap()), ..options.clone() };
     let odd = QUESTIONS.replace("7", "\"x\"");
     let result = read(false, |to| vqa::read(input(&odd), input(ANSWERS), &named, to));
-    refused(result, "item 2 of `questions`: image id x is no number");
+    refused(result, "item 2 of `questions`: image id x is not a number");
 }
 
 #[test]

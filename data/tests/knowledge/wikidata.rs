@@ -111,13 +111,13 @@ fn descriptions_become_passages() {
 #[test]
 fn bad_edges_and_labels_are_named_or_counted() {
     for (edges, wanted) in [
-        ("a\tb\tc\na\tb\n", "data.file, line 2: 2 ids between tabs where three are expected"),
+        ("a\tb\tc\na\tb\n", "data.file, line 2: expected 3 tab-separated ids, found 2"),
         ("a\t\tc\n", "line 1: 2 ids between tabs"),
         (r#"[["a","b","c"],["a","b"]]"#, "data.file, item 2: invalid length 2"),
         (r#"[["a","b","c"],["a","b",3]]"#, "item 2: invalid type"),
         (
             r#"[["a","b","c"],{"subject":"a","relation":"b","object":"c"}]"#,
-            "item 2: no list of three",
+            "item 2: not a list of 3 ids",
         ),
     ] {
         let triples = |skip| {
@@ -140,7 +140,7 @@ fn bad_edges_and_labels_are_named_or_counted() {
     }
     let labels = "{\"Q1\": \"a\",\n \"Q2\": 5}";
     let result = read(false, |to| wikidata::read_descriptions(input(labels), "w", to));
-    refused(result, "data.file, entry `Q2`: 5 where an object is expected");
+    refused(result, "data.file, entry `Q2`: expected an object, found 5");
 }
 
 proptest! {

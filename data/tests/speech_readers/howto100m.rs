@@ -49,7 +49,7 @@ fn faults_of_howto100m_are_named() {
         (r#"{"start": [-1], "end": [2], "text": ["a"]}"#, &["start -1"]),
         (r#"{"start": [0], "end": [2]}"#, &["`text`"]),
         (r#"{"start": [0], "end": ["2"], "text": ["a"]}"#, &["\"2\""]),
-        (r#"[[0], [2], ["a"]]"#, &["where an object is expected"]),
+        (r#"[[0], [2], ["a"]]"#, &["expected an object"]),
         (r#"{"start": [], "end": [], "text": []}, "v": {}"#, &["a second time"]),
     ] {
         // A fault counts whether or not the sound is there.
