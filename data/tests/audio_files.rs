@@ -245,5 +245,5 @@ fn what_a_mac_leaves_beside_files_is_passed_over() {
     assert_eq!((clips_found.len(), passed_over.hidden, passed_over.others), (1, 2, 1));
     fs::remove_file(folder.join("84-121123-0000.flac")).expect("a file");
     let error = clips(&source.path).expect_err("none is left").to_string();
-    assert!(error.contains("passed over 2 hidden files"), "{error}");
+    assert!(error.contains("skipped 2 hidden files"), "{error}");
 }

@@ -264,10 +264,10 @@ fn redirects_end() {
     }
     for to in ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "http://", "http://[::"] {
         let server = Scripted::start(move |_, out| redirect(out, to));
-        Place::new(&server.endpoint).assert_refused(&["a redirect to no http or https address"]);
+        Place::new(&server.endpoint).assert_refused(&["a redirect that is not to an http or https URL"]);
     }
     let server = Scripted::start(|_, out| reply(out, 302, &[], b""));
-    Place::new(&server.endpoint).assert_refused(&["a redirect without an address"]);
+    Place::new(&server.endpoint).assert_refused(&["a redirect without a URL"]);
 }
 
 #[test]
@@ -599,6 +599,6 @@ fn answers_without_sense() {
     let noise = Scripted::start(|_, out| out.write_all(&[0xff; 300]));
     Place::new(&noise.endpoint).assert_refused(&["run again when online"]);
     for endpoint in ["", "hub", "ftp://127.0.0.1", "file:///etc", "http://"] {
-        Place::new(endpoint).assert_refused(&["no http or https address", "check HF_ENDPOINT"]);
+        Place::new(endpoint).assert_refused(&["not an http or https URL", "check HF_ENDPOINT"]);
     }
 }

@@ -261,7 +261,7 @@ fn refusals() {
         (403, ["status 403", "HF_TOKEN"]),
         (503, ["status 503", "run again when online"]),
         (418, ["status 418", "check HF_ENDPOINT"]),
-        (302, ["a redirect without an address", "check HF_ENDPOINT"]),
+        (302, ["a redirect without a URL", "check HF_ENDPOINT"]),
     ] {
         hub.server.refuse(status);
         assert_has(&hub.fetch("config.json").unwrap_err().to_string(), &parts);
@@ -310,7 +310,7 @@ fn locations() {
     assert!(location.file("config.json", &settings).unwrap().is_file());
     for missing in ["model.safetensors", "../config.json", "", "/etc/passwd"] {
         let message = location.file(missing, &settings).unwrap_err().to_string();
-        assert_has(&message, &[folder.path().to_str().unwrap(), "give a folder that has the file"]);
+        assert_has(&message, &[folder.path().to_str().unwrap(), "use a folder that has the file"]);
     }
     let named = WeightsLocation::parse("hf://owner/name@refs/pr/1").unwrap();
     assert_eq!(named.to_string(), "hf://owner/name@refs/pr/1");

@@ -67,7 +67,7 @@ fn faults_of_ego4d_are_named() {
     files.write("av.json", "");
     refused("ego4d", &source, &["empty"]);
     files.write("av.json", r#"{"videos": []}"#);
-    refused("ego4d", &source, &["has no clip with a text"]);
+    refused("ego4d", &source, &["has no clip with a transcript"]);
     files.write("av.json", EGO4D.replace("c-2", "c-3"));
     refused("ego4d", &source, &["2 of 2", "X-c-3_1_0.0_1.25 (entry `c-3`)", "audio/c-3.{wav"]);
 }

@@ -50,7 +50,7 @@ fn faults_of_howto100m_are_named() {
         (r#"{"start": [0], "end": [2]}"#, &["`text`"]),
         (r#"{"start": [0], "end": ["2"], "text": ["a"]}"#, &["\"2\""]),
         (r#"[[0], [2], ["a"]]"#, &["expected an object"]),
-        (r#"{"start": [], "end": [], "text": []}, "v": {}"#, &["a second time"]),
+        (r#"{"start": [], "end": [], "text": []}, "v": {}"#, &["appears twice"]),
     ] {
         // A fault counts whether or not the sound is there.
         for name in ["v", "gone"] {
@@ -65,7 +65,7 @@ fn faults_of_howto100m_are_named() {
     }
     for (text, wanted) in [
         ("", "empty"),
-        ("{}", "has no clip with a text"),
+        ("{}", "has no clip with a transcript"),
         ("[]", "line 1"),
         ("{\"v\": {\"start\": [0", "ends in the middle"),
         (r#"{"v": {"start": [NaN], "end": [1], "text": ["a"]}}"#, "line 1, column "),

@@ -72,7 +72,7 @@ fn faults_of_librispeech_are_named() {
         ("", &["84-121123.trans.txt", "the file is empty"][..]),
         ("\n \n", &["84-121123.trans.txt", "the file is empty"]),
         ("84-121123-0000 A\n84-121123-0001\n", &["line 2", "84-121123-0001 has no text"]),
-        ("84-121123-0000 A\n84-9-0001 B\n", &["line 2", "\"84-9-0001\" is no id of this file"]),
+        ("84-121123-0000 A\n84-9-0001 B\n", &["line 2", "\"84-9-0001\" is not an id of this chapter"]),
         ("84-121123-../../a A\n", &["line 1", "is no id"]),
         (
             "84-121123-0000 A\n84-121123-0001 B\n84-121123-0000 C\n",
@@ -100,7 +100,7 @@ fn missing_sound_ends_the_reading_or_is_listed() {
     fs::remove_file(files.path(&format!("{CHAPTER}-0001.wav"))).unwrap();
     let source = files.source("LibriSpeech");
     let wanted = files.path(&format!("{CHAPTER}-0001.flac")).display().to_string();
-    let parts = ["1 of 3 clips have no sound", "84-121123-0001 (line 1)", &wanted];
+    let parts = ["1 of 3 clips have no audio", "84-121123-0001 (line 1)", &wanted];
     refused("librispeech", &source, &parts);
     let found = read("librispeech", &skipping(source.clone())).unwrap();
     assert_eq!(ids(&found), ["84-121123-0000", "1089-134686-0000"]);

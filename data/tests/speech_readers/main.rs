@@ -39,7 +39,7 @@ fn pictures_are_of_the_clip_or_of_its_recording() {
     assert_eq!(names(&found.clips[2]), of_video);
     assert_eq!(found.clips[1].frames[0], files.path("frames/vid/2.5.JPG").into());
     let nothing = SpeechSource { frames: Some(files.path("audio")), ..source.clone() };
-    refused("how2", &nothing, &["audio: no clip has pictures here"]);
+    refused("how2", &nothing, &["audio: no clip has images here"]);
     // Of a recording with a frame rate those that are seen while the clip lasts, 1.5 to 3.25 s.
     let timed = read("how2", &SpeechSource { frame_rate: Some(4.0), ..source.clone() }).unwrap();
     assert_eq!(names(&timed.clips[0]), ["z.jpg"]);

@@ -49,7 +49,7 @@ fn faults_of_visspeech_are_named() {
     let source = files.with_audio("v.csv");
     refused("visspeech", &source, &["1 of 2", "cut-1-2 (line 3)", "audio/cut.{wav,flac"]);
     assert_eq!(read("visspeech", &skipping(source.clone())).unwrap().clips.len(), 1);
-    refused("visspeech", &files.source("v.csv"), &["v.csv", "give the folder of the sound files"]);
+    refused("visspeech", &files.source("v.csv"), &["v.csv", "specify the folder of the audio files"]);
     let header = "key,yt_id,start_time,end_time,annotation\n";
     files.write("audio/cut-1-2.wav", "x");
     for (rows, wanted) in [
@@ -57,8 +57,8 @@ fn faults_of_visspeech_are_named() {
         ("a,-a_B,1,2,t\nb,-a_B,2,2,t\n", &["line 3", "end 0.000002 is not after"]),
         ("a,-a_B,1,2,t\nb,-a_B,3,2,t\n", &["line 3", "is not after"]),
         ("cut-1-2,-a_B,3,2,t\n", &["line 2", "is not after"]),
-        ("a,-a_B,1.5,2,t\n", &["line 2", "\"1.5\" is no whole number"]),
-        ("a,-a_B,-1,2,t\n", &["line 2", "\"-1\" is no whole number"]),
+        ("a,-a_B,1.5,2,t\n", &["line 2", "\"1.5\" is not an integer number"]),
+        ("a,-a_B,-1,2,t\n", &["line 2", "\"-1\" is not an integer number"]),
         ("a,-a_B,1,2,\n", &["line 2", "annotation is empty"]),
         ("a,,1,2,t\n", &["line 2", "yt_id is empty"]),
         ("a,-a_B,1,2\n", &["line 2", "4 fields"]),
