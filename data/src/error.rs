@@ -143,7 +143,7 @@ pub enum DataError {
     #[error("{path}, line {line}: {reason}; use a complete GloVe or word2vec file in text format", path = path.display())]
     VectorLine { path: PathBuf, line: usize, reason: String },
 
-    // Augmentation and the synthetic world
+    // Augmentation and the embedded world
     /// A setting is out of range.
     #[error("{what} is {value}; {wanted}")]
     OutOfRange { what: &'static str, value: String, wanted: &'static str },

@@ -1,6 +1,6 @@
 //! Data for the Engram toolkit: data set readers (one file per data set), tokenization, folds,
-//! downloads from the hub, and the synthetic world. This crate does not depend on models, trainers
-//! or recipes.
+//! downloads from the hub, and the embedded (synthetic) world. This crate does not depend on
+//! models, trainers or recipes.
 //!
 //! | need | module |
 //! |---|---|

@@ -282,7 +282,7 @@ fn swapped_facts_have_other_answers_and_nothing_else() {
     }
     assert_eq!(swap, world.swap(100, 5).unwrap());
     assert_ne!(ids, world.swap(100, 6).unwrap().ids());
-    assert!(world.swap(1_000_000, 5).unwrap_err().to_string().contains("swap less"));
+    assert!(world.swap(1_000_000, 5).unwrap_err().to_string().contains("swap fewer facts"));
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn haystacks_have_their_needles_and_as_many_answers_of_both_kinds() {
     };
     assert!(refused(0, 10).contains("at least one"));
     assert!(refused(1, 1881).contains("the world has fewer"));
-    assert!(refused(200, 10).contains("an answer in common"));
+    assert!(refused(200, 10).contains("share an answer"));
 }
 
 #[test]

@@ -264,7 +264,8 @@ fn redirects_end() {
     }
     for to in ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "http://", "http://[::"] {
         let server = Scripted::start(move |_, out| redirect(out, to));
-        Place::new(&server.endpoint).assert_refused(&["a redirect that is not to an http or https URL"]);
+        Place::new(&server.endpoint)
+            .assert_refused(&["a redirect that is not to an http or https URL"]);
     }
     let server = Scripted::start(|_, out| reply(out, 302, &[], b""));
     Place::new(&server.endpoint).assert_refused(&["a redirect without a URL"]);

@@ -72,7 +72,10 @@ fn faults_of_librispeech_are_named() {
         ("", &["84-121123.trans.txt", "the file is empty"][..]),
         ("\n \n", &["84-121123.trans.txt", "the file is empty"]),
         ("84-121123-0000 A\n84-121123-0001\n", &["line 2", "84-121123-0001 has no text"]),
-        ("84-121123-0000 A\n84-9-0001 B\n", &["line 2", "\"84-9-0001\" is not an id of this chapter"]),
+        (
+            "84-121123-0000 A\n84-9-0001 B\n",
+            &["line 2", "\"84-9-0001\" is not an id of this chapter"],
+        ),
         ("84-121123-../../a A\n", &["line 1", "is no id"]),
         (
             "84-121123-0000 A\n84-121123-0001 B\n84-121123-0000 C\n",

@@ -49,7 +49,11 @@ fn faults_of_visspeech_are_named() {
     let source = files.with_audio("v.csv");
     refused("visspeech", &source, &["1 of 2", "cut-1-2 (line 3)", "audio/cut.{wav,flac"]);
     assert_eq!(read("visspeech", &skipping(source.clone())).unwrap().clips.len(), 1);
-    refused("visspeech", &files.source("v.csv"), &["v.csv", "specify the folder of the audio files"]);
+    refused(
+        "visspeech",
+        &files.source("v.csv"),
+        &["v.csv", "specify the folder of the audio files"],
+    );
     let header = "key,yt_id,start_time,end_time,annotation\n";
     files.write("audio/cut-1-2.wav", "x");
     for (rows, wanted) in [
