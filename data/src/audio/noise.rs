@@ -42,7 +42,7 @@ const STEPS: std::ops::Range<f32> = 0.0..25.0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NoiseKind {
-    /// From white to brown noise. Half of the samples swell; some have tones or clicks.
+    /// From white to brown noise. Half of the signals swell, and some have tones or clicks.
     Coloured,
     /// Bands of noise or of strokes. The loudness of each band varies independently, and low bands
     /// are louder.
