@@ -165,6 +165,6 @@ fn impossible_splits() {
     assert!(folds(&[0, 1], &[0], 2).contains("2 classes but 1 groups"));
     for share in [0.0, 1.0, f64::NAN] {
         let message = message(hold_out(&[0, 1], &[0, 1], share, 0).map(|_| ()));
-        assert!(message.contains("share to hold out"), "{message}");
+        assert!(message.contains("held-out fraction"), "{message}");
     }
 }

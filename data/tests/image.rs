@@ -282,7 +282,7 @@ fn published_configurations_are_read() {
     let vit = read(r#"{"do_normalize": false, "resample": 2, "size": {"height": 3, "width": 5}}"#);
     assert_eq!(vit.unwrap().output_size(), Some((3, 5)));
     for (text, wanted) in [
-        ("{", "is no configuration"),
+        ("{", "is not an image processor configuration"),
         ("{}", "`size` is missing"),
         (r#"{"size": 224, "do_pad": true}"#, "`do_pad` is true"),
         (r#"{"size": 224}"#, "`resample` is missing"),

@@ -276,10 +276,10 @@ fn sizes_that_cannot_be() {
     for (size, part) in [
         ("1000000000000000", "free some space"),
         ("18446744073709551615", "free some space"),
-        ("18446744073709551616", "no number of bytes"),
-        ("-5", "no number of bytes"),
+        ("18446744073709551616", "not a number of bytes"),
+        ("-5", "not a number of bytes"),
         ("*", "no size"),
-        ("x", "no number of bytes"),
+        ("x", "not a number of bytes"),
     ] {
         let server = Scripted::start(move |request, out| match request.asks_for_facts() {
             true => facts(out, COMMIT, &etag_of(BODY), size),

@@ -171,7 +171,7 @@ fn a_short_file_never_reaches_the_cache() {
     hub.settings.retries = 1;
     hub.server.fail(&[Fault::Short(1_000), Fault::Short(2_000)]);
     let message = hub.fetch("big.safetensors").unwrap_err().to_string();
-    assert_has(&message, &["200000 bytes on the hub", "3000 arrived", "run again"]);
+    assert_has(&message, &["200000 bytes on the hub", "3000 bytes arrived", "run again"]);
     assert!(hub.is_clean());
     let path = hub.fetch("big.safetensors").unwrap();
     assert_eq!(fs::read(path).unwrap(), hub.weights);

@@ -30,7 +30,7 @@ fn gzip_is_unpacked_and_a_broken_file_named() {
     for cut in 2..packed.len() {
         refused(web(&packed[..cut]), "data.file: the gzip file cannot be decompressed");
     }
-    refused(web(&[&packed[..], b"junk"].concat()), "cannot be unpacked");
+    refused(web(&[&packed[..], b"junk"].concat()), "cannot be decompressed");
     refused(web(&gzip(&packed)), "data.file: is gzip-compressed twice");
     refused(web(b""), "data.file: the file is empty");
     refused(web(b"\xff\xfea\0"), "data.file: is UTF-16 text");

@@ -58,7 +58,7 @@ fn bad_question_files_are_named() {
     let doubled = QUESTIONS.replace("\"question_id\": 2", "\"question_id\": 1");
     refused(vqa(&doubled, ANSWERS), "item 2 of `questions`: question 1 appears twice");
     let doubled = ANSWERS.replace("\"question_id\": 2", "\"question_id\": 1");
-    refused(vqa(QUESTIONS, &doubled), "item 3 of `annotations`: question 1 stands there");
+    refused(vqa(QUESTIONS, &doubled), "item 3 of `annotations`: question 1 appears twice");
     let named = VqaOptions { image_name: Some("%d".parse().unwrap()), ..options.clone() };
     let odd = QUESTIONS.replace("7", "\"x\"");
     let result = read(false, |to| vqa::read(input(&odd), input(ANSWERS), &named, to));

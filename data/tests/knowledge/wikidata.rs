@@ -68,7 +68,7 @@ fn a_triple_with_an_unknown_entity_is_named_or_counted() {
     for edges in EDGES {
         let triples = |skips| read(skips, |to| wikidata::read_triples(input(edges), &options, to));
         let error = triples(false).unwrap_err().to_string();
-        assert!(error.contains("the subject Q2 is no entity"), "{error}");
+        assert!(error.contains("the subject Q2 has no label"), "{error}");
         assert!(error.contains("item 2") || error.contains("line "), "{error}");
         assert!(error.contains("--keep-ids"), "{error}");
         let (lines, counts) = triples(true).unwrap();
@@ -112,7 +112,7 @@ fn descriptions_become_passages() {
 fn bad_edges_and_labels_are_named_or_counted() {
     for (edges, wanted) in [
         ("a\tb\tc\na\tb\n", "data.file, line 2: expected 3 tab-separated ids, found 2"),
-        ("a\t\tc\n", "line 1: 2 ids between tabs"),
+        ("a\t\tc\n", "line 1: expected 3 tab-separated ids"),
         (r#"[["a","b","c"],["a","b"]]"#, "data.file, item 2: invalid length 2"),
         (r#"[["a","b","c"],["a","b",3]]"#, "item 2: invalid type"),
         (

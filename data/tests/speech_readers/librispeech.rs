@@ -60,7 +60,7 @@ fn librispeech_files_may_be_packed() {
     assert_eq!(read("librispeech", &files.source("LibriSpeech")).unwrap(), plain);
     let cut = gzip("84-121123-0000 GO ON\n");
     files.write(&list, &cut[..cut.len() - 5]);
-    refused("librispeech", &files.source("LibriSpeech"), &["84-121123.trans.txt", "unpacked"]);
+    refused("librispeech", &files.source("LibriSpeech"), &["84-121123.trans.txt", "decompressed"]);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn faults_of_librispeech_are_named() {
             "84-121123-0000 A\n84-9-0001 B\n",
             &["line 2", "\"84-9-0001\" is not an id of this chapter"],
         ),
-        ("84-121123-../../a A\n", &["line 1", "is no id"]),
+        ("84-121123-../../a A\n", &["line 1", "is not an id"]),
         (
             "84-121123-0000 A\n84-121123-0001 B\n84-121123-0000 C\n",
             &["line 3", "used on line 1", "\"84-121123-0000\""],
@@ -91,10 +91,10 @@ fn faults_of_librispeech_are_named() {
     fs::create_dir(files.path("empty")).unwrap();
     refused("librispeech", &files.source("empty"), &["no file SPEAKER-CHAPTER.trans.txt"]);
     let audio = Some(files.path("empty"));
-    refused("librispeech", &SpeechSource { audio, ..source.clone() }, &["says itself"]);
+    refused("librispeech", &SpeechSource { audio, ..source.clone() }, &["gives the paths"]);
     files.write(&list, "84-121123-0000 A\n");
     files.write("LibriSpeech/other/84/84-121123.trans.txt", "84-121123-0000 A\n");
-    refused("librispeech", &source, &["chapter 84-121123 is in", "dev-clean"]);
+    refused("librispeech", &source, &["chapter 84-121123 is also in", "dev-clean"]);
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn a_manifest_is_a_format_too() {
     // What is empty here is silence, and wanted.
     assert_eq!(found.clips[0].text.as_deref(), Some(""));
     assert_eq!(found.clips[0].speaker.as_deref(), Some("s"));
-    refused("manifest", &files.with_audio("m.jsonl"), &["says itself"]);
+    refused("manifest", &files.with_audio("m.jsonl"), &["gives the paths"]);
     assert_eq!(ids(&read("manifest", &files.source("")).unwrap()), ["b"]);
 }
 
@@ -95,7 +95,7 @@ fn formats_have_names() {
         assert_eq!(serde_json::to_string(&format).unwrap(), format!("\"{format}\""));
     }
     let error = "libri".parse::<SpeechFormat>().unwrap_err().to_string();
-    assert!(error.contains("\"libri\"") && error.contains("give librispeech, how2"), "{error}");
+    assert!(error.contains("\"libri\"") && error.contains("use librispeech, how2"), "{error}");
 }
 
 #[test]
@@ -125,11 +125,11 @@ fn a_manifest_that_fails_leaves_the_one_before() {
     let path = files.path("m.jsonl");
     let good = Clip { id: "a".to_owned(), audio: files.path("a.wav"), ..Clip::default() };
     for (bad, reason) in [
-        (good.clone(), "each only once"),
-        (Clip { id: String::new(), ..good.clone() }, "must be there"),
+        (good.clone(), "not unique"),
+        (Clip { id: String::new(), ..good.clone() }, "the id is empty"),
         (Clip { id: "b\tc".to_owned(), ..good.clone() }, "control character"),
         (Clip { id: "b".to_owned(), end: Some(0.0), ..good.clone() }, "not after start"),
-        (Clip { id: "b".to_owned(), start: f64::NAN, ..good.clone() }, "no time"),
+        (Clip { id: "b".to_owned(), start: f64::NAN, ..good.clone() }, "not a time"),
     ] {
         let error = write_manifest(&path, &[good.clone(), bad]).unwrap_err().to_string();
         assert!(error.contains(reason) && error.contains("m.jsonl, clip \""), "{error}");
