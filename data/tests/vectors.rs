@@ -1,4 +1,4 @@
-//! Word vectors in both text forms, and every bad line by its message.
+//! Tests of word vectors in both text formats, and the error message of every bad line.
 
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
 

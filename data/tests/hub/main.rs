@@ -1,5 +1,5 @@
-//! Weights from a folder, from the cache and from a hub: a local server plays the hub, and
-//! breaks off, lies about sizes and stays silent on order.
+//! Tests of weights from a folder, from the cache and from a hub. A local server plays the hub; on
+//! demand it interrupts transfers, sends wrong sizes or does not respond.
 
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
 
@@ -16,7 +16,7 @@ use engram_data::hub::{HubSettings, WeightsLocation};
 use server::{COMMIT, Fault, Server};
 use tempfile::TempDir;
 
-/// A cache folder, a server with two files, and settings that join them.
+/// A cache folder, a server with two files, and settings that connect them.
 struct Hub {
     server: Server,
     cache: TempDir,
@@ -48,7 +48,7 @@ impl Hub {
         self.cache.path().join("models--owner--name")
     }
 
-    /// Whether nothing but whole files can be seen in the cache proper.
+    /// Whether the cache holds only complete files.
     fn is_clean(&self) -> bool {
         let is_empty = |folder: &str| {
             let folder = self.model_folder().join(folder);
@@ -101,7 +101,7 @@ fn fresh_download_then_offline_from_the_cache() {
     assert_eq!(model().optional_file("vocab.txt", &hub.settings).unwrap(), None);
 }
 
-/// What `hf-hub` itself reads must be what we wrote.
+/// `hf-hub` itself must be able to read the cache that we write.
 #[test]
 fn the_cache_is_shared_with_hf_hub() {
     let hub = Hub::start();
@@ -212,7 +212,7 @@ fn two_at_once_download_once() {
     assert_eq!(transfers.count(), 2, "the redirection and the bytes: {requests:?}");
 }
 
-/// A part that is complete, or longer than the file, cannot be continued: it is dropped.
+/// A partial file that is complete, or longer than the file, cannot be resumed and is dropped.
 #[test]
 fn a_part_that_does_not_fit_is_dropped() {
     for length in [200_000, 200_001] {

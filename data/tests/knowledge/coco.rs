@@ -1,4 +1,4 @@
-//! Captions of COCO.
+//! Tests of COCO captions.
 
 use engram_data::knowledge::coco::CocoOptions;
 use engram_data::knowledge::{Input, Reason, coco};

@@ -1,4 +1,4 @@
-//! Files that are packed, cut, changed or too long, for any reader.
+//! Tests of compressed, truncated, changed and overlong files, for every reader.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -56,8 +56,8 @@ fn a_bomb_does_not_fill_the_memory() {
     refused(result, "data.file: an item of more than 16 MiB");
 }
 
-/// The files named `good` of the fuzzer's corpora. Audio, images and the hub's headers have none: they have tests of
-/// their own.
+/// The `good` files of the fuzzer's corpora. Audio, images and hub headers have none; they have
+/// their own tests.
 fn good_files() -> Vec<(&'static str, Vec<u8>)> {
     let corpus = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
     let read = |name| Some((name, std::fs::read(corpus.join(name).join("good")).ok()?));

@@ -1,4 +1,4 @@
-//! Pairs of the web, as of CC12M.
+//! Tests of web image-caption pairs, as in CC12M.
 
 use engram_data::knowledge::web::WebOptions;
 use engram_data::knowledge::{Content, Knowledge, Reason, web};

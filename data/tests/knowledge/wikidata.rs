@@ -1,4 +1,4 @@
-//! Wikidata: labels, descriptions and edges.
+//! Tests of Wikidata labels, descriptions and edges.
 
 use engram_data::knowledge::wikidata::{Labels, ObjectCounts, TOO_FREQUENT, TripleOptions};
 use engram_data::knowledge::{Collector, Input, Note, Reason, wikidata};
@@ -129,7 +129,7 @@ fn bad_edges_and_labels_are_named_or_counted() {
         assert_eq!(lines.len() as u64, counts.rows - 1);
         assert_eq!(counts.left_out, left_out([(Reason::Malformed, 1)]));
     }
-    // The file itself is broken: nothing to skip.
+    // The file itself is broken, so there is no row to skip.
     for (edges, wanted) in [
         (r#"[["a","b","c"],"#, "line 1, column 15: the file ends in the middle"),
         (r#"[["a","b","c"]] x"#, "line 1, column 17: trailing characters"),

@@ -1,4 +1,4 @@
-//! How2.
+//! Tests of How2.
 
 use std::fs;
 
@@ -38,7 +38,7 @@ fn how2_takes_times_and_speakers_from_their_files() {
             Clip { start: 1.5, end: Some(3.25), speaker, ..second },
         ]
     );
-    // One without its words in `text`, and one that only `segments` has.
+    // One utterance has no words in `text`, and one is only in `segments`.
     assert_eq!(found.without_text, 2);
 }
 

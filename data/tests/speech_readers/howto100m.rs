@@ -1,4 +1,4 @@
-//! HowTo100M.
+//! Tests of HowTo100M.
 
 use engram_data::speech::SpeechSource;
 use engram_data::speech::manifest::Clip;
@@ -52,7 +52,7 @@ fn faults_of_howto100m_are_named() {
         (r#"[[0], [2], ["a"]]"#, &["expected an object"]),
         (r#"{"start": [], "end": [], "text": []}, "v": {}"#, &["appears twice"]),
     ] {
-        // A fault counts whether or not the sound is there.
+        // An error is reported whether or not the audio exists.
         for name in ["v", "gone"] {
             let video = video.replace("\"v\"", &format!("\"{name}\""));
             files.write("caption.json", format!("{{{good}, \"{name}\": {video}}}"));

@@ -1,4 +1,4 @@
-//! LibriSpeech.
+//! Tests of LibriSpeech.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ fn librispeech() -> Files {
         ("LibriSpeech/test-clean/1089/134686/1089-134686.trans.txt", "1089-134686-0000 LAST\n"),
         ("LibriSpeech/test-clean/1089/134686/1089-134686-0000.flac", "x"),
     ]);
-    // Not in order, CRLF, a byte order mark and a blank line.
+    // Unsorted, with CRLF, a byte order mark and a blank line.
     files.write(
         &format!("{CHAPTER}.trans.txt"),
         "\u{feff}84-121123-0001 BUT IT'S  HERE \r\n\r\n84-121123-0000 GO ON\r\n",
@@ -110,7 +110,7 @@ fn missing_sound_ends_the_reading_or_is_listed() {
     let place = "line 1".to_owned();
     let id = "84-121123-0001".to_owned();
     assert_eq!(found.missing, [MissingAudio { id, place, wanted, clips: 1 }]);
-    // Where nothing is left, something else is wrong.
+    // If no clip is left, skipping is an error too.
     for file in
         ["dev-clean/84/121123/84-121123-0000.flac", "dev-clean/84/121123/84-121123-0000.wav"]
     {

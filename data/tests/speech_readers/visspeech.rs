@@ -1,4 +1,4 @@
-//! VisSpeech: files written here, and the real list where `ENGRAM_DATA` is set.
+//! Tests of VisSpeech: files written here, and the real list if `ENGRAM_DATA` is set.
 
 use std::fs;
 use std::io::Write;
@@ -25,7 +25,7 @@ fn visspeech_has_videos_and_clips_that_are_cut() {
     let mut writer = hound::WavWriter::create(files.path("audio/-a_B.wav"), spec).unwrap();
     (0..16_000i16).for_each(|sample| writer.write_sample(sample).unwrap());
     writer.finalize().unwrap();
-    // The clip that is cut counts, not the video.
+    // The cut clip is used, not the video.
     files.write("audio/cut.wav", "x");
     let found = read("visspeech", &files.with_audio("v.csv")).unwrap();
     let cut = Clip {
@@ -93,7 +93,7 @@ fn the_real_list_of_visspeech() {
         files.write(&format!("audio/{}.m4a", video.split(',').nth(1).unwrap()), "x");
     }
     let source = SpeechSource { audio: Some(files.path("audio")), ..SpeechSource::new(&list) };
-    // This copy went through a spreadsheet, which lost the ids of three of the 508 clips.
+    // A spreadsheet replaced the ids of three of the 508 clips in this copy.
     refused("visspeech", &source, &["3 of 508", "#NAME? (line 112)", "(line 370)", "(line 466)"]);
     let found = read("visspeech", &skipping(source)).unwrap();
     assert_eq!((found.clips.len(), found.missing.len()), (505, 3));
