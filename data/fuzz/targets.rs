@@ -1,5 +1,5 @@
-//! The checks of the fuzzer, the corpus replay and the property tests: for any input bytes there is
-//! no panic, and the readers keep their promises.
+//! The checks that the fuzzer, the corpus replay and the property tests share. For any input bytes
+//! there is no panic, and the readers keep their promises.
 
 use engram_data::DataError;
 use engram_data::audio::AudioReader;
@@ -217,8 +217,8 @@ fn hub(bytes: &[u8]) {
     }
 }
 
-/// The maximum number of samples per input byte: a FLAC frame of silence has 65,535 samples of 8
-/// channels in 20 bytes, and resampling from 1,000 Hz to 16,000 Hz multiplies them.
+/// The maximum number of samples per input byte. A FLAC frame of silence has 65,535 samples of 8
+/// channels in 20 bytes, and resampling from 1,000 Hz to 16,000 Hz multiplies them by 16.
 const MOST_SAMPLES: usize = 1 << 16;
 
 fn audio(bytes: &[u8]) {

@@ -95,7 +95,8 @@ impl Augmentation {
 
     /// The random crop for training ImageNet models, without other augmentation.
     ///
-    /// # Source   Szegedy et al., "Going deeper with convolutions", §6: 8–100 % of the area, 3/4 to 4/3
+    /// # Source   Szegedy et al., "Going deeper with convolutions", §6: 8–100 % of the area, 3/4 to
+    /// 4/3
     pub fn inception(size: u32) -> Self {
         Self { area: [0.08, 1.0], aspect: [0.75, 4.0 / 3.0], ..Self::none(size) }
     }

@@ -112,9 +112,9 @@ pub struct SpeechSource {
     /// recording. Every clip of a recording gets all images of the recording, sorted by the number
     /// at the end of their names.
     pub frames: Option<PathBuf>,
-    /// The step between these numbers, per second, if images are numbered from 0 in even steps (1
-    /// if the numbers are seconds). Each clip then gets the images of its recording within its
-    /// time.
+    /// The frame rate of images numbered from 0 in even steps: the time in seconds is the number
+    /// divided by this rate. Use 1 if the numbers are seconds. Each clip then gets only the images
+    /// of its recording within its time.
     pub frame_rate: Option<f64>,
     /// Whether to skip and list clips without an audio file, instead of returning an error.
     pub skip_missing: bool,
@@ -128,9 +128,9 @@ impl SpeechSource {
 }
 
 /// Reads the clips of a data set. Audio files are located but not opened.
-///
-/// # Errors   as the format's `read`; `MissingAudio`, with `skip_missing` only if no clip is left;
-/// `Malformed` for a folder of images without an image of any clip, and for a folder of audio files
+/// # Errors   as the format's `read`. `MissingAudio`, with `skip_missing` only if no clip is left.
+/// `Malformed` if a folder of images has no image of any clip. `Malformed` also for a folder of
+/// audio files if the data set gives their paths.
 /// if the data set gives their paths
 pub fn read(format: SpeechFormat, source: &SpeechSource) -> Result<SpeechClips, DataError> {
     match format {

@@ -38,7 +38,7 @@ pub struct TextToText {
     pub pad: u32,
     /// End of an answer.
     pub end: u32,
-    /// Begin of every sequence.
+    /// Start of every sequence.
     pub begin: u32,
     /// The mask token, in place of the text to generate.
     pub mask: u32,

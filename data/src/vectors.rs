@@ -89,12 +89,12 @@ impl WordVectors {
         self.width
     }
 
-    /// Returns the number of words in memory.
+    /// Returns the number of loaded words.
     pub fn len(&self) -> usize {
         self.place.len()
     }
 
-    /// Whether there is no word in memory.
+    /// Whether no word was loaded.
     pub fn is_empty(&self) -> bool {
         self.place.is_empty()
     }

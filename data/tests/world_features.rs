@@ -1,7 +1,7 @@
 //! Tests of keys and values without a model: retrieval recall, and answers decoded from values.
 //!
-//! Prints the table of docs/world.md: `cargo test --release -p engram-data --test world_features --
-//! --nocapture`
+//! This command prints the table of docs/world.md:
+//! `cargo test --release -p engram-data --test world_features -- --nocapture`
 
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
 

@@ -175,8 +175,8 @@ pub fn read_aokvqa_questions(
 }
 
 /// Passes the questions of VQA v1, VQA v2 or OK-VQA with their answers to `to`, in the order of the
-/// questions; with `per_image`, in the order of the images' first questions. The document of an
-/// entry is the image id. The counts have one row per question.
+/// questions. With `per_image`, entries are in the order of the images' first questions. The
+/// document of an entry is the image id. The counts have one row per question.
 ///
 /// # Errors   `Malformed`, `Gzip`, `Io`; the errors of the collector
 pub fn read(

@@ -11,7 +11,7 @@ use super::lines::Lines;
 use super::{Collector, Content, Knowledge, Reason};
 use crate::DataError;
 
-const REMEDY: &str = "use lines `URL<TAB>caption` (CC12M), or set the option for captions in the first column (CC3M)";
+const REMEDY: &str = "use lines `URL<TAB>caption` (CC12M), or set --caption-first (CC3M)";
 
 /// Options for reading captions.
 #[derive(Debug, Clone, PartialEq, Eq)]

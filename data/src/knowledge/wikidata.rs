@@ -32,7 +32,7 @@ const EDGE: &str = "use edges as [[subject, relation, object], …] or as lines 
 const LABEL: &str = "use labels as {id: label}, as {id: {\"label\": …, \"description\": …}} or as \
                      lines `id<TAB>label`";
 
-const UNLABELLED: &str = "add its label, keep ids (--keep-ids), or skip and count such edges \
+const UNLABELLED: &str = "add its label, keep ids (--keep-ids), or skip such edges \
                           (--skip-bad-lines)";
 
 /// The labels of entities and relations, by id.

@@ -99,8 +99,8 @@ impl Clip {
 /// Images with the numbers in their names.
 pub(super) type Numbered = Vec<(Option<f64>, PathBuf)>;
 
-/// Returns the images of a folder, sorted by the number at the end of their names (`2.5.jpg` before
-/// `12.5.jpg`), and the number of skipped hidden files.
+/// Returns the images of a folder and the number of skipped hidden files. Images are sorted by the
+/// number at the end of their names (`2.5.jpg` before `12.5.jpg`).
 pub(super) fn numbered(folder: &Path) -> Result<(Numbered, usize), DataError> {
     let is_picture = |path: &Path| {
         let is = |known: &&str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(known));

@@ -1,4 +1,4 @@
-//! Shared code of the data set readers: finds audio files and images by name, reads lines that
+//! Shared code of the data set readers. It finds audio files and images by name, reads lines that
 //! begin with a name, and separates clips with audio from clips without.
 
 use std::collections::HashMap;

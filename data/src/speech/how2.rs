@@ -1,9 +1,10 @@
-//! How2, and other folders in Kaldi format: `text` (`utterance transcript`), `segments` (`utterance
-//! recording start end`, in seconds), `utt2spk` (`utterance speaker`, optional), and either
-//! `wav.scp` (`recording path`) or a folder of audio files named by recording.
+//! How2, and other folders in Kaldi format. Files: `text` (`utterance transcript`), `segments`
+//! (`utterance recording start end`, in seconds) and, optionally, `utt2spk` (`utterance speaker`).
+//! The audio is listed in `wav.scp` (`recording path`) or is in a folder of files named by
+//! recording.
 //!
 //! # Source   Sanabria et al., "How2" (2018), and Kaldi's "Data preparation". The format of How2's
-//! files follows the project's README and recollection; it was not checked on the files.
+//! files is based on the project's README and memory; it was not verified on the files.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -4,8 +4,8 @@
 //!
 //! The file is read video by video. For videos without audio, only the name is kept.
 //!
-//! # Source   Miech et al., "HowTo100M" (2019); the format follows recollection and was not checked
-//! on the file
+//! # Source   Miech et al., "HowTo100M" (2019); the format is from memory and was not verified on
+//! the file
 
 use std::borrow::Cow;
 use std::collections::HashSet;

@@ -2,8 +2,8 @@
 //! lines `ID TEXT`, and the audio beside it as `ID.flac`. The path may be the whole corpus, one
 //! split or one speaker.
 //!
-//! # Source   Panayotov et al., "LibriSpeech: an ASR corpus based on public domain audio books" (2015);
-//! test-clean has 2,620 clips, test-other 2,939
+//! # Source   Panayotov et al., "LibriSpeech: an ASR corpus based on public domain audio books"
+//! (2015); test-clean has 2,620 clips, test-other 2,939
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

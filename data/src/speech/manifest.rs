@@ -24,7 +24,7 @@ pub(super) const ENDINGS: [&str; 8] = ["wav", "flac", "mp3", "ogg", "oga", "m4a"
 #[serde(deny_unknown_fields)]
 pub struct Clip {
     /// The clip id. The default is the path of the audio file in the manifest or folder, without
-    /// the extension, plus the start time if it is not 0.
+    /// the extension. If the start is not 0, it is appended.
     #[serde(default)]
     pub id: String,
     /// The audio file.

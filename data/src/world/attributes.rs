@@ -47,8 +47,8 @@ pub struct Attribute {
     pub source: Source,
     /// All possible answers; empty for real facts.
     pub answers: &'static [&'static str],
-    /// Templates for statements, with `{thing}` and `{answer}`: the relation of a triple, a
-    /// sentence of a passage, a caption, or the question of a question-answer pair.
+    /// Templates for statements, with `{thing}` and `{answer}`. A statement is the relation of a
+    /// triple, a sentence of a passage, a caption, or the question of a question-answer pair.
     pub(super) statements: &'static [&'static str],
     /// Templates for questions, with `{thing}` if the source is searched by name.
     pub(super) questions: &'static [&'static str],

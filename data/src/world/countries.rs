@@ -1,6 +1,7 @@
 //! Real facts about the countries whose flags are in the embedded world.
 //!
-//! # Source   `countries.tsv`, made by `tests/reference/countries.py` from GeoNames (CC-BY 4.0) and Unicode CLDR
+//! # Source   `countries.tsv`, made by `tests/reference/countries.py` from GeoNames (CC-BY 4.0) and
+//! Unicode CLDR
 
 /// A country in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]

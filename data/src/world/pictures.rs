@@ -1,6 +1,7 @@
 //! The images of the embedded world: Twemoji graphics, with their names and groups from Unicode.
 //!
-//! # Source   crate `twemoji-assets` (graphics CC-BY 4.0, Twitter, Inc and other contributors), crate `emojis` (names)
+//! # Source   crate `twemoji-assets` (graphics CC-BY 4.0, Twitter, Inc and other contributors),
+//! crate `emojis` (names)
 
 use std::collections::{HashMap, HashSet};
 
