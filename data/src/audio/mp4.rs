@@ -27,8 +27,8 @@ pub(super) struct Edits {
     pub counted: Option<(u64, u32)>,
 }
 
-/// A part of a track: its start in the track's units, and its length in the movie's units. Without
-/// a length, it extends to the end.
+/// A part of a track: its start and its length, each with its units per second. Without a length,
+/// it extends to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Part {
     start: u64,
