@@ -223,7 +223,7 @@ fn a_tokenizer_that_makes_the_library_panic_is_an_error_of_its_file() {
             running::refusal(
                 &output,
                 &command.join(" "),
-                &["tokenizer.json", "the tokenizers library gave up"],
+                &["tokenizer.json", "the tokenizers library panicked"],
             );
         }
     }

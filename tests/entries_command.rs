@@ -70,7 +70,7 @@ fn a_fault_leaves_no_file() {
     let folder = folder.path();
     files(folder);
     let before = fs::read_dir(folder).unwrap().count();
-    refused(folder, "data entries web a.tsv b.tsv --out o", "b.tsv, line 2: 1 columns where two");
+    refused(folder, "data entries web a.tsv b.tsv --out o", "b.tsv, line 2: expected 2 columns");
     refused(folder, "data entries web a.tsv --min-characters 9 --out o", "o: no entries, 2 rows");
     refused(
         folder,

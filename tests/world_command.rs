@@ -95,7 +95,7 @@ fn the_folder_is_new_and_the_same_for_all_threads() {
     refused(folder, "data world two", "two: has files already; give a new folder");
     refused(folder, "data world two/README.md", "give a new folder");
     refused(folder, "data world ..", "has no name of its own");
-    refused(folder, "data world three --pictures 3", "give 40 to 1881");
+    refused(folder, "data world three --pictures 3", "use 40 to 1881");
     refused(folder, "data world three --size 0", "size is 0");
     refused(folder, "data world three --views 1", "1 is not in 2..=1000");
     assert!(!folder.join("three").exists());

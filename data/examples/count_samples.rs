@@ -1,5 +1,5 @@
-//! Prints the number of samples at 16 kHz of each audio file and the share of its power in its second half, or
-//! why the file is refused: `cargo run -p engram-data --example count_samples -- FILE...`
+//! Prints, for each audio file, the number of samples at 16 kHz and the fraction of its power in
+//! its second half, or the error: `cargo run -p engram-data --example count_samples -- FILE...`
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! What the fuzzer, the replay of its corpus and the property tests all run: any bytes in, no panic, and every promise
-//! of the readers kept.
+//! The checks that the fuzzer, the corpus replay and the property tests share. For any input bytes
+//! there is no panic, and the readers keep their promises.
 
 use engram_data::DataError;
 use engram_data::audio::AudioReader;
@@ -16,13 +16,13 @@ use engram_data::knowledge::{
 use engram_data::text_to_text::TextToText;
 use engram_data::tokenise::{TextForm, Tokeniser};
 
-/// The name that every message must give.
+/// The file name that every message must contain.
 const FILE: &str = "input.file";
 
-/// A function and its name, which is that of its corpus too.
+/// A target's name, which is also the name of its corpus, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 11] = [
     ("aokvqa", aokvqa),
     ("audio", audio),
@@ -37,7 +37,7 @@ pub const TARGETS: [Target; 11] = [
     ("wit", wit),
 ];
 
-/// Runs the target of a name.
+/// Runs the target with a name.
 pub fn run(name: &str, bytes: &[u8]) {
     let target = TARGETS.iter().find(|(known, _)| *known == name);
     target.expect("a known target").1(bytes);
@@ -45,7 +45,7 @@ pub fn run(name: &str, bytes: &[u8]) {
 
 type Reader<'r> = &'r dyn Fn(Input<'_>, &mut Collector<'_>) -> Result<(), DataError>;
 
-/// Reads strictly and with malformed rows passed over, and checks what both promise.
+/// Reads strictly, and with malformed rows skipped, and checks both results.
 fn check(bytes: &[u8], read: Reader<'_>) {
     let strict = all_of(bytes, false, read);
     let lenient = all_of(bytes, true, read);
@@ -60,7 +60,9 @@ fn check(bytes: &[u8], read: Reader<'_>) {
     }
     match (strict, lenient) {
         (Some(strict), Some(lenient)) => assert_eq!(strict, lenient),
-        (Some(_), None) => panic!("what is read strictly is not read"),
+        (Some(_), None) => {
+            panic!("the strict reader accepts an input that the lenient reader refuses")
+        }
         (None, Some((_, counts))) => assert!(counts.left_out.contains_key(&Reason::Malformed)),
         (None, None) => {}
     }
@@ -85,7 +87,8 @@ fn all_of(bytes: &[u8], skip: bool, read: Reader<'_>) -> Option<(Vec<Knowledge>,
     }
 }
 
-/// A refusal names the file, says what is wrong and what to do, in one line that fits on a screen.
+/// Checks that an error names the file, the problem and a remedy, in one line that fits on a
+/// screen.
 fn check_message(error: &str) {
     assert!(error.starts_with(FILE), "{error:?} names no file");
     assert!(error.contains("; "), "{error:?} has no remedy");
@@ -112,7 +115,8 @@ fn edges(bytes: &[u8]) {
     }
 }
 
-/// A `tokenizer.json` that encodes texts, or a refusal; the library's panics are errors.
+/// Checks that a `tokenizer.json` encodes texts or is refused; the library's panics must become
+/// errors.
 fn tokenizer(bytes: &[u8]) {
     if let Ok(json) = std::str::from_utf8(bytes)
         && let Err(error) = TextToText::parse(json, FILE.as_ref())
@@ -161,13 +165,13 @@ fn coco(bytes: &[u8]) {
     }
 }
 
-/// Questions as they are asked, and by image with names.
+/// Options with and without grouping by image.
 fn vqa_options() -> [VqaOptions; 2] {
     let image_name = Some("%012d.jpg".parse().expect("a pattern"));
     [VqaOptions::default(), VqaOptions { image_name, per_image: true, ..VqaOptions::default() }]
 }
 
-/// Questions and annotations, with a zero byte between them.
+/// Questions and annotations, separated by a zero byte.
 fn vqa(bytes: &[u8]) {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let questions = parts.next().unwrap_or_default();
@@ -185,7 +189,8 @@ fn aokvqa(bytes: &[u8]) {
     }
 }
 
-/// Headers of a hub, a line each after its status; the same lines are variables and addresses.
+/// Response headers of a hub: a status line, then one header per line. The same lines are also
+/// variables and addresses.
 fn hub(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let value = |name: &str, mark: char| {
@@ -199,7 +204,7 @@ fn hub(bytes: &[u8]) {
         assert!(facts.commit.len() == 40 && is_hexadecimal(&facts.commit));
         assert!([40, 64].contains(&facts.etag.len()) && is_hexadecimal(&facts.etag));
     }
-    // With a token among the variables, no file is read.
+    // If the variables hold a token, no token file is read.
     let variable = |name: &str| value(name, '=').or((name == "HF_TOKEN").then_some("token"));
     let settings = HubSettings::from_variables(|name| variable(name).map(str::to_owned));
     assert!(settings.token.is_none_or(|token| !token.contains(['\r', '\n'])));
@@ -212,8 +217,8 @@ fn hub(bytes: &[u8]) {
     }
 }
 
-/// Samples that a byte becomes at most: a FLAC frame of silence has 65,535 of 8 channels in 20 bytes, and 1,000 Hz
-/// become 16,000.
+/// The maximum number of samples per input byte. A FLAC frame of silence has 65,535 samples of 8
+/// channels in 20 bytes, and resampling from 1,000 Hz to 16,000 Hz multiplies them by 16.
 const MOST_SAMPLES: usize = 1 << 16;
 
 fn audio(bytes: &[u8]) {

@@ -1,10 +1,11 @@
-//! Audio files as mono samples from -1 to 1, at the rate that a model takes.
+//! Reads audio files as mono samples from -1 to 1, at a given sample rate.
 //!
-//! WAV (integers of 8 to 64 bits, floats, A-law, mu-law; also RF64 and W64), FLAC, MP3, Ogg Vorbis and AAC
-//! in MP4 or ADTS. Channels are averaged; other rates are converted by `rubato`. A file is read in blocks,
-//! so an hour of audio needs no more memory than a second.
+//! Supported formats: WAV (integers of 8 to 64 bits, floats, A-law, mu-law; also RF64 and W64),
+//! FLAC, MP3, Ogg Vorbis, and AAC in MP4 or ADTS. Channels are averaged; `rubato` converts other
+//! sample rates. A file is read in blocks, so an hour of audio needs no more memory than a second.
 //!
-//! Sizes and counts in headers are hints. All samples that are there are read, or the file is refused.
+//! Sizes and counts in headers are hints. The reader reads all samples that are present, or refuses
+//! the file.
 
 mod blocks;
 mod flac;
@@ -29,13 +30,13 @@ use blocks::{Blocks, Format};
 use input::{Input, Source};
 use resample::Resampler;
 
-/// How much faster or slower than it was recorded a sound may be played.
+/// Supported speed factors.
 const SPEEDS: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 
-/// Rates that sound is recorded at, in Hz. Others are a damaged header.
+/// Valid sample rates of a file, in Hz. Other rates mean a damaged header.
 const RATES: std::ops::RangeInclusive<u32> = 1_000..=768_000;
 
-/// Samples played faster (above 1) or slower: the pitch and the length change with it.
+/// Changes the speed of samples (above 1 is faster). The pitch and the length change too.
 ///
 /// # Errors   `Audio` for a speed that is not between 0.5 and 2
 pub fn at_speed(samples: &[f32], rate: u32, speed: f64) -> Result<Vec<f32>, DataError> {
@@ -53,11 +54,11 @@ pub fn at_speed(samples: &[f32], rate: u32, speed: f64) -> Result<Vec<f32>, Data
     Ok(played)
 }
 
-/// An audio file that is being read.
+/// A streaming reader of an audio file.
 pub struct AudioReader {
     path: PathBuf,
     blocks: Box<dyn Blocks>,
-    /// Of the samples before; known from the first on.
+    /// The format of the samples before; `None` before the first sample.
     format: Option<Format>,
     resampler: Option<Resampler>,
     rate: u32,
@@ -66,7 +67,7 @@ pub struct AudioReader {
 }
 
 impl AudioReader {
-    /// Opens a file whose samples are wanted at `rate` Hz.
+    /// Opens a file and converts its samples to `rate` Hz.
     ///
     /// # Errors   `Io`; `EmptyFile`; `Audio` for a file that is not audio
     pub fn open(path: impl AsRef<Path>, rate: u32) -> Result<Self, DataError> {
@@ -83,7 +84,7 @@ impl AudioReader {
         Self::from_source(path, Box::new(file), found.is_file().then_some(found.len()), rate)
     }
 
-    /// The same for a file that is in memory; errors call it `name`.
+    /// Like [`AudioReader::open`], for a file in memory; error messages name `name`.
     ///
     /// # Errors   `Audio`
     pub fn from_bytes(
@@ -117,10 +118,10 @@ impl AudioReader {
         })
     }
 
-    /// Adds the next block of samples to `samples`; `false` at the end of the file.
+    /// Appends the next block of samples to `samples`; returns `false` at the end of the file.
     ///
-    /// # Errors   `Audio` for samples that cannot be decoded, for a file that is cut, and for samples that
-    /// are NaN, infinite or far too loud
+    /// # Errors   `Audio` for samples that cannot be decoded, for a truncated file, and for samples
+    /// that are NaN, infinite or far too large
     pub fn read(&mut self, samples: &mut Vec<f32>) -> Result<bool, DataError> {
         while !self.ended {
             match self.blocks.next(&mut self.interleaved).map_err(|reason| self.bad(reason))? {
@@ -139,7 +140,7 @@ impl AudioReader {
         Ok(false)
     }
 
-    /// Takes up a format: that of the file, or of the next of several files that were joined.
+    /// Starts a new format: the file's first, or the format of the next joined file.
     fn start(&mut self, format: Format, samples: &mut Vec<f32>) -> Result<(), DataError> {
         if self.format == Some(format) {
             return Ok(());
@@ -159,11 +160,11 @@ impl AudioReader {
         Ok(())
     }
 
-    /// Adds the decoded block as mono samples at the wanted rate.
+    /// Appends the decoded block as mono samples at the target rate.
     fn convert(&mut self, format: Format, samples: &mut Vec<f32>) -> Result<(), DataError> {
         let is_sound = |sample: &f32| sample.is_finite() && sample.abs() < LOUDEST;
         if let Some(sample) = self.interleaved.iter().find(|sample| !is_sound(sample)) {
-            return Err(self.bad(format!("has a sample of {sample}; sound is from -1 to 1")));
+            return Err(self.bad(format!("has a sample of {sample}; samples must be from -1 to 1")));
         }
         let share = 1.0 / format.channels as f32;
         let mono = self.interleaved.chunks_exact(format.channels).map(|frame| match frame {
@@ -179,7 +180,7 @@ impl AudioReader {
         Ok(())
     }
 
-    /// Adds what the resampler still has.
+    /// Appends the remaining samples of the resampler.
     fn finish(&mut self, samples: &mut Vec<f32>) -> Result<(), DataError> {
         match self.resampler.take() {
             Some(mut resampler) => {
@@ -193,22 +194,22 @@ impl AudioReader {
         bad(&self.path, reason)
     }
 
-    /// About how long the file is, in seconds; `None` where nothing tells.
+    /// Returns the approximate duration in seconds, or `None` if it is unknown.
     pub fn seconds(&self) -> Option<f64> {
         self.blocks.seconds()
     }
 }
 
-/// Louder than this is no sound, whatever scale a file of floats has.
+/// Samples above this are invalid, whatever the scale of a float file.
 const LOUDEST: f32 = 1e6;
 
 fn bad(path: &Path, reason: String) -> DataError {
     DataError::Audio { path: path.into(), reason }
 }
 
-/// The whole file as mono samples at `rate` Hz.
+/// Reads the whole file as mono samples at `rate` Hz.
 ///
-/// # Errors   as [`AudioReader`]; `Audio` for a file without a sample
+/// # Errors   as [`AudioReader`]; `Audio` for a file without samples
 pub fn read_audio(path: impl AsRef<Path>, rate: u32) -> Result<Vec<f32>, DataError> {
     let mut reader = AudioReader::open(&path, rate)?;
     let mut samples = Vec::new();
@@ -269,7 +270,7 @@ mod tests {
             assert_eq!(samples.len(), 16_000, "{path:?}");
             let amplitude = 0.5 / f32::from(channels);
             let tolerance = if bits == 8 { 0.01 } else { 1e-3 };
-            // Ends ring.
+            // The resampler rings at the ends.
             for (i, sample) in samples.iter().enumerate().skip(400).take(15_200) {
                 let phase = i as f64 / 16_000.0 * 440.0 * std::f64::consts::TAU;
                 let want = amplitude * phase.sin() as f32;
@@ -303,8 +304,8 @@ mod tests {
         write(&path, spec(1, RATE, 16));
         let whole = std::fs::read(&path).expect("a file");
         let cut = refusal(&whole[..whole.len() / 2]);
-        assert!(cut.contains("is cut: ") && cut.contains("of 16000 samples"), "{cut}");
-        assert!(refusal(&whole[..44]).contains("is cut: 0 of 16000"));
+        assert!(cut.contains("is truncated: ") && cut.contains("of 16000 samples"), "{cut}");
+        assert!(refusal(&whole[..44]).contains("is truncated: 0 of 16000"));
         let mut silent = whole[..44].to_vec();
         silent[40..44].fill(0);
         assert!(refusal(&silent).contains("has no samples"), "{}", refusal(&silent));
@@ -324,7 +325,8 @@ mod tests {
         assert!(read_audio(folder.path().join("none.wav"), RATE).is_err());
     }
 
-    /// Bytes are changed at many places: a refusal or some sound, and no panic.
+    /// Changes bytes at many positions: the reader must refuse the file or return samples, without
+    /// a panic.
     #[test]
     fn damaged_files_do_not_panic() {
         let folder = tempfile::tempdir().expect("a folder");

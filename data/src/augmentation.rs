@@ -1,11 +1,11 @@
-//! Seeded augmentation: other views of a picture, for training and for questions about it.
+//! Seeded image augmentation, for training and for visual questions.
 //!
-//! A view is cut out, turned, brought to size, mirrored, changed in its colours, made noisy and
-//! partly covered, in this order; what is left at its neutral value does nothing. Pixels outside
-//! the picture, and what shines through a transparent one, have the background's colour.
+//! The steps are, in this order: crop, rotate, resize, flip, colour jitter, noise and occlusion. A
+//! setting at its neutral value does nothing. Pixels outside the image, and transparent pixels, get
+//! the background colour.
 //!
-//! `image` resizes, not `fast_image_resize`: that one is faster on photographs, but chooses its
-//! arithmetic by the processor, and a seed shall give the same bytes on all.
+//! The `image` crate resizes, rather than `fast_image_resize`. The latter is faster on photographs,
+//! but its arithmetic depends on the processor. A seed must give the same bytes on all processors.
 //!
 //! ```
 //! use engram_data::augmentation::Augmentation;
@@ -28,55 +28,55 @@ use serde::{Deserialize, Serialize};
 
 use crate::DataError;
 
-/// The largest side of a view, in pixels.
+/// The maximum side of the output, in pixels.
 const LARGEST_SIDE: u32 = 4096;
 
-/// Times that a crop is drawn before the whole picture's middle is taken.
+/// The number of random crops to try before the centre crop is used.
 const CROP_ATTEMPTS: usize = 10;
 
-/// How much light each colour gives (ITU-R BT.601).
+/// Luminance weights of red, green and blue (ITU-R BT.601).
 const LUMINANCE: [f32; 3] = [0.299, 0.587, 0.114];
 
-/// The colour behind a picture.
+/// The background colour of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Background {
-    /// One colour for all views.
+    /// One colour for all outputs.
     Fixed([u8; 3]),
-    /// A colour drawn for each view.
+    /// A random colour for each output.
     Random,
 }
 
-/// What may happen to a picture; the amounts are drawn for each view.
+/// Augmentation settings. The amounts are drawn for each output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Augmentation {
-    /// Width and height of the view, in pixels.
+    /// Width and height of the output, in pixels.
     pub size: u32,
-    /// The colour behind the picture.
+    /// The background colour.
     pub background: Background,
-    /// Least and greatest share of the picture's area that is cut out.
+    /// Minimum and maximum fraction of the image area in the crop.
     pub area: [f32; 2],
-    /// Least and greatest width of the cut over its height.
+    /// Minimum and maximum aspect ratio (width / height) of the crop.
     pub aspect: [f32; 2],
-    /// How often the view is mirrored; 0 for pictures with letters or flags.
+    /// Probability of a horizontal flip; use 0 for images with letters or flags.
     pub flip: f64,
-    /// Greatest turn to either side, in degrees.
+    /// Maximum rotation to either side, in degrees.
     pub rotation: f32,
-    /// Greatest change of the brightness: the factor is drawn from 1 ± this.
+    /// Maximum change of brightness: the factor is drawn from 1 ± this.
     pub brightness: f32,
-    /// Greatest change of the contrast: the factor is drawn from 1 ± this.
+    /// Maximum change of contrast: the factor is drawn from 1 ± this.
     pub contrast: f32,
-    /// Greatest change of the saturation: the factor is drawn from 1 ± this.
+    /// Maximum change of saturation: the factor is drawn from 1 ± this.
     pub saturation: f32,
-    /// Standard deviation of Gaussian noise; 1 is the way from black to white.
+    /// Standard deviation of Gaussian noise, where black is 0 and white is 1.
     pub noise: f32,
-    /// Greatest share of each side that a grey rectangle covers.
+    /// Maximum fraction of each side that a grey rectangle covers.
     pub occlusion: f32,
 }
 
 impl Augmentation {
-    /// The whole picture on grey, brought to size and nothing else.
+    /// No augmentation: resizes the whole image, on grey.
     pub fn none(size: u32) -> Self {
         Self {
             size,
@@ -93,9 +93,10 @@ impl Augmentation {
         }
     }
 
-    /// The crop that ImageNet models are trained with, and nothing else.
+    /// The random crop for training ImageNet models, without other augmentation.
     ///
-    /// # Source   Szegedy et al., "Going deeper with convolutions", §6: 8–100 % of the area, 3/4 to 4/3
+    /// # Source   Szegedy et al., "Going deeper with convolutions", §6: 8–100 % of the area, 3/4 to
+    /// 4/3
     pub fn inception(size: u32) -> Self {
         Self { area: [0.08, 1.0], aspect: [0.75, 4.0 / 3.0], ..Self::none(size) }
     }
@@ -107,23 +108,23 @@ impl Augmentation {
         let refuse =
             |what, value: String, wanted| Err(DataError::OutOfRange { what, value, wanted });
         if !(1..=LARGEST_SIDE).contains(&self.size) {
-            return refuse("size", self.size.to_string(), "give 1 to 4096 pixels");
+            return refuse("size", self.size.to_string(), "use 1 to 4096 pixels");
         }
         let [least, greatest] = self.area;
         if !(least > 0.0 && least <= greatest && greatest <= 1.0) {
-            let wanted = "give two shares above 0 and up to 1, the smaller first";
+            let wanted = "use two fractions above 0 and up to 1, the smaller first";
             return refuse("area", format!("{:?}", self.area), wanted);
         }
         let [least, greatest] = self.aspect;
         if !(least >= 0.01 && least <= greatest && greatest <= 100.0) {
-            let wanted = "give two ratios from 0.01 to 100, the smaller first";
+            let wanted = "use two ratios from 0.01 to 100, the smaller first";
             return refuse("aspect", format!("{:?}", self.aspect), wanted);
         }
         if !(0.0..=180.0).contains(&self.rotation) {
-            return refuse("rotation", self.rotation.to_string(), "give 0 to 180 degrees");
+            return refuse("rotation", self.rotation.to_string(), "use 0 to 180 degrees");
         }
         if !(0.0..=1.0).contains(&self.flip) {
-            return refuse("flip", self.flip.to_string(), "give a share from 0 to 1");
+            return refuse("flip", self.flip.to_string(), "use a probability from 0 to 1");
         }
         let shares = [
             ("brightness", self.brightness),
@@ -133,21 +134,21 @@ impl Augmentation {
             ("occlusion", self.occlusion),
         ];
         match shares.into_iter().find(|(_, share)| !(0.0..=1.0).contains(share)) {
-            Some((what, share)) => refuse(what, share.to_string(), "give a share from 0 to 1"),
+            Some((what, share)) => refuse(what, share.to_string(), "use a fraction from 0 to 1"),
             None => Ok(()),
         }
     }
 
-    /// A view of a picture; the same random state gives the same bytes.
+    /// Augments an image. The same random state gives the same bytes.
     ///
-    /// # Errors   [`DataError::OutOfRange`], also for a picture without pixels
+    /// # Errors   [`DataError::OutOfRange`], also for an image without pixels
     pub fn apply(&self, picture: &RgbaImage, rng: &mut ChaCha8Rng) -> Result<RgbImage, DataError> {
         self.validate()?;
         let (width, height) = picture.dimensions();
         if width == 0 || height == 0 {
             let value = format!("{width} by {height} pixels");
-            let wanted = "a picture needs at least one; is its file whole?";
-            return Err(DataError::OutOfRange { what: "the picture", value, wanted });
+            let wanted = "an image needs at least 1 pixel; is its file complete?";
+            return Err(DataError::OutOfRange { what: "the image", value, wanted });
         }
         let background = match self.background {
             Background::Fixed(colour) => colour,
@@ -183,7 +184,7 @@ impl Augmentation {
                 return Cut { left, top, width: cut_width, height: cut_height, turn };
             }
         }
-        // The greatest cut of an allowed shape, in the middle.
+        // The largest crop with an allowed aspect ratio, in the centre.
         let (full_width, full_height) = (width as f32, height as f32);
         let aspect = (full_width / full_height).clamp(self.aspect[0], self.aspect[1]);
         let cut_width = full_width.min(full_height * aspect).round().max(1.0) as u32;
@@ -234,7 +235,7 @@ impl Augmentation {
     }
 }
 
-/// What is cut out of a picture: a rectangle, turned around its middle by degrees.
+/// A crop of an image: a rectangle, rotated around its centre by `turn` degrees.
 struct Cut {
     left: u32,
     top: u32,
@@ -255,7 +256,7 @@ impl Cut {
         let (half_width, half_height) = (self.width as f32 / 2.0, self.height as f32 / 2.0);
         let middle = (self.left as f32 + half_width, self.top as f32 + half_height);
         RgbImage::from_fn(self.width, self.height, |x, y| {
-            // From the middles of pixels to the middles of pixels.
+            // Map pixel centres to pixel centres.
             let (right, down) = (x as f32 + 0.5 - half_width, y as f32 + 0.5 - half_height);
             let source_x = middle.0 + right * cos - down * sin - 0.5;
             let source_y = middle.1 + right * sin + down * cos - 0.5;
@@ -264,7 +265,7 @@ impl Cut {
     }
 }
 
-/// The colour between four pixels.
+/// Interpolates the colour between four pixels.
 fn interpolate(picture: &RgbaImage, x: f32, y: f32, background: [u8; 3]) -> [u8; 3] {
     let (left, top) = (x.floor(), y.floor());
     let (right_share, lower_share) = (x - left, y - top);
@@ -281,7 +282,7 @@ fn interpolate(picture: &RgbaImage, x: f32, y: f32, background: [u8; 3]) -> [u8;
     sum.map(|value| value.round() as u8)
 }
 
-/// The picture's colour on its background; the background alone outside of it.
+/// Returns the image colour over the background; outside of the image, the background alone.
 fn colour_at(picture: &RgbaImage, (x, y): (i64, i64), background: [u8; 3]) -> [f32; 3] {
     let behind = background.map(f32::from);
     let (Ok(x), Ok(y)) = (u32::try_from(x), u32::try_from(y)) else { return behind };
@@ -296,7 +297,7 @@ fn luminance(colour: [f32; 3]) -> f32 {
     colour.iter().zip(LUMINANCE).map(|(value, weight)| value * weight).sum()
 }
 
-/// Normally distributed numbers, two by two (Box and Muller).
+/// A generator of normally distributed numbers (Box-Muller).
 pub(crate) struct Normal<'a> {
     rng: &'a mut ChaCha8Rng,
     second: Option<f32>,
@@ -311,7 +312,7 @@ impl<'a> Normal<'a> {
         if let Some(second) = self.second.take() {
             return second;
         }
-        // In (0, 1], so that the logarithm is finite.
+        // The value is in (0, 1], so the logarithm is finite.
         let radius = (-2.0 * (1.0 - self.rng.random::<f32>()).ln()).sqrt();
         let (sin, cos) = (std::f32::consts::TAU * self.rng.random::<f32>()).sin_cos();
         self.second = Some(radius * sin);
@@ -319,7 +320,7 @@ impl<'a> Normal<'a> {
     }
 }
 
-/// A picture as the numbers that models read: `(value rescale - mean) / deviation`.
+/// Converts an image to model input: `(value rescale - mean) / deviation`.
 ///
 /// # Shapes   `[3, H, W]`, row after row
 ///

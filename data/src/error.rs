@@ -1,13 +1,13 @@
-//! The one error of this crate. Each case names the file (and line), what was found, what was
-//! wanted, and what the user can do next.
+//! The error type of this crate. Each message names the file and line, the problem, the expected
+//! value, and the next step for the user.
 
 use std::io;
 use std::path::PathBuf;
 
-/// What can go wrong with data that comes from outside.
+/// An error in external data.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // The fields are named for what they are, and the message uses each.
+#[allow(missing_docs)] // The field names are self-explanatory, and the message uses each field.
 pub enum DataError {
     // Files
     /// The file cannot be opened, read or written.
@@ -15,26 +15,26 @@ pub enum DataError {
     Io { path: PathBuf, source: io::Error },
 
     /// The file has no content at all.
-    #[error("{path}: the file is empty; was its download or export broken off?", path = path.display())]
+    #[error("{path}: the file is empty; was the download or export interrupted?", path = path.display())]
     EmptyFile { path: PathBuf },
 
-    /// The file has a header and nothing else.
-    #[error("{path}: a header but no rows; was its download or export broken off?", path = path.display())]
+    /// The file has a header but no rows.
+    #[error("{path}: a header but no rows; was the download or export interrupted?", path = path.display())]
     NoRows { path: PathBuf },
 
-    /// Bytes that are not UTF-8.
+    /// The file has bytes that are not UTF-8.
     #[error("{path}, line {line}: not UTF-8; save the file as UTF-8 (with or without BOM)", path = path.display())]
     NotUtf8 { path: PathBuf, line: usize },
 
     // Tables
-    /// A column is not in the header.
+    /// A required column is missing from the header.
     #[error(
         "{path}, line 1: no column {column:?}, found: {}; add it to the header or correct its name",
         found.join(", "), path = path.display()
     )]
     MissingColumn { path: PathBuf, column: String, found: Vec<String> },
 
-    /// A column is in the header twice.
+    /// The header has a column twice.
     #[error("{path}, line 1: column {column:?} appears twice; remove or rename one", path = path.display())]
     DoubledColumn { path: PathBuf, column: String },
 
@@ -42,7 +42,7 @@ pub enum DataError {
     #[error("{path}, line {line}: a quote opened here is never closed; close it, and write a quote inside a field as \"\"", path = path.display())]
     UnclosedQuote { path: PathBuf, line: usize },
 
-    /// A quoted field is followed by something else than a separator.
+    /// A closing quote is followed by text instead of a separator.
     #[error("{path}, line {line}: text after a closing quote; write a quote inside a field as \"\"", path = path.display())]
     TextAfterQuote { path: PathBuf, line: usize },
 
@@ -50,25 +50,25 @@ pub enum DataError {
     #[error("{path}, line {line}: {found} fields where the header has {expected}; quote a field that contains the separator", path = path.display())]
     FieldCount { path: PathBuf, line: usize, expected: usize, found: usize },
 
-    /// A field that must have text is blank.
+    /// A required field is blank.
     #[error("{path}, line {line}: {column} is empty; fill it in or remove the row", path = path.display())]
     EmptyField { path: PathBuf, line: usize, column: &'static str },
 
-    // Sound
-    /// A sound file that cannot be used.
-    #[error("{path}: {reason}; convert it to WAV or FLAC, or leave it out", path = path.display())]
+    // Audio
+    /// An audio file cannot be used.
+    #[error("{path}: {reason}; convert the file to WAV or FLAC, or remove it from the data", path = path.display())]
     Audio { path: PathBuf, reason: String },
 
-    /// A line of a manifest that names no clip.
+    /// A manifest line does not describe a valid clip.
     #[error("{path}, line {line}: {reason}", path = path.display())]
     Manifest { path: PathBuf, line: usize, reason: String },
 
-    /// A clip that is not seen as it should be.
+    /// The video frames of a clip cannot be used.
     #[error("clip `{clip}`: {reason}")]
     Frames { clip: String, reason: String },
 
-    /// Clips whose sound files are not there.
-    #[error("{path}: {missing} of {clips} clips have no sound file: {named}; fetch these files, correct the folder, or ask for such clips to be left out", path = path.display())]
+    /// The audio files of some clips are missing.
+    #[error("{path}: {missing} of {clips} clips have no audio file: {named}; download these files, correct the folder, or skip clips without audio", path = path.display())]
     MissingAudio { path: PathBuf, missing: usize, clips: usize, named: String },
 
     // Phrase pairs
@@ -76,18 +76,18 @@ pub enum DataError {
     #[error("{path}, line {line}: score {value:?} {reason}; scores are numbers from 0 to 1", path = path.display())]
     Score { path: PathBuf, line: usize, value: String, reason: &'static str },
 
-    /// Two rows have one id.
+    /// Two rows have the same id.
     #[error("{path}, line {second}: id {id:?} was already used on line {first}; make ids unique", path = path.display())]
     DoubledId { path: PathBuf, id: String, first: usize, second: usize },
 
     /// A context has no title.
     #[error(
-        "{path}, line {line}: context {context:?} is not in the list of class titles{}; correct it, or use a title list that has it",
+        "{path}, line {line}: context {context:?} is not in the list of class titles{}; correct the context, or use a title list that contains it",
         nearest.as_ref().map(|n| format!(", the nearest is {n:?}")).unwrap_or_default(), path = path.display()
     )]
     UnknownContext { path: PathBuf, line: usize, context: String, nearest: Option<String> },
 
-    /// A line of a title list is not `code TAB … TAB title`.
+    /// A title list line does not match `code TAB … TAB title`.
     #[error("{path}, line {line}: expected `code<TAB>title` or `code<TAB><TAB>title`; is this a list of class titles?", path = path.display())]
     TitleLine { path: PathBuf, line: usize },
 
@@ -100,129 +100,135 @@ pub enum DataError {
     #[error("{what} is {value}; {wanted}")]
     Split { what: &'static str, value: f64, wanted: &'static str },
 
-    /// Two columns of one data set differ in length.
-    #[error("{left} {left_name} but {right} {right_name}: one of each is needed for every row")]
+    /// Two columns of a data set differ in length.
+    #[error("{left} {left_name} but {right} {right_name}; each row needs one of each")]
     LengthMismatch { left_name: &'static str, left: usize, right_name: &'static str, right: usize },
 
     // Tokens
-    /// The file is no tokenizer.
-    #[error("{path}: not a usable tokenizer: {reason}; take tokenizer.json from the folder of the model's weights", path = path.display())]
+    /// The file is not a usable tokenizer.
+    #[error("{path}: not a usable tokenizer: {reason}; use the tokenizer.json from the model's folder", path = path.display())]
     Tokenizer { path: PathBuf, reason: String },
 
-    /// A special token is not in the vocabulary.
-    #[error("{path}: no {role} token (looked for {names}); take the tokenizer.json of an encoder such as BERT or RoBERTa", path = path.display())]
+    /// The vocabulary lacks a special token.
+    #[error("{path}: no {role} token (looked for {names}); use the tokenizer.json of an encoder such as BERT or RoBERTa", path = path.display())]
     MissingSpecialToken { path: PathBuf, role: &'static str, names: String },
 
-    /// The tokenizer and the model count different vocabularies.
-    #[error("{path}: the tokenizer has {tokenizer} entries, the model {model} embeddings; use the tokenizer.json that was published with the weights", path = path.display())]
+    /// The vocabulary sizes of tokenizer and model do not match.
+    #[error("{path}: the tokenizer has {tokenizer} entries, but the model has {model} embeddings; use the tokenizer.json that was published with the weights", path = path.display())]
     VocabularyMismatch { path: PathBuf, tokenizer: usize, model: usize },
 
-    /// The tokenizer and the model fill batches with different ids.
+    /// The tokenizer and the model have different padding ids.
     #[error("{path}: the tokenizer pads with id {tokenizer}, the model with id {model}; use the tokenizer.json that was published with the weights", path = path.display())]
     PadMismatch { path: PathBuf, tokenizer: u32, model: u32 },
 
-    /// A text cannot be expressed in the vocabulary.
-    #[error("{path}: cannot encode {piece:?}: {reason}; fetch tokenizer.json again, or take one with an unknown token", path = path.display())]
+    /// The tokenizer cannot encode a text.
+    #[error("{path}: cannot encode {piece:?}: {reason}; download tokenizer.json again, or use a tokenizer with an unknown token", path = path.display())]
     Encode { path: PathBuf, piece: String, reason: String },
 
-    // Pictures
-    /// A picture cannot be decoded.
-    #[error("{path}: {reason}; give a whole JPEG, PNG, WebP, GIF or BMP file", path = path.display())]
+    // Images
+    /// An image cannot be decoded.
+    #[error("{path}: {reason}; use a complete JPEG, PNG, WebP, GIF or BMP file", path = path.display())]
     Picture { path: PathBuf, reason: String },
 
-    /// A picture of more pixels than are decoded.
-    #[error("{path}: a picture of {width} x {height} pixels, more than {most}; make it smaller first", path = path.display())]
+    /// An image exceeds the pixel limit.
+    #[error("{path}: the image has {width} x {height} pixels, more than the limit of {most}; resize it first", path = path.display())]
     LargePicture { path: PathBuf, width: u32, height: u32, most: u64 },
 
-    /// The settings of a picture's way into a model.
-    #[error("{path}: {reason}; take preprocessor_config.json from the folder of the model's weights", path = path.display())]
+    /// The image preprocessing settings cannot be used.
+    #[error("{path}: {reason}; use the preprocessor_config.json from the model's folder", path = path.display())]
     Preprocessor { path: PathBuf, reason: String },
 
     // Word vectors
-    /// A line of a vector file is not a word and its values.
-    #[error("{path}, line {line}: {reason}; give a GloVe or word2vec file in text form, whole", path = path.display())]
+    /// A line of a vector file does not hold a word and its values.
+    #[error("{path}, line {line}: {reason}; use a complete GloVe or word2vec file in text format", path = path.display())]
     VectorLine { path: PathBuf, line: usize, reason: String },
 
     // Augmentation and the embedded world
-    /// A setting is outside of what it may be.
+    /// A setting is out of range.
     #[error("{what} is {value}; {wanted}")]
     OutOfRange { what: &'static str, value: String, wanted: &'static str },
 
     // Published data sets
-    /// A gzip file is cut short or broken.
-    #[error("{path}: is gzip-compressed but cannot be unpacked: {reason}; fetch or pack the file again", path = path.display())]
+    /// A gzip file is truncated or damaged.
+    #[error("{path}: the gzip file cannot be decompressed: {reason}; download or compress the file again", path = path.display())]
     Gzip { path: PathBuf, reason: String },
 
-    /// A row or an item is not as its format has it.
+    /// A line or an item does not match its format.
     #[error(
         "{path}{}: {reason}; {remedy}",
         place.as_ref().map(|place| format!(", {place}")).unwrap_or_default(), path = path.display()
     )]
     Malformed { path: PathBuf, place: Option<String>, reason: String, remedy: &'static str },
 
-    /// A pattern for the names of pictures has no place for the number.
+    /// An image file name pattern has no placeholder for the image id.
     #[error(
-        "{pattern:?}: no pattern for file names; write %d, %012d or %s once, where the picture's number stands"
+        "{pattern:?}: not a file name pattern; write %d, %012d or %s once, in place of the image id"
     )]
     ImagePattern { pattern: String },
 
     // Weights from the hub
-    /// An `hf://` address that names no model.
-    #[error("{location:?} names no model; write hf://owner/name or hf://owner/name@revision")]
+    /// An `hf://` address does not name a model.
+    #[error(
+        "{location:?} does not name a model; write hf://owner/name or hf://owner/name@revision"
+    )]
     HubLocation { location: String },
 
     /// Neither the folder nor the hub has the file.
     #[error(
-        "{location}: no file {file:?} (or no such model or revision); check the names, or give a folder that has the file"
+        "{location}: no file {file:?} (or no such model or revision); check the names, or use a folder that has the file"
     )]
     MissingFile { location: String, file: String },
 
-    /// The file is not in the cache, and the network must not be used.
+    /// The file is not in the cache, and the run is offline.
     #[error("{location}: {file} is not in the cache, and this run is offline; run once online, or put the file at {put}", put = put.display())]
     Offline { location: String, file: String, put: PathBuf },
 
-    /// The hub cannot be reached, or the connection broke once too often.
-    #[error("{location}: cannot fetch {file} from {endpoint}: {reason}; run again when online (what has arrived is kept), or put the file at {put}", put = put.display())]
+    /// The hub cannot be reached, or all retries failed.
+    #[error("{location}: cannot download {file} from {endpoint}: {reason}; run again when online (the download resumes), or put the file at {put}", put = put.display())]
     NoNetwork { location: String, file: String, endpoint: String, reason: String, put: PathBuf },
 
-    /// The hub wants a token, or a better one.
+    /// The hub requires an access token, or rejects the one given.
     #[error(
-        "{location}: the hub refuses access (status {status}); check the name, and for a private or gated model accept its terms and set HF_TOKEN"
+        "{location}: the hub refuses access (status {status}); check the name; for a private or gated model, accept its terms and set HF_TOKEN"
     )]
     AccessRefused { location: String, status: u16 },
 
-    /// The hub's answer cannot be used.
-    #[error("{location}: {endpoint} answers for {file} with {reason}; check HF_ENDPOINT")]
+    /// The hub's response cannot be used.
+    #[error(
+        "{location}: {endpoint} responded to the request for {file} with {reason}; check HF_ENDPOINT"
+    )]
     HubAnswer { location: String, file: String, endpoint: String, reason: String },
 
-    /// A download ended with another size than was announced.
-    #[error("{location}: {file} has {announced} bytes on the hub, {found} arrived; run again")]
+    /// A download has a different size from the hub's file.
+    #[error(
+        "{location}: {file} has {announced} bytes on the hub, but {found} bytes arrived; run again"
+    )]
     WrongSize { location: String, file: String, announced: u64, found: u64 },
 
-    /// A download is not what the hub says it is.
+    /// A download does not match the hub's checksum.
     #[error(
-        "{location}: what arrived as {file} does not match its checksum ({hash}); run again, over another network if it stays so"
+        "{location}: the download of {file} does not match its checksum ({hash}); run again, over another network if the error persists"
     )]
     WrongChecksum { location: String, file: String, hash: &'static str },
 
-    /// A file is larger than the disk can hold.
+    /// A file is larger than the free disk space.
     #[error(
-        "{location}: {file} has {size} bytes on the hub, and {path} has {free} free; free some space, or set HF_HUB_CACHE to a folder on a larger disk",
+        "{location}: {file} has {size} bytes on the hub, but {path} has {free} bytes free; free some space, or set HF_HUB_CACHE to a folder on a larger disk",
         path = path.display()
     )]
     NoSpace { location: String, file: String, size: u64, free: u64, path: PathBuf },
 
-    /// A link in the cache leads out of it.
-    #[error("{path}: this link leads out of the hub's cache, so nothing is written through it; remove the link, or set HF_HUB_CACHE to another folder", path = path.display())]
+    /// A link in the cache leads out of the cache.
+    #[error("{path}: this link leads out of the hub's cache, so Engram does not write through it; remove the link, or set HF_HUB_CACHE to another folder", path = path.display())]
     CacheLink { path: PathBuf },
 
     /// The access token cannot be sent.
     #[error(
-        "{location}: the access token holds characters that no HTTP header can carry; set HF_TOKEN to the token alone"
+        "{location}: the access token has characters that are not allowed in an HTTP header; set HF_TOKEN to the token alone"
     )]
     BadToken { location: String },
 
-    /// The cache cannot grow.
-    #[error("{path}: no space left; free some, or set HF_HOME to a folder on a larger disk", path = path.display())]
+    /// The disk of the cache is full.
+    #[error("{path}: no space left on the disk; free some space, or set HF_HOME to a folder on a larger disk", path = path.display())]
     DiskFull { path: PathBuf },
 }

@@ -1,7 +1,7 @@
-//! The files of a folder and the folders in it. Every walk through data goes through here.
+//! Lists the files of a folder and its subfolders. All readers of folders use this module.
 //!
-//! Hidden files are passed over: a Mac leaves `._NAME` beside each `NAME` on drives of other systems and in
-//! archives, with the same ending and other content.
+//! Hidden files are skipped. macOS leaves `._NAME` beside each `NAME` in archives and on drives of
+//! other systems, with the same extension but other content.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,28 +10,29 @@ use serde::Serialize;
 
 use crate::DataError;
 
-/// What a Mac's archives hold beside the files.
+/// The folder of metadata in archives made on macOS.
 const MAC_FOLDER: &str = "__MACOSX";
 
-/// The wanted files of a folder.
+/// The files of a folder that match a predicate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FolderFiles {
-    /// In the order of their paths.
+    /// Sorted by path.
     pub files: Vec<PathBuf>,
-    /// The others.
+    /// Counts of the skipped files.
     pub passed_over: PassedOver,
 }
 
-/// Files that were passed over.
+/// Counts of skipped files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct PassedOver {
-    /// Hidden files, and hidden folders with all that is in them.
+    /// Hidden files and folders; a hidden folder counts once, with its content.
     pub hidden: usize,
-    /// Files of other kinds.
+    /// Visible files that do not match the predicate.
     pub others: usize,
 }
 
-/// Finds the wanted files of a folder and of the folders in it. Links to folders are not followed.
+/// Finds the files that satisfy `wanted` in a folder and its subfolders. Links to folders are not
+/// followed.
 ///
 /// # Errors   `Io`
 pub fn files(folder: &Path, wanted: &dyn Fn(&Path) -> bool) -> Result<FolderFiles, DataError> {
@@ -65,7 +66,7 @@ fn walk(
     Ok(())
 }
 
-/// Whether a file or folder of this name is hidden.
+/// Whether a file or folder with this name is hidden.
 pub fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".") || name == MAC_FOLDER
 }
@@ -77,7 +78,7 @@ mod tests {
     #[test]
     fn hidden_files_are_passed_over_and_counted() {
         let root = tempfile::tempdir().expect("a folder");
-        // The folder that is given may be hidden itself.
+        // The root folder may itself be hidden.
         let folder = root.path().join(".data");
         for below in ["a/.cache", "__MACOSX"] {
             std::fs::create_dir_all(folder.join(below)).expect("a folder");

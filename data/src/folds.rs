@@ -1,7 +1,7 @@
-//! Stratified group folds: no group is cut, and each fold has about the same share of each
-//! class. The greedy rule is that of scikit-learn's `StratifiedGroupKFold`: groups with the
-//! most uneven class counts first, each into the fold that keeps the class shares most even.
-//! A hold-out is drawn instead: the most even of many random ones.
+//! Stratified group folds: each group stays in one fold, and each fold has about the same fraction
+//! of each class. The greedy algorithm follows scikit-learn's `StratifiedGroupKFold`. It starts
+//! with the groups of the most uneven class counts and puts each into the fold that keeps the class
+//! fractions most even. A held-out set is instead the most even of many random ones.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -11,27 +11,28 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::DataError;
 
-/// How many random hold-outs are compared.
+/// The number of random held-out sets to compare.
 const HOLD_OUT_TRIALS: usize = 64;
 
-/// Rows of the two sides of a split, in ascending order.
+/// The rows of the two sides of a split, in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
-    /// Rows to train on.
+    /// Rows for training.
     pub train: Vec<usize>,
-    /// Rows to judge by.
+    /// Rows for evaluation.
     pub held_out: Vec<usize>,
 }
 
-/// The class by which scores are stratified: `int(score · 4)`, so 0 to 4.
+/// Returns the class of a score for stratification: `int(score · 4)`, from 0 to 4.
 pub fn score_class(score: f32) -> usize {
     (score.clamp(0.0, 1.0) * 4.0) as usize
 }
 
-/// The fold (`0..folds`) of each row.
+/// Returns the fold (`0..folds`) of each row.
 ///
-/// `classes` and `groups` have one entry a row. `seed` shuffles the groups before the greedy
-/// rule, so that it breaks ties differently; `None` gives scikit-learn's folds without shuffle.
+/// `classes` and `groups` have one entry per row. `seed` shuffles the groups before the greedy
+/// algorithm, which changes how ties are broken. `None` gives the folds of scikit-learn without
+/// shuffling.
 ///
 /// # Errors   `Split` for fewer than 2 folds; `TooFewGroups`; `LengthMismatch`
 pub fn stratified_group_folds(
@@ -52,7 +53,7 @@ pub fn stratified_group_folds(
     if let Some(seed) = seed {
         counted.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
     }
-    // A stable sort: ties stay in the (shuffled) order.
+    // The sort is stable: ties stay in the (shuffled) order.
     counted.sort_by(|left, right| deviation(&right.counts).total_cmp(&deviation(&left.counts)));
 
     let mut counts_of_fold = vec![vec![0.0; totals.len()]; folds];
@@ -65,15 +66,15 @@ pub fn stratified_group_folds(
     Ok(groups.iter().map(|group| fold_of_group[group]).collect())
 }
 
-/// The rows inside and outside of one fold.
+/// Returns the rows of one fold as held-out, and the other rows for training.
 pub fn split_of_fold(fold_of_row: &[usize], fold: usize) -> Split {
     let (held_out, train) = (0..fold_of_row.len()).partition(|&row| fold_of_row[row] == fold);
     Split { train, held_out }
 }
 
-/// Holds out about `share` of the rows, in whole groups and with the same share of each class.
+/// Holds out about `share` of the rows, in whole groups and with the same fraction of each class.
 ///
-/// # Errors   `Split` for a share outside (0, 1); `TooFewGroups`; `LengthMismatch`
+/// # Errors   `Split` for a fraction outside (0, 1); `TooFewGroups`; `LengthMismatch`
 pub fn hold_out(
     classes: &[usize],
     groups: &[usize],
@@ -82,14 +83,14 @@ pub fn hold_out(
 ) -> Result<Split, DataError> {
     if !(share > 0.0 && share < 1.0) {
         return Err(DataError::Split {
-            what: "the share to hold out",
+            what: "the held-out fraction",
             value: share,
             wanted: "use a number between 0 and 1, such as 0.1",
         });
     }
     let mut counted = count_classes(classes, groups, 2)?;
     let totals = total_counts(&counted);
-    // How far the held-out share of each class is from the wanted one, on average.
+    // The mean distance between the held-out fraction of each class and the wanted fraction.
     let distance = |counts: &[f64]| {
         let shares = counts.iter().zip(&totals).map(|(count, total)| count / total);
         shares.map(|is| (is - share).abs()).sum::<f64>() / totals.len() as f64
@@ -98,7 +99,7 @@ pub fn hold_out(
     let mut best = (f64::INFINITY, HashSet::new());
     for _ in 0..HOLD_OUT_TRIALS {
         counted.shuffle(&mut rng);
-        // The first group is in, whatever its size, and the last is out: no side is empty.
+        // The first group is always held out and the last never, so neither side is empty.
         let mut counts = counted[0].counts.clone();
         let mut held_out = HashSet::from([counted[0].group]);
         for group in &counted[1..counted.len() - 1] {
@@ -117,7 +118,7 @@ pub fn hold_out(
     Ok(Split { train, held_out })
 }
 
-/// Class counts of one group, and its rows' label in `groups`.
+/// The class counts of one group, and the group's label in `groups`.
 struct GroupCounts {
     group: usize,
     counts: Vec<f64>,
@@ -136,7 +137,7 @@ fn count_classes(
             right: groups.len(),
         });
     }
-    // Only classes that occur: the others have no share to keep even.
+    // Only classes that occur are counted.
     let index_of_class = indices(classes);
     let index_of_group = indices(groups);
     if index_of_group.len() < parts {
@@ -152,7 +153,7 @@ fn count_classes(
     Ok(counted)
 }
 
-/// Each label that occurs, with its place in ascending order.
+/// Returns each label that occurs, with its index in ascending order.
 fn indices(labels: &[usize]) -> BTreeMap<usize, usize> {
     let present: BTreeSet<usize> = labels.iter().copied().collect();
     present.into_iter().zip(0..).collect()
@@ -166,7 +167,8 @@ fn total_counts(counted: &[GroupCounts]) -> Vec<f64> {
     totals
 }
 
-/// The fold that keeps the class shares most even; of equals, the one with the fewest rows.
+/// Returns the fold that keeps the class fractions most even; ties go to the fold with the fewest
+/// rows.
 fn best_fold(counts_of_fold: &[Vec<f64>], group: &[f64], totals: &[f64]) -> usize {
     let mut best = 0;
     let mut least_spread = f64::INFINITY;
@@ -199,7 +201,7 @@ fn add(counts: &mut [f64], more: &[f64]) {
     }
 }
 
-/// The population standard deviation.
+/// Returns the population standard deviation.
 fn deviation(values: &[f64]) -> f64 {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64;

@@ -1,5 +1,5 @@
-//! Which pairs belong together: groups that no split may cut, and the rows of an anchor that see
-//! each other's targets (the first place of the Kaggle competition did both).
+//! Groups of phrase pairs: groups that a split must keep together, and rows of one anchor that see
+//! each other's targets. The winner of the Kaggle competition did both.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::patent::PhrasePair;
 
-/// The group of each pair, numbered from 0 in order of first appearance.
+/// Returns the group of each pair, numbered from 0 in order of first appearance.
 ///
-/// Pairs of one anchor, in upper or lower case, are one group. Anchors are merged where one is the
-/// target of another: otherwise a model would be judged on a phrase that it was trained on from
-/// the other side.
+/// Pairs with the same anchor, ignoring case, form one group. Two anchors are merged if one is a
+/// target of the other. Otherwise a held-out pair could contain a phrase from training with anchor
+/// and target swapped.
 pub fn anchor_groups(pairs: &[PhrasePair]) -> Vec<usize> {
     let anchors: Vec<String> = pairs.iter().map(|pair| pair.anchor.to_lowercase()).collect();
     let mut anchor_index: HashMap<&str, usize> = HashMap::new();
@@ -37,11 +37,11 @@ pub fn anchor_groups(pairs: &[PhrasePair]) -> Vec<usize> {
         .collect()
 }
 
-/// What two pairs must share to see each other's targets.
+/// The fields that two pairs must share to see each other's targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Grouping {
-    /// Nothing is enough: each row alone.
+    /// Each row is its own group.
     Row,
     /// The same anchor in the same context.
     Context,
@@ -51,7 +51,7 @@ pub enum Grouping {
     Anchor,
 }
 
-/// The rows of each group, groups and rows in order of first appearance.
+/// Returns the rows of each group. Groups and rows are in order of first appearance.
 pub fn grouped_rows(pairs: &[PhrasePair], grouping: Grouping) -> Vec<Vec<usize>> {
     let mut index: HashMap<(&str, &str), usize> = HashMap::new();
     let mut groups: Vec<Vec<usize>> = Vec::new();
@@ -71,8 +71,8 @@ pub fn grouped_rows(pairs: &[PhrasePair], grouping: Grouping) -> Vec<Vec<usize>>
     groups
 }
 
-/// Anchors that both sets have: where there is one, what is measured on `right` after training on
-/// `left` says nothing about new anchors.
+/// Returns the anchors that both sets contain. If there are any, a score on `right` after training
+/// on `left` does not measure generalization to new anchors.
 pub fn shared_anchors<'a>(left: &'a [PhrasePair], right: &'a [PhrasePair]) -> Vec<&'a str> {
     let known: HashSet<String> = left.iter().map(|pair| pair.anchor.to_lowercase()).collect();
     let mut shared: Vec<&str> = right.iter().map(|pair| pair.anchor.as_str()).collect();
@@ -89,15 +89,15 @@ pub struct DisjointSets {
 }
 
 impl DisjointSets {
-    /// `count` items, each a set of its own.
+    /// Creates `count` sets of one item each.
     pub fn new(count: usize) -> Self {
         Self { parent: (0..count).collect() }
     }
 
-    /// The root of an item's set.
+    /// Returns the root of an item's set.
     ///
     /// # Panics
-    /// If there is no such item.
+    /// If the item is out of range.
     pub fn root(&mut self, mut item: usize) -> usize {
         while self.parent[item] != item {
             self.parent[item] = self.parent[self.parent[item]];
@@ -106,10 +106,10 @@ impl DisjointSets {
         item
     }
 
-    /// Makes the sets of two items one.
+    /// Merges the sets of two items.
     ///
     /// # Panics
-    /// If there is no such item.
+    /// If an item is out of range.
     pub fn join(&mut self, left: usize, right: usize) {
         let (left, right) = (self.root(left), self.root(right));
         self.parent[left.max(right)] = left.min(right);

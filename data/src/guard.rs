@@ -1,7 +1,7 @@
-//! Panics of decoders that we did not write, as errors.
+//! Converts panics of third-party decoders to errors.
 //!
-//! A hostile file can make a third-party decoder panic. The caller gets an error instead, and nothing is
-//! printed.
+//! A hostile file can make a third-party decoder panic. The caller then gets an error, and the
+//! panic message is not printed.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -11,7 +11,8 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `call`; `None` if it panics. Drop the values that it used: they may be half changed.
+/// Runs `call`; returns `None` if it panics. After a panic, drop the values that `call` used: their
+/// state may be inconsistent.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {

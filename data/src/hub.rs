@@ -1,10 +1,10 @@
-//! Where published weights lie: a local folder, or `hf://owner/name[@revision]` in the cache
-//! that all Hugging Face tools share, filled from the hub when the machine is online.
+//! Locates published weights: a local folder, or `hf://owner/name[@revision]`. Hub files are in the
+//! cache that all Hugging Face tools share, and are downloaded when the machine is online.
 //!
-//! A file is first looked up in the cache (`models--owner--name/snapshots/<commit>/<file>`, the
-//! commit from `refs/<revision>`). A revision that the cache knows stays at its commit, so the
-//! files of one model never come from two commits. What is missing is downloaded (module
-//! `download`), unless the settings say offline.
+//! A file is looked up in the cache first: `models--owner--name/snapshots/<commit>/<file>`, with
+//! the commit from `refs/<revision>`. A revision in the cache stays at its commit, so all files of
+//! a model come from the same commit. Missing files are downloaded (module `download`) unless the
+//! settings are offline.
 
 mod cache;
 mod checksum;
@@ -27,7 +27,7 @@ pub use facts::Facts;
 use names::{is_plain_name, is_repository};
 pub use settings::{HubSettings, stay_offline};
 
-/// Where the files of a model are.
+/// The location of a model's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WeightsLocation {
     /// A local folder.
@@ -36,15 +36,15 @@ pub enum WeightsLocation {
     Hub {
         /// `owner/name`, or the bare name of one of the oldest models.
         repository: String,
-        /// A branch, a tag or a commit; `main` where none is given.
+        /// A branch, a tag or a commit; `main` by default.
         revision: String,
     },
 }
 
 impl WeightsLocation {
-    /// Reads `hf://owner/name[@revision]`; anything without `hf://` is a folder.
+    /// Parses `hf://owner/name[@revision]`; any text without `hf://` is a folder.
     ///
-    /// # Errors   `HubLocation` for an address that names no model
+    /// # Errors   `HubLocation` for an invalid address
     pub fn parse(text: &str) -> Result<Self, DataError> {
         let Some(address) = text.strip_prefix("hf://") else {
             return Ok(Self::Folder(text.into()));
@@ -56,10 +56,10 @@ impl WeightsLocation {
         Ok(Self::Hub { repository: repository.to_owned(), revision: revision.to_owned() })
     }
 
-    /// The local path of a file such as `config.json`, downloaded first if need be.
+    /// Returns the local path of a file such as `config.json`, and downloads the file if necessary.
     ///
-    /// # Errors   `MissingFile` where neither the folder nor the hub has it; `Offline`;
-    /// `NoNetwork`, `AccessRefused`, `DiskFull` and the other failures of a download
+    /// # Errors   `MissingFile` if neither the folder nor the hub has the file; `Offline`;
+    /// `NoNetwork`, `AccessRefused`, `DiskFull` and the other download errors
     pub fn file(&self, name: &str, settings: &HubSettings) -> Result<PathBuf, DataError> {
         if !name.split('/').all(is_plain_name) {
             return Err(self.missing(name));
@@ -83,12 +83,13 @@ impl WeightsLocation {
         }
     }
 
-    /// As [`file`](Self::file), but `None` where the model has no such file.
+    /// Like [`file`](Self::file), but returns `None` if the model has no such file.
     ///
-    /// Without a network, the cached files count as all that the model has, and a note on standard error says so. It is
-    /// an error where nothing of the model is cached, or where a cached file says that the model has this file.
+    /// Without a network, the cached files are treated as the complete model, and a note on
+    /// standard error says so. This is an error if no file of the model is cached, or if a cached
+    /// file lists this file.
     ///
-    /// # Errors   those of [`file`](Self::file) except `MissingFile`
+    /// # Errors   as [`file`](Self::file), except `MissingFile`
     pub fn optional_file(
         &self,
         name: &str,
@@ -110,7 +111,8 @@ impl WeightsLocation {
         }
     }
 
-    /// Downloads an optional file. `None` where the hub has no such file, and with a note where it cannot be asked.
+    /// Downloads an optional file. Returns `None` if the hub has no such file, or, with a note, if
+    /// the hub cannot be reached.
     fn unless_unreachable(
         &self,
         name: &str,
@@ -120,7 +122,8 @@ impl WeightsLocation {
         let reason = if settings.offline {
             "this run is offline".to_owned()
         } else {
-            // Where the hub has answered this program, there is a network: a failure is worth more attempts.
+            // If this program has reached the hub before, the network works, and a failure deserves
+            // more attempts.
             let has_answered = reach::has_answered(&settings.endpoint);
             let effort = if has_answered { Effort::Full } else { Effort::Brief };
             match download(self, model, name, settings, effort) {
@@ -135,7 +138,7 @@ impl WeightsLocation {
             }
         };
         let note = format!(
-            "note: {self}: {reason}; the cached files count as all that the model has ({name} is not among them)\n"
+            "note: {self}: {reason}; the cached files are treated as the complete model ({name} is not among them)\n"
         );
         note_once(&note, self.to_string());
         Ok(None)
@@ -158,11 +161,11 @@ impl std::fmt::Display for WeightsLocation {
     }
 }
 
-/// Prints a note on standard error, once for each model.
+/// Prints a note on standard error, once per model.
 fn note_once(note: &str, model: String) {
     static NOTED: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
     if NOTED.lock().unwrap_or_else(PoisonError::into_inner).insert(model) {
-        // Nobody may read standard error; the answer is the same.
+        // Standard error may be closed; this does not change the result.
         let _ = std::io::stderr().write_all(note.as_bytes());
     }
 }

@@ -1,8 +1,8 @@
-//! Pictures on their way into a model: decoded, resized, cropped, normalised.
+//! Images as model inputs: decoded, resized, cropped and normalised.
 //!
-//! The reference is Pillow (`Image.open(path).convert("RGB")`, which ignores EXIF's orientation and drops
-//! transparency, and `Image.resize`) with the steps of `transformers`' image processors. What a picture has beyond
-//! its first frame is not read.
+//! The reference is Pillow with the steps of `transformers`' image processors:
+//! `Image.open(path).convert("RGB")`, which ignores the EXIF orientation and drops transparency,
+//! and `Image.resize`. Only the first frame of an image is read.
 
 mod preprocessing;
 mod resample;
@@ -19,16 +19,16 @@ use crate::DataError;
 use crate::guard::guarded;
 pub use preprocessing::{Filter, Preprocessing, Resize};
 
-/// Pillow's limit, above which it warns of a decompression bomb.
+/// Pillow's limit; above it, Pillow warns of a decompression bomb.
 pub const MOST_PIXELS: u64 = 89_478_485;
-/// The largest file that is read.
+/// The maximum file size, in bytes.
 const MOST_BYTES: u64 = 1 << 29;
-/// What a decoder may take at a time.
+/// The maximum memory of a decoder, in bytes.
 const MOST_MEMORY: u64 = 1 << 30;
-/// What it may take for a colour profile, which a PNG has packed.
+/// The maximum memory for metadata such as a colour profile, which a PNG compresses, in bytes.
 const MOST_BESIDE_PIXELS: u64 = 1 << 26;
 
-/// A decoded picture.
+/// A decoded RGB image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picture {
     width: u32,
@@ -37,10 +37,10 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// Decodes a JPEG, PNG, WebP, GIF or BMP file, whatever its name ends in.
+    /// Decodes a JPEG, PNG, WebP, GIF or BMP file, whatever its extension.
     ///
-    /// # Errors   `Io`; `Picture` for what is none of these, is cut short or has no pixels; `LargePicture` for more
-    /// than [`MOST_PIXELS`]
+    /// # Errors   `Io`; `Picture` for other formats, for a truncated file and for an image without
+    /// pixels; `LargePicture` for more than [`MOST_PIXELS`]
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let io = |source| DataError::Io { path: path.into(), source };
@@ -55,13 +55,13 @@ impl Picture {
         Self::from_bytes(path, &fs::read(path).map_err(io)?)
     }
 
-    /// The same for a file that is in memory; errors call it `name`.
+    /// Like [`Picture::open`], for a file in memory; error messages name `name`.
     ///
-    /// # Errors   those of [`Picture::open`]
+    /// # Errors   as [`Picture::open`]
     pub fn from_bytes(name: impl AsRef<Path>, bytes: &[u8]) -> Result<Self, DataError> {
         let decoded = guarded(|| Self::decode(name.as_ref(), bytes));
         decoded.unwrap_or_else(|| {
-            let reason = "is damaged: its decoder fails".to_owned();
+            let reason = "is damaged: the decoder panicked".to_owned();
             Err(DataError::Picture { path: name.as_ref().into(), reason })
         })
     }
@@ -74,7 +74,7 @@ impl Picture {
         }
         let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(io)?;
         let Some(format) = reader.format() else {
-            return Err(refused("is not a picture that is known here".to_owned()));
+            return Err(refused("is not a known image format".to_owned()));
         };
         // The decoder's message may have several lines.
         let broken = |error: ImageError| {
@@ -86,7 +86,7 @@ impl Picture {
         let mut decoder = reader.into_decoder().map_err(broken)?;
         let (width, height) = decoder.dimensions();
         if width == 0 || height == 0 {
-            return Err(refused(format!("is a picture of {width} x {height} pixels")));
+            return Err(refused(format!("has {width} x {height} pixels")));
         }
         if u64::from(width) * u64::from(height) > MOST_PIXELS {
             return Err(DataError::LargePicture {
@@ -96,47 +96,47 @@ impl Picture {
                 most: MOST_PIXELS,
             });
         }
-        // The decoder would fill what is missing with grey.
+        // The decoder would fill missing pixels with grey.
         if format == ImageFormat::Jpeg && !jpeg_has_end(bytes) {
-            return Err(refused("is a JPEG that is cut short".to_owned()));
+            return Err(refused("is a truncated JPEG".to_owned()));
         }
         decoder.set_limits(limit(MOST_MEMORY)).map_err(broken)?;
         let pixels = DynamicImage::from_decoder(decoder).map_err(broken)?.into_rgb8().into_raw();
         Ok(Self { width, height, pixels })
     }
 
-    /// A picture from its pixels, `[height, width, 3]` in the order red, green, blue; `None` where their number is
-    /// another or 0.
+    /// Creates an image from pixels, `[height, width, 3]` in the order red, green, blue. Returns
+    /// `None` if there are no pixels or their number does not match.
     pub fn from_pixels(width: u32, height: u32, pixels: Vec<u8>) -> Option<Self> {
         let expected = u64::from(width) * u64::from(height) * 3;
         (expected > 0 && expected == pixels.len() as u64).then_some(Self { width, height, pixels })
     }
 
-    /// The same as `image` has it, opaque.
+    /// Converts the image to an opaque `image::RgbaImage`.
     pub fn to_rgba(&self) -> RgbaImage {
         let pixels = self.pixels.chunks_exact(3);
         let opaque = pixels.flat_map(|pixel| [pixel[0], pixel[1], pixel[2], 255]).collect();
         RgbaImage::from_raw(self.width, self.height, opaque).unwrap_or_default()
     }
 
-    /// Pixels in a row.
+    /// Returns the width, in pixels.
     pub fn width(&self) -> u32 {
         self.width
     }
 
-    /// Rows.
+    /// Returns the height, in pixels.
     pub fn height(&self) -> u32 {
         self.height
     }
 
-    /// `[height, width, 3]`, red, green and blue from 0 to 255.
+    /// Returns the pixels `[height, width, 3]`: red, green and blue from 0 to 255.
     pub fn pixels(&self) -> &[u8] {
         &self.pixels
     }
 }
 
-/// Width and height of an image, from the header of its file: nothing is decoded. `None` for bytes that are no image
-/// that [`Picture::open`] knows.
+/// Returns the width and height of an image from its file header, without decoding it. Returns
+/// `None` if the bytes are not an image that [`Picture::open`] supports.
 pub fn size(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().ok()?;
     reader.limits(limit(MOST_BESIDE_PIXELS));
@@ -149,13 +149,14 @@ fn limit(bytes: u64) -> Limits {
     limits
 }
 
-/// Whether a JPEG has its end marker after the first scan begins (an embedded preview, before it, has its own).
+/// Whether a JPEG has an end marker after its first scan begins. (An embedded preview, before the
+/// scan, has its own end marker.)
 fn jpeg_has_end(bytes: &[u8]) -> bool {
     const START_OF_SCAN: u8 = 0xda;
     let mut at = 2;
     while let Some(&[0xff, marker, high, low]) = bytes.get(at..at + 4) {
         if marker == 0xff {
-            // Filling between segments.
+            // Fill bytes between segments.
             at += 1;
             continue;
         }

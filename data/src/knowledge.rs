@@ -1,6 +1,8 @@
-//! Knowledge that a memory can hold: what the readers give, and the lines of a memory's `entries.jsonl`.
+//! Knowledge items for a memory: the output of the readers, and the lines of a memory's
+//! `entries.jsonl`.
 //!
-//! A reader takes an [`Input`] (plain or gzip) and gives to a [`Collector`], which counts what was left out and why:
+//! A reader takes an [`Input`] (plain or gzip) and passes its items to a [`Collector`]. The
+//! collector counts the skipped rows by reason:
 //!
 //! ```
 //! use engram_data::knowledge::{Collector, Input, Reason, web};
@@ -34,10 +36,10 @@ use serde::{Deserialize, Serialize};
 pub use self::collector::{Collector, Counts, Note, Reason};
 pub use self::input::Input;
 
-/// What REVEAL's released code puts between the parts of a text.
+/// The separator between the parts of a text in REVEAL's released code.
 pub const SEPARATOR: &str = " <extra_id_99> ";
 
-/// A piece of knowledge: a line of `entries.jsonl`.
+/// A knowledge item: a line of `entries.jsonl`.
 ///
 /// ```
 /// use engram_data::knowledge::{Content, Knowledge};
@@ -52,35 +54,35 @@ pub const SEPARATOR: &str = " <extra_id_99> ";
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Knowledge {
-    /// Its number in the memory; the memory counts where there is none.
+    /// The id in the memory; without it, the memory numbers its entries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<i64>,
-    /// The source that it comes from: `wikidata`, `wit`, `cc12m`, `vqa`.
+    /// The source (corpus) of the item: `wikidata`, `wit`, `cc12m`, `vqa`.
     pub source: String,
-    /// What it was made of: an example may not retrieve the knowledge of its own document.
+    /// The document of the item. An example may not retrieve knowledge from its own document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub document: Option<String>,
-    /// What it says.
+    /// The content.
     #[serde(flatten)]
     pub content: Content,
 }
 
-/// What a piece of knowledge says. A picture is given by its path or address.
+/// The content of a knowledge item. An image is given by its path or URL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Content {
     /// An edge of a knowledge graph.
     Triple {
-        /// What it is about.
+        /// The subject entity.
         subject: String,
-        /// How the two belong together.
+        /// The relation between subject and object.
         relation: String,
-        /// What is said of the subject.
+        /// The object entity.
         object: String,
     },
-    /// A question with its answers, about a picture or not.
+    /// A question with its answers, with or without an image.
     QuestionAnswer {
-        /// The picture.
+        /// The image.
         #[serde(skip_serializing_if = "Option::is_none")]
         image: Option<String>,
         /// The question.
@@ -88,19 +90,19 @@ pub enum Content {
         /// All its answers.
         answer: Vec<String>,
     },
-    /// A picture with its caption.
+    /// An image with its caption.
     ImageText {
-        /// The picture.
+        /// The image.
         image: String,
         /// The caption.
         text: String,
     },
-    /// A picture alone.
+    /// An image alone.
     Image {
-        /// The picture.
+        /// The image.
         image: String,
     },
-    /// A passage.
+    /// A text passage.
     Text {
         /// The passage.
         text: String,
@@ -108,12 +110,12 @@ pub enum Content {
 }
 
 impl Knowledge {
-    /// Knowledge of a source, without a number and of no document.
+    /// Creates an item of a source, without id and document.
     pub fn new(source: &str, content: Content) -> Self {
         Self { id: None, source: source.to_owned(), document: None, content }
     }
 
-    /// The same, made of a document.
+    /// Returns the item with this document.
     #[must_use]
     pub fn of_document(self, document: impl Into<String>) -> Self {
         Self { document: Some(document.into()), ..self }

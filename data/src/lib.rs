@@ -1,22 +1,23 @@
-//! Data of the Engram toolkit: readers (one data set, one file), tokens, folds, weights from
-//! the hub, and the embedded world. This crate knows no model, no trainer and no recipe.
+//! Data for the Engram toolkit: data set readers (one file per data set), tokenization, folds,
+//! downloads from the hub, and the embedded (synthetic) world. This crate does not depend on
+//! models, trainers or recipes.
 //!
 //! | need | module |
 //! |---|---|
-//! | phrase pairs of the patent study, Kaggle or research schema | [`patent`] |
-//! | class titles behind a pair's context | [`titles`] |
-//! | groups that must not be split; other targets of an anchor | [`groups`] |
-//! | grouped, stratified folds and hold-outs | [`folds`] |
-//! | token ids of text pieces | [`tokenise`] |
-//! | what a memory can hold, and readers of published data sets that give it | [`knowledge`] |
-//! | other views of a picture | [`augmentation`] |
-//! | sound files as samples; noise for them | [`audio`], [`audio::mixing`] |
-//! | clips of speech, by file, folder, manifest or published data set; their texts as tokens; masked frames | [`speech`] |
-//! | pictures as tensors, by a published `preprocessor_config.json` | [`image`] |
-//! | files of published weights, local or from the hub | [`hub`] |
-//! | a phrase set that needs no download | [`world::phrases`] |
-//! | pictures, knowledge and questions that need no download | [`world`] |
-//! | word vectors in GloVe or word2vec text form | [`vectors`] |
+//! | phrase pairs of the patent study, in the Kaggle or the research schema | [`patent`] |
+//! | CPC and IPC class titles for a pair's context | [`titles`] |
+//! | groups that a split must keep together; other targets of an anchor | [`groups`] |
+//! | stratified group folds and held-out sets | [`folds`] |
+//! | token ids of text segments | [`tokenise`] |
+//! | knowledge items for a memory, and readers of published data sets | [`knowledge`] |
+//! | image augmentation | [`augmentation`] |
+//! | audio files as samples; mixing with noise | [`audio`], [`audio::mixing`] |
+//! | speech clips from a file, folder, manifest or published data set; transcripts as tokens; masked frames | [`speech`] |
+//! | images as tensors, following a published `preprocessor_config.json` | [`image`] |
+//! | published weights, from a local folder or the hub | [`hub`] |
+//! | a synthetic phrase set, without download | [`world::phrases`] |
+//! | synthetic images, knowledge and questions, without download | [`world`] |
+//! | word vectors in GloVe or word2vec text format | [`vectors`] |
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

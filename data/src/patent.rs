@@ -1,9 +1,9 @@
 //! Phrase pairs of the patent study (arXiv 2208.01171): the Kaggle schema
 //! `id,anchor,target,context,score` and the research schema with `rating`.
 //!
-//! Columns may stand in any order and letter case; columns that are not named here are ignored.
-//! Where there is no `id`, the row number (from 1) is the id. A long target is no error: cutting
-//! it is the tokeniser's business.
+//! Columns may be in any order and letter case; columns that are not named here are ignored.
+//! Without an `id` column, the row number (from 1) is the id. A target of any length is accepted;
+//! the tokenizer truncates it.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,13 +17,13 @@ use crate::titles::ClassTitles;
 /// One pair of phrases in a context, rated or not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PhrasePair {
-    /// The id of the row; unique in its file.
+    /// The id of the row, unique in its file.
     pub id: String,
-    /// The phrase that others are compared with.
+    /// The anchor phrase.
     pub anchor: String,
-    /// The phrase compared with it.
+    /// The phrase compared with the anchor.
     pub target: String,
-    /// The CPC class in which both are read, such as `A47`.
+    /// The CPC class of the comparison, such as `A47`.
     pub context: String,
     /// The similarity, from 0 (unrelated) to 1 (same).
     pub score: Option<f32>,
@@ -34,23 +34,23 @@ pub struct PhrasePair {
 /// Whether rows must have a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Labels {
-    /// Each row must have one, as in training data.
+    /// Each row must have a score, as in training data.
     Required,
-    /// The column may be missing or its fields blank, as in test data.
+    /// The score column may be missing or blank, as in test data.
     Optional,
 }
 
 /// Reads the phrase pairs of a CSV file.
 ///
-/// # Errors   a missing column, a bad score, a doubled id, an empty field, malformed quoting,
-/// text that is not UTF-8, no rows: each with file, line and remedy
+/// # Errors   a missing column, an invalid score, a duplicate id, an empty field, malformed
+/// quoting, text that is not UTF-8, no rows: each with file, line and remedy
 pub fn read_pairs(path: impl AsRef<Path>, labels: Labels) -> Result<Vec<PhrasePair>, DataError> {
     read(path.as_ref(), labels, None)
 }
 
-/// As [`read_pairs`]; a context that `titles` does not have is an error as well.
+/// Like [`read_pairs`]; a context that is missing from `titles` is also an error.
 ///
-/// # Errors   those of [`read_pairs`]; `UnknownContext` with the nearest known one
+/// # Errors   as [`read_pairs`]; `UnknownContext` with the nearest known context
 pub fn read_pairs_with_titles(
     path: impl AsRef<Path>,
     labels: Labels,
@@ -59,7 +59,7 @@ pub fn read_pairs_with_titles(
     read(path.as_ref(), labels, Some(titles))
 }
 
-/// Writes pairs in the Kaggle schema; `score` and `rating` are written where any row has one.
+/// Writes pairs in the Kaggle schema. `score` and `rating` are written if any row has them.
 ///
 /// # Errors   `Io`
 pub fn write_pairs(path: impl AsRef<Path>, pairs: &[PhrasePair]) -> Result<(), DataError> {
@@ -89,7 +89,7 @@ pub fn write_pairs(path: impl AsRef<Path>, pairs: &[PhrasePair]) -> Result<(), D
     write_file(path, &bytes).map_err(io_error)
 }
 
-/// Predictions as CSV: `id,score`, one line for each pair.
+/// Returns predictions as CSV: `id,score`, one line per pair.
 pub fn predictions_csv(pairs: &[PhrasePair], scores: &[f64]) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     // Writing to memory cannot fail.

@@ -1,6 +1,7 @@
-//! Speech: clips of sound files, published data sets of them, texts as tokens, and masked frames.
+//! Speech data: clips of audio files, published data sets, transcripts as tokens, and masked
+//! frames.
 //!
-//! [`read`] gives the clips of any of the known forms, and [`write_manifest`] keeps them:
+//! [`read`] returns the clips of any supported format, and [`write_manifest`] saves them:
 //!
 //! ```no_run
 //! use engram_data::speech::{self, SpeechFormat, SpeechSource, manifest::write_manifest};
@@ -35,14 +36,14 @@ use self::gather::{Gathering, Place};
 pub use self::gather::{MissingAudio, SpeechClips};
 use crate::DataError;
 
-/// A form in which clips are published.
+/// A format of published clips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum SpeechFormat {
     /// [`librispeech`]
     LibriSpeech,
-    /// [`how2`], and other folders in the form of Kaldi
+    /// [`how2`], and other folders in Kaldi format
     How2,
     /// [`visspeech`]
     VisSpeech,
@@ -50,12 +51,12 @@ pub enum SpeechFormat {
     Ego4D,
     /// [`howto100m`]
     HowTo100M,
-    /// [`manifest`]: our own lines, a folder of sound files, or one of them
+    /// [`manifest`]: our own JSON lines, a folder of audio files, or a single audio file
     Manifest,
 }
 
 impl SpeechFormat {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 6] = [
         Self::LibriSpeech,
         Self::How2,
@@ -65,7 +66,7 @@ impl SpeechFormat {
         Self::Manifest,
     ];
 
-    /// Its name in recipes and commands.
+    /// Returns the name in recipes and commands.
     pub fn name(self) -> &'static str {
         match self {
             Self::LibriSpeech => "librispeech",
@@ -92,43 +93,45 @@ impl FromStr for SpeechFormat {
             DataError::OutOfRange {
                 what: "the format of the clips",
                 value: format!("{name:?}"),
-                wanted: "give librispeech, how2, visspeech, ego4d, howto100m or manifest",
+                wanted: "use librispeech, how2, visspeech, ego4d, howto100m or manifest",
             }
         })
     }
 }
 
-/// Where a data set lies, and what is done about sound that is not there.
+/// The location of a data set, and how to handle missing audio.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpeechSource {
-    /// The folder or file that each format's module names.
+    /// The folder or file; each format's module documents it.
     pub path: PathBuf,
-    /// The folder of the sound files, where the data set does not say where they are. Folders in it are
-    /// searched too; of files of one name the first by ending is taken (WAV, FLAC, MP3, …).
+    /// The folder of the audio files, if the data set does not give their paths. Subfolders are
+    /// searched too. If files differ only in their extension, the first extension in the order WAV,
+    /// FLAC, MP3, … is used.
     pub audio: Option<PathBuf>,
-    /// A folder with a folder of JPEG files for each clip, named by the clip's id or by its recording's.
-    /// All pictures of a recording are given to each of its clips, in the order of the number at the
-    /// end of their names.
+    /// A folder with a subfolder of JPEG files per clip, named by the id of the clip or of its
+    /// recording. Every clip of a recording gets all images of the recording, sorted by the number
+    /// at the end of their names.
     pub frames: Option<PathBuf>,
-    /// How many of these numbers make a second, where pictures are numbered from 0 in even steps (1 where
-    /// the numbers are seconds): a clip then gets those of its recording that are seen while it lasts.
+    /// The frame rate of images numbered from 0 in even steps: the time in seconds is the number
+    /// divided by this rate. Use 1 if the numbers are seconds. Each clip then gets only the images
+    /// of its recording within its time.
     pub frame_rate: Option<f64>,
-    /// Whether clips without their sound file are left out and listed, instead of ending the reading.
+    /// Whether to skip and list clips without an audio file, instead of returning an error.
     pub skip_missing: bool,
 }
 
 impl SpeechSource {
-    /// A data set with nothing beside it, every sound file of which must be there.
+    /// Creates a source with only a path, in which every audio file must exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), audio: None, frames: None, frame_rate: None, skip_missing: false }
     }
 }
 
-/// Reads the clips of a data set. Sound files are looked for, and not opened.
+/// Reads the clips of a data set. Audio files are located but not opened.
 ///
-/// # Errors   those of the format's `read`; `MissingAudio`, with `skip_missing` only where no clip is
-/// left; `Malformed` for a folder of pictures of which no clip has one, and for a folder of sound files
-/// where the data set says itself where they are
+/// # Errors   as the format's `read`. `MissingAudio`, with `skip_missing` only if no clip is left.
+/// `Malformed` if a folder of images has no image of any clip. `Malformed` also for a folder of
+/// audio files if the data set gives their paths.
 pub fn read(format: SpeechFormat, source: &SpeechSource) -> Result<SpeechClips, DataError> {
     match format {
         SpeechFormat::LibriSpeech => librispeech::read(source),

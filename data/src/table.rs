@@ -1,19 +1,19 @@
-//! A strict reader of delimited tables with a header: each row knows its line, and what the
-//! `csv` crate lets pass (an unclosed quote, text after a closing quote) is an error here.
+//! A strict reader of delimited tables with a header. Each row knows its line. An unclosed quote or
+//! text after a closing quote is an error here; the `csv` crate accepts both.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::DataError;
 
-/// A table in memory; fields are trimmed.
+/// A table in memory. Fields are trimmed.
 pub(crate) struct Table {
     path: PathBuf,
     columns: Vec<String>,
     pub(crate) rows: Vec<Row>,
 }
 
-/// One row and the line on which it starts.
+/// A row and the line on which it starts.
 pub(crate) struct Row {
     pub(crate) line: usize,
     fields: csv::StringRecord,
@@ -26,7 +26,7 @@ impl Row {
 }
 
 impl Table {
-    /// Parses `text` (the content of `path`); quotes are read unless the delimiter is a tab.
+    /// Parses `text` (the content of `path`). Quotes have no meaning if the delimiter is a tab.
     pub(crate) fn parse(path: &Path, text: &str, delimiter: u8) -> Result<Self, DataError> {
         let quoting = delimiter != b'\t';
         if quoting {
@@ -65,7 +65,7 @@ impl Table {
         Ok(Self { path: path.into(), columns, rows })
     }
 
-    /// The index of a column, if the header has it (in any letter case).
+    /// Returns the index of a column, or `None` if the header lacks it. Letter case is ignored.
     pub(crate) fn column(&self, name: &str) -> Result<Option<usize>, DataError> {
         let mut found = (0..self.columns.len()).filter(|&i| self.columns[i] == name);
         let first = found.next();
@@ -77,7 +77,7 @@ impl Table {
         }
     }
 
-    /// The index of a column that must be there.
+    /// Returns the index of a required column.
     pub(crate) fn required_column(&self, name: &str) -> Result<usize, DataError> {
         self.column(name)?.ok_or_else(|| DataError::MissingColumn {
             path: self.path.clone(),
@@ -87,7 +87,7 @@ impl Table {
     }
 }
 
-/// Reads a UTF-8 file with or without BOM.
+/// Reads a UTF-8 file, with or without BOM.
 ///
 /// # Errors
 /// [`DataError::Io`], [`DataError::NotUtf8`] with the line, [`DataError::EmptyFile`].
@@ -116,8 +116,10 @@ fn next_record(
         .map_err(|error| DataError::Io { path: path.into(), source: error.into() })
 }
 
-/// Line numbers for byte positions that only grow. The position that `csv` gives lies before
-/// the line ends it has yet to skip (blank lines, the `\n` of a `\r\n`).
+/// Computes line numbers for increasing byte positions. The position from `csv` lies before line
+/// ends that are still to be skipped (blank lines, the `
+/// ` of a `\r
+/// `).
 struct LineCounter<'a> {
     bytes: &'a [u8],
     position: usize,
@@ -142,8 +144,8 @@ fn count_newlines(bytes: &[u8]) -> usize {
     bytes.iter().filter(|&&byte| byte == b'\n').count()
 }
 
-/// Refuses a quoted field that never ends, or that ends before a separator. A quote in the
-/// middle of an unquoted field is an ordinary character, as it is for pandas.
+/// Checks that each quoted field ends, and ends at a separator. A quote in the middle of an
+/// unquoted field is an ordinary character, as in pandas.
 fn check_quotes(path: &Path, bytes: &[u8], delimiter: u8) -> Result<(), DataError> {
     let mut line = 1;
     let mut position = 0;

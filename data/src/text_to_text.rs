@@ -1,7 +1,7 @@
 //! Texts as token ids: the tokenizer and the special tokens of REVEAL's sequences.
 //!
-//! The released code takes its special tokens out of T5's sentinels: `<extra_id_98>` begins a
-//! sequence and `<extra_id_0>` stands for what is to be generated.
+//! REVEAL's released code uses T5's sentinels as special tokens: `<extra_id_98>` begins a sequence,
+//! and `<extra_id_0>` marks the text to generate.
 
 use std::path::{Path, PathBuf};
 
@@ -30,23 +30,23 @@ fn in_file(path: &Path) -> impl Fn(String) -> DataError {
     move |reason| DataError::Tokenizer { path: path.into(), reason }
 }
 
-/// A tokenizer with the ids that the sequences need.
+/// A tokenizer and the ids of its special tokens.
 pub struct TextToText {
     path: PathBuf,
     tokenizer: Tokenizer,
-    /// Fills batches, is ignored by the loss.
+    /// Padding; the loss ignores it.
     pub pad: u32,
-    /// Ends an answer.
+    /// End of an answer.
     pub end: u32,
-    /// Begins every sequence.
+    /// Start of every sequence.
     pub begin: u32,
-    /// Stands for what is to be generated.
+    /// The mask token, in place of the text to generate.
     pub mask: u32,
 }
 
 impl TextToText {
-    /// A tokenizer of `size` pieces made from texts (byte-pair encoding of lower-case words), for a
-    /// model that starts from nothing.
+    /// Trains a tokenizer of `size` pieces on texts (byte-pair encoding of lower-case words), for a
+    /// model that is trained from scratch.
     pub fn train(
         texts: impl Iterator<Item = String> + Send,
         size: usize,
@@ -59,7 +59,7 @@ impl TextToText {
             .show_progress(false)
             .special_tokens(special.to_vec())
             .build();
-        // A mark at the end of words would be numbered in the order of a hash table.
+        // An end-of-word suffix would be numbered in the order of a hash table.
         let spaces = Metaspace::new('\u{2581}', PrependScheme::Always, true);
         let model = BPE::builder().unk_token(UNKNOWN.to_owned()).build().map_err(failed(path))?;
         let mut tokenizer = TokenizerBuilder::default()
@@ -78,7 +78,7 @@ impl TextToText {
         Self::parse(&json, path)
     }
 
-    /// Reads the content of a `tokenizer.json`; `path` is its name in messages.
+    /// Parses the content of a `tokenizer.json`; error messages name `path`.
     pub fn parse(json: &str, path: &Path) -> Result<Self, DataError> {
         let tokenizer = parse(json.as_bytes()).map_err(in_file(path))?;
         let find = |role, name: &str| {
@@ -93,18 +93,18 @@ impl TextToText {
         Ok(Self { pad, end, begin, mask, tokenizer, path: path.into() })
     }
 
-    /// The content of its `tokenizer.json`.
+    /// Returns the content of the `tokenizer.json`.
     pub fn json(&self) -> Result<String, DataError> {
         self.tokenizer.to_string(true).map_err(failed(&self.path))
     }
 
-    /// Ids that a model's table needs.
+    /// Returns the vocabulary size: the highest id plus 1.
     pub fn vocabulary(&self) -> usize {
         let ids = self.tokenizer.get_vocab(true).into_values();
         ids.max().map_or(0, |highest| highest as usize + 1)
     }
 
-    /// Checks that a model with `model_size` embeddings can read all tokens.
+    /// Checks that a model with `model_size` embeddings has an embedding for every token.
     ///
     /// # Errors   `VocabularyMismatch`
     pub fn check_fits(&self, model_size: usize) -> Result<(), DataError> {
@@ -119,19 +119,19 @@ impl TextToText {
         }
     }
 
-    /// The token behind an id.
+    /// Returns the token of an id.
     pub fn token_of(&self, id: u32) -> Option<String> {
         self.tokenizer.id_to_token(id)
     }
 
-    /// Ids of a text, without special tokens.
+    /// Encodes a text, without special tokens.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
         let encoded =
             guarded(|| self.tokenizer.encode(text, false)).map_err(in_file(&self.path))?;
         Ok(encoded.get_ids().to_vec())
     }
 
-    /// The text of ids, without special tokens.
+    /// Decodes ids, without special tokens.
     pub fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
         guarded(|| self.tokenizer.decode(ids, true)).map_err(in_file(&self.path))
     }

@@ -1,7 +1,8 @@
-//! Titles of the CPC and IPC classes: the words behind a context such as `A47`.
+//! Titles of the CPC and IPC classes: the text for a context such as `A47`.
 //!
-//! Three forms are read: ours (`code<TAB>title…` with a header), Kaggle's `titles.csv`
-//! (`code,title,section,…`), and the office's title lists (`code<TAB><TAB>title`, no header).
+//! Three formats are supported: our own (`code<TAB>title…` with a header), Kaggle's `titles.csv`
+//! (`code,title,section,…`), and the patent office's title lists (`code<TAB><TAB>title`, no
+//! header).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::path::Path;
 use crate::DataError;
 use crate::table::{Table, read_text};
 
-/// Section letters and names of the CPC; the IPC has the same without Y.
+/// Section letters and names of the CPC; the IPC has the same sections except Y.
 pub const SECTIONS: [(char, &str); 9] = [
     ('A', "Human Necessities"),
     ('B', "Operations and Transport"),
@@ -22,7 +23,7 @@ pub const SECTIONS: [(char, &str); 9] = [
     ('Y', "Emerging Cross-Sectional Technologies"),
 ];
 
-/// The name of the section of a class code, by its first letter.
+/// Returns the section name of a class code, from its first letter.
 pub fn section_name(code: &str) -> Option<&'static str> {
     let letter = code.chars().next()?.to_ascii_uppercase();
     SECTIONS.iter().find(|(section, _)| *section == letter).map(|(_, name)| *name)
@@ -35,10 +36,10 @@ pub struct ClassTitles {
 }
 
 impl ClassTitles {
-    /// Reads a title list in any of the three forms.
+    /// Reads a title list in any of the three formats.
     ///
-    /// # Errors   `Io`, `NotUtf8`, `EmptyFile`, `MissingColumn`, `TitleLine` and the other
-    /// errors of a table, with file and line
+    /// # Errors   `Io`, `NotUtf8`, `EmptyFile`, `MissingColumn`, `TitleLine` and the other table
+    /// errors, with file and line
     pub fn read(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let text = read_text(path)?;
@@ -53,12 +54,12 @@ impl ClassTitles {
         }
     }
 
-    /// The title of a class; `None` for a code that the list does not have.
+    /// Returns the title of a class, or `None` if the list lacks the code.
     pub fn title(&self, code: &str) -> Option<&str> {
         self.titles.get(code).map(String::as_str)
     }
 
-    /// The known code that is nearest to a mistyped one, of the same length if there is one.
+    /// Returns the known code nearest to a mistyped one; codes of the same length are preferred.
     pub fn nearest(&self, code: &str) -> Option<&str> {
         let wanted = code.to_uppercase();
         self.titles
@@ -70,8 +71,8 @@ impl ClassTitles {
             .map(String::as_str)
     }
 
-    /// The list as text that [`ClassTitles::read`] reads: `code<TAB>title` below a header, without
-    /// quotes; white space within a title becomes single spaces.
+    /// Returns the list as text for [`ClassTitles::read`]: `code<TAB>title` below a header, without
+    /// quotes. White space within a title becomes single spaces.
     pub fn to_tsv(&self) -> String {
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let lines = self.iter().map(|(code, title)| format!("{code}\t{}\n", words(title)));
@@ -88,7 +89,7 @@ impl ClassTitles {
         self.titles.len()
     }
 
-    /// Whether there is no code at all.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.titles.is_empty()
     }

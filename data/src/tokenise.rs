@@ -1,9 +1,10 @@
-//! Token ids of text pieces, through `tokenizers`.
+//! Token ids of text segments, with the `tokenizers` crate.
 //!
-//! A study joins pieces (anchor, target, title, …) into one input itself, so a piece is encoded
-//! *without* special tokens, truncation or padding, whatever `tokenizer.json` says about them
-//! (all-MiniLM-L6-v2's pads each text to 128 tokens). Pieces recur (an anchor, a title) and are
-//! encoded once. [`Tokeniser::encode_text`] gives a whole text with its special tokens.
+//! A study joins text segments (anchor, target, title, …) into one input. A segment is therefore
+//! encoded *without* special tokens, truncation or padding, whatever `tokenizer.json` specifies.
+//! (The file of all-MiniLM-L6-v2 pads each text to 128 tokens.) Segments that recur, such as
+//! anchors and titles, are cached. [`Tokeniser::encode_text`] encodes a whole text with its special
+//! tokens.
 
 mod guard;
 
@@ -17,29 +18,29 @@ use tokenizers::{PostProcessor, TruncationDirection};
 use crate::DataError;
 pub(crate) use guard::guarded;
 
-/// Pieces kept in memory; when there are more, the memory is emptied and filled again.
+/// The most segments in the cache; when it is full, it is cleared.
 const REMEMBERED_PIECES: usize = 1 << 17;
 
-/// Names that published tokenizers give to the special tokens: BERT's, RoBERTa's and CLIP's style.
+/// Names of the special tokens in published tokenizers, in the styles of BERT, RoBERTa and CLIP.
 const CLS_NAMES: &[&str] = &["[CLS]", "<s>", "<|startoftext|>"];
 const SEP_NAMES: &[&str] = &["[SEP]", "</s>", "<|endoftext|>"];
 const PAD_NAMES: &[&str] = &["[PAD]", "<pad>", "<|endoftext|>"];
 const MASK_NAMES: &[&str] = &["[MASK]", "<mask>"];
 
-/// Ids of the special tokens that encoders need.
+/// Ids of an encoder's special tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// Starts an input: `[CLS]`, `<s>` or `<|startoftext|>`.
+    /// Start of an input: `[CLS]`, `<s>` or `<|startoftext|>`.
     pub cls: u32,
-    /// Ends a piece: `[SEP]`, `</s>` or `<|endoftext|>`.
+    /// End of a segment: `[SEP]`, `</s>` or `<|endoftext|>`.
     pub sep: u32,
-    /// Fills a batch: `[PAD]`, `<pad>` or `<|endoftext|>`.
+    /// Padding: `[PAD]`, `<pad>` or `<|endoftext|>`.
     pub pad: u32,
-    /// Stands for a hidden token: `[MASK]` or `<mask>`; not every tokenizer has one.
+    /// Mask: `[MASK]` or `<mask>`; not every tokenizer has one.
     pub mask: Option<u32>,
 }
 
-/// Ids of a piece and the byte range of each in the text.
+/// Token ids of a segment and the byte range of each token in the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenisedPiece {
     /// Token ids.
@@ -48,7 +49,7 @@ pub struct TokenisedPiece {
     pub offsets: Vec<(usize, usize)>,
 }
 
-/// A tokenizer that encodes pieces without special tokens and remembers them.
+/// A tokenizer that encodes segments without special tokens and caches them.
 pub struct Tokeniser {
     path: PathBuf,
     tokenizer: tokenizers::Tokenizer,
@@ -56,10 +57,10 @@ pub struct Tokeniser {
     remembered: Mutex<HashMap<String, Arc<[u32]>>>,
 }
 
-/// Reads the content of a `tokenizer.json`. (`Tokenizer::from_bytes` is generic: with it, serde's code for all kinds of
-/// tokenizers would be compiled here once more.)
+/// Parses the content of a `tokenizer.json`. (`Tokenizer::from_bytes` is generic and would compile
+/// serde's code for all kinds of tokenizers here a second time.)
 ///
-/// Truncation and padding are switched off: all callers cut texts themselves.
+/// Truncation and padding are switched off: all callers truncate texts themselves.
 pub(crate) fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
     guarded(|| {
         let mut tokenizer: tokenizers::Tokenizer = std::str::from_utf8(json)?.parse()?;
@@ -69,21 +70,22 @@ pub(crate) fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
     })
 }
 
-/// How a whole text becomes tokens.
+/// How to encode a whole text: its truncation and its special tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextForm {
-    /// The most tokens, special tokens included.
+    /// The maximum number of tokens, including special tokens.
     pub longest: usize,
-    /// Whether a text that is too long loses its start; else it loses its end.
+    /// Whether a text that is too long is truncated at its start; otherwise at its end.
     pub cut_start: bool,
-    /// Whether special tokens are those that the file's `post_processor` adds; else one starts and one ends the text.
+    /// Whether the file's `post_processor` adds the special tokens; otherwise one starts and one
+    /// ends the text.
     pub as_file: bool,
 }
 
 impl Tokeniser {
     /// Reads a `tokenizer.json`.
     ///
-    /// # Errors   `Io`; `Tokenizer` for a file that is none; `MissingSpecialToken`
+    /// # Errors   `Io`; `Tokenizer` for an invalid file; `MissingSpecialToken`
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let bytes =
@@ -91,9 +93,9 @@ impl Tokeniser {
         Self::from_bytes(path, &bytes)
     }
 
-    /// Reads the content of a `tokenizer.json`; `path` is its name in messages.
+    /// Parses the content of a `tokenizer.json`; error messages name `path`.
     ///
-    /// # Errors   `Tokenizer` for content that is none; `MissingSpecialToken`
+    /// # Errors   `Tokenizer` for invalid content; `MissingSpecialToken`
     pub fn from_bytes(path: impl AsRef<Path>, bytes: &[u8]) -> Result<Self, DataError> {
         let path = path.as_ref();
         let failed = |reason: String| DataError::Tokenizer { path: path.into(), reason };
@@ -115,32 +117,32 @@ impl Tokeniser {
         Ok(Self { path: path.into(), tokenizer, special, remembered: Mutex::default() })
     }
 
-    /// Ids of the special tokens.
+    /// Returns the ids of the special tokens.
     pub fn special(&self) -> SpecialTokens {
         self.special
     }
 
-    /// The number of entries, added tokens included.
+    /// Returns the vocabulary size, including added tokens.
     pub fn vocabulary_size(&self) -> usize {
         self.tokenizer.get_vocab_size(true)
     }
 
-    /// The id of a token by its exact name.
+    /// Returns the id of a token by its exact name.
     pub fn id_of(&self, token: &str) -> Option<u32> {
         self.tokenizer.token_to_id(token)
     }
 
-    /// The token behind an id.
+    /// Returns the token of an id.
     pub fn token_of(&self, id: u32) -> Option<String> {
         self.tokenizer.id_to_token(id)
     }
 
-    /// Checks that this tokenizer belongs to a model of `model_size` embeddings whose padding
-    /// id is `model_pad` (where its configuration names one).
+    /// Checks that this tokenizer belongs to a model with `model_size` embeddings and the padding
+    /// id `model_pad` (if its configuration names one).
     ///
-    /// Models round their embeddings up (DeBERTa-v3: 128,001 tokens, 128,100 embeddings), so
-    /// up to a tenth may be unused. An id beyond the embeddings, or fewer tokens than that, is
-    /// another model's tokenizer.
+    /// Models round the number of their embeddings up (DeBERTa-v3: 128,001 tokens, 128,100
+    /// embeddings), so up to a tenth may be unused. An id beyond the embeddings, or a smaller
+    /// vocabulary, means that the tokenizer belongs to another model.
     ///
     /// # Errors   `VocabularyMismatch`, `PadMismatch`
     pub fn check_fits(&self, model_size: usize, model_pad: Option<u32>) -> Result<(), DataError> {
@@ -163,11 +165,11 @@ impl Tokeniser {
         }
     }
 
-    /// Ids of a piece of text, without special tokens.
+    /// Encodes a text segment, without special tokens.
     ///
-    /// # Errors   `Encode` for text that the tokenizer cannot express
+    /// # Errors   `Encode` for text that the tokenizer cannot encode
     pub fn encode_piece(&self, piece: &str) -> Result<Arc<[u32]>, DataError> {
-        // The map is complete after every statement, so a panic elsewhere leaves it usable.
+        // The map is consistent after every statement, so a panic elsewhere leaves it usable.
         let remembered = || self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ids) = remembered().get(piece) {
             return Ok(Arc::clone(ids));
@@ -181,17 +183,17 @@ impl Tokeniser {
         Ok(ids)
     }
 
-    /// Ids of many pieces, on all cores, in the order given.
+    /// Encodes many segments on all cores, in the order given.
     ///
-    /// # Errors   `Encode` for text that the tokenizer cannot express
+    /// # Errors   `Encode` for text that the tokenizer cannot encode
     pub fn encode_pieces(&self, pieces: &[&str]) -> Result<Vec<Arc<[u32]>>, DataError> {
         let encoded = pieces.par_iter().map(|piece| self.encode_piece(piece));
         encoded.collect()
     }
 
-    /// Ids of a piece with the byte range of each token; not remembered.
+    /// Encodes a segment and returns the byte range of each token; not cached.
     ///
-    /// # Errors   `Encode` for text that the tokenizer cannot express
+    /// # Errors   `Encode` for text that the tokenizer cannot encode
     pub fn encode_with_offsets(&self, piece: &str) -> Result<TokenisedPiece, DataError> {
         let encoding = self.encode(piece)?;
         Ok(TokenisedPiece {
@@ -200,9 +202,9 @@ impl Tokeniser {
         })
     }
 
-    /// Ids of a whole text with its special tokens, cut to the length of `form`; not remembered.
+    /// Encodes a whole text with its special tokens, truncated to the length of `form`; not cached.
     ///
-    /// # Errors   `Encode` for text that the tokenizer cannot express
+    /// # Errors   `Encode` for text that the tokenizer cannot encode
     pub fn encode_text(&self, text: &str, form: &TextForm) -> Result<Vec<u32>, DataError> {
         if !form.as_file {
             let ids = self.encode(text)?;
@@ -247,13 +249,14 @@ impl Tokeniser {
     }
 }
 
-/// How many tokens of each piece to keep so that all fit into `budget`: the longest are cut
-/// first, as if one token at a time were taken from the longest (of equals, from the last).
+/// Returns how many tokens of each segment to keep so that all fit into `budget`. Longest-first
+/// truncation: one token at a time is removed from the longest segment (of equal ones, from the
+/// last).
 pub fn longest_first(lengths: &[usize], budget: usize) -> Vec<usize> {
     if lengths.iter().sum::<usize>() <= budget {
         return lengths.to_vec();
     }
-    // Raise a common ceiling, shortest piece first: pieces below it stay whole.
+    // Raise a common limit, shortest segment first: segments below it stay whole.
     let mut ascending = lengths.to_vec();
     ascending.sort_unstable();
     let mut rest = budget;

@@ -1,6 +1,6 @@
-//! Word vectors in text form: GloVe (`word v1 v2 …`) and word2vec (the same below a first line
-//! `count width`). Phrases are compared by the cosine of their mean vectors: the first zero-shot
-//! baseline of the patent study.
+//! Word vectors in text format: GloVe (`word v1 v2 …`) and word2vec (the same, below a first line
+//! `count width`). The similarity of two phrases is the cosine of their mean vectors. It is the
+//! first zero-shot baseline of the patent study.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -9,33 +9,33 @@ use std::path::Path;
 
 use crate::DataError;
 
-/// Vectors by word.
+/// Word vectors, by word.
 #[derive(Debug, Clone)]
 pub struct WordVectors {
     width: usize,
     place: HashMap<String, usize>,
-    /// One row of `width` values for each word.
+    /// One row of `width` values per word.
     values: Vec<f32>,
 }
 
-/// The mean vector of a phrase, and how much of the phrase it stands for.
+/// The mean vector of a phrase, and the fraction of its words that have a vector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PhraseVector {
-    /// The mean of the vectors of the words found; zeros if there is none.
+    /// The mean of the word vectors found; zeros if there is none.
     pub mean: Vec<f32>,
-    /// The share of the phrase's words that have a vector.
+    /// The fraction of the phrase's words that have a vector.
     pub found: f32,
 }
 
 impl WordVectors {
-    /// Reads a file of word vectors; with `wanted`, only those words are kept in memory.
+    /// Reads a file of word vectors; with `wanted`, keeps only those words in memory.
     ///
-    /// A word may contain spaces: the vector is taken from the right. Bytes of a word that are
-    /// not UTF-8 become U+FFFD, since published files have such words. Of a word that occurs
-    /// twice the first vector counts.
+    /// A word may contain spaces: the values are the last fields of the line. Bytes of a word that
+    /// are not UTF-8 become U+FFFD; published files contain such words. If a word occurs twice, the
+    /// first vector is used.
     ///
-    /// # Errors   `Io`; `EmptyFile`; `VectorLine` with the line, for too few values, a value
-    /// that is no finite number, or fewer lines than the first one announces
+    /// # Errors   `Io`; `EmptyFile`; `VectorLine` with the line, for too few values, a value that
+    /// is not a finite number, or fewer lines than line 1 announces
     pub fn read(
         path: impl AsRef<Path>,
         wanted: Option<&HashSet<String>>,
@@ -78,35 +78,35 @@ impl WordVectors {
             Some((count, _)) if rows != count => Err(DataError::VectorLine {
                 path: path.into(),
                 line,
-                reason: format!("the file ends after {rows} words, line 1 announces {count}"),
+                reason: format!("the file ends after {rows} words, but line 1 announces {count}"),
             }),
             _ => Ok(vectors),
         }
     }
 
-    /// The number of values of a vector.
+    /// Returns the vector width.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// The number of words kept.
+    /// Returns the number of loaded words.
     pub fn len(&self) -> usize {
         self.place.len()
     }
 
-    /// Whether no word was kept.
+    /// Whether no word was loaded.
     pub fn is_empty(&self) -> bool {
         self.place.is_empty()
     }
 
-    /// The vector of a word as written or, failing that, in lower case.
+    /// Returns the vector of a word as written, or else of its lower-case form.
     pub fn word(&self, word: &str) -> Option<&[f32]> {
         let place = self.place.get(word);
         let place = *place.or_else(|| self.place.get(&word.to_lowercase()))?;
         self.values.get(place * self.width..(place + 1) * self.width)
     }
 
-    /// The mean vector of a phrase's words, split at white space.
+    /// Returns the mean vector of a phrase's words, split at white space.
     pub fn phrase(&self, phrase: &str) -> PhraseVector {
         let mut mean = vec![0.0; self.width];
         let (mut words, mut found) = (0_usize, 0_usize);
@@ -125,16 +125,16 @@ impl WordVectors {
         PhraseVector { mean, found: found as f32 / words.max(1) as f32 }
     }
 
-    /// The cosine of two phrases' mean vectors; 0 where one of them has no known word.
+    /// Returns the cosine of two phrases' mean vectors; 0 if one of them has no known word.
     pub fn similarity(&self, left: &str, right: &str) -> f32 {
         cosine(&self.phrase(left).mean, &self.phrase(right).mean)
     }
 
     fn read_line(&mut self, text: &str, wanted: Option<&HashSet<String>>) -> Result<(), String> {
         let width = self.width;
-        let too_few = || format!("a word and {width} values are expected");
+        let too_few = || format!("expected a word and {width} values");
         if width == 0 {
-            return Err("a word and its values are expected".to_owned());
+            return Err("expected a word and its values".to_owned());
         }
         let mut fields = text.rsplitn(width + 1, SEPARATORS);
         let start = self.values.len();
@@ -157,7 +157,7 @@ impl WordVectors {
     }
 }
 
-/// Not all white space: words of published files contain no-break spaces and the like.
+/// Not all white space: words of published files contain no-break spaces and similar characters.
 const SEPARATORS: [char; 2] = [' ', '\t'];
 
 fn count_and_width(line: &str) -> Option<(usize, usize)> {
@@ -165,7 +165,7 @@ fn count_and_width(line: &str) -> Option<(usize, usize)> {
     Some((count.parse().ok()?, width.trim().parse().ok()?))
 }
 
-/// The cosine of two vectors of one width; 0 where one of them is all zeros.
+/// Returns the cosine of two vectors of the same width; 0 if one of them is all zeros.
 pub fn cosine(left: &[f32], right: &[f32]) -> f32 {
     let dot = |a: &[f32], b: &[f32]| -> f64 {
         let products = a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y));

@@ -1,20 +1,20 @@
-//! The embedded world: data that is built in code, so that a fresh machine without network
-//! runs every study for real.
+//! The embedded world: synthetic data generated in code, so that every study can train on a new
+//! machine without network.
 //!
-//! | file | what it is responsible for |
+//! | file | content |
 //! |---|---|
 //! | [`phrases`], `words` | phrase pairs of the patent study |
-//! | [`pictures`] | pictures with names and groups |
-//! | [`countries`] | real facts behind the flags |
-//! | [`attributes`] | what is asked about pictures, and how it is said |
+//! | [`pictures`] | images with names and groups |
+//! | [`countries`] | real facts about the countries of the flags |
+//! | [`attributes`] | attributes of images, and the templates of their facts and questions |
 //! | [`knowledge`] | facts as entries of four sources |
-//! | [`questions`] | questions, splits, what each part can show |
-//! | [`swap`] | facts changed in the memory and nowhere else |
-//! | [`haystack`] | yes-or-no questions about a few pictures among many |
+//! | [`questions`] | questions, their splits, and what each part tests |
+//! | [`swap`] | facts that are changed only in the memory |
+//! | [`haystack`] | yes-or-no questions about a few images among many |
 //! | [`features`] | keys and values without a model |
-//! | [`speech`] | names of pictures, spoken by ten voices |
+//! | [`speech`] | image names, spoken by ten voices |
 //!
-//! `docs/world.md` has its counts, chance, and what it is and is not for.
+//! `docs/world.md` gives the counts, the chance level, and the intended use.
 //!
 //! ```
 //! use engram_data::world::{World, WorldOptions};
@@ -53,17 +53,17 @@ use knowledge::Entry;
 use pictures::Picture;
 use questions::{Question, Split};
 
-/// The fewest pictures of a world: every split has some then.
+/// The minimum number of images: with fewer, a split could be empty.
 const FEWEST_PICTURES: usize = 40;
 
-/// What a world is made from.
+/// Options of the world.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorldOptions {
-    /// Draws facts, wordings, splits and views.
+    /// The seed for facts, wordings, splits and views.
     pub seed: u64,
-    /// How many pictures, evenly from all groups; all without it.
+    /// The number of images, drawn evenly from all groups; `None` for all.
     pub pictures: Option<usize>,
-    /// How the views in questions differ from the pictures in the memory.
+    /// The augmentation of the views in questions.
     pub view: Augmentation,
 }
 
@@ -73,7 +73,8 @@ impl Default for WorldOptions {
     }
 }
 
-/// Views that leave flags, letters and arrows what they are: none is mirrored.
+/// Returns an augmentation that keeps the meaning of flags, letters and arrows: views are never
+/// flipped.
 pub fn view_augmentation(size: u32) -> Augmentation {
     Augmentation {
         background: Background::Random,
@@ -89,26 +90,26 @@ pub fn view_augmentation(size: u32) -> Augmentation {
     }
 }
 
-/// How many pictures the whole world has.
+/// The number of images in the full world.
 pub const PICTURES: usize = 1881;
 
-/// Pictures, what is known of them, and questions.
+/// Images, facts about them, and questions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct World {
-    /// The pictures, in Unicode's order.
+    /// The images, in Unicode order.
     pub pictures: Vec<Picture>,
-    /// The split of each picture: nothing is asked in training about those held out.
+    /// The split of each image. Training has no questions about held-out images.
     pub splits: Vec<Split>,
-    /// All facts, by their ids.
+    /// All facts, sorted by id.
     pub entries: Vec<Entry>,
-    /// All questions, by their ids.
+    /// All questions, sorted by id.
     pub questions: Vec<Question>,
     options: WorldOptions,
     place_of_slug: HashMap<String, usize>,
 }
 
 impl World {
-    /// Builds the world; the same options give the same world.
+    /// Builds the world. The same options give the same world.
     ///
     /// # Errors   [`DataError::OutOfRange`]
     pub fn new(options: &WorldOptions) -> Result<Self, DataError> {
@@ -118,10 +119,10 @@ impl World {
             let all = pictures.len();
             if !(FEWEST_PICTURES..=all).contains(&wanted) {
                 let (what, value) = ("the number of pictures", wanted.to_string());
-                return Err(DataError::OutOfRange { what, value, wanted: "give 40 to 1881" });
+                return Err(DataError::OutOfRange { what, value, wanted: "use 40 to 1881" });
             }
             pictures.retain(|picture| {
-                // One in each of as many equal stretches.
+                // Keep one image in each of `wanted` equal intervals.
                 let stretch = |number: usize| number * wanted / all;
                 picture.number == 0 || stretch(picture.number) != stretch(picture.number - 1)
             });
@@ -142,31 +143,32 @@ impl World {
         Ok(Self { pictures, splits, entries, questions, options: options.clone(), place_of_slug })
     }
 
-    /// The entry with an id.
+    /// Returns the entry with an id.
     pub fn entry(&self, id: i64) -> Option<&Entry> {
         let place = self.entries.binary_search_by_key(&id, |entry| entry.id).ok()?;
         self.entries.get(place)
     }
 
-    /// The place of a picture in [`Self::pictures`].
+    /// Returns the index of an image in [`Self::pictures`].
     pub fn place(&self, slug: &str) -> Option<usize> {
         self.place_of_slug.get(slug).copied()
     }
 
-    /// The questions whose answers stand in one of some entries: what fails when these are deleted.
+    /// Returns the questions whose answers are in the given entries: they cannot be answered after
+    /// deleting these entries.
     pub fn questions_about<'a>(&'a self, ids: &'a [i64]) -> impl Iterator<Item = &'a Question> {
         self.questions.iter().filter(|question| ids.contains(&question.entry))
     }
 
-    /// A view of the picture at a place: 0 is the clean one on grey, as the memory has it, and
-    /// every other number another one.
+    /// Returns a view of an image, given by its index. View 0 is the unaugmented image on grey, as
+    /// in the memory; every other number gives another view.
     ///
     /// # Errors   [`DataError::OutOfRange`]
     pub fn view(&self, place: usize, number: u32) -> Result<RgbImage, DataError> {
         let Some(picture) = self.pictures.get(place) else {
-            let wanted = "give a place below the number of pictures";
+            let wanted = "use an index below the number of images";
             let value = place.to_string();
-            return Err(DataError::OutOfRange { what: "the picture's place", value, wanted });
+            return Err(DataError::OutOfRange { what: "the image index", value, wanted });
         };
         let mut rng = seeded(self.options.seed, &["view", &picture.slug, &number.to_string()]);
         let clean = Augmentation::none(self.options.view.size);
@@ -175,7 +177,8 @@ impl World {
     }
 }
 
-/// Random numbers of one purpose: they depend on the seed and the names, not on what was drawn before.
+/// Returns a random generator for one purpose. It depends only on the seed and the names, not on
+/// earlier draws.
 fn seeded(seed: u64, names: &[&str]) -> ChaCha8Rng {
     let mut digest = Sha256::new_with_prefix(seed.to_le_bytes());
     for name in names {
@@ -185,7 +188,7 @@ fn seeded(seed: u64, names: &[&str]) -> ChaCha8Rng {
     ChaCha8Rng::from_seed(digest.finalize().into())
 }
 
-/// Random numbers of something that belongs to a split: those of the splits differ.
+/// Returns a random generator for an item of a split; it differs between splits.
 fn of_split((seed, split): (u64, Split), what: &str, number: usize) -> ChaCha8Rng {
     seeded(seed, &["audiovisual", what, split.name(), &number.to_string()])
 }

@@ -1,5 +1,6 @@
-//! Audio files as programs leave them: joined, cut, damaged, and with headers that are wrong. The files are made of
-//! `fixtures/audio`: 4 s of speech in MP3, and the same in MP4 and Ogg by ffmpeg 5.1.
+//! Tests of damaged and odd audio files: joined, truncated, damaged, and with wrong headers. The
+//! files are made from `fixtures/audio`: 4 s of speech in MP3, and the same in MP4 and Ogg, made by
+//! ffmpeg 5.1.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,11 +10,11 @@ use engram_data::speech::manifest::{clips, clips_and_passed_over};
 use engram_data::speech::{SpeechFormat, SpeechSource, read};
 
 const RATE: u32 = 16_000;
-/// The samples of the speech.
+/// The number of samples of the speech.
 const WHOLE: usize = 64_000;
-/// Of the files, in Hz.
+/// The sample rate of the files, in Hz.
 const RATE_IN_FILES: u32 = 24_000;
-/// Of two MP3 frames.
+/// The samples of two MP3 frames.
 const FRAMES: usize = 1_152;
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -28,7 +29,7 @@ fn samples(bytes: Vec<u8>) -> Result<Vec<f32>, String> {
     Ok(samples)
 }
 
-/// Whether samples are the same but for their ends, where a resampler has other neighbours.
+/// Whether samples are equal except near their ends, where the resampler has other neighbours.
 fn check_alike(found: &[f32], wanted: &[f32]) {
     assert_eq!(found.len(), wanted.len());
     let inner = 1_000..wanted.len() - 1_000;
@@ -41,7 +42,7 @@ fn count(bytes: Vec<u8>) -> usize {
     samples(bytes).expect("audio").len()
 }
 
-/// 10,000 samples of WAV; with other sizes of the whole and of the data.
+/// 10,000 samples of WAV, with given sizes of the file and of the data.
 fn wav(riff: u32, data: u32) -> Vec<u8> {
     let mut bytes = b"RIFF".to_vec();
     bytes.extend(riff.to_le_bytes());
@@ -63,13 +64,13 @@ fn a_wav_of_unknown_size_goes_on_to_the_end_of_the_file() {
         }
     }
     let cut = samples(wav(21_036, 21_000)).expect_err("cut");
-    assert!(cut.contains("is cut: 10000 of 10500 samples are there"), "{cut}");
+    assert!(cut.contains("is truncated: 10000 of 10500 samples are present"), "{cut}");
     let more = samples(wav(136, 100)).map(|samples| samples.len());
     assert_eq!(more, Ok(50), "less than a second behind the samples");
     let mut long = wav(136, 1_000);
     long.extend([1; 40_000]);
     let more = samples(long).expect_err("a count that is wrong");
-    assert!(more.contains("59000 bytes behind the 1000"), "{more}");
+    assert!(more.contains("59000 bytes after the 1000"), "{more}");
 }
 
 #[test]
@@ -102,7 +103,7 @@ fn mp3s_that_were_joined_are_all_read() {
     assert_eq!(both.len(), 2 * WHOLE);
     check_alike(&both[..WHOLE], &one);
     check_alike(&both[WHOLE..], &one);
-    // With tags between and behind.
+    // With tags between the parts and at the end.
     let mut tagged = whole.clone();
     tagged.extend([b"TAG".as_slice(), &[0; 125]].concat());
     tagged.extend([b"ID3\x04\0\0\0\0\x01\0".as_slice(), &[7; 128]].concat());
@@ -143,7 +144,7 @@ fn an_mp4_is_what_its_edit_list_says() {
     let there = count(whole.clone());
     assert!((WHOLE..WHOLE + 1_024).contains(&there), "{there}");
     let list = whole.windows(4).position(|part| part == b"elst").expect("an edit list");
-    // From a second later on.
+    // Start one second later.
     let mut later = whole.clone();
     later[list + 16..list + 20].copy_from_slice(&(1_024u32 + RATE_IN_FILES).to_be_bytes());
     let (later, whole_samples) =
@@ -181,11 +182,12 @@ fn other_formats_are_refused_by_name() {
         [(&b"FORM\0\0\0\0AIFF"[..], "AIFF"), (b"caff\0\x01", "CAF"), (b".snd", "AU")]
     {
         let error = samples([start, &[0; 100]].concat()).expect_err("a refusal");
-        assert!(error.contains(&format!("is {name}, which is not read")), "{error}");
+        assert!(error.contains(&format!("is {name}, which is not supported")), "{error}");
     }
 }
 
-/// Every file of the corpus, cut and with flipped bits: audio or an error of one line, and never a panic.
+/// Every corpus file, truncated and with flipped bits, gives audio or a one-line error, and never a
+/// panic.
 #[test]
 fn damaged_files_end_in_an_error_of_one_line() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/audio");
@@ -245,5 +247,5 @@ fn what_a_mac_leaves_beside_files_is_passed_over() {
     assert_eq!((clips_found.len(), passed_over.hidden, passed_over.others), (1, 2, 1));
     fs::remove_file(folder.join("84-121123-0000.flac")).expect("a file");
     let error = clips(&source.path).expect_err("none is left").to_string();
-    assert!(error.contains("passed over 2 hidden files"), "{error}");
+    assert!(error.contains("skipped 2 hidden files"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Augmentation: its promises for any picture and any setting.
+//! Tests of augmentation, for any image and any setting.
 
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
 
@@ -12,7 +12,7 @@ fn view(augmentation: &Augmentation, picture: &RgbaImage, seed: u64) -> RgbImage
     augmentation.apply(picture, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap()
 }
 
-/// A picture in which no two pixels are the same.
+/// An image whose pixels are all different.
 fn gradient(width: u32, height: u32) -> RgbaImage {
     RgbaImage::from_fn(width, height, |x, y| Rgba([x as u8, y as u8, (x + y) as u8, 255]))
 }
@@ -101,7 +101,7 @@ fn each_setting_does_what_it_says() {
     assert!((spread(&noise) - 25.5).abs() < 1.0, "{}", spread(&noise));
     assert!((mean(&noise) - 128.0).abs() < 1.0, "{}", mean(&noise));
 
-    // The amounts differ from view to view, in the settings' range.
+    // The amounts differ between views, within the range of the settings.
     let white = RgbaImage::from_pixel(64, 64, Rgba([200, 200, 200, 255]));
     let bright = Augmentation { brightness: 0.2, ..Augmentation::none(8) };
     let means: Vec<f64> = (0..50).map(|seed| mean(&view(&bright, &white, seed))).collect();

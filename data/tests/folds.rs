@@ -1,4 +1,4 @@
-//! Groups, other targets and folds: the rules on small cases, equality with scikit-learn, and
+//! Tests of groups, other targets and folds: small cases, comparison with scikit-learn, and
 //! properties on random data.
 
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
@@ -26,8 +26,8 @@ fn pair(anchor: &str, target: &str, context: &str) -> PhrasePair {
 fn anchors_that_are_targets_of_one_another_are_one_group() {
     let pairs = [
         pair("bolt", "screw", "F16"),  // `screw` is an anchor below: 0
-        pair("lamp", "light", "H05"),  // `light` is a target twice, but no anchor: 1
-        pair("screw", "nail", "F16"),  // and `nail` too, so all three are one: 0
+        pair("lamp", "light", "H05"),  // `light` is a target twice, but not an anchor: 1
+        pair("screw", "nail", "F16"),  // `nail` is an anchor too, so all three are one group: 0
         pair("torch", "light", "H05"), // 2
         pair("nail", "spike", "E04"),  // 0
         pair("bolt", "bolt", "F16"),
@@ -66,7 +66,7 @@ fn score_classes() {
     assert_eq!(classes, [0, 1, 2, 3, 4, 1, 3]);
 }
 
-/// Expected folds by scikit-learn 1.9.1:
+/// Expected folds from scikit-learn 1.9.1:
 /// ```python
 /// from sklearn.model_selection import StratifiedGroupKFold
 /// x = 12345; ys = []; gs = []
@@ -165,6 +165,6 @@ fn impossible_splits() {
     assert!(folds(&[0, 1], &[0], 2).contains("2 classes but 1 groups"));
     for share in [0.0, 1.0, f64::NAN] {
         let message = message(hold_out(&[0, 1], &[0, 1], share, 0).map(|_| ()));
-        assert!(message.contains("share to hold out"), "{message}");
+        assert!(message.contains("held-out fraction"), "{message}");
     }
 }

@@ -1,4 +1,4 @@
-//! Every kept input of the fuzzer, through the same functions, without the fuzzer.
+//! Replays every stored fuzzer input through the fuzzer's functions, without the fuzzer.
 
 #[path = "../fuzz/targets.rs"]
 mod targets;

@@ -1,4 +1,5 @@
-//! Pictures against Pillow, by the fixtures of `tests/reference/pictures.py`, and files that are refused.
+//! Tests of images against Pillow, with the fixtures of `tests/reference/pictures.py`, and of
+//! refused files.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -40,7 +41,7 @@ fn expected() -> Expected {
     serde_json::from_slice(&fs::read(fixture("expected.json")).unwrap()).unwrap()
 }
 
-/// Only resized: `[H, W, 3]` from 0 to 255.
+/// Only resized: `[H, W, 3]`, from 0 to 255.
 fn resized(picture: &Picture, filter: Filter, width: u32, height: u32) -> Vec<u8> {
     let resize = Some(Resize::Exact { height, width });
     let plain = Preprocessing { resize, filter, rescale: 1.0, ..untouched() };
@@ -71,7 +72,7 @@ fn every_format_is_decoded_as_pillow_does() {
         for pixel in pixels {
             means.iter_mut().zip(pixel).for_each(|(mean, v)| *mean += f64::from(*v) / count);
         }
-        // JPEG decoders round differently.
+        // JPEG decoders differ in rounding.
         let allowed = if name.ends_with("jpg") { 0.5 } else { 1e-3 };
         for (got, want) in means.iter().zip(mean) {
             assert!((got - want).abs() < allowed, "{name}: {means:?} {mean:?}");
@@ -95,7 +96,7 @@ fn pictures_are_resized_as_pillow_does() {
     }
 }
 
-/// COCO photographs, where `ENGRAM_DATA` names the folder that holds `coco-captions`.
+/// COCO photographs, if `ENGRAM_DATA` names the folder that holds `coco-captions`.
 #[test]
 fn photographs_are_read_as_pillow_does() {
     #[derive(Deserialize)]
@@ -127,7 +128,7 @@ fn photographs_are_read_as_pillow_does() {
 
 #[test]
 fn the_steps_come_in_their_order() {
-    // 4 x 2 pixels whose red counts from 0.
+    // 4 x 2 pixels whose red channel counts from 0.
     let pixels = (0..8).flat_map(|i| [10 * i, 100, 200]).collect();
     let picture = Picture::from_pixels(4, 2, pixels).unwrap();
     let steps = Preprocessing {
@@ -140,12 +141,13 @@ fn the_steps_come_in_their_order() {
     let values = steps.apply(&picture, Path::new("picture")).unwrap();
     assert_eq!(values[..4], [0.0, 0.5, 2.0, 2.5]);
     assert_eq!((values[4], values[8], values.len()), (2.0, 17.0, 12));
-    // A crop beyond the picture is black: a row above, none below; half of 3 columns more, rounded up, on the left.
+    // A crop beyond the image is black: one row above, none below. Of 3 extra columns, half
+    // (rounded up) are on the left.
     let wide = Preprocessing { crop: Some((3, 7)), ..untouched() };
     let values = wide.apply(&picture, Path::new("picture")).unwrap();
     assert_eq!(values[..7], [0.0; 7]);
     assert_eq!(values[7..14], [0.0, 0.0, 0.0, 10.0, 20.0, 30.0, 0.0]);
-    // The shorter edge, and the longer one rounded down.
+    // The shorter edge is given; the longer edge is rounded down.
     for ((width, height), wanted) in [((61, 43), 24 * 34), ((43, 61), 24 * 34), ((48, 24), 24 * 48)]
     {
         let picture = Picture::from_pixels(width, height, vec![7; (3 * width * height) as usize]);
@@ -170,14 +172,14 @@ fn files_that_are_no_pictures_are_named() {
     };
     assert!(matches!(refused(b""), DataError::EmptyFile { .. }));
     let text = refused(b"<html>not found</html>").to_string();
-    assert!(text.contains("is not a picture that is known here; give a whole JPEG"), "{text}");
+    assert!(text.contains("is not a known image format; use a complete JPEG"), "{text}");
     for name in ["source.png", "alpha.webp", "source.gif", "source.bmp", "turned.jpg"] {
         let bytes = fs::read(fixture(name)).unwrap();
         for cut in [3, 20, bytes.len() / 2, bytes.len() * 9 / 10] {
             let error = refused(&bytes[..cut]);
             assert!(matches!(error, DataError::Picture { .. }), "{name} cut at {cut}: {error}");
         }
-        // No byte that changes may end the program.
+        // No changed byte may end the program.
         for at in (0..bytes.len()).step_by(7) {
             let mut changed = bytes.clone();
             changed[at] ^= 0x55;
@@ -201,14 +203,14 @@ fn a_picture_of_too_many_or_no_pixels_is_refused_before_it_is_decoded() {
     bytes[6..10].fill(0);
     fs::write(&path, &bytes).unwrap();
     assert!(matches!(Picture::open(&path).unwrap_err(), DataError::Picture { .. }));
-    // A line of pixels whose other edge would become very long.
+    // A single row of pixels, whose longer edge would become very long.
     let line = Picture::from_pixels(1 << 20, 1, vec![0; 3 << 20]).unwrap();
     let steps = Preprocessing { resize: Some(Resize::ShortestEdge(224)), ..untouched() };
     let error = steps.apply(&line, Path::new("line.png")).unwrap_err();
-    assert!(error.to_string().contains("line.png: a picture of 234881024 x 224"), "{error}");
+    assert!(error.to_string().contains("line.png: the image has 234881024 x 224"), "{error}");
 }
 
-/// A PNG of one pixel whose colour profile unpacks to so many bytes.
+/// A PNG of one pixel whose colour profile decompresses to `bytes` bytes.
 fn with_profile(bytes: usize) -> Vec<u8> {
     let zlib = |bytes: &[u8]| {
         let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
@@ -270,10 +272,10 @@ fn published_configurations_are_read() {
     assert_eq!(clip, read(new).unwrap());
     assert_eq!((clip.resize, clip.filter), (Some(Resize::ShortestEdge(224)), Filter::Bicubic));
     assert_eq!((clip.output_size(), clip.rescale), (Some((224, 224)), 1.0 / 255.0));
-    // transformers 5 writes the same inside of processor_config.json.
+    // transformers 5 writes the same content inside processor_config.json.
     let inside = format!(r#"{{"image_processor": {new}, "processor_class": "CLIPProcessor"}}"#);
     assert_eq!(clip, read(&inside).unwrap());
-    // What is null has the default of its class.
+    // A null field has the default of its class.
     let null = new.replace(r#""do_center_crop": true"#, r#""do_center_crop": null"#);
     assert_eq!(clip, read(&null).unwrap());
     let square = r#"{"feature_extractor_type": "ViTFeatureExtractor", "size": 6, "resample": 2,
@@ -282,7 +284,7 @@ fn published_configurations_are_read() {
     let vit = read(r#"{"do_normalize": false, "resample": 2, "size": {"height": 3, "width": 5}}"#);
     assert_eq!(vit.unwrap().output_size(), Some((3, 5)));
     for (text, wanted) in [
-        ("{", "is no configuration"),
+        ("{", "is not an image processor configuration"),
         ("{}", "`size` is missing"),
         (r#"{"size": 224, "do_pad": true}"#, "`do_pad` is true"),
         (r#"{"size": 224}"#, "`resample` is missing"),

@@ -1,5 +1,5 @@
-//! The readers of phrase pairs and class titles: both schemas, and every bad input by its
-//! message (file, line, reason, remedy).
+//! Tests of the readers of phrase pairs and class titles: both schemas, and the error message of
+//! every bad input (file, line, reason, remedy).
 
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
 
@@ -27,7 +27,7 @@ fn read(content: impl AsRef<[u8]>) -> Result<Vec<PhrasePair>, DataError> {
     read_pairs(&file(content).path, Labels::Required)
 }
 
-/// The message of a failed read, which must name the file and end with a remedy after `;`.
+/// Returns the message of a failed read; it must name the file and end with a remedy after `;`.
 #[track_caller]
 fn message(content: impl AsRef<[u8]>) -> String {
     let message = read(content).unwrap_err().to_string();

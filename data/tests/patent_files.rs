@@ -1,5 +1,5 @@
-//! The readers and folds on the real patent files. `ENGRAM_DATA` is the folder that holds
-//! `patent/train.csv`; without it these tests pass without checking anything, and say so.
+//! Tests of the readers and folds on the real patent files. `ENGRAM_DATA` is the folder that holds
+//! `patent/train.csv`; without it, the tests print a note and pass without checks.
 
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
 
@@ -15,7 +15,7 @@ fn patent_folder() -> Option<PathBuf> {
     let folder = std::env::var_os("ENGRAM_DATA").map(|root| PathBuf::from(root).join("patent"));
     let found = folder.filter(|folder| folder.join("train.csv").exists());
     if found.is_none() {
-        // Not `eprintln!`, which the test harness hides when a test passes.
+        // Not `eprintln!`: the test harness hides its output when a test passes.
         let message = "SKIPPED: set ENGRAM_DATA to the folder that holds patent/train.csv\n";
         std::io::stderr().write_all(message.as_bytes()).unwrap();
     }
@@ -45,7 +45,7 @@ fn counts_of_the_files() {
     assert!(shared_anchors(&train, &test).is_empty());
 }
 
-/// Expected figures by scikit-learn 1.9.1's `StratifiedGroupKFold(5)` on the same groups.
+/// Expected values from scikit-learn 1.9.1's `StratifiedGroupKFold(5)` on the same groups.
 #[test]
 fn folds_of_the_training_file() {
     let Some(folder) = patent_folder() else {

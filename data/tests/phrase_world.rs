@@ -1,4 +1,4 @@
-//! The embedded phrase set: its promises about splits, words and what counting words can tell.
+//! Tests of the synthetic phrase set: splits, words, and the score of a baseline that counts words.
 
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
 
@@ -90,7 +90,7 @@ fn the_context_decides_where_a_thing_has_two_senses() {
     assert!(disagreements >= 10, "{disagreements}");
 }
 
-/// Pearson's correlation of the score with the share of common words.
+/// Pearson's correlation between the score and the fraction of shared words.
 #[test]
 fn counting_shared_words_says_little() {
     let pairs = all_pairs(&phrase_world(7));

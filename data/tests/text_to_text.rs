@@ -1,4 +1,5 @@
-//! A tokenizer made from texts: the same each time, and reversible for what it was made from.
+//! Tests of a trained tokenizer: training is reproducible, and its training texts decode to
+//! themselves.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! The tokeniser wrapper: pieces without special tokens, checks against a model, truncation.
+//! Tests of the tokenizer wrapper: segments without special tokens, checks against a model,
+//! truncation.
 
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
 
@@ -6,7 +7,7 @@ use engram_data::tokenise::{SpecialTokens, TextForm, Tokeniser, longest_first};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// A WordPiece tokenizer whose file asks for truncation and padding, as all-MiniLM-L6-v2's does.
+/// A WordPiece tokenizer whose file requests truncation and padding, as in all-MiniLM-L6-v2.
 const WORD_PIECE: &str = r###"{
   "version": "1.0",
   "truncation": {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0},
@@ -40,7 +41,7 @@ fn a_text_is_cut_at_the_side_that_its_form_names() {
     assert_eq!(ids(form(4, false)), framed(&pieces[..2]));
     assert_eq!(ids(form(4, true)), framed(&pieces[pieces.len() - 2..]));
     assert_eq!(tokeniser.encode_text("", &form(4, true)).unwrap(), framed(&[]));
-    // The file's own post-processor adds the same tokens.
+    // The file's post-processor adds the same tokens.
     for cut in [form(4, false), form(4, true), form(99, true), form(1, true)] {
         let as_file = TextForm { as_file: true, ..cut };
         assert_eq!(ids(as_file), ids(cut), "{cut:?}");

@@ -1,4 +1,4 @@
-//! Word vectors in both text forms, and every bad line by its message.
+//! Tests of word vectors in both text formats, and the error message of every bad line.
 
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
 
@@ -74,7 +74,7 @@ fn bad_lines() {
     assert_fails("a 1 2\nb NaN 3\n", &["line 2", "\"NaN\" is not a finite number"]);
     assert_fails("a 1 2\nb inf 3\n", &["line 2", "\"inf\" is not a finite number"]);
     assert_fails("word\n", &["line 1", "a word and its values"]);
-    assert_fails("3 2\na 1 2\nb 3 4\n", &["line 3", "after 2 words, line 1 announces 3"]);
+    assert_fails("3 2\na 1 2\nb 3 4\n", &["line 3", "after 2 words, but line 1 announces 3"]);
 }
 
 #[test]

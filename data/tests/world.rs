@@ -1,4 +1,4 @@
-//! The embedded world: its promises about pictures, facts, sources, splits and chance.
+//! Tests of the embedded world: images, facts, sources, splits and chance.
 
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
 
@@ -143,7 +143,7 @@ fn every_fact_stands_once_and_in_its_own_source() {
 
 #[test]
 fn captions_and_answered_questions_are_the_same_for_all_pictures() {
-    // With the answer taken out, few texts are left: none can be of one picture alone.
+    // Without the answer, few distinct texts remain, so no text identifies a single image.
     let world = world(1);
     let mut texts: HashMap<&str, HashMap<String, usize>> = HashMap::new();
     for entry in world.entries.iter().filter(|entry| entry.shows_picture()) {
@@ -167,7 +167,8 @@ fn answers_are_uniform() {
             let expected = counts.values().sum::<f64>() / ANSWERS as f64;
             let of_count = |count: &f64| (count - expected).powi(2) / expected;
             let chi_squared: f64 = counts.values().map(of_count).sum();
-            // 19 degrees of freedom: one in 10,000 is above 50.8, and hardly any below 3.
+            // With 19 degrees of freedom, one value in 10,000 is above 50.8, and hardly any is
+            // below 3.
             assert!((3.0..50.8).contains(&chi_squared), "seed {seed}: {chi_squared}");
         }
     }
@@ -246,7 +247,7 @@ fn what_is_held_out_is_not_asked_in_training() {
             let found = counts[&(split, part)] as f64 / facts;
             assert!((found - share).abs() < 0.1 * share + 0.002, "{split:?} {part:?}: {found}");
         }
-        // Each group has its share of every split.
+        // Each group has the same fraction of each split.
         for group in world.pictures.iter().map(|picture| picture.group).collect::<HashSet<_>>() {
             let of_group = world.pictures.iter().zip(&world.splits);
             let of_group = of_group.filter(|(picture, _)| picture.group == group);
@@ -282,7 +283,7 @@ fn swapped_facts_have_other_answers_and_nothing_else() {
     }
     assert_eq!(swap, world.swap(100, 5).unwrap());
     assert_ne!(ids, world.swap(100, 6).unwrap().ids());
-    assert!(world.swap(1_000_000, 5).unwrap_err().to_string().contains("swap less"));
+    assert!(world.swap(1_000_000, 5).unwrap_err().to_string().contains("swap fewer facts"));
 }
 
 #[test]
@@ -322,9 +323,9 @@ fn haystacks_have_their_needles_and_as_many_answers_of_both_kinds() {
         let options = HaystackOptions { tasks: 2, needles, others, seed: 9 };
         world.haystack(&options).unwrap_err().to_string()
     };
-    assert!(refused(0, 10).contains("at least one"));
+    assert!(refused(0, 10).contains("at least 1"));
     assert!(refused(1, 1881).contains("the world has fewer"));
-    assert!(refused(200, 10).contains("an answer in common"));
+    assert!(refused(200, 10).contains("share an answer"));
 }
 
 #[test]
@@ -350,7 +351,7 @@ fn add_row(digest: &mut Sha256, row: &impl serde::Serialize) {
     digest.update(serde_json::to_vec(row).unwrap());
 }
 
-/// Everything that a world gives, in one hash.
+/// A hash of everything in a world.
 fn fingerprint(world: &World) -> String {
     let mut digest = Sha256::new();
     world.entries.iter().for_each(|entry| add_row(&mut digest, &entry.knowledge));
@@ -381,7 +382,7 @@ fn the_seed_decides_and_the_number_of_threads_does_not() {
     };
     let one = with_threads(1);
     assert_eq!(one, with_threads(2));
-    // Logarithms and sines are the system library's.
+    // Logarithms and sines come from the system library.
     #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
     assert_eq!(one, "0a28d836c25facdb0a124e3d0e459567be6f71b7ee99f0bcbdb0c9f8c5da869e");
     let (first, other) = (small_world(1), small_world(2));
@@ -393,7 +394,7 @@ fn the_seed_decides_and_the_number_of_threads_does_not() {
     let same = facts.clone().filter(|(one, other)| one.answers == other.answers).count();
     let share = same as f64 / facts.count() as f64;
     assert!((0.02..0.08).contains(&share), "made-up facts are the same by chance: {share}");
-    // A part of the world has the facts of the whole one.
+    // A smaller world has the same facts as the full world.
     let whole = world(1);
     assert!(
         first.entries.iter().all(|entry| whole.entry(entry.id).unwrap().answers == entry.answers)

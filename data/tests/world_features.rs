@@ -1,6 +1,7 @@
-//! Keys and values without a model: how often they find the right entry, and what is read from it.
+//! Tests of keys and values without a model: retrieval recall, and answers decoded from values.
 //!
-//! The table of docs/world.md: `cargo test --release -p engram-data --test world_features -- --nocapture`
+//! This command prints the table of docs/world.md:
+//! `cargo test --release -p engram-data --test world_features -- --nocapture`
 
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
 
@@ -10,7 +11,7 @@ use engram_data::world::questions::{Question, Split};
 use engram_data::world::{World, WorldOptions};
 use rayon::prelude::*;
 
-/// In eight sums, which the compiler adds at once.
+/// Sums in eight lanes, which the compiler vectorizes.
 fn product(left: &[f32], right: &[f32]) -> f32 {
     let mut sums = [0.0; 8];
     for (left, right) in left.chunks_exact(8).zip(right.chunks_exact(8)) {
@@ -28,7 +29,7 @@ fn the_right_entry_is_found_far_above_chance() {
     let keys = featuriser.entry_keys(&world.entries).unwrap();
     assert_eq!(keys.len(), world.entries.len() * KEY_WIDTH);
     let to_test = world.questions.iter().filter(|question| question.split == Split::Test);
-    // One in four is enough for two figures of each share.
+    // A quarter of the questions suffices for two digits of each fraction.
     let questions: Vec<Question> = to_test.step_by(4).cloned().collect();
     let queries = featuriser.queries(&questions).unwrap();
     let ranks: Vec<usize> = questions
@@ -54,7 +55,7 @@ fn the_right_entry_is_found_far_above_chance() {
             |count| ranks.iter().filter(|rank| **rank < count).count() as f64 / ranks.len() as f64;
         let (facts, n) = (if made_up { "made up" } else { "real" }, ranks.len());
         println!("| {} | {facts} | {n} | {:.2} | {:.2} |", source.name(), recall(1), recall(10));
-        // By chance, 10 of 18,056 would be right for one question in 1,800.
+        // By chance, 10 of 18,056 entries would be correct for one question in 1,800.
         assert!(recall(10) > 0.7, "{source:?} {made_up}: {}", recall(10));
     }
 }

@@ -152,7 +152,7 @@ fn a_run_starts_from_folders_of_published_weights() {
         ("vit", "vit", "vit/config.json"),
         ("t5", "t5", "t5/config.json"),
         ("nowhere", "vit", "nowhere"),
-        ("hf://a/b/c", "vit", "names no model"),
+        ("hf://a/b/c", "vit", "does not name a model"),
     ] {
         let told = train_from(at, t5, vit).unwrap_err();
         assert!(told.contains(named), "{t5}, {vit}: {told}");

@@ -1,9 +1,9 @@
-"""Speaks the names of pictures of the embedded world: one FLAC file a voice, and clips.tsv.
+"""Speaks the image names of the embedded world: one FLAC file per voice, and clips.tsv.
 
 Needs espeak-ng 1.51 and `pip install numpy scipy soundfile`. Run in this folder: `python3 make.py`.
 
-Clips are trimmed, brought to one peak, resampled to 16 kHz and rounded to 8 bits (37 dB below speech, which is what
-lets 1,460 of them fit into 6 MB), and lie one after the other with a tenth of a second of silence between.
+Clips are trimmed, normalised to one peak, resampled to 16 kHz and rounded to 8 bits. The rounding noise is 37 dB below
+the speech, and lets 1,460 clips fit into 6 MB. A tenth of a second of silence separates consecutive clips.
 """
 
 import subprocess
@@ -19,7 +19,7 @@ RATE = 16_000
 BITS = 8
 GAP = RATE // 10
 
-# Split, voice and variant of espeak-ng, words a minute, pitch.
+# Split, voice and variant of espeak-ng, words per minute, pitch.
 VOICES = [
     ("train", "en-us+m1", 175, 45),
     ("train", "en-us+f2", 185, 55),
@@ -33,7 +33,7 @@ VOICES = [
     ("test", "en-gb-x-rp+f4", 180, 50),
 ]
 
-# What is said before and between names.
+# Phrases before and between names.
 OPENERS = ["this is a", "look at the", "i can see the", "here is a", "show me the", "where is the"]
 JOINERS = ["and the", "next to a"]
 
@@ -53,7 +53,7 @@ CLIPS = [("opener", text) for text in OPENERS] + [("joiner", text) for text in J
 
 
 def spoken(text, voice, rate, pitch, folder):
-    """The samples of a text, trimmed, at 16 kHz, with a peak of 0.95."""
+    """Returns the samples of a text, trimmed, at 16 kHz, with a peak of 0.95."""
     path = Path(folder) / "clip.wav"
     command = ["espeak-ng", "-v", voice, "-s", str(rate), "-p", str(pitch), "-w", str(path), text]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)

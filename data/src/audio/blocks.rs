@@ -1,7 +1,7 @@
-//! A file as blocks of samples, each with its rate and channels.
+//! Reads an audio file as blocks of samples, each with its sample rate and channels.
 //!
-//! The first bytes say what a file is, whatever its name ends in. Sizes and counts in headers are hints:
-//! a reader compares them with the bytes that are there.
+//! The first bytes determine the format; the file extension does not. Sizes and counts in headers
+//! are hints: a reader checks them against the bytes that are present.
 
 use symphonia::core::formats::probe::Hint;
 
@@ -11,7 +11,7 @@ use super::mpeg::MpegBlocks;
 use super::packets::PacketBlocks;
 use super::wave::WaveBlocks;
 
-/// The rate and the channels of samples.
+/// The sample rate and the number of channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Format {
     /// In Hz.
@@ -21,17 +21,17 @@ pub(super) struct Format {
 
 /// The samples of a file, in blocks.
 pub(super) trait Blocks: Send + Sync {
-    /// Replaces `samples` by the next block, channels interleaved; `None` at the end. A block may be
-    /// empty.
+    /// Replaces `samples` with the next block, channels interleaved; returns `None` at the end. A
+    /// block may be empty.
     ///
-    /// # Errors   what is wrong with the file
+    /// # Errors   the problem with the file
     fn next(&mut self, samples: &mut Vec<f32>) -> Result<Option<Format>, String>;
 
-    /// About how long the file is, in seconds; `None` where nothing tells.
+    /// Returns the approximate duration in seconds, or `None` if it is unknown.
     fn seconds(&self) -> Option<f64>;
 }
 
-/// Formats that are known by their first bytes, and not read.
+/// Known formats that are not supported.
 const REFUSED: [(&[u8], &str); 6] = [
     (b"FORM", "AIFF"),
     (b"caff", "CAF"),
@@ -40,17 +40,17 @@ const REFUSED: [(&[u8], &str); 6] = [
     (b"\x1a\x45\xdf\xa3", "Matroska or WebM"),
     (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "Windows Media"),
 ];
-/// Bytes that a file is known by.
+/// The number of bytes that identify a format.
 const HEAD: usize = 16;
 
-/// Opens a file by its first bytes.
+/// Opens a file and detects its format from the first bytes.
 ///
-/// # Errors   what is wrong with the file
+/// # Errors   the problem with the file
 pub(super) fn open(mut input: Input, hint: &Hint) -> Result<Box<dyn Blocks>, String> {
     skip_tags(&mut input).map_err(cannot_read)?;
     let head = input.peek(HEAD).map_err(cannot_read)?.to_vec();
     if let Some((_, name)) = REFUSED.iter().find(|(start, _)| head.starts_with(start)) {
-        return Err(format!("is {name}, which is not read"));
+        return Err(format!("is {name}, which is not supported"));
     }
     if WaveBlocks::is_head(&head) {
         return Ok(Box::new(WaveBlocks::open(input)?));
@@ -69,7 +69,7 @@ pub(super) fn open(mut input: Input, hint: &Hint) -> Result<Box<dyn Blocks>, Str
     Ok(Box::new(PacketBlocks::open(input, hint)?))
 }
 
-/// Passes over ID3v2 tags.
+/// Skips ID3v2 tags.
 fn skip_tags(input: &mut Input) -> std::io::Result<()> {
     while let Some(length) = id3v2_length(input.peek(10)?) {
         if !input.skip(length)? {
@@ -79,7 +79,7 @@ fn skip_tags(input: &mut Input) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The length of an ID3v2 tag that begins here.
+/// Returns the length of an ID3v2 tag that begins here.
 pub(super) fn id3v2_length(bytes: &[u8]) -> Option<u64> {
     let &[b'I', b'D', b'3', version, _, flags, a, b, c, d, ..] = bytes else { return None };
     if version == 0xff || [a, b, c, d].iter().any(|byte| *byte > 0x7f) {

@@ -1,7 +1,7 @@
-//! FLAC, also of several files that were joined.
+//! FLAC files, including several files joined into one.
 //!
-//! Symphonia reads one stream. Another begins where the marker and the first metadata block stand behind
-//! frames, which no frame looks like.
+//! Symphonia reads one stream. A new stream begins where the marker and the first metadata block
+//! follow frames; no frame looks like them.
 
 use std::io::{self, Error, ErrorKind, Read, Seek, SeekFrom};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,21 +14,21 @@ use super::blocks::{Blocks, Format, cannot_read};
 use super::input::Input;
 use super::packets::{Demuxer, Next, decode, make_decoder};
 
-/// Bytes that are searched at a time.
+/// The number of bytes to search at a time.
 const READ: usize = 1 << 16;
-/// The marker and the head of the first metadata block, which is the last one or is not.
+/// The marker and the header of the first metadata block, which may be the last block or not.
 const STARTS: [&[u8; 8]; 2] = [b"fLaC\x00\x00\x00\x22", b"fLaC\x80\x00\x00\x22"];
-/// Bytes of the marker.
+/// The length of the marker, in bytes.
 const MARKER: u64 = 4;
-/// Bytes of an ID3v1 tag.
+/// The length of an ID3v1 tag, in bytes.
 const TAG: u64 = 128;
 
-/// The sound of one stream after the other.
+/// The audio of the streams of a file, one after the other.
 pub(super) struct FlacBlocks {
     file: Arc<Mutex<Streams>>,
     demuxer: Demuxer,
     decoder: Box<dyn AudioDecoder>,
-    /// Samples of a channel of this stream that were decoded.
+    /// Samples per channel that were decoded from this stream.
     decoded: u64,
 }
 
@@ -40,11 +40,11 @@ impl FlacBlocks {
         Ok(Self { file, demuxer, decoder, decoded: 0 })
     }
 
-    /// Goes on to the next stream; `false` if this was the last.
+    /// Opens the next stream; returns `false` if this was the last.
     fn next_stream(&mut self) -> Result<bool, String> {
         let counted = self.demuxer.counted.filter(|counted| *counted > self.decoded);
         if let Some(counted) = counted {
-            return Err(format!("is cut: {} of {counted} samples are there", self.decoded));
+            return Err(format!("is truncated: {} of {counted} samples are present", self.decoded));
         }
         let is_more = {
             let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +73,7 @@ impl Blocks for FlacBlocks {
         let start = packet.pts.get().unsigned_abs();
         if start > self.decoded && self.decoded > 0 {
             let (missing, at) = (start - self.decoded, self.decoded);
-            return Err(format!("is damaged: {missing} samples are missing behind the first {at}"));
+            return Err(format!("is damaged: {missing} samples are missing after the first {at}"));
         }
         let format = decode(&mut *self.decoder, &packet, samples)?;
         self.decoded += (samples.len() / format.channels.max(1)) as u64;
@@ -95,7 +95,7 @@ fn open_stream(file: &Arc<Mutex<Streams>>) -> Result<Stream, String> {
     Ok((demuxer, decoder))
 }
 
-/// Leaves out an ID3v1 tag at the end, which would be taken for a part of the last frame.
+/// Excludes an ID3v1 tag at the end, which would be read as part of the last frame.
 fn leave_out_tag(input: &mut Input) -> io::Result<()> {
     let Some(length) = input.length().filter(|length| *length > TAG) else { return Ok(()) };
     let start = input.position();
@@ -112,9 +112,9 @@ struct Streams {
     input: Input,
     buffer: Vec<u8>,
     at: usize,
-    /// Bytes that may be given out before the next look for a stream.
+    /// Bytes that can be returned before the next search for a stream.
     searched: usize,
-    /// Bytes of metadata that are passed on unsearched, and whether another block follows.
+    /// Bytes of metadata to pass through unsearched.
     metadata: u64,
     is_in_metadata: bool,
     is_at_next: bool,
@@ -134,7 +134,7 @@ impl Streams {
         }
     }
 
-    /// Passes over what is left of this stream; `false` at the end of the file.
+    /// Skips the rest of this stream; returns `false` at the end of the file.
     fn next_stream(&mut self) -> io::Result<bool> {
         let mut bytes = vec![0; READ];
         while self.read(&mut bytes)? > 0 {}
@@ -156,7 +156,7 @@ impl Streams {
         Ok(count)
     }
 
-    /// Finds how many bytes belong to this stream for sure.
+    /// Finds how many bytes certainly belong to this stream.
     fn search(&mut self) -> io::Result<()> {
         self.buffer.drain(..self.at);
         self.at = 0;
@@ -164,7 +164,7 @@ impl Streams {
         self.buffer.extend(more);
         let length = self.buffer.len();
         if self.metadata == 0 && self.is_in_metadata {
-            // A head has whether the block is the last, its kind and its length.
+            // A block header holds a last-block flag, the block type and the length.
             let head = self.buffer.first_chunk::<4>().map_or(0, |head| u32::from_be_bytes(*head));
             self.is_in_metadata = head >> 31 == 0 && length >= 4;
             self.metadata = u64::from(head & 0x00ff_ffff) + 4;
@@ -182,7 +182,7 @@ impl Streams {
     }
 }
 
-/// One stream of a file, as Symphonia reads it.
+/// One stream of a file, as a source for Symphonia.
 struct OneStream(Arc<Mutex<Streams>>);
 
 impl Read for OneStream {
@@ -193,7 +193,10 @@ impl Read for OneStream {
 
 impl Seek for OneStream {
     fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
-        Err(Error::new(ErrorKind::Unsupported, "a stream among others cannot go back"))
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            "a stream of a joined file does not support seeking",
+        ))
     }
 }
 

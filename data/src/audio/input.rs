@@ -1,34 +1,34 @@
-//! The bytes of an audio file: a file, a pipe or memory.
+//! The bytes of an audio file, from a file, a pipe or memory.
 
 use std::io::{self, Cursor, Error, ErrorKind, Read, Seek, SeekFrom};
 
 use symphonia::core::io::MediaSource;
 
-/// Bytes of a pipe that are kept, where a format has to go back.
+/// The most bytes of a pipe to hold in memory, for formats that need seeking.
 const MOST_IN_MEMORY: usize = 1 << 29;
 
-/// Where bytes come from.
+/// A source of bytes.
 pub(super) trait Source: Read + Seek + Send + Sync {}
 impl<S: Read + Seek + Send + Sync> Source for S {}
 
-/// Bytes that can be looked at before they are read.
+/// A byte source with lookahead.
 pub(super) struct Input {
     source: Box<dyn Source>,
-    /// Bytes that were looked at and not yet read.
+    /// Bytes that were peeked but not yet read.
     ahead: Vec<u8>,
-    /// Bytes that were read.
+    /// The number of bytes read.
     position: u64,
-    /// Of the whole; `None` for a pipe, which cannot go back either.
+    /// The total length; `None` for a pipe, which also does not support seeking.
     length: Option<u64>,
 }
 
 impl Input {
-    /// A file or memory of this length, or a pipe.
+    /// Creates an input from a file or memory of this length, or from a pipe.
     pub(super) fn new(source: Box<dyn Source>, length: Option<u64>) -> Self {
         Self { source, ahead: Vec::new(), position: 0, length }
     }
 
-    /// The next `count` bytes, or fewer at the end.
+    /// Returns the next `count` bytes without reading them, or fewer at the end.
     pub(super) fn peek(&mut self, count: usize) -> io::Result<&[u8]> {
         if self.ahead.len() < count {
             let missing = (count - self.ahead.len()) as u64;
@@ -44,13 +44,13 @@ impl Input {
         Ok(bytes)
     }
 
-    /// Gives back the bytes that were read last.
+    /// Puts the bytes that were read last back.
     pub(super) fn unread(&mut self, bytes: Vec<u8>) {
         self.position -= bytes.len() as u64;
         self.ahead.splice(..0, bytes);
     }
 
-    /// Passes over `count` bytes; `false` if the end comes first.
+    /// Skips `count` bytes; returns `false` if the end comes first.
     pub(super) fn skip(&mut self, count: u64) -> io::Result<bool> {
         if let Some(length) = self.length {
             let target = self.position.saturating_add(count);
@@ -60,35 +60,38 @@ impl Input {
         Ok(io::copy(&mut self.by_ref().take(count), &mut io::sink())? == count)
     }
 
-    /// The same bytes where one can go back.
+    /// Returns a seekable input with the same bytes.
     pub(super) fn in_memory(mut self) -> io::Result<Self> {
         if self.length.is_some() {
             return Ok(self);
         }
         let bytes = self.read_up_to(MOST_IN_MEMORY)?;
         if !self.peek(1)?.is_empty() {
-            return Err(Error::new(ErrorKind::FileTooLarge, "too much for a pipe; give the file"));
+            return Err(Error::new(
+                ErrorKind::FileTooLarge,
+                "too large for a pipe; use a file instead",
+            ));
         }
         let length = bytes.len() as u64;
         Ok(Self::new(Box::new(Cursor::new(bytes)), Some(length)))
     }
 
-    /// Bytes that were read.
+    /// Returns the number of bytes read.
     pub(super) fn position(&self) -> u64 {
         self.position
     }
 
-    /// Bytes of the whole; `None` for a pipe.
+    /// Returns the total length; `None` for a pipe.
     pub(super) fn length(&self) -> Option<u64> {
         self.length
     }
 
-    /// Bytes that are left; `None` for a pipe.
+    /// Returns the number of bytes left; `None` for a pipe.
     pub(super) fn left(&self) -> Option<u64> {
         self.length.map(|length| length.saturating_sub(self.position))
     }
 
-    /// Leaves out what is behind this position.
+    /// Ends the input at this position.
     pub(super) fn end_at(&mut self, position: u64) {
         self.length = self.length.map(|length| length.min(position));
     }
@@ -115,7 +118,7 @@ impl Read for Input {
 impl Seek for Input {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let Some(length) = self.length else {
-            return Err(Error::new(ErrorKind::Unsupported, "a pipe cannot go back"));
+            return Err(Error::new(ErrorKind::Unsupported, "a pipe does not support seeking"));
         };
         let target = match to {
             SeekFrom::Start(target) => Some(target),

@@ -1,26 +1,28 @@
-//! Noise for speech: mixing at a ratio of powers, babble of other voices, white noise.
+//! Noise for speech: mixing at a signal-to-noise ratio, babble noise, white noise.
 //!
-//! Nothing is clipped and nothing made quieter: what is mixed may leave [-1, 1]. That is as the models
-//! of the recognisers take it; for a file of integers, make it quieter first.
+//! Samples are neither clipped nor scaled: a mix may leave [-1, 1]. The ASR models accept such
+//! values. Reduce the gain before you write integers to a file.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::augmentation::Normal;
 
-/// Below this mean power a sound is silent: -100 dB, less than the last of 16 bits.
+/// Audio with a mean power below this is silent: -100 dB, less than the last of 16 bits.
 const SILENCE: f64 = 1e-10;
 
-/// Root of the mean power of the noises that are made here.
+/// The root mean square of the noise made here.
 const LEVEL: f64 = 0.1;
 
-/// Speech with noise, at `snr_db` decibels of the speech's mean power over the noise's.
+/// Mixes noise into speech at a signal-to-noise ratio of `snr_db` decibels.
 ///
-/// The noise begins at its sample `offset` and is repeated where it is too short. Both powers are means over
-/// the whole clip, pauses included, and the noise's is of the part that is used. Silent speech, silent noise
-/// (below -100 dB) and a ratio that is no number give the speech as it is.
+/// The noise starts at its sample `offset` and repeats where it is too short. Speech power is the
+/// mean over the whole clip, including pauses. Noise power is the mean over the part that is used.
+/// The speech is returned unchanged if speech or noise is silent (below -100 dB), or if the ratio
+/// is not finite.
 ///
-/// # Source   `add_noise` of AV-HuBERT (`avhubert/hubert_dataset.py`), which then makes quieter what would clip
+/// # Source   `add_noise` of AV-HuBERT (`avhubert/hubert_dataset.py`), which also scales the mix
+/// down if it would clip
 ///
 /// ```
 /// use engram_data::audio::mixing::mix;
@@ -39,9 +41,10 @@ pub fn mix(speech: &[f32], noise: &[f32], snr_db: f32, offset: usize) -> Vec<f32
     speech.iter().zip(&used).map(sum).collect()
 }
 
-/// Several voices at once, of `samples` samples: each begins at a place that is drawn, is repeated where it is
-/// too short, and has the same power. Silent voices are left out; of none but these there is silence. Unless the
-/// voices are alike, the mean power is near -20 dB.
+/// Mixes several voices into babble noise of `samples` samples. Each voice starts at a random
+/// sample, repeats where it is too short, and has the same power. Silent voices are skipped; if all
+/// are silent, the result is silence. The mean power is near -20 dB unless the voices are
+/// correlated.
 pub fn babble(voices: &[&[f32]], samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let mut sum = vec![0.0; samples];
     let mut heard = 0;
@@ -61,13 +64,13 @@ pub fn babble(voices: &[&[f32]], samples: usize, rng: &mut ChaCha8Rng) -> Vec<f3
     sum.into_iter().map(|sample| (level * sample) as f32).collect()
 }
 
-/// Normally distributed noise of about -20 dB; the same random state gives the same noise.
+/// Returns normally distributed noise of about -20 dB. The same random state gives the same noise.
 pub fn white_noise(samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let mut normal = Normal::new(rng);
     (0..samples).map(|_| LEVEL as f32 * normal.draw()).collect()
 }
 
-/// Mean of the squares; 0 of nothing.
+/// Returns the mean of the squares; 0 for no samples.
 pub fn power(samples: &[f32]) -> f64 {
     let sum: f64 = samples.iter().map(|sample| f64::from(*sample).powi(2)).sum();
     sum / samples.len().max(1) as f64
@@ -152,7 +155,7 @@ mod tests {
 
     #[test]
     fn voices_of_a_babble_are_equally_loud() {
-        // Whole periods, so that repeating breaks no phase.
+        // Whole periods, so that repeating keeps the phase.
         let tone = |loudness: f32, period: usize, periods: usize| -> Vec<f32> {
             let phase = |i: usize| (i % period) as f32 / period as f32 * std::f32::consts::TAU;
             (0..period * periods).map(|i| loudness * phase(i).sin()).collect()
@@ -162,7 +165,7 @@ mod tests {
         let sum = babble(&voices, 16_000, &mut rng(6));
         assert_eq!(sum.len(), 16_000);
         assert!((decibels(power(&sum)) + 20.0).abs() < 0.01, "{}", decibels(power(&sum)));
-        // The amplitude of each tone, whatever its phase: half of the power of a root of 0.1.
+        // The amplitude of each tone at any phase: each tone has half of the total power.
         for period in [20.0, 50.0] {
             let (mut sin, mut cos) = (0.0, 0.0);
             for (i, sample) in sum.iter().enumerate() {
@@ -184,7 +187,7 @@ mod tests {
         assert!((decibels(power(&noise)) + 20.0).abs() < 0.1);
         let mean: f64 = noise.iter().map(|sample| f64::from(*sample)).sum::<f64>() / 1e5;
         assert!(mean.abs() < 2e-3, "{mean}");
-        // 68.3 % lie within one deviation; of neighbours one tells nothing of the other.
+        // 68.3 % lie within one standard deviation; neighbouring samples are uncorrelated.
         let within = noise.iter().filter(|sample| sample.abs() < 0.1).count();
         assert!((within as f64 / 1e5 - 0.683).abs() < 0.01, "{within}");
         let together: f64 = noise.windows(2).map(|two| f64::from(two[0] * two[1])).sum();

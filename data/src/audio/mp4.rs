@@ -1,33 +1,34 @@
-//! Edit lists of MP4 files: which of the decoded samples are heard.
+//! Edit lists of MP4 files, which select the decoded samples to play.
 //!
-//! An encoder begins with samples that are not of the recording, and an editor cuts by the list alone. A
-//! list that begins with a pause says when a track starts beside others; as ffmpeg does, the sound is
-//! given from its first sample on.
+//! An encoder prepends priming samples that are not part of the recording, and an editor trims with
+//! the list alone. A list that begins with a pause delays a track relative to other tracks. As in
+//! ffmpeg, the audio then starts at its first sample.
 //!
-//! # Source   ISO/IEC 14496-12 §8.6.6; files of iTunes have the tag `iTunSMPB` in place of a list
+//! # Source   ISO/IEC 14496-12 §8.6.6; iTunes files have the tag `iTunSMPB` instead of a list
 
 use std::io::{Seek, SeekFrom};
 
 use super::blocks::{Format, cannot_read};
 use super::input::Input;
 
-/// Samples of a channel in the longest packet of AAC.
+/// The most samples per channel in an AAC packet.
 pub(super) const PACKET: u64 = 2048;
-/// Bytes of the largest table of contents that is read.
+/// The largest `moov` box that is read, in bytes.
 const MOST: u64 = 1 << 28;
-/// Container boxes on the way to the boxes that are read.
+/// Container boxes that hold the boxes to read.
 const HOLDERS: [&[u8; 4]; 6] = [b"trak", b"edts", b"mdia", b"minf", b"stbl", b"mvex"];
 
-/// The part of a track that is played.
+/// The parts of a track that are played.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Edits {
-    /// Parts in their order; all if there are none.
+    /// Parts in their order; empty if the whole track is played.
     parts: Vec<Part>,
-    /// The length of all packets, in units of which a second has so many.
+    /// The total length of all packets and its units per second.
     pub counted: Option<(u64, u32)>,
 }
 
-/// From a time in the track's units, for a length in the movie's; to the end without a length.
+/// A part of a track: its start and its length, each with its units per second. Without a length,
+/// it extends to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Part {
     start: u64,
@@ -35,14 +36,14 @@ struct Part {
     length: Option<(u64, u32)>,
 }
 
-/// The edits of each track, by its id.
+/// Returns the edits of each track, with the track id.
 ///
-/// # Errors   what is wrong with the file
+/// # Errors   the problem with the file
 pub(super) fn tracks(input: &mut Input) -> Result<Vec<(u32, Edits)>, String> {
     let found = movie(input).map_err(cannot_read);
     input.seek(SeekFrom::Start(0)).map_err(cannot_read)?;
     let Some(movie) = found? else {
-        return Err("is MP4 without a `moov` box, or is cut before it".to_owned());
+        return Err("is MP4 without a `moov` box, or is truncated before it".to_owned());
     };
     let (mut found, mut movie_scale, mut is_fragmented) = (Vec::new(), 0, false);
     for (name, body) in boxes(&movie) {
@@ -67,7 +68,7 @@ pub(super) fn tracks(input: &mut Input) -> Result<Vec<(u32, Edits)>, String> {
 }
 
 impl Edits {
-    /// Leaves out what is not heard of samples before which so many of a channel were decoded.
+    /// Removes samples that are not played. `before` samples per channel were decoded earlier.
     pub(super) fn keep(&self, before: u64, format: Format, samples: &mut Vec<f32>) {
         if self.parts.is_empty() || format.channels == 0 {
             return;
@@ -78,7 +79,7 @@ impl Edits {
             let place =
                 |units: u64, scale: u32| (u128::from(units) * rate / u128::from(scale)) as u64;
             let start = place(part.start, part.scale);
-            // The movie's units are long; a part of one is of the sound.
+            // The movie's time unit is coarse, so one more unit is played.
             let end = part.length.map_or(u64::MAX, |(length, scale)| {
                 start.saturating_add(place(length.saturating_add(1), scale))
             });
@@ -100,9 +101,9 @@ impl Edits {
 struct Track {
     id: u32,
     scale: u32,
-    /// The length of all packets, in the track's units.
+    /// The total length of all packets, in the track's units.
     units: u64,
-    /// Lengths, and starts; -1 is a pause.
+    /// Lengths, starts and rates; a start of -1 is a pause.
     list: Vec<(u64, i64, u32)>,
 }
 
@@ -126,7 +127,7 @@ impl Track {
         }
     }
 
-    /// The parts of an edit list.
+    /// Returns the parts of an edit list.
     fn parts(&self, movie_scale: u32) -> Result<Vec<Part>, String> {
         let mut parts: Vec<Part> = Vec::new();
         for (length, start, rate) in self.list.iter().filter(|(_, start, _)| *start >= 0) {
@@ -134,7 +135,7 @@ impl Track {
                 return Err("has an edit list that changes the speed".to_owned());
             }
             if self.scale == 0 || movie_scale == 0 {
-                return Err("has an edit list and no time scale".to_owned());
+                return Err("has an edit list but no time scale".to_owned());
             }
             let start = start.unsigned_abs();
             let is_behind = |before: &Part| {
@@ -144,9 +145,9 @@ impl Track {
                 u128::from(start) < u128::from(before.start).saturating_add(units)
             };
             if parts.last().is_some_and(is_behind) {
-                return Err("has an edit list that goes back".to_owned());
+                return Err("has an edit list that is not in time order".to_owned());
             }
-            // Of a fragmented file the length was not known.
+            // A fragmented file is written before its length is known.
             let length = (*length > 0).then_some((*length, movie_scale));
             parts.push(Part { start, scale: self.scale, length });
         }
@@ -154,7 +155,7 @@ impl Track {
     }
 }
 
-/// The content of the box `moov`.
+/// Returns the content of the box `moov`.
 fn movie(input: &mut Input) -> std::io::Result<Option<Vec<u8>>> {
     loop {
         let head = input.read_up_to(8)?;
@@ -178,7 +179,7 @@ fn movie(input: &mut Input) -> std::io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// The boxes of a body, with their names.
+/// Iterates over the boxes in a body, with their names.
 fn boxes(body: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     let mut rest = body;
     std::iter::from_fn(move || {
@@ -193,24 +194,24 @@ fn boxes(body: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     })
 }
 
-/// The number in so many bytes; 0 where they are not there.
+/// Reads a big-endian number of `length` bytes; returns 0 if they are missing.
 fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
     let bytes = bytes.get(at..at + length).unwrap_or_default();
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Whether a box has times of 64 bits.
+/// Whether a box has 64-bit times.
 fn is_long(body: &[u8]) -> bool {
     body.first() == Some(&1)
 }
 
-/// Units of a second in `mvhd` and `mdhd`.
+/// Returns the units per second of `mvhd` and `mdhd`.
 fn scale(body: &[u8]) -> Option<u32> {
     let scale = number(body, if is_long(body) { 20 } else { 12 }, 4) as u32;
     (scale > 0).then_some(scale)
 }
 
-/// The entries of `elst`: length, start and rate.
+/// Returns the entries of `elst`: length, start and rate.
 fn list(body: &[u8]) -> Vec<(u64, i64, u32)> {
     let rows = body.get(8..).unwrap_or_default();
     let entry = |row: &[u8]| match is_long(body) {
@@ -224,14 +225,14 @@ fn list(body: &[u8]) -> Vec<(u64, i64, u32)> {
     rows.chunks_exact(if is_long(body) { 20 } else { 12 }).take(count).map(entry).collect()
 }
 
-/// The length that `stts` counts.
+/// Returns the total length in `stts`.
 fn length(body: &[u8]) -> u64 {
     let rows = body.get(8..).unwrap_or_default().chunks_exact(8);
     let of = |row: &[u8]| number(row, 0, 4).saturating_mul(number(row, 4, 4));
     rows.take(number(body, 4, 4) as usize).map(of).fold(0, u64::saturating_add)
 }
 
-/// The first sample and the number of samples of the tag `iTunSMPB`.
+/// Returns the first sample and the number of samples from the tag `iTunSMPB`.
 fn itunes(movie: &[u8]) -> Option<(u64, u64)> {
     let at = |bytes: &[u8], name: &[u8]| bytes.windows(name.len()).position(|part| part == name);
     let tag = &movie[at(movie, b"iTunSMPB")?..];

@@ -1,8 +1,9 @@
 //! MPEG audio: MP3, and layers 1 and 2.
 //!
-//! Symphonia decodes the frames; this reader finds them. A first frame of Xing or LAME may count the
-//! frames and say what the encoder put before and behind the sound. The count is compared with the frames
-//! that are there before anything is left out. A damaged frame becomes silence, so that times stay right.
+//! This reader finds the frames, and Symphonia decodes them. A first frame of Xing or LAME may give
+//! the number of frames and the encoder's padding before and after the audio. The padding at the
+//! end is removed only if that number matches the frames that are present. A damaged frame becomes
+//! silence, so that times stay correct.
 
 mod frames;
 mod header;
@@ -20,40 +21,40 @@ use super::packets::{decode, make_decoder};
 use frames::{Found, Frames};
 use header::{Header, Info};
 
-/// A file is refused if more than a tenth of its frames is damaged; a few may be.
+/// A file is refused if more than a tenth of its frames are damaged; a few may always be.
 const MOST_DAMAGED: u64 = 10;
 const FEW_DAMAGED: u64 = 5;
 
-/// The sound of a stream of frames.
+/// The audio of a stream of frames.
 pub(super) struct MpegBlocks {
     frames: Frames,
-    /// Frames that were read to see whether a change lasts.
+    /// Frames that were read ahead to see whether a format change lasts.
     ahead: VecDeque<Found>,
-    /// Of the frames before.
+    /// The format of the frames before.
     format: Option<Format>,
     frame_samples: usize,
-    /// Made for each part, and for each format in it.
+    /// A new decoder is made for each part, and for each format in it.
     decoder: Option<Box<dyn AudioDecoder>>,
     part: Part,
-    /// Samples of the part that may be what the encoder put behind the sound.
+    /// Samples of the part that may be the encoder's padding after the audio.
     held: Vec<f32>,
     seconds: Option<f64>,
     whole: u64,
     damaged: u64,
 }
 
-/// The frames behind a frame of Xing or LAME.
+/// The frames after a frame of Xing or LAME.
 #[derive(Default)]
 struct Part {
     info: Info,
-    /// Frames that were there.
+    /// The number of frames present.
     frames: u64,
-    /// Samples of a channel that were left out at the start.
+    /// Samples per channel that were removed at the start.
     left_out: usize,
 }
 
 impl MpegBlocks {
-    /// Opens a stream; the input again if it is no MPEG audio.
+    /// Opens a stream; returns the input if it is not MPEG audio.
     pub(super) fn open(input: Input) -> std::io::Result<Result<Self, Input>> {
         let mut frames = match Frames::open(input)? {
             Ok(frames) => frames,
@@ -89,7 +90,7 @@ impl MpegBlocks {
         }
     }
 
-    /// Ends a part. What its encoder put behind the sound is left out if all its frames were there.
+    /// Ends a part. The encoder's padding after the audio is removed if all frames were present.
     fn end_part(&mut self, next: Info, samples: &mut Vec<f32>) {
         if self.part.info.frames != Some(self.part.frames) {
             samples.append(&mut self.held);
@@ -99,8 +100,8 @@ impl MpegBlocks {
         self.part = Part { info: next, ..Part::default() };
     }
 
-    /// Whether the frame behind one of another format has that format too. One frame alone has a damaged
-    /// header.
+    /// Whether the format change lasts: the next frame must have the new format too. If it does
+    /// not, this frame has a damaged header.
     fn is_change(&mut self, format: Format) -> Result<bool, String> {
         if self.ahead.is_empty() {
             self.ahead.extend(self.frames.next().map_err(cannot_read)?);
@@ -111,7 +112,7 @@ impl MpegBlocks {
         })
     }
 
-    /// The samples of a frame; `None` if it is damaged.
+    /// Decodes a frame; returns `None` if it is damaged.
     fn decode(&mut self, header: &Header, frame: Vec<u8>) -> Result<Option<Vec<f32>>, String> {
         let decoder = match &mut self.decoder {
             Some(decoder) => decoder,
@@ -132,7 +133,7 @@ impl MpegBlocks {
         Ok(made.ok().filter(|made| *made == format_of(header)).map(|_| sound))
     }
 
-    /// Gives out the sound that is surely none of the encoder's; silence for damaged frames.
+    /// Outputs the audio that is certainly not padding, and silence for damaged frames.
     fn pass_on(&mut self, sound: Option<Vec<f32>>, frames: usize, samples: &mut Vec<f32>) {
         let channels = self.format.map_or(1, |format| format.channels);
         match &sound {
@@ -155,7 +156,7 @@ impl MpegBlocks {
         }
         let junk = self.frames.junk;
         match self.frames.length().filter(|length| junk * MOST_DAMAGED > *length) {
-            Some(length) => Err(format!("is damaged: {junk} of {length} bytes are no frames")),
+            Some(length) => Err(format!("is damaged: {junk} of {length} bytes belong to no frame")),
             None => Ok(()),
         }
     }
@@ -188,7 +189,7 @@ impl Blocks for MpegBlocks {
             let sound = self.decode(&header, frame)?;
             self.pass_on(sound, 1, samples);
         } else if self.is_change(format)? {
-            // A block has one format: the new one begins with the next.
+            // A block has one format, so the new format begins with the next block.
             self.end_part(Info::default(), samples);
             self.ahead.push_front(Found::Frame(header, frame));
             self.format = Some(format);

@@ -1,4 +1,5 @@
-//! Sound in which nobody speaks: noise of a colour, and bands as of a machine, a street or wind.
+//! Background noise without speech: coloured noise, and band noise as from a machine, traffic or
+//! wind.
 
 use std::f32::consts::{PI, TAU};
 
@@ -9,31 +10,31 @@ use serde::{Deserialize, Serialize};
 
 use super::mixing::{power, white_noise};
 
-/// Samples in a second, Hz.
+/// The sample rate in Hz.
 const SAMPLE_RATE: u32 = 16_000;
 
-/// Of each sample so much stays in the next: from white noise to brown.
+/// Coefficients of the first-order filter, from white to brown noise.
 const COLOURS: [f32; 5] = [0.0, 0.5, 0.9, 0.98, 0.998];
-/// How often noise swells in a second.
+/// Swells of the noise per second.
 const SWELLS: std::ops::Range<f32> = 0.3..8.0;
-/// Clicks in a second, and the samples after which one has died away by a factor of e.
+/// Clicks per second, and the samples in which a click decays by a factor of e.
 const CLICKS: std::ops::Range<f32> = 1.0..12.0;
 const DECAYS: std::ops::Range<f32> = 5.0..400.0;
-/// The frequencies of tones, in Hz, and the most that sound together.
+/// The frequencies of tones in Hz, and the maximum number of simultaneous tones.
 const TONES: std::ops::Range<f32> = 40.0..6_000.0;
 const MOST_TONES: usize = 5;
 
-/// Bands of a machine, a street or wind, that sound together.
+/// The number of bands, as from a machine, traffic or wind, that are mixed.
 const BANDS: std::ops::RangeInclusive<usize> = 2..=6;
-/// The middle of a band as octaves above 50 Hz, and its width as a share of its middle.
+/// The centre of a band in octaves above 50 Hz, and its width relative to the centre.
 const OCTAVES: std::ops::Range<f32> = 0.0..7.0;
 const LOWEST: f32 = 50.0;
 const WIDTHS: std::ops::Range<f32> = 0.05..1.0;
-/// By how many decibels a band is softer than one an octave below.
+/// The attenuation per octave, in decibels.
 const TILTS: std::ops::Range<f32> = 0.0..9.0;
-/// Blows of a machine, in a second.
+/// Strokes of a machine per second.
 const BLOWS: std::ops::Range<f32> = 4.0..60.0;
-/// How often a band has a new loudness in a second, and the most decibels between two.
+/// Loudness changes of a band per second, and the range of its loudness in decibels.
 const CHANGES: std::ops::Range<f32> = 0.5..10.0;
 const STEPS: std::ops::Range<f32> = 0.0..25.0;
 
@@ -41,15 +42,15 @@ const STEPS: std::ops::Range<f32> = 0.0..25.0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NoiseKind {
-    /// From white to brown, half of it swelling, some with tones or clicks.
+    /// From white to brown noise. Half of the signals swell, and some have tones or clicks.
     Coloured,
-    /// Bands of noise or of blows, each with a loudness that changes by itself; the low ones are
-    /// louder.
+    /// Bands of noise or of strokes. The loudness of each band varies independently, and low bands
+    /// are louder.
     Bands,
 }
 
 impl NoiseKind {
-    /// Noise at 16 kHz, not of one loudness; the same random state gives the same noise.
+    /// Makes noise of varying loudness at 16 kHz. The same random state gives the same noise.
     pub fn make(self, samples: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
         match self {
             Self::Coloured => coloured(samples, rng),
@@ -77,7 +78,7 @@ fn bands(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     samples
 }
 
-/// A pulse at each blow, not quite regular.
+/// Returns a pulse for each stroke, at slightly irregular intervals.
 fn blows(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let (mut samples, mut at) = (vec![0.0; length], 0.0);
     let between = SAMPLE_RATE as f32 / rng.random_range(BLOWS);
@@ -88,7 +89,7 @@ fn blows(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     samples
 }
 
-/// A filter with two poles, which lets a band through.
+/// Applies a two-pole band-pass filter.
 fn resonate(samples: &mut [f32], middle: f32, width: f32) {
     let radius = (-PI * width * middle / SAMPLE_RATE as f32).exp();
     let (first, second) =
@@ -100,7 +101,7 @@ fn resonate(samples: &mut [f32], middle: f32, width: f32) {
     }
 }
 
-/// A loudness in decibels that goes from one drawn value to the next.
+/// Returns a loudness in decibels, interpolated between random values.
 fn changing(length: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let between = SAMPLE_RATE as f32 / rng.random_range(CHANGES);
     let depth = rng.random_range(STEPS);

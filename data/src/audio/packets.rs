@@ -1,5 +1,5 @@
-//! Files whose packets Symphonia finds: Ogg Vorbis, AAC in MP4 or ADTS. This is the one place where it is
-//! called; a panic in it is an error.
+//! Container files that Symphonia demuxes: Ogg Vorbis, and AAC in MP4 or ADTS. All calls into
+//! Symphonia are here; a panic in Symphonia becomes an error.
 
 use std::io::ErrorKind;
 
@@ -16,22 +16,22 @@ use super::input::Input;
 use super::mp4::{self, Edits};
 use crate::guard::guarded;
 
-const PANICKED: &str = "is damaged: its decoder fails";
-/// Samples that are missing in the middle from which on a file is refused: as many as in the longest block
-/// of Vorbis.
+const PANICKED: &str = "is damaged: the decoder panicked";
+/// A file is refused if more samples than this are missing in the middle: the longest block of
+/// Vorbis.
 const MOST_MISSING: i64 = 8192;
 
-/// The sound of a file in a container.
+/// The audio of a file in a container.
 pub(super) struct PacketBlocks {
     demuxer: Demuxer,
     decoder: Box<dyn AudioDecoder>,
-    /// Parts of an MP4's samples that are heard.
+    /// The parts of an MP4 track to play.
     edits: Option<Edits>,
-    /// Samples of a channel that were decoded.
+    /// Samples per channel that were decoded.
     decoded: u64,
     format: Option<Format>,
     container: Container,
-    /// Where the next packet of an Ogg stream begins.
+    /// The expected start of the next packet in an Ogg stream.
     expected: Option<i64>,
 }
 
@@ -62,7 +62,7 @@ impl PacketBlocks {
         Ok(Self { demuxer, decoder, edits, decoded, format, container, expected })
     }
 
-    /// Refuses an Ogg stream with a hole.
+    /// Refuses an Ogg stream with a gap.
     fn check_place(&mut self, packet: &Packet, format: Format) -> Result<(), String> {
         if self.container != Container::Ogg {
             return Ok(());
@@ -83,9 +83,11 @@ impl PacketBlocks {
             (Some((units, scale)), Some(format)) => {
                 let counted =
                     (u128::from(units) * u128::from(format.rate) / u128::from(scale)) as u64;
-                // The last packet may be counted shorter or longer than it is.
+                // The counted length of the last packet may differ from its real length.
                 match decoded + mp4::PACKET < counted {
-                    true => Err(format!("is cut: {decoded} of {counted} samples are there")),
+                    true => {
+                        Err(format!("is truncated: {decoded} of {counted} samples are present"))
+                    }
                     false => Ok(None),
                 }
             }
@@ -100,7 +102,7 @@ impl Blocks for PacketBlocks {
         let packet = match self.demuxer.next()? {
             Next::Packet(packet) => packet,
             Next::Stream => {
-                // Another recording, put behind this one.
+                // Another recording, appended to this one.
                 self.decoder = make_decoder(&self.demuxer.parameters, true)?;
                 self.expected = None;
                 return self.next(samples);
@@ -108,7 +110,7 @@ impl Blocks for PacketBlocks {
             Next::End => return self.end(),
             Next::Cut if self.container == Container::Mp4 && self.edits.is_some() => {
                 return match self.end()? {
-                    None => Err("is cut within its last packets".to_owned()),
+                    None => Err("is truncated within its last packets".to_owned()),
                     some => Ok(some),
                 };
             }
@@ -130,13 +132,13 @@ impl Blocks for PacketBlocks {
     }
 }
 
-/// What a demuxer comes to next.
+/// The next event of a demuxer.
 pub(super) enum Next {
     Packet(Packet),
     /// Another stream with its own parameters.
     Stream,
     End,
-    /// The end, where more should be.
+    /// An unexpected end of the file.
     Cut,
 }
 
@@ -145,7 +147,7 @@ pub(super) struct Demuxer {
     format: Box<dyn FormatReader>,
     track: u32,
     pub parameters: AudioCodecParameters,
-    /// Samples of a channel that the header counts.
+    /// Samples per channel according to the header.
     pub counted: Option<u64>,
     pub seconds: Option<f64>,
 }
@@ -157,7 +159,7 @@ impl Demuxer {
         let probe = || symphonia::default::get_probe().probe(hint, stream, options, metadata);
         let format = guarded(probe)
             .ok_or(PANICKED)?
-            .map_err(|error| format!("not a sound file that can be read ({error})"))?;
+            .map_err(|error| format!("not a readable audio file ({error})"))?;
         let parameters = AudioCodecParameters::new();
         let mut demuxer = Self { format, track: 0, parameters, counted: None, seconds: None };
         demuxer.find_track()?;
@@ -166,10 +168,10 @@ impl Demuxer {
 
     fn find_track(&mut self) -> Result<(), String> {
         let Some(track) = self.format.default_track(TrackType::Audio) else {
-            return Err("has no sound".to_owned());
+            return Err("has no audio track".to_owned());
         };
         let Some(parameters) = track.codec_params.as_ref().and_then(|codec| codec.audio()) else {
-            return Err("its sound is coded in a way that is not known".to_owned());
+            return Err("its audio codec is unknown".to_owned());
         };
         let rate = parameters.sample_rate;
         self.seconds = track.num_frames.zip(rate).map(|(n, rate)| n as f64 / f64::from(rate));
@@ -199,7 +201,7 @@ impl Demuxer {
     }
 }
 
-/// A decoder, which leaves out what the packets tell it to if it is `gapless`.
+/// Makes a decoder. If `gapless` is set, the decoder removes the padding that the packets announce.
 pub(super) fn make_decoder(
     parameters: &AudioCodecParameters,
     gapless: bool,
@@ -207,10 +209,10 @@ pub(super) fn make_decoder(
     let options = AudioDecoderOptions::default().gapless(gapless);
     let make = || symphonia::default::get_codecs().make_audio_decoder(parameters, &options);
     let made = guarded(make).ok_or(PANICKED)?;
-    made.map_err(|error| format!("its sound cannot be decoded ({error})"))
+    made.map_err(|error| format!("its audio cannot be decoded ({error})"))
 }
 
-/// Replaces `samples` by those of a packet, channels interleaved.
+/// Replaces `samples` with the samples of a packet, channels interleaved.
 pub(super) fn decode(
     decoder: &mut dyn AudioDecoder,
     packet: &Packet,

@@ -1,11 +1,11 @@
-//! Samples that are not compressed.
+//! Uncompressed (PCM) samples.
 
-/// How a sample is stored.
+/// The encoding of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// From 0 to 255, with silence at 128.
+    /// From 0 to 255; 128 is silence.
     Unsigned8,
-    /// With sign, of 1 to 8 bytes.
+    /// Signed, of 1 to 8 bytes.
     Integer {
         bytes: usize,
     },
@@ -15,7 +15,7 @@ pub(super) enum Encoding {
     MuLaw,
 }
 
-/// An encoding and the order of its bytes.
+/// An encoding and its byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pcm {
     pub encoding: Encoding,
@@ -23,7 +23,7 @@ pub(super) struct Pcm {
 }
 
 impl Pcm {
-    /// Bytes of a sample.
+    /// Returns the bytes per sample.
     pub(super) fn width(&self) -> usize {
         match self.encoding {
             Encoding::Unsigned8 | Encoding::ALaw | Encoding::MuLaw => 1,
@@ -33,7 +33,7 @@ impl Pcm {
         }
     }
 
-    /// Replaces `samples` by those of the bytes, from -1 to 1.
+    /// Replaces `samples` with the decoded bytes, from -1 to 1.
     pub(super) fn decode(&self, bytes: &[u8], samples: &mut Vec<f32>) {
         samples.clear();
         let values = bytes.chunks_exact(self.width());
@@ -44,7 +44,7 @@ impl Pcm {
             Encoding::ALaw => samples.extend(bytes.iter().map(|byte| a_law(*byte))),
             Encoding::MuLaw => samples.extend(bytes.iter().map(|byte| mu_law(*byte))),
             Encoding::Integer { bytes } => {
-                // The sign is in the topmost bit, whatever the width.
+                // The sign is in the highest bit, for every width.
                 let shift = 64 - 8 * bytes as u32;
                 let value = |value| (self.bits(value) << shift).cast_signed() as f64;
                 samples.extend(values.map(|bytes| (value(bytes) / 2f64.powi(63)) as f32));
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(decoded(Encoding::Float32, true, &0.3f32.to_be_bytes()), [0.3]);
         assert_eq!(decoded(Encoding::Float64, false, &0.25f64.to_le_bytes()), [0.25]);
         let steps = |steps: [i32; 4]| steps.map(|step| step as f32 / 32_768.0);
-        // Of the tables of G.711, as ffmpeg decodes them.
+        // From the tables of G.711, as decoded by ffmpeg.
         let a_law = decoded(Encoding::ALaw, false, &[0xd5, 0x55, 0xaa, 0x2a]);
         assert_eq!(a_law, steps([8, -8, 32_256, -32_256]));
         let mu_law = decoded(Encoding::MuLaw, false, &[0xff, 0x7f, 0x80, 0x00]);

@@ -1,24 +1,24 @@
-//! Another rate, block by block.
+//! Sample rate conversion, block by block.
 
 use rubato::audioadapter_buffers::direct::InterleavedSlice;
 use rubato::{Fft, FixedSync, Indexing, Resampler as _, WindowFunction};
 
-/// Samples that are converted at a time, at least.
+/// The minimum number of samples to convert at a time.
 const BLOCK: usize = 1024;
 
 fn common_divisor(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
-/// Converts mono samples from one rate to another. What comes out is as long as what goes in, to the
-/// sample, and not late.
+/// Converts mono samples from one sample rate to another. The output duration matches the input
+/// exactly, and the output has no delay.
 pub(super) struct Resampler {
     inner: Fft<f32>,
-    /// Of the wanted rate to that of the samples.
+    /// The target sample rate divided by the input sample rate.
     ratio: f64,
     waiting: Vec<f32>,
     converted: Vec<f32>,
-    /// Samples that come out before the first one that went in.
+    /// Output samples before the first input sample; they are dropped.
     delay: usize,
     read: u64,
     written: u64,
@@ -27,18 +27,18 @@ pub(super) struct Resampler {
 impl Resampler {
     pub fn new(from: u32, to: u32) -> Result<Self, String> {
         let (window, fixed) = (WindowFunction::BlackmanHarris2, FixedSync::Input);
-        // The delay is half a block, which has to be whole samples at both rates.
+        // The delay is half a block, which must be a whole number of samples at both rates.
         let smallest = 2 * (from / common_divisor(from, to)) as usize;
         let block = BLOCK.next_multiple_of(smallest);
         let inner = Fft::new_custom(from as usize, to as usize, block, 1, 1, window, fixed)
-            .map_err(|error| format!("{from} Hz cannot be converted to {to} Hz ({error})"))?;
+            .map_err(|error| format!("cannot resample from {from} Hz to {to} Hz ({error})"))?;
         let converted = vec![0.0; inner.output_frames_max()];
         let delay = inner.output_delay();
         let ratio = f64::from(to) / f64::from(from);
         Ok(Self { inner, ratio, waiting: Vec::new(), converted, delay, read: 0, written: 0 })
     }
 
-    /// Takes samples and adds to `out` what is ready.
+    /// Takes samples and appends the converted samples to `out`.
     pub fn push(
         &mut self,
         samples: impl Iterator<Item = f32>,
@@ -55,7 +55,7 @@ impl Resampler {
         Ok(())
     }
 
-    /// Adds to `out` what is left.
+    /// Appends the remaining samples to `out`.
     pub fn finish(&mut self, out: &mut Vec<f32>) -> Result<(), String> {
         let wanted = (self.read as f64 * self.ratio).round() as u64;
         while self.written < wanted {
@@ -63,15 +63,15 @@ impl Resampler {
             self.convert(0, Some(self.waiting.len()), out)?;
             self.waiting.clear();
             if before == (self.written, self.delay) {
-                return Err("its rate cannot be converted".to_string());
+                return Err("its sample rate cannot be converted".to_string());
             }
         }
         out.truncate(out.len() - (self.written - wanted) as usize);
         Ok(())
     }
 
-    /// Converts a block of what waits from `start` on, of which `partial` samples are there; gives how
-    /// many were used.
+    /// Converts a block of the waiting samples from `start` on, of which `partial` are present.
+    /// Returns how many samples were used.
     fn convert(
         &mut self,
         start: usize,
@@ -80,7 +80,7 @@ impl Resampler {
     ) -> Result<usize, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let (waiting, room) = (&self.waiting[start..], self.converted.len());
-        // A block that is not full still has to have the memory of one.
+        // A partial block still needs the memory of a full block.
         let mut padded;
         let waiting = if partial.is_some() {
             padded = waiting.to_vec();

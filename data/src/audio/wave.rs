@@ -1,8 +1,8 @@
-//! WAV and its kin: RIFF, RIFX, RF64, BW64 and Sony's W64.
+//! WAV and related formats: RIFF, RIFX, RF64, BW64 and Sony's W64.
 //!
-//! Programs that write to a pipe cannot go back to fill in sizes. They leave 0, or a size that no file
-//! has: `0x7fff....`, `0x80000000` and above. Such a size means "to the end of the file". Another size
-//! that the file does not have means that the file is cut.
+//! Programs that write to a pipe cannot fill in sizes afterwards. They leave 0, or an impossible
+//! size: `0x7fff....`, `0x80000000` and above. Such a size means "to the end of the file". Any
+//! other size beyond the end of the file means that the file is truncated.
 
 use std::io;
 
@@ -10,25 +10,25 @@ use super::blocks::{Blocks, Format, cannot_read};
 use super::input::Input;
 use super::pcm::{Encoding, Pcm};
 
-/// Samples of a channel in a block.
+/// Samples per channel in a block.
 const BLOCK: usize = 4096;
-/// Sizes from here on are what programs write that do not know the size.
+/// Sizes from here on are placeholders for an unknown size.
 const UNKNOWN: u64 = 0x7fff_0000;
-/// The same for sizes of 64 bits.
+/// The same limit for 64-bit sizes.
 const UNKNOWN_64: u64 = 1 << 62;
-/// Bytes of a `fmt ` or `ds64` chunk that are read, of any length that it has.
+/// The bytes of a `fmt ` or `ds64` chunk that are read, whatever its length.
 const MOST_OF_A_CHUNK: u64 = 64;
-/// Channels that a header may have. Others are a damaged header.
+/// Valid channel counts in a header. Other counts mean a damaged header.
 const CHANNELS: std::ops::RangeInclusive<u64> = 1..=255;
-/// Seconds of sound behind the samples that the header counts, from which on the header is wrong.
+/// If more seconds of audio than this follow the counted samples, the header is wrong.
 const MUCH: u64 = 1;
 
-/// The end of a GUID in a W64 file, by its beginning.
+/// The rest of the GUID at the start of a W64 file.
 const W64_RIFF: &[u8] = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00";
-/// The rest of the GUIDs of `WAVE_FORMAT_EXTENSIBLE`, behind the two bytes of the format.
+/// The rest of the GUIDs of `WAVE_FORMAT_EXTENSIBLE`, after the two bytes of the format.
 const EXTENSIBLE: &[u8] = b"\x00\x00\x00\x00\x10\x00\x80\x00\x00\xaa\x00\x38\x9b\x71";
 
-/// A file of chunks, of which one or more hold samples.
+/// A file of chunks. One or more chunks hold samples.
 pub(super) struct WaveBlocks {
     input: Input,
     kind: Kind,
@@ -36,7 +36,7 @@ pub(super) struct WaveBlocks {
     bytes: Vec<u8>,
 }
 
-/// How the chunks are written.
+/// The chunk format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Riff { is_big_endian: bool, is_64: bool },
@@ -47,9 +47,9 @@ enum Kind {
 struct Data {
     pcm: Pcm,
     format: Format,
-    /// Bytes that the header counts; `None` for as many as there are.
+    /// The number of bytes according to the header; `None` means all bytes present.
     declared: Option<u64>,
-    /// Bytes that were read.
+    /// The number of bytes read.
     read: u64,
 }
 
@@ -59,18 +59,18 @@ struct Chunk {
 }
 
 impl WaveBlocks {
-    /// Whether a file begins like one of these.
+    /// Whether a file begins with the header of one of these formats.
     pub(super) fn is_head(head: &[u8]) -> bool {
         Kind::of(head).is_some()
     }
 
-    /// Reads as far as the samples.
+    /// Reads the header, up to the samples.
     pub(super) fn open(mut input: Input) -> Result<Self, String> {
         let (kind, data) = read_header(&mut input)?;
         Ok(Self { input, kind, data, bytes: Vec::new() })
     }
 
-    /// What follows the samples: more of them, or the end.
+    /// Looks for more samples after the current ones; returns `false` at the end.
     fn more(&mut self) -> Result<bool, String> {
         let Some(declared) = self.data.declared else { return Ok(false) };
         pad(&mut self.input, self.kind, declared).map_err(cannot_read)?;
@@ -78,7 +78,7 @@ impl WaveBlocks {
             let left = self.input.left();
             let head = self.input.peek(16).map_err(cannot_read)?;
             if Kind::of(head).is_some() {
-                // Another file, put behind this one.
+                // Another file, appended to this one.
                 (self.kind, self.data) = read_header(&mut self.input)?;
                 return Ok(true);
             }
@@ -102,7 +102,7 @@ impl WaveBlocks {
                     let second = u64::from(rate) * channels as u64 * self.data.pcm.width() as u64;
                     return match left {
                         Some(left) if left > MUCH * second && left > declared / 10 => Err(format!(
-                            "has {left} bytes behind the {declared} that its header counts"
+                            "has {left} bytes after the {declared} bytes in its header"
                         )),
                         _ => Ok(false),
                     };
@@ -127,7 +127,7 @@ impl Blocks for WaveBlocks {
         self.data.read += self.bytes.len() as u64;
         if let Some(declared) = self.data.declared.filter(|_| (self.bytes.len() as u64) < count) {
             let (there, declared) = (self.data.read / frame, declared / frame);
-            return Err(format!("is cut: {there} of {declared} samples are there"));
+            return Err(format!("is truncated: {there} of {declared} samples are present"));
         }
         if self.bytes.is_empty() {
             return Ok(None);
@@ -172,7 +172,7 @@ fn read_header(input: &mut Input) -> Result<(Kind, Data), String> {
     let (mut format, mut size_64) = (None, None);
     loop {
         let Some(Chunk { id, size }) = read_chunk(input, kind).map_err(cannot_read)? else {
-            return Err("is WAV without a `data` chunk, or is cut before it".to_owned());
+            return Err("is WAV without a `data` chunk, or is truncated before it".to_owned());
         };
         match &id {
             b"data" => {
@@ -201,7 +201,7 @@ fn read_header(input: &mut Input) -> Result<(Kind, Data), String> {
     }
 }
 
-/// The bytes of samples that a size means; `None` for as many as there are.
+/// Returns the number of sample bytes that a size stands for; `None` means all bytes present.
 fn declared_size(size: u64, kind: Kind, left: Option<u64>) -> Option<u64> {
     let is_64 = matches!(kind, Kind::W64 | Kind::Riff { is_64: true, .. });
     let unknown = match is_64 && size > u64::from(u32::MAX) {
@@ -213,7 +213,7 @@ fn declared_size(size: u64, kind: Kind, left: Option<u64>) -> Option<u64> {
     (!is_unknown).then_some(size)
 }
 
-/// The next chunk's header; `None` at the end.
+/// Reads the next chunk header; returns `None` at the end.
 fn read_chunk(input: &mut Input, kind: Kind) -> io::Result<Option<Chunk>> {
     let length = if kind == Kind::W64 { 24 } else { 8 };
     let bytes = input.read_up_to(length)?;
@@ -221,15 +221,15 @@ fn read_chunk(input: &mut Input, kind: Kind) -> io::Result<Option<Chunk>> {
         return Ok(None);
     };
     let size = match kind {
-        // The size has the header in it.
+        // The size includes the header.
         Kind::W64 => number(&bytes[16..], false).saturating_sub(24),
         _ => number(&bytes[4..], kind.is_big_endian()),
     };
     Ok(Some(Chunk { id, size }))
 }
 
-/// Passes over the bytes that fill a chunk up: to 8 in W64, to 2 in the others, where some programs leave
-/// the filling out.
+/// Skips the padding of a chunk: to a multiple of 8 bytes in W64, of 2 in the others. In the
+/// others, some programs omit the padding.
 fn pad(input: &mut Input, kind: Kind, size: u64) -> io::Result<()> {
     if kind == Kind::W64 {
         input.skip(size.wrapping_neg() % 8)?;
@@ -242,7 +242,7 @@ fn pad(input: &mut Input, kind: Kind, size: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether these four bytes can be the name of a chunk.
+/// Whether these four bytes can be a chunk name.
 fn is_id(bytes: &[u8]) -> bool {
     bytes.len() == 4 && bytes.iter().all(|byte| (0x20..0x7f).contains(byte))
 }
@@ -255,14 +255,14 @@ fn number(bytes: &[u8], is_big_endian: bool) -> u64 {
     }
 }
 
-/// What a `fmt ` chunk says of the samples.
+/// Reads the sample format from a `fmt ` chunk.
 fn read_format(bytes: &[u8], is_big_endian: bool) -> Result<(Pcm, Format), String> {
     let field = |at: usize, length: usize| {
         bytes.get(at..at + length).map(|bytes| number(bytes, is_big_endian))
     };
     let fields = (field(0, 2), field(2, 2), field(4, 4), field(12, 2));
     let (Some(mut tag), Some(channels), Some(rate), Some(block)) = fields else {
-        return Err("has a `fmt ` chunk that is cut".to_owned());
+        return Err("has a truncated `fmt ` chunk".to_owned());
     };
     if tag == 0xfffe {
         tag = match bytes.get(26..40) {
@@ -282,13 +282,15 @@ fn read_format(bytes: &[u8], is_big_endian: bool) -> Result<(Pcm, Format), Strin
         (6, _) => Encoding::ALaw,
         (7, _) => Encoding::MuLaw,
         _ => {
-            return Err(format!("is WAV of format {tag:#06x} with {bits} bits, which is not read"));
+            return Err(format!(
+                "is WAV of format {tag:#06x} with {bits} bits, which is not supported"
+            ));
         }
     };
     let pcm = Pcm { encoding, is_big_endian };
     if block != 0 && block != channels * pcm.width() as u64 {
         return Err(format!(
-            "has a `fmt ` chunk that contradicts itself: {channels} samples of {bits} bits in blocks of \
+            "has an inconsistent `fmt ` chunk: {channels} samples of {bits} bits in blocks of \
              {block} bytes"
         ));
     }

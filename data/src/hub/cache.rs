@@ -1,7 +1,8 @@
-//! One model in the cache folder that all Hugging Face tools share, by the rules of huggingface_hub.
+//! A model in the cache folder that all Hugging Face tools share, with huggingface_hub's layout.
 //!
-//! `refs/<revision>` names a commit, `snapshots/<commit>/<file>` links to `blobs/<etag>`, an empty
-//! `.no_exist/<commit>/<file>` says that the commit has no such file, and `trees/<commit>.json` lists all that it has.
+//! `refs/<revision>` holds a commit, and `snapshots/<commit>/<file>` links to `blobs/<etag>`. An
+//! empty file `.no_exist/<commit>/<file>` means that the commit has no such file.
+//! `trees/<commit>.json` lists all files of the commit.
 
 use std::fs;
 use std::io::{self, Read};
@@ -15,22 +16,22 @@ use super::facts::Facts;
 use super::{HubSettings, names};
 use crate::DataError;
 
-/// More than any real commit, any real `modules.json` and any real listing has.
+/// Size limits in bytes, above any real commit, `modules.json` and file listing.
 const LONGEST_REFERENCE: u64 = 1_000;
 const LARGEST_MODULES: u64 = 1 << 20;
 const LARGEST_LISTING: u64 = 100 << 20;
 
-/// What the cache knows of a file.
+/// The state of a file in the cache.
 pub(super) enum Cached {
-    /// Its path.
+    /// The file is in the cache, at this path.
     File(PathBuf),
     /// The model has no such file.
     Absent,
-    /// Nothing.
+    /// The cache has no information about the file.
     Unknown,
 }
 
-/// One model in the shared cache.
+/// A model in the shared cache.
 pub(super) struct CachedModel {
     pub(super) repo: Repo,
     cache: PathBuf,
@@ -40,13 +41,14 @@ pub(super) struct CachedModel {
 impl CachedModel {
     pub(super) fn new(repository: &str, revision: &str, settings: &HubSettings) -> Self {
         let repo = Repo::with_revision(repository.to_owned(), RepoType::Model, revision.to_owned());
-        // Links are relative to their own folder, so paths need not be absolute; but messages are clearer so.
+        // Links are relative to their own folder, so relative paths would work. Absolute paths make
+        // messages clearer.
         let cache = std::path::absolute(&settings.cache).unwrap_or_else(|_| settings.cache.clone());
         let folder = cache.join(repo.folder_name());
         Self { repo, cache, folder }
     }
 
-    /// The commit that the cache has for the revision; the revision itself where there is none.
+    /// Returns the cached commit of the revision; the revision itself if there is none.
     pub(super) fn commit(&self) -> String {
         self.known_commit().unwrap_or_else(|| self.repo.revision().to_owned())
     }
@@ -57,8 +59,8 @@ impl CachedModel {
         names::is_plain_name(commit).then(|| commit.to_owned())
     }
 
-    /// The snapshot that a file of a commit belongs to. A folder that the user has filled by hand, with no reference,
-    /// stays the model's: what is missing joins it.
+    /// Returns the snapshot for a file of a commit. If the user filled the revision's folder by
+    /// hand, without a reference, missing files are added to that folder.
     fn snapshot_of(&self, commit: &str) -> String {
         let is_filled_by_hand = self.known_commit().is_none() && self.has_files();
         if is_filled_by_hand { self.repo.revision().to_owned() } else { commit.to_owned() }
@@ -80,7 +82,7 @@ impl CachedModel {
         self.folder.join(".no_exist").join(commit).join(file)
     }
 
-    /// Looks a file up.
+    /// Looks up a file.
     pub(super) fn lookup(&self, file: &str) -> Cached {
         let path = self.snapshot().join(file);
         if path.is_file() {
@@ -96,8 +98,8 @@ impl CachedModel {
         fs::read_dir(self.snapshot()).is_ok_and(|mut entries| entries.next().is_some())
     }
 
-    /// Whether another cached file says that the model has this one: a listing of the commit, or sentence-transformers'
-    /// own files, which name each other.
+    /// Whether another cached file says that the model has this file: a listing of the commit, or a
+    /// sentence-transformers file that refers to it.
     pub(super) fn is_named(&self, file: &str) -> bool {
         if self.is_listed(file) == Some(true) {
             return true;
@@ -112,14 +114,15 @@ impl CachedModel {
         let text = |module: &Value, key| module.get(key).and_then(Value::as_str).map(str::to_owned);
         modules.as_ref().and_then(Value::as_array).is_some_and(|modules| {
             modules.iter().any(|module| {
-                // Normalize has no configuration.
+                // The module `Normalize` has no configuration.
                 text(module, "path").is_some_and(|path| path.trim_matches('/') == folder)
                     && text(module, "type").is_none_or(|kind| !kind.ends_with(".Normalize"))
             })
         })
     }
 
-    /// Whether the listing of the commit that huggingface_hub keeps has the file. `None` without a listing.
+    /// Whether the commit's listing, which huggingface_hub stores, has the file. `None` without a
+    /// listing.
     fn is_listed(&self, file: &str) -> Option<bool> {
         let path = self.folder.join("trees").join(format!("{}.json", self.commit()));
         let listing: Value = serde_json::from_str(&read_short(&path, LARGEST_LISTING)?).ok()?;
@@ -129,7 +132,8 @@ impl CachedModel {
         Some(listing.get("files")?.as_object()?.contains_key(file))
     }
 
-    /// Where a download grows until it is complete: in the model's folder, outside of what others read.
+    /// Returns the path of a partial download, in the model's folder but outside of the folders
+    /// that other tools read.
     pub(super) fn part(&self, file: &str, etag: &str) -> Result<PathBuf, DataError> {
         let folder = self.folder.join("incoming");
         self.make_folder(&folder)?;
@@ -138,7 +142,8 @@ impl CachedModel {
         Ok(part)
     }
 
-    /// Removes parts of earlier contents of a file, which nothing will complete. What is in use or unknown stays.
+    /// Removes partial downloads of earlier contents of a file, which nothing will complete. Files
+    /// in use and unknown files stay.
     pub(super) fn sweep_parts(&self, file: &str) {
         let start = format!("{}.", file.replace('/', "--"));
         let locks = self.cache.join(".locks").join(self.repo.folder_name());
@@ -151,14 +156,14 @@ impl CachedModel {
             let lock =
                 etag.and_then(|etag| fs::File::open(locks.join(format!("{etag}.lock"))).ok());
             if lock.is_some_and(|lock| lock.try_lock().is_ok()) {
-                // A leftover that cannot be removed does no harm.
+                // A file that cannot be removed does no harm.
                 let _ = durable::remove_file(&entry.path());
             }
         }
     }
 
-    /// Keeps other processes from this content until it is dropped. huggingface_hub takes the same lock.
-    /// While another process holds it, `waiting` is called once, with the path of the lock file.
+    /// Locks this content against other processes until the lock is dropped. huggingface_hub takes
+    /// the same lock. If another process holds it, `waiting` is called once with the lock's path.
     pub(super) fn lock(
         &self,
         etag: &str,
@@ -182,10 +187,10 @@ impl CachedModel {
         lock().map_err(|source| disk_error(&path, source))
     }
 
-    /// A file of this content that is in the cache already.
+    /// Returns the blob with this content, if it is already in the cache.
     pub(super) fn find_blob(&self, facts: &Facts) -> Option<PathBuf> {
         let path = self.blob(&facts.etag);
-        // Links to a store that is shared by models lead elsewhere in the cache.
+        // Links into a store that several models share lead elsewhere in the cache.
         let inside = fs::canonicalize(&path).ok()?.starts_with(fs::canonicalize(&self.cache).ok()?);
         let is_whole = fs::metadata(&path).is_ok_and(|found| {
             found.is_file() && facts.size.is_none_or(|size| found.len() == size)
@@ -193,7 +198,7 @@ impl CachedModel {
         (inside && is_whole).then_some(path)
     }
 
-    /// Moves a complete and checked part to the blobs.
+    /// Moves a complete, verified download to the blobs.
     pub(super) fn keep_blob(&self, part: &Path, etag: &str) -> Result<(), DataError> {
         let blob = self.blob(etag);
         self.make_folder(&self.folder.join("blobs"))?;
@@ -204,20 +209,20 @@ impl CachedModel {
         keep().map_err(|source| disk_error(&blob, source))
     }
 
-    /// Links a blob into its snapshot, then lets the revision name the commit: a reader sees the file whole or not at
-    /// all.
+    /// Links a blob into its snapshot, then sets the revision's reference to the commit. Readers
+    /// see the complete file or no file.
     pub(super) fn publish(&self, file: &str, facts: &Facts) -> Result<PathBuf, DataError> {
         let snapshot = self.snapshot_of(&facts.commit);
         let path = self.folder.join("snapshots").join(&snapshot).join(file);
         if let (Some(folder), Some(name)) = (path.parent(), file.rsplit('/').next()) {
             self.make_folder(folder)?;
-            // Nobody else links this file: the lock of its content is held.
+            // No other process links this file: this process holds the lock of its content.
             durable::sweep(folder, &[name]).map_err(|source| disk_error(folder, source))?;
         }
         let up = "../".repeat(snapshot.split('/').count() + file.split('/').count());
         let target = PathBuf::from(format!("{up}blobs/{}", facts.etag));
         let linked = match durable::write_link(&target, &path) {
-            // Some disks have no links: there the snapshot holds the file itself.
+            // Some disks do not support links; there, the snapshot holds the file itself.
             Err(error) if has_no_links(&error) => durable::rename(&self.blob(&facts.etag), &path),
             linked => linked,
         };
@@ -226,7 +231,7 @@ impl CachedModel {
         Ok(path)
     }
 
-    /// Notes that a commit has no such file, for runs without a network.
+    /// Records that a commit has no such file, for offline runs.
     pub(super) fn note_absence(&self, file: &str, commit: &str) -> Result<(), DataError> {
         let snapshot = self.snapshot_of(commit);
         let path = self.no_exist(&snapshot, file);
@@ -249,7 +254,8 @@ impl CachedModel {
             .map_err(|source| disk_error(&reference, source))
     }
 
-    /// Makes a folder of the cache. Refuses a link that leads out of the cache, so nothing is ever written elsewhere.
+    /// Makes a folder of the cache. Refuses a link that leads out of the cache, so that nothing is
+    /// written outside of it.
     fn make_folder(&self, folder: &Path) -> Result<(), DataError> {
         let error = |source| disk_error(folder, source);
         durable::create_folder(&self.cache).map_err(error)?;
@@ -267,18 +273,18 @@ impl CachedModel {
         Ok(())
     }
 
-    /// The bytes that are free where the cache is.
+    /// Returns the free bytes on the cache's disk.
     pub(super) fn free_space(&self) -> Option<u64> {
         fs4::available_space(&self.cache).ok()
     }
 
-    /// The cache folder, for messages.
+    /// Returns the cache folder, for messages.
     pub(super) fn cache(&self) -> &Path {
         &self.cache
     }
 }
 
-/// Refuses to open a link in order to write.
+/// Refuses to open a link for writing.
 fn refuse_link(path: &Path) -> Result<(), DataError> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_symlink() => Err(DataError::CacheLink { path: path.to_path_buf() }),
@@ -286,7 +292,7 @@ fn refuse_link(path: &Path) -> Result<(), DataError> {
     }
 }
 
-/// The text of a file that is not longer than `limit`.
+/// Reads a text file of at most `limit` bytes.
 fn read_short(path: &Path, limit: u64) -> Option<String> {
     // Opening a pipe would wait for a writer.
     if !path.is_file() {

@@ -1,4 +1,4 @@
-//! Whether a file's content is what its etag says.
+//! Checks a file's content against its etag.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,13 +7,13 @@ use std::path::Path;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
-/// The hash that an etag is.
+/// Returns the hash function of an etag.
 pub(super) fn kind(etag: &str) -> &'static str {
     if etag.len() == 64 { "SHA-256" } else { "SHA-1" }
 }
 
-/// Whether the file's hash is `etag`: the SHA-256 of large files, or the SHA-1 of small ones. Git hashes a small file
-/// with its size in front; some mirrors hash it alone.
+/// Whether the file's hash is `etag`: the SHA-256 of large files, or the SHA-1 of small files. Git
+/// hashes a small file with a prefix that holds its size; some mirrors hash the file alone.
 pub(super) fn matches(path: &Path, etag: &str) -> io::Result<bool> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
@@ -43,7 +43,7 @@ pub(super) fn matches(path: &Path, etag: &str) -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    /// `git hash-object`, `sha1sum` and `sha256sum` gave the values.
+    /// The values are from `git hash-object`, `sha1sum` and `sha256sum`.
     #[test]
     fn hashes_of_files() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,10 @@
-//! Requests to the hub, with bounds on all that a hostile or broken server can do.
+//! HTTP requests to the hub, with limits against hostile or broken servers.
 //!
-//! - The access token goes to the endpoint alone: never to another host, port or scheme.
-//! - At most ten redirects are followed, to http and https only, and never from https to http.
-//! - Each request runs on a thread of its own, which touches no file. The caller waits for it with a time limit, so
-//!   neither a slow name server nor headers that come byte by byte hold the program.
+//! - The access token is sent only to the endpoint, never to another host, port or scheme.
+//! - At most ten redirects are followed: only to http and https, and never from https to http.
+//! - Each request runs on its own thread, which touches no file. The caller waits for the thread
+//!   with a time limit, so neither a slow name server nor headers that arrive byte by byte block
+//!   the program.
 
 use std::io::Read;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -17,9 +18,9 @@ use super::HubSettings;
 use super::facts::shown;
 
 const MOST_REDIRECTS: usize = 10;
-/// The size of the pieces that a body arrives in.
+/// The size of the chunks in which a body is read.
 const PIECE: usize = 64 << 10;
-/// The headers that are read.
+/// The headers to read.
 const HEADERS: [&str; 8] = [
     "content-length",
     "content-range",
@@ -31,23 +32,23 @@ const HEADERS: [&str; 8] = [
     "x-repo-commit",
 ];
 
-/// Why a request has no answer that can be used.
+/// The reason why a request has no usable response.
 #[derive(Debug)]
 pub(super) enum Trouble {
     /// The hub cannot be reached, or is down.
     Unreachable(String),
-    /// The hub is silent, or too slow.
+    /// The hub does not respond, or is too slow.
     Slow(String),
     /// The connection broke.
     Broken(String),
-    /// The answer cannot be used.
+    /// The response cannot be used.
     Refused(String),
 }
 
-/// Status and headers of an answer.
+/// Status and headers of a response.
 pub(super) struct Head {
     pub(super) status: u16,
-    /// Whether the endpoint itself answers, not a server that it redirects to.
+    /// Whether the response comes from the endpoint itself, not from a server that it redirects to.
     pub(super) is_endpoint: bool,
     headers: Vec<(&'static str, String)>,
 }
@@ -62,13 +63,13 @@ impl Head {
     }
 }
 
-/// An answer, whose body is yet to come.
+/// A response whose body is still to be read.
 pub(super) struct Answer {
     pub(super) head: Head,
     events: Receiver<Event>,
 }
 
-/// What a request's thread reports.
+/// A message from a request's thread.
 enum Event {
     Head(Head),
     Bytes(Vec<u8>),
@@ -77,9 +78,9 @@ enum Event {
 }
 
 impl Answer {
-    /// The next bytes of the body; `None` at its end.
+    /// Returns the next bytes of the body, or `None` at its end.
     ///
-    /// # Errors   `Slow` where nothing arrives within `limit`; `Broken`
+    /// # Errors   `Slow` if nothing arrives within `limit`; `Broken`
     pub(super) fn next(&self, limit: Duration) -> Result<Option<Vec<u8>>, Trouble> {
         match self.events.recv_timeout(limit) {
             Ok(Event::Bytes(bytes)) => Ok(Some(bytes)),
@@ -101,16 +102,17 @@ pub(super) struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// # Errors   `Refused` for an endpoint that is no http or https address
+    /// # Errors   `Refused` for an endpoint that is not an http or https URL
     pub(super) fn new(settings: &'a HubSettings, answer_limit: Duration) -> Result<Self, Trouble> {
         let endpoint = Url::parse(&settings.endpoint).ok().filter(is_web);
         let endpoint = endpoint
-            .ok_or_else(|| Trouble::Refused("nothing: this is no http or https address".into()))?;
+            .ok_or_else(|| Trouble::Refused("nothing: this is not an http or https URL".into()))?;
         Ok(Self { endpoint, settings, answer_limit: answer_limit.min(settings.stall_limit) })
     }
 
-    /// Asks the endpoint for bytes of a file, and follows redirects. `is_enough` sees each answer, and ends the chain
-    /// where it returns true; as in huggingface_hub, it does not see redirects within the endpoint.
+    /// Requests bytes of a file from the endpoint, and follows redirects until `is_enough` returns
+    /// true for a response. As in huggingface_hub, redirects within the endpoint are not passed to
+    /// `is_enough`.
     pub(super) fn get(
         &self,
         path: &str,
@@ -131,7 +133,7 @@ impl<'a> Client<'a> {
             let Some(next) = next.filter(|_| !is_enough) else { return Ok(answer) };
             url = next;
             if !self.is_endpoint(&url) {
-                // A redirect back does not bring it back.
+                // A redirect back to the endpoint does not restore the token.
                 token = None;
             }
         }
@@ -159,7 +161,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Whether an address is on the endpoint's host, port and scheme.
+    /// Whether a URL has the endpoint's host, port and scheme.
     fn is_endpoint(&self, url: &Url) -> bool {
         url.origin() == self.endpoint.origin()
     }
@@ -178,12 +180,12 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Sends the request and reports what comes, until nobody listens.
+/// Sends the request and reports its progress until the receiver is dropped.
 fn transfer(request: Request, is_endpoint: bool, to: &SyncSender<Event>) {
     let response = match request.call() {
         Ok(response) | Err(ureq::Error::Status(_, response)) => response,
         Err(ureq::Error::Transport(error)) => {
-            // Without the address, which may hold a signature.
+            // The message omits the URL, which may contain a signature.
             let parts = [error.message().map(str::to_owned), source_of(&error)];
             let reason = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
             let reason = if reason.is_empty() {
@@ -191,7 +193,7 @@ fn transfer(request: Request, is_endpoint: bool, to: &SyncSender<Event>) {
             } else {
                 format!("{}: {reason}", error.kind())
             };
-            // The receiver is gone where the caller has given up.
+            // The receiver is gone if the caller has given up.
             let _ = to.send(Event::Failed(reason));
             return;
         }
@@ -230,27 +232,27 @@ fn is_web(url: &Url) -> bool {
     matches!(url.scheme(), "http" | "https") && url.has_host()
 }
 
-/// Where a redirect leads.
+/// Returns the target of a redirect.
 fn next_address(from: &Url, head: &Head) -> Result<Url, String> {
     let location = head
         .header("location")
-        .ok_or_else(|| format!("a redirect without an address (status {})", head.status))?;
-    let mut url =
-        from.join(location).ok().filter(is_web).ok_or_else(|| {
-            format!("a redirect to no http or https address ({})", shown(location))
-        })?;
+        .ok_or_else(|| format!("a redirect without a URL (status {})", head.status))?;
+    let mut url = from.join(location).ok().filter(is_web).ok_or_else(|| {
+        format!("a redirect that is not to an http or https URL ({})", shown(location))
+    })?;
     if from.scheme() == "https" && url.scheme() == "http" {
         return Err("a redirect from https to http".to_owned());
     }
     if url.origin() != from.origin() {
-        // A name and password in the address would be sent. Failing is impossible for an address with a host.
+        // A user name and password in the URL would be sent. The calls cannot fail for a URL with a
+        // host.
         let _ = url.set_username("");
         let _ = url.set_password(None);
     }
     Ok(url)
 }
 
-/// Whether `NO_PROXY` names the host, or a domain that it is in.
+/// Whether `NO_PROXY` lists the host or a domain that contains it.
 fn needs_no_proxy(url: &Url) -> bool {
     let names = std::env::var("NO_PROXY").or_else(|_| std::env::var("no_proxy"));
     let host = url.host_str().unwrap_or_default();

@@ -1,8 +1,9 @@
-//! Downloads that end as a whole file in the cache, or not in the cache at all.
+//! Downloads a file into the cache: the cache gets the complete file or nothing.
 //!
-//! The hub is asked for the facts of a file (commit, etag, size), which are checked before any path is made of them. The
-//! bytes go to a part beside the cache, never more than announced. A part whose size and checksum are right moves into
-//! the cache; one that was broken off is resumed, in this run or the next.
+//! The hub is asked for a file's metadata (commit, etag, size). The metadata is validated before it
+//! becomes part of a path. The bytes go to a partial file beside the cache, never more than
+//! announced. A partial file with the right size and checksum moves into the cache. An interrupted
+//! download is resumed, in this run or the next.
 
 use std::fs;
 use std::io::Write;
@@ -21,21 +22,21 @@ use super::settings::without_password;
 use super::{HubSettings, WeightsLocation, checksum, names, reach};
 use crate::DataError;
 
-/// A slower download is given up.
+/// A slower download is aborted.
 const LEAST_BYTES_PER_SECOND: f64 = 1_000.0;
-/// How long a hub may take to answer where the cached files would do without it.
+/// The time limit for a response when the cached files would suffice.
 const SHORT_ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// How hard to try to reach the hub.
+/// The effort for reaching the hub.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
-    /// As often as the settings say.
+    /// As many retries as the settings say.
     Full,
-    /// Once and briefly: the cached files would do.
+    /// A single short attempt: the cached files would suffice.
     Brief,
 }
 
-/// Fetches one file into the cache and returns its path there.
+/// Downloads a file into the cache and returns its path there.
 pub(super) fn download(
     location: &WeightsLocation,
     model: &CachedModel,
@@ -71,18 +72,18 @@ pub(super) fn download(
     transfer.attempt(&client).map_err(Failure::into_error)
 }
 
-/// Why an attempt failed.
+/// The reason why an attempt failed.
 enum Failure {
-    /// There is no network, or no hub: worth another attempt, if the file is needed.
+    /// No network, or no hub: worth another attempt if the file is needed.
     Unreachable(DataError),
     /// Worth another attempt.
     Passing(DataError),
-    /// No other attempt would end better.
+    /// Another attempt would not help.
     Final(DataError),
 }
 
 impl Failure {
-    /// A hub that has just answered is there.
+    /// Marks an unreachable hub as reachable, because it has just responded.
     fn after_an_answer(self) -> Self {
         match self {
             Self::Unreachable(error) => Self::Passing(error),
@@ -149,7 +150,8 @@ impl Transfer<'_> {
         );
     }
 
-    /// Asks for commit, etag and size. The bytes of large files are elsewhere; the hub's redirect has the facts.
+    /// Requests commit, etag and size. The bytes of large files are on another server; the hub's
+    /// redirect has the metadata.
     fn facts(&self, client: &Client<'_>) -> Result<(Facts, u64), Failure> {
         let asked = self.model.commit();
         let mut facts: Option<Facts> = None;
@@ -180,12 +182,12 @@ impl Transfer<'_> {
         let total = total_size(head.status, |name| head.header(name)).map_err(|e| refused(&e))?;
         let size = facts.size.or(total).ok_or_else(|| refused("no size"))?;
         if names::commit(&asked).is_some_and(|asked| asked != facts.commit) {
-            return Err(refused(&format!("commit {} for commit {asked}", facts.commit)));
+            return Err(refused(&format!("commit {} instead of commit {asked}", facts.commit)));
         }
         Ok((facts, size))
     }
 
-    /// Downloads what is missing of the part.
+    /// Downloads the missing bytes of the partial file.
     fn fill(&self, client: &Client<'_>, part: &Path, size: u64) -> Result<(), Failure> {
         let disk = |source| Failure::Final(disk_error(part, source));
         let mut file = durable::append_to(part).map_err(disk)?;
@@ -222,7 +224,7 @@ impl Transfer<'_> {
                 file.set_len(0).map_err(disk)?;
                 length = 0;
             }
-            // The part does not fit the file.
+            // The partial file does not match the file.
             206 | 416 => {
                 self.remove(part)?;
                 let reason = format!("bytes other than those from {length} on");
@@ -237,7 +239,7 @@ impl Transfer<'_> {
         self.receive(&answer, &mut file, part, length, size)
     }
 
-    /// Writes a body to the part, never more than announced.
+    /// Writes a body to the partial file, never more than announced.
     fn receive(
         &self,
         answer: &Answer,
@@ -319,7 +321,7 @@ impl Transfer<'_> {
         durable::remove_file(part).map_err(|source| Failure::Final(disk_error(part, source)))
     }
 
-    /// The path of the file on the hub, at a commit or a revision.
+    /// Returns the path of the file on the hub, at a commit or a revision.
     fn address(&self, revision: &str) -> String {
         let repo = &self.model.repo;
         let revision = Repo::with_revision(repo.url(), RepoType::Model, revision.to_owned());
@@ -330,7 +332,7 @@ impl Transfer<'_> {
         match trouble {
             Trouble::Unreachable(reason) => Failure::Unreachable(self.no_network(reason)),
             Trouble::Broken(reason) => Failure::Passing(self.no_network(reason)),
-            // One wait is enough.
+            // There was one wait already; do not retry.
             Trouble::Slow(reason) => Failure::Final(self.no_network(reason)),
             Trouble::Refused(reason) => Failure::Final(self.refused(&reason)),
         }
@@ -344,7 +346,7 @@ impl Transfer<'_> {
         }
         if !head.is_endpoint {
             return Failure::Final(
-                self.refused(&format!("{reason} of the server that it redirects to")),
+                self.refused(&format!("{reason} from the server that it redirects to")),
             );
         }
         Failure::Final(match head.status {
@@ -364,13 +366,14 @@ impl Transfer<'_> {
         })
     }
 
-    /// Keeps for later runs that the commit has no such file, where the hub says so of this commit.
+    /// Records, for later runs, that the commit has no such file, if the hub says so about this
+    /// commit.
     fn note_absence(&self, head: &Head, asked: &str) {
         let is_entry = head.header("x-error-code").is_none_or(|code| code == "EntryNotFound");
         let commit = head.header("x-repo-commit").and_then(names::commit);
         let Some(commit) = commit.filter(|_| is_entry) else { return };
         if names::commit(asked).is_none_or(|asked| asked == commit) {
-            // A cache that cannot be written serves as well without the note.
+            // If the cache is not writable, the result is the same without this record.
             let _ = self.model.note_absence(self.file, &commit);
         }
     }

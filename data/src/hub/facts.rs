@@ -1,37 +1,37 @@
-//! What the hub announces of a file, read from the headers of its answers.
+//! File metadata from the hub's response headers.
 
 use super::names;
 
-/// The commit that a file belongs to, the hash of its content and its size in bytes.
+/// The commit of a file, the hash of its content and its size in bytes.
 ///
-/// All three are checked: the first two become names of files in the cache.
+/// All three are validated: the commit and the hash become file names in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// 40 hexadecimal digits.
     pub commit: String,
     /// 40 hexadecimal digits (the SHA-1 of git's blob) or 64 (the SHA-256 of the file).
     pub etag: String,
-    /// The size, where this answer has it.
+    /// The size, if this response has it.
     pub size: Option<u64>,
 }
 
 impl Facts {
-    /// Reads the headers of an answer, looked up by `header`. `None` where it has no `X-Repo-Commit`, as the redirect
-    /// of a renamed model has none.
+    /// Reads the headers of a response; `header` looks them up. Returns `None` if there is no
+    /// `X-Repo-Commit`, as in the redirect of a renamed model.
     ///
-    /// # Errors   what is wrong with a commit, an etag or a size
+    /// # Errors   the problem with the commit, the etag or the size
     pub fn read<'a>(
         status: u16,
         header: impl Fn(&str) -> Option<&'a str>,
     ) -> Result<Option<Self>, String> {
         let Some(commit) = header("x-repo-commit") else { return Ok(None) };
         let commit = names::commit(commit).ok_or_else(|| {
-            format!("a commit of other than 40 hexadecimal digits ({})", shown(commit))
+            format!("a commit that does not have 40 hexadecimal digits ({})", shown(commit))
         })?;
         let linked = header("x-linked-etag").or_else(|| header("etag"));
         let etag = linked.ok_or("no ETag")?;
         let etag = names::etag(etag)
-            .ok_or_else(|| format!("an ETag that is no SHA-1 or SHA-256 ({})", shown(etag)))?;
+            .ok_or_else(|| format!("an ETag that is not a SHA-1 or SHA-256 ({})", shown(etag)))?;
         let size = match header("x-linked-size") {
             Some(size) => Some(number(size)?),
             None => total_size(status, header)?,
@@ -40,9 +40,9 @@ impl Facts {
     }
 }
 
-/// The size of the whole file in a final answer.
+/// Returns the size of the whole file from a final response.
 ///
-/// # Errors   a size that is no number of bytes
+/// # Errors   a size that is not a number of bytes
 pub fn total_size<'a>(
     status: u16,
     header: impl Fn(&str) -> Option<&'a str>,
@@ -60,7 +60,7 @@ pub fn total_size<'a>(
     }
 }
 
-/// The index of the first byte that an answer to a range request holds.
+/// Returns the index of the first byte in the response to a range request.
 pub fn first_byte<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Option<u64> {
     let range = header("content-range")?.trim().strip_prefix("bytes")?.trim_start();
     range.split('-').next()?.parse().ok()
@@ -70,10 +70,10 @@ fn number(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = is_number.then(|| text.parse().ok()).flatten();
-    number.ok_or_else(|| format!("a size that is no number of bytes ({})", shown(text)))
+    number.ok_or_else(|| format!("a size that is not a number of bytes ({})", shown(text)))
 }
 
-/// The start of a header's value, quoted.
+/// Returns the start of a header's value, quoted.
 pub(super) fn shown(value: &str) -> String {
     let start: String = value.chars().take(80).collect();
     let rest = if start.len() < value.len() { "…" } else { "" };

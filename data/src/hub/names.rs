@@ -1,14 +1,17 @@
-//! Names that become parts of a path: nothing that the hub or the user says is joined to a folder before it passes here.
+//! Validates names before they become part of a path. Every name from the hub or the user is
+//! checked here.
 
-/// Whether a part of a path is safe to join to a folder.
+/// Whether a path component is safe to join to a folder.
 pub(super) fn is_plain_name(part: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | ' ');
     !part.is_empty() && part != "." && part != ".." && part.chars().all(plain)
 }
 
-/// Whether the hub can have a model of this name: `name` or `owner/name`, by the rules of huggingface_hub.
+/// Whether this is a valid name of a model on the hub: `name` or `owner/name`, by the rules of
+/// huggingface_hub.
 ///
-/// A doubled `-` stands for `/` in the names of cache folders, so two models would share one folder.
+/// A double `-` stands for `/` in cache folder names, so two models would otherwise share one
+/// folder.
 pub(super) fn is_repository(name: &str) -> bool {
     let parts: Vec<&str> = name.split('/').collect();
     let well_formed = |part: &&str| {
@@ -25,12 +28,13 @@ pub(super) fn is_repository(name: &str) -> bool {
         && !name.ends_with(".git")
 }
 
-/// A commit: 40 hexadecimal digits, in lower case.
+/// Parses a commit: 40 hexadecimal digits, in lower case.
 pub(super) fn commit(text: &str) -> Option<String> {
     hexadecimal(text.trim(), &[40])
 }
 
-/// An `ETag` without its weakness mark and quotes: a SHA-1 of git or a SHA-256, in lower case.
+/// Parses an `ETag` without its weakness prefix and quotes: a git SHA-1 or a SHA-256, in lower
+/// case.
 pub(super) fn etag(text: &str) -> Option<String> {
     let text = text.trim();
     hexadecimal(text.strip_prefix("W/").unwrap_or(text).trim_matches('"'), &[40, 64])

@@ -1,10 +1,11 @@
-//! Which hubs this program has reached, so that a missing network is found out once and not for each file.
+//! Remembers which hubs this program has reached, so that a missing network is detected once
+//! instead of for each file.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// After this time an unreachable hub is asked again.
+/// The time after which an unreachable hub is tried again.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 enum Reach {
@@ -18,12 +19,12 @@ fn hubs() -> MutexGuard<'static, HashMap<String, Reach>> {
     HUBS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes that the hub has answered.
+/// Records that the hub has responded.
 pub(super) fn note_answer(endpoint: &str) {
     hubs().insert(endpoint.to_owned(), Reach::Answered);
 }
 
-/// Notes that the hub cannot be reached. One that has answered before stays reachable.
+/// Records that the hub cannot be reached. A hub that has responded before stays reachable.
 pub(super) fn note_silence(endpoint: &str, reason: &str) {
     let mut hubs = hubs();
     if !matches!(hubs.get(endpoint), Some(Reach::Answered)) {
@@ -32,12 +33,12 @@ pub(super) fn note_silence(endpoint: &str, reason: &str) {
     }
 }
 
-/// Whether the hub has answered this program.
+/// Whether the hub has responded to this program.
 pub(super) fn has_answered(endpoint: &str) -> bool {
     matches!(hubs().get(endpoint), Some(Reach::Answered))
 }
 
-/// Why the hub could not be reached a short time ago.
+/// Returns the reason if the hub was unreachable a short time ago.
 pub(super) fn recent_silence(endpoint: &str) -> Option<String> {
     match hubs().get(endpoint) {
         Some(Reach::Unreachable { since, reason }) if since.elapsed() < ASK_AGAIN => {

@@ -1,42 +1,42 @@
-//! The settings of the hub, from the variables that Hugging Face's own tools obey.
+//! The hub settings, from the environment variables of Hugging Face's own tools.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How to reach the hub and where its files are kept.
+/// How to reach the hub, and where to cache its files.
 #[derive(Clone)]
 pub struct HubSettings {
     /// The cache folder, which holds `models--owner--name` folders.
     pub cache: PathBuf,
-    /// The address of the hub.
+    /// The URL of the hub.
     pub endpoint: String,
-    /// The access token, for private and gated models. It is sent to the endpoint alone.
+    /// The access token, for private and gated models. It is sent only to the endpoint.
     pub token: Option<String>,
-    /// Whether to use nothing but the cache.
+    /// Whether to use only the cache.
     pub offline: bool,
-    /// Whether to draw a progress bar while downloading.
+    /// Whether to show a progress bar during downloads.
     pub progress: bool,
-    /// How often a broken download is resumed before giving up.
+    /// How often to resume a broken download.
     pub retries: usize,
-    /// The pause before the first retry; it doubles with each.
+    /// The pause before the first retry; it doubles with each retry.
     pub retry_pause: Duration,
-    /// How long the hub may take to answer a request.
+    /// The time limit for a response.
     pub answer_limit: Duration,
-    /// A download that is slower than 1,000 bytes a second for this long is given up.
+    /// A download slower than 1,000 bytes per second for this long is aborted.
     pub stall_limit: Duration,
 }
 
-/// Whether this program asks no hub, whatever the variables say.
+/// Whether this program is offline, whatever the environment variables say.
 static STAYS_OFFLINE: AtomicBool = AtomicBool::new(false);
 
-/// From now on [`HubSettings::from_env`] is offline in this program, as with `HF_HUB_OFFLINE=1`.
+/// Makes [`HubSettings::from_env`] offline in this program from now on, as with `HF_HUB_OFFLINE=1`.
 pub fn stay_offline() {
     STAYS_OFFLINE.store(true, Ordering::Relaxed);
 }
 
 impl HubSettings {
-    /// Settings for a cache folder; everything else as for a user without settings.
+    /// Returns default settings for a cache folder.
     pub fn new(cache: impl Into<PathBuf>) -> Self {
         Self {
             cache: cache.into(),
@@ -51,17 +51,18 @@ impl HubSettings {
         }
     }
 
-    /// Settings from the variables that huggingface_hub reads: `HF_HUB_CACHE` (or the older `HUGGINGFACE_HUB_CACHE`),
-    /// `HF_HOME`, `XDG_CACHE_HOME`, `HF_ENDPOINT`, `HF_TOKEN` (or the older `HUGGING_FACE_HUB_TOKEN`), `HF_TOKEN_PATH`,
-    /// `HF_HUB_DISABLE_IMPLICIT_TOKEN`, `HF_HUB_OFFLINE`, `TRANSFORMERS_OFFLINE`, `HF_HUB_ETAG_TIMEOUT`,
-    /// `HF_HUB_DOWNLOAD_TIMEOUT` and `HF_HUB_DISABLE_PROGRESS_BARS`. Paths may hold `~` and `$VARIABLE`.
+    /// Reads the settings from huggingface_hub's environment variables: `HF_HUB_CACHE` (or the
+    /// older `HUGGINGFACE_HUB_CACHE`), `HF_HOME`, `XDG_CACHE_HOME`, `HF_ENDPOINT`, `HF_TOKEN` (or
+    /// the older `HUGGING_FACE_HUB_TOKEN`), `HF_TOKEN_PATH`, `HF_HUB_DISABLE_IMPLICIT_TOKEN`,
+    /// `HF_HUB_OFFLINE`, `TRANSFORMERS_OFFLINE`, `HF_HUB_ETAG_TIMEOUT`, `HF_HUB_DOWNLOAD_TIMEOUT`
+    /// and `HF_HUB_DISABLE_PROGRESS_BARS`. Paths may contain `~` and `$VARIABLE`.
     pub fn from_env() -> Self {
         let settings = Self::from_variables(|name| std::env::var(name).ok());
         let offline = settings.offline || STAYS_OFFLINE.load(Ordering::Relaxed);
         Self { offline, ..settings }
     }
 
-    /// As [`from_env`](Self::from_env), with the variables looked up by `variable`.
+    /// Like [`from_env`](Self::from_env); `variable` looks up the variables.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         let is_on = |name: &str| set(name).is_some_and(|value| is_true(&value));
@@ -95,7 +96,8 @@ impl HubSettings {
                 .map(|token| token.replace(['\r', '\n'], "").trim().to_owned())
                 .filter(|token| !token.is_empty());
         }
-        // The second is read only where the first is not set: `HF_HUB_OFFLINE=0` overrules it.
+        // `TRANSFORMERS_OFFLINE` is read only if `HF_HUB_OFFLINE` is not set, so `HF_HUB_OFFLINE=0`
+        // overrides it.
         let offline = set("HF_HUB_OFFLINE").or_else(|| set("TRANSFORMERS_OFFLINE"));
         settings.offline = offline.is_some_and(|value| is_true(&value));
         settings.progress = !is_on("HF_HUB_DISABLE_PROGRESS_BARS");
@@ -106,7 +108,7 @@ impl HubSettings {
 }
 
 impl std::fmt::Debug for HubSettings {
-    /// Without the token: settings end up in logs.
+    /// Omits the token: settings end up in logs.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("HubSettings")
             .field("cache", &self.cache)
@@ -117,7 +119,7 @@ impl std::fmt::Debug for HubSettings {
     }
 }
 
-/// An address as messages show it: without a user's name and password.
+/// Removes the user name and password from a URL, for messages.
 pub(super) fn without_password(address: &str) -> String {
     let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
     let host_end = rest.find('/').unwrap_or(rest.len());
@@ -131,7 +133,8 @@ fn is_true(value: &str) -> bool {
     matches!(value.trim().to_ascii_uppercase().as_str(), "1" | "ON" | "YES" | "TRUE")
 }
 
-/// Replaces a leading `~` by the user's home, then `$NAME` and `${NAME}` by variables. What is not known stays.
+/// Replaces a leading `~` with the user's home, then `$NAME` and `${NAME}` with variables. Unknown
+/// users and variables stay unchanged.
 fn expand(text: &str, variable: &impl Fn(&str) -> Option<String>) -> PathBuf {
     let text = match text.strip_prefix('~') {
         Some(rest) if rest.is_empty() || rest.starts_with('/') => {

@@ -1,4 +1,4 @@
-//! From a picture to the numbers that a model takes.
+//! Converts an image to the input values of a model.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use super::resample::resample;
 use super::{MOST_PIXELS, Picture};
 use crate::DataError;
 
-/// How a picture is made larger or smaller: Pillow's filters of these names, whose support grows with the factor by
-/// which the picture shrinks.
+/// Pillow's resampling filters of these names. Their support grows with the factor by which the
+/// image shrinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
     /// Linear.
@@ -18,40 +18,42 @@ pub enum Filter {
     Bicubic,
 }
 
-/// The size that a picture is brought to.
+/// The target size of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resize {
-    /// The shorter edge gets this many pixels; the ratio of the edges stays.
+    /// The number of pixels of the shorter edge; the aspect ratio is kept.
     ShortestEdge(u32),
-    /// These many rows and pixels in a row, whatever the ratio.
+    /// An exact height and width, whatever the aspect ratio.
     Exact {
-        /// Rows.
+        /// Height in pixels.
         height: u32,
-        /// Pixels in a row.
+        /// Width in pixels.
         width: u32,
     },
 }
 
-/// What is done to a picture, in this order: resize, crop the centre, multiply, subtract the mean, divide by the
-/// deviation.
+/// Image preprocessing in this order: resize, centre crop, rescale, subtract the mean, divide by
+/// the standard deviation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preprocessing {
-    /// `None` keeps the size.
+    /// The target size; `None` keeps the size.
     pub resize: Option<Resize>,
-    /// The filter of `resize`.
+    /// The resampling filter.
     pub filter: Filter,
-    /// Rows and pixels in a row of the centre that is kept; a smaller picture is set into black. `None` keeps all.
+    /// Height and width of the centre crop; a smaller image is padded with black. `None` keeps the
+    /// whole image.
     pub crop: Option<(u32, u32)>,
-    /// The factor on pixels from 0 to 255.
+    /// The factor for pixel values from 0 to 255.
     pub rescale: f32,
-    /// Of red, green, blue.
+    /// The mean of red, green and blue.
     pub mean: [f32; 3],
-    /// Of red, green, blue.
+    /// The standard deviation of red, green and blue.
     pub deviation: [f32; 3],
 }
 
 impl Preprocessing {
-    /// What MobileNetV2 takes: 224 x 224 pixels by the bilinear filter, from -1 to 1.
+    /// The preprocessing of MobileNetV2: 224 x 224 pixels with the bilinear filter, values from -1
+    /// to 1.
     pub fn mobilenet() -> Self {
         Self {
             resize: Some(Resize::Exact { height: 224, width: 224 }),
@@ -63,10 +65,10 @@ impl Preprocessing {
         }
     }
 
-    /// Reads a published `preprocessor_config.json`, or the `image_processor` of a `processor_config.json` (which
-    /// transformers 5 writes).
+    /// Reads a published `preprocessor_config.json`, or the `image_processor` of a
+    /// `processor_config.json` (written by transformers 5).
     ///
-    /// # Errors   `Io`; `Preprocessor` for what is none, or asks for what is not known here
+    /// # Errors   `Io`; `Preprocessor` for an invalid file or an unsupported setting
     pub fn read(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         Self::of_file(path)?.ok_or_else(|| DataError::Preprocessor {
@@ -75,15 +77,15 @@ impl Preprocessing {
         })
     }
 
-    /// As [`read`](Self::read), but `None` for a `processor_config.json` without an `image_processor`.
+    /// Like [`read`](Self::read), but returns `None` for a `processor_config.json` without an
+    /// `image_processor`.
     ///
     /// # Errors   as [`read`](Self::read)
     pub fn of_file(path: &Path) -> Result<Option<Self>, DataError> {
         let text =
             std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
         let bad = |reason| DataError::Preprocessor { path: path.into(), reason };
-        let no_processor =
-            |error| bad(format!("is no configuration of an image processor: {error}"));
+        let no_processor = |error| bad(format!("is not an image processor configuration: {error}"));
         let whole: serde_json::Value = serde_json::from_slice(&text).map_err(no_processor)?;
         let own = whole.get("image_processor").filter(|own| !own.is_null());
         if own.is_none() && path.file_name().is_some_and(|name| name == "processor_config.json") {
@@ -93,7 +95,7 @@ impl Preprocessing {
         published.understood().map(Some).map_err(bad)
     }
 
-    /// Rows and pixels in a row of what comes out; `None` where it depends on the picture.
+    /// Returns the output height and width; `None` if they depend on the image.
     pub fn output_size(&self) -> Option<(u32, u32)> {
         match (self.crop, self.resize) {
             (Some(size), _) => Some(size),
@@ -102,9 +104,10 @@ impl Preprocessing {
         }
     }
 
-    /// A picture as numbers, `[3, H, W]`: red, green, blue. Errors name `path`.
+    /// Converts an image to model input, `[3, H, W]`: red, green, blue. Error messages name `path`.
     ///
-    /// # Errors   `LargePicture` where the picture is so thin that it would get more than [`MOST_PIXELS`]
+    /// # Errors   `LargePicture` if an image is so thin that resizing gives more than
+    /// [`MOST_PIXELS`]
     pub fn apply(&self, picture: &Picture, path: &Path) -> Result<Vec<f32>, DataError> {
         let resized;
         let picture = match self.resize {
@@ -115,7 +118,7 @@ impl Preprocessing {
                     let (path, most) = (path.into(), MOST_PIXELS);
                     return Err(DataError::LargePicture { path, width, height, most });
                 }
-                // As in Pillow, a picture that has the size already stays as it is.
+                // As in Pillow, an image that already has the target size stays unchanged.
                 if (height, width) == (picture.height, picture.width) {
                     picture
                 } else {
@@ -126,7 +129,7 @@ impl Preprocessing {
         };
         let (height, width) = self.crop.unwrap_or((picture.height, picture.width));
         let (rows, columns) = (height as usize, width as usize);
-        // Pixel (0, 0) of what is kept, in the picture; below 0 where the picture is smaller.
+        // The position of the crop in the image; negative if the image is smaller.
         let top = (i64::from(picture.height) - i64::from(height)).div_euclid(2);
         let left = (i64::from(picture.width) - i64::from(width)).div_euclid(2);
         let mut values = Vec::with_capacity(3 * rows * columns);
@@ -149,7 +152,7 @@ impl Preprocessing {
 }
 
 impl Resize {
-    /// Rows and pixels in a row of a picture's new size.
+    /// Returns the new height and width of an image.
     fn size_of(self, picture: &Picture) -> (u32, u32) {
         match self {
             Self::Exact { height, width } => (height, width),
@@ -165,7 +168,7 @@ impl Resize {
 }
 
 impl Picture {
-    /// The pixels of a row; none beyond the picture.
+    /// Returns the pixels of a row; empty outside of the image.
     fn row(&self, y: i64) -> &[u8] {
         let width = 3 * self.width as usize;
         let start = usize::try_from(y).ok().map(|y| y * width);
@@ -173,7 +176,7 @@ impl Picture {
     }
 }
 
-/// The fields of a published image processor; one that is missing or null has the default of its class.
+/// The fields of a published image processor. A missing or null field has the default of its class.
 #[derive(Deserialize)]
 struct Published {
     image_processor_type: Option<String>,
@@ -191,7 +194,7 @@ struct Published {
     do_pad: Option<bool>,
 }
 
-/// A size as the processors of different years wrote it.
+/// A size in the formats of different transformers versions.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(untagged)]
 enum Size {
@@ -200,10 +203,10 @@ enum Size {
     Both { height: u32, width: u32 },
 }
 
-/// The factor on a pixel where the file says none.
+/// The default rescale factor.
 const PER_BYTE: f64 = 1.0 / 255.0;
 
-/// Edges beyond this are a mistake in the configuration.
+/// Longer edges are a mistake in the configuration.
 const LONGEST_EDGE: u32 = 4096;
 
 impl Published {
@@ -214,7 +217,7 @@ impl Published {
         };
         let missing = |name: &str| format!("`{name}` is missing");
         if self.do_pad == Some(true) {
-            return Err("`do_pad` is true, and padding is not implemented".to_owned());
+            return Err("`do_pad` is true, but padding is not implemented".to_owned());
         }
         let class = self.image_processor_type.or(self.feature_extractor_type);
         let is_of = |kind: &str| class.as_ref().is_some_and(|class| class.starts_with(kind));
@@ -222,7 +225,7 @@ impl Published {
         let resize = match (self.do_resize.unwrap_or(true), self.size) {
             (false, _) => None,
             (true, None) => return Err(missing("size")),
-            // One number is the shorter edge to CLIP, and both edges to ViT.
+            // A single number is the shorter edge in CLIP, and both edges in ViT.
             (true, Some(Size::Edge(edge))) if is_vit => {
                 let edge = checked("size", edge)?;
                 Some(Resize::Exact { height: edge, width: edge })

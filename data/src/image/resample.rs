@@ -1,16 +1,17 @@
-//! Pillow's resampling, to the bit: `src/libImaging/Resample.c` of Pillow 13, for 8-bit colours.
+//! Pillow's resampling, bit for bit: `src/libImaging/Resample.c` of Pillow 13, for 8-bit channels.
 //!
-//! Rows are resampled first, then the columns of the result, or the other way round; each pass rounds to 8 bits. Weights
-//! are integers of 22 binary places. (`fast_image_resize` has the same filters, but weights of 16 bits and one order:
-//! its results differ by a few units.)
+//! Rows are resampled first and then the columns of the result, or the other way round; each pass
+//! rounds to 8 bits. Weights are integers with 22 fractional bits. (`fast_image_resize` has the
+//! same filters, but 16-bit weights and a single order: its results differ by a few units.)
 
 use super::Picture;
 use super::preprocessing::Filter;
 
-/// Binary places of a weight: a sum of 8-bit colours, which weights below 0 may exceed twofold, fits into 32 bits.
+/// The fractional bits of a weight. A sum of 8-bit channels then fits into 32 bits, even if
+/// negative weights double it.
 const PLACES: u32 = 32 - 8 - 2;
 
-/// The picture at another size.
+/// Resamples an image to another size.
 pub(super) fn resample(picture: &Picture, height: u32, width: u32, filter: Filter) -> Picture {
     let rows = |pixels: &[u8]| along_rows(pixels, picture.width, width, filter);
     let columns =
@@ -23,14 +24,15 @@ pub(super) fn resample(picture: &Picture, height: u32, width: u32, filter: Filte
     Picture { width, height, pixels }
 }
 
-/// Which pass Pillow 13 makes first: that over the columns if it takes away more than twice as many rows as the other
-/// takes away columns. (Found by trying, on 700 random sizes; Pillow before 13 always begins with the rows.)
+/// Whether Pillow 13 resamples the columns first: it does if that pass removes more than twice as
+/// many rows as the other pass removes columns. (This rule was found by experiment, on 700 random
+/// sizes. Pillow before 13 always starts with the rows.)
 fn columns_first(picture: &Picture, height: u32, width: u32) -> bool {
     let fewer = |from: u32, to: u32| i64::from(from) - i64::from(to);
     fewer(picture.height, height) > (2 * fewer(picture.width, width)).max(0)
 }
 
-/// What one pixel of the result is made of: the first pixel, and the weights from there on.
+/// The source pixels of one output pixel: the index of the first, and the weights from there on.
 struct Span {
     start: usize,
     weights: Vec<i32>,
@@ -43,7 +45,7 @@ fn spans(from: u32, to: u32, filter: Filter) -> Vec<Span> {
     let reach = filter.reach() * stretch;
     let span = |place: u32| {
         let centre = (f64::from(place) + 0.5) * scale;
-        // Conversions to integers drop the fraction; what is below 0 becomes 0.
+        // The conversion to an integer truncates; negative values become 0.
         let start = (centre - reach + 0.5) as usize;
         let end = ((centre + reach + 0.5) as usize).min(from as usize);
         let weight = |pixel: usize| filter.at((pixel as f64 - centre + 0.5) * (1.0 / stretch));
@@ -60,7 +62,7 @@ fn spans(from: u32, to: u32, filter: Filter) -> Vec<Span> {
 }
 
 impl Filter {
-    /// Where the filter ends.
+    /// Returns the radius of the filter.
     fn reach(self) -> f64 {
         match self {
             Self::Bilinear => 1.0,
@@ -68,7 +70,7 @@ impl Filter {
         }
     }
 
-    /// The filter at a distance.
+    /// Returns the filter's weight at a distance.
     fn at(self, x: f64) -> f64 {
         const A: f64 = -0.5;
         let x = x.abs();
@@ -81,10 +83,10 @@ impl Filter {
     }
 }
 
-/// Half of the last place that is kept.
+/// Half a unit of the last bit, for rounding.
 const HALF: i32 = 1 << (PLACES - 1);
 
-/// A weighted sum as an 8-bit colour.
+/// Rounds a weighted sum to an 8-bit channel.
 fn rounded(sum: i32) -> u8 {
     (sum >> PLACES).clamp(0, 255) as u8
 }

@@ -1,7 +1,8 @@
-//! Captions of COCO and of data sets in its form (NoCaps, Flickr30k): the official file (`images` and `annotations`), and
-//! Karpathy's `dataset_coco.json`, whose images hold their sentences and their split.
+//! Captions of COCO and of data sets in its format (NoCaps, Flickr30k). Two formats are supported:
+//! the official file (`images` and `annotations`), and Karpathy's `dataset_coco.json`, whose images
+//! hold their captions and their split.
 //!
-//! REVEAL's memory has no such source; its pictures are those of VQA, which are COCO's.
+//! REVEAL's memory has no such source. Its images are the VQA images, which come from COCO.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,19 +15,20 @@ use super::{Collector, Content, Knowledge, Reason, SEPARATOR};
 use crate::DataError;
 
 const LISTS: Lists = Lists { wanted: &["images", "annotations"], remedy: REMEDY };
-const REMEDY: &str = "give the captions of COCO or NoCaps ({\"images\": [{\"id\", \"file_name\"}], \
+const REMEDY: &str = "use the captions of COCO or NoCaps ({\"images\": [{\"id\", \"file_name\"}], \
                       \"annotations\": [{\"image_id\", \"caption\"}]}) or dataset_coco.json";
 
-/// What is made of the captions.
+/// Options for reading captions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CocoOptions {
-    /// The source of the entries.
+    /// The source name of the entries.
     pub source: String,
-    /// The folder that is put before the names of the pictures.
+    /// The folder to prepend to image file names.
     pub folder: Option<String>,
     /// Whether all captions of an image become one entry, joined by [`SEPARATOR`].
     pub join: bool,
-    /// The splits that are kept, of Karpathy's file: `train`, `restval`, `val`, `test`; all where it is empty.
+    /// The splits to keep, for Karpathy's file: `train`, `restval`, `val`, `test`. If it is empty,
+    /// all are kept.
     pub splits: Vec<String>,
 }
 
@@ -41,7 +43,7 @@ struct Image<'a> {
     id: Option<Id>,
     #[serde(borrow)]
     file_name: Option<Cow<'a, str>>,
-    // Karpathy's.
+    // Fields of Karpathy's file.
     cocoid: Option<Id>,
     imgid: Option<Id>,
     #[serde(borrow)]
@@ -67,10 +69,11 @@ struct Annotation<'a> {
     caption: Cow<'a, str>,
 }
 
-/// Gives each caption with its picture, or each picture with all of them, of the document of the image's id. They come in
-/// the order of the images; a row of the counts is a caption.
+/// Passes each caption with its image to `to`, or each image with all its captions. The document of
+/// an entry is the image id. Entries are in the order of the images, and the counts have one row
+/// per caption.
 ///
-/// # Errors   `Malformed`, `Gzip`, `Io`; those of the collector
+/// # Errors   `Malformed`, `Gzip`, `Io`; the errors of the collector
 pub fn read(
     input: Input<'_>,
     options: &CocoOptions,
@@ -99,8 +102,8 @@ pub fn read(
         return Err(DataError::Malformed {
             path,
             place: None,
-            reason: "tells no splits".to_owned(),
-            remedy: "ask for none, or give Karpathy's dataset_coco.json",
+            reason: "has no splits".to_owned(),
+            remedy: "request no split, or use Karpathy's dataset_coco.json",
         });
     }
     official.give(options, to)
@@ -132,12 +135,12 @@ fn give_karpathy(
     give(&id, &name, captions, options, to)
 }
 
-/// What the official file says, until all of it is read.
+/// The content of the official file, collected until the end.
 #[derive(Default)]
 struct Official {
     images: Vec<(Id, String)>,
     captions: HashMap<Id, Vec<String>>,
-    /// Where images stand.
+    /// The index of each image's item.
     places: HashMap<Id, usize>,
 }
 
@@ -152,7 +155,7 @@ impl Official {
             (Some(id), Some(name)) => match self.places.get(&id) {
                 None => Ok((id, name.into_owned())),
                 Some(first) => Err(item.error(format!(
-                    "image {} is item {} too",
+                    "image {} is already in item {}",
                     shortened(&id.0, 60),
                     first + 1
                 ))),
@@ -184,7 +187,7 @@ impl Official {
     }
 }
 
-/// Gives the captions of an image.
+/// Passes the captions of an image to `to`.
 fn give(
     id: &Id,
     name: &str,

@@ -1,4 +1,4 @@
-//! Where the readers give what they find, and the counts of what became of every row.
+//! Receives the items of the readers, and counts the outcome of every row.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,32 +8,32 @@ use serde::Serialize;
 use super::Knowledge;
 use crate::DataError;
 
-/// Why a row became no entry.
+/// The reason why a row was skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// Not as the format has it; only with [`Collector::skipping_bad_rows`].
+    /// Invalid format; only with [`Collector::skipping_bad_rows`].
     Malformed,
-    /// Of another language than was asked for.
+    /// A language other than the requested one.
     OtherLanguage,
-    /// Of another split than was asked for.
+    /// A split other than the requested ones.
     OtherSplit,
-    /// Without any text.
+    /// No text.
     NoText,
-    /// Without a picture.
+    /// No image.
     NoImage,
     /// A label without a description.
     NoDescription,
     /// A question without an answer.
     NoAnswer,
-    /// An answer to a question that is not there.
+    /// An answer without its question.
     NoQuestion,
-    /// Of fewer characters than were asked for.
+    /// Fewer characters than requested.
     TooShort,
     /// An edge from an entity to itself.
     Loop,
-    /// A second label of an id; the first one counts.
+    /// A second label of an id; the first is used.
     SecondLabel,
 }
 
@@ -41,10 +41,10 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Malformed => "malformed",
-            Self::OtherLanguage => "of another language",
-            Self::OtherSplit => "of another split",
+            Self::OtherLanguage => "in another language",
+            Self::OtherSplit => "in another split",
             Self::NoText => "without text",
-            Self::NoImage => "without a picture",
+            Self::NoImage => "without an image",
             Self::NoDescription => "without a description",
             Self::NoAnswer => "without an answer",
             Self::NoQuestion => "without their question",
@@ -55,16 +55,16 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What else is worth knowing of the entries.
+/// A note on the entries, besides skipped rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Note {
-    /// Subjects and objects that stand as their ids, as no label is known.
+    /// Subjects and objects written as ids, because they have no label.
     EntityWithoutLabel,
-    /// Relations that stand as their ids, as no label is known.
+    /// Relations written as ids, because they have no label.
     RelationWithoutLabel,
-    /// Edges that were not turned round, as too many have that relation and object.
+    /// Edges without a reverse edge, because their relation and object are too frequent.
     TooFrequentToReverse,
 }
 
@@ -73,25 +73,25 @@ impl fmt::Display for Note {
         f.write_str(match self {
             Self::EntityWithoutLabel => "subjects or objects without a label",
             Self::RelationWithoutLabel => "relations without a label",
-            Self::TooFrequentToReverse => "edges not turned round",
+            Self::TooFrequentToReverse => "edges without a reverse edge",
         })
     }
 }
 
-/// What became of the rows of a data set.
+/// The outcome of the rows of a data set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Rows of tables and items of lists that were read; blank lines are none.
+    /// Rows of tables and items of lists that were read, without blank lines.
     pub rows: u64,
-    /// Entries made of them.
+    /// Entries made from the rows.
     pub entries: u64,
-    /// Rows that became no entry.
+    /// Skipped rows, by reason.
     pub left_out: BTreeMap<Reason, u64>,
-    /// What else happened.
+    /// Notes on the entries.
     pub notes: BTreeMap<Note, u64>,
 }
 
-/// Takes what the readers find, and counts.
+/// Receives the items of the readers and counts rows.
 pub struct Collector<'s> {
     sink: Box<dyn FnMut(Knowledge) -> Result<(), DataError> + 's>,
     skips_bad_rows: bool,
@@ -99,18 +99,18 @@ pub struct Collector<'s> {
 }
 
 impl<'s> Collector<'s> {
-    /// Hands each piece of knowledge to `sink`; an error of it ends the reading.
+    /// Passes each item to `sink`. An error of `sink` stops the reader.
     pub fn new(sink: impl FnMut(Knowledge) -> Result<(), DataError> + 's) -> Self {
         Self { sink: Box::new(sink), skips_bad_rows: false, counts: Counts::default() }
     }
 
-    /// Counts malformed rows instead of ending the reading at the first of them.
+    /// Counts malformed rows instead of stopping at the first one.
     #[must_use]
     pub fn skipping_bad_rows(self, skips_bad_rows: bool) -> Self {
         Self { skips_bad_rows, ..self }
     }
 
-    /// What has become of the rows so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -132,7 +132,7 @@ impl<'s> Collector<'s> {
         *self.counts.notes.entry(note).or_default() += 1;
     }
 
-    /// What a row gave; `None` for a malformed row that is passed over.
+    /// Unwraps a row; returns `None` if it is malformed and skipped.
     pub(super) fn accept<T>(&mut self, row: Result<T, DataError>) -> Result<Option<T>, DataError> {
         match row {
             Err(_) if self.skips_bad_rows => {

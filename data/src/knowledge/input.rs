@@ -1,4 +1,4 @@
-//! A file of a data set, read piece by piece: plain or gzip, with or without a byte order mark.
+//! A data set file, read as a stream: plain or gzip, with or without a byte order mark.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -10,21 +10,21 @@ use flate2::read::MultiGzDecoder;
 
 use crate::DataError;
 
-/// Bytes that are read at a time.
+/// The buffer size, in bytes.
 const BUFFER: usize = 1 << 18;
 
-/// Bytes that are looked at to tell what a file is: JSON may begin with blank lines.
+/// Bytes to peek at to detect the format: JSON may begin with blank lines.
 const LOOKED_AT: usize = 1 << 12;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 const UTF_16: [[u8; 2]; 2] = [[0xff, 0xfe], [0xfe, 0xff]];
 
-/// An open file. gzip is known by its first bytes, not by the file's name.
+/// An open file. The first bytes identify gzip; the file name does not.
 pub struct Input<'r> {
     pub(super) path: PathBuf,
     pub(super) reader: BufReader<Box<dyn Read + 'r>>,
-    /// Bytes of the file that have been taken, before they are unpacked.
+    /// Bytes read from the file, before decompression.
     pub(super) taken: Rc<Cell<u64>>,
     pub(super) is_gzip: bool,
 }
@@ -32,7 +32,7 @@ pub struct Input<'r> {
 impl<'r> Input<'r> {
     /// Opens a file.
     ///
-    /// # Errors   `Io`; those of [`Input::new`]
+    /// # Errors   `Io`; as [`Input::new`]
     pub fn open(path: impl Into<PathBuf>) -> Result<Input<'static>, DataError> {
         let path = path.into();
         match File::open(&path) {
@@ -41,9 +41,9 @@ impl<'r> Input<'r> {
         }
     }
 
-    /// Reads a file that is open already, or bytes in memory; `path` is the name in messages.
+    /// Reads from an open file or from bytes in memory; error messages name `path`.
     ///
-    /// # Errors   `Io`, `EmptyFile`, `Gzip`; `Malformed` for UTF-16 and for what is packed twice
+    /// # Errors   `Io`, `EmptyFile`, `Gzip`; `Malformed` for UTF-16 and for data compressed twice
     pub fn new(path: impl Into<PathBuf>, reader: impl Read + 'r) -> Result<Self, DataError> {
         let path = path.into();
         let taken = Rc::new(Cell::new(0));
@@ -63,7 +63,7 @@ impl<'r> Input<'r> {
             Err(DataError::Malformed { path, place: None, reason: reason.to_owned(), remedy })
         };
         if is_gzip && first.starts_with(&GZIP) {
-            return refuse(path, "is gzip-compressed twice", "unpack it with gunzip once");
+            return refuse(path, "is gzip-compressed twice", "decompress it once with gunzip");
         }
         if UTF_16.iter().any(|mark| first.starts_with(mark)) {
             return refuse(path, "is UTF-16 text", "convert the file to UTF-8");
@@ -74,7 +74,7 @@ impl<'r> Input<'r> {
         Ok(Self { path, reader: BufReader::with_capacity(BUFFER, Box::new(text)), taken, is_gzip })
     }
 
-    /// The first byte that is no white space, of those that are read at once.
+    /// Returns the first byte in the buffer that is not white space.
     pub(super) fn first_byte(&mut self) -> Result<Option<u8>, DataError> {
         match self.reader.fill_buf() {
             Ok(bytes) => Ok(bytes.iter().copied().find(|byte| !byte.is_ascii_whitespace())),
@@ -82,13 +82,13 @@ impl<'r> Input<'r> {
         }
     }
 
-    /// Tells a broken gzip file from a file that cannot be read.
+    /// Converts a read error: a damaged gzip file gets its own error.
     pub(super) fn error(&self, source: io::Error) -> DataError {
         read_error(&self.path, self.is_gzip, source)
     }
 }
 
-/// What went wrong in reading a file.
+/// Converts an error from reading a file.
 pub(super) fn read_error(path: &Path, is_gzip: bool, source: io::Error) -> DataError {
     use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
     let path = path.to_owned();
@@ -100,10 +100,10 @@ pub(super) fn read_error(path: &Path, is_gzip: bool, source: io::Error) -> DataE
     }
 }
 
-/// Bytes that were read, and then the rest.
+/// The bytes read so far, followed by the rest.
 type Again<R> = io::Chain<Cursor<Vec<u8>>, R>;
 
-/// At most [`LOOKED_AT`] bytes, and a reader that gives them once more.
+/// Reads at most [`LOOKED_AT`] bytes, and returns them with a reader that starts with them again.
 fn first_bytes<R: Read>(mut reader: R) -> io::Result<(Vec<u8>, Again<R>)> {
     let mut first = Vec::with_capacity(LOOKED_AT);
     reader.by_ref().take(LOOKED_AT as u64).read_to_end(&mut first)?;

@@ -1,4 +1,5 @@
-//! JSON files of lists, item by item: of a file of several hundred megabytes one item is held at a time.
+//! Reads JSON files of lists item by item. Only one item of a file of several hundred megabytes is
+//! in memory.
 
 use std::cell::Cell;
 use std::fmt;
@@ -18,24 +19,24 @@ use super::input::{Input, read_error};
 use super::lines::LONGEST;
 use crate::DataError;
 
-/// A file may give so many times the bytes that are read of it, or so many bytes where that is more: readers keep some
-/// of what it says, and gzip can make a thousandfold.
+/// Limits on decompressed data, as a multiple of the compressed bytes and as a minimum in bytes.
+/// Readers keep some of the content, and gzip can expand data a thousandfold.
 const MOST_TIMES: u64 = 100;
 const MOST_UNPACKED: u64 = 256 << 20;
 
-/// The longest quotation of a file in a message, in characters.
+/// The maximum length of a quotation from a file in a message, in characters.
 const QUOTED: usize = 200;
 
-/// The list that is the whole file.
+/// The name of the list that is the whole file.
 pub(super) const WHOLE: &str = "";
 
 /// An item of a list.
 pub(crate) struct Item<'a> {
-    /// The list's name; [`WHOLE`] for the list that is the whole file.
+    /// The name of the list; [`WHOLE`] for the list that is the whole file.
     pub(super) list: &'static str,
-    /// Its place in the list, from 0.
+    /// The index in the list, from 0.
     pub(super) index: usize,
-    /// Its name, where the whole file is an object.
+    /// The key of the item, if the whole file is an object.
     pub(crate) key: Option<&'a str>,
     path: &'a Path,
     text: &'a str,
@@ -43,26 +44,26 @@ pub(crate) struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// Whether it is written as an object, a list, a string: by its first character.
+    /// Whether the first character is this one, which tells an object, a list and a string apart.
     pub(super) fn begins_with(&self, character: char) -> bool {
         self.text.starts_with(character)
     }
 
-    /// Reads the item as `T`.
+    /// Parses the item as `T`.
     pub(super) fn parse<T: Deserialize<'a>>(&self) -> Result<T, DataError> {
         serde_json::from_str(self.text).map_err(|error| self.error(message(&error)))
     }
 
-    /// Reads the item as `T` where it is an object; serde would take a list of the fields as well.
+    /// Parses the item as `T` if it is an object. (Serde would also accept a list of the fields.)
     pub(crate) fn parse_object<T: Deserialize<'a>>(&self) -> Result<T, DataError> {
         if self.begins_with('{') {
             self.parse()
         } else {
-            Err(self.error(format!("{} where an object is expected", shortened(self.text, 40))))
+            Err(self.error(format!("expected an object, found {}", shortened(self.text, 40))))
         }
     }
 
-    /// A refusal of this item.
+    /// Creates an error for this item.
     pub(crate) fn error(&self, reason: impl Into<String>) -> DataError {
         let place = match (self.key, self.list) {
             (Some(key), _) => format!("entry `{}`", shortened(key, 60)),
@@ -74,19 +75,21 @@ impl<'a> Item<'a> {
     }
 }
 
-/// What is wanted of a file.
+/// The expected structure of a file.
 pub(super) struct Lists {
-    /// Lists of the object that the file is; [`WHOLE`] where it is a list.
+    /// The names of the expected lists in the file's object; [`WHOLE`] if the file is a list.
     pub(super) wanted: &'static [&'static str],
-    /// What to do about a file of another shape.
+    /// Advice to the user if the file has another structure.
     pub(super) remedy: &'static str,
 }
 
 type Each<'e> = &'e mut dyn FnMut(&Item<'_>) -> Result<(), DataError>;
 
-/// Hands each item of the wanted lists to `each`, in the file's order, and gives the lists that are there.
+/// Passes each item of the expected lists to `each`, in file order. Returns the names of the lists
+/// present.
 ///
-/// # Errors   `Io`, `Gzip`; `Malformed` with line and column, and for an item of more than 16 MiB; those of `each`
+/// # Errors   `Io`, `Gzip`; `Malformed` with line and column, and for an item of more than 16 MiB;
+/// the errors of `each`
 pub(super) fn read_lists(
     input: Input<'_>,
     lists: &Lists,
@@ -95,7 +98,7 @@ pub(super) fn read_lists(
     read(input, lists, false, each)
 }
 
-/// Hands each value of the object that the file is to `each`, with its key.
+/// Passes each value of the file's object to `each`, with its key.
 ///
 /// # Errors   as [`read_lists`]
 pub(crate) fn read_members(
@@ -106,7 +109,7 @@ pub(crate) fn read_members(
     read(input, &Lists { wanted: &[], remedy }, true, each).map(drop)
 }
 
-/// Reads the object that the file is as `T`. What `T` does not name is passed over and may have any size.
+/// Parses the file's object as `T`. Fields that `T` does not have are skipped, whatever their size.
 ///
 /// # Errors   `Io`, `Gzip`; `Malformed` with line and column
 pub(crate) fn read_object<T: DeserializeOwned>(
@@ -142,7 +145,7 @@ fn read(
     }
 }
 
-/// A fault of the file as a whole.
+/// Creates an error for the whole file.
 fn file_error(
     path: &Path,
     is_gzip: bool,
@@ -165,21 +168,22 @@ fn file_error(
             }
         }
         Category::Eof => {
-            let remedy = "fetch it again: its download or export was broken off";
+            let remedy = "download it again: the download or export was interrupted";
             malformed(place, "the file ends in the middle".to_owned(), remedy)
         }
         Category::Syntax | Category::Data => malformed(place, message(&error), remedy),
     }
 }
 
-/// What the JSON reader says, on one line, without the place and with its quotation of the file cut short.
+/// Returns the JSON parser's message on one line, without the position, and with a shortened
+/// quotation.
 fn message(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let end = if error.line() > 0 { message.rfind(" at line ") } else { None };
     shortened(&message[..end.unwrap_or(message.len())], QUOTED)
 }
 
-/// At most `width` characters of a text, with spaces for control characters.
+/// Returns at most `width` characters of a text, with control characters replaced by spaces.
 pub(super) fn shortened(text: &str, width: usize) -> String {
     let clean = |c: char| if c.is_control() { ' ' } else { c };
     let mut characters = text.chars().map(clean);
@@ -191,7 +195,7 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
     short
 }
 
-/// Reads until an item has been too long, or all of them together.
+/// A reader that stops when an item, or the whole file, becomes too large.
 struct Metered<'r> {
     reader: BufReader<Box<dyn Read + 'r>>,
     left: Rc<Cell<u64>>,
@@ -206,7 +210,7 @@ impl Read for Metered<'_> {
             return too_large(format!("an item of more than {} MiB", LONGEST >> 20));
         }
         if self.given > MOST_UNPACKED && self.given / MOST_TIMES > self.taken.get() {
-            return too_large(format!("unpacks to more than {MOST_TIMES} times its size"));
+            return too_large(format!("decompresses to more than {MOST_TIMES} times its size"));
         }
         let count = self.reader.read(buffer)?;
         self.left.set(self.left.get().saturating_sub(count as u64));
@@ -215,16 +219,16 @@ impl Read for Metered<'_> {
     }
 }
 
-/// Goes through the file.
+/// The visitor that walks through the file.
 struct Walk<'w, 'e> {
     path: &'w Path,
     lists: &'w Lists,
-    /// Whether each member of the object is wanted, and no list.
+    /// Whether to read each member of the object, instead of lists.
     members: bool,
     left: Rc<Cell<u64>>,
     each: Each<'e>,
     found: Vec<&'static str>,
-    /// What ended the walk, if it was not the file's syntax.
+    /// The error that ended the walk, unless it was a syntax error.
     failed: Option<DataError>,
 }
 
@@ -294,7 +298,7 @@ impl<'de> Visitor<'de> for &mut Walk<'_, '_> {
                     self.hand_over(WHOLE, index, Some(&key), &value)?;
                 }
                 Some(list) if self.found.contains(list) => {
-                    return Err(A::Error::custom(format!("`{list}` stands twice")));
+                    return Err(A::Error::custom(format!("`{list}` appears twice")));
                 }
                 Some(list) => {
                     self.found.push(list);
@@ -312,7 +316,7 @@ impl<'de> Visitor<'de> for &mut Walk<'_, '_> {
     }
 }
 
-/// A wanted list inside the object.
+/// An expected list inside the object.
 struct List<'l, 'w, 'e> {
     walk: &'l mut Walk<'w, 'e>,
     list: &'static str,
@@ -338,7 +342,7 @@ impl<'de> Visitor<'de> for List<'_, '_, '_> {
     }
 }
 
-/// An id: a text, or a whole number as text.
+/// An id: a string, or an integer as a string.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Id(pub(super) String);
 
@@ -350,7 +354,7 @@ impl<'de> Deserialize<'de> for Id {
             type Value = Id;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an id (a text or a whole number)")
+                f.write_str("an id (a string or an integer)")
             }
 
             fn visit_u64<E>(self, id: u64) -> Result<Id, E> {
@@ -369,7 +373,7 @@ impl<'de> Deserialize<'de> for Id {
     }
 }
 
-/// A file without a list that it must have.
+/// Creates the error for a file without a required list.
 pub(super) fn missing_list(path: PathBuf, list: &str, remedy: &'static str) -> DataError {
     DataError::Malformed { path, place: None, reason: format!("has no list `{list}`"), remedy }
 }

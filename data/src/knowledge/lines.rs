@@ -1,4 +1,5 @@
-//! Lines of a text, and rows of fields between tabs, one at a time: files may be larger than the main memory.
+//! Reads lines of text, or tab-separated rows, one at a time: files may be larger than the main
+//! memory.
 
 use std::io::{BufRead, Read};
 use std::ops::Range;
@@ -8,13 +9,13 @@ use super::input::Input;
 use super::json::shortened;
 use crate::DataError;
 
-/// The most bytes of one line, one row or one item of a list.
+/// The maximum size of a line, a row or a list item, in bytes.
 pub(super) const LONGEST: u64 = 16 << 20;
 
-/// What a user can do about a line that never ends.
-const TOO_LONG: &str = "check that the file is of this format, and whole";
+/// Advice to the user about a line without end.
+const TOO_LONG: &str = "check that the file has this format and is complete";
 
-/// Lines that are not blank.
+/// The lines that are not blank.
 pub(crate) struct Lines<'r> {
     input: Input<'r>,
     line: usize,
@@ -26,7 +27,7 @@ impl<'r> Lines<'r> {
         Self { input, line: 0, text: String::new() }
     }
 
-    /// Moves to the next line; `false` at the end.
+    /// Moves to the next line; returns `false` at the end.
     ///
     /// # Errors   `Io`, `Gzip`, `NotUtf8`; `Malformed` for a line of more than 16 MiB
     pub(crate) fn advance(&mut self, to: &mut Collector<'_>) -> Result<bool, DataError> {
@@ -47,17 +48,17 @@ impl<'r> Lines<'r> {
         }
     }
 
-    /// The line without its end.
+    /// Returns the line without its line end.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Its number, from 1.
+    /// Returns the line number, from 1.
     pub(crate) fn number(&self) -> usize {
         self.line
     }
 
-    /// A refusal of this line.
+    /// Creates an error for this line.
     pub(crate) fn error(&self, reason: String, remedy: &'static str) -> DataError {
         let (path, place) = (self.input.path.clone(), Some(format!("line {}", self.line)));
         DataError::Malformed { path, place, reason, remedy }
@@ -68,7 +69,7 @@ impl<'r> Lines<'r> {
     }
 }
 
-/// Reads a line without its end, counting it; `false` at the end of the file.
+/// Reads a line without its line end and counts it; returns `false` at the end of the file.
 fn read_line(
     input: &mut Input<'_>,
     line: &mut usize,
@@ -97,20 +98,20 @@ fn read_line(
     Ok(true)
 }
 
-/// Rows of fields between tabs below a header, quoted as Python's `csv` does it: a field that begins with a quote may
-/// hold tabs, line ends and, doubled, quotes.
+/// Tab-separated rows below a header, quoted as by Python's `csv`. A field that begins with a quote
+/// may contain tabs, line ends and doubled quotes.
 pub(super) struct Table<'r> {
     input: Input<'r>,
-    /// Lines that were read.
+    /// The number of lines read.
     line: usize,
-    /// Where the row began.
+    /// The line on which the row begins.
     first_line: usize,
     bytes: Vec<u8>,
     columns: usize,
     row: Row,
 }
 
-/// The fields of a row, one after the other, without their quotes.
+/// The fields of a row in one string, without their quotes.
 #[derive(Default)]
 pub(super) struct Row {
     text: String,
@@ -131,7 +132,7 @@ impl Row {
 impl<'r> Table<'r> {
     /// Reads the header.
     ///
-    /// # Errors   as [`Table::advance`]; `EmptyFile` for blank lines alone
+    /// # Errors   as [`Table::advance`]; `EmptyFile` if all lines are blank
     pub(super) fn new(input: Input<'r>) -> Result<Self, DataError> {
         let mut table = Self {
             input,
@@ -148,7 +149,7 @@ impl<'r> Table<'r> {
         Ok(table)
     }
 
-    /// The column of a name, after the header was read.
+    /// Returns the index of a column; call it after the header was read.
     ///
     /// # Errors   `MissingColumn`, `DoubledColumn`
     pub(super) fn column(&self, name: &str) -> Result<usize, DataError> {
@@ -164,15 +165,16 @@ impl<'r> Table<'r> {
         }
     }
 
-    /// The row that was read last; at first the header.
+    /// Returns the last row read; at first, this is the header.
     pub(super) fn row(&self) -> &Row {
         &self.row
     }
 
-    /// Moves to the next row; `false` at the end.
+    /// Moves to the next row; returns `false` at the end.
     ///
-    /// # Errors   `Io`, `Gzip`; `UnclosedQuote`, and `Malformed` for a line of more than 16 MiB, whatever the collector
-    /// skips, as the next row cannot be found; `NotUtf8`, `FieldCount`, `TextAfterQuote`
+    /// # Errors   `Io`, `Gzip`; `NotUtf8`, `FieldCount`, `TextAfterQuote`. `UnclosedQuote`, and
+    /// `Malformed` for a line of more than 16 MiB: the collector cannot skip these, because the
+    /// start of the next row is unknown.
     pub(super) fn advance(&mut self, to: &mut Collector<'_>) -> Result<bool, DataError> {
         loop {
             let read = match self.read_row() {
@@ -225,7 +227,8 @@ impl<'r> Table<'r> {
                 return Err(DataError::UnclosedQuote { path, line });
             }
         }
-        // The fields together can be UTF-8 where a character is torn between two.
+        // The concatenated fields can be valid UTF-8 although a character is split between two of
+        // them.
         let text = String::from_utf8(fields.text).ok();
         let text = text.filter(|text| fields.ends.iter().all(|end| text.is_char_boundary(*end)));
         let (path, line) = (&self.input.path, self.first_line);
@@ -235,23 +238,23 @@ impl<'r> Table<'r> {
     }
 }
 
-/// Whether the next row can be read all the same.
+/// Whether the error concerns this row only, so that the next row can be read.
 fn is_of_row(error: &DataError) -> bool {
     matches!(error, DataError::NotUtf8 { .. } | DataError::TextAfterQuote { .. })
 }
 
-/// The fields of a row of which one line after the other is read.
+/// The fields of a row while its lines are read.
 struct Fields {
     text: Vec<u8>,
     ends: Vec<usize>,
     in_quotes: bool,
 }
 
-/// Something else than a tab stands behind a closing quote.
+/// A closing quote is followed by text instead of a tab.
 struct TextAfterQuote;
 
 impl Fields {
-    /// Reads a line, the first of the row or the next one of a field in quotes.
+    /// Reads a line: the first line of the row, or the next line of a quoted field.
     fn read(&mut self, line: &[u8]) -> Result<(), TextAfterQuote> {
         let mut rest = line;
         if self.in_quotes {
@@ -281,7 +284,8 @@ impl Fields {
         }
     }
 
-    /// Reads a field in quotes up to its end, and gives what is behind; `None` where the line ends first.
+    /// Reads a quoted field up to its end and returns the rest; returns `None` if the line ends
+    /// first.
     fn read_quoted<'l>(&mut self, mut rest: &'l [u8]) -> Option<&'l [u8]> {
         while let Some(quote) = rest.iter().position(|byte| *byte == b'"') {
             self.text.extend_from_slice(&rest[..quote]);

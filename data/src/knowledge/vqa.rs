@@ -1,11 +1,11 @@
-//! Questions about pictures with their answers: VQA v1 and v2 and OK-VQA (a file of questions and one of annotations),
-//! and A-OKVQA (one list).
+//! Visual question answering data: VQA v1, VQA v2 and OK-VQA (a questions file and an annotations
+//! file), and A-OKVQA (one list).
 //!
 //! # Source   `data/vqa_table_dataset.py` of REVEAL's released code (google-research/scenic,
-//! `projects/knowledge_visual_language`, commit 03c3032): one text an image, of all its questions in turn,
-//! `Question: Q Answer: a1, a2,  <extra_id_99> ` (each answer has `, ` behind it, the last one too). Its `top_answers` are
-//! not in the published files; here they are the different answers, the most frequent first, and of those as frequent the
-//! one that was given first.
+//! `projects/knowledge_visual_language`, commit 03c3032): one text per image, made from all its
+//! questions: `Question: Q Answer: a1, a2,  <extra_id_99> ` (`, ` follows each answer, including
+//! the last). Its `top_answers` are not in the published files. Here they are the distinct answers,
+//! the most frequent first; ties keep the order of the file.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -20,31 +20,32 @@ use crate::DataError;
 
 const ANNOTATIONS: Lists = Lists {
     wanted: &["annotations"],
-    remedy: "give the annotations of VQA or OK-VQA: {\"annotations\": [{\"question_id\", \
+    remedy: "use the annotations of VQA or OK-VQA: {\"annotations\": [{\"question_id\", \
              \"answers\": [{\"answer\"}]}]}",
 };
 const QUESTIONS: Lists = Lists {
     wanted: &["questions"],
-    remedy: "give the questions of VQA or OK-VQA: {\"questions\": [{\"question_id\", \
+    remedy: "use the questions of VQA or OK-VQA: {\"questions\": [{\"question_id\", \
              \"image_id\", \"question\"}]}",
 };
 const AOKVQA: Lists = Lists {
     wanted: &[WHOLE],
-    remedy: "give the list of A-OKVQA: [{\"question_id\", \"image_id\", \"question\", \
+    remedy: "use the list of A-OKVQA: [{\"question_id\", \"image_id\", \"question\", \
              \"direct_answers\": [\"…\"]}]",
 };
 
-/// The longest number in a file name.
+/// The maximum number of digits in a file name.
 const MOST_DIGITS: usize = 64;
 
-/// What is made of the questions.
+/// Options for reading questions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VqaOptions {
-    /// The source of the entries.
+    /// The source name of the entries.
     pub source: String,
-    /// How pictures are called; without it the entries name none.
+    /// The pattern of image file names; without it, the entries have no image.
     pub image_name: Option<ImageName>,
-    /// Whether all questions of an image become one entry, with REVEAL's text; otherwise each becomes its own.
+    /// Whether all questions of an image become one entry, with REVEAL's text. Otherwise each
+    /// question becomes an entry.
     pub per_image: bool,
 }
 
@@ -54,7 +55,7 @@ impl Default for VqaOptions {
     }
 }
 
-/// The name of a picture's file, by its number: `COCO_val2014_%012d.jpg`.
+/// A pattern for image file names, from the image id: `COCO_val2014_%012d.jpg`.
 ///
 /// ```
 /// use engram_data::knowledge::vqa::ImageName;
@@ -67,13 +68,14 @@ impl Default for VqaOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageName {
     before: String,
-    /// The least number of digits; `None` for an id of any kind (`%s`).
+    /// The minimum number of digits; `None` for an id of any kind (`%s`).
     digits: Option<usize>,
     after: String,
 }
 
 impl ImageName {
-    /// The name of a picture; `None` where a number is wanted and the id is none.
+    /// Returns the file name of an image; `None` if the pattern needs a number and the id is not
+    /// one.
     pub fn of(&self, id: &str) -> Option<String> {
         let Self { before, digits, after } = self;
         match digits {
@@ -120,7 +122,7 @@ struct Answer<'a> {
     answer: Cow<'a, str>,
 }
 
-/// A question; A-OKVQA's has its answers.
+/// A question; in A-OKVQA, it includes its answers.
 #[derive(Deserialize)]
 struct Question<'a> {
     question_id: Id,
@@ -131,21 +133,21 @@ struct Question<'a> {
     direct_answers: Option<Vec<Cow<'a, str>>>,
 }
 
-/// A question about a picture with all that people answered, as an evaluation needs it.
+/// A question about an image with all human answers, for evaluation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VisualQuestion {
-    /// Its id.
+    /// The question id.
     pub id: String,
-    /// The id of its picture.
+    /// The image id.
     pub image_id: String,
     /// The question.
     pub text: String,
-    /// The different answers, the most frequent first.
+    /// The distinct answers, the most frequent first.
     pub answers: Vec<String>,
 }
 
-/// Gives each question of VQA v1, VQA v2 or OK-VQA with its answers to `each`, in the order of the questions. `to` gets
-/// the counts, and no entries.
+/// Passes each question of VQA v1, VQA v2 or OK-VQA with its answers to `each`, in the order of the
+/// questions. `to` only counts rows and receives no entries.
 ///
 /// # Errors   as [`read`]
 pub fn read_questions(
@@ -159,7 +161,7 @@ pub fn read_questions(
     give_all(questions, annotations, &mut entries, to)
 }
 
-/// Gives each question of A-OKVQA with its direct answers to `each`; as [`read_questions`].
+/// Passes each question of A-OKVQA with its direct answers to `each`; see [`read_questions`].
 ///
 /// # Errors   as [`read`]
 pub fn read_aokvqa_questions(
@@ -172,10 +174,11 @@ pub fn read_aokvqa_questions(
     give_aokvqa(input, &mut entries, to)
 }
 
-/// Gives the questions of VQA v1, VQA v2 or OK-VQA with their answers, of the document of the image's id, in the order
-/// of the questions; with `per_image`, in the order of the images' first questions. A row of the counts is a question.
+/// Passes the questions of VQA v1, VQA v2 or OK-VQA with their answers to `to`, in the order of the
+/// questions. With `per_image`, entries are in the order of the images' first questions. The
+/// document of an entry is the image id. The counts have one row per question.
 ///
-/// # Errors   `Malformed`, `Gzip`, `Io`; those of the collector
+/// # Errors   `Malformed`, `Gzip`, `Io`; the errors of the collector
 pub fn read(
     questions: Input<'_>,
     annotations: Input<'_>,
@@ -219,9 +222,9 @@ fn give_all(
     Ok(())
 }
 
-/// Gives the questions of A-OKVQA with their direct answers; as [`read`].
+/// Passes the questions of A-OKVQA with their direct answers to `to`; see [`read`].
 ///
-/// # Errors   `Malformed`, `Gzip`, `Io`; those of the collector
+/// # Errors   `Malformed`, `Gzip`, `Io`; the errors of the collector
 pub fn read_aokvqa(
     input: Input<'_>,
     options: &VqaOptions,
@@ -245,7 +248,7 @@ fn give_aokvqa(
     .map(drop)
 }
 
-/// The different answers, the most frequent first; blank ones are none.
+/// Returns the distinct answers, the most frequent first, without blank answers.
 fn distinct<'a>(answers: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     let mut places = HashMap::new();
@@ -264,17 +267,17 @@ fn refuse_second(item: &Item<'_>, id: &Id, is_first: bool) -> Result<(), DataErr
     if is_first {
         return Ok(());
     }
-    Err(item.error(format!("question {} stands there a second time", shortened(&id.0, 60))))
+    Err(item.error(format!("question {} appears twice", shortened(&id.0, 60))))
 }
 
-/// Makes entries of questions.
+/// Makes entries from questions.
 struct Entries<'o> {
     options: &'o VqaOptions,
     seen: HashSet<Id>,
-    /// The texts of images, and where each image stands.
+    /// The texts of the images; `places` has the index of each image.
     images: Vec<(Id, String)>,
     places: HashMap<Id, usize>,
-    /// Takes the questions as they are; no entries are made then.
+    /// Receives the questions; if it is set, no entries are made.
     each: Option<&'o mut dyn FnMut(VisualQuestion)>,
 }
 
@@ -336,10 +339,10 @@ impl<'o> Entries<'o> {
         Ok(())
     }
 
-    /// The picture's name, where there is a pattern.
+    /// Returns the image file name, if there is a pattern.
     fn image(&self, id: &Id) -> Result<Option<String>, String> {
         let Some(name) = &self.options.image_name else { return Ok(None) };
-        let refused = || format!("image id {} is no number", shortened(&id.0, 60));
+        let refused = || format!("image id {} is not a number", shortened(&id.0, 60));
         name.of(&id.0).map(Some).ok_or_else(refused)
     }
 }
@@ -357,7 +360,7 @@ mod tests {
         assert_eq!(of("%03d", "-1"), None);
         for pattern in ["", "a.jpg", "%", "%x", "%5d", "%065d", "%0d", "%d%d", "%0s", "%é"] {
             let error = pattern.parse::<ImageName>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{pattern:?}: no pattern")), "{error}");
+            assert!(error.starts_with(&format!("{pattern:?}: not a file name pattern")), "{error}");
         }
     }
 

@@ -1,25 +1,26 @@
-//! Pictures of the web with their captions (CC12M, CC3M): two columns between a tab, no header, nothing quoted.
+//! Web images with their captions (CC12M, CC3M): two tab-separated columns, without header and
+//! quotes.
 //!
 //! # Source   `data/cc12m_table_dataset.py` of REVEAL's released code (google-research/scenic,
-//! `projects/knowledge_visual_language`, commit 03c3032): the caption as it is. For its web pairs in pre-training REVEAL
-//! keeps captions of more than 32 characters ([`WebOptions::least_characters`] = 33); its memory keeps all.
+//! `projects/knowledge_visual_language`, commit 03c3032): the caption, unchanged. For its web pairs
+//! in pre-training, REVEAL keeps captions of more than 32 characters
+//! ([`WebOptions::least_characters`] = 33); its memory keeps all.
 
 use super::input::Input;
 use super::lines::Lines;
 use super::{Collector, Content, Knowledge, Reason};
 use crate::DataError;
 
-const REMEDY: &str =
-    "give lines `address<TAB>caption` (CC12M), or say that captions come first (CC3M)";
+const REMEDY: &str = "use lines `URL<TAB>caption` (CC12M), or set --caption-first (CC3M)";
 
-/// What is made of the lines.
+/// Options for reading captions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebOptions {
-    /// The source of the entries.
+    /// The source name of the entries.
     pub source: String,
-    /// Whether the caption comes before the address, as in CC3M.
+    /// Whether the caption comes before the URL, as in CC3M.
     pub caption_first: bool,
-    /// The fewest characters of a caption that is kept.
+    /// The minimum number of characters of a caption.
     pub least_characters: usize,
 }
 
@@ -29,9 +30,10 @@ impl Default for WebOptions {
     }
 }
 
-/// Gives each line as a picture (by its address) with its caption, of the document of that address.
+/// Passes each line to `to`, as an image (by its URL) with its caption. The document of an entry is
+/// the URL.
 ///
-/// # Errors   `Malformed`, `NotUtf8`, `Gzip`, `Io`; those of the collector
+/// # Errors   `Malformed`, `NotUtf8`, `Gzip`, `Io`; the errors of the collector
 pub fn read(
     input: Input<'_>,
     options: &WebOptions,
@@ -57,18 +59,16 @@ pub fn read(
     Ok(())
 }
 
-/// The address and the caption of a line.
+/// Returns the URL and the caption of a line.
 fn pair<'a>(lines: &'a Lines<'_>, caption_first: bool) -> Result<(&'a str, &'a str), DataError> {
     let mut fields = lines.text().split('\t').map(str::trim);
     let (Some(first), Some(second), None) = (fields.next(), fields.next(), fields.next()) else {
         let found = lines.text().split('\t').count();
-        return Err(lines.error(format!("{found} columns where two are expected"), REMEDY));
+        return Err(lines.error(format!("expected 2 columns, found {found}"), REMEDY));
     };
     let (image, caption) = if caption_first { (second, first) } else { (first, second) };
     if is_address(caption) && !is_address(image) {
-        return Err(
-            lines.error("the address stands where the caption is expected".to_owned(), REMEDY)
-        );
+        return Err(lines.error("found a URL in place of the caption".to_owned(), REMEDY));
     }
     Ok((image, caption))
 }

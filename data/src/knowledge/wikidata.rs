@@ -1,13 +1,15 @@
-//! Wikidata and other knowledge graphs: edges as triples, labels with descriptions as passages.
+//! Wikidata and other knowledge graphs: edges as triples, and labels with descriptions as passages.
 //!
-//! Edges are REVEAL's released array `[[subject, relation, object], …]`, or lines `subject<TAB>relation<TAB>object`
-//! (Wikidata5M, FB15k-237). Labels are an object `{id: label}` or `{id: {"label": …, "description": …}}`, or lines
-//! `id<TAB>label[<TAB>alias …]` (Wikidata5M).
+//! Edges are either REVEAL's released array `[[subject, relation, object], …]` or lines
+//! `subject<TAB>relation<TAB>object` (Wikidata5M, FB15k-237). Labels are either an object `{id:
+//! label}` or `{id: {"label": …, "description": …}}`, or lines `id<TAB>label[<TAB>alias …]`
+//! (Wikidata5M).
 //!
 //! # Source   `data/wikidata/data_util.py` of REVEAL's released code (google-research/scenic,
-//! `projects/knowledge_visual_language`, commit 0cce82d): edges from an entity to itself are left out; reverse edges
-//! have `_R` behind their relation and are not made where a relation and an object stand together 10,000 times. How an
-//! edge becomes text is not in that code. Other than there, an edge that stands twice in the file is given twice.
+//! `projects/knowledge_visual_language`, commit 0cce82d): edges from an entity to itself are
+//! skipped. Reverse edges append `_R` to the relation; they are not made if a relation and an
+//! object occur together 10,000 times. That code does not define how an edge becomes text. Unlike
+//! that code, an edge that occurs twice in the file gives two entries.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,25 +23,27 @@ use super::lines::Lines;
 use super::{Collector, Content, Knowledge, Note, Reason};
 use crate::DataError;
 
-/// So many edges of one relation to one object are not turned round (`MAX_REL_PER_ENTITY`).
+/// Edges with a relation and object at least this frequent get no reverse edge
+/// (`MAX_REL_PER_ENTITY`).
 pub const TOO_FREQUENT: u64 = 10_000;
 
-const EDGE: &str = "give edges as [[subject, relation, object], …] or as lines \
+const EDGE: &str = "use edges as [[subject, relation, object], …] or as lines \
                     `subject<TAB>relation<TAB>object`, none of the three empty";
-const LABEL: &str = "give labels as {id: label}, as {id: {\"label\": …, \"description\": …}} or as \
+const LABEL: &str = "use labels as {id: label}, as {id: {\"label\": …, \"description\": …}} or as \
                      lines `id<TAB>label`";
 
-const UNLABELLED: &str = "give the labels that have it too, keep ids (--keep-ids), or leave such edges \
-                          out and count them (--skip-bad-lines)";
+const UNLABELLED: &str = "add its label, keep ids (--keep-ids), or skip such edges \
+                          (--skip-bad-lines)";
 
-/// The labels of entities and relations.
+/// The labels of entities and relations, by id.
 #[derive(Debug, Clone, Default)]
 pub struct Labels {
     labels: HashMap<String, String>,
 }
 
 impl Labels {
-    /// Adds the labels of a file; of several labels of an id the first one counts. `to` gets the counts, and no entries.
+    /// Adds the labels of a file. If an id has several labels, the first is used. `to` only counts
+    /// rows and receives no entries.
     ///
     /// # Errors   `Malformed`, `NotUtf8`, `Gzip`, `Io`
     pub fn read(&mut self, input: Input<'_>, to: &mut Collector<'_>) -> Result<(), DataError> {
@@ -55,25 +59,26 @@ impl Labels {
         })
     }
 
-    /// The label of an id.
+    /// Returns the label of an id.
     pub fn get(&self, id: &str) -> Option<&str> {
         self.labels.get(id).map(String::as_str)
     }
 
-    /// The number of ids that have a label.
+    /// Returns the number of ids with a label.
     pub fn len(&self) -> usize {
         self.labels.len()
     }
 
-    /// Whether there is no label at all.
+    /// Whether there is no label.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 }
 
-/// Gives each label that has a description as a passage `label: description`, of the document of its id.
+/// Passes each label with a description to `to`, as a passage `label: description`. The document of
+/// an entry is the id.
 ///
-/// # Errors   `Malformed`, `NotUtf8`, `Gzip`, `Io`; those of the collector
+/// # Errors   `Malformed`, `NotUtf8`, `Gzip`, `Io`; the errors of the collector
 pub fn read_descriptions(
     input: Input<'_>,
     source: &str,
@@ -92,14 +97,14 @@ pub fn read_descriptions(
     })
 }
 
-/// How often a relation and an object stand together: what is needed to turn edges round.
+/// Counts of each relation with each object, needed to make reverse edges.
 #[derive(Debug, Clone, Default)]
 pub struct ObjectCounts {
     counts: HashMap<String, u64>,
 }
 
 impl ObjectCounts {
-    /// Adds the edges of a file, which is read once more for its triples.
+    /// Adds the edges of a file. To read its triples, open the file again.
     ///
     /// # Errors   `Malformed`, `NotUtf8`, `Gzip`, `Io`
     pub fn read(&mut self, input: Input<'_>, to: &mut Collector<'_>) -> Result<(), DataError> {
@@ -116,16 +121,17 @@ impl ObjectCounts {
     }
 }
 
-/// What is made of edges.
+/// Options for reading edges.
 #[derive(Debug, Clone, Copy)]
 pub struct TripleOptions<'o> {
-    /// The source of the entries.
+    /// The source name of the entries.
     pub source: &'o str,
-    /// Labels in place of ids.
+    /// Labels to replace ids.
     pub labels: Option<&'o Labels>,
-    /// Whether an entity without a label stands as its id, and is noted; it is a malformed edge otherwise.
+    /// Whether to write the id of an entity without a label, with a note. Otherwise its edge is
+    /// malformed.
     pub keep_ids: bool,
-    /// Gives a reverse edge behind each edge, with the counts of all files.
+    /// Makes a reverse edge after each edge; holds the counts of all files.
     pub reverse: Option<&'o ObjectCounts>,
 }
 
@@ -135,9 +141,10 @@ impl Default for TripleOptions<'_> {
     }
 }
 
-/// Gives each edge as a triple, of the document of its subject's id.
+/// Passes each edge to `to`, as a triple. The document of an entry is the subject's id.
 ///
-/// # Errors   `Malformed`, also for an entity that no label is known of; `NotUtf8`, `Gzip`, `Io`; those of the collector
+/// # Errors   `Malformed`, also for an entity without a label; `NotUtf8`, `Gzip`, `Io`; the errors
+/// of the collector
 pub fn read_triples(
     input: Input<'_>,
     options: &TripleOptions<'_>,
@@ -173,12 +180,12 @@ pub fn read_triples(
 }
 
 impl TripleOptions<'_> {
-    /// Why an edge cannot be told in words: an entity that no label is known of.
+    /// Returns the error message for an edge with an unlabelled entity; `None` if all have labels.
     fn unknown_entity(&self, edge: &Edge<'_>) -> Option<String> {
         let labels = self.labels.filter(|_| !self.keep_ids && edge.subject != edge.object)?;
         let mut ids = [("subject", &edge.subject), ("object", &edge.object)].into_iter();
         let (what, id) = ids.find(|(_, id)| labels.get(id).is_none())?;
-        Some(format!("the {what} {} is no entity with a label", shortened(id, 60)))
+        Some(format!("the {what} {} has no label", shortened(id, 60)))
     }
 
     fn label(&self, id: &str, without: Note, to: &mut Collector<'_>) -> String {
@@ -201,7 +208,7 @@ struct Edge<'a> {
 }
 
 impl Edge<'_> {
-    /// Ids hold no tabs where they come from lines; in JSON they are no ids where they do.
+    /// A tab separates the two: ids from lines cannot contain a tab, and valid ids in JSON do not.
     fn relation_and_object(&self) -> String {
         format!("{}\t{}", self.relation, self.object)
     }
@@ -217,7 +224,7 @@ fn read_edges(
     read_known_edges(input, &|_| None, to, each)
 }
 
-/// Edges, of which those with something `unknown` about them are malformed.
+/// Reads edges. An edge for which `unknown` returns a message is malformed.
 fn read_known_edges(
     mut input: Input<'_>,
     unknown: &dyn Fn(&Edge<'_>) -> Option<String>,
@@ -259,7 +266,7 @@ fn read_known_edges(
 
 fn edge_of_item<'a>(item: &Item<'a>) -> Result<Edge<'a>, DataError> {
     if !item.begins_with('[') {
-        return Err(item.error("no list of three"));
+        return Err(item.error("not a list of 3 ids"));
     }
     let edge: Edge<'a> = item.parse()?;
     if [&edge.subject, &edge.relation, &edge.object].iter().any(|id| id.trim().is_empty()) {
@@ -279,12 +286,12 @@ fn edge_of_line<'a>(lines: &'a Lines<'_>) -> Result<Edge<'a>, DataError> {
         }
         _ => {
             let found = lines.text().split('\t').filter(|field| !field.trim().is_empty()).count();
-            Err(lines.error(format!("{found} ids between tabs where three are expected"), EDGE))
+            Err(lines.error(format!("expected 3 tab-separated ids, found {found}"), EDGE))
         }
     }
 }
 
-/// What is said of an id; blank texts are none.
+/// The label and description of an id; `None` for blank text.
 struct Label<'a> {
     label: Option<Cow<'a, str>>,
     description: Option<Cow<'a, str>>,
@@ -347,7 +354,7 @@ fn label_of_line<'a>(lines: &'a Lines<'_>) -> Result<(&'a str, Label<'a>), DataE
             let label = labels.split('\t').next().map(str::trim).filter(|label| !label.is_empty());
             Ok((id.trim(), Label { label: label.map(Cow::Borrowed), description: None }))
         }
-        _ => Err(lines.error("no id with a tab and a label behind it".to_owned(), LABEL)),
+        _ => Err(lines.error("expected an id, a tab and a label".to_owned(), LABEL)),
     }
 }
 

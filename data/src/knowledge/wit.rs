@@ -1,22 +1,24 @@
-//! WIT, pictures of Wikipedia with the texts around them: tab-separated files of 17 columns, several gigabytes each.
+//! WIT: Wikipedia images with the texts around them, in tab-separated files of 17 columns and
+//! several gigabytes each.
 //!
 //! # Source   `data/wit_table_dataset.py` of REVEAL's released code (google-research/scenic,
-//! `projects/knowledge_visual_language`, commit 03c3032): six texts, empty ones too, joined by
-//! [`SEPARATOR`], without a leading `english ` of the attribution. That code reads canonicalised
-//! captions, which are not in the published files: the texts here are as published, and what is taken off is `English:`.
-//! Fields are quoted as Python's `csv` does it, which TensorFlow Datasets reads them with.
+//! `projects/knowledge_visual_language`, commit 03c3032): six texts, including empty ones, joined
+//! by [`SEPARATOR`]. A leading `english ` of the attribution is removed. That code reads
+//! canonicalised captions, which are not in the published files. Here the texts are as published,
+//! and the prefix to remove is `English:`. Fields are quoted as by Python's `csv`, which TensorFlow
+//! Datasets uses to read them.
 
 use super::input::Input;
 use super::lines::{Row, Table};
 use super::{Collector, Content, Knowledge, Reason, SEPARATOR};
 use crate::DataError;
 
-/// What is made of the rows.
+/// Options for reading WIT.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WitOptions {
-    /// The source of the entries.
+    /// The source name of the entries.
     pub source: String,
-    /// The language that is kept, such as `en`; all without it.
+    /// The language to keep, such as `en`; `None` keeps all.
     pub language: Option<String>,
 }
 
@@ -26,12 +28,12 @@ impl Default for WitOptions {
     }
 }
 
-/// Where the columns are that are read.
+/// The indices of the columns to read.
 struct Columns {
     language: usize,
     page_url: usize,
     image_url: usize,
-    /// In REVEAL's order; the attribution is the last.
+    /// The texts in REVEAL's order; the attribution is last.
     texts: [usize; 6],
 }
 
@@ -53,7 +55,7 @@ impl Columns {
         })
     }
 
-    /// The text of a row; `None` where all six are blank.
+    /// Returns the text of a row; `None` if all six are blank.
     fn text(&self, row: &Row) -> Option<String> {
         let [title, section, page, reference, alt, attribution] =
             self.texts.map(|column| row.field(column).trim());
@@ -62,10 +64,11 @@ impl Columns {
     }
 }
 
-/// Gives each row as a picture (by its address) with its text, of the document of its page.
+/// Passes each row to `to`, as an image (by its URL) with its text. The document of an entry is the
+/// page.
 ///
-/// # Errors   `MissingColumn`, `DoubledColumn`, `FieldCount`, `TextAfterQuote`, `UnclosedQuote`, `NotUtf8`, `Malformed`,
-/// `Gzip`, `Io`; those of the collector
+/// # Errors   `MissingColumn`, `DoubledColumn`, `FieldCount`, `TextAfterQuote`, `UnclosedQuote`,
+/// `NotUtf8`, `Malformed`, `Gzip`, `Io`; the errors of the collector
 pub fn read(
     input: Input<'_>,
     options: &WitOptions,
@@ -99,7 +102,7 @@ pub fn read(
     Ok(())
 }
 
-/// An attribution without the language at its start.
+/// Removes the language prefix of an attribution.
 fn without_language(attribution: &str) -> &str {
     const LANGUAGE: &str = "english:";
     match attribution.split_at_checked(LANGUAGE.len()) {

@@ -1,9 +1,9 @@
-//! Ego4D's audio-visual transcripts: `av_train.json` or `av_val.json`, and a folder of sound files named
-//! by `clip_uid`. Times are from the beginning of the clip's file, in seconds.
+//! Ego4D's audio-visual transcripts: `av_train.json` or `av_val.json`, and a folder of audio files
+//! named by `clip_uid`. Times are in seconds from the beginning of the clip's file.
 //!
-//! # Source   `transcription/extract_transcripts_oracle.py` of github.com/EGO4D/audio-visual, commit
-//! 860d6b6, which orders the clips by `clip_uid`; here they keep the file's order. The published file
-//! has more in each clip (boxes of faces for every picture), which is passed over.
+//! # Source   `transcription/extract_transcripts_oracle.py` of github.com/EGO4D/audio-visual,
+//! commit 860d6b6, which orders the clips by `clip_uid`; here they keep the file's order. Other
+//! content of the published file (face boxes for every video frame) is skipped.
 
 use std::collections::HashMap;
 
@@ -17,11 +17,11 @@ use crate::DataError;
 use crate::knowledge::Input;
 use crate::knowledge::json::read_object;
 
-const REMEDY: &str = "give av_train.json or av_val.json: {\"videos\": [{\"clips\": [{\"clip_uid\", \
+const REMEDY: &str = "use av_train.json or av_val.json: {\"videos\": [{\"clips\": [{\"clip_uid\", \
                       \"transcriptions\": [{\"transcription\", \"start_time_sec\", \
                       \"end_time_sec\", \"person_id\"}]}]}]}";
 
-/// Who speaks where the file does not say.
+/// The speaker if the file does not name one.
 const UNKNOWN: &str = "X";
 
 #[derive(Deserialize)]
@@ -43,18 +43,18 @@ struct Recording {
 #[derive(Deserialize)]
 struct Transcription {
     transcription: String,
-    // As they are written, for they are part of the id.
+    // Times stay as written, because they are part of the id.
     start_time_sec: Number,
     end_time_sec: Number,
     person_id: Option<String>,
 }
 
 /// Reads the utterances in the order of the file, plain or gzip. The id is
-/// `{speaker}-{clip_uid}_1_{start}_{end}`. Utterances without a text, and of no length, are left out and
-/// counted.
+/// `{speaker}-{clip_uid}_1_{start}_{end}`. Utterances without text or of zero length are skipped
+/// and counted.
 ///
-/// # Errors   `Io`, `Gzip`, `EmptyFile`; `MissingAudio`; `Malformed` with line and column, or with the
-/// `clip_uid` of times that are none, of an utterance that is there twice, and of a clip that is
+/// # Errors   `Io`, `Gzip`, `EmptyFile`; `MissingAudio`; `Malformed` with line and column, or with
+/// the `clip_uid` of invalid times, a duplicate utterance or a duplicate clip
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let path = source.path.as_path();
     let files = AudioFiles::of_source(source)?;
@@ -65,7 +65,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     for (number, recording) in (1..).zip(videos.into_iter().flat_map(|video| video.clips)) {
         let uid = recording.clip_uid;
         let place = Place::Entry(&uid);
-        let bad = |reason: String| place.error(path, reason, "fetch the file again");
+        let bad = |reason: String| place.error(path, reason, "download the file again");
         if let Some(first) = uids.insert(uid.clone(), number) {
             return Err(bad(format!("clips {first} and {number} of the file have this clip_uid")));
         }
@@ -78,7 +78,9 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
             }
             let (from, to) = (spoken.start_time_sec, spoken.end_time_sec);
             let (Some(start), Some(end)) = (from.as_f64(), to.as_f64()) else {
-                return Err(bad(format!("transcription {item}: no times in seconds")));
+                return Err(bad(format!(
+                    "transcription {item}: the times are not numbers of seconds"
+                )));
             };
             if start == end {
                 gathering.found.without_length += 1;

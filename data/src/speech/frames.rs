@@ -1,4 +1,4 @@
-//! What is seen while a clip is heard: pictures with or without their times, or a folder of them.
+//! Video frames of a clip: images with or without times, or a folder of images.
 
 use std::path::{Path, PathBuf};
 
@@ -8,17 +8,17 @@ use super::manifest::Clip;
 use crate::DataError;
 use crate::folder;
 
-/// A video's last picture may be seen a little after its sound has ended: seconds.
+/// A video's last frame may be shown slightly after the audio ends, in seconds.
 const SEEN_LONGER: f64 = 0.1;
 
-/// A picture of a clip, as a manifest has it: `"1.png"`, or `{"image": "1.png", "time": 2.5}`. A folder
+/// A frame of a clip in a manifest: `"1.png"`, or `{"image": "1.png", "time": 2.5}`. A folder
 /// stands for the JPEG and PNG files in it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
 pub struct Frame {
-    /// The file, or a folder.
+    /// The image file, or a folder.
     pub image: PathBuf,
-    /// When it is seen, in seconds from the start of the recording, as `start` and `end` of the clip.
+    /// The time in seconds from the start of the recording, like the clip's `start` and `end`.
     pub time: Option<f64>,
 }
 
@@ -61,11 +61,12 @@ impl From<PathBuf> for Frame {
 }
 
 impl Clip {
-    /// The files of its pictures: those with times in their order, then the others in the manifest's. They
-    /// are not opened. The clip's sound lasts so many `seconds`, whatever the manifest says.
+    /// Returns the image files of the clip. Images with times come first, in time order, then the
+    /// others in the manifest's order. The files are not opened. The clip's audio lasts `seconds`,
+    /// whatever the manifest says.
     ///
-    /// # Errors   `Frames` for a clip without pictures, and for one outside the clip's time; `Io` for a
-    /// folder that cannot be read
+    /// # Errors   `Frames` for a clip without images, and for an image outside the clip's time;
+    /// `Io` for a folder that cannot be read
     pub fn pictures(&self, seconds: f64) -> Result<Vec<PathBuf>, DataError> {
         let bad = |reason: String| DataError::Frames { clip: self.id.clone(), reason };
         let heard = self.start + seconds + SEEN_LONGER;
@@ -75,7 +76,7 @@ impl Clip {
             if let Some(time) = frame.time.filter(|time| !(self.start..=end).contains(time)) {
                 let (image, start) = (frame.image.display(), self.start);
                 return Err(bad(format!(
-                    "{image} is seen at {time} s, outside the clip ({start} to {end:.2} s)"
+                    "{image} is at {time} s, outside the clip ({start} to {end:.2} s)"
                 )));
             }
         }
@@ -89,17 +90,17 @@ impl Clip {
             }
         }
         match files.is_empty() {
-            true => Err(bad("has no frames; give it some, or leave it out".to_string())),
+            true => Err(bad("has no frames; add frames, or remove the clip".to_string())),
             false => Ok(files),
         }
     }
 }
 
-/// Pictures with the numbers in their names.
+/// Images with the numbers in their names.
 pub(super) type Numbered = Vec<(Option<f64>, PathBuf)>;
 
-/// The pictures of a folder, by the number at the end of their names (`2.5.jpg` is before `12.5.jpg`), and
-/// how many hidden files were passed over.
+/// Returns the images of a folder and the number of skipped hidden files. Images are sorted by the
+/// number at the end of their names (`2.5.jpg` before `12.5.jpg`).
 pub(super) fn numbered(folder: &Path) -> Result<(Numbered, usize), DataError> {
     let is_picture = |path: &Path| {
         let is = |known: &&str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(known));
@@ -145,11 +146,11 @@ mod tests {
             clip(line).pictures(seconds).expect_err("too late").to_string()
         };
         let late = refused(&line.replace("3.5", "4.5"), 9.0);
-        assert!(late.contains("y.png is seen at 4.5 s, outside the clip (1 to 4.00 s)"), "{late}");
-        // The sound may end before the manifest says so, or the manifest may not say.
+        assert!(late.contains("y.png is at 4.5 s, outside the clip (1 to 4.00 s)"), "{late}");
+        // The audio may end before the manifest's end, or the manifest may have no end.
         for line in [line, &line.replace(r#""end":4.0,"#, "")] {
             let late = refused(line, 2.0);
-            assert!(late.contains("seen at 3.5 s, outside the clip (1 to 3.10 s)"), "{late}");
+            assert!(late.contains("is at 3.5 s, outside the clip (1 to 3.10 s)"), "{late}");
         }
         let none = refused(r#"{"id":"b","audio":"a.wav"}"#, 1.0);
         assert!(none.contains("clip `b`: has no frames"), "{none}");

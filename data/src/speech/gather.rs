@@ -1,5 +1,5 @@
-//! What the readers of data sets do alike: they find sound files and pictures by name, read lines that
-//! begin with a name, and keep clips apart from those whose sound is not there.
+//! Shared code of the data set readers. It finds audio files and images by name, reads lines that
+//! begin with a name, and separates clips with audio from clips without.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,47 +15,47 @@ use crate::folder;
 use crate::knowledge::lines::Lines;
 use crate::knowledge::{Collector, Input};
 
-/// Missing files that an error names; the others are counted.
+/// The maximum number of missing files that an error names; the others are only counted.
 const NAMED: usize = 20;
 
-/// The clips of a data set, in its order, and what became no clip.
+/// The clips of a data set, in file order, and counts of the skipped items.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct SpeechClips {
-    /// The clips, with all their sound files there.
+    /// The clips whose audio file exists.
     pub clips: Vec<Clip>,
-    /// Clips that were left out because their sound file is not there.
+    /// Clips that were skipped because their audio file is missing.
     pub missing: Vec<MissingAudio>,
-    /// Utterances that were left out because nothing is written for them.
+    /// Utterances that were skipped because they have no transcript.
     pub without_text: usize,
-    /// Utterances that were left out because they end where they begin.
+    /// Utterances that were skipped because they have zero length.
     pub without_length: usize,
-    /// Hidden files and folders that were passed over.
+    /// Hidden files and folders that were skipped.
     pub hidden: usize,
 }
 
-/// A sound file that is not there.
+/// A missing audio file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MissingAudio {
-    /// The clip's id, or the recording's where one entry of the file holds all its clips.
+    /// The id of the clip, or of the recording if one file entry holds all its clips.
     pub id: String,
-    /// Where it stands: the line or the entry.
+    /// The line or entry in the file.
     pub place: String,
-    /// What was looked for.
+    /// The file that was looked for.
     pub wanted: String,
-    /// Clips that lack it.
+    /// The number of clips without it.
     pub clips: usize,
 }
 
-/// Where a clip stands in its file.
+/// The position of a clip in its file.
 #[derive(Clone, Copy)]
 pub(super) enum Place<'a> {
-    /// From 1.
+    /// The line number, from 1.
     Line(usize),
     Entry(&'a str),
 }
 
 impl Place<'_> {
-    /// A refusal of what stands here.
+    /// Creates an error for this position.
     pub(super) fn error(
         self,
         path: &Path,
@@ -76,16 +76,17 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// A refusal of a whole file or folder.
+/// Creates an error for a whole file or folder.
 pub(super) fn refusal(path: &Path, reason: &str, remedy: &'static str) -> DataError {
     DataError::Malformed { path: path.to_owned(), place: None, reason: reason.to_owned(), remedy }
 }
 
-/// The clips that have been found.
+/// The clips found so far.
 pub(super) struct Gathering<'s> {
     source: &'s SpeechSource,
     pub(super) found: SpeechClips,
-    /// The folder of pictures that was read last, and its pictures: clips of a recording follow each other.
+    /// The last folder of images that was read, and its images: clips of a recording follow each
+    /// other.
     pictures: (PathBuf, Numbered),
     has_pictures: bool,
 }
@@ -96,8 +97,8 @@ impl<'s> Gathering<'s> {
         Self { source, found: SpeechClips::default(), pictures, has_pictures: false }
     }
 
-    /// Keeps a clip of `recording`, with its sound file or with what was looked for. `path` is the file in
-    /// which it stands.
+    /// Adds a clip of `recording`, with its audio file or with the missing file's name. `path` is
+    /// the file that lists the clip.
     pub(super) fn push(
         &mut self,
         path: &Path,
@@ -106,7 +107,7 @@ impl<'s> Gathering<'s> {
         clip: Clip,
         audio: Result<PathBuf, String>,
     ) -> Result<(), DataError> {
-        let remedy = "correct it, or fetch the file again";
+        let remedy = "correct the clip, or download the file again";
         check_times(&clip)
             .and_then(|()| check_id(&clip))
             .map_err(|reason| place.error(path, reason, remedy))?;
@@ -125,16 +126,16 @@ impl<'s> Gathering<'s> {
         Ok(())
     }
 
-    /// Notes a sound file that is not there.
+    /// Records a missing audio file.
     pub(super) fn miss(&mut self, id: String, place: Place<'_>, wanted: String, clips: usize) {
         self.found.missing.push(MissingAudio { id, place: place.to_string(), wanted, clips });
     }
 
-    /// The pictures of a clip's own folder, or those of its recording's; of the latter with a frame rate
-    /// those that are seen while the clip lasts.
+    /// Returns the images of the clip's own folder, or of its recording's folder. With a frame
+    /// rate, only images of the recording within the clip's time are returned.
     fn pictures_of(&mut self, clip: &Clip, recording: &str) -> Result<Vec<Frame>, DataError> {
         let Some(folder) = &self.source.frames else { return Ok(Vec::new()) };
-        // An id of a file must not lead out of the folder.
+        // An id from a file must not lead out of the folder.
         let within = |name: &&str| {
             let mut parts = Path::new(name).components();
             !name.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
@@ -160,7 +161,8 @@ impl<'s> Gathering<'s> {
         if !seen.is_empty() {
             return Ok(seen);
         }
-        // Between two pictures the nearest is seen, whose own time would be outside the clip.
+        // If a clip lies between two images, use the nearest image, without its time, which is
+        // outside the clip.
         let half = clip.end.map_or(0.0, |end| (end - clip.start) / 2.0);
         let middle = clip.start + half;
         let most = half + rate.map_or(0.0, |rate| 1.0 / rate);
@@ -170,7 +172,7 @@ impl<'s> Gathering<'s> {
         Ok(nearest.into_iter().map(|frame| Frame { time: None, ..frame }).collect())
     }
 
-    /// The clips; refuses what would be none of them without a word.
+    /// Returns the clips, or an error if none can be used.
     pub(super) fn finish(self) -> Result<SpeechClips, DataError> {
         let (path, found) = (&self.source.path, self.found);
         let missing: usize = found.missing.iter().map(|missing| missing.clips).sum();
@@ -184,35 +186,39 @@ impl<'s> Gathering<'s> {
             return Err(DataError::MissingAudio { path, missing, clips, named: named.join(", ") });
         }
         if found.clips.is_empty() {
-            let remedy = "check that it is of this format, and whole";
-            return Err(refusal(path, "has no clip with a text", remedy));
+            let remedy = "check that the file has this format and is complete";
+            return Err(refusal(path, "has no clip with a transcript", remedy));
         }
         let own = found.clips.iter().any(|clip| !clip.frames.is_empty());
         match &self.source.frames {
             Some(frames) if !self.has_pictures && !own => {
-                let remedy = "give a folder with a folder of JPEG files for each clip or recording, \
+                let remedy = "use a folder with a subfolder of JPEG files for each clip or recording, \
                               named by its id";
-                Err(refusal(frames, "no clip has pictures here", remedy))
+                Err(refusal(frames, "no clip has images here", remedy))
             }
             _ => Ok(found),
         }
     }
 }
 
-/// The sound files of a folder, by their names without the ending.
+/// The audio files of a folder, by file name without extension.
 pub(super) struct AudioFiles {
     folder: PathBuf,
     files: HashMap<String, Vec<PathBuf>>,
-    /// Hidden files that were passed over.
+    /// Hidden files that were skipped.
     pub(super) hidden: usize,
 }
 
 impl AudioFiles {
-    /// Those of the folder that the caller has given.
+    /// Lists the audio files in the source's audio folder.
     pub(super) fn of_source(source: &SpeechSource) -> Result<Self, DataError> {
         let Some(folder) = &source.audio else {
-            let remedy = "give the folder of the sound files";
-            return Err(refusal(&source.path, "does not say where its sound files are", remedy));
+            let remedy = "specify the folder of the audio files";
+            return Err(refusal(
+                &source.path,
+                "does not give the paths of its audio files",
+                remedy,
+            ));
         };
         let found = folder::files(folder, &is_sound)?;
         let mut files: HashMap<String, Vec<PathBuf>> = HashMap::new();
@@ -223,9 +229,9 @@ impl AudioFiles {
         Ok(Self { folder: folder.clone(), files, hidden: found.passed_over.hidden })
     }
 
-    /// The file of a name, or what was looked for.
+    /// Finds the audio file with a name, or returns the file name that was looked for.
     ///
-    /// # Errors   `Audio` where two folders have such a file, and it is not known which is meant
+    /// # Errors   `Audio` if two folders have such a file, so that the name is ambiguous
     pub(super) fn find(&self, name: &str) -> Result<Result<PathBuf, String>, DataError> {
         let files = self.files.get(name).map_or(&[][..], Vec::as_slice);
         let Some(best) = files.iter().min_by_key(|path| rank(path)) else {
@@ -245,27 +251,27 @@ impl AudioFiles {
     }
 }
 
-/// Refuses a folder of sound files where the data set says itself where they are.
+/// Refuses a folder of audio files if the data set gives their paths.
 pub(super) fn refuse_audio(source: &SpeechSource) -> Result<(), DataError> {
     match &source.audio {
         None => Ok(()),
         Some(folder) => {
-            let remedy = "leave the folder of sound files out";
-            Err(refusal(folder, "this data set says itself where its sound files are", remedy))
+            let remedy = "omit the folder of audio files";
+            Err(refusal(folder, "this data set gives the paths of its audio files", remedy))
         }
     }
 }
 
-/// A line `name rest`.
+/// A line of the form `name rest`.
 pub(super) struct NamedLine {
     pub(super) number: usize,
     pub(super) name: String,
-    /// Without white space around it.
+    /// The rest of the line, trimmed.
     pub(super) rest: String,
 }
 
-/// The lines of a file in the form of Kaldi: a name that no other line has, white space, and the rest.
-/// Plain or gzip; blank lines are passed over.
+/// Reads the lines of a file in Kaldi format: a unique name, white space, and the rest. The file is
+/// plain or gzip; blank lines are skipped.
 ///
 /// # Errors   `Io`, `Gzip`, `NotUtf8`; `EmptyFile`; `DoubledId` with both lines
 pub(super) fn named_lines(path: &Path) -> Result<Vec<NamedLine>, DataError> {

@@ -1,9 +1,10 @@
-//! How2, and other folders in the form of Kaldi: `text` (`utterance transcript`), `segments` (`utterance
-//! recording start end`, in seconds), `utt2spk` (`utterance speaker`, may be left out), and `wav.scp`
-//! (`recording path`) or a folder of sound files named by recording.
+//! How2, and other folders in Kaldi format. Files: `text` (`utterance transcript`), `segments`
+//! (`utterance recording start end`, in seconds) and, optionally, `utt2spk` (`utterance speaker`).
+//! The audio is listed in `wav.scp` (`recording path`) or is in a folder of files named by
+//! recording.
 //!
-//! # Source   Sanabria et al., "How2" (2018); the form is Kaldi's ("Data preparation"). That How2's files
-//! are of this form is from the project's README and from memory, not from the files.
+//! # Source   Sanabria et al., "How2" (2018), and Kaldi's "Data preparation". The format of How2's
+//! files is based on the project's README and memory; it was not verified on the files.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,13 +14,13 @@ use super::manifest::Clip;
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;
 
-/// Reads the clips of a folder, in the order of `text`. The folder of sound files counts where both it
-/// and `wav.scp` are there; paths of `wav.scp` are from its own folder. An end of -1 is the end of the
-/// recording, as for Kaldi. Utterances without a transcript, also those of `segments` that `text` does
-/// not have, are left out and counted.
+/// Reads the clips of a folder, in the order of `text`. If both the folder of audio files and
+/// `wav.scp` exist, the folder is used. Paths in `wav.scp` are relative to its own folder. An end
+/// of -1 is the end of the recording, as in Kaldi. Utterances without a transcript, including those
+/// that are only in `segments`, are skipped and counted.
 ///
-/// # Errors   `Io`, `Gzip`, `NotUtf8`, `EmptyFile`; `DoubledId`; `MissingAudio`; `Malformed` with the
-/// line: an utterance that `segments` does not have, times that are none, a command in `wav.scp`
+/// # Errors   `Io`, `Gzip`, `NotUtf8`, `EmptyFile`; `DoubledId`; `MissingAudio`; `Malformed` with
+/// the line: an utterance that is missing from `segments`, invalid times, a command in `wav.scp`
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let sounds = Sounds::of(source)?;
     let (text, segments) = (source.path.join("text"), source.path.join("segments"));
@@ -66,9 +67,9 @@ struct Segment {
 fn segment(fields: &str) -> Result<Segment, String> {
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let &[recording, start, end] = fields.as_slice() else {
-        return Err(format!("{} fields behind the utterance, and not 3", fields.len()));
+        return Err(format!("{} fields after the utterance instead of 3", fields.len()));
     };
-    let seconds = |text: &str| text.parse::<f64>().map_err(|_| format!("{text:?} is no number"));
+    let seconds = |text: &str| text.parse::<f64>().map_err(|_| format!("{text:?} is not a number"));
     let (start, end) = (seconds(start)?, seconds(end)?);
     if !(start >= 0.0 && (end > start || end == -1.0) && end.is_finite()) {
         return Err(format!("end {end} is not after start {start}"));
@@ -76,7 +77,7 @@ fn segment(fields: &str) -> Result<Segment, String> {
     Ok(Segment { recording: recording.to_owned(), start, end: (end != -1.0).then_some(end) })
 }
 
-/// The lines of a file by their names; none where there is no file.
+/// Reads the lines of a file by name; empty if the file does not exist.
 fn optional(path: &Path) -> Result<HashMap<String, String>, DataError> {
     match path.exists() {
         true => Ok(named_lines(path)?.into_iter().map(|line| (line.name, line.rest)).collect()),
@@ -84,7 +85,7 @@ fn optional(path: &Path) -> Result<HashMap<String, String>, DataError> {
     }
 }
 
-/// Where the recordings are.
+/// The locations of the recordings.
 enum Sounds {
     Folder(AudioFiles),
     Table { path: PathBuf, files: HashMap<String, PathBuf> },
@@ -97,15 +98,15 @@ impl Sounds {
         }
         let path = source.path.join("wav.scp");
         if !path.exists() {
-            let remedy = "give the folder of the sound files";
+            let remedy = "specify the folder of the audio files";
             return Err(refusal(&source.path, "has no wav.scp", remedy));
         }
         let mut files = HashMap::new();
         for NamedLine { number, name, rest } in named_lines(&path)? {
             if rest.ends_with('|') {
-                let reason = format!("the sound of {name} is the output of a command");
-                let remedy = "run the command, and write the path of the file that it gives; \
-                              commands of data files are not run";
+                let reason = format!("the audio of {name} is the output of a command");
+                let remedy = "run the command, and write the path of its output file; \
+                              commands in data files are not run";
                 return Err(Place::Line(number).error(&path, reason, remedy));
             }
             if rest.is_empty() {

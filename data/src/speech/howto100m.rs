@@ -1,10 +1,11 @@
-//! HowTo100M: `caption.json`, `{video_id: {"start": [], "end": [], "text": []}}` with times in seconds,
-//! and a folder of sound files named by video. The texts are what a recogniser heard, not what a person
-//! wrote.
+//! HowTo100M: `caption.json`, `{video_id: {"start": [], "end": [], "text": []}}` with times in
+//! seconds, and a folder of audio files named by video. The texts are the output of an ASR model,
+//! not human transcripts.
 //!
-//! The file is read video by video; of videos without their sound nothing is kept but the name.
+//! The file is read video by video. For videos without audio, only the name is kept.
 //!
-//! # Source   Miech et al., "HowTo100M" (2019); the form is from memory, not from the file
+//! # Source   Miech et al., "HowTo100M" (2019); the format is from memory and was not verified on
+//! the file
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -18,7 +19,7 @@ use crate::DataError;
 use crate::knowledge::Input;
 use crate::knowledge::json::{Item, read_members};
 
-const REMEDY: &str = "give caption.json: {\"video\": {\"start\": [0.5], \"end\": [2.0], \"text\": \
+const REMEDY: &str = "use caption.json: {\"video\": {\"start\": [0.5], \"end\": [2.0], \"text\": \
                       [\"…\"]}}, times in seconds";
 
 #[derive(Deserialize)]
@@ -29,12 +30,12 @@ struct Captions<'a> {
     text: Vec<Cow<'a, str>>,
 }
 
-/// Reads the captions in the order of the file, plain or gzip. The id is `{video}-{n}`, by the caption's
-/// place in the lists, from 0. Captions without a text, and of no length, are left out and counted.
-/// A missing sound file is named once for its video.
+/// Reads the captions in the order of the file, plain or gzip. The id is `{video}-{n}`, where `n`
+/// is the caption's index in the lists, from 0. Captions without text or of zero length are skipped
+/// and counted. A missing audio file is listed once per video.
 ///
-/// # Errors   `Io`, `Gzip`, `EmptyFile`; `MissingAudio`; `Malformed` with the video: lists of other
-/// lengths, an end before its start, a video that is there twice
+/// # Errors   `Io`, `Gzip`, `EmptyFile`; `MissingAudio`; `Malformed` with the video: lists of
+/// different lengths, an end before its start, a duplicate video
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let files = AudioFiles::of_source(source)?;
     let mut gathering = Gathering::new(source);
@@ -43,7 +44,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     read_members(Input::open(&source.path)?, REMEDY, &mut |item| {
         let video = item.key.unwrap_or_default();
         if !videos.insert(video.to_owned()) {
-            return Err(item.error("this video stands here a second time"));
+            return Err(item.error("this video appears twice"));
         }
         let place = Place::Entry(video);
         let audio = files.find(video)?;
@@ -69,7 +70,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     gathering.finish()
 }
 
-/// Place, start, end and text of the captions of a video that have both a text and a length.
+/// Returns index, start, end and text of a video's captions that have both text and length.
 fn captions(
     item: &Item<'_>,
     without_text: &mut usize,
@@ -78,12 +79,14 @@ fn captions(
     let Captions { start, end, text } = item.parse_object()?;
     if start.len() != end.len() || start.len() != text.len() {
         let (start, end, text) = (start.len(), end.len(), text.len());
-        return Err(item.error(format!("{start} starts, {end} ends and {text} texts")));
+        return Err(item.error(format!(
+            "the lists differ in length: {start} starts, {end} ends and {text} texts"
+        )));
     }
     let mut captions = Vec::with_capacity(text.len());
     for (index, ((start, end), text)) in start.into_iter().zip(end).zip(text).enumerate() {
         if start < 0.0 {
-            return Err(item.error(format!("caption {index}: start {start} is no time")));
+            return Err(item.error(format!("caption {index}: start {start} is negative")));
         }
         if end < start {
             return Err(item.error(format!("caption {index}: end {end} is before start {start}")));

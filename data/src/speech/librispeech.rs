@@ -1,9 +1,9 @@
-//! LibriSpeech, and corpora in its form: `SPLIT/SPEAKER/CHAPTER/SPEAKER-CHAPTER.trans.txt` with lines
-//! `ID TEXT`, and the sound beside it as `ID.flac`. The whole of it may be given, one split, or one
-//! speaker.
+//! LibriSpeech, and corpora with its layout: `SPLIT/SPEAKER/CHAPTER/SPEAKER-CHAPTER.trans.txt` with
+//! lines `ID TEXT`, and the audio beside it as `ID.flac`. The path may be the whole corpus, one
+//! split or one speaker.
 //!
-//! # Source   Panayotov et al., "LibriSpeech: an ASR corpus based on public domain audio books" (2015);
-//! test-clean has 2,620 clips, test-other 2,939
+//! # Source   Panayotov et al., "LibriSpeech: an ASR corpus based on public domain audio books"
+//! (2015); test-clean has 2,620 clips, test-other 2,939
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,22 +15,22 @@ use crate::DataError;
 use crate::folder::{self, FolderFiles};
 
 const TRANSCRIPTS: &str = ".trans.txt";
-const REMEDY: &str = "give lines `SPEAKER-CHAPTER-NUMBER TEXT`, as LibriSpeech has them";
+const REMEDY: &str = "use lines `SPEAKER-CHAPTER-NUMBER TEXT`, as in LibriSpeech";
 
-/// Reads the clips below a folder, chapter by chapter in the order of the paths, and each chapter in the
-/// order of the ids; the text is as it is, in capitals. Each clip is a whole file. `FLAC` is looked for
-/// first, then the other kinds of sound. Links to folders are not followed.
+/// Reads the clips below a folder. Chapters are in the order of the paths, and clips of a chapter
+/// in the order of the ids. The text is unchanged, in capitals. Each clip is a whole file. FLAC
+/// files are preferred to other audio formats. Links to folders are not followed.
 ///
 /// # Errors   `Io`, `Gzip`, `NotUtf8`, `EmptyFile`; `DoubledId`; `MissingAudio`; `Malformed` for a
-/// folder without transcripts, an id that is of another chapter, a line without text, and a chapter
-/// that is there twice
+/// folder without transcripts, an id of another chapter, a line without text, and a duplicate
+/// chapter
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     refuse_audio(source)?;
     let is_list = |path: &Path| chapter(path).is_some();
     let FolderFiles { files: lists, passed_over } = folder::files(&source.path, &is_list)?;
     if lists.is_empty() {
-        let remedy = "give the folder LibriSpeech, or one of a split or a speaker in it";
-        return Err(refusal(&source.path, "no file SPEAKER-CHAPTER.trans.txt is in here", remedy));
+        let remedy = "use the folder LibriSpeech, or the folder of a split or a speaker in it";
+        return Err(refusal(&source.path, "has no file SPEAKER-CHAPTER.trans.txt", remedy));
     }
     let mut gathering = Gathering::new(source);
     gathering.found.hidden = passed_over.hidden;
@@ -38,8 +38,8 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     for list in &lists {
         let chapter = chapter(list).unwrap_or_default();
         if let Some(first) = chapters.insert(chapter.clone(), list) {
-            let reason = format!("chapter {chapter} is in {} too", first.display());
-            return Err(refusal(list, &reason, "give a folder that has each chapter once"));
+            let reason = format!("chapter {chapter} is also in {}", first.display());
+            return Err(refusal(list, &reason, "use a folder that has each chapter once"));
         }
         let mut lines = named_lines(list)?;
         lines.sort_by(|a, b| a.name.cmp(&b.name));
@@ -47,7 +47,11 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
             let place = Place::Line(number);
             let of_chapter = name.strip_prefix(&chapter).and_then(|rest| rest.strip_prefix('-'));
             if !of_chapter.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
-                return Err(place.error(list, format!("{name:?} is no id of this file"), REMEDY));
+                return Err(place.error(
+                    list,
+                    format!("{name:?} is not an id of this chapter"),
+                    REMEDY,
+                ));
             }
             if rest.is_empty() {
                 return Err(place.error(list, format!("{name} has no text"), REMEDY));
@@ -62,13 +66,13 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     gathering.finish()
 }
 
-/// `SPEAKER-CHAPTER` of a file of transcripts.
+/// Returns `SPEAKER-CHAPTER` from the path of a transcript file.
 fn chapter(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?.strip_suffix(TRANSCRIPTS)?;
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// The sound file beside the list.
+/// Finds the audio file beside the transcript file.
 fn beside(list: &Path, id: &str) -> Result<PathBuf, String> {
     let flac = list.with_file_name(format!("{id}.flac"));
     let others = ENDINGS.iter().map(|ending| list.with_file_name(format!("{id}.{ending}")));

@@ -1,8 +1,9 @@
-//! Clips of speech: one sound file, a folder of them, or a manifest.
+//! Speech clips from an audio file, a folder of audio files, or a manifest.
 //!
-//! A manifest is JSON lines: `{"audio": "a.flac", "start": 1.5, "end": 4.0, "text": "…", "speaker":
-//! "…", "frames": ["1.png"], "id": "…"}`, of which only `audio` is needed. Paths are from the
-//! manifest's folder, times in seconds. A [`Frame`] may have its time, and be a folder of pictures.
+//! A manifest is a JSON lines file: `{"audio": "a.flac", "start": 1.5, "end": 4.0, "text": "…",
+//! "speaker": "…", "frames": ["1.png"], "id": "…"}`. Only `audio` is required. Paths are relative
+//! to the manifest's folder, and times are in seconds. A [`Frame`] may have a time, or be a folder
+//! of images.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -15,56 +16,57 @@ use crate::audio::AudioReader;
 use crate::folder::{self, FolderFiles, PassedOver};
 use crate::{DataError, read_text};
 
-/// Endings of sound files that a folder is searched for; of files of one name the first is the best.
+/// Extensions of audio files, in order of preference for files that differ only in their extension.
 pub(super) const ENDINGS: [&str; 8] = ["wav", "flac", "mp3", "ogg", "oga", "m4a", "mp4", "aac"];
 
-/// A clip.
+/// A speech clip.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clip {
-    /// Its name; by default the path of its file in the manifest or folder, without the ending, and
-    /// where it starts.
+    /// The clip id. The default is the path of the audio file in the manifest or folder, without
+    /// the extension. If the start is not 0, it is appended.
     #[serde(default)]
     pub id: String,
-    /// The sound file.
+    /// The audio file.
     pub audio: PathBuf,
-    /// Where it begins in the file, in seconds.
+    /// The start time in the file, in seconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub start: f64,
-    /// Where it ends; `None` for the end of the file.
+    /// The end time in seconds; `None` for the end of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<f64>,
-    /// What is said.
+    /// The transcript.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Who speaks, by the name that the data set gives.
+    /// The speaker's name in the data set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speaker: Option<String>,
-    /// Pictures of what is seen, in their order.
+    /// The video frames, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<Frame>,
-    /// The line of the manifest, from 1; 0 without one.
+    /// The line in the manifest, from 1; 0 without a manifest.
     #[serde(skip)]
     pub line: usize,
 }
 
-/// The clips of a path: a manifest by its ending `.jsonl`, a folder, or one sound file.
+/// Returns the clips of a path: a manifest (extension `.jsonl` or `.ndjson`), a folder, or one
+/// audio file.
 ///
-/// # Errors   those of [`read_manifest`]; `Io`; `Audio` for a folder without sound
+/// # Errors   as [`read_manifest`]; `Io`; `Audio` for a folder without audio files
 pub fn clips(path: &Path) -> Result<Vec<Clip>, DataError> {
     Ok(clips_and_passed_over(path)?.0)
 }
 
-/// The same with what was passed over in a folder.
+/// Like [`clips`], with the counts of files skipped in a folder.
 ///
-/// # Errors   those of [`clips`]
+/// # Errors   as [`clips`]
 pub fn clips_and_passed_over(path: &Path) -> Result<(Vec<Clip>, PassedOver), DataError> {
     if path.is_dir() {
         let FolderFiles { files, passed_over } = folder::files(path, &is_sound)?;
         if files.is_empty() {
             let PassedOver { hidden, others } = passed_over;
             let reason = format!(
-                "no sound files ({}) in this folder; passed over {hidden} hidden files and {others} others",
+                "no audio files ({}) in this folder; skipped {hidden} hidden files and {others} others",
                 ENDINGS.join(", ")
             );
             return Err(DataError::Audio { path: path.into(), reason });
@@ -74,7 +76,7 @@ pub fn clips_and_passed_over(path: &Path) -> Result<(Vec<Clip>, PassedOver), Dat
         let mut count: HashMap<String, usize> = HashMap::new();
         clips.iter().for_each(|clip| *count.entry(clip.id.clone()).or_default() += 1);
         for clip in &mut clips {
-            // Files of one name in two forms keep their endings.
+            // Files that differ only in their extension keep it in the id.
             if count[&clip.id] > 1 {
                 let file = clip.audio.strip_prefix(path).unwrap_or(&clip.audio);
                 clip.id = file.to_string_lossy().into_owned();
@@ -93,7 +95,7 @@ pub fn clips_and_passed_over(path: &Path) -> Result<(Vec<Clip>, PassedOver), Dat
     Ok((clips?, PassedOver::default()))
 }
 
-/// Reads a manifest. The files that it names are not opened.
+/// Reads a manifest. The audio and image files are not opened.
 ///
 /// # Errors   `Io`; `EmptyFile`; `Manifest` with the line
 pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
@@ -112,7 +114,9 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
         })?;
         check_times(&clip).map_err(bad)?;
         if clip.frames.iter().any(|frame| frame.image.as_os_str().is_empty()) {
-            return Err(bad("a frame has an empty path; name a picture, or leave it out".into()));
+            return Err(
+                bad("a frame has an empty path; name an image, or remove the frame".into()),
+            );
         }
         if clip.id.is_empty() {
             clip.id = id_of(&clip.audio, Path::new(""));
@@ -124,7 +128,7 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
         if let Some(first) = seen.insert(clip.id.clone(), line) {
             let id = &clip.id;
             return Err(bad(format!(
-                "id `{id}` was already used on line {first}; give each its own"
+                "id `{id}` was already used on line {first}; make ids unique"
             )));
         }
         clip.audio = folder.join(&clip.audio);
@@ -135,19 +139,19 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
     Ok(clips)
 }
 
-/// Writes clips as a manifest that [`read_manifest`] reads, whole or not at all.
+/// Writes clips as a manifest for [`read_manifest`], atomically.
 ///
-/// # Errors   those of [`manifest`]; `Io`
+/// # Errors   as [`manifest`]; `Io`
 pub fn write_manifest(path: &Path, clips: &[Clip]) -> Result<(), DataError> {
     let io = |source| DataError::Io { path: path.into(), source };
     write_file(path, &manifest(path, clips)?).map_err(io)
 }
 
-/// The bytes of a manifest that is to stand at `path`. Files in the manifest's folder are named from there, others by
-/// their whole paths.
+/// Returns the bytes of a manifest to be written to `path`. Paths of files in the manifest's folder
+/// are relative to it, and other paths are absolute.
 ///
-/// # Errors   `Io`; `Malformed` with the clip, for one that a manifest cannot hold: times that are none,
-/// an id that is empty, twice there or has control characters, a path that is not UTF-8
+/// # Errors   `Io`; `Malformed` with the clip, for a clip that a manifest cannot represent: invalid
+/// times, an id that is empty, duplicate or has control characters, a path that is not UTF-8
 pub fn manifest(path: &Path, clips: &[Clip]) -> Result<Vec<u8>, DataError> {
     let io = |source| DataError::Io { path: path.into(), source };
     let place = std::path::absolute(path).map_err(io)?;
@@ -162,11 +166,11 @@ pub fn manifest(path: &Path, clips: &[Clip]) -> Result<Vec<u8>, DataError> {
             path: path.into(),
             place: Some(format!("clip {:?}", clip.id)),
             reason,
-            remedy: "a manifest cannot hold this clip; correct it or leave it out",
+            remedy: "a manifest cannot hold this clip; correct or remove the clip",
         };
         check_times(clip).and_then(|()| check_id(clip)).map_err(bad)?;
         if clip.id.is_empty() || !seen.insert(&clip.id) {
-            return Err(bad("ids must be there, and each only once".to_string()));
+            return Err(bad("the id is empty or not unique".to_string()));
         }
         let audio = from_folder(&clip.audio)?;
         let frame = |frame: &Frame| Ok(Frame { image: from_folder(&frame.image)?, ..*frame });
@@ -181,7 +185,7 @@ pub fn manifest(path: &Path, clips: &[Clip]) -> Result<Vec<u8>, DataError> {
 
 pub(super) fn check_times(clip: &Clip) -> Result<(), String> {
     if !(clip.start >= 0.0 && clip.start.is_finite()) {
-        return Err(format!("start {} is no time in seconds", clip.start));
+        return Err(format!("start {} is not a time in seconds", clip.start));
     }
     match clip.end.filter(|end| !(*end > clip.start && end.is_finite())) {
         Some(end) => Err(format!("end {end} is not after start {}", clip.start)),
@@ -191,7 +195,7 @@ pub(super) fn check_times(clip: &Clip) -> Result<(), String> {
 
 pub(super) fn check_id(clip: &Clip) -> Result<(), String> {
     match clip.id.contains(char::is_control) {
-        true => Err(format!("id {:?} holds a tab or another control character", clip.id)),
+        true => Err(format!("id {:?} contains a tab or another control character", clip.id)),
         false => Ok(()),
     }
 }
@@ -204,7 +208,7 @@ fn whole(id: String, audio: PathBuf) -> Clip {
     Clip { id, audio, ..Clip::default() }
 }
 
-/// The path from `folder`, without the ending.
+/// Returns the path relative to `folder`, without the extension.
 fn id_of(file: &Path, folder: &Path) -> String {
     let from = file.strip_prefix(folder).unwrap_or(file);
     match folder.as_os_str().is_empty() && from.is_absolute() {
@@ -215,25 +219,25 @@ fn id_of(file: &Path, folder: &Path) -> String {
     }
 }
 
-/// Whether a file is sound, by its ending.
+/// Whether a file is an audio file, judging by its extension.
 pub(super) fn is_sound(path: &Path) -> bool {
     rank(path).is_some()
 }
 
-/// The place of a file's ending in [`ENDINGS`].
+/// Returns the index of a file's extension in [`ENDINGS`].
 pub(super) fn rank(path: &Path) -> Option<usize> {
     let ending = path.extension()?;
     ENDINGS.iter().position(|known| ending.eq_ignore_ascii_case(known))
 }
 
-/// A clip that is being read.
+/// A streaming reader of a clip.
 pub struct ClipReader {
     reader: AudioReader,
     audio: PathBuf,
-    /// In samples at the wanted rate.
+    /// Start and end in samples, at the requested rate.
     start: usize,
     end: Option<usize>,
-    /// Samples of the file that went by, and of the clip that were given out.
+    /// Samples read from the file, and samples of the clip returned.
     passed: usize,
     given: usize,
     rate: u32,
@@ -241,7 +245,7 @@ pub struct ClipReader {
 }
 
 impl Clip {
-    /// Opens its file; its samples are wanted at `rate` Hz.
+    /// Opens the audio file and converts its samples to `rate` Hz.
     ///
     /// # Errors   as [`AudioReader::open`]
     pub fn open(&self, rate: u32) -> Result<ClipReader, DataError> {
@@ -258,7 +262,7 @@ impl Clip {
         })
     }
 
-    /// All its samples at `rate` Hz.
+    /// Reads all samples at `rate` Hz.
     ///
     /// # Errors   as [`ClipReader::read`]
     pub fn samples(&self, rate: u32) -> Result<Vec<f32>, DataError> {
@@ -269,10 +273,10 @@ impl Clip {
 }
 
 impl ClipReader {
-    /// Adds the next block of samples to `samples`; `false` at the end of the clip.
+    /// Appends the next block of samples to `samples`; returns `false` at the end of the clip.
     ///
-    /// # Errors   as [`AudioReader::read`]; `Audio` for a clip that begins behind the end of its file,
-    /// or has no samples
+    /// # Errors   as [`AudioReader::read`]; `Audio` for a clip that starts after the end of its
+    /// file, or has no samples
     pub fn read(&mut self, samples: &mut Vec<f32>) -> Result<bool, DataError> {
         if self.ended {
             return Ok(false);
@@ -294,7 +298,7 @@ impl ClipReader {
             let seconds = |samples: usize| samples as f64 / f64::from(self.rate);
             let (length, start) = (seconds(self.passed), seconds(self.start));
             let reason = match self.start > 0 {
-                true => format!("has {length:.2} s, and the clip begins at {start} s"),
+                true => format!("has {length:.2} s, but the clip begins at {start} s"),
                 false => "has no samples".to_string(),
             };
             return Err(DataError::Audio { path: self.audio.clone(), reason });
@@ -302,7 +306,7 @@ impl ClipReader {
         Ok(!self.ended)
     }
 
-    /// How long the clip is, in seconds; `None` where neither it nor its file says so.
+    /// Returns the duration of the clip in seconds, or `None` if it is unknown.
     pub fn seconds(&self) -> Option<f64> {
         let seconds = |samples: usize| samples as f64 / f64::from(self.rate);
         let of_file = self.reader.seconds();
@@ -352,7 +356,7 @@ mod tests {
     #[test]
     fn a_folder_is_searched_in_the_order_of_its_paths() {
         let folder = tempfile::tempdir().expect("a folder");
-        assert!(clips(folder.path()).expect_err("nothing").to_string().contains("no sound files"));
+        assert!(clips(folder.path()).expect_err("nothing").to_string().contains("no audio files"));
         std::fs::create_dir(folder.path().join("b")).expect("a folder");
         for name in ["c.WAV", "b/z.flac", "a.mp3", "a.ogg", "b/notes.txt"] {
             std::fs::write(folder.path().join(name), b"x").expect("a file");

@@ -1,7 +1,8 @@
-//! SpecAugment: bands of frequencies and stretches of time of a clip's frames are masked.
+//! SpecAugment: masks frequency bands and time spans of a clip's frames.
 //!
-//! Masked values become the mean of the clip's frames, taken before the first mask; the paper has 0, as its
-//! frames have mean 0. Time is not warped: the paper finds it to be the least of the three, and the costliest.
+//! Masked values become the mean of the clip's frames before masking. The paper uses 0, because its
+//! frames have mean 0. Time warping is not implemented: in the paper it has the smallest effect of
+//! the three augmentations, and the highest cost.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -10,10 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::DataError;
 
-/// Which masks are drawn; the defaults are the paper's policy LD, for frames of 80 bands every 10 ms.
+/// SpecAugment settings. The defaults are the paper's policy LD, for frames of 80 bands every 10
+/// ms.
 ///
-/// # Source   Park et al., "SpecAugment" (2019), §2 and table 1. Widths are drawn from 0 to the greatest, both
-/// included (the paper leaves the upper end open), and masks may overlap.
+/// # Source   Park et al., "SpecAugment" (2019), §2 and table 1. Widths are drawn from 0 to the
+/// maximum, inclusive (exclusive in the paper), and masks may overlap.
 ///
 /// ```
 /// use engram_data::speech::spec_augment::SpecAugment;
@@ -29,15 +31,15 @@ use crate::DataError;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SpecAugment {
-    /// Masks of time (the paper's m_T).
+    /// The number of time masks (m_T in the paper).
     pub time_masks: usize,
-    /// The most frames of a mask of time (T).
+    /// The maximum width of a time mask, in frames (T).
     pub time_width: usize,
-    /// The greatest share of the clip's frames that one mask of time has (p), from 0 to 1.
+    /// The maximum width of a time mask as a fraction of the clip's frames (p), from 0 to 1.
     pub time_share: f64,
-    /// Masks of frequencies (m_F).
+    /// The number of frequency masks (m_F).
     pub frequency_masks: usize,
-    /// The most bands of a mask of frequencies (F).
+    /// The maximum width of a frequency mask, in bands (F).
     pub frequency_width: usize,
 }
 
@@ -64,16 +66,16 @@ impl SpecAugment {
             false => Err(DataError::OutOfRange {
                 what,
                 value: self.time_share.to_string(),
-                wanted: "give a share from 0 to 1",
+                wanted: "use a fraction from 0 to 1",
             }),
         }
     }
 
-    /// Masks the frames of one clip; the same random state gives the same masks. Give the clip's own frames,
-    /// without padding.
+    /// Masks the frames of one clip, without padding. The same random state gives the same masks.
     ///
-    /// # Shapes   frames `[F, M]`, row after row, of `bands` = `M` bands
-    /// # Errors   [`DataError::OutOfRange`], also where the values are not whole frames
+    /// # Shapes   frames `[F, M]`, in row-major order, with `bands` = `M` bands
+    /// # Errors   [`DataError::OutOfRange`], also if the number of values is not a multiple of
+    /// `bands`
     pub fn apply(
         &self,
         frames: &mut [f32],
@@ -83,7 +85,7 @@ impl SpecAugment {
         self.validate()?;
         if bands == 0 || !frames.len().is_multiple_of(bands) {
             let value = format!("{} values in {bands} bands", frames.len());
-            let wanted = "give all bands of each frame";
+            let wanted = "pass all bands of each frame";
             return Err(DataError::OutOfRange { what: "the clip", value, wanted });
         }
         let length = frames.len() / bands;
@@ -102,7 +104,7 @@ impl SpecAugment {
     }
 }
 
-/// A mask of at most `widest` of `length` places.
+/// Draws a mask of at most `widest` of `length` positions.
 fn draw(widest: usize, length: usize, rng: &mut ChaCha8Rng) -> std::ops::Range<usize> {
     let width = rng.random_range(0..=widest.min(length));
     let start = rng.random_range(0..=length - width);
@@ -126,7 +128,7 @@ mod tests {
         frames
     }
 
-    /// Frames, then bands, all of whose values were changed.
+    /// Returns the frames, and then the bands, in which all values changed.
     fn changed(before: &[f32], after: &[f32]) -> (Vec<usize>, Vec<usize>) {
         let differs = |i: usize| before[i] != after[i];
         let length = before.len() / BANDS;
@@ -206,7 +208,7 @@ mod tests {
         }
         for (values, bands) in [(81, 80), (80, 0)] {
             let error = SpecAugment::default().apply(&mut vec![0.0; values], bands, &mut rng);
-            assert!(error.expect_err("a refusal").to_string().contains(" bands; give all bands"));
+            assert!(error.expect_err("a refusal").to_string().contains(" bands; pass all bands"));
         }
     }
 }

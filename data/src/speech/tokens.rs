@@ -1,4 +1,4 @@
-//! The tokenizer of a recogniser: a published one, or the letters.
+//! The tokenizer of an ASR model: a published tokenizer, or one of letters.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::tokenise::{guarded, parse};
 /// The tokens of [`SpeechTokeniser::letters`], in order.
 const LETTERS: &str = " 'abcdefghijklmnopqrstuvwxyz";
 
-/// Texts as ids and back.
+/// A tokenizer that encodes texts and decodes ids.
 pub struct SpeechTokeniser {
     path: PathBuf,
     tokenizer: Tokenizer,
@@ -19,7 +19,7 @@ pub struct SpeechTokeniser {
 impl SpeechTokeniser {
     /// Reads a `tokenizer.json`.
     ///
-    /// # Errors   `Io`; `Tokenizer` for a file that is none
+    /// # Errors   `Io`; `Tokenizer` for an invalid file
     pub fn from_file(path: &Path) -> Result<Self, DataError> {
         let bytes =
             std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
@@ -27,8 +27,8 @@ impl SpeechTokeniser {
         Ok(Self { path: path.into(), tokenizer })
     }
 
-    /// The letters `a` to `z`, the apostrophe and the space as tokens, from 0 on; capitals are read as
-    /// small letters.
+    /// Creates a tokenizer of single letters: `a` to `z`, the apostrophe and the space, with ids
+    /// from 0. Capitals become lower-case letters.
     ///
     /// # Errors   `Tokenizer`
     pub fn letters() -> Result<Self, DataError> {
@@ -55,26 +55,26 @@ impl SpeechTokeniser {
         Ok(Self { path: path.into(), tokenizer: tokenizer.map_err(|e| failed(path, &e))? })
     }
 
-    /// What a `tokenizer.json` of this tokenizer holds.
+    /// Returns the content of the `tokenizer.json`.
     ///
     /// # Errors   `Tokenizer`
     pub fn json(&self) -> Result<String, DataError> {
         self.tokenizer.to_string(true).map_err(|error| failed(&self.path, &*error))
     }
 
-    /// Entries of a vocabulary that has all ids, special tokens among them: the highest id and one.
+    /// Returns the vocabulary size, including special tokens: the highest id plus 1.
     pub fn vocabulary_size(&self) -> usize {
         self.tokenizer.get_vocab(true).values().max().map_or(0, |id| *id as usize + 1)
     }
 
-    /// Ids of a text that has to be made of known tokens.
+    /// Encodes a text, all of whose characters must be in the vocabulary.
     ///
     /// # Errors   `Tokenizer`, naming the first character that is not in the vocabulary
     pub fn encode_known(&self, text: &str) -> Result<Vec<u32>, DataError> {
         let unknown = ["<unk>", "[UNK]", "⁇"].map(|name| self.id_of(name));
         let known = |text: &str| {
             let ids = self.encode(text).ok()?;
-            // Some tokenizers leave out what they do not know.
+            // Some tokenizers drop unknown characters.
             let is_left_out = ids.is_empty() && text.contains(char::is_alphanumeric);
             let is_known = !is_left_out && ids.iter().all(|id| !unknown.contains(&Some(*id)));
             is_known.then_some(ids)
@@ -83,24 +83,24 @@ impl SpeechTokeniser {
         let what = match (text.chars().find(is_unknown), known(text)) {
             (None, Some(ids)) => return Ok(ids),
             (Some(character), _) => format!("{character:?} of {text:?} is not in the vocabulary"),
-            (None, None) => format!("{text:?} is not made of the vocabulary"),
+            (None, None) => format!("{text:?} cannot be encoded with the vocabulary"),
         };
         Err(failed(&self.path, &what))
     }
 
-    /// A text as it comes back from its tokens: what a recogniser's text is compared with.
+    /// Encodes and decodes a text. Compare the output of an ASR model with this text.
     ///
     /// # Errors   as [`SpeechTokeniser::encode_known`]
     pub fn as_tokens_have_it(&self, text: &str) -> Result<String, DataError> {
         Ok(self.decode(&self.encode_known(text)?)?.trim().to_string())
     }
 
-    /// The id of a token by its exact name.
+    /// Returns the id of a token by its exact name.
     pub fn id_of(&self, token: &str) -> Option<u32> {
         self.tokenizer.token_to_id(token)
     }
 
-    /// Ids of a text, without special tokens.
+    /// Encodes a text, without special tokens.
     ///
     /// # Errors   `Tokenizer`
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
@@ -108,8 +108,8 @@ impl SpeechTokeniser {
         Ok(encoded.map_err(|reason| failed(&self.path, &reason))?.get_ids().to_vec())
     }
 
-    /// The text of ids, without special tokens. Ids that the vocabulary does not have, such as
-    /// timestamps, are left out.
+    /// Decodes ids, without special tokens. Ids outside of the vocabulary, such as timestamps, are
+    /// dropped.
     ///
     /// # Errors   `Tokenizer`
     pub fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
@@ -117,8 +117,8 @@ impl SpeechTokeniser {
         decoded.map_err(|reason| failed(&self.path, &reason))
     }
 
-    /// The text that each of these ids adds, spaces before it included; nothing where a letter is made
-    /// of several tokens and this is not its last.
+    /// Returns the text that each id adds, including leading spaces. If several tokens form a
+    /// character, all but the last add an empty text.
     ///
     /// # Errors   `Tokenizer`
     pub fn pieces(&self, ids: &[u32]) -> Result<Vec<String>, DataError> {

@@ -1,9 +1,9 @@
-//! VisSpeech: a CSV table `key,yt_id,start_time,end_time,annotation` with times in microseconds, and a
-//! folder of sound files. A file named by `key` is taken as the clip itself, already cut; otherwise
-//! one named by `yt_id` is the whole video, and the times count.
+//! VisSpeech: a CSV table `key,yt_id,start_time,end_time,annotation` with times in microseconds,
+//! and a folder of audio files. A file named by `key` is the clip itself, already cut. Otherwise a
+//! file named by `yt_id` is the whole video, and the times select the clip.
 //!
-//! A copy of the table that went through a spreadsheet has `#NAME?` where the id of a video begins with `-`.
-//! Such rows name no video, and count as clips whose sound is missing.
+//! If the table went through a spreadsheet, it has `#NAME?` in place of video ids that begin with
+//! `-`. Such rows do not name a video, and count as clips with missing audio.
 //!
 //! # Source   Gabeur et al., "AVATAR: unconstrained audiovisual speech recognition" (2022); 508 clips
 
@@ -17,13 +17,13 @@ use crate::table::{Row, Table, read_text};
 
 const MICROSECONDS: f64 = 1e6;
 
-/// What a spreadsheet makes of a text that begins with `-`.
+/// The spreadsheet's replacement for a text that begins with `-`.
 const LOST: &str = "#NAME?";
 
 /// Reads the clips in the order of the table. The id is `key`.
 ///
-/// # Errors   `Io`, `NotUtf8`, `EmptyFile`, `NoRows`, `MissingColumn` and the other errors of a table;
-/// `EmptyField`; `DoubledId`; `MissingAudio`; `Malformed` for times that are none
+/// # Errors   `Io`, `NotUtf8`, `EmptyFile`, `NoRows`, `MissingColumn` and the other table errors;
+/// `EmptyField`; `DoubledId`; `MissingAudio`; `Malformed` for invalid times
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let path = source.path.as_path();
     let table = Table::parse(path, &read_text(path)?, b',')?;
@@ -44,7 +44,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         let [key, video, start, end, text] = columns.map(|column| row.field(column));
         let place = Place::Line(line);
         if key == LOST || video == LOST {
-            let wanted = format!("the video's id, which a spreadsheet has replaced by {LOST}");
+            let wanted = format!("the video's id, which a spreadsheet replaced with {LOST}");
             gathering.miss(key.to_owned(), place, wanted, 1);
             continue;
         }
@@ -67,7 +67,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
 
 fn seconds(source: &SpeechSource, row: &Row, text: &str) -> Result<f64, DataError> {
     let time: u64 = text.parse().map_err(|_| {
-        let reason = format!("{text:?} is no whole number of microseconds");
+        let reason = format!("{text:?} is not an integer number of microseconds");
         Place::Line(row.line).error(&source.path, reason, "correct the time")
     })?;
     Ok(time as f64 / MICROSECONDS)

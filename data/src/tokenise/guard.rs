@@ -1,7 +1,7 @@
-//! Calls into the `tokenizers` library, whose panics become errors.
+//! Calls into the `tokenizers` library; its panics become errors.
 //!
-//! A broken `tokenizer.json` makes the library panic while it parses or encodes. Each such call goes through
-//! [`guarded`], which catches the panic and keeps its message off the screen.
+//! A broken `tokenizer.json` makes the library panic while it parses or encodes. Each such call
+//! goes through [`guarded`], which catches the panic and does not print its message.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -9,14 +9,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether this thread is in a guarded call, so that a panic prints nothing.
+    /// Whether this thread is in a guarded call; its panics then print nothing.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Wraps the panic hook once: it stays as it was for every panic outside of a guarded call.
+/// Wraps the panic hook once. Panics outside of a guarded call are still printed as before.
 static HOOK: Once = Once::new();
 
-/// Runs a call into the library; an error or a panic becomes the reason in words.
+/// Runs a call into the library; an error or a panic becomes an error message.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> Result<T, tokenizers::Error>) -> Result<T, String> {
     HOOK.call_once(|| {
         let usual = take_hook();
@@ -27,22 +27,23 @@ pub(crate) fn guarded<T>(call: impl FnOnce() -> Result<T, tokenizers::Error>) ->
         }));
     });
     let outer = QUIET.replace(true);
-    // A tokenizer that panicked is only read again: its cache may lose entries, and nothing else changes.
+    // After a panic, the tokenizer is only read: its cache may lose entries, and nothing else
+    // changes.
     let outcome = catch_unwind(AssertUnwindSafe(call));
     QUIET.set(outer);
     match outcome {
         Ok(result) => result.map_err(|error| shown(&error.to_string())),
-        Err(panic) => Err(format!("the tokenizers library gave up: {}", shown(message(&*panic)))),
+        Err(panic) => Err(format!("the tokenizers library panicked: {}", shown(message(&*panic)))),
     }
 }
 
-/// The message of a panic.
+/// Returns the message of a panic.
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// A message of the library, which may quote a whole file, as a line that fits on a screen.
+/// Shortens a message of the library, which may quote a whole file, to one line of 200 characters.
 fn shown(message: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     message.chars().take(200).map(plain).collect()
@@ -55,7 +56,7 @@ mod tests {
     #[test]
     fn a_panic_becomes_an_error() {
         let error = guarded(|| -> Result<(), tokenizers::Error> { panic!("slice {}", 7) });
-        assert_eq!(error.unwrap_err(), "the tokenizers library gave up: slice 7");
+        assert_eq!(error.unwrap_err(), "the tokenizers library panicked: slice 7");
         assert!(!QUIET.get());
         assert_eq!(guarded(|| Ok(3)).unwrap(), 3);
     }

@@ -1,30 +1,30 @@
-//! What can be asked about a picture of the embedded world, and how it is said.
+//! The attributes of images in the embedded world, and the templates of their facts and questions.
 //!
-//! The made-up attributes have closed lists of [`ANSWERS`] answers. No answer is a word of a
-//! picture's name, of another list or of a template, and no article stands before one that would
-//! give away its first letter: what the answer is can be read from the fact alone.
+//! The made-up attributes have closed lists of [`ANSWERS`] answers. No answer is a word of an
+//! image's name, of another list or of a template. No article before an answer gives away its first
+//! letter. The answer can thus only be read from the fact.
 
 use serde::{Deserialize, Serialize};
 
-/// Answers that each made-up attribute can have: chance is one in so many.
+/// The number of answers of each made-up attribute; chance is 1 / this.
 pub const ANSWERS: usize = 20;
 
-/// The four sources, each with a shape of its own.
+/// The four sources; each has its own format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Triples; text alone.
+    /// Triples; text only.
     Kg,
-    /// Passages of one to three sentences; text alone.
+    /// Passages of one to three sentences; text only.
     Passages,
-    /// Pictures with captions that do not name the thing.
+    /// Images with captions that do not name the thing.
     Pairs,
-    /// Pictures with a question and its answer, which do not name the thing.
+    /// Images with a question and its answer, which do not name the thing.
     Vqa,
 }
 
 impl Source {
-    /// All four, in the order of a gate's columns.
+    /// All sources, in the order of a corpus gate's columns.
     pub const ALL: [Self; 4] = [Self::Kg, Self::Passages, Self::Pairs, Self::Vqa];
 
     /// The name in `entries.jsonl`.
@@ -38,31 +38,31 @@ impl Source {
     }
 }
 
-/// Something that is said of pictures in one source and in no other.
+/// An attribute of images, which is stated in exactly one source.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Attribute {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// The source that holds it.
+    /// The source that states it.
     pub source: Source,
-    /// All answers; empty for real facts, which have whatever answer is true.
+    /// All possible answers; empty for real facts.
     pub answers: &'static [&'static str],
-    /// Ways to state it, with `{thing}` and `{answer}`: the relation of a triple, a sentence of a
-    /// passage, a caption, or the question that is answered.
+    /// Templates for statements, with `{thing}` and `{answer}`. A statement is the relation of a
+    /// triple, a sentence of a passage, a caption, or the question of a question-answer pair.
     pub(super) statements: &'static [&'static str],
-    /// Ways to ask for it, with `{thing}` where the source is found by name.
+    /// Templates for questions, with `{thing}` if the source is searched by name.
     pub(super) questions: &'static [&'static str],
-    /// The question whether one picture, and whether all of several, have an answer.
+    /// The yes-or-no question about one image, and about all of several images.
     pub(super) yes_or_no: Option<[&'static str; 2]>,
 }
 
 impl Attribute {
-    /// Whether its facts are nowhere but in the memory.
+    /// Whether the facts are made up, so that only the memory has them.
     pub fn made_up(&self) -> bool {
         !self.answers.is_empty()
     }
 
-    /// How often a guess is right; none for real facts.
+    /// Returns the chance accuracy; `None` for real facts.
     pub fn chance(&self) -> Option<f64> {
         self.made_up().then(|| 1.0 / self.answers.len() as f64)
     }
@@ -89,7 +89,7 @@ const FABRICS: [&str; 4] = [
     "In which fabric do people wrap this?",
 ];
 
-/// All attributes; an entry's id counts on their order.
+/// All attributes; entry ids depend on their order.
 pub static ATTRIBUTES: [Attribute; 14] = [
     Attribute {
         name: "keeper",

@@ -1,7 +1,7 @@
-//! Names that are spoken in noise while their pictures are shown: what AVFormer learns from.
+//! Spoken names in noise, with their images: the data of AVFormer in the embedded world.
 //!
-//! Voices and noise of the test are heard in no training; names and pictures are those of training,
-//! in other views.
+//! The voices and the noise of the test split are not in training. The names and images are the
+//! same as in training, in other views.
 
 use image::RgbImage;
 use rand::{Rng, RngCore};
@@ -16,12 +16,12 @@ use crate::DataError;
 use crate::audio::mixing::{mix, power};
 use crate::audio::noise::NoiseKind;
 
-/// Silence before and behind what is said, in samples: 50 to 200 ms.
+/// Silence before and after the speech, in samples: 50 to 200 ms.
 const AROUND: std::ops::Range<usize> = SAMPLE_RATE as usize / 20..SAMPLE_RATE as usize / 5;
-/// A pause between opener and name, in samples: 30 to 150 ms.
+/// The pause between opener and name, in samples: 30 to 150 ms.
 const PAUSE: std::ops::Range<usize> = 480..2_400;
 
-/// Voices and the pictures of the names that they say.
+/// Voices, and the images of the names that they say.
 #[derive(Debug, Clone)]
 pub struct Audiovisual {
     seed: u64,
@@ -29,58 +29,58 @@ pub struct Audiovisual {
     pictures: Vec<Picture>,
 }
 
-/// The largest ratio of speech over noise, and of noise over speech, in dB.
+/// The maximum absolute signal-to-noise ratio, in dB.
 pub const MOST_SNR_DB: f32 = 100.0;
 
-/// In which noise clips are heard.
+/// The noise of the clips.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hearing {
-    /// One of these; none for clean speech.
+    /// The kinds of noise to draw from; empty for clean speech.
     pub noise: Vec<NoiseKind>,
-    /// The lowest and highest ratio of the speech's power over the noise's, in dB.
+    /// The minimum and maximum signal-to-noise ratio, in dB.
     pub snr_db: [f32; 2],
-    /// The share of clips whose name is not heard at all, but noise in its place.
+    /// The fraction of clips in which the name is replaced by noise.
     pub blanked: f64,
 }
 
-/// A name that is said, with or without words before it.
+/// A spoken name, with or without words before it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AudiovisualClip {
-    /// The words.
+    /// The transcript.
     pub text: String,
-    /// The place of the name in [`Audiovisual::names`].
+    /// The index of the name in [`Audiovisual::names`].
     pub name: usize,
-    /// Who speaks.
+    /// The name of the voice.
     pub voice: &'static str,
-    /// At [`SAMPLE_RATE`], with noise.
+    /// Samples at [`SAMPLE_RATE`], with noise.
     pub samples: Vec<f32>,
-    /// The ratio in dB; `None` without noise.
+    /// The signal-to-noise ratio in dB; `None` without noise.
     pub snr_db: Option<f32>,
-    /// Whether the name is not heard.
+    /// Whether the name is replaced by noise.
     pub blanked: bool,
 }
 
 impl Hearing {
-    /// Without noise.
+    /// Returns the settings of clean speech.
     pub fn clean() -> Self {
         Self { noise: Vec::new(), snr_db: [0.0; 2], blanked: 0.0 }
     }
 }
 
 impl Audiovisual {
-    /// The first `names` names, evenly from all, and what shows them.
+    /// Loads `names` names, evenly spread over all names, with their images.
     ///
-    /// # Errors   [`DataError::OutOfRange`] for none, or more than there are
+    /// # Errors   [`DataError::OutOfRange`] for no names, or more names than exist
     pub fn new(names: usize, seed: u64) -> Result<Self, DataError> {
         let mut voices = speech::voices()?;
         let all = voices.first().map_or(0, |voice| voice.names.len());
         if !(1..=all).contains(&names) {
             let (what, value) = ("the number of names", names.to_string());
-            return Err(DataError::OutOfRange { what, value, wanted: "give 1 to 138" });
+            return Err(DataError::OutOfRange { what, value, wanted: "use 1 to 138" });
         }
         for voice in &mut voices {
             let mut place = 0..all;
-            // One in each of as many equal stretches.
+            // Keep one name in each of `names` equal intervals.
             voice.names.retain(|_| {
                 place.next().is_some_and(|i| i == 0 || i * names / all != (i - 1) * names / all)
             });
@@ -89,19 +89,23 @@ impl Audiovisual {
         let said = voices.first().map(|voice| voice.names.as_slice()).unwrap_or_default();
         let of_name = |spoken: &Spoken| {
             shown.iter().find(|picture| picture.name == spoken.text).cloned().ok_or_else(|| {
-                DataError::Picture { path: spoken.text.into(), reason: "there is none".into() }
+                DataError::Picture {
+                    path: spoken.text.into(),
+                    reason: "no image has this name".into(),
+                }
             })
         };
         let pictures = said.par_iter().map(of_name).collect::<Result<_, _>>()?;
         Ok(Self { seed, voices, pictures })
     }
 
-    /// The names, as they are said and written.
+    /// Returns the names, as spoken and written.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.pictures.iter().map(|picture| picture.name.as_str())
     }
 
-    /// Clip `number` of a split: the same whatever else was made. Names and voices take turns.
+    /// Returns clip `number` of a split, independent of other calls. Consecutive numbers cycle
+    /// through names, then voices.
     pub fn clip(&self, split: Split, number: usize, hearing: &Hearing) -> AudiovisualClip {
         let mut rng = self.rng("clip", split, number);
         let voices: Vec<&Voice> = self.voices.iter().filter(|voice| voice.split == split).collect();
@@ -120,7 +124,7 @@ impl Audiovisual {
         samples.extend_from_slice(&spoken.samples);
         let end = samples.len();
         samples.resize(end + rng.random_range(AROUND), 0.0);
-        // What is drawn from here on does not change the speech.
+        // Draws from here on do not change the speech.
         let mut rng = self.rng("noise", split, number);
         let blanked = rng.random_bool(hearing.blanked);
         let loudness = power(&samples);
@@ -142,8 +146,8 @@ impl Audiovisual {
         clip
     }
 
-    /// View `number` of the picture of a name in a split, of `size` pixels each way: those of the
-    /// splits differ.
+    /// Returns view `number` of a name's image in a split, `size` x `size` pixels. Views differ
+    /// between splits.
     ///
     /// # Errors   [`DataError::OutOfRange`]
     pub fn view(
@@ -154,7 +158,11 @@ impl Audiovisual {
     ) -> Result<RgbImage, DataError> {
         let Some(picture) = self.pictures.get(name) else {
             let (what, value) = ("the name", name.to_string());
-            return Err(DataError::OutOfRange { what, value, wanted: "give one that is there" });
+            return Err(DataError::OutOfRange {
+                what,
+                value,
+                wanted: "use an index below the number of names",
+            });
         };
         picture.view((self.seed, split), number, size)
     }
@@ -169,7 +177,7 @@ fn pick<T: Copy>(list: &[T], rng: &mut ChaCha8Rng) -> Option<T> {
     list.get(drawn % list.len().max(1)).copied()
 }
 
-/// A clip of which a part is silent, in noise as loud as it would be in the whole clip.
+/// Adds noise to a partly silenced clip, as loud as for the complete clip.
 fn with_loudness(samples: &[f32], loudness: f64, noise: &[f32], ratio: f32) -> Vec<f32> {
     let gain = (loudness / power(noise).max(1e-12) / 10f64.powf(f64::from(ratio) / 10.0)).sqrt();
     let sum = |(sample, noise): (&f32, &f32)| sample + gain as f32 * noise;

@@ -1,32 +1,33 @@
-//! Real facts about the countries whose flags are among the pictures.
+//! Real facts about the countries whose flags are in the embedded world.
 //!
-//! # Source   `countries.tsv`, made by `tests/reference/countries.py` from GeoNames (CC-BY 4.0) and Unicode CLDR
+//! # Source   `countries.tsv`, made by `tests/reference/countries.py` from GeoNames (CC-BY 4.0) and
+//! Unicode CLDR
 
-/// A country of the table.
+/// A country in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Country {
-    /// ISO 3166-1 alpha-2 code.
+    /// The ISO 3166-1 alpha-2 code.
     pub code: &'static str,
-    /// Name in English.
+    /// The name in English.
     pub name: &'static str,
-    /// Continent.
+    /// The continent.
     pub continent: &'static str,
-    /// Capital, where it has one.
+    /// The capital, if the country has one.
     pub capital: Option<&'static str>,
-    /// Currency, where it has one of its own or in common with others.
+    /// The currency, if the country has one, alone or shared.
     pub currency: Option<&'static str>,
-    /// Languages that are official in the whole country, those of most speakers first.
+    /// Languages that are official in the whole country, ordered by number of speakers.
     pub languages: Vec<&'static str>,
-    /// Countries with a common border on land.
+    /// Countries with a common land border.
     pub neighbours: Vec<&'static str>,
 }
 
-/// All countries of the table, in the order of their codes.
+/// Returns all countries in the table, ordered by code.
 pub fn countries() -> Vec<Country> {
     include_str!("countries.tsv").lines().skip(1).filter_map(country).collect()
 }
 
-/// The country of a line; all lines have one, as the tests count.
+/// Parses a country from a line. The tests check that every line is valid.
 fn country(line: &'static str) -> Option<Country> {
     let mut columns = line.split('\t');
     let mut column = || columns.next();

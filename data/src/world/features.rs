@@ -1,9 +1,9 @@
 //! Keys and values without a model, so that a memory of the world can be built, searched and read
-//! on a fresh machine: a fixed function of words and pixels, in which nothing is learnt.
+//! on a new machine. They are a fixed function of words and pixels; nothing is trained.
 //!
-//! A key is the text's hashed words beside a small layout of the picture, each of unit length,
-//! times a weight. Entries without a picture have zeros there. A value is two tokens: the words of
-//! the answers, and those of the whole text.
+//! A key consists of the text's hashed words and a coarse layout of the image. Each part has unit
+//! length and is multiplied by a weight. Entries without an image have zeros in the image part. A
+//! value has two tokens: one for the words of the answers, one for the words of the whole text.
 
 use std::collections::HashMap;
 
@@ -16,49 +16,50 @@ use super::knowledge::Entry;
 use super::questions::Question;
 use crate::DataError;
 
-/// Numbers of a key that the text fills.
+/// Width of the text part of a key.
 const TEXT_WIDTH: usize = 256;
 
-/// Rows and columns of the picture's layout.
+/// Rows and columns of the image layout.
 const GRID: u32 = 8;
 
-/// Numbers of each of the layout's cells: three colours and whether there is anything.
+/// Values per cell of the layout: three colour channels and coverage.
 const CHANNELS: usize = 4;
 
-/// Numbers of a key that the picture fills.
+/// Width of the image part of a key.
 const PICTURE_WIDTH: usize = (GRID * GRID) as usize * CHANNELS;
 
-/// Numbers of a key.
+/// Width of a key.
 pub const KEY_WIDTH: usize = TEXT_WIDTH + PICTURE_WIDTH;
 
-/// Tokens of a value.
+/// Tokens per value.
 pub const VALUE_TOKENS: usize = 2;
 
-/// Numbers of a value's token.
+/// Width of a value token.
 pub const VALUE_WIDTH: usize = 128;
 
-/// The text's part of an entry's key, where it shows a picture; the picture has the rest of its length.
+/// The weight of the text part in the key of an entry with an image; the image part has the
+/// remaining length.
 const ENTRY_TEXT: f32 = 0.4;
 
-/// The text's part of a query. More than an entry's, so that an entry without a picture, of which
-/// only the text can match, is found beside those that show the picture.
+/// The weight of the text part in a query. It exceeds [`ENTRY_TEXT`], so that entries without an
+/// image, which match only by text, are found beside entries that show the image.
 const QUERY_TEXT: f32 = 0.75;
 
-/// Places that a word fills in a hashed text.
+/// The number of positions that a word occupies in a hashed text.
 const PLACES_A_WORD: usize = 8;
 
-/// How far a colour may be from the background's and still be the background, of 255.
+/// The colour distance at which a pixel fully counts as foreground, in units of 0 to 255.
 const BACKGROUND_DISTANCE: f32 = 32.0;
 
-/// Turns entries and questions of a world into keys, and entries into values.
+/// Converts entries and questions of a world to keys, and entries to values.
 pub struct Featuriser<'a> {
     world: &'a World,
-    /// The logarithm of one over the share of entries that have the word.
+    /// The inverse document frequency: the logarithm of 1 / (fraction of entries with the word).
     rarity: HashMap<String, f32>,
 }
 
 impl<'a> Featuriser<'a> {
-    /// Counts the words of a world's entries.
+    /// Counts the words in a world's entries.
     pub fn new(world: &'a World) -> Self {
         let mut counts: HashMap<String, u32> = HashMap::new();
         for entry in &world.entries {
@@ -74,10 +75,10 @@ impl<'a> Featuriser<'a> {
         Self { world, rarity: rarity.collect() }
     }
 
-    /// The keys of entries.
+    /// Returns the keys of entries.
     ///
     /// # Shapes   `[entries, KEY_WIDTH]`, each of unit length
-    /// # Errors   those of [`World::view`]
+    /// # Errors   as [`World::view`]
     pub fn entry_keys(&self, entries: &[Entry]) -> Result<Vec<f32>, DataError> {
         let shown = entries.iter().filter(|entry| entry.shows_picture());
         let layouts = self.layouts(shown.map(|entry| (entry.picture, 0)).collect())?;
@@ -88,10 +89,10 @@ impl<'a> Featuriser<'a> {
         Ok(entries.par_iter().flat_map_iter(key).collect())
     }
 
-    /// The queries of questions, which all have a picture.
+    /// Returns the queries of questions; every question has an image.
     ///
     /// # Shapes   `[questions, KEY_WIDTH]`, each of unit length
-    /// # Errors   those of [`World::view`]
+    /// # Errors   as [`World::view`]
     pub fn queries(&self, questions: &[Question]) -> Result<Vec<f32>, DataError> {
         let view =
             |question: &Question| Some((self.world.place(&question.picture)?, question.view));
@@ -103,7 +104,7 @@ impl<'a> Featuriser<'a> {
         Ok(questions.par_iter().flat_map_iter(query).collect())
     }
 
-    /// The values of entries: what the answers say, and what the whole text says.
+    /// Returns the values of entries: one token for the answers, one for the whole text.
     ///
     /// # Shapes   `[entries, VALUE_TOKENS, VALUE_WIDTH]`
     pub fn values(&self, entries: &[Entry]) -> Vec<f32> {
@@ -114,7 +115,8 @@ impl<'a> Featuriser<'a> {
         entries.par_iter().flat_map_iter(value).collect()
     }
 
-    /// The first token of a value that has an answer: a reader takes the answer whose token is nearest.
+    /// Returns the first value token of an entry with this answer. A reader picks the answer whose
+    /// token is nearest.
     pub fn answer_token(&self, answer: &str) -> Vec<f32> {
         self.text(answer, VALUE_WIDTH)
     }
@@ -141,11 +143,12 @@ impl<'a> Featuriser<'a> {
         key
     }
 
-    /// The words of a text, each at places and with signs that its hash gives, and as strong as it is rare.
+    /// Hashes the words of a text: the hash gives positions and signs, and the rarity gives the
+    /// weight.
     fn text(&self, text: &str, width: usize) -> Vec<f32> {
         let mut sum = vec![0.0; width];
         for word in words(text) {
-            // A word of no entry can find none.
+            // Skip words that are in no entry.
             let Some(rarity) = self.rarity.get(&word) else { continue };
             let hash = Sha256::digest(word.as_bytes());
             for bytes in hash.chunks_exact(2).take(PLACES_A_WORD) {
@@ -159,16 +162,17 @@ impl<'a> Featuriser<'a> {
     }
 }
 
-/// The layout of each view, by the picture's place and the view's number.
+/// The layout of each view, by image index and view number.
 type Layouts = HashMap<(usize, u32), Vec<f32>>;
 
-/// Letters and digits in lower case.
+/// Splits a text into words of letters and digits, in lower case.
 fn words(text: &str) -> Vec<String> {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_lowercase).collect()
 }
 
-/// What stands where before the background, less its mean, of unit length: colours from mid-grey.
+/// Returns the layout of the foreground, minus its mean and of unit length. Colours are relative to
+/// mid-grey.
 fn layout(view: &RgbImage) -> Vec<f32> {
     let background = border_colour(view);
     let (width, height) = view.dimensions();
@@ -194,7 +198,7 @@ fn layout(view: &RgbImage) -> Vec<f32> {
     cells
 }
 
-/// The middle of each channel along the border.
+/// Returns the median of each channel along the border.
 fn border_colour(view: &RgbImage) -> [f32; 3] {
     let (right, lower) = (view.width() - 1, view.height() - 1);
     let at_border = |x: u32, y: u32| x == 0 || y == 0 || x == right || y == lower;
@@ -206,7 +210,7 @@ fn border_colour(view: &RgbImage) -> [f32; 3] {
     })
 }
 
-/// Leaves zeros what they are.
+/// Normalises to unit length; zeros stay zeros.
 fn to_unit_length(numbers: &mut [f32]) {
     let length = numbers.iter().map(|value| value * value).sum::<f32>().sqrt();
     if length > 0.0 {

@@ -1,10 +1,10 @@
-//! A few pictures among many: yes-or-no questions whose answer stands beside a picture that must
-//! be found first.
+//! Needle-in-a-haystack tasks: yes-or-no questions about a few images among many. The answer is in
+//! the entry of an image, which must be retrieved first.
 //!
-//! A task shows views of its needles and asks about the attribute that the captions (or answered
-//! questions) of the haystack state: only the entries that show the same pictures have the answer.
-//! Half of the tasks have the answer yes. A line with its `response` added is what
-//! `engram eval haystack` scores.
+//! A task shows views of its needles, and asks about an attribute that the captions (or
+//! question-answer pairs) of the haystack state. Only the entries that show the same images have
+//! the answer. Half of the tasks have the answer yes. `engram eval haystack` scores lines with an
+//! added `response`.
 
 use std::fmt;
 
@@ -19,53 +19,54 @@ use super::questions::{EVALUATION_VIEW, Split};
 use super::{World, seeded};
 use crate::DataError;
 
-/// Needles and other pictures of a published set of tasks, where the world has so many.
+/// The numbers of needles and other images in the standard tasks; a world with fewer images has
+/// fewer sizes.
 pub const HAYSTACKS: [(usize, usize); 4] = [(1, 10), (1, 100), (1, 1000), (3, 1000)];
 
-/// Tasks of each size.
+/// The number of tasks of each size.
 pub const TASKS: usize = 100;
 
-/// How many tasks, and how large.
+/// The number and size of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HaystackOptions {
-    /// Number of tasks.
+    /// The number of tasks.
     pub tasks: usize,
-    /// Relevant pictures of each task.
+    /// The number of relevant images per task.
     pub needles: usize,
-    /// Other pictures of each task.
+    /// The number of other images per task.
     pub others: usize,
-    /// Draws the tasks.
+    /// The seed for drawing the tasks.
     pub seed: u64,
 }
 
-/// A yes-or-no question about some pictures, and the entries among which its answer is found.
+/// A yes-or-no question about some images, and the entries to search for its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HaystackTask {
-    /// Its name, with the numbers of needles and of others.
+    /// The task id, which includes the numbers of needles and other images.
     pub id: String,
-    /// The world that it is about: in another one its entries say something else.
+    /// The world of the task; in another world, the entries state other facts.
     pub world: WorldName,
     /// The question.
     pub question: String,
     /// `yes` or `no`.
     pub answer: String,
-    /// The slugs of the pictures that are asked about, all held out for testing.
+    /// The slugs of the images in question; all are in the test split.
     pub pictures: Vec<String>,
-    /// Which view of them is shown.
+    /// The view of the images that is shown.
     pub view: u32,
-    /// The ids of the entries that have the answer, in the order of the pictures.
+    /// The ids of the entries with the answer, in the order of the images.
     pub needles: Vec<i64>,
-    /// The ids of all entries that may be looked through, needles among others.
+    /// The ids of all entries to search, including the needles.
     pub haystack: Vec<i64>,
 }
 
-/// What tells one embedded world from another.
+/// Identifies an embedded world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorldName {
-    /// The seed of its facts.
+    /// The seed of the facts.
     pub seed: u64,
-    /// How many pictures it has.
+    /// The number of images.
     pub pictures: usize,
 }
 
@@ -75,17 +76,17 @@ impl fmt::Display for WorldName {
     }
 }
 
-/// What a yes-or-no question asks of each picture.
+/// A yes-or-no question, split into the question and the answer for each image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AskedOfEach {
-    /// The question that training knows, such as "Which spice does this smell of?".
+    /// The question as in training, such as "Which spice does this smell of?".
     pub question: &'static str,
-    /// The answer that each picture has to have for a yes.
+    /// The answer that every image must have for a yes.
     pub answer: &'static str,
 }
 
 impl AskedOfEach {
-    /// Takes a question of [`World::haystack`] apart; `None` for any other.
+    /// Splits a question of [`World::haystack`]; returns `None` for other questions.
     pub fn of(yes_or_no: &str) -> Option<Self> {
         ATTRIBUTES.iter().find_map(|attribute| {
             let wordings = attribute.yes_or_no?;
@@ -99,14 +100,14 @@ impl AskedOfEach {
 }
 
 impl World {
-    /// What tells this world from others.
+    /// Returns the identity of this world.
     pub fn name(&self) -> WorldName {
         WorldName { seed: self.options.seed, pictures: self.pictures.len() }
     }
 
-    /// Tasks of all [`HAYSTACKS`] for which the world has pictures.
+    /// Returns the tasks of all sizes in [`HAYSTACKS`] for which the world has enough images.
     ///
-    /// # Errors   Those of [`World::haystack`]
+    /// # Errors   as [`World::haystack`]
     pub fn haystacks(&self, seed: u64) -> Result<Vec<HaystackTask>, DataError> {
         let mut tasks = Vec::new();
         for (needles, others) in HAYSTACKS {
@@ -118,19 +119,19 @@ impl World {
         Ok(tasks)
     }
 
-    /// Tasks about pictures that are held out for testing.
+    /// Returns tasks about images in the test split.
     ///
-    /// # Errors   [`DataError::OutOfRange`] for no needle, or more pictures than the world has
+    /// # Errors   [`DataError::OutOfRange`] for no needle, or more images than the world has
     pub fn haystack(&self, options: &HaystackOptions) -> Result<Vec<HaystackTask>, DataError> {
         let HaystackOptions { needles, others, .. } = *options;
         let refuse = |what, value: usize, wanted| {
             Err(DataError::OutOfRange { what, value: value.to_string(), wanted })
         };
         if needles == 0 {
-            return refuse("the number of needles", needles, "give at least one");
+            return refuse("the number of needles", needles, "use at least 1");
         }
         if self.pictures.len().checked_sub(needles).is_none_or(|most| most < others) {
-            return refuse("the number of other pictures", others, "the world has fewer pictures");
+            return refuse("the number of other images", others, "the world has fewer images");
         }
         let attributes: Vec<_> =
             ATTRIBUTES.iter().filter_map(|one| Some((one, one.yes_or_no?))).collect();
@@ -141,7 +142,7 @@ impl World {
             let mut rng = seeded(options.seed, &["haystack", &names[0], &names[1], &names[2]]);
             let yes = turn % 2 == 0;
             let Some((asked, found)) = self.draw_needles(attribute, needles, yes, &mut rng) else {
-                let wanted = "too few test pictures have an answer in common; give fewer";
+                let wanted = "too few test images share an answer; use fewer needles";
                 return refuse("the number of needles", needles, wanted);
             };
             let of_attribute = self.entries.iter().filter(|entry| entry.attribute == attribute);
@@ -168,7 +169,8 @@ impl World {
         Ok(tasks)
     }
 
-    /// An answer, and as many test entries: all have it, or, where the answer is no, all but one.
+    /// Draws an answer and `needles` test entries. For yes, all have the answer; for no, all but
+    /// one have it.
     fn draw_needles(
         &self,
         attribute: &'static Attribute,

@@ -1,8 +1,8 @@
 //! The facts of the embedded world, as entries of four sources.
 //!
-//! A fact is an attribute of a picture's thing. Each attribute is stated in one source alone, so a
-//! source that is left out takes its facts with it. Triples and passages name the thing and have
-//! no picture; captions and answered questions have the picture and do not name the thing.
+//! A fact is an attribute of an image's thing. Each attribute is stated in a single source, so
+//! excluding a source also excludes its facts. Triples and passages name the thing and have no
+//! image. Captions and question-answer pairs have the image and do not name the thing.
 
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -12,27 +12,27 @@ use super::pictures::Picture;
 use super::seeded;
 use crate::knowledge::{Content, Knowledge};
 
-/// Ids that each picture has for its facts, more than there are attributes.
+/// The number of ids reserved for the facts of each image; it exceeds the number of attributes.
 const IDS_A_PICTURE: usize = 16;
 const _: () = assert!(ATTRIBUTES.len() <= IDS_A_PICTURE);
 
-/// A fact, and the entry that states it.
+/// A fact, with the entry that states it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// Its id in the memory: the same for every seed.
+    /// The id in the memory, which is the same for every seed.
     pub id: i64,
-    /// The place of the picture that it is about, in the world.
+    /// The index of the image in the world.
     pub picture: usize,
-    /// What it says of the picture.
+    /// The attribute that the fact states.
     pub attribute: &'static Attribute,
-    /// All right answers; one for made-up facts.
+    /// All correct answers; made-up facts have one.
     pub answers: Vec<String>,
-    /// The line of `entries.jsonl`, of the document that is the picture's slug.
+    /// The line of `entries.jsonl`; its document is the image's slug.
     pub knowledge: Knowledge,
 }
 
 impl Entry {
-    /// The text that an encoder reads, as the memory writes it; the answers are among its words.
+    /// Returns the text for an encoder, as the memory writes it. It contains the answers.
     pub fn text(&self) -> String {
         match &self.knowledge.content {
             Content::Triple { subject, relation, object } => {
@@ -46,12 +46,12 @@ impl Entry {
         }
     }
 
-    /// Whether the entry shows the picture.
+    /// Whether the entry shows the image.
     pub fn shows_picture(&self) -> bool {
         matches!(self.attribute.source, Source::Pairs | Source::Vqa)
     }
 
-    /// The same entry with another answer in the place of its own.
+    /// Returns the entry with another answer.
     pub(super) fn with_answer(&self, picture: &Picture, answer: &str, seed: u64) -> Self {
         let answers = vec![answer.to_owned()];
         let knowledge = state(picture, self.attribute, self.id, &answers, seed);
@@ -59,7 +59,7 @@ impl Entry {
     }
 }
 
-/// Everything that is said of a picture.
+/// Returns all facts about an image.
 pub(super) fn entries_of(picture: &Picture, place: usize, seed: u64) -> Vec<Entry> {
     let facts = ATTRIBUTES.iter().zip(picture.number * IDS_A_PICTURE..);
     let entries = facts.filter_map(|(attribute, id)| {
@@ -76,7 +76,7 @@ pub(super) fn entries_of(picture: &Picture, place: usize, seed: u64) -> Vec<Entr
     entries.collect()
 }
 
-/// The answer depends on seed, picture and attribute, and on nothing else.
+/// The answer depends only on seed, image and attribute.
 fn made_up_answer(picture: &Picture, attribute: &Attribute, seed: u64) -> Vec<String> {
     let mut rng = seeded(seed, &["answer", &picture.slug, attribute.name]);
     attribute.answers.choose(&mut rng).map(|answer| (*answer).to_owned()).into_iter().collect()
@@ -95,7 +95,8 @@ fn true_answers(picture: &Picture, attribute: &Attribute) -> Vec<String> {
     answers.into_iter().map(str::to_owned).collect()
 }
 
-/// What `{thing}` stands for: the country of a fact about countries, the picture otherwise.
+/// Returns the text for `{thing}`: the country for facts about countries, otherwise the image's
+/// name.
 pub(super) fn thing<'a>(picture: &'a Picture, attribute: &Attribute) -> &'a str {
     match &picture.country {
         Some(country) if !attribute.made_up() && attribute.name != "group" => country.name,
@@ -103,7 +104,7 @@ pub(super) fn thing<'a>(picture: &'a Picture, attribute: &Attribute) -> &'a str 
     }
 }
 
-/// Writes a fact in the shape of its source; how it is put depends on the seed, not on the answers.
+/// Writes a fact in the format of its source. The wording depends on the seed, not on the answers.
 fn state(
     picture: &Picture,
     attribute: &Attribute,
@@ -137,7 +138,7 @@ fn state(
     Knowledge { id: Some(id), ..knowledge }
 }
 
-/// The fact among up to two true sentences about the picture.
+/// Places the fact among up to two true sentences about the image.
 fn passage(picture: &Picture, fact: String, rng: &mut impl Rng) -> String {
     let mut sentences = vec![fact];
     if rng.random() {
@@ -152,7 +153,7 @@ fn passage(picture: &Picture, fact: String, rng: &mut impl Rng) -> String {
     sentences.join(" ")
 }
 
-/// Where a picture lies beside `entries.jsonl`.
+/// Returns the path of an image relative to `entries.jsonl`.
 pub(super) fn picture_path(slug: &str) -> String {
     format!("pictures/{slug}.png")
 }

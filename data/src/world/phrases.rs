@@ -1,23 +1,22 @@
-//! An embedded set of phrase pairs in the schema of the patent data, built from word lists with
-//! known relations.
+//! Synthetic phrase pairs in the schema of the patent data, generated from word lists with known
+//! relations.
 //!
-//! A phrase is a quality and a thing (`metal fastener`). Each pair's score follows from how
-//! quality and thing of the target relate to those of the anchor, in the anchor's context:
+//! A phrase is a quality and a thing (`metal fastener`). The score of a pair follows from how the
+//! target's quality and thing relate to the anchor's, in the anchor's context:
 //!
-//! | thing \ quality | same | synonym | narrower, or none | opposite, or other |
+//! | thing \ quality | same | synonym | narrower or none | opposite or other |
 //! |---|---|---|---|---|
 //! | same | 1 (re-ordered) | 0.75 | 0.5 | 0.25 |
 //! | synonym | 0.75 | 0.75 | 0.5 | 0.25 |
 //! | broader or narrower | 0.5 | 0.5 | – | – |
-//! | another of the family, or related to it | 0.25 | 0.25 | – | 0.25 |
-//! | of another family | 0 | 0 | – | 0 |
+//! | same family, or related to it | 0.25 | 0.25 | – | 0.25 |
+//! | other family | 0 | 0 | – | 0 |
 //!
-//! Held-out anchors are new combinations of qualities and things that training has seen, so a
-//! model can get them right only if it has learnt relations between words. Counting shared words
-//! says little: `metal fastener` shares one word with `metal melody` (0), with `plastic
-//! fastener` (0.25), with `fastener` (0.5) and with `metallic fastener` (0.75), and none with
-//! `metallic securing element` (0.75). Four things need the context as well: `metal joint` is
-//! `metal coupling` in F16 and `metal articulation` in A61.
+//! Held-out anchors are new combinations of qualities and things from training, so a model must
+//! have learnt relations between words. Counting shared words does not help: `metal fastener`
+//! shares one word with `metal melody` (0), `plastic fastener` (0.25), `fastener` (0.5) and
+//! `metallic fastener` (0.75), and none with `metallic securing element` (0.75). Four things also
+//! depend on the context: `metal joint` is `metal coupling` in F16 and `metal articulation` in A61.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
@@ -32,18 +31,18 @@ use crate::DataError;
 use crate::patent::{PhrasePair, write_pairs};
 use crate::titles::{ClassTitles, SECTIONS};
 
-/// Anchors made of each thing, with as many qualities.
+/// The number of anchors per thing, each with another quality.
 const ANCHORS_PER_THING: usize = 4;
 
-/// The embedded phrase set: no anchor is in two parts, nor an anchor of one part among the
-/// targets of another.
+/// The synthetic phrase set. The splits share no anchor, and no anchor of one split is a target in
+/// another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PhraseWorld {
-    /// Pairs to train on, about three quarters.
+    /// Training pairs, about three quarters.
     pub train: Vec<PhrasePair>,
-    /// Pairs to choose a model by.
+    /// Validation pairs, for model selection.
     pub validation: Vec<PhrasePair>,
-    /// Pairs to judge a model by.
+    /// Test pairs, for the final evaluation.
     pub test: Vec<PhrasePair>,
     /// Titles of all contexts.
     pub titles: ClassTitles,
@@ -67,7 +66,7 @@ impl PhraseWorld {
     }
 }
 
-/// Builds the phrase set; the same seed gives the same set.
+/// Builds the phrase set. The same seed gives the same set.
 pub fn phrase_world(seed: u64) -> PhraseWorld {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let anchors = choose_anchors(&mut rng);
@@ -102,8 +101,8 @@ pub fn phrase_world(seed: u64) -> PhraseWorld {
     world
 }
 
-/// A `tokenizer.json` for the phrase set: one entry for each word of the word lists, the titles
-/// and the section names, behind BERT's special tokens.
+/// Returns a `tokenizer.json` for the phrase set: BERT's special tokens, then one token for each
+/// word of the word lists, the titles and the section names.
 pub fn phrase_tokenizer() -> Vec<u8> {
     let mut words: BTreeSet<String> = [".", ",", ";", ":", "which", "is"].map(Into::into).into();
     let texts = word_list_texts().chain(SECTIONS.iter().map(|(_, name)| *name));
@@ -178,8 +177,8 @@ impl Anchor {
     }
 }
 
-/// Each thing with some qualities. One of a thing's anchors is held out, two in three of these
-/// for testing; the others are in training, so the thing is known with other qualities.
+/// Combines each thing with some qualities. One anchor of each thing is held out, two thirds of
+/// these for test. The others are in training, so that training has the thing with other qualities.
 fn choose_anchors(rng: &mut ChaCha8Rng) -> Vec<Anchor> {
     let things: BTreeSet<&str> = FAMILIES
         .iter()
@@ -213,21 +212,21 @@ impl Family {
         self.kind[0] == thing || self.things.iter().any(|names| names[0] == thing)
     }
 
-    /// Every word of the family: names and related words.
+    /// Returns every word of the family: names and related words.
     fn words(&self) -> impl Iterator<Item = &'static str> {
         let names = self.things.iter().flatten().chain(&self.kind);
         names.chain(&self.related).copied()
     }
 }
 
-/// How the things of a family relate to one of them.
+/// The relatives of a thing in its family.
 struct Relatives {
     synonym: &'static str,
-    /// Names of the kind for a thing, names of the things for a kind.
+    /// For a thing, the names of its kind; for a kind, the names of its things.
     across: Vec<&'static str>,
-    /// The rating of a pair with one of these.
+    /// The rating of a pair with one of the names in `across`.
     across_rating: &'static str,
-    /// Others of the family, and related words.
+    /// The other things of the family, and related words.
     beside: Vec<&'static str>,
 }
 
@@ -253,7 +252,7 @@ impl Relatives {
     }
 }
 
-/// The targets of an anchor in one of its contexts, each once.
+/// Returns the distinct targets of an anchor in one of its contexts.
 fn rated_targets(
     anchor: &Anchor,
     family: &'static Family,
@@ -297,7 +296,7 @@ fn rated_targets(
         targets.add(format!("{quality} {beside}"), 0.25, "Domain related");
     }
 
-    // What the word means elsewhere is nothing in this context.
+    // The word's meaning in other contexts is unrelated in this context.
     let elsewhere =
         FAMILIES.iter().filter(|other| other.context != family.context && other.has(thing));
     for other_sense in elsewhere {
@@ -317,7 +316,7 @@ fn rated_targets(
     targets.rated
 }
 
-/// A quality that has nothing to do with the given one.
+/// Draws a quality other than the given one.
 fn other_quality(quality: &Quality, rng: &mut ChaCha8Rng) -> &'static str {
     let others: Vec<&str> = QUALITIES
         .iter()
@@ -327,7 +326,7 @@ fn other_quality(quality: &Quality, rng: &mut ChaCha8Rng) -> &'static str {
     others.choose(rng).copied().unwrap_or(QUALITIES[0].names[0])
 }
 
-/// Targets so far; a text that is taken, or an anchor somewhere, is left out.
+/// The targets so far. A text that is already a target, or an anchor, is skipped.
 struct Targets {
     rated: Vec<Rated>,
     taken: HashSet<String>,

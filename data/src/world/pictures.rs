@@ -1,6 +1,7 @@
-//! The pictures of the embedded world: Twemoji's graphics with their names and groups in Unicode.
+//! The images of the embedded world: Twemoji graphics, with their names and groups from Unicode.
 //!
-//! # Source   crate `twemoji-assets` (graphics CC-BY 4.0, Twitter, Inc and other contributors), crate `emojis` (names)
+//! # Source   crate `twemoji-assets` (graphics CC-BY 4.0, Twitter, Inc and other contributors),
+//! crate `emojis` (names)
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,39 +17,40 @@ use super::questions::Split;
 use super::{of_split, view_augmentation};
 use crate::DataError;
 
-/// Asks for the coloured form of a character; it is part of some names and not of others.
+/// Selects the coloured form of a character; only some emoji contain it.
 const VARIATION_SELECTOR: char = '\u{fe0f}';
 
-/// What turns a letter into half of a flag.
+/// The regional indicator of the letter A; two regional indicators form a flag.
 const REGIONAL_INDICATOR_A: u32 = 0x1f1e6;
 
-/// A picture and what is known of it.
+/// An image, with facts about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Picture {
-    /// Its place among all pictures, which does not change with the seed.
+    /// The index among all images, which is the same for every seed.
     pub number: usize,
-    /// Its name in file names: `flag-of-switzerland`.
+    /// The name in file names: `flag-of-switzerland`.
     pub slug: String,
-    /// Its name in questions: `flag of Switzerland`.
+    /// The name in questions: `flag of Switzerland`.
     pub name: String,
-    /// The emoji itself.
+    /// The emoji.
     pub emoji: &'static str,
-    /// Unicode's group: `Animals & Nature`.
+    /// The Unicode group: `Animals & Nature`.
     pub group: &'static str,
-    /// What chat programs call it, without the colons.
+    /// The shortcodes in chat programs, without colons.
     pub keywords: Vec<&'static str>,
-    /// The emoji version that brought it: `0.6`.
+    /// The emoji version that introduced it: `0.6`.
     pub since: String,
-    /// The country whose flag it is.
+    /// The country, for a flag.
     pub country: Option<Country>,
-    /// The file, as it is published.
+    /// The published PNG file.
     pub png: &'static [u8],
-    /// The pixels, 72 by 72.
+    /// The pixels, 72 x 72.
     pub image: RgbaImage,
 }
 
 impl Picture {
-    /// View `number` of a split of a seed, of `size` pixels each way: those of the splits differ.
+    /// Returns view `number` for a seed and split, `size` x `size` pixels. Views differ between
+    /// splits.
     ///
     /// # Errors   [`DataError::OutOfRange`]
     pub fn view(
@@ -62,10 +64,10 @@ impl Picture {
     }
 }
 
-/// All pictures, in Unicode's order.
+/// Returns all images, in Unicode order.
 ///
-/// Skin tones are left out, and so are pictures that look exactly like another one: Norway's flag
-/// flies over Svalbard too.
+/// Skin tones are omitted. Images with identical pixels are also omitted: Norway's flag is also the
+/// flag of Svalbard.
 ///
 /// # Errors   [`DataError::Picture`]
 pub fn pictures() -> Result<Vec<Picture>, DataError> {
@@ -98,7 +100,8 @@ pub fn pictures() -> Result<Vec<Picture>, DataError> {
     });
     let mut pictures: Vec<Picture> = described.collect::<Result<_, DataError>>()?;
     let looks: Vec<_> = pictures.par_iter().map(|picture| look(&picture.image)).collect();
-    // Of several that look the same, the one that has the shortest name: France, not Clipperton Island.
+    // Of several identical images, the image with the shortest name is kept: France, not Clipperton
+    // Island.
     let mut kept: HashMap<[u8; 32], &Picture> = HashMap::new();
     for (look, picture) in looks.iter().zip(&pictures) {
         let of_look = kept.entry(*look).or_insert(picture);
@@ -114,7 +117,7 @@ pub fn pictures() -> Result<Vec<Picture>, DataError> {
     Ok(pictures)
 }
 
-/// What is seen of a picture: colours as strong as they cover.
+/// Returns a hash of the visible pixels: colours multiplied by their opacity.
 fn look(image: &RgbaImage) -> [u8; 32] {
     let seen = image.pixels().flat_map(|pixel| {
         let [red, green, blue, alpha] = pixel.0.map(u16::from);
@@ -123,7 +126,7 @@ fn look(image: &RgbaImage) -> [u8; 32] {
     Sha256::digest(seen.collect::<Vec<u8>>()).into()
 }
 
-/// The graphic of an emoji, written with variation selectors or without.
+/// Returns the graphic of an emoji, with or without variation selectors.
 fn asset(emoji: &str) -> Option<&'static PngTwemojiAsset> {
     let bare: String = emoji.chars().filter(|c| *c != VARIATION_SELECTOR).collect();
     [emoji, &bare].into_iter().find_map(PngTwemojiAsset::from_emoji).or_else(|| {
@@ -132,7 +135,7 @@ fn asset(emoji: &str) -> Option<&'static PngTwemojiAsset> {
     })
 }
 
-/// Unicode's name without colons, as one says it.
+/// Converts a Unicode name to spoken form, without colons.
 fn spoken(name: &str) -> String {
     let name = name.replace('#', "hash sign").replace('*', "asterisk");
     match name.strip_prefix("flag: ") {
@@ -141,14 +144,14 @@ fn spoken(name: &str) -> String {
     }
 }
 
-/// A name in letters and digits of ASCII with hyphens between.
+/// Converts a name to lower-case ASCII letters and digits, separated by hyphens.
 fn slug(name: &str) -> String {
     let plain = name.nfkd().filter(|c| !is_combining_mark(*c)).collect::<String>().to_lowercase();
     let words = plain.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("-")
 }
 
-/// The country code that a flag of two regional indicators spells.
+/// Returns the country code of a flag made from two regional indicators.
 fn country_code(emoji: &str) -> Option<String> {
     let letter = |c: char| {
         let place = u32::from(c).checked_sub(REGIONAL_INDICATOR_A).filter(|place| *place < 26)?;

@@ -1,10 +1,10 @@
-//! Questions about the pictures of the embedded world, and what each of them can show.
+//! Questions about the images of the embedded world, and what each part tests.
 //!
-//! | part | the picture | the fact | what a right answer shows |
+//! | part | image | fact | source of a correct answer |
 //! |---|---|---|---|
-//! | seen | in training | asked in training, with another view and in other words | memory or parameters |
-//! | unasked | in training | never asked | reading from the memory |
-//! | held out | not in training | never asked | reading from the memory by a picture or a name that is new |
+//! | seen | in training | asked in training, with another view and wording | memory or parameters |
+//! | unasked | in training | never asked | memory |
+//! | held out | not in training | never asked | memory, found by a new image or name |
 
 use std::collections::BTreeSet;
 
@@ -18,30 +18,30 @@ use super::knowledge::{Entry, thing};
 use super::pictures::Picture;
 use super::seeded;
 
-/// The share of pictures that is in training; of the others, one in three is for validation.
+/// The fraction of images in training. Of the others, one in three is for validation.
 const TRAINING_SHARE: f64 = 0.7;
 
-/// The share of the facts about training pictures that is never asked in training, and the share
-/// of the asked ones that is asked again in the evaluation.
+/// The fraction of facts about training images that training never asks. Also the fraction of the
+/// asked facts that the evaluation asks again.
 const EVALUATED_SHARE: f64 = 0.1;
 
-/// The view that a training question shows; trainers draw others with [`super::World::view`].
+/// The view in a training question; trainers draw other views with [`super::World::view`].
 pub const TRAINING_VIEW: u32 = 1;
 
-/// The view that a question of the evaluation shows.
+/// The view in an evaluation question.
 pub const EVALUATION_VIEW: u32 = 2;
 
-/// What a question is for.
+/// The split of a question.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Split {
-    /// To train on.
+    /// For training.
     Train,
-    /// To choose a model by.
+    /// For model selection.
     Validation,
-    /// To judge a model by.
+    /// For the final evaluation.
     Test,
 }
 
@@ -56,15 +56,15 @@ impl Split {
     }
 }
 
-/// What training has seen of a question's picture and fact.
+/// Whether training has seen a question's image and fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// The fact is asked in training.
     Seen,
-    /// The picture is in training, the fact is not asked.
+    /// The image is in training, but the fact is not asked.
     Unasked,
-    /// Nothing is asked about the picture.
+    /// Training asks nothing about the image.
     HeldOut,
 }
 
@@ -79,34 +79,34 @@ impl Part {
     }
 }
 
-/// A question about a picture.
+/// A question about an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
-    /// Its number: the same for every seed.
+    /// The id, which is the same for every seed.
     pub id: i64,
-    /// The question; it names the thing where the fact is found by name, and says `this` otherwise.
+    /// The question. It names the thing if the fact is found by name, and otherwise says `this`.
     pub text: String,
-    /// The slug of the picture.
+    /// The slug of the image.
     pub picture: String,
-    /// Which view of the picture is shown.
+    /// The number of the view that is shown.
     pub view: u32,
-    /// All right answers.
+    /// All correct answers.
     pub answers: Vec<String>,
-    /// What is asked for.
+    /// The attribute in question.
     pub attribute: String,
-    /// The source that has the answer.
+    /// The source of the answer.
     pub source: Source,
-    /// The id of the entry that has the answer.
+    /// The id of the entry with the answer.
     pub entry: i64,
-    /// Whether the answer is nowhere but in the memory.
+    /// Whether the fact is made up, so that only the memory has the answer.
     pub made_up: bool,
-    /// What the question is for.
+    /// The split.
     pub split: Split,
-    /// What training has seen of it.
+    /// Whether training has seen the image and the fact.
     pub part: Part,
 }
 
-/// The split of each picture: shares of each group are the same, as far as they can be.
+/// Draws the split of each image. The fractions are the same in each group, up to rounding.
 pub(super) fn picture_splits(pictures: &[Picture], seed: u64) -> Vec<Split> {
     let groups: BTreeSet<&str> = pictures.iter().map(|picture| picture.group).collect();
     let mut splits = vec![Split::Train; pictures.len()];
@@ -122,7 +122,7 @@ pub(super) fn picture_splits(pictures: &[Picture], seed: u64) -> Vec<Split> {
     splits
 }
 
-/// The questions about a fact.
+/// Returns the questions about a fact.
 pub(super) fn questions_of(
     entry: &Entry,
     picture: &Picture,
@@ -131,7 +131,7 @@ pub(super) fn questions_of(
 ) -> Vec<Question> {
     let attribute = entry.attribute;
     let mut rng = seeded(seed, &["question", &picture.slug, attribute.name]);
-    // In another order for each fact, so that training and evaluation put it in different words.
+    // The order differs between facts, so that training and evaluation use different wordings.
     let mut wordings = attribute.questions.to_vec();
     wordings.shuffle(&mut rng);
     let evaluated = rng.random_bool(EVALUATED_SHARE);

@@ -1,8 +1,6 @@
-//! Names of pictures, spoken by ten voices of espeak-ng, and sentences put together of them.
-//!
+//! Image names spoken by ten voices of espeak-ng, and sentences concatenated from them.
 //! `data/assets/speech/make.py` made the recordings. Eight voices are for training, one for
-//! validation, one for the test: what is measured is how well a voice is understood that nobody has
-//! heard before.
+//! validation and one for test: the test measures generalization to a new voice.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -12,16 +10,16 @@ use super::questions::Split;
 use crate::DataError;
 use crate::audio::AudioReader;
 
-/// Samples in a second of the recordings, Hz.
+/// The sample rate of the recordings, in Hz.
 pub const SAMPLE_RATE: u32 = 16_000;
 
-/// A sentence names at most this many pictures.
+/// The maximum number of names in a sentence.
 const MOST_NAMES: usize = 3;
-/// The shortest and longest pause between two clips, and before and behind a sentence, in samples.
+/// The minimum and maximum pause between two clips, and before and after a sentence, in samples.
 const PAUSE: std::ops::Range<usize> = 480..2_400;
 const AROUND: std::ops::Range<usize> = 800..3_200;
 
-/// Each clip's voice, split, kind, text, first sample and length.
+/// Voice, split, kind, text, first sample and length of each clip.
 const CLIPS: &str = include_str!("../../assets/speech/clips.tsv");
 
 macro_rules! recording {
@@ -30,7 +28,7 @@ macro_rules! recording {
     };
 }
 
-/// One recording a voice.
+/// One recording per voice.
 const RECORDINGS: [(&str, &[u8]); 10] = [
     recording!("en-us+m1"),
     recording!("en-us+f2"),
@@ -44,42 +42,42 @@ const RECORDINGS: [(&str, &[u8]); 10] = [
     recording!("en-gb-x-rp+f4"),
 ];
 
-/// A voice with what it says.
+/// A voice and its clips.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Voice {
-    /// Its name in espeak-ng: accent and variant.
+    /// The name in espeak-ng: accent and variant.
     pub name: &'static str,
-    /// What it is for.
+    /// The split of the voice.
     pub split: Split,
-    /// What is said before a name: `this is a`.
+    /// Phrases before a name: `this is a`.
     pub openers: Vec<Spoken>,
-    /// What is said between two names: `and the`.
+    /// Phrases between two names: `and the`.
     pub joiners: Vec<Spoken>,
-    /// Names of pictures.
+    /// Image names.
     pub names: Vec<Spoken>,
 }
 
-/// A clip.
+/// A spoken clip.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spoken {
-    /// What is said.
+    /// The transcript.
     pub text: &'static str,
-    /// At [`SAMPLE_RATE`].
+    /// Samples at [`SAMPLE_RATE`].
     pub samples: Vec<f32>,
 }
 
-/// What a voice says in one go.
+/// A spoken sentence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sentence {
-    /// The words.
+    /// The transcript.
     pub text: String,
-    /// The names among them, in order.
+    /// The names in the sentence, in order.
     pub names: Vec<&'static str>,
-    /// At [`SAMPLE_RATE`].
+    /// Samples at [`SAMPLE_RATE`].
     pub samples: Vec<f32>,
 }
 
-/// All voices, in the order of their recordings.
+/// Returns all voices, in the order of their recordings.
 ///
 /// # Errors   [`DataError::Audio`]
 pub fn voices() -> Result<Vec<Voice>, DataError> {
@@ -120,8 +118,8 @@ fn voice(name: &'static str, bytes: &'static [u8]) -> Result<Voice, DataError> {
 }
 
 impl Voice {
-    /// A sentence of one to three names: half begin with an opener, and half of the names that follow
-    /// another come after a joiner.
+    /// Makes a sentence of one to three names. Half of the sentences begin with an opener, and half
+    /// of the later names follow a joiner.
     pub fn sentence(&self, rng: &mut ChaCha8Rng) -> Sentence {
         let mut parts: Vec<&Spoken> = Vec::new();
         if rng.random_bool(0.5) {

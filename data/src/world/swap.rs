@@ -1,4 +1,5 @@
-//! Facts changed in the memory and nowhere else: does the model read, or does it remember?
+//! Facts that are changed only in the memory, to test whether a model reads the memory or uses its
+//! parameters.
 
 use std::collections::HashMap;
 
@@ -9,26 +10,26 @@ use super::questions::{Question, Split};
 use super::{World, seeded};
 use crate::DataError;
 
-/// Entries with other answers, and the questions that have other answers then.
+/// Entries with changed answers, and the questions about them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Swap {
-    /// The changed entries, with the ids of those that they replace, by id.
+    /// The changed entries, sorted by id; they keep the ids of the original entries.
     pub entries: Vec<Entry>,
-    /// All questions about them, with the new answers.
+    /// All questions about the changed entries, with the new answers.
     pub questions: Vec<Question>,
 }
 
 impl Swap {
-    /// The ids of the changed entries, also for deleting them.
+    /// Returns the ids of the changed entries, also for deletion.
     pub fn ids(&self) -> Vec<i64> {
         self.entries.iter().map(|entry| entry.id).collect()
     }
 }
 
 impl World {
-    /// Gives made-up facts that a test question asks for another answer.
+    /// Changes the answers of made-up facts that test questions ask for.
     ///
-    /// # Errors   [`DataError::OutOfRange`] for more facts than there are such
+    /// # Errors   [`DataError::OutOfRange`] if there are fewer such facts
     pub fn swap(&self, count: usize, seed: u64) -> Result<Swap, DataError> {
         let asked = self
             .questions
@@ -36,7 +37,7 @@ impl World {
             .filter(|question| question.made_up && question.split == Split::Test);
         let mut ids: Vec<i64> = asked.map(|question| question.entry).collect();
         if count > ids.len() {
-            let wanted = "the test questions ask for fewer made-up facts; swap less";
+            let wanted = "the test questions ask for fewer made-up facts; swap fewer facts";
             let (what, value) = ("the number of facts to swap", count.to_string());
             return Err(DataError::OutOfRange { what, value, wanted });
         }

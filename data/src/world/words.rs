@@ -1,25 +1,26 @@
-//! The words of the embedded phrase set: families of things, and qualities that they can have.
+//! The words of the synthetic phrase set: families of things, and qualities that the things can
+//! have.
 //!
-//! Four words have a sense in two families (joint, plate, filter, drum): which words mean the
-//! same as they do is decided by the context.
+//! Four words have a meaning in two families (joint, plate, filter, drum); the context decides
+//! which words are their synonyms.
 
 /// Things of one kind, in one CPC class.
 pub(super) struct Family {
-    /// The CPC class in which these words are read.
+    /// The CPC class of these words.
     pub(super) context: &'static str,
     /// The title of that class.
     pub(super) title: &'static str,
-    /// Names of the kind itself; each name means the same.
+    /// Two synonymous names of the kind.
     pub(super) kind: [&'static str; 2],
-    /// Three things of the kind, with their names; the names of one thing mean the same.
+    /// Three things of the kind, each with two synonymous names.
     pub(super) things: [[&'static str; 2]; 3],
-    /// What has to do with the kind and is none of it.
+    /// Words that are related to the kind but are not of the kind.
     pub(super) related: [&'static str; 2],
 }
 
-/// A quality that stands before a thing.
+/// A quality, as an adjective before a thing.
 pub(super) struct Quality {
-    /// Names that mean the same.
+    /// Two synonyms.
     pub(super) names: [&'static str; 2],
     /// Narrower qualities.
     pub(super) narrower: &'static [&'static str],

@@ -1,4 +1,5 @@
-//! A hub that lies: no file outside the cache, no token for others, no end that is not reached.
+//! Tests of a hostile hub: no file outside the cache, no token for other hosts, and no endless
+//! download.
 
 use std::fs;
 use std::io::Write;
@@ -37,7 +38,7 @@ fn reply(
     out.write_all(body)
 }
 
-/// Announces a file of this commit, etag and size.
+/// Sends this commit, etag and size.
 fn facts(out: &mut TcpStream, commit: &str, etag: &str, size: &str) -> std::io::Result<()> {
     let range = format!("bytes 0-0/{size}");
     let etag = format!("\"{etag}\"");
@@ -45,7 +46,7 @@ fn facts(out: &mut TcpStream, commit: &str, etag: &str, size: &str) -> std::io::
     reply(out, 206, &headers, b"{")
 }
 
-/// Announces [`BODY`] as it is.
+/// Sends the metadata of [`BODY`].
 fn honest_facts(out: &mut TcpStream) -> std::io::Result<()> {
     facts(out, COMMIT, &etag_of(BODY), &BODY.len().to_string())
 }
@@ -55,12 +56,12 @@ fn redirect(out: &mut TcpStream, to: &str) -> std::io::Result<()> {
     reply(out, 302, &[("Location", to), ("ETag", &etag), ("X-Repo-Commit", COMMIT)], b"")
 }
 
-/// A hub that does everything right.
+/// A hub without faults.
 fn honest(request: &Request, out: &mut TcpStream) -> std::io::Result<()> {
     if request.asks_for_facts() { honest_facts(out) } else { reply(out, 200, &[], BODY) }
 }
 
-/// A cache, and a folder beside it with a file that nothing may change.
+/// A cache, and a folder beside it with a file that must not change.
 struct Place {
     folder: TempDir,
     settings: HubSettings,
@@ -106,7 +107,7 @@ impl Place {
     }
 }
 
-/// The bytes of all files in a folder.
+/// Returns the bytes of all files in a folder.
 fn size_of(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let size =
@@ -180,7 +181,8 @@ fn names_from_the_user() {
     assert!(server.requests().is_empty());
 }
 
-/// The token goes to the endpoint alone: not to another port, name or scheme, and not after a way around.
+/// The token is sent only to the endpoint: not to another port, name or scheme, and not after a
+/// detour.
 #[test]
 fn the_token_stays() {
     let other = Scripted::start(honest);
@@ -225,7 +227,7 @@ fn the_token_follows_a_renamed_model_but_does_not_come_back() {
     assert!(other.requests().iter().all(|request| request.authorization == "none"));
 }
 
-/// A redirect within the hub has an etag of its own, and a redirect to others has the file's.
+/// A redirect within the hub has its own etag; a redirect to another host has the file's etag.
 #[test]
 fn facts_are_those_of_the_last_answer_of_the_hub() {
     let hub = Scripted::start(|request, out| match request.path.as_str() {
@@ -264,10 +266,11 @@ fn redirects_end() {
     }
     for to in ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "http://", "http://[::"] {
         let server = Scripted::start(move |_, out| redirect(out, to));
-        Place::new(&server.endpoint).assert_refused(&["a redirect to no http or https address"]);
+        Place::new(&server.endpoint)
+            .assert_refused(&["a redirect that is not to an http or https URL"]);
     }
     let server = Scripted::start(|_, out| reply(out, 302, &[], b""));
-    Place::new(&server.endpoint).assert_refused(&["a redirect without an address"]);
+    Place::new(&server.endpoint).assert_refused(&["a redirect without a URL"]);
 }
 
 #[test]
@@ -275,10 +278,10 @@ fn sizes_that_cannot_be() {
     for (size, part) in [
         ("1000000000000000", "free some space"),
         ("18446744073709551615", "free some space"),
-        ("18446744073709551616", "no number of bytes"),
-        ("-5", "no number of bytes"),
+        ("18446744073709551616", "not a number of bytes"),
+        ("-5", "not a number of bytes"),
         ("*", "no size"),
-        ("x", "no number of bytes"),
+        ("x", "not a number of bytes"),
     ] {
         let server = Scripted::start(move |request, out| match request.asks_for_facts() {
             true => facts(out, COMMIT, &etag_of(BODY), size),
@@ -334,7 +337,7 @@ fn bodies_that_are_too_long() {
     assert!(gzip.requests().iter().all(|request| request.encoding == "identity"));
 }
 
-/// Some servers compress what was asked for as it is. The announced size is of the file itself.
+/// Some servers compress despite `identity`. The announced size is the uncompressed size.
 #[test]
 fn a_compressed_body_is_unpacked() {
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
@@ -364,7 +367,7 @@ fn bodies_that_do_not_end() {
     place.settings.stall_limit = Duration::from_millis(500);
     let error = place.fetch().unwrap_err().to_string();
     assert_has(&error, &["only ", " bytes arrived in 0.5 s", "run again"]);
-    // The next run takes what has arrived.
+    // The next run resumes the download.
     place.settings.stall_limit = Duration::from_secs(5);
     let honest = Scripted::start(|request, out| match request.asks_for_facts() {
         true => honest_facts(out),
@@ -408,13 +411,13 @@ fn answers_that_do_not_come() {
     }
 }
 
-/// Ranges other than the one that was asked for are not joined to a part.
+/// A range other than the requested range is not appended to a partial file.
 #[test]
 fn other_ranges() {
     let server =
         Scripted::start(|request, out| match (request.asks_for_facts(), request.range.as_str()) {
             (true, _) => honest_facts(out),
-            // Breaks off.
+            // Interrupts the transfer.
             (_, "0-") => reply(out, 206, &[("Content-Range", "bytes 0-18/19")], &BODY[..5]),
             _ => reply(out, 206, &[("Content-Range", "bytes 2-18/19")], &BODY[2..]),
         });
@@ -456,7 +459,7 @@ fn a_commit_is_not_another_one() {
     assert_has(&error, &["commit ffff", COMMIT]);
 }
 
-/// Folders of the cache that are links: nothing is written through one that leads out.
+/// Folders of the cache may be links, but nothing is written through a link out of the cache.
 #[test]
 fn a_cache_with_links_that_lead_out() {
     let server = Scripted::start(honest);
@@ -498,7 +501,7 @@ fn a_cache_with_links_that_lead_out() {
     }
 }
 
-/// Links at the places of files are replaced, and what they lead to stays.
+/// Links in place of files are replaced, and their targets stay unchanged.
 #[test]
 fn a_cache_with_files_that_are_links() {
     let server = Scripted::start(honest);
@@ -523,7 +526,7 @@ fn a_cache_with_files_that_are_links() {
     }
 }
 
-/// Blobs that are there need no download, if they are what their name says.
+/// A blob that matches its name is not downloaded again.
 #[test]
 fn blobs_are_used_again() {
     for (content, transfers) in [(BODY, 0), (&b"{\"hidden_size\": 9}\n"[..], 1)] {
@@ -538,7 +541,7 @@ fn blobs_are_used_again() {
     }
 }
 
-/// Parts of contents that the hub no longer has, and links that a kill left, are removed; other names stay.
+/// Removes outdated partial downloads and links left by a killed process; other names stay.
 #[test]
 fn leftovers() {
     let server = Scripted::start(honest);
@@ -574,7 +577,7 @@ fn leftovers() {
     assert_eq!(names(&snapshot), [".config.json.mine", "config.json"]);
 }
 
-/// A cache that is itself a link is the user's choice.
+/// The cache itself may be a link: this is the user's choice.
 #[test]
 fn a_cache_on_another_disk() {
     let server = Scripted::start(honest);
@@ -599,6 +602,6 @@ fn answers_without_sense() {
     let noise = Scripted::start(|_, out| out.write_all(&[0xff; 300]));
     Place::new(&noise.endpoint).assert_refused(&["run again when online"]);
     for endpoint in ["", "hub", "ftp://127.0.0.1", "file:///etc", "http://"] {
-        Place::new(endpoint).assert_refused(&["no http or https address", "check HF_ENDPOINT"]);
+        Place::new(endpoint).assert_refused(&["not an http or https URL", "check HF_ENDPOINT"]);
     }
 }

@@ -1,5 +1,5 @@
-//! Weights from a folder, from the cache and from a hub: a local server plays the hub, and
-//! breaks off, lies about sizes and stays silent on order.
+//! Tests of weights from a folder, from the cache and from a hub. A local server plays the hub; on
+//! demand it interrupts transfers, sends wrong sizes or does not respond.
 
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
 
@@ -16,7 +16,7 @@ use engram_data::hub::{HubSettings, WeightsLocation};
 use server::{COMMIT, Fault, Server};
 use tempfile::TempDir;
 
-/// A cache folder, a server with two files, and settings that join them.
+/// A cache folder, a server with two files, and settings that connect them.
 struct Hub {
     server: Server,
     cache: TempDir,
@@ -48,7 +48,7 @@ impl Hub {
         self.cache.path().join("models--owner--name")
     }
 
-    /// Whether nothing but whole files can be seen in the cache proper.
+    /// Whether the cache holds only complete files.
     fn is_clean(&self) -> bool {
         let is_empty = |folder: &str| {
             let folder = self.model_folder().join(folder);
@@ -101,7 +101,7 @@ fn fresh_download_then_offline_from_the_cache() {
     assert_eq!(model().optional_file("vocab.txt", &hub.settings).unwrap(), None);
 }
 
-/// What `hf-hub` itself reads must be what we wrote.
+/// `hf-hub` itself must be able to read the cache that we write.
 #[test]
 fn the_cache_is_shared_with_hf_hub() {
     let hub = Hub::start();
@@ -171,7 +171,7 @@ fn a_short_file_never_reaches_the_cache() {
     hub.settings.retries = 1;
     hub.server.fail(&[Fault::Short(1_000), Fault::Short(2_000)]);
     let message = hub.fetch("big.safetensors").unwrap_err().to_string();
-    assert_has(&message, &["200000 bytes on the hub", "3000 arrived", "run again"]);
+    assert_has(&message, &["200000 bytes on the hub", "3000 bytes arrived", "run again"]);
     assert!(hub.is_clean());
     let path = hub.fetch("big.safetensors").unwrap();
     assert_eq!(fs::read(path).unwrap(), hub.weights);
@@ -212,7 +212,7 @@ fn two_at_once_download_once() {
     assert_eq!(transfers.count(), 2, "the redirection and the bytes: {requests:?}");
 }
 
-/// A part that is complete, or longer than the file, cannot be continued: it is dropped.
+/// A partial file that is complete, or longer than the file, cannot be resumed and is dropped.
 #[test]
 fn a_part_that_does_not_fit_is_dropped() {
     for length in [200_000, 200_001] {
@@ -261,7 +261,7 @@ fn refusals() {
         (403, ["status 403", "HF_TOKEN"]),
         (503, ["status 503", "run again when online"]),
         (418, ["status 418", "check HF_ENDPOINT"]),
-        (302, ["a redirect without an address", "check HF_ENDPOINT"]),
+        (302, ["a redirect without a URL", "check HF_ENDPOINT"]),
     ] {
         hub.server.refuse(status);
         assert_has(&hub.fetch("config.json").unwrap_err().to_string(), &parts);
@@ -310,7 +310,7 @@ fn locations() {
     assert!(location.file("config.json", &settings).unwrap().is_file());
     for missing in ["model.safetensors", "../config.json", "", "/etc/passwd"] {
         let message = location.file(missing, &settings).unwrap_err().to_string();
-        assert_has(&message, &[folder.path().to_str().unwrap(), "give a folder that has the file"]);
+        assert_has(&message, &[folder.path().to_str().unwrap(), "use a folder that has the file"]);
     }
     let named = WeightsLocation::parse("hf://owner/name@refs/pr/1").unwrap();
     assert_eq!(named.to_string(), "hf://owner/name@refs/pr/1");

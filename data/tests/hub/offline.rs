@@ -1,4 +1,4 @@
-//! Runs without a network, and the rules of huggingface_hub for its cache and its variables.
+//! Tests of offline runs, and of huggingface_hub's rules for its cache and environment variables.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::server::COMMIT;
 use super::{Hub, assert_has, model};
 
-/// A cache with these files of `owner/name`, and settings for it.
+/// A cache with these files of `owner/name`, and its settings.
 fn cache_of(files: &[(&str, &str)]) -> (TempDir, HubSettings) {
     let cache = tempfile::tempdir().unwrap();
     let folder = cache.path().join("models--owner--name");
@@ -27,7 +27,8 @@ fn cache_of(files: &[(&str, &str)]) -> (TempDir, HubSettings) {
     (cache, settings)
 }
 
-/// An address where nothing listens. Each test takes another one, for a hub that is out of reach is remembered.
+/// An address without a server. Each test needs its own address, because unreachable hubs are
+/// remembered.
 fn nowhere(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }
@@ -52,7 +53,7 @@ fn what_a_cached_file_names_is_not_taken_as_absent() {
     settings.endpoint = nowhere(2);
     settings.retry_pause = Duration::from_millis(1);
     let error = pooling(&settings).unwrap_err().to_string();
-    assert_has(&error, &["cannot fetch 1_Pooling/config.json", "run again when online"]);
+    assert_has(&error, &["cannot download 1_Pooling/config.json", "run again when online"]);
 
     let (_cache, mut settings) = cache_of(&[("config_sentence_transformers.json", "{}")]);
     settings.offline = true;
@@ -120,7 +121,7 @@ fn absent_files_are_marked() {
     let error = hub.fetch("1_Pooling/config.json").unwrap_err();
     assert!(matches!(error, DataError::MissingFile { .. }), "{error}");
 
-    // That an earlier commit had no such file says nothing of this one.
+    // The absence of a file in an earlier commit does not apply to this commit.
     let (cache, mut settings) = cache_of(&[("modules.json", POOLING)]);
     settings.offline = true;
     let markers = cache.path().join("models--owner--name/.no_exist");
@@ -156,7 +157,7 @@ fn the_listing_of_huggingface_hub_is_read() {
     }
 }
 
-/// A model that was copied into the cache by hand stays that model when a file of the hub joins it.
+/// A model that was copied into the cache by hand keeps its folder when a hub file is added.
 #[test]
 fn a_folder_that_was_filled_by_hand() {
     let hub = Hub::start();
@@ -192,7 +193,7 @@ fn settings_from(variables: &[(&str, &str)]) -> HubSettings {
     })
 }
 
-/// huggingface_hub 2.4.0 gave the values.
+/// The values are from huggingface_hub 2.4.0.
 #[test]
 fn the_cache_is_where_huggingface_hub_has_it() {
     let common = "/home/u/.cache/huggingface/hub";
@@ -222,7 +223,7 @@ fn the_cache_is_where_huggingface_hub_has_it() {
     assert_eq!(both.cache, Path::new("/new"));
 }
 
-/// huggingface_hub 2.4.0 gave the values.
+/// The values are from huggingface_hub 2.4.0.
 #[test]
 fn offline_variables() {
     for (hub, transformers, expected) in [

@@ -1,4 +1,5 @@
-//! Small servers: one that speaks the hub's download route, with faults on order, and one whose answers a test writes.
+//! Small test servers: one for the hub's download route, with faults on demand, and one with
+//! scripted responses.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
@@ -11,18 +12,18 @@ use sha2::{Digest, Sha256};
 
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// What the server does wrong with one transfer.
+/// A fault in one transfer.
 #[derive(Clone, Copy)]
 pub enum Fault {
-    /// Closes the connection after so many bytes, having announced more.
+    /// Closes the connection after this many bytes, having announced more.
     Break(usize),
-    /// Sends so many bytes without a length, so that the end looks regular.
+    /// Sends this many bytes without a length, so that the end looks regular.
     Short(usize),
-    /// Sends the whole file although a range was asked for.
+    /// Sends the whole file instead of the requested range.
     IgnoreRange,
     /// Flips a bit.
     Flip,
-    /// Sends nothing and keeps the connection open.
+    /// Sends nothing, and keeps the connection open.
     Silence,
 }
 
@@ -51,19 +52,19 @@ impl Server {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (shared, address) = (Arc::clone(&shared), address.clone());
-                // A client that hangs up early is part of the tests.
+                // Some tests hang up early on purpose.
                 thread::spawn(move || answer(stream, &shared, &address).ok());
             }
         });
         Self { endpoint, state }
     }
 
-    /// The faults of the next transfers, in order; questions for the size are not counted.
+    /// The faults of the next transfers, in order. Metadata requests are not counted.
     pub fn fail(&self, faults: &[Fault]) {
         self.state.lock().unwrap().faults.extend(faults);
     }
 
-    /// Answers everything with this status.
+    /// Responds to every request with this status.
     pub fn refuse(&self, status: u16) {
         self.state.lock().unwrap().status = Some(status);
     }
@@ -74,7 +75,7 @@ impl Server {
     }
 }
 
-/// Big files are on a CDN, as on the hub: a redirection with the facts, then the bytes.
+/// Big files are on a CDN, as on the hub: a redirect with the metadata, then the bytes.
 fn answer(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::Result<()> {
     let Request { path, range, authorization, .. } = Request::read(&stream)?;
     let mut out = stream;
@@ -152,10 +153,10 @@ fn answer(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::R
     out.write_all(&body)
 }
 
-/// A request as the scripted server sees it.
+/// A request to the scripted server.
 pub struct Request {
     pub path: String,
-    /// Without `bytes=`; `none` where there is none.
+    /// The range, without `bytes=`; `none` if there is no range.
     pub range: String,
     pub authorization: String,
     pub encoding: String,
@@ -185,13 +186,13 @@ impl Request {
         })
     }
 
-    /// Whether this asks for the facts of a file, not for its bytes.
+    /// Whether this is a metadata request, not a transfer.
     pub fn asks_for_facts(&self) -> bool {
         self.range == "0-0"
     }
 }
 
-/// A server whose answers are written by a function, byte for byte.
+/// A server whose responses are written byte by byte by a function.
 pub struct Scripted {
     pub endpoint: String,
     requests: Arc<Mutex<Vec<Request>>>,
@@ -210,7 +211,7 @@ impl Scripted {
                 let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
                 thread::spawn(move || {
                     let request = Request::read(&stream)?;
-                    // A client that hangs up early is part of the tests.
+                    // Some tests hang up early on purpose.
                     let answered = answer(&request, &mut stream);
                     seen.lock().unwrap().push(request);
                     answered
@@ -220,7 +221,7 @@ impl Scripted {
         Self { endpoint, requests }
     }
 
-    /// The requests since the last call that have been answered.
+    /// The requests answered since the last call.
     pub fn requests(&self) -> Vec<Request> {
         std::mem::take(&mut self.requests.lock().unwrap())
     }

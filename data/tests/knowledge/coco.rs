@@ -1,4 +1,4 @@
-//! Captions of COCO.
+//! Tests of COCO captions.
 
 use engram_data::knowledge::coco::CocoOptions;
 use engram_data::knowledge::{Input, Reason, coco};
@@ -29,7 +29,7 @@ fn captions_become_pictures_with_texts() {
     let (lines, _) = read(false, |to| coco::read(input(COCO), &options, to)).unwrap();
     assert!(lines[1].ends_with(r#""text":"a dog <extra_id_99> two dogs"}"#), "{lines:?}");
     options.splits = vec!["val".to_owned()];
-    refused(read(false, |to| coco::read(input(COCO), &options, to)), "data.file: tells no splits");
+    refused(read(false, |to| coco::read(input(COCO), &options, to)), "data.file: has no splits");
 }
 
 #[test]
@@ -58,10 +58,10 @@ fn bad_caption_files_are_named() {
     let coco = |file: &str| read(false, |to| coco::read(input(file), &CocoOptions::default(), to));
     refused(coco(r#"{"images": []}"#), "data.file: has no list `annotations`");
     refused(coco(r#"{"annotations": []}"#), "data.file: has no list `images`");
-    refused(coco(r#"{"images": [], "images": []}"#), "`images` stands twice");
+    refused(coco(r#"{"images": [], "images": []}"#), "`images` appears twice");
     refused(
         coco(&COCO.replace("\"id\": 7", "\"id\": 5")),
-        "item 2 of `images`: image 5 is item 1 too",
+        "item 2 of `images`: image 5 is already in item 1",
     );
     refused(coco(&COCO.replace("\"a cat\"", "3")), "item 2 of `annotations`: invalid type");
     refused(coco("[]"), "line 1, column 2: invalid type: sequence, expected an object");

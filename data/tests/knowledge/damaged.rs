@@ -1,4 +1,4 @@
-//! Files that are packed, cut, changed or too long, for any reader.
+//! Tests of compressed, truncated, changed and overlong files, for every reader.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -28,9 +28,9 @@ fn gzip_is_unpacked_and_a_broken_file_named() {
     let both = [gzip(b"http://a\tb\n"), packed.clone()].concat();
     assert_eq!(web(&both).unwrap().0.len(), 1001);
     for cut in 2..packed.len() {
-        refused(web(&packed[..cut]), "data.file: is gzip-compressed but cannot be unpacked");
+        refused(web(&packed[..cut]), "data.file: the gzip file cannot be decompressed");
     }
-    refused(web(&[&packed[..], b"junk"].concat()), "cannot be unpacked");
+    refused(web(&[&packed[..], b"junk"].concat()), "cannot be decompressed");
     refused(web(&gzip(&packed)), "data.file: is gzip-compressed twice");
     refused(web(b""), "data.file: the file is empty");
     refused(web(b"\xff\xfea\0"), "data.file: is UTF-16 text");
@@ -49,15 +49,15 @@ fn a_bomb_does_not_fill_the_memory() {
     let packed = encoder.finish().unwrap();
     assert!(packed.len() < 3 << 20, "{}", packed.len());
     let result = read(false, |to| coco::read(input(&packed), &CocoOptions::default(), to));
-    refused(result, "data.file: unpacks to more than 100 times its size");
+    refused(result, "data.file: decompresses to more than 100 times its size");
     let long = format!("[\"{}\"]", "a".repeat(17 << 20));
     let result =
         read(true, |to| wikidata::read_triples(input(&long), &TripleOptions::default(), to));
     refused(result, "data.file: an item of more than 16 MiB");
 }
 
-/// The files named `good` of the fuzzer's corpora. Audio, images and the hub's headers have none: they have tests of
-/// their own.
+/// The `good` files of the fuzzer's corpora. Audio, images and hub headers have none; they have
+/// their own tests.
 fn good_files() -> Vec<(&'static str, Vec<u8>)> {
     let corpus = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
     let read = |name| Some((name, std::fs::read(corpus.join(name).join("good")).ok()?));

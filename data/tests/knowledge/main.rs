@@ -1,4 +1,5 @@
-//! The readers of published data sets: small files written here, faults, and the real files where `ENGRAM_DATA` is set.
+//! Tests of the readers of published data sets: small files written here, faults, and the real
+//! files if `ENGRAM_DATA` is set.
 
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
 

@@ -1,4 +1,4 @@
-//! What the tests of all readers share.
+//! Shared code of the reader tests.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,7 +11,7 @@ pub fn input(text: &(impl AsRef<[u8]> + ?Sized)) -> Input<'_> {
     Input::new("data.file", text.as_ref()).unwrap()
 }
 
-/// What a reader gives, as lines of `entries.jsonl`, and its counts.
+/// Returns a reader's output, as lines of `entries.jsonl`, and its counts.
 pub fn read(
     skip: bool,
     read: impl FnOnce(&mut Collector<'_>) -> Result<(), DataError>,
@@ -38,12 +38,12 @@ pub fn refused(result: Result<(Vec<String>, Counts), String>, wanted: &str) {
     assert!(error.contains(wanted) && error.contains("; "), "{error}");
 }
 
-/// The folder of a real data set, unless there is none.
+/// Returns the folder of a real data set, if it exists.
 pub fn real(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("ENGRAM_DATA").map(|root| PathBuf::from(root).join(name));
     let folder = folder.filter(|folder| folder.is_dir());
     if folder.is_none() {
-        // To the terminal itself: the harness hides what a passing test prints.
+        // Writes to the terminal directly: the test harness hides the output of passing tests.
         let message = format!("SKIPPED: set ENGRAM_DATA to the folder that holds {name}\n");
         let _ = std::io::stderr().write_all(message.as_bytes());
     }

@@ -1,4 +1,4 @@
-//! Questions: VQA, OK-VQA and A-OKVQA.
+//! Tests of VQA, OK-VQA and A-OKVQA questions.
 
 use engram_data::knowledge::vqa::VqaOptions;
 use engram_data::knowledge::{Input, Reason, vqa};
@@ -34,7 +34,7 @@ fn questions_come_with_their_answers() {
     assert_eq!(counts.left_out, left_out([(Reason::NoAnswer, 1), (Reason::NoQuestion, 1)]));
     options = VqaOptions { per_image: true, ..VqaOptions::default() };
     let (lines, _) = vqa(&options);
-    // By the string operations of REVEAL's `get_vqa_knowledge`.
+    // From the string operations of REVEAL's `get_vqa_knowledge`.
     assert_eq!(
         lines,
         [
@@ -56,13 +56,13 @@ fn bad_question_files_are_named() {
     refused(vqa(QUESTIONS, QUESTIONS), "has no list `annotations`");
     refused(vqa(ANSWERS, ANSWERS), "has no list `questions`");
     let doubled = QUESTIONS.replace("\"question_id\": 2", "\"question_id\": 1");
-    refused(vqa(&doubled, ANSWERS), "item 2 of `questions`: question 1 stands there a second time");
+    refused(vqa(&doubled, ANSWERS), "item 2 of `questions`: question 1 appears twice");
     let doubled = ANSWERS.replace("\"question_id\": 2", "\"question_id\": 1");
-    refused(vqa(QUESTIONS, &doubled), "item 3 of `annotations`: question 1 stands there");
+    refused(vqa(QUESTIONS, &doubled), "item 3 of `annotations`: question 1 appears twice");
     let named = VqaOptions { image_name: Some("%d".parse().unwrap()), ..options.clone() };
     let odd = QUESTIONS.replace("7", "\"x\"");
     let result = read(false, |to| vqa::read(input(&odd), input(ANSWERS), &named, to));
-    refused(result, "item 2 of `questions`: image id x is no number");
+    refused(result, "item 2 of `questions`: image id x is not a number");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn real_questions() {
         assert_eq!(counts.left_out, left_out([(Reason::NoAnswer, 6_702)]));
     }
     if let Some(folder) = real("okvqa") {
-        // The official answers are not there: every question has the answer "x".
+        // The official answers are not available here: every question has the answer "x".
         let path = folder.join("OpenEnded_mscoco_val2014_questions.json");
         let questions: serde_json::Value =
             serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();

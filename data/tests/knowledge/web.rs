@@ -1,4 +1,4 @@
-//! Pairs of the web, as of CC12M.
+//! Tests of web image-caption pairs, as in CC12M.
 
 use engram_data::knowledge::web::WebOptions;
 use engram_data::knowledge::{Content, Knowledge, Reason, web};
@@ -34,9 +34,9 @@ fn web_pairs_become_pictures_with_captions() {
     assert!(lines[0].starts_with(r#"{"source":"cc3m","document":"http://a/4.jpg""#), "{lines:?}");
     refused(
         web("x\ty\na cat\thttp://a\n", &WebOptions::default()),
-        "line 2: the address stands where",
+        "line 2: found a URL in place of",
     );
-    refused(web("http://a\tb\tc\n", &WebOptions::default()), "line 1: 3 columns where two");
+    refused(web("http://a\tb\tc\n", &WebOptions::default()), "line 1: expected 2 columns, found 3");
 }
 
 #[test]

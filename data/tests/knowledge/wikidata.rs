@@ -1,4 +1,4 @@
-//! Wikidata: labels, descriptions and edges.
+//! Tests of Wikidata labels, descriptions and edges.
 
 use engram_data::knowledge::wikidata::{Labels, ObjectCounts, TOO_FREQUENT, TripleOptions};
 use engram_data::knowledge::{Collector, Input, Note, Reason, wikidata};
@@ -68,7 +68,7 @@ fn a_triple_with_an_unknown_entity_is_named_or_counted() {
     for edges in EDGES {
         let triples = |skips| read(skips, |to| wikidata::read_triples(input(edges), &options, to));
         let error = triples(false).unwrap_err().to_string();
-        assert!(error.contains("the subject Q2 is no entity"), "{error}");
+        assert!(error.contains("the subject Q2 has no label"), "{error}");
         assert!(error.contains("item 2") || error.contains("line "), "{error}");
         assert!(error.contains("--keep-ids"), "{error}");
         let (lines, counts) = triples(true).unwrap();
@@ -111,13 +111,13 @@ fn descriptions_become_passages() {
 #[test]
 fn bad_edges_and_labels_are_named_or_counted() {
     for (edges, wanted) in [
-        ("a\tb\tc\na\tb\n", "data.file, line 2: 2 ids between tabs where three are expected"),
-        ("a\t\tc\n", "line 1: 2 ids between tabs"),
+        ("a\tb\tc\na\tb\n", "data.file, line 2: expected 3 tab-separated ids, found 2"),
+        ("a\t\tc\n", "line 1: expected 3 tab-separated ids"),
         (r#"[["a","b","c"],["a","b"]]"#, "data.file, item 2: invalid length 2"),
         (r#"[["a","b","c"],["a","b",3]]"#, "item 2: invalid type"),
         (
             r#"[["a","b","c"],{"subject":"a","relation":"b","object":"c"}]"#,
-            "item 2: no list of three",
+            "item 2: not a list of 3 ids",
         ),
     ] {
         let triples = |skip| {
@@ -129,7 +129,7 @@ fn bad_edges_and_labels_are_named_or_counted() {
         assert_eq!(lines.len() as u64, counts.rows - 1);
         assert_eq!(counts.left_out, left_out([(Reason::Malformed, 1)]));
     }
-    // The file itself is broken: nothing to skip.
+    // The file itself is broken, so there is no row to skip.
     for (edges, wanted) in [
         (r#"[["a","b","c"],"#, "line 1, column 15: the file ends in the middle"),
         (r#"[["a","b","c"]] x"#, "line 1, column 17: trailing characters"),
@@ -140,7 +140,7 @@ fn bad_edges_and_labels_are_named_or_counted() {
     }
     let labels = "{\"Q1\": \"a\",\n \"Q2\": 5}";
     let result = read(false, |to| wikidata::read_descriptions(input(labels), "w", to));
-    refused(result, "data.file, entry `Q2`: 5 where an object is expected");
+    refused(result, "data.file, entry `Q2`: expected an object, found 5");
 }
 
 proptest! {

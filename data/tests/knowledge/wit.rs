@@ -1,4 +1,4 @@
-//! WIT.
+//! Tests of WIT.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ const COLUMNS: [&str; 17] = [
     "context_section_description",
 ];
 
-/// A file of WIT with these fields, all others empty.
+/// A WIT file with these fields; all others are empty.
 fn wit_file(rows: &[&[(&str, &str)]]) -> String {
     let rows = rows.iter().map(|fields| {
         let fields: BTreeMap<_, _> = fields.iter().copied().collect();

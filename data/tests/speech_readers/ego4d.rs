@@ -1,4 +1,4 @@
-//! Ego4D.
+//! Tests of Ego4D.
 
 use engram_data::speech::manifest::Clip;
 
@@ -22,7 +22,7 @@ fn ego4d_has_the_ids_of_the_official_script() {
     for bytes in [EGO4D.as_bytes().to_vec(), with_mark, gzip(EGO4D)] {
         files.write("av.json", bytes);
         let found = read("ego4d", &files.with_audio("av.json")).unwrap();
-        // As `"{}-{}_1_{}_{}".format(…)` of Python 3.11 writes 12.50, 13, 0.0 and 1.25.
+        // The output of `"{}-{}_1_{}_{}".format(…)` in Python 3.11 for 12.50, 13, 0.0 and 1.25.
         assert_eq!(ids(&found), ["3-c-2_1_12.5_13", "X-c-2_1_0.0_1.25"]);
         let first = Clip {
             id: "3-c-2_1_12.5_13".to_owned(),
@@ -67,12 +67,12 @@ fn faults_of_ego4d_are_named() {
     files.write("av.json", "");
     refused("ego4d", &source, &["empty"]);
     files.write("av.json", r#"{"videos": []}"#);
-    refused("ego4d", &source, &["has no clip with a text"]);
+    refused("ego4d", &source, &["has no clip with a transcript"]);
     files.write("av.json", EGO4D.replace("c-2", "c-3"));
     refused("ego4d", &source, &["2 of 2", "X-c-3_1_0.0_1.25 (entry `c-3`)", "audio/c-3.{wav"]);
 }
 
-/// A clip whose boxes are longer than any item that the other readers take.
+/// A clip whose boxes exceed the item limit of the other readers.
 #[test]
 fn what_is_not_read_of_ego4d_may_be_long() {
     let boxes = format!("\"persons\": [{}0],", "{\"x\": 1, \"y\": 2},".repeat(1 << 20));

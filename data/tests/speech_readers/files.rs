@@ -1,4 +1,4 @@
-//! Files that tests write, and readers over them.
+//! Files written by tests, and readers for them.
 
 use std::fs;
 use std::io::Write;
@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
 
-/// Files in a folder of their own; readers do not open the sound.
+/// Files in their own folder; readers do not open the audio.
 pub struct Files(pub TempDir);
 
 impl Files {

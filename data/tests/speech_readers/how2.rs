@@ -1,4 +1,4 @@
-//! How2.
+//! Tests of How2.
 
 use std::fs;
 
@@ -38,7 +38,7 @@ fn how2_takes_times_and_speakers_from_their_files() {
             Clip { start: 1.5, end: Some(3.25), speaker, ..second },
         ]
     );
-    // One without its words in `text`, and one that only `segments` has.
+    // One utterance has no words in `text`, and one is only in `segments`.
     assert_eq!(found.without_text, 2);
 }
 
@@ -54,7 +54,7 @@ fn how2_takes_paths_from_wav_scp() {
     files.write("train/wav.scp", "vid ../audio/vid.wav\nbig sox big.mp3 -t wav - |\n");
     refused("how2", &files.source("train"), &["wav.scp, line 2", "output of a command"]);
     fs::remove_file(files.path("train/wav.scp")).unwrap();
-    refused("how2", &files.source("train"), &["has no wav.scp", "give the folder"]);
+    refused("how2", &files.source("train"), &["has no wav.scp", "specify the folder"]);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn faults_of_how2_are_named() {
         ("segments", "v_1 vid -1 1\n", &["line 1", "start -1"]),
         ("segments", "v_1 vid nan 1\n", &["line 1", "start NaN"]),
         ("segments", "v_1 vid 0 inf\n", &["line 1", "end inf"]),
-        ("segments", "v_1 vid 0 1s\n", &["line 1", "\"1s\" is no number"]),
+        ("segments", "v_1 vid 0 1s\n", &["line 1", "\"1s\" is not a number"]),
         ("segments", "v_1 vid 0\n", &["line 1", "2 fields"]),
         ("segments", "v_1 vid 0 1\nv_1 vid 1 2\n", &["segments, line 2", "used on line 1"]),
         ("utt2spk", "v_1 a\nv_1 b\n", &["utt2spk, line 2", "used on line 1"]),

@@ -1,4 +1,4 @@
-//! HowTo100M.
+//! Tests of HowTo100M.
 
 use engram_data::speech::SpeechSource;
 use engram_data::speech::manifest::Clip;
@@ -49,10 +49,10 @@ fn faults_of_howto100m_are_named() {
         (r#"{"start": [-1], "end": [2], "text": ["a"]}"#, &["start -1"]),
         (r#"{"start": [0], "end": [2]}"#, &["`text`"]),
         (r#"{"start": [0], "end": ["2"], "text": ["a"]}"#, &["\"2\""]),
-        (r#"[[0], [2], ["a"]]"#, &["where an object is expected"]),
-        (r#"{"start": [], "end": [], "text": []}, "v": {}"#, &["a second time"]),
+        (r#"[[0], [2], ["a"]]"#, &["expected an object"]),
+        (r#"{"start": [], "end": [], "text": []}, "v": {}"#, &["appears twice"]),
     ] {
-        // A fault counts whether or not the sound is there.
+        // An error is reported whether or not the audio exists.
         for name in ["v", "gone"] {
             let video = video.replace("\"v\"", &format!("\"{name}\""));
             files.write("caption.json", format!("{{{good}, \"{name}\": {video}}}"));
@@ -65,7 +65,7 @@ fn faults_of_howto100m_are_named() {
     }
     for (text, wanted) in [
         ("", "empty"),
-        ("{}", "has no clip with a text"),
+        ("{}", "has no clip with a transcript"),
         ("[]", "line 1"),
         ("{\"v\": {\"start\": [0", "ends in the middle"),
         (r#"{"v": {"start": [NaN], "end": [1], "text": ["a"]}}"#, "line 1, column "),

@@ -1,4 +1,4 @@
-//! LibriSpeech.
+//! Tests of LibriSpeech.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ fn librispeech() -> Files {
         ("LibriSpeech/test-clean/1089/134686/1089-134686.trans.txt", "1089-134686-0000 LAST\n"),
         ("LibriSpeech/test-clean/1089/134686/1089-134686-0000.flac", "x"),
     ]);
-    // Not in order, CRLF, a byte order mark and a blank line.
+    // Unsorted, with CRLF, a byte order mark and a blank line.
     files.write(
         &format!("{CHAPTER}.trans.txt"),
         "\u{feff}84-121123-0001 BUT IT'S  HERE \r\n\r\n84-121123-0000 GO ON\r\n",
@@ -60,7 +60,7 @@ fn librispeech_files_may_be_packed() {
     assert_eq!(read("librispeech", &files.source("LibriSpeech")).unwrap(), plain);
     let cut = gzip("84-121123-0000 GO ON\n");
     files.write(&list, &cut[..cut.len() - 5]);
-    refused("librispeech", &files.source("LibriSpeech"), &["84-121123.trans.txt", "unpacked"]);
+    refused("librispeech", &files.source("LibriSpeech"), &["84-121123.trans.txt", "decompressed"]);
 }
 
 #[test]
@@ -72,8 +72,11 @@ fn faults_of_librispeech_are_named() {
         ("", &["84-121123.trans.txt", "the file is empty"][..]),
         ("\n \n", &["84-121123.trans.txt", "the file is empty"]),
         ("84-121123-0000 A\n84-121123-0001\n", &["line 2", "84-121123-0001 has no text"]),
-        ("84-121123-0000 A\n84-9-0001 B\n", &["line 2", "\"84-9-0001\" is no id of this file"]),
-        ("84-121123-../../a A\n", &["line 1", "is no id"]),
+        (
+            "84-121123-0000 A\n84-9-0001 B\n",
+            &["line 2", "\"84-9-0001\" is not an id of this chapter"],
+        ),
+        ("84-121123-../../a A\n", &["line 1", "is not an id"]),
         (
             "84-121123-0000 A\n84-121123-0001 B\n84-121123-0000 C\n",
             &["line 3", "used on line 1", "\"84-121123-0000\""],
@@ -88,10 +91,10 @@ fn faults_of_librispeech_are_named() {
     fs::create_dir(files.path("empty")).unwrap();
     refused("librispeech", &files.source("empty"), &["no file SPEAKER-CHAPTER.trans.txt"]);
     let audio = Some(files.path("empty"));
-    refused("librispeech", &SpeechSource { audio, ..source.clone() }, &["says itself"]);
+    refused("librispeech", &SpeechSource { audio, ..source.clone() }, &["gives the paths"]);
     files.write(&list, "84-121123-0000 A\n");
     files.write("LibriSpeech/other/84/84-121123.trans.txt", "84-121123-0000 A\n");
-    refused("librispeech", &source, &["chapter 84-121123 is in", "dev-clean"]);
+    refused("librispeech", &source, &["chapter 84-121123 is also in", "dev-clean"]);
 }
 
 #[test]
@@ -100,14 +103,14 @@ fn missing_sound_ends_the_reading_or_is_listed() {
     fs::remove_file(files.path(&format!("{CHAPTER}-0001.wav"))).unwrap();
     let source = files.source("LibriSpeech");
     let wanted = files.path(&format!("{CHAPTER}-0001.flac")).display().to_string();
-    let parts = ["1 of 3 clips have no sound", "84-121123-0001 (line 1)", &wanted];
+    let parts = ["1 of 3 clips have no audio", "84-121123-0001 (line 1)", &wanted];
     refused("librispeech", &source, &parts);
     let found = read("librispeech", &skipping(source.clone())).unwrap();
     assert_eq!(ids(&found), ["84-121123-0000", "1089-134686-0000"]);
     let place = "line 1".to_owned();
     let id = "84-121123-0001".to_owned();
     assert_eq!(found.missing, [MissingAudio { id, place, wanted, clips: 1 }]);
-    // Where nothing is left, something else is wrong.
+    // If no clip is left, skipping is an error too.
     for file in
         ["dev-clean/84/121123/84-121123-0000.flac", "dev-clean/84/121123/84-121123-0000.wav"]
     {

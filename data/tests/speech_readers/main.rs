@@ -1,4 +1,5 @@
-//! The readers of published speech data sets: small files written here, faults, and what all of them share.
+//! Tests of the readers of published speech data sets: small files written here, faults, and shared
+//! behaviour.
 
 #![allow(clippy::unwrap_used)] // In helpers too, not only in `#[test]` functions.
 
@@ -39,15 +40,15 @@ fn pictures_are_of_the_clip_or_of_its_recording() {
     assert_eq!(names(&found.clips[2]), of_video);
     assert_eq!(found.clips[1].frames[0], files.path("frames/vid/2.5.JPG").into());
     let nothing = SpeechSource { frames: Some(files.path("audio")), ..source.clone() };
-    refused("how2", &nothing, &["audio: no clip has pictures here"]);
-    // Of a recording with a frame rate those that are seen while the clip lasts, 1.5 to 3.25 s.
+    refused("how2", &nothing, &["audio: no clip has images here"]);
+    // With a frame rate, a clip gets the images of its recording within its time, 1.5 to 3.25 s.
     let timed = read("how2", &SpeechSource { frame_rate: Some(4.0), ..source.clone() }).unwrap();
     assert_eq!(names(&timed.clips[0]), ["z.jpg"]);
     assert_eq!(names(&timed.clips[1]), ["12.5.jpg", "frame_9.jpg", "frame_000010.jpg"]);
     assert_eq!(timed.clips[1].frames[1].time, Some(2.25));
     assert_eq!(names(&timed.clips[2]), ["2.5.JPG"]);
-    // Where no picture is in the clip's time, the nearest is seen, if it is no farther than pictures are apart: it is of
-    // 1.495 s, and of 1.25 s.
+    // If no image is within the clip's time, the nearest image is used, but only up to one image
+    // interval away. The image is at 1.495 s, then at 1.25 s.
     for (frame_rate, expected) in [(66.9, &["100.jpeg"][..]), (80.0, &[])] {
         let sparse = SpeechSource { frame_rate: Some(frame_rate), ..source.clone() };
         assert_eq!(names(&read("how2", &sparse).unwrap().clips[1]), expected);
@@ -55,7 +56,7 @@ fn pictures_are_of_the_clip_or_of_its_recording() {
     assert_eq!(timed.clips[1].pictures(9.0).unwrap()[0], files.path("frames/vid/frame_9.jpg"));
 }
 
-/// An id may not lead out of the folder of pictures.
+/// An id must not lead out of the folder of images.
 #[test]
 fn ids_that_are_paths_find_no_pictures() {
     let files = how2();
@@ -81,10 +82,10 @@ fn a_manifest_is_a_format_too() {
     refused("manifest", &files.source("m.jsonl"), &["1 of 2", "a (line 1)", "a.wav"]);
     let found = read("manifest", &skipping(files.source("m.jsonl"))).unwrap();
     assert_eq!((ids(&found), found.clips[0].line), (vec!["b"], 3));
-    // What is empty here is silence, and wanted.
+    // An empty text means silence, and is valid.
     assert_eq!(found.clips[0].text.as_deref(), Some(""));
     assert_eq!(found.clips[0].speaker.as_deref(), Some("s"));
-    refused("manifest", &files.with_audio("m.jsonl"), &["says itself"]);
+    refused("manifest", &files.with_audio("m.jsonl"), &["gives the paths"]);
     assert_eq!(ids(&read("manifest", &files.source("")).unwrap()), ["b"]);
 }
 
@@ -95,7 +96,7 @@ fn formats_have_names() {
         assert_eq!(serde_json::to_string(&format).unwrap(), format!("\"{format}\""));
     }
     let error = "libri".parse::<SpeechFormat>().unwrap_err().to_string();
-    assert!(error.contains("\"libri\"") && error.contains("give librispeech, how2"), "{error}");
+    assert!(error.contains("\"libri\"") && error.contains("use librispeech, how2"), "{error}");
 }
 
 #[test]
@@ -106,7 +107,7 @@ fn clips_are_written_as_a_manifest() {
     let found = read("how2", &source).unwrap();
     let path = files.path("audio/clips.jsonl");
     write_manifest(&path, &found.clips).unwrap();
-    // Beside the manifest by name, others by their whole path.
+    // Files beside the manifest have relative paths, others absolute paths.
     let frame = serde_json::to_string(&files.path("frames/v_2/1.jpg")).unwrap();
     assert_eq!(
         fs::read_to_string(&path).unwrap(),
@@ -125,11 +126,11 @@ fn a_manifest_that_fails_leaves_the_one_before() {
     let path = files.path("m.jsonl");
     let good = Clip { id: "a".to_owned(), audio: files.path("a.wav"), ..Clip::default() };
     for (bad, reason) in [
-        (good.clone(), "each only once"),
-        (Clip { id: String::new(), ..good.clone() }, "must be there"),
+        (good.clone(), "not unique"),
+        (Clip { id: String::new(), ..good.clone() }, "the id is empty"),
         (Clip { id: "b\tc".to_owned(), ..good.clone() }, "control character"),
         (Clip { id: "b".to_owned(), end: Some(0.0), ..good.clone() }, "not after start"),
-        (Clip { id: "b".to_owned(), start: f64::NAN, ..good.clone() }, "no time"),
+        (Clip { id: "b".to_owned(), start: f64::NAN, ..good.clone() }, "not a time"),
     ] {
         let error = write_manifest(&path, &[good.clone(), bad]).unwrap_err().to_string();
         assert!(error.contains(reason) && error.contains("m.jsonl, clip \""), "{error}");

@@ -1,4 +1,4 @@
-//! VisSpeech: files written here, and the real list where `ENGRAM_DATA` is set.
+//! Tests of VisSpeech: files written here, and the real list if `ENGRAM_DATA` is set.
 
 use std::fs;
 use std::io::Write;
@@ -25,7 +25,7 @@ fn visspeech_has_videos_and_clips_that_are_cut() {
     let mut writer = hound::WavWriter::create(files.path("audio/-a_B.wav"), spec).unwrap();
     (0..16_000i16).for_each(|sample| writer.write_sample(sample).unwrap());
     writer.finalize().unwrap();
-    // The clip that is cut counts, not the video.
+    // The cut clip is used, not the video.
     files.write("audio/cut.wav", "x");
     let found = read("visspeech", &files.with_audio("v.csv")).unwrap();
     let cut = Clip {
@@ -49,7 +49,11 @@ fn faults_of_visspeech_are_named() {
     let source = files.with_audio("v.csv");
     refused("visspeech", &source, &["1 of 2", "cut-1-2 (line 3)", "audio/cut.{wav,flac"]);
     assert_eq!(read("visspeech", &skipping(source.clone())).unwrap().clips.len(), 1);
-    refused("visspeech", &files.source("v.csv"), &["v.csv", "give the folder of the sound files"]);
+    refused(
+        "visspeech",
+        &files.source("v.csv"),
+        &["v.csv", "specify the folder of the audio files"],
+    );
     let header = "key,yt_id,start_time,end_time,annotation\n";
     files.write("audio/cut-1-2.wav", "x");
     for (rows, wanted) in [
@@ -57,8 +61,8 @@ fn faults_of_visspeech_are_named() {
         ("a,-a_B,1,2,t\nb,-a_B,2,2,t\n", &["line 3", "end 0.000002 is not after"]),
         ("a,-a_B,1,2,t\nb,-a_B,3,2,t\n", &["line 3", "is not after"]),
         ("cut-1-2,-a_B,3,2,t\n", &["line 2", "is not after"]),
-        ("a,-a_B,1.5,2,t\n", &["line 2", "\"1.5\" is no whole number"]),
-        ("a,-a_B,-1,2,t\n", &["line 2", "\"-1\" is no whole number"]),
+        ("a,-a_B,1.5,2,t\n", &["line 2", "\"1.5\" is not an integer number"]),
+        ("a,-a_B,-1,2,t\n", &["line 2", "\"-1\" is not an integer number"]),
         ("a,-a_B,1,2,\n", &["line 2", "annotation is empty"]),
         ("a,,1,2,t\n", &["line 2", "yt_id is empty"]),
         ("a,-a_B,1,2\n", &["line 2", "4 fields"]),
@@ -89,7 +93,7 @@ fn the_real_list_of_visspeech() {
         files.write(&format!("audio/{}.m4a", video.split(',').nth(1).unwrap()), "x");
     }
     let source = SpeechSource { audio: Some(files.path("audio")), ..SpeechSource::new(&list) };
-    // This copy went through a spreadsheet, which lost the ids of three of the 508 clips.
+    // A spreadsheet replaced the ids of three of the 508 clips in this copy.
     refused("visspeech", &source, &["3 of 508", "#NAME? (line 112)", "(line 370)", "(line 466)"]);
     let found = read("visspeech", &skipping(source)).unwrap();
     assert_eq!((found.clips.len(), found.missing.len()), (505, 3));

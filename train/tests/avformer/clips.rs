@@ -46,7 +46,7 @@ fn clips_that_cannot_be_seen_are_named() {
         (
             "a.wav",
             "\"frames\":[{\"image\":\"a.png\",\"time\":9}],\"end\":0.5",
-            "seen at 9 s, outside the clip",
+            "is at 9 s, outside the clip",
         ),
         (
             "a.wav",

@@ -1,7 +1,8 @@
-//! The frames of an MPEG audio stream, found by their headers.
+//! Finds the frames of an MPEG audio stream by their headers.
 //!
-//! Files are joined, cut and damaged, and hold tags between frames. A header counts as one if another
-//! follows where its frame ends. Lost samples are reported, so that times stay right.
+//! Files may be joined, truncated or damaged, and may hold tags between frames. A header is valid
+//! if another header follows at the end of its frame. Lost samples are reported, so that times stay
+//! correct.
 
 use std::io;
 
@@ -9,19 +10,19 @@ use super::header::{Header, LENGTH};
 use crate::audio::blocks::id3v2_length;
 use crate::audio::input::Input;
 
-/// Bytes in which the first frame is searched for; a file without one is no MPEG audio.
+/// Bytes to search for the first frame. A file without a frame there is not MPEG audio.
 const FIRST: usize = 1 << 17;
-/// Bytes in which a frame is searched for behind another.
+/// Bytes to search for the frame after a gap.
 const NEXT: usize = 1 << 24;
-/// Bytes that are read at a time.
+/// Bytes to read at a time.
 const READ: usize = 1 << 16;
-/// Lost bytes that stand for frames: as many as two of the longest. More is not sound.
+/// The most lost bytes that count as frames: two of the longest frames. More bytes are not audio.
 const MOST_LOST: usize = 5_762;
 
-/// What comes next in a stream.
+/// The next event of a stream.
 pub(super) enum Found {
     Frame(Header, Vec<u8>),
-    /// So many frames were there, and cannot be read.
+    /// This number of frames is present but cannot be read.
     Lost(usize),
 }
 
@@ -37,7 +38,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// The stream of an input; the input again if its beginning has no frame.
+    /// Opens the stream of an input; returns the input if it does not begin with a frame.
     pub(super) fn open(input: Input) -> io::Result<Result<Self, Input>> {
         let mut frames = Self { input, buffer: Vec::new(), at: 0, last: None, junk: 0 };
         if frames.search(0, FIRST)?.is_some() {
@@ -48,12 +49,12 @@ impl Frames {
         Ok(Err(input))
     }
 
-    /// Bytes of the whole; `None` for a pipe.
+    /// Returns the total length; `None` for a pipe.
     pub(super) fn length(&self) -> Option<u64> {
         self.input.length()
     }
 
-    /// The next frame; `None` at the end.
+    /// Reads the next frame; returns `None` at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<Found>> {
         loop {
             self.fill(LENGTH)?;
@@ -72,7 +73,7 @@ impl Frames {
             if self.is_followed(0, &header)? {
                 return self.frame(header);
             }
-            // Either this header is damaged, or the next one.
+            // Either this header or the next is damaged.
             let next = self.search(LENGTH, header.length + MOST_LOST)?;
             if next.is_some_and(|next| next < header.length) {
                 self.skip(next.unwrap_or(0));
@@ -88,11 +89,11 @@ impl Frames {
         }
     }
 
-    /// Passes over what is no frame, and tells how many frames that were.
+    /// Skips bytes that belong to no frame, and returns the number of lost frames.
     fn resume(&mut self) -> io::Result<Option<Found>> {
         let found = self.search(1, NEXT)?;
         let skipped = found.unwrap_or(self.rest().len());
-        // Zeros are filling.
+        // Zeros are padding.
         let junk = self.rest()[..skipped].iter().filter(|byte| **byte != 0).count();
         self.skip(skipped);
         if junk == 0 {
@@ -105,7 +106,7 @@ impl Frames {
 
     fn frame(&mut self, header: Header) -> io::Result<Option<Found>> {
         if !self.fill(header.length)? {
-            // The last frame is cut.
+            // The last frame is truncated.
             self.at = self.buffer.len();
             return Ok(None);
         }
@@ -115,7 +116,7 @@ impl Frames {
         Ok(Some(Found::Frame(header, frame)))
     }
 
-    /// Where behind `from` and before `most` the next frame begins.
+    /// Finds the start of the next frame, from `from` and before `most`.
     fn search(&mut self, from: usize, most: usize) -> io::Result<Option<usize>> {
         let mut at = from;
         while at < most && self.fill(at + LENGTH)? {
@@ -135,14 +136,14 @@ impl Frames {
         Ok(self.rest().get(at..).and_then(Header::parse))
     }
 
-    /// Whether another frame, a tag or the end follows. A frame of another kind than those before needs two
-    /// that follow, as does the first.
+    /// Whether another frame, a tag or the end of the file follows. A frame of a new kind needs two
+    /// frames after it; so does the first frame.
     fn is_followed(&mut self, at: usize, header: &Header) -> io::Result<bool> {
         let is_new = self.last.is_none_or(|last| !header.is_like(&last));
         let mut end = at + header.length;
         for _ in 0..if is_new { 2 } else { 1 } {
             if !self.fill(end + LENGTH)? {
-                // A frame of a new kind must end with the file.
+                // A frame of a new kind must end at the end of the file.
                 let length = self.rest().len();
                 return Ok(length == end || (!is_new && length > end));
             }
@@ -151,7 +152,7 @@ impl Frames {
             }
             match self.header(end)? {
                 Some(next) if next.is_like(header) => end += next.length,
-                // Of two streams that were joined, the other begins here.
+                // Two streams were joined, and the second begins here.
                 Some(next) if !is_new => {
                     self.fill(end + next.length + LENGTH)?;
                     let behind = self.rest().get(end + next.length..).and_then(Header::parse);
@@ -163,13 +164,13 @@ impl Frames {
         Ok(true)
     }
 
-    /// Passes over a tag that begins here.
+    /// Skips a tag that begins here.
     fn skip_tag(&mut self) -> io::Result<bool> {
         self.fill(32)?;
         let rest = self.rest();
         let ape = |rest: &[u8]| {
             let size = rest.get(12..16)?.first_chunk().copied().map(u32::from_le_bytes)?;
-            // The size is without the header.
+            // The size excludes the header.
             let is_header = rest.get(23).is_some_and(|flags| flags & 0x20 != 0);
             Some(32 + if is_header { u64::from(size) } else { 0 })
         };
@@ -193,7 +194,7 @@ impl Frames {
         self.at = (self.at + count).min(self.buffer.len());
     }
 
-    /// Reads until so many bytes are there behind the position; `false` at the end.
+    /// Reads until `count` bytes follow the position; returns `false` at the end.
     fn fill(&mut self, count: usize) -> io::Result<bool> {
         while self.rest().len() < count {
             self.buffer.drain(..self.at);

@@ -1,31 +1,32 @@
-//! The header of an MPEG audio frame, and the frame of Xing, LAME or Fraunhofer that is none.
+//! MPEG audio frame headers, and the info frames of Xing, LAME and Fraunhofer, which hold no audio.
 //!
-//! # Source   ISO/IEC 11172-3 §2.4.1.3, ISO/IEC 13818-3 §2.4.1.3; "Mp3 Info Tag revision 1 Specifications"
-//! of LAME, from which the delay of 529 samples of a decoder is too
+//! # Source   ISO/IEC 11172-3 §2.4.1.3, ISO/IEC 13818-3 §2.4.1.3; "Mp3 Info Tag revision 1
+//! Specifications" of LAME, which also gives the decoder delay of 529 samples
 
-/// Bytes of a header.
+/// The length of a header, in bytes.
 pub(super) const LENGTH: usize = 4;
-/// A decoder's own delay, in samples.
+/// The delay of a decoder, in samples.
 const DECODER_DELAY: u32 = 529;
 
-/// A frame's header.
+/// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
-    /// The bits of version, layer and rate, which a stream does not change.
+    /// The bits of version, layer and sample rate, which are constant in a stream.
     kind: u32,
     pub layer: u32,
     pub rate: u32,
     pub channels: usize,
-    /// Of the frame with its header, in bytes.
+    /// Length of the frame with its header, in bytes.
     pub length: usize,
-    /// Of a channel.
+    /// Samples per channel.
     pub samples: usize,
     is_version_1: bool,
 }
 
-/// Rates of version 1, in Hz; version 2 has half of them, version 2.5 a quarter.
+/// Sample rates of version 1, in Hz; version 2 has half of them, version 2.5 a quarter.
 const RATES: [u32; 3] = [44_100, 48_000, 32_000];
-/// Kilobits per second of version 1 by layer, and of version 2 in layer 1 and the others.
+/// Kilobits per second: version 1 by layer, then version 2 in layer 1, then version 2 in the other
+/// layers.
 const BITRATES: [[u32; 15]; 5] = [
     [0, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448],
     [0, 32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384],
@@ -35,8 +36,8 @@ const BITRATES: [[u32; 15]; 5] = [
 ];
 
 impl Header {
-    /// The header in the first four bytes; `None` for what is no header, and for frames of free length,
-    /// which are not read.
+    /// Parses the header in the first four bytes. Returns `None` if there is no header, and for
+    /// free-format frames, which are not supported.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let word = u32::from_be_bytes(*bytes.first_chunk()?);
         let bits = |at: u32, count: u32| (word >> at) & ((1 << count) - 1);
@@ -76,24 +77,24 @@ impl Header {
         Some(Self { kind, layer, rate, channels, length, samples, is_version_1 })
     }
 
-    /// Whether a frame can follow the other in a stream.
+    /// Whether a frame can follow the other frame in a stream.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.kind == other.kind
     }
 }
 
-/// What a frame of Xing or LAME says.
+/// The content of an info frame of Xing or LAME.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Info {
-    /// Frames that follow.
+    /// The number of frames that follow.
     pub frames: Option<u64>,
-    /// Samples of a channel to leave out at the start, and at the end.
+    /// Samples per channel to remove at the start and at the end.
     pub start: usize,
     pub end: usize,
 }
 
 impl Info {
-    /// Reads a frame; `None` for one with sound.
+    /// Parses an info frame; returns `None` for a frame with audio.
     pub(super) fn parse(header: &Header, frame: &[u8]) -> Option<Self> {
         if header.layer != 3 {
             return None;
