@@ -54,7 +54,7 @@ fn clips_that_cannot_be_seen_are_named() {
             "outside the clip (0 to 0.85 s)",
         ),
         ("a.wav", "\"speaker\":\"s\"", "has no frames"),
-        ("gone.wav", framed, "no such sound file"),
+        ("gone.wav", framed, "audio file not found"),
         ("cut.wav", framed, "cut.wav"),
     ];
     // What cannot be heard or written ends it in any case, before anything is trained.
@@ -62,7 +62,7 @@ fn clips_that_cannot_be_seen_are_named() {
     let long = ["cat"; 16].join(" ");
     for (audio, text, wanted) in [
         ("long.wav", "cat", "3.0 s are more than data.max_seconds = 2"),
-        ("short.wav", "cat", "less than a token"),
+        ("short.wav", "cat", "less than one token"),
         ("a.wav", "CAF\u{c9}", "its text cannot be written"),
         ("a.wav", &long, "positions"),
     ] {
@@ -159,7 +159,7 @@ fn settings_that_cannot_be_are_named() {
         ("phase.projection.feed.mismatched=1.5", "mismatched"),
         ("phase.adapters.feed.blanked=0.5", "blanked"),
         ("phase.adapters.feed.rehearsal=0.5", "data.rehearsal"),
-        ("phase.adapters.feed.distillation=-1", "no weight"),
+        ("phase.adapters.feed.distillation=-1", "not a valid weight"),
         ("data.rehearsal_speeds=[1.0, 3.0]", "data.rehearsal_speeds"),
         ("data.rehearsal_speeds=[]", "data.rehearsal_speeds"),
         ("batch.tokens=7", "batch.tokens"),

@@ -339,12 +339,12 @@ fn adapters_alone_see_nothing() {
     write_whisper(&frozen.path("other"), 8);
     let start = format!("start.run={}", frozen.text("run"));
     let told = frozen.try_run("on", "other", &[&start], RunOptions::default()).unwrap_err();
-    assert!(told.to_string().contains("trained for another recogniser"), "{told}");
+    assert!(told.to_string().contains("trained with another ASR model"), "{told}");
     train_image_encoder(&frozen.path("other-clip"), 2);
     let other = format!("model.image_encoder={}", frozen.text("other-clip"));
     let told = frozen.try_run("on", "whisper", &[&start, &other], RunOptions::default());
     let told = told.unwrap_err().to_string();
-    assert!(told.contains("trained for another image encoder"), "{told}");
+    assert!(told.contains("trained with another image encoder"), "{told}");
 }
 
 /// Speech that is rehearsed and speech that is measured come from manifests.

@@ -139,7 +139,7 @@ fn check_start(study: &AvformerStudy, recipe: &Recipe) -> Result<()> {
     let before = AddedTo::read(&start.run)?;
     let encoder = study.encoder_sha256();
     let pairs = [
-        ("recogniser", before.recogniser_sha256.as_str(), &study.listener().weights_sha256()?[..]),
+        ("ASR model", before.recogniser_sha256.as_str(), &study.listener().weights_sha256()?[..]),
         ("image encoder", before.image_encoder_sha256.as_str(), encoder),
     ];
     for (what, theirs, own) in pairs {
