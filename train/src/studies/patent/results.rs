@@ -210,7 +210,7 @@ impl Results {
         let mut warnings = corpus.warnings(folds);
         if self.combine == Combination::Stacked && !self.stacks() {
             warnings.push(format!(
-                "{} held-out rows are too few for stacking, which needs {FEWEST_ROWS}; using the mean",
+                "{} held-out rows are too few for stacking ({FEWEST_ROWS} needed); using the mean",
                 self.held_out_rows.len()
             ));
         }

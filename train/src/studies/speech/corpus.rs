@@ -255,7 +255,7 @@ impl Manifest {
         if seconds > data.max_seconds {
             let most = data.max_seconds;
             let reason = format!(
-                "{seconds:.1} s are more than data.max_seconds = {most}; shorten the clip, remove it, or raise the limit"
+                "{seconds:.1} s are more than data.max_seconds = {most}; shorten or remove the clip, or raise the limit"
             );
             return Err(self.bad(clip, &reason));
         }
