@@ -1,4 +1,5 @@
-//! Sentence encoders against `sentence-transformers`: folders and embeddings of `tests/reference/sentence_transformers.py`.
+//! Sentence encoders compared with `sentence-transformers`: folders and embeddings from
+//! `tests/reference/sentence_transformers.py`.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -54,7 +55,7 @@ impl Folder {
     }
 }
 
-/// A folder of the fixture in a temporary one.
+/// Writes a folder of the fixture to a temporary folder.
 fn written(name: &str) -> tempfile::TempDir {
     let temporary = tempfile::tempdir().unwrap();
     let folders = folders().folders;
@@ -216,7 +217,7 @@ fn a_file_that_modules_json_names_must_be_there() {
         fs::remove_file(folder.path().join(file)).unwrap();
         assert!(refusal(folder.path()).contains(file), "{}", refusal(folder.path()));
     }
-    // Without modules.json, sentence-transformers would take the mean.
+    // Without modules.json, sentence-transformers would use mean pooling.
     let folder = written("bert cls");
     fs::remove_file(folder.path().join("modules.json")).unwrap();
     let error = refusal(folder.path());
@@ -255,7 +256,8 @@ fn modules_change_the_identity_of_a_model() {
         let folder = written(name);
         Encoder::open(folder.path().to_str().unwrap()).unwrap().sha256().to_owned()
     };
-    // The mean has the hash of the weights file; the same weights with another pooling are another model.
+    // The mean has the hash of the weights file; equal weights with another pooling are another
+    // model.
     assert_eq!(sha256("bert mean"), sha256("bert old flags mean"));
     assert_ne!(sha256("bert mean"), sha256("bert cls"));
     assert_ne!(sha256("bert dense GELU"), sha256("bert dense ReLU"));

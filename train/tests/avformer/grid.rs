@@ -1,4 +1,4 @@
-//! A grid of ablations on a frozen recogniser of random weights.
+//! An ablation grid on a frozen ASR model with random weights.
 
 use std::path::Path;
 use std::thread;
@@ -45,7 +45,7 @@ fn grid() -> Grid {
     Grid::parse(GRID, Path::new("grid.toml"), RECIPE, Path::new("test.toml")).unwrap()
 }
 
-/// What gives the grid its frozen models.
+/// The settings that name the frozen models.
 fn settings(frozen_models: &Frozen) -> [String; 2] {
     ["recogniser=whisper", "image_encoder=clip"].map(|one| {
         let (key, name) = one.split_once('=').unwrap();
@@ -70,7 +70,7 @@ fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
     let grid = grid.with_settings(&settings(&frozen_models)).unwrap();
     let mut begun = Vec::new();
     let report = run_grid(&grid, &options, &mut |progress| begun.push(progress.clone())).unwrap();
-    // Each seed: the adapters of two rows, and three rows.
+    // Per seed: the adapters of two configurations, and three configurations.
     assert_eq!((begun.len(), begun[0].steps_left), (8, 2 * (5 + 5 + 5 + 10)));
     let seed = out.join("seed-2");
     let name = "adapters.1.up.weight";
@@ -101,12 +101,12 @@ fn rows_share_their_adapters_and_are_compared_on_the_same_utterances() {
     );
     assert!(report.to_html().contains("AVFormer, ablations"));
 
-    // What was trained before the shared start counts.
+    // Steps before the shared start count too.
     let whole = frozen_models.run("whole", "whisper", &["data.sweep_clips=0"]).parameters;
     let split = AvformerSummary::read(&out.join("seed-1/main")).unwrap().parameters;
     assert_eq!(split, whole);
 
-    // Nothing is trained twice, and nothing else is taken for what was.
+    // Nothing is trained twice, and changed weights are noticed.
     run_grid(&grid, &options, &mut |progress| panic!("{progress:?}")).unwrap();
     std::fs::remove_dir_all(frozen_models.path("whisper")).unwrap();
     write_whisper(&frozen_models.path("whisper"), 9);
@@ -132,7 +132,7 @@ fn two_that_are_given_the_same_grid_share_its_runs() {
         (report.unwrap(), begun)
     };
     let (alone, mut runs) = run("alone");
-    // Locks are of open files: threads are kept apart as processes are.
+    // Locks belong to open files, so they separate threads as they separate processes.
     let [(first, of_first), (second, of_second)] = thread::scope(|scope| {
         let both = [(); 2].map(|()| scope.spawn(|| run("together")));
         both.map(|one| one.join().unwrap())

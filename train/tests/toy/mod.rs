@@ -1,4 +1,4 @@
-//! A small study made of plain candle operations, with switches to break it.
+//! A small study of plain candle operations, with switches to break it.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -64,13 +64,13 @@ pub struct Breakage {
     pub stop_at_loss: Option<usize>,
     /// The evaluation, counted from 0, during which the run is asked to stop.
     pub stop_at_evaluation: Option<usize>,
-    /// The steps whose loss is not a number.
+    /// The steps with a NaN loss.
     pub nan_steps: Vec<u64>,
     /// Whether a parameter gets no gradient.
     pub cut_gradient: bool,
     /// Whether the loss writes to a frozen parameter.
     pub move_frozen: bool,
-    /// Figures that the evaluations find, instead of the real ones.
+    /// Metrics for the evaluations to return, instead of the real ones.
     pub figures: Vec<f64>,
 }
 
@@ -207,7 +207,7 @@ impl Study for Toy {
     }
 }
 
-/// The recipe with some assignments over it.
+/// The recipe with some assignments applied.
 pub fn recipe(set: &[&str]) -> Recipe {
     let set = set.iter().map(|s| s.to_string()).collect();
     let options = RecipeOptions { tiny: false, set };
@@ -233,7 +233,7 @@ pub fn train(
     engram_train::train(study, &recipe(set), &options)
 }
 
-/// Every file of a run that has to be the same in an equal run, with its bytes.
+/// The files of a run that must be equal in an equal run, with their bytes.
 pub fn lasting_files(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut folders = vec![run.to_path_buf()];

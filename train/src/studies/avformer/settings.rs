@@ -173,7 +173,7 @@ impl AvformerData {
             return Some(("test_snr_db", wants_range()));
         }
         if let Some(ratio) = self.sweep_snr_db.iter().find(|ratio| !is_range([**ratio; 2])) {
-            let reason = format!("{ratio} is not between -{MOST_SNR_DB} and {MOST_SNR_DB} dB");
+            let reason = format!("{ratio} is not from -{MOST_SNR_DB} to {MOST_SNR_DB} dB");
             return Some(("sweep_snr_db", reason));
         }
         if self.is_world() && (self.noise.is_empty() || self.test_noise.is_empty()) {

@@ -61,7 +61,7 @@ impl Identity {
         };
         let bytes = std::fs::read(&path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => format!(
-                "{}: missing, so the model of the memory is unknown; {remedy}",
+                "{}: has no {FILE}, so the model that built it is unknown; {remedy}",
                 memory.display()
             ),
             _ => format!("{}: {error}; {remedy}", path.display()),
