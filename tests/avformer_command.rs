@@ -101,7 +101,7 @@ fn clips_are_heard_and_seen_from_files() {
     refused(folder, &format!("{odd} --quiet"), "line 2");
     assert!(!folder.join("odd.tsv").exists());
     let bad = odd.replace("odd.jsonl", "bad.jsonl");
-    refused(folder, &format!("{bad} --quiet --on-error skip"), "all 2 clips are skipped");
+    refused(folder, &format!("{bad} --quiet --on-error skip"), "all 2 clips are left out");
     assert!(!folder.join("odd.tsv").exists());
     // Learning from them stops or leaves them out too.
     let manifests =
