@@ -31,7 +31,7 @@ pub struct SeenClip {
     pub text: String,
     /// Audio samples at 16 kHz.
     pub samples: Vec<f32>,
-    /// The images that show it, as indices for [`Corpus::picture`].
+    /// The images that show the clip's content, as indices for [`Corpus::picture`].
     pub frames: Vec<usize>,
     /// The spoken name, in the embedded world.
     pub name: Option<usize>,
@@ -58,7 +58,7 @@ enum Clips {
     },
 }
 
-/// An image file of which some are drawn as frames.
+/// An image file that may serve as a frame.
 struct Candidate {
     file: PathBuf,
     /// Whether any phase or the test may show it.
@@ -198,7 +198,7 @@ impl Corpus {
         }
     }
 
-    /// Returns a training clip as a phase hears it.
+    /// Returns a training clip with the noise of a phase.
     ///
     /// # Errors
     /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Recognise`] for a clip

@@ -126,7 +126,7 @@ impl AvformerStudy {
         .collect()
     }
 
-    /// Prepares the clips of a phase. Clips are embedded at the first phase that hears them, and
+    /// Prepares the clips of a phase. Clips are embedded at the first phase that uses them, and
     /// dropped after the last one.
     pub(super) fn prepare_phase(&mut self, phase: usize) -> StudyResult<()> {
         let feeds = self.feeds();

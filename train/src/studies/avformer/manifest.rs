@@ -64,7 +64,7 @@ impl Manifest {
     /// Reads all durations. Unreadable audio is skipped or is an error, by `on_error`; a wrong
     /// length is always an error.
     fn read_sounds(&mut self, lengths: Lengths, on_error: OnError, quiet: bool) -> Result<()> {
-        let mut progress = Progress::new(quiet, "sounds", 0, self.clips.len() as u64);
+        let mut progress = Progress::new(quiet, "audio files", 0, self.clips.len() as u64);
         let mut seconds = Vec::with_capacity(self.clips.len());
         for clips in self.clips.chunks(READ_AT_ONCE) {
             let read = clips.par_iter().map(|one| self.seconds(&one.clip, lengths));

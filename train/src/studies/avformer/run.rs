@@ -102,7 +102,7 @@ pub(super) fn complete_settings(recipe: &mut Recipe) -> Result<Settings> {
     ];
     for (key, value, is_needed) in wants {
         if is_needed && value.is_empty() {
-            let reason = "is missing: give hf://owner/name, or a folder";
+            let reason = "is missing: set hf://owner/name, or a folder";
             return Err(recipe.error(&format!("model.{key}"), reason));
         }
     }

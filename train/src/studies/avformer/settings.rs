@@ -86,7 +86,7 @@ pub struct AvformerData {
     pub sweep_clips: usize,
     /// Whether to test the unmodified ASR model too, as in `engram predict --recogniser`. Whisper
     /// then pads each clip to 30 seconds and writes no text where it detects no speech, which
-    /// avoids insertions. Adapted models always write the most likely text.
+    /// reduces insertions. Adapted models always write the most likely text.
     pub frozen_baseline: bool,
 }
 

@@ -53,7 +53,7 @@ pub struct AvformerStudy {
     encoder_sha256: String,
     validation: Vec<SeenClip>,
     rehearsal: Vec<Embedded>,
-    /// The embedded clips, by the index of the first phase that hears them.
+    /// The embedded clips, by the index of the first phase that uses them.
     pub(super) embedded: BTreeMap<usize, Vec<Embedded>>,
     /// The current phase.
     pub(super) phase: usize,
@@ -94,7 +94,7 @@ impl AvformerStudy {
         let recogniser = listener.frozen()?;
         // If no phase shows frames, the test shows none either.
         let sees = feeds.iter().any(|feed| feed.pictures);
-        // Clips without usable frames are skipped even so: all configurations of a grid must hear
+        // Clips without usable frames are skipped in any case: all configurations of a grid must use
         // the same clips.
         let looks = sees || data.on_error == OnError::Skip;
         let [looked_for, frames] = [looks, sees].map(|wanted| if wanted { data.frames } else { 0 });
@@ -116,7 +116,7 @@ impl AvformerStudy {
                     format!("{} encodes only text; use CLIP or MobileNetV2", encoder.name());
                 return Err(format!("model.image_encoder: {reason}").into());
             }
-            let mut progress = Progress::new(quiet, "pictures", 0, corpus.pictures() as u64);
+            let mut progress = Progress::new(quiet, "images", 0, corpus.pictures() as u64);
             let mut store = EmbeddingStore::open(&data.cache, &encoder)?;
             let (encoded, broken) = Gallery::of(&corpus, &encoder, &mut store, &mut progress)?;
             corpus.refuse(broken)?;

@@ -28,9 +28,9 @@ pub(super) fn of_ensemble(
     }
     if let Some(mean) = &summary.mean {
         card.row("combination", "stacked on the held-out rows");
-        card.row("held-out rows: Pearson's r of the mean instead", &in_words(&mean.held_out));
+        card.row("held-out rows: Pearson's r of the weighted mean", &in_words(&mean.held_out));
         if let Some(validation) = &mean.validation {
-            card.row("validation rows: Pearson's r of the mean instead", &in_words(validation));
+            card.row("validation rows: Pearson's r of the weighted mean", &in_words(validation));
         }
     }
     for variant in &summary.variants {

@@ -199,7 +199,7 @@ impl Answerer {
         let size = config.image.image_size;
         let processor = Some(run.join(PROCESSOR)).filter(|path| path.is_file());
         let preprocessing = preprocessing(processor.as_deref(), size)
-            .map_err(wrong("reading the picture processor"))?;
+            .map_err(wrong("reading the image processor"))?;
         let corpus = Corpus::of_pictures(pictures, size, preprocessing.clone());
         let sequencer = Sequencer::new(tokens, &corpus, &data, config.image.image_size)
             .map_err(wrong("reading the tokenizer"))?;

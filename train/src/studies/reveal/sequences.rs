@@ -97,7 +97,7 @@ impl Sequencer {
                 self.max_entry_tokens,
             ),
             ("questions", questions, asked, "max_query_tokens", self.max_query_tokens),
-            ("questions' answers", answers, asked, "max_answer_tokens", self.max_answer_tokens),
+            ("answers", answers, asked, "max_answer_tokens", self.max_answer_tokens),
         ];
         let told = counts.into_iter().filter(|(_, cut, ..)| *cut > 0);
         let told = told.map(|(kind, cut, all, key, limit)| {

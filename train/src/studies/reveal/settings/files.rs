@@ -137,7 +137,7 @@ impl RevealData {
             }
             if file.image_name.is_empty() {
                 let reason =
-                    "is missing: give the name pattern of images, such as val2017/%012d.jpg";
+                    "is missing: set the name pattern of images, such as val2017/%012d.jpg";
                 return Some((format!("questions.{i}.image_name"), reason.into()));
             }
         }
