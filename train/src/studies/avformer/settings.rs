@@ -54,7 +54,7 @@ pub struct AvformerData {
     pub states_gb: f64,
     /// Frames shown per clip, one visual token each.
     pub frames: usize,
-    /// Seconds of silence behind each clip, in training, test and use. Silence helps Whisper find
+    /// Seconds of silence after each clip, in training, test and use. Silence helps Whisper find
     /// the end of longer speech; single names need none.
     pub silence: f64,
     /// The longest clip in training or test, in seconds; memory grows with its square.

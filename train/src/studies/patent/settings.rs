@@ -88,7 +88,7 @@ pub enum Architecture {
 pub struct FreshEncoder {
     /// Its architecture.
     pub architecture: Architecture,
-    /// Width.
+    /// Width of the blocks.
     pub hidden_size: usize,
     /// Number of blocks.
     pub num_layers: usize,

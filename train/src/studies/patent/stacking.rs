@@ -134,7 +134,7 @@ fn products(features: &[f64], moments: &[Moments]) -> Vec<f64> {
     products
 }
 
-/// Solves `A x = b` for a symmetric positive definite `A`, of which the lower triangle is given (Cholesky).
+/// Solves `A x = b` by Cholesky for a symmetric positive definite `A`, given by its lower triangle.
 fn solve(mut a: Vec<f64>, mut b: Vec<f64>) -> Vec<f64> {
     let n = b.len();
     for j in 0..n {

@@ -88,7 +88,7 @@ impl Default for RevealData {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
-    /// The recipe.
+    /// The sizes in the recipe.
     #[default]
     Own,
     /// REVEAL-base: T5 base and ViT-B/16.

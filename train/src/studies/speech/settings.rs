@@ -177,7 +177,7 @@ pub enum Objective {
 pub struct SpeechFeed {
     /// The objective.
     pub objective: Objective,
-    /// Embedded world: train on the first so many voices; 0 for all. Babble always uses all voices.
+    /// Embedded world: the number of training voices, from the first; 0 for all. Babble uses all.
     #[serde(default)]
     pub voices: usize,
 }
