@@ -106,7 +106,7 @@ impl Ablated for RevealAblations {
         settings(recipe).map(|_| ())
     }
 
-    /// The shared phases do not read the memory.
+    /// Removes the memory settings, because the shared phases do not read the memory.
     fn shared_settings(&self, mut set: Vec<String>) -> Vec<String> {
         set.retain(|setting| !setting.starts_with("memory."));
         set
@@ -132,7 +132,7 @@ impl Ablated for RevealAblations {
         ask_again(row, run, folder)
     }
 
-    /// The memory can be encoded again if a later call needs it.
+    /// Removes the memory unless it is evaluated again; a later call can encode it again.
     fn tidy(&self, run: &Path, is_asked_again: bool) -> Result<()> {
         checkpoint::remove_all(run)?;
         if !is_asked_again {
@@ -208,7 +208,7 @@ fn check(grid: &Grid) -> Result<()> {
             }
             None => trained(grid, row)?,
         };
-        // The main configuration sets the questions that all others must answer.
+        // All configurations must answer the questions of the main configuration.
         let world = read.get(grid.main()).map_or(reads.world, |main| main.world);
         if let (Some(own), Some(main)) = (reads.world, world)
             && own != main
@@ -289,7 +289,7 @@ fn ask_again(row: &RowSettings, run: &Path, folder: &Path) -> Result<()> {
     let json = |error: serde_json::Error| TrainError::io(folder)(error.into());
     refuse_other_files(folder)?;
     durable::create_folder(folder).map_err(TrainError::io(folder))?;
-    // Removed first: answers must not lie beside another origin.
+    // Removed first, so that answers never lie beside the record of another origin.
     durable::remove_file(&made_of).map_err(TrainError::io(&made_of))?;
     let answers = FinishedRun::open(run)?.ask(row.k, &row.without_sources)?;
     write_file(&tested, &Tested::to_lines(&answers).map_err(json)?)?;

@@ -350,7 +350,7 @@ impl Forward<'_> {
     /// fraction of retrieved entries that are distinct.
     fn retrieval(&self, hits: &[Vec<Hit>], examples: Known<'_>) -> Vec<(String, f64)> {
         let id = |place: usize| self.corpus.items[place].entry.id;
-        // An example cannot retrieve entries of its own document.
+        // Examples that exclude their own document cannot retrieve their entry, so they are not counted.
         let known = examples.own.iter().zip(examples.documents);
         let known = known.map(|(own, document)| own.filter(|_| document.is_none()));
         let asked = hits.iter().zip(known).filter_map(|(hits, own)| Some((hits, id(own?.0))));

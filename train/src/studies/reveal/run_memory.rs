@@ -176,7 +176,7 @@ impl RunMemory {
         Ok(())
     }
 
-    /// Waits for the running refresh and discards it, so that nothing writes to the memory.
+    /// Waits for the running refresh and adopts it. Afterwards nothing writes to the memory.
     pub fn settle(&mut self) -> StudyResult<()> {
         self.adopt(u64::MAX)
     }
